@@ -1,0 +1,73 @@
+"""What can go wrong, by name: input that is refused, and why a row of a batch stopped."""
+
+from __future__ import annotations
+
+import enum
+
+import torch
+
+__all__ = ["InputError", "SimulationError", "Status"]
+
+
+class InputError(ValueError):
+    """Input that cannot be used: the message names the thing, what was expected and what came."""
+
+
+class Status(enum.IntEnum):
+    """Why the solve of one robot stopped. Only `CONVERGED` is a success."""
+
+    CONVERGED = 0
+    MAX_ITERATIONS = 1
+    LINE_SEARCH_FAILED = 2
+    NOT_FINITE = 3
+    FOLDED_EDGE = 4
+    SINGULAR = 5
+
+    @property
+    def explanation(self) -> str:
+        """One sentence on what happened and what to try."""
+        return _EXPLANATIONS[self]
+
+
+_EXPLANATIONS = {
+    Status.CONVERGED: "the residual reached the tolerance",
+    Status.MAX_ITERATIONS: (
+        "the residual was above the tolerance after max_iterations Newton iterations: take a smaller dt, "
+        "allow more iterations, or set max_substeps"
+    ),
+    Status.LINE_SEARCH_FAILED: (
+        "no step along the Newton direction reduced the residual: take a smaller dt or set max_substeps; "
+        "if the residual is tiny already, the tolerance is below what rounding allows"
+    ),
+    Status.NOT_FINITE: "a position, force or stiffness became infinite or NaN: check the inputs, take a smaller dt",
+    Status.FOLDED_EDGE: (
+        "an edge turned by 180 degrees within the step, or two edges of a spring folded back onto each other: the frames are undefined there; "
+        "take a smaller dt or set max_substeps"
+    ),
+    Status.SINGULAR: "the Newton matrix could not be factored: a part of the robot may be free to move without any resistance (add a clamp)",
+}
+
+
+class SimulationError(RuntimeError):
+    """A step failed for at least one robot of the batch and the caller asked for an exception.
+
+    Attributes
+    ----------
+    status : (B,) long tensor of `Status` values.
+    """
+
+    def __init__(self, message: str, status: torch.Tensor):
+        super().__init__(message)
+        self.status = status
+
+    @classmethod
+    def from_status(cls, status: torch.Tensor, where: str) -> SimulationError:
+        """Name the failed rows and the reasons."""
+        lines = []
+        for code in Status:
+            rows = (status == int(code)).nonzero().flatten().tolist()
+            if code is Status.CONVERGED or not rows:
+                continue
+            shown = ", ".join(str(r) for r in rows[:10]) + (", ..." if len(rows) > 10 else "")
+            lines.append(f"robot {shown}: {code.name.lower()} ({code.explanation})")
+        return cls(f"{where}: " + "; ".join(lines), status)

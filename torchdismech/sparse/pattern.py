@@ -1,0 +1,77 @@
+"""Sparsity pattern of a batch of matrices that differ in their values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+__all__ = ["Pattern"]
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Where the entries of a batch of (n, n) matrices stand.
+
+    The values of a batch of B matrices are one tensor `(nnz, B)`, batch last. A symmetric pattern stores the lower
+    triangle only (row >= col). Every diagonal entry is in the pattern.
+
+    Attributes
+    ----------
+    n : number of unknowns.
+    rows, cols : (nnz,) int64 arrays, sorted by row, then column, without repetition.
+    symmetric : whether the matrices are symmetric.
+    order_hint : (n,) permutation that groups neighbours (a chain walked end to end), or None. `order_hint[k]` is the
+        unknown that would come k-th; a banded solver may use it.
+    """
+
+    n: int
+    rows: np.ndarray
+    cols: np.ndarray
+    symmetric: bool
+    order_hint: np.ndarray | None = None
+    diagonal: np.ndarray = field(init=False)  # (n,) position of each diagonal entry in the values
+    keys: np.ndarray = field(init=False)  # (nnz,) row * n + col, sorted
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", self.rows.astype(np.int64) * self.n + self.cols)
+        object.__setattr__(self, "diagonal", self.position(np.arange(self.n), np.arange(self.n)))
+
+    @classmethod
+    def union(
+        cls, n: int, rows: np.ndarray, cols: np.ndarray, symmetric: bool, order_hint: np.ndarray | None = None
+    ) -> Pattern:
+        """Build the pattern that holds the given entries (repetitions welcome) and the diagonal.
+
+        For a symmetric pattern, entries of the upper triangle are dropped: they mirror the lower ones.
+        """
+        rows = np.concatenate([np.asarray(rows, dtype=np.int64).ravel(), np.arange(n)])
+        cols = np.concatenate([np.asarray(cols, dtype=np.int64).ravel(), np.arange(n)])
+        if symmetric:
+            lower = rows >= cols
+            rows, cols = rows[lower], cols[lower]
+        keys = np.unique(rows * n + cols)
+        return cls(n, keys // n, keys % n, symmetric, order_hint)
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries."""
+        return len(self.rows)
+
+    def position(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+        """Return where the entries (rows, cols) stand in the values; each must be in the pattern."""
+        keys = np.asarray(rows, dtype=np.int64) * self.n + np.asarray(cols, dtype=np.int64)
+        position = np.searchsorted(self.keys, keys)
+        if len(keys) and (position.max() >= len(self.keys) or not np.array_equal(self.keys[position], keys)):
+            raise IndexError("an entry is not in the sparsity pattern")
+        return position
+
+    def to_dense(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the (B, n, n) matrices whose values are (nnz, B)."""
+        rows, cols = torch.as_tensor(self.rows, device=values.device), torch.as_tensor(self.cols, device=values.device)
+        dense = values.new_zeros(self.n, self.n, values.shape[1])
+        dense[rows, cols] = values
+        if self.symmetric:
+            dense[cols, rows] = values
+        return dense.permute(2, 0, 1).contiguous()

@@ -1,0 +1,80 @@
+"""A fixed sparse linear map on batch-last tensors, differentiable by its operand."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from torch import nn
+
+__all__ = ["Scatter"]
+
+
+class _Multiply(torch.autograd.Function):
+    """y = A x for a constant sparse A; the gradient is A^T g."""
+
+    @staticmethod
+    def forward(ctx, matrix: torch.Tensor, transposed: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:  # noqa: D102
+        ctx.matrices = (matrix, transposed)
+        return matrix @ operand
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor):  # noqa: D102
+        matrix, transposed = ctx.matrices
+        return None, None, _Multiply.apply(transposed, matrix, gradient.contiguous())
+
+
+class Scatter(nn.Module):
+    """Sum scaled contributions into a tensor: `target[i] += coefficient * source[j]`, for all robots at once.
+
+    Kept as a sparse matrix (CSR) rather than an index_add: the order of summation is fixed, so results do not depend
+    on threads, and the product is 2-4 times faster on a CPU.
+
+    Parameters
+    ----------
+    shape : (number of targets, number of sources).
+    targets, sources, coefficients : equally long arrays; entries at the same (target, source) add up.
+    """
+
+    def __init__(self, shape: tuple[int, int], targets, sources, coefficients, dtype: torch.dtype):
+        super().__init__()
+        self.shape = shape
+        targets, sources = np.asarray(targets, dtype=np.int64), np.asarray(sources, dtype=np.int64)
+        coefficients = np.asarray(coefficients, dtype=np.float64)
+        for name, size, i, j in (("matrix", shape, targets, sources), ("transposed", shape[::-1], sources, targets)):
+            crow, col, value = _csr(size, i, j, coefficients)
+            self.register_buffer(f"{name}_rows", torch.from_numpy(crow), persistent=False)
+            self.register_buffer(f"{name}_cols", torch.from_numpy(col), persistent=False)
+            self.register_buffer(f"{name}_values", torch.from_numpy(value).to(dtype), persistent=False)
+        self._cache: dict[str, torch.Tensor] = {}
+
+    def _apply(self, fn, recurse=True):
+        self._cache = {}
+        return super()._apply(fn, recurse)
+
+    def _csr_tensor(self, name: str) -> torch.Tensor:
+        if name not in self._cache:
+            size = self.shape if name == "matrix" else self.shape[::-1]
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Sparse")
+                self._cache[name] = torch.sparse_csr_tensor(
+                    getattr(self, f"{name}_rows"),
+                    getattr(self, f"{name}_cols"),
+                    getattr(self, f"{name}_values"),
+                    size=size,
+                    check_invariants=False,
+                )
+        return self._cache[name]
+
+    def forward(self, source: torch.Tensor) -> torch.Tensor:
+        """Map (number of sources, B) to (number of targets, B)."""
+        return _Multiply.apply(self._csr_tensor("matrix"), self._csr_tensor("transposed"), source)
+
+
+def _csr(shape, rows, cols, coefficients):
+    """Return (row pointers, columns, values) with repeated entries summed."""
+    keys, inverse = np.unique(rows * shape[1] + cols, return_inverse=True)
+    values = np.bincount(inverse, weights=coefficients, minlength=len(keys)).astype(np.float64)
+    pointers = np.concatenate([[0], np.cumsum(np.bincount(keys // shape[1], minlength=shape[0]))])
+    return pointers.astype(np.int64), (keys % shape[1]).astype(np.int64), values
