@@ -1,0 +1,1 @@
+"""Pure geometry on tensors: frames and their transport, rod strains, topology of chains, checks of input."""

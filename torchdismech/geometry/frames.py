@@ -1,0 +1,49 @@
+"""Directors along rods: parallel transport, first directors, angles between them.
+
+Vectors are tensors `(..., 3)` here; the component kernels have their own transport in `rods.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["first_director", "rotated", "signed_angle", "transported", "unit"]
+
+
+def unit(vector: Tensor) -> Tensor:
+    """Return the vectors (..., 3) scaled to length one."""
+    return vector / torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
+
+
+def transported(vector: Tensor, start: Tensor, end: Tensor) -> Tensor:
+    """Return the vectors (..., 3) parallel transported from unit tangents `start` to unit tangents `end`.
+
+    The rotation about start x end that takes one tangent to the other. It is undefined where they are opposite, and the
+    result is infinite or NaN there, which the solver reports as a folded edge.
+    """
+    axis = torch.linalg.cross(start, end)
+    cosine = (start * end).sum(-1, keepdim=True)
+    along = (axis * vector).sum(-1, keepdim=True)
+    return vector * cosine + torch.linalg.cross(axis, vector) + axis * (along / (1 + cosine))
+
+
+def rotated(vector: Tensor, axis: Tensor, angle: Tensor) -> Tensor:
+    """Return the vectors (..., 3) normal to the unit `axis` turned about it by `angle` (...)."""
+    cosine, sine = torch.cos(angle)[..., None], torch.sin(angle)[..., None]
+    return vector * cosine + torch.linalg.cross(axis, vector) * sine
+
+
+def signed_angle(start: Tensor, end: Tensor, axis: Tensor) -> Tensor:
+    """Return the angle (...) in (-pi, pi] that turns `start` into `end` about the unit `axis`."""
+    return torch.atan2((torch.linalg.cross(start, end) * axis).sum(-1), (start * end).sum(-1))
+
+
+def first_director(tangent: Tensor) -> Tensor:
+    """Return a unit director (..., 3) normal to the tangents: t x y, or t x (-z) where t is parallel to y."""
+    y = torch.tensor([0.0, 1.0, 0.0], dtype=tangent.dtype, device=tangent.device)
+    down = torch.tensor([0.0, 0.0, -1.0], dtype=tangent.dtype, device=tangent.device)
+    beside = torch.linalg.cross(tangent, y.expand_as(tangent))
+    # 1e-8: a tangent this close to y leaves too few digits in t x y for a direction
+    parallel = torch.linalg.vector_norm(beside, dim=-1, keepdim=True) < 1e-8
+    return unit(torch.where(parallel, torch.linalg.cross(tangent, down.expand_as(tangent)), beside))

@@ -1,0 +1,256 @@
+r"""Strains of a discrete elastic rod with first and second derivatives, by components.
+
+Every scalar is one tensor, usually `(S, B)`: S stencils, B robots. Derivatives are by the local variables of a stencil:
+the edge vector e for stretch; e, f, theta_e, theta_f for bending and twist, where e enters the centre node and f leaves it.
+Sources: Bergou et al. 2008 and 2010; the second derivatives were derived anew.
+
+==============  =======================================================================
+e, f            edge vectors, lengths |e|, |f|, tangents t_e, t_f
+chi             1 + t_e . t_f
+tt              (t_e + t_f) / chi
+kb              curvature binormal 2 t_e x t_f / chi
+kappa1, kappa2  kb . (m2e + m2f) / 2 and -kb . (m1e + m1f) / 2
+tau             theta_f - theta_e + reference twist
+==============  =======================================================================
+
+Frames. The reference director of an edge is its anchor (unit vector d at tangent s, fixed during a step) transported
+from s to the current tangent t. Moving t by dt turns the transported director about t, against a frame transported
+from t itself, by dphi = -kb_s . dt / 2 with kb_s = 2 s x t / (1 + s . t). With this turn added to theta the gradients
+below are the exact derivatives of the strains as functions of q, and the second derivatives are symmetric.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.geometry.vec3 import Vec3, outer_sym
+
+__all__ = ["PAIRS_3", "PAIRS_8", "BendTwist", "bend_twist", "stretch", "stretch_derivatives"]
+
+PAIRS_3 = [(i, j) for i in range(3) for j in range(i, 3)]
+PAIRS_8 = [(i, j) for i in range(8) for j in range(i, 8)]
+
+
+# ---- stretch -----------------------------------------------------------------------------------------------------
+
+
+def stretch(e: Vec3, rest_length: Tensor) -> Tensor:
+    """Return the stretch |e| / rest_length - 1."""
+    return torch.sqrt(e.dot(e)) / rest_length - 1
+
+
+def stretch_derivatives(e: Vec3, rest_length: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """Return the stretch, its 3 first and 6 second derivatives (xx, xy, xz, yy, yz, zz) by e."""
+    length = torch.sqrt(e.dot(e))
+    t = e * (1 / length)
+    first = t * (1 / rest_length)
+    scale = 1 / (length * rest_length)
+    tt = outer_sym(t, t)
+    second = [(1 - tt[k]) * scale if i == j else -tt[k] * scale for k, (i, j) in enumerate(PAIRS_3)]
+    return length / rest_length - 1, list(first.components()), second
+
+
+# ---- bend and twist ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Edge:
+    """One edge of a spring: tangent, 1/length, material directors and the turn of the transported frame."""
+
+    t: Vec3
+    inverse: Tensor
+    m1: Vec3
+    m2: Vec3
+    director: Vec3
+    turn: Vec3  # dphi/de
+    start: Vec3  # the anchor's tangent
+
+
+def _edge(e: Vec3, theta: Tensor, start: Vec3, anchor: Vec3) -> _Edge:
+    inverse = 1 / torch.sqrt(e.dot(e))
+    t = e * inverse
+    axis = start.cross(t)
+    cosine = start.dot(t)
+    over = 1 / (1 + cosine)
+    d1 = anchor * cosine + axis.cross(anchor) + axis * (axis.dot(anchor) * over)
+    d2 = t.cross(d1)
+    cos, sin = torch.cos(theta), torch.sin(theta)
+    return _Edge(t, inverse, d1 * cos + d2 * sin, d2 * cos - d1 * sin, d1, axis * (-over * inverse), start)
+
+
+@dataclass
+class BendTwist:
+    """Strains of bend-twist springs and what their derivatives need; see the module's table for the symbols."""
+
+    kappa1: Tensor
+    kappa2: Tensor
+    tau: Tensor
+    e: _Edge
+    f: _Edge
+    chi_inverse: Tensor
+    tt: Vec3
+    kb: Vec3
+
+    def first(self) -> list[list[Tensor]]:
+        """Return 3 lists (kappa1, kappa2, tau) of 8 derivatives by (e, f, theta_e, theta_f)."""
+        half = 0.5
+        kappa1 = self._curvature_gradient(self.kappa1, self.e.m2 * half, self.f.m2 * half)
+        kappa2 = self._curvature_gradient(self.kappa2, self.e.m1 * -half, self.f.m1 * -half)
+        one = torch.ones_like(self.tau)
+        tau_e = self.kb * (half * self.e.inverse) - self.e.turn
+        tau_f = self.kb * (half * self.f.inverse) + self.f.turn
+        return [kappa1, kappa2, [*tau_e.components(), *tau_f.components(), -one, one]]
+
+    def _curvature_gradient(self, kappa: Tensor, a_e: Vec3, a_f: Vec3) -> list[Tensor]:
+        """Return the 8 derivatives of kappa = kb . (a_e + a_f), a_e and a_f turning with the material frames."""
+        g_e, g_f = self._directional(kappa, a_e + a_f)
+        by_theta_e = self.kb.dot(self.e.t.cross(a_e))
+        by_theta_f = self.kb.dot(self.f.t.cross(a_f))
+        by_e = g_e * self.e.inverse + self.e.turn * by_theta_e
+        by_f = g_f * self.f.inverse + self.f.turn * by_theta_f
+        return [*by_e.components(), *by_f.components(), by_theta_e, by_theta_f]
+
+    def _directional(self, kappa: Tensor, a: Vec3) -> tuple[Vec3, Vec3]:
+        """Return the derivatives of kb . a by e and f times |e| and |f|, frames transported from the current tangents."""
+        spread = a * (2 * self.chi_inverse)
+        along = self.tt * kappa
+        return self.f.t.cross(spread) - along, -self.e.t.cross(spread) - along
+
+    def second(self, w1: Tensor, w2: Tensor, w3: Tensor) -> list[Tensor]:
+        """Return w1 d2(kappa1) + w2 d2(kappa2) + w3 d2(tau): the 36 entries of `PAIRS_8`.
+
+        The weighted curvature is kb . (a_e + a_f) with a = (w1 m2 - w2 m1) / 2, so both curvatures cost one.
+        """
+        e, f, kb, tt = self.e, self.f, self.kb, self.tt
+        a_e = e.m2 * (0.5 * w1) - e.m1 * (0.5 * w2)
+        a_f = f.m2 * (0.5 * w1) - f.m1 * (0.5 * w2)
+        kappa = kb.dot(a_e + a_f)
+        over = kappa * self.chi_inverse
+        g_e, g_f = self._directional(kappa, a_e + a_f)
+        half_w3 = 0.5 * w3
+
+        # by theta: the material directors turn about the tangents
+        b_e, b_f = e.t.cross(a_e), f.t.cross(a_f)
+        k_te, k_tf = kb.dot(b_e), kb.dot(b_f)
+        double = 2 * self.chi_inverse
+        h_e_te = (f.t.cross(b_e) * double - tt * k_te) * e.inverse
+        h_f_te = (a_e * double - tt * k_te) * f.inverse
+        h_e_tf = (a_f * -double - tt * k_tf) * e.inverse
+        h_f_tf = (e.t.cross(b_f) * -double - tt * k_tf) * f.inverse
+        h_te_te, h_tf_tf = -kb.dot(a_e), -kb.dot(a_f)
+
+        # on one edge: curvature and twist share kb (x) (something), so they are summed before the outer product
+        h_ee = self._same_edge(e, g_e, a_e, over, half_w3)
+        h_ff = self._same_edge(f, g_f, a_f, over, half_w3)
+        h_ef = self._between_edges(g_e, g_f, a_e + a_f, over, half_w3)
+
+        # the turn of the transported frames enters through theta
+        grad_te, grad_tf = k_te - w3, k_tf + w3
+        h_ee = _turned(h_ee, e, h_e_te, h_te_te, grad_te)
+        h_ff = _turned(h_ff, f, h_f_tf, h_tf_tf, grad_tf)
+        h_ef = [
+            h + p * q + r * s
+            for h, p, q, r, s in zip(
+                h_ef,
+                [c for c in h_e_tf.components() for _ in range(3)],
+                list(f.turn.components()) * 3,
+                [c for c in e.turn.components() for _ in range(3)],
+                list(h_f_te.components()) * 3,
+                strict=True,
+            )
+        ]
+        h_e_te = h_e_te + e.turn * h_te_te
+        h_f_tf = h_f_tf + f.turn * h_tf_tf
+        zero = torch.zeros_like(kappa)
+        ex, ey, ez = h_e_te.components()
+        fx, fy, fz = h_f_tf.components()
+        gx, gy, gz = h_e_tf.components()
+        kx, ky, kz = h_f_te.components()
+        return [
+            h_ee[0], h_ee[1], h_ee[2], h_ef[0], h_ef[1], h_ef[2], ex, gx,
+            h_ee[3], h_ee[4], h_ef[3], h_ef[4], h_ef[5], ey, gy,
+            h_ee[5], h_ef[6], h_ef[7], h_ef[8], ez, gz,
+            h_ff[0], h_ff[1], h_ff[2], kx, fx,
+            h_ff[3], h_ff[4], ky, fy,
+            h_ff[5], kz, fz,
+            h_te_te, zero,
+            h_tf_tf,
+        ]  # fmt: skip
+
+    def _same_edge(self, edge: _Edge, g: Vec3, a: Vec3, over: Tensor, half_w3: Tensor) -> list[Tensor]:
+        """Return the block of one edge: [-2 sym(tt g) - over (I - t t) + sym(kb (a - w3/2 (t + tt)))] / |e|^2."""
+        square = edge.inverse * edge.inverse
+        bending = outer_sym(self.tt, g)
+        binormal = outer_sym(self.kb, a - (edge.t + self.tt) * half_w3)
+        projector = outer_sym(edge.t, edge.t)
+        block = []
+        for k, (i, j) in enumerate(PAIRS_3):
+            entry = binormal[k] - 2 * bending[k] + over * projector[k]
+            block.append((entry - over if i == j else entry) * square)
+        return block
+
+    def _between_edges(self, g_e: Vec3, g_f: Vec3, a: Vec3, over: Tensor, half_w3: Tensor) -> list[Tensor]:
+        """Return the 9 entries (row e, column f) of the block between the edges."""
+        te, tf, tt = self.e.t.components(), self.f.t.components(), self.tt.components()
+        scale = self.e.inverse * self.f.inverse
+        row = (g_e + self.kb * half_w3).components()
+        column = g_f.components()
+        # -[D]x of the curvature and +[t_e]x of the twist, as one cross-product matrix
+        sx, sy, sz = ((self.e.t * half_w3 - a) * (2 * self.chi_inverse)).components()
+        cross = (None, -sz, sy, sz, None, -sx, -sy, sx, None)
+        block = []
+        for i in range(3):
+            for j in range(3):
+                entry = -(tt[i] * column[j]) - row[i] * tt[j] - over * te[i] * tf[j]
+                skew = cross[3 * i + j]
+                entry = entry - over if skew is None else entry + skew
+                block.append(entry * scale)
+        return block
+
+
+def _turned(block: list[Tensor], edge: _Edge, mixed: Vec3, theta_theta: Tensor, by_theta: Tensor) -> list[Tensor]:
+    """Add what the turn of the edge's transported frame contributes to its own block."""
+    over = 1 / (1 + edge.start.dot(edge.t))
+    mean = (edge.start + edge.t) * over  # tt of the pair (anchor's tangent, current tangent)
+    rows = outer_sym(edge.turn, mixed * 2 + edge.turn * theta_theta - (edge.t + mean) * (by_theta * edge.inverse))
+    return [b + r for b, r in zip(block, rows, strict=True)]
+
+
+def bend_twist(
+    e: Vec3,
+    f: Vec3,
+    theta_e: Tensor,
+    theta_f: Tensor,
+    start_e: Vec3,
+    start_f: Vec3,
+    anchor_e: Vec3,
+    anchor_f: Vec3,
+    previous_twist: Tensor,
+) -> BendTwist:
+    """Return the strains of bend-twist springs.
+
+    Parameters
+    ----------
+    e, f : edge vectors that enter and leave the centre node.
+    theta_e, theta_f : angles of the material frames against the reference frames.
+    start_e, start_f, anchor_e, anchor_f : anchors of the frames: unit tangents and unit directors.
+    previous_twist : reference twist at the anchors; the new one is taken on the same branch (no jumps by 2 pi).
+    """
+    edge_e = _edge(e, theta_e, start_e, anchor_e)
+    edge_f = _edge(f, theta_f, start_f, anchor_f)
+    cosine = edge_e.t.dot(edge_f.t)
+    chi_inverse = 1 / (1 + cosine)
+    axis = edge_e.t.cross(edge_f.t)
+    kb = axis * (2 * chi_inverse)
+    tt = (edge_e.t + edge_f.t) * chi_inverse
+    kappa1 = 0.5 * kb.dot(edge_e.m2 + edge_f.m2)
+    kappa2 = -0.5 * kb.dot(edge_e.m1 + edge_f.m1)
+    d = edge_e.director
+    carried = d * cosine + axis.cross(d) + axis * (axis.dot(d) * chi_inverse)
+    angle = torch.atan2(carried.cross(edge_f.director).dot(edge_f.t), carried.dot(edge_f.director))
+    angle = angle + 2 * math.pi * torch.round((previous_twist - angle) * (0.5 / math.pi))
+    return BendTwist(kappa1, kappa2, theta_f - theta_e + angle, edge_e, edge_f, chi_inverse, tt, kb)

@@ -1,0 +1,62 @@
+"""Three components kept apart: the form in which stencil kernels vectorise and compile.
+
+A `Vec3` holds three equally shaped tensors. Written with it, kernels read like vector algebra while every operation
+runs on contiguous scalars.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+__all__ = ["Vec3", "outer_sym"]
+
+
+class Vec3:
+    """A vector field by components; `*` scales by a scalar field or a number."""
+
+    __slots__ = ("x", "y", "z")
+
+    def __init__(self, x: Tensor, y: Tensor, z: Tensor):
+        self.x = x
+        self.y = y
+        self.z = z
+
+    def __add__(self, other: Vec3) -> Vec3:
+        return Vec3(self.x + other.x, self.y + other.y, self.z + other.z)
+
+    def __sub__(self, other: Vec3) -> Vec3:
+        return Vec3(self.x - other.x, self.y - other.y, self.z - other.z)
+
+    def __neg__(self) -> Vec3:
+        return Vec3(-self.x, -self.y, -self.z)
+
+    def __mul__(self, scale) -> Vec3:
+        return Vec3(self.x * scale, self.y * scale, self.z * scale)
+
+    def dot(self, other: Vec3) -> Tensor:
+        """Return the scalar product."""
+        return self.x * other.x + self.y * other.y + self.z * other.z
+
+    def cross(self, other: Vec3) -> Vec3:
+        """Return the vector product."""
+        return Vec3(
+            self.y * other.z - self.z * other.y,
+            self.z * other.x - self.x * other.z,
+            self.x * other.y - self.y * other.x,
+        )
+
+    def components(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (x, y, z)."""
+        return self.x, self.y, self.z
+
+
+def outer_sym(a: Vec3, b: Vec3) -> tuple[Tensor, ...]:
+    """Return the symmetric part of a (x) b as (xx, xy, xz, yy, yz, zz)."""
+    return (
+        a.x * b.x,
+        0.5 * (a.x * b.y + a.y * b.x),
+        0.5 * (a.x * b.z + a.z * b.x),
+        a.y * b.y,
+        0.5 * (a.y * b.z + a.z * b.y),
+        a.z * b.z,
+    )
