@@ -1,0 +1,66 @@
+# One virtual environment, made from pinned versions; `make help` lists what there is to do.
+# Only what POSIX make and sh know, so that the make of macOS and of the BSDs works too.
+
+PYTHON = python3
+VENV = .venv
+PIP_FLAGS =
+PYTEST_FLAGS = -n 2
+BENCHMARK_FLAGS =
+
+BIN = $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt
+ONE_THREAD = OMP_NUM_THREADS=1
+
+.PHONY: help venv test demo lint benchmark-rods clean
+
+help:
+	@echo "make demo            simulate 64 rods from examples/demo/scene.toml: a table, demo.h5 and demo.png"
+	@echo "make test            run the tests (PYTEST_FLAGS='-n 2' by default)"
+	@echo "make lint            ruff check, ruff format --check, mypy"
+	@echo "make benchmark-rods  what a step costs, beside PyElastica (BENCHMARK_FLAGS='--quick' for a short look)"
+	@echo "make venv            only make the virtual environment $(VENV)"
+	@echo "make clean           remove $(VENV) and what the targets above wrote"
+	@echo ""
+	@echo "PYTHON=python3.12    which Python makes the environment (3.11 or newer)"
+	@echo "PIP_FLAGS='--extra-index-url https://download.pytorch.org/whl/cpu'"
+	@echo "                     on Linux without a GPU: the CPU build of torch, some gigabytes smaller"
+
+venv: $(VENV)/made
+
+# A stamp each for the environment and for every set of extras: a second `make` installs nothing.
+$(VENV)/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "torchdismech needs Python 3.11 or newer, but $(PYTHON) is" \
+	        "`$(PYTHON) --version 2>/dev/null || echo not to be found`. Say which to use: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/with-view: $(VENV)/made pyproject.toml constraints.txt
+	$(INSTALL) -e '.[view]'
+	@touch $@
+
+$(VENV)/with-dev: $(VENV)/made pyproject.toml constraints.txt
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(VENV)/with-benchmark: $(VENV)/made pyproject.toml constraints.txt
+	$(INSTALL) -e '.[benchmark]'
+	@touch $@
+
+demo: $(VENV)/with-view
+	$(BIN)/torchdismech simulate examples/demo/scene.toml --out demo.h5
+	$(BIN)/torchdismech plot demo.h5 --out demo.png
+
+test: $(VENV)/with-dev
+	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: $(VENV)/with-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+benchmark-rods: $(VENV)/with-benchmark
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.rods $(BENCHMARK_FLAGS)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.h5 demo.png

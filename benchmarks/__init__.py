@@ -1,0 +1,1 @@
+"""What a step costs, beside what a user would otherwise pick."""
