@@ -46,9 +46,9 @@ class PeerRun:
         return self.simulated_seconds / self.cpu_seconds
 
 
-# Time steps in s by Young's modulus in Pa, for 101 nodes. The usual ones leave a wide margin. The largest are just below
-# where the undamped run blows up (3e-4 at 1e6 Pa, 9e-5 at 1e7 Pa): the peer at its fastest, known only after a search.
-# The tip moves by less than 1e-5 m between the two: space, not time, limits the accuracy.
+# Time steps in s by Young's modulus in Pa, for 101 nodes. The usual ones leave a wide margin. The largest are just
+# below where the undamped run blows up (3e-4 at 1e6 Pa, 9e-5 at 1e7 Pa): the peer at its fastest, known only after
+# a search. The tip moves by less than 1e-5 m between the two: space, not time, limits the accuracy.
 PYELASTICA_DT = {1e6: 3e-5, 1e7: 9e-6}
 PYELASTICA_LARGEST_DT = {1e6: 2.5e-4, 1e7: 8e-5}
 
