@@ -1,0 +1,131 @@
+"""Checks of rod geometry that files, arrays and the builder share; each refusal names the node or edge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from torchdismech.errors import InputError
+
+__all__ = ["check_every_node_used", "check_folds", "check_nodes", "check_rods", "edge_problems"]
+
+# An edge shorter than this part of the robot's size has no usable direction: its tangent would be rounding noise.
+SHORTEST_EDGE = 1e-12
+# 1 + cos of the angle between two edges of a spring; below it (within 1.4e-4 rad of a fold) the curvature is past 1e4
+# and its derivatives lose half of their digits.
+SMALLEST_FOLD = 1e-8
+
+
+def check_nodes(nodes: np.ndarray, where: str) -> None:
+    """Refuse nodes that are not a finite (N, 3) array with N >= 1."""
+    if nodes.ndim != 2 or nodes.shape[1] != 3 or len(nodes) == 0:
+        raise InputError(f"{where}: expected nodes of shape (N, 3) with N >= 1, got shape {tuple(nodes.shape)}")
+    bad = np.flatnonzero(~np.isfinite(nodes).all(axis=1))
+    if len(bad):
+        raise InputError(f"{where}: node {bad[0]} is not finite: {nodes[bad[0]].tolist()}")
+
+
+def check_rods(nodes: np.ndarray, edges: np.ndarray, where: str = "rods") -> None:
+    """Refuse rod edges that cannot be simulated.
+
+    Parameters
+    ----------
+    nodes : (N, 3) positions [m].
+    edges : (E, 2) integer array, 0-based indices of nodes.
+    where : what the messages start with (a file, a call).
+
+    Raises
+    ------
+    InputError
+        Nodes that are not finite; an index out of range; an edge from a node to itself; an edge given twice (in
+        either direction); an edge without length.
+    """
+    nodes, edges = np.asarray(nodes, dtype=np.float64), np.asarray(edges)
+    check_nodes(nodes, where)
+    if edges.ndim != 2 or edges.shape[1] != 2:
+        raise InputError(f"{where}: expected edges of shape (E, 2), got shape {tuple(edges.shape)}")
+    if len(edges) and not np.issubdtype(edges.dtype, np.integer):
+        raise InputError(f"{where}: expected integer node indices in the edges, got {edges.dtype}")
+    problems = edge_problems(nodes, edges)
+    if problems:
+        raise InputError(f"{where}: {problems[0][1]}")
+
+
+def edge_problems(nodes: np.ndarray, edges: np.ndarray, first_index: int = 0) -> list[tuple[int, str]]:
+    """Return (edge, sentence) for the first fault of each kind, sorted by edge.
+
+    Indices in the sentences count from `first_index`. The arrays have their right shapes and the nodes are finite.
+    """
+    if not len(edges):
+        return []
+    name = _namer(edges, first_index)
+    outside = ((edges < 0) | (edges >= len(nodes))).any(axis=1)
+    if outside.any():
+        k = int(np.flatnonzero(outside)[0])
+        last = first_index + len(nodes) - 1
+        missing = next(i for i in edges[k] if not 0 <= i < len(nodes)) + first_index
+        return [(k, f"{name(k)}: there is no node {missing}; nodes are numbered {first_index} to {last}")]
+    problems = []
+    to_itself = np.flatnonzero(edges[:, 0] == edges[:, 1])
+    if len(to_itself):
+        problems.append((int(to_itself[0]), f"{name(to_itself[0])} goes from a node to itself"))
+    twice = _first_repetition(np.sort(edges, axis=1))
+    if twice is not None:
+        again, first = twice
+        problems.append((again, f"{name(again)} was given before as {name(first)}: each edge may stand once"))
+    lengths = np.linalg.norm(nodes[edges[:, 1]] - nodes[edges[:, 0]], axis=1)
+    size = np.ptp(nodes, axis=0).max()
+    short = np.flatnonzero((lengths <= SHORTEST_EDGE * size) & (edges[:, 0] != edges[:, 1]))
+    if len(short):
+        k = int(short[0])
+        problems.append((k, f"{name(k)} has zero length: both nodes are at {nodes[edges[k, 0]].tolist()}"))
+    return sorted(problems)
+
+
+def _namer(edges: np.ndarray, first_index: int) -> Callable[[int], str]:
+    def name(k: int) -> str:
+        a, b = (int(i) + first_index for i in edges[k])
+        return f"edge {k + first_index} (nodes {a}, {b})"
+
+    return name
+
+
+def _first_repetition(rows: np.ndarray) -> tuple[int, int] | None:
+    """Return (index of the first row that stood before, where it stood), or None."""
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[inverse.reshape(-1)] != np.arange(len(rows)))
+    if not len(again):
+        return None
+    return int(again[0]), int(first[inverse.reshape(-1)[again[0]]])
+
+
+def check_folds(nodes: np.ndarray, springs: np.ndarray, where: str = "rods") -> None:
+    """Refuse springs whose two edges fold back onto each other, where curvature is infinite.
+
+    Parameters
+    ----------
+    nodes : (N, 3) positions [m].
+    springs : (S, 3) node triples (before, centre, after).
+    """
+    nodes, springs = np.asarray(nodes, dtype=np.float64), np.asarray(springs).reshape(-1, 3)
+    entering = nodes[springs[:, 1]] - nodes[springs[:, 0]]
+    leaving = nodes[springs[:, 2]] - nodes[springs[:, 1]]
+    lengths = np.linalg.norm(entering, axis=1) * np.linalg.norm(leaving, axis=1)
+    folded = np.flatnonzero(1 + (entering * leaving).sum(axis=1) / lengths < SMALLEST_FOLD)
+    if len(folded):
+        before, centre, after = (int(i) for i in springs[folded[0]])
+        raise InputError(
+            f"{where}: the edges ({before}, {centre}) and ({centre}, {after}) fold back onto each other "
+            f"at node {centre}: the curvature there is infinite; move a node"
+        )
+
+
+def check_every_node_used(count: int, elements: np.ndarray, where: str = "rods") -> None:
+    """Refuse nodes 0 .. count - 1 that are in no element: without mass their motion is undefined."""
+    used = np.zeros(count, dtype=bool)
+    used[np.asarray(elements, dtype=np.int64).reshape(-1)] = True
+    if not used.all():
+        unused = np.flatnonzero(~used)
+        shown = ", ".join(map(str, unused[:10])) + (", ..." if len(unused) > 10 else "")
+        raise InputError(f"{where}: node {shown} (counted from 0) belongs to no edge: remove it or connect it")

@@ -1,0 +1,168 @@
+"""The DiSMech text format: sections of nodes, edges and triangles, numbered from 1.
+
+::
+
+    *Nodes              # x, y, z [m]; also *rodNodes
+    0.0, 0.0, 0.0
+    *Edges              # two nodes each; also *rodEdges
+    1, 2
+    *Triangles          # three nodes each
+    1, 2, 3
+
+Headers may be written in any case; `#` starts a comment; blank lines are skipped; commas or blanks separate numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from torchdismech.errors import InputError
+from torchdismech.geometry.checks import edge_problems
+
+__all__ = ["Geometry", "read_dismech"]
+
+SECTIONS = {"nodes": "nodes", "rodnodes": "nodes", "edges": "edges", "rodedges": "edges", "triangles": "triangles"}
+COLUMNS = {"nodes": 3, "edges": 2, "triangles": 3}
+KNOWN_HEADERS = "*Nodes, *Edges, *Triangles, *rodNodes, *rodEdges"
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf(inity)?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A structure as it stands in a file, with indices from 0.
+
+    Attributes
+    ----------
+    nodes : (N, 3) float64, positions [m].
+    rod_edges : (E, 2) int64.
+    triangles : (F, 3) int64.
+    """
+
+    nodes: np.ndarray
+    rod_edges: np.ndarray
+    triangles: np.ndarray
+
+
+@dataclass
+class _Section:
+    """The rows of one section and the lines they stand on."""
+
+    header_line: int
+    rows: list[list[float]]
+    lines: list[int]
+
+
+def read_dismech(path: str | Path) -> Geometry:
+    """Read a structure from a DiSMech text file.
+
+    Raises
+    ------
+    InputError
+        Named with file and line: an unknown or repeated header, data before a header, a wrong number of columns, a
+        number that is not finite, an index that is missing or below 1, an edge from a node to itself, given twice or
+        without length, an empty file, a file without nodes or without edges and triangles.
+    """
+    path = Path(path)
+    sections = _sections(path, _text(path))
+    if not sections:
+        raise InputError(f"{path}: the file is empty; expected sections {KNOWN_HEADERS}")
+    if "nodes" not in sections:
+        raise InputError(f"{path}: no *Nodes section; expected one of *Nodes, *rodNodes")
+    if not sections["nodes"].rows:
+        raise InputError(f"{path}:{sections['nodes'].header_line}: the section of nodes is empty")
+    if not any(sections[name].rows for name in ("edges", "triangles") if name in sections):
+        raise InputError(f"{path}: nodes only; expected an *Edges or a *Triangles section with at least one row")
+    nodes = np.array(sections["nodes"].rows, dtype=np.float64)
+    return Geometry(nodes, _edges(path, sections.get("edges"), nodes), _triangles(path, sections, nodes))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8); expected DiSMech text") from error
+
+
+def _sections(path: Path, text: str) -> dict[str, _Section]:
+    sections: dict[str, _Section] = {}
+    current = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        content = line.split("#", 1)[0].strip()
+        if not content:
+            continue
+        if content.startswith("*"):
+            current = _section_name(f"{path}:{number}", content)
+            if current in sections:
+                first = sections[current].header_line
+                raise InputError(f"{path}:{number}: a second section of {current}; the first starts on line {first}")
+            sections[current] = _Section(number, [], [])
+        elif current is None:
+            raise InputError(f"{path}:{number}: data before a header: {content!r}; expected one of {KNOWN_HEADERS}")
+        else:
+            sections[current].rows.append(_row(f"{path}:{number}", current, content))
+            sections[current].lines.append(number)
+    return sections
+
+
+def _section_name(where: str, header: str) -> str:
+    name = SECTIONS.get(header[1:].strip().lower())
+    if name is None:
+        raise InputError(f"{where}: unknown header {header!r}; expected one of {KNOWN_HEADERS}")
+    return name
+
+
+def _row(where: str, section: str, content: str) -> list[float]:
+    fields = re.split(r"\s*,\s*|\s+", content.removesuffix(",").strip())
+    if len(fields) != COLUMNS[section]:
+        raise InputError(
+            f"{where}: expected {COLUMNS[section]} numbers in the section of {section}, got {len(fields)}: {content!r}"
+        )
+    for field in fields:
+        if not NUMBER.fullmatch(field):
+            raise InputError(f"{where}: expected a number in the section of {section}, got {field!r}")
+    values = [float(field) for field in fields]
+    if not np.isfinite(values).all():
+        raise InputError(f"{where}: expected finite numbers, got {content!r}")
+    if section != "nodes":
+        for value, field in zip(values, fields, strict=True):
+            if value != int(value) or value < 1:
+                raise InputError(f"{where}: expected a node index, a whole number from 1, got {field!r}")
+    return values
+
+
+def _edges(path: Path, section: _Section | None, nodes: np.ndarray) -> np.ndarray:
+    if section is None or not section.rows:
+        return np.zeros((0, 2), dtype=np.int64)
+    edges = np.array(section.rows).astype(np.int64) - 1
+    problems = edge_problems(nodes, edges, first_index=1)
+    if problems:
+        edge, problem = problems[0]
+        raise InputError(f"{path}:{section.lines[edge]}: {problem}")
+    return edges
+
+
+def _triangles(path: Path, sections: dict[str, _Section], nodes: np.ndarray) -> np.ndarray:
+    section = sections.get("triangles")
+    if section is None or not section.rows:
+        return np.zeros((0, 3), dtype=np.int64)
+    triangles = np.array(section.rows).astype(np.int64) - 1
+    seen: dict[tuple[int, ...], int] = {}
+    for line, corners in zip(section.lines, triangles.tolist(), strict=True):
+        shown = ", ".join(str(i + 1) for i in corners)
+        if max(corners) >= len(nodes):
+            missing = max(corners) + 1
+            raise InputError(
+                f"{path}:{line}: triangle ({shown}): there is no node {missing}; nodes are numbered 1 to {len(nodes)}"
+            )
+        if len(set(corners)) < 3:
+            raise InputError(f"{path}:{line}: triangle ({shown}) names a node twice")
+        first = seen.setdefault(tuple(sorted(corners)), line)
+        if first != line:
+            raise InputError(f"{path}:{line}: triangle ({shown}) was given before on line {first}")
+    return triangles
