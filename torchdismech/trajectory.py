@@ -198,6 +198,15 @@ class Trajectory:
             attributes={name: str(value) for name, value in file.attrs.items()},
         )
 
+    def resumable(self, every: int = 1) -> Trajectory:
+        """Return the trajectory up to its last full state, without what an uninterrupted run would not have stored.
+
+        A killed run may hold a row that is later than its state. A finished run stores its last step, too, which is not
+        a multiple of `every` perhaps; when it goes on, that row goes.
+        """
+        keep = (self.step <= self.state_step) & (self.step % every == 0)
+        return self.frames(slice(int(keep.sum())))
+
     def frames(self, index: slice) -> Trajectory:
         """Return the trajectory with some of its frames only; the last state stays."""
         kept = {name: getattr(self, name)[index] for name in DATASETS}
@@ -323,10 +332,14 @@ def _row_datasets(frame: Frame) -> dict[str, Tensor]:
 
 
 def _opened(path: Path, mode: str) -> h5py.File:
-    """Open the file; without a lock, so that a run can be looked at while it goes on."""
+    """Open the file.
+
+    Without a lock, so that a run can be looked at while it goes on; in the oldest format, which has no mark that keeps
+    others from opening a file whose writer was killed.
+    """
     import h5py
 
-    return h5py.File(path, mode, locking=False)
+    return h5py.File(path, mode, locking=False, libver="earliest")
 
 
 def _numpy(value: Tensor) -> np.ndarray:

@@ -1,0 +1,255 @@
+"""Trajectories in memory and in their file, which no kill may break."""
+
+import os
+import random
+import signal
+import time
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from torchdismech.errors import InputError
+from torchdismech.state import State
+from torchdismech.trajectory import Frame, Recorder, Trajectory, TrajectoryWriter
+
+BATCH, NODES, EDGES, SPRINGS = 3, 5, 4, 3
+ROD_EDGES = np.array([[0, 1], [1, 2], [2, 3], [3, 4]])
+NO_TRIANGLES = np.zeros((0, 3), dtype=np.int64)
+
+
+def state_with(number: float, nodes: int = NODES, dtype=torch.float64) -> State:
+    """Return a state whose every entry is `number`: a torn write would show as two numbers."""
+
+    def full(*shape: int) -> torch.Tensor:
+        return torch.full((BATCH, *shape), number, dtype=dtype)
+
+    n = 4 * nodes - 1
+    return State(full(n), full(n), full(n), full(nodes - 1, 3), full(nodes - 1, 3), full(nodes - 2), full())
+
+
+def frame_with(step: int, number: float | None = None, nodes: int = NODES, dtype=torch.float64) -> Frame:
+    """Return the frame of a step whose every entry is `number`, by default the step."""
+    value = float(step) if number is None else number
+    count = torch.full((BATCH,), step)
+    energies = {"kinetic": torch.full((BATCH,), value, dtype=dtype)}
+    return Frame(step, state_with(value, nodes, dtype), count, count, energies["kinetic"], count, energies)
+
+
+def written(path, steps, capacity=None, **options) -> TrajectoryWriter:
+    """Return a writer that has written frames, not closed."""
+    writer = TrajectoryWriter(path, **options)
+    writer.start(len(steps) if capacity is None else capacity, ROD_EDGES, NO_TRIANGLES)
+    for step in steps:
+        writer.append(frame_with(step))
+    return writer
+
+
+def assert_same(a: Trajectory, b: Trajectory) -> None:
+    """Compare all arrays bitwise."""
+    for name in ("step", "time", "positions", "velocities", "twist", "iterations", "residual", "status"):
+        assert torch.equal(getattr(a, name), getattr(b, name)), name
+    assert a.energies.keys() == b.energies.keys()
+    assert all(torch.equal(a.energies[k], b.energies[k]) for k in a.energies)
+    assert np.array_equal(a.rod_edges, b.rod_edges)
+    assert a.state_step == b.state_step
+    for name in State.__dataclass_fields__:
+        assert torch.equal(getattr(a.state, name), getattr(b.state, name)), name
+
+
+def test_file_has_the_documented_datasets(tmp_path):
+    """Find every dataset of the file's description with its shape, dtype and unit."""
+    path = tmp_path / "run.h5"
+    drawn = {"rod.youngs": torch.arange(3.0)}
+    written(path, [0, 10, 20], randomized=drawn, attributes={"scene": "[robot]"}).close()
+    shapes = {
+        "time": (3,),
+        "step": (3,),
+        "positions": (3, BATCH, NODES, 3),
+        "velocities": (3, BATCH, NODES, 3),
+        "twist": (3, BATCH, EDGES),
+        "newton/iterations": (3, BATCH),
+        "newton/residual": (3, BATCH),
+        "newton/status": (3, BATCH),
+        "energy/kinetic": (3, BATCH),
+        "topology/rod_edges": (EDGES, 2),
+        "topology/triangles": (0, 3),
+        "randomized/rod.youngs": (BATCH,),
+        "state/q": (BATCH, 4 * NODES - 1),
+        "state/director": (BATCH, EDGES, 3),
+        "state/reference_twist": (BATCH, SPRINGS),
+        "state/time": (BATCH,),
+    }
+    with h5py.File(path) as file:
+        assert {name: file[name].shape for name in shapes} == shapes
+        assert file["positions"].dtype == np.float64
+        assert file["positions"].attrs["units"] == "m" and file["energy/kinetic"].attrs["units"] == "J"
+        assert file.attrs["scene"] == "[robot]" and file.attrs["dtype"] == "float64"
+        assert {"version", "units"} <= set(file.attrs)
+        assert (file["positions"][2] == 20).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_save_and_load_give_the_same(tmp_path, dtype):
+    """Write a recorded trajectory at once and read it back bitwise, in its own precision."""
+    recorder = Recorder()
+    recorder.start(3, ROD_EDGES, NO_TRIANGLES)
+    for step in (0, 1, 2):
+        recorder.append(frame_with(step, number=step / 3, dtype=dtype))
+    trajectory = recorder.trajectory()
+    trajectory.save(tmp_path / "run.h5")
+    loaded = Trajectory.load(tmp_path / "run.h5")
+    assert loaded.positions.dtype == dtype
+    assert_same(loaded, trajectory)
+    assert loaded.batch == BATCH and loaded.failed.tolist() == [True] * 3  # the frames' status is their step
+
+
+def test_writer_and_save_make_the_same_file(tmp_path):
+    """Read the same from frames written one by one as from frames collected and saved."""
+    recorder = Recorder()
+    recorder.start(3, ROD_EDGES, NO_TRIANGLES)
+    for step in (0, 5, 10):
+        recorder.append(frame_with(step))
+    written(tmp_path / "run.h5", [0, 5, 10]).close()
+    assert_same(Trajectory.load(tmp_path / "run.h5"), recorder.trajectory())
+
+
+def test_file_can_be_read_while_it_is_written(tmp_path):
+    """See the frames so far in a file that is still open for writing, and nothing of the rest."""
+    path = tmp_path / "run.h5"
+    writer = written(path, [0, 1], capacity=9)
+    trajectory = Trajectory.load(path)
+    assert trajectory.time.tolist() == [0, 1] and trajectory.state_step == 1
+    # one process has to open a file the same way twice; another process may leave `locking` out
+    with h5py.File(path, locking=False) as file:
+        assert np.isnan(file["time"][2:]).all() and (file["newton/status"][2:] == -1).all()
+        assert np.isnan(file["positions"][2:]).all()
+    writer.close()
+
+
+def test_close_cuts_off_rows_that_were_not_reached(tmp_path):
+    """Leave exactly the frames written when a run ends early."""
+    path = tmp_path / "run.h5"
+    with written(path, [0, 1], capacity=9):
+        pass
+    with h5py.File(path) as file:
+        assert file["time"].shape == (2,) and file["positions"].shape[0] == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.h5"]
+
+
+def test_resumed_file_continues_the_rows(tmp_path):
+    """Find old and new frames one after the other, counted through, with the last state."""
+    path = tmp_path / "run.h5"
+    written(path, [0, 10, 20]).close()
+    before = Trajectory.load(path)
+    resumed = TrajectoryWriter(path, resume=before)
+    resumed.start(3, ROD_EDGES, NO_TRIANGLES)
+    for step in (0, 10, 20):
+        resumed.append(frame_with(step, number=20.0 + step))
+    resumed.close()
+    after = Trajectory.load(path)
+    assert after.step.tolist() == [0, 10, 20, 30, 40]
+    assert after.positions[:, 0, 0, 0].tolist() == [0, 10, 20, 30, 40]
+    assert after.state_step == 40
+
+
+def structure(path) -> bytes:
+    """Return the bytes of a file that are not in a dataset, after checking that no dataset is outside."""
+    content = bytearray(path.read_bytes())
+    regions = []
+    with h5py.File(path, locking=False) as file:
+
+        def note(_, item):
+            if isinstance(item, h5py.Dataset) and item.id.get_offset() is not None:
+                regions.append((item.id.get_offset(), item.id.get_storage_size()))
+
+        file.visititems(note)
+    for offset, size in regions:
+        assert offset + size <= len(content)
+        content[offset : offset + size] = bytes(size)
+    return bytes(content)
+
+
+def test_writing_frames_leaves_the_structure_alone(tmp_path):
+    """Find every byte outside of the datasets unchanged by frames and states: that is why a kill cannot break it."""
+    path = tmp_path / "run.h5"
+    writer = written(path, [0], capacity=50)
+    before = structure(path)
+    for step in range(1, 50):
+        writer.append(frame_with(step))
+        assert structure(path) == before
+    writer.close()
+
+
+def _write_until_killed(path, nodes: int, rows: int) -> None:
+    writer = TrajectoryWriter(path)
+    writer.start(rows, ROD_EDGES, NO_TRIANGLES)
+    for step in range(rows):
+        writer.append(frame_with(step, nodes=nodes))
+    time.sleep(10)  # for whoever kills late
+
+
+@pytest.mark.parametrize(("nodes", "rows"), [(5, 2000), (3000, 100)], ids=["small rows", "rows larger than buffers"])
+def test_killed_run_leaves_a_consistent_file(tmp_path, nodes, rows):
+    """Kill a writing process with SIGKILL at random moments: all rows written and one whole state are there."""
+    moments = random.Random(nodes)
+    reached = []
+    for attempt in range(12):
+        path = tmp_path / f"{attempt}.h5"
+        child = os.fork()
+        if child == 0:
+            _write_until_killed(path, nodes, rows)
+            os._exit(0)
+        while not path.exists():  # it appears whole, with its first row
+            time.sleep(0.001)
+        time.sleep(moments.uniform(0, 0.15))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with h5py.File(path) as file:  # any HDF5 reader opens it
+            count = int(np.isfinite(file["time"][()]).sum())
+            assert count == 1 or (np.diff(file["time"][:count]) == 1).all()
+        trajectory = Trajectory.load(path)
+        assert trajectory.step.tolist() == list(range(count))
+        expected = torch.arange(count, dtype=torch.float64)
+        for values in (trajectory.positions, trajectory.velocities, trajectory.twist, trajectory.energies["kinetic"]):
+            assert torch.equal(values.flatten(1).amin(1), expected) and torch.equal(values.flatten(1).amax(1), expected)
+        # the state is whole, and of the last row or (killed between the two) of the row before
+        assert trajectory.state_step in (count - 1, count - 2)
+        for name in State.__dataclass_fields__:
+            assert (getattr(trajectory.state, name) == trajectory.state_step).all(), name
+        reached.append(count)
+        path.unlink()
+    assert max(reached) > 1, "no process lived long enough to write: the test shows nothing"
+
+
+def test_resume_drops_rows_after_the_state(tmp_path):
+    """Continue from the state of step 1 although the row of step 2 was written before the kill."""
+    path = tmp_path / "run.h5"
+    written(path, [0, 1, 2], capacity=9)._file.close()
+    with h5py.File(path, "r+") as file:
+        for name in file["state/backup"]:
+            file[f"state/backup/{name}"][...] = 1
+        file["state/step"][()] = -1  # killed while the state of step 2 was written
+    torn = Trajectory.load(path)
+    assert torn.step.tolist() == [0, 1, 2] and torn.state_step == 1
+    assert torn.resumable().step.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not HDF5 at all", "other"])
+def test_what_is_no_trajectory_is_refused(tmp_path, content):
+    """Refuse missing, empty and foreign files by name."""
+    path = tmp_path / "run.h5"
+    if content == "other":
+        with h5py.File(path, "w") as file:
+            file["something"] = 1
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match="run.h5"):
+        Trajectory.load(path)
+
+
+def test_missing_folder_is_refused_before_the_run(tmp_path):
+    """Refuse a file in a folder that is not there at once, not when the first frame comes."""
+    with pytest.raises(InputError, match="no folder"):
+        TrajectoryWriter(tmp_path / "nowhere" / "run.h5")
