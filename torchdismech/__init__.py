@@ -1,0 +1,41 @@
+"""Many soft robots at once: rods and shells by discrete differential geometry, stepped implicitly in PyTorch."""
+
+from torchdismech import elastic, forces
+from torchdismech.build import Circle, Material, Rectangle, RobotBuilder, arc, helix, straight
+from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Static, StepInfo
+from torchdismech.io.dismech import Geometry, read_dismech
+from torchdismech.model import Model
+from torchdismech.rollout import rollout
+from torchdismech.state import Control, State
+from torchdismech.trajectory import Trajectory, TrajectoryWriter
+
+__all__ = [
+    "Circle",
+    "Control",
+    "Geometry",
+    "ImplicitEuler",
+    "ImplicitMidpoint",
+    "InputError",
+    "Material",
+    "Model",
+    "Newmark",
+    "Rectangle",
+    "RobotBuilder",
+    "SimulationError",
+    "State",
+    "Static",
+    "Status",
+    "StepInfo",
+    "Trajectory",
+    "TrajectoryWriter",
+    "arc",
+    "elastic",
+    "forces",
+    "helix",
+    "read_dismech",
+    "rollout",
+    "straight",
+]
+
+__version__ = "0.1.0"

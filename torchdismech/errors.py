@@ -22,6 +22,7 @@ class Status(enum.IntEnum):
     NOT_FINITE = 3
     FOLDED_EDGE = 4
     SINGULAR = 5
+    STOPPED = 6
 
     @property
     def explanation(self) -> str:
@@ -44,6 +45,7 @@ _EXPLANATIONS = {
         "an edge turned by 180 degrees within the step, or two edges of a spring folded back onto each other: the frames are undefined there; "
         "take a smaller dt or set max_substeps"
     ),
+    Status.STOPPED: "the robot failed in an earlier run and was not stepped in this one",
     Status.SINGULAR: "the Newton matrix could not be factored: a part of the robot may be free to move without any resistance (add a clamp)",
 }
 

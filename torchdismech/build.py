@@ -1,0 +1,459 @@
+"""RobotBuilder: from curves, sections, materials and clamps to a Model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
+from torchdismech.errors import InputError
+from torchdismech.forces import Force
+from torchdismech.geometry.checks import check_folds, check_rods
+from torchdismech.geometry.frames import first_director, transported, unit
+from torchdismech.geometry.topology import Rod, Springs, find_rods, find_springs
+from torchdismech.model import Model
+
+__all__ = ["Circle", "Material", "Rectangle", "RobotBuilder", "arc", "helix", "straight"]
+
+Number = float | Tensor
+
+
+def _positive(value: Number, name: str) -> Tensor:
+    tensor = torch.as_tensor(value, dtype=torch.get_default_dtype() if not isinstance(value, Tensor) else None)
+    if not (torch.isfinite(tensor).all() and (tensor > 0).all()):
+        raise InputError(f"{name}: expected a finite number above 0, got {value}")
+    return tensor
+
+
+@dataclass(frozen=True)
+class Circle:
+    """A round section; `radius` [m] broadcasts against (B, E)."""
+
+    radius: Number
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return area, second moments I1 and I2, torsion constant J, polar moment, contact and drag radius."""
+        r = _positive(self.radius, "Circle.radius")
+        second = math.pi * r**4 / 4
+        return {"area": math.pi * r**2, "I1": second, "I2": second, "J": 2 * second, "polar": 2 * second, "radius": r}
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A rectangular section: `width` along d2, `height` along d1 [m]; each broadcasts against (B, E)."""
+
+    width: Number
+    height: Number
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return area, second moments I1 and I2, torsion constant J, polar moment, contact and drag radius."""
+        w, h = _positive(self.width, "Rectangle.width"), _positive(self.height, "Rectangle.height")
+        long, short = torch.maximum(w, h), torch.minimum(w, h)
+        ratio = short / long
+        torsion = long * short**3 * (1 / 3 - 0.21 * ratio * (1 - ratio**4 / 12))
+        i1, i2 = w * h**3 / 12, h * w**3 / 12
+        return {"area": w * h, "I1": i1, "I2": i2, "J": torsion, "polar": i1 + i2, "radius": short / 2}
+
+
+@dataclass(frozen=True)
+class Material:
+    """Young's modulus [Pa], density [kg/m^3] and Poisson's ratio; each broadcasts against (B, E)."""
+
+    youngs: Number
+    density: Number
+    poisson: Number = 0.5
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return Young's and shear modulus and density."""
+        youngs, density = _positive(self.youngs, "Material.youngs"), _positive(self.density, "Material.density")
+        poisson = torch.as_tensor(self.poisson, dtype=youngs.dtype)
+        if not ((poisson > -1) & (poisson <= 0.5)).all():
+            raise InputError(f"Material.poisson: expected a number above -1 and up to 0.5, got {self.poisson}")
+        return {"youngs": youngs, "shear": youngs / (2 * (1 + poisson)), "density": density}
+
+
+# ---- curves ------------------------------------------------------------------------------------------------------
+
+
+def straight(start: Sequence[float], end: Sequence[float], nodes: int) -> np.ndarray:
+    """Return `nodes` points (nodes, 3) evenly from `start` to `end`."""
+    if nodes < 2:
+        raise InputError(f"straight: expected at least 2 nodes, got {nodes}")
+    return np.linspace(np.asarray(start, dtype=float), np.asarray(end, dtype=float), nodes)
+
+
+def arc(center: Sequence[float], start: Sequence[float], axis: Sequence[float], angle: float, nodes: int) -> np.ndarray:
+    """Return points (nodes, 3) on the arc that `start` describes when turned about `axis` through `center` by `angle`."""
+    return helix(center, start, axis, angle, 0.0, nodes)
+
+
+def helix(
+    center: Sequence[float], start: Sequence[float], axis: Sequence[float], angle: float, height: float, nodes: int
+) -> np.ndarray:
+    """Return points (nodes, 3): `start` turned about `axis` through `center` by `angle` [rad] while rising by `height` [m]."""
+    if nodes < 2:
+        raise InputError(f"helix: expected at least 2 nodes, got {nodes}")
+    direction = np.asarray(axis, dtype=float)
+    if not np.linalg.norm(direction) > 0:
+        raise InputError(f"helix: expected an axis that is not zero, got {axis}")
+    direction = direction / np.linalg.norm(direction)
+    arm = np.asarray(start, dtype=float) - np.asarray(center, dtype=float)
+    along = direction * (arm @ direction)
+    radial = arm - along
+    turn = np.linspace(0.0, angle, nodes)[:, None]
+    spun = radial * np.cos(turn) + np.cross(direction, radial) * np.sin(turn)
+    return np.asarray(center, dtype=float) + along + spun + direction * np.linspace(0.0, height, nodes)[:, None]
+
+
+# ---- the builder -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Rods:
+    """Edges that were added together."""
+
+    edges: np.ndarray
+    constants: dict[str, Tensor]  # per edge: youngs, shear, density, area, ..., EA, EI1, EI2, GJ
+    natural: str
+    directors: np.ndarray | None
+
+
+class RobotBuilder:
+    """Collects rods, clamps, masses and forces, and makes a Model of them.
+
+    Nodes that coincide (within `join_distance`) are one node: that is how rods are joined.
+
+    Parameters
+    ----------
+    planar : keep to the x-z plane: y and all twist angles are fixed.
+    join_distance : [m]; nodes of different rods closer than this are one.
+    """
+
+    def __init__(self, planar: bool = False, join_distance: float = 1e-9):
+        self.planar = planar
+        self.join_distance = join_distance
+        self._nodes = np.zeros((0, 3))
+        self._rods: list[_Rods] = []
+        self._clamps: list[tuple[np.ndarray, str, bool]] = []
+        self._masses: list[tuple[np.ndarray, Tensor]] = []
+        self._forces: list[Force] = []
+
+    @property
+    def nodes(self) -> np.ndarray:
+        """Nodes so far (N, 3) [m]."""
+        return self._nodes
+
+    def add_rod(
+        self,
+        nodes,
+        section: Circle | Rectangle,
+        material: Material,
+        natural: str = "initial",
+        stiffness: dict[str, Number] | None = None,
+        directors=None,
+    ) -> np.ndarray:
+        """Add a rod through `nodes` (k, 3) and return the indices (k,) of its nodes.
+
+        Parameters
+        ----------
+        section, material : numbers or tensors per edge and per robot.
+        natural : "initial" takes curvature and twist at rest from the shape as built; "straight" has none along rods
+            (where rods branch, the angle as built is kept).
+        stiffness : any of EA [N], EI1, EI2, GJ [N m^2] in place of what section and material give.
+        directors : (k-1, 3) reference directors d1 instead of those carried along the rod.
+        """
+        points = np.asarray(nodes, dtype=float)
+        chain = np.arange(len(points))
+        edges = np.stack([chain[:-1], chain[1:]], axis=1)
+        return self.add_rods(points, edges, section, material, natural, stiffness, directors)
+
+    def add_rods(
+        self,
+        nodes,
+        edges,
+        section: Circle | Rectangle,
+        material: Material,
+        natural: str = "initial",
+        stiffness: dict[str, Number] | None = None,
+        directors=None,
+    ) -> np.ndarray:
+        """Add a network of rods: nodes (k, 3) and edges (m, 2) into them; else as `add_rod`."""
+        points, pairs = np.asarray(nodes, dtype=float), np.asarray(edges, dtype=np.int64)
+        check_rods(points, pairs, where="rod")
+        if natural not in ("initial", "straight"):
+            raise InputError(f"natural: expected 'initial' or 'straight', got {natural!r}")
+        constants = _edge_constants(section, material, stiffness or {}, len(pairs))
+        index = self._join(points)
+        directors = None if directors is None else np.asarray(directors, dtype=float).reshape(len(pairs), 3)
+        self._rods.append(_Rods(index[pairs], constants, natural, directors))
+        return index
+
+    def clamp(self, nodes: Sequence[int] | None = None, box=None, axes: str = "xyz", twist: bool = True) -> None:
+        """Fix nodes, given by index or by a box (min, max).
+
+        Parameters
+        ----------
+        axes : which components are fixed.
+        twist : also fix the twist of rod edges whose two nodes are both in this set.
+        """
+        if (nodes is None) == (box is None):
+            raise InputError("clamp: give either nodes or box")
+        if not set(axes) <= set("xyz"):
+            raise InputError(f"clamp.axes: expected a subset of 'xyz', got {axes!r}")
+        if nodes is None:
+            low, high = (np.asarray(corner, dtype=float) for corner in box)
+            selected = np.flatnonzero(((self._nodes >= low) & (self._nodes <= high)).all(1))
+            if not len(selected):
+                raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
+        else:
+            selected = self._checked(nodes, "clamp.nodes")
+        self._clamps.append((selected, axes, twist))
+
+    def add_mass(self, nodes: Sequence[int], mass: Number) -> None:
+        """Add `mass` [kg], () or (B, 1), to each of the nodes."""
+        self._masses.append((self._checked(nodes, "mass.nodes"), _positive(mass, "mass")))
+
+    def add_force(self, force: Force) -> None:
+        """Add an external force."""
+        self._forces.append(force)
+
+    def finalize(self, solver: str = "auto", compile: bool = False, dtype: torch.dtype = torch.float64, device=None) -> Model:
+        """Return the model.
+
+        Parameters
+        ----------
+        solver : "auto", or the name of a linear solver: dense, banded, multifrontal, pcg, bicgstab.
+        compile : compile the stencil kernels (see `Model`).
+        """
+        if not self._rods:
+            raise InputError("the robot has no rods: add some with add_rod or add_rods")
+        edges = np.concatenate([r.edges for r in self._rods])
+        check_rods(self._nodes, edges, where="robot")
+        rods = find_rods(len(self._nodes), edges)
+        springs = find_springs(len(self._nodes), edges, rods)
+        check_folds(self._nodes, springs.nodes)
+        constants = {
+            name: _joined([r.constants[name] for r in self._rods], [len(r.edges) for r in self._rods])
+            for name in self._rods[0].constants
+        }
+        body = self._body(edges, rods, springs, constants, dtype)
+        directors = self._directors(rods)
+        terms = [_stretch_term(body, constants), *_bend_twist_terms(body, constants, directors, self._straight(edges, springs))]
+        model = Model(body, [t.to(dtype) for t in terms], self._forces, self._free(edges), directors.to(dtype), solver, compile)
+        return model.to(device=device, dtype=dtype)
+
+    # ---- parts -------------------------------------------------------------------------------------------------
+
+    def _join(self, points: np.ndarray) -> np.ndarray:
+        """Add the points that are new and return the index of each."""
+        index = np.empty(len(points), dtype=np.int64)
+        existing = self._nodes
+        fresh = []
+        for k, point in enumerate(points):
+            near = np.flatnonzero(np.linalg.norm(existing - point, axis=1) <= self.join_distance) if len(existing) else []
+            if len(near):
+                index[k] = near[0]
+            else:
+                index[k] = len(existing) + len(fresh)
+                fresh.append(point)
+        if fresh:
+            self._nodes = np.concatenate([existing, np.array(fresh)])
+        return index
+
+    def _checked(self, nodes: Sequence[int], what: str) -> np.ndarray:
+        index = np.asarray(nodes, dtype=np.int64).reshape(-1)
+        wrong = index[(index < 0) | (index >= len(self._nodes))]
+        if len(wrong) or not len(index):
+            raise InputError(f"{what}: expected indices 0 to {len(self._nodes) - 1}, got {wrong.tolist() or 'none'}")
+        return index
+
+    def _free(self, edges: np.ndarray) -> np.ndarray:
+        free = np.ones(3 * len(self._nodes) + len(edges), dtype=bool)
+        first_twist = 3 * len(self._nodes)
+        for nodes, axes, twist in self._clamps:
+            for axis in axes:
+                free[3 * nodes + "xyz".index(axis)] = False
+            if twist:
+                free[first_twist + np.flatnonzero(np.isin(edges, nodes).all(1))] = False
+        if self.planar:
+            free[1:first_twist:3] = False
+            free[first_twist:] = False
+        return free
+
+    def _straight(self, edges: np.ndarray, springs: Springs) -> np.ndarray:
+        """Return the springs (S,) along rods whose edges were both added as naturally straight."""
+        straight_edge = np.concatenate([np.full(len(r.edges), r.natural == "straight") for r in self._rods])
+        return straight_edge[springs.edges].all(1) & springs.along_rod
+
+    def _body(self, edges, rods, springs, constants, dtype) -> Body:
+        nodes = torch.as_tensor(self._nodes)
+        length = torch.linalg.vector_norm(nodes[edges[:, 1]] - nodes[edges[:, 0]], dim=-1)
+        edge_volume = constants["area"] * length
+        volume = _nodal(0.5 * edge_volume, edges, len(nodes))
+        node_mass = _nodal(0.5 * constants["density"] * edge_volume, edges, len(nodes))
+        for index, mass in self._masses:
+            share = node_mass.new_zeros(len(nodes))
+            share[index] = 1.0
+            node_mass = node_mass + mass * share
+        twist_mass = (constants["density"] * constants["polar"] * length).expand(*_lead(node_mass), len(edges))
+        node_mass = node_mass.expand(*_lead(twist_mass), -1)
+        return Body(
+            nodes,
+            edges,
+            rods,
+            springs,
+            mass=torch.cat([node_mass.repeat_interleave(3, dim=-1), twist_mass], dim=-1),
+            edge_length=length,
+            edge_radius=constants["radius"].expand(*_lead(constants["radius"]), len(edges)).contiguous(),
+            node_length=_nodal(0.5 * length, edges, len(nodes)),
+            node_volume=volume,
+        ).to(dtype)
+
+    def _directors(self, rods: list[Rod]) -> Tensor:
+        """Return d1 (E, 3): on each rod's first edge as `first_director`, then carried along; or as given."""
+        nodes = torch.as_tensor(self._nodes)
+        directors = torch.zeros(sum(len(r.edges) for r in self._rods), 3, dtype=nodes.dtype)
+        for rod in rods:
+            tangent = unit(nodes[rod.nodes[1:]] - nodes[rod.nodes[:-1]])
+            d = first_director(tangent[0])
+            for k, edge in enumerate(rod.edges):
+                d = transported(d, tangent[k - 1], tangent[k]) if k else d
+                directors[edge] = d
+        offset = 0
+        for added in self._rods:
+            if added.directors is not None:
+                directors[offset : offset + len(added.edges)] = _normal_directors(added, nodes)
+            offset += len(added.edges)
+        return directors
+
+
+def _lead(tensor: Tensor) -> tuple[int, ...]:
+    """Return the robot dimension of a per-element tensor: () or (B,)."""
+    return tuple(tensor.shape[:-1]) if tensor.dim() == 2 else ()
+
+
+def _normal_directors(added: _Rods, nodes: Tensor) -> Tensor:
+    given = torch.as_tensor(added.directors)
+    tangent = unit(nodes[added.edges[:, 1]] - nodes[added.edges[:, 0]])
+    if not (((given * tangent).sum(-1).abs() < 1e-6) & ((given.norm(dim=-1) - 1).abs() < 1e-6)).all():
+        raise InputError("directors: expected unit vectors normal to their edges (to 1e-6)")
+    return unit(given - tangent * (given * tangent).sum(-1, keepdim=True))
+
+
+def _edge_constants(section, material, stiffness: dict[str, Number], count: int) -> dict[str, Tensor]:
+    """Return section, material and stiffness constants, each () or (.., E) or (B, 1)."""
+    s, m = section.constants(), material.constants()
+    unknown = set(stiffness) - {"EA", "EI1", "EI2", "GJ"}
+    if unknown:
+        raise InputError(f"stiffness: expected any of EA, EI1, EI2, GJ, got {', '.join(sorted(unknown))}")
+    constants = {**s, "density": m["density"]}
+    derived = {
+        "EA": m["youngs"] * s["area"],
+        "EI1": m["youngs"] * s["I1"],
+        "EI2": m["youngs"] * s["I2"],
+        "GJ": m["shear"] * s["J"],
+    }
+    for name, value in derived.items():
+        constants[name] = _positive(stiffness[name], f"stiffness.{name}") if name in stiffness else value
+    for name, value in constants.items():
+        if value.dim() > 2 or (value.dim() and value.shape[-1] not in (1, count)):
+            raise InputError(f"{name}: expected a shape that broadcasts against (B, {count} edges), got {tuple(value.shape)}")
+    return constants
+
+
+def _joined(parts: list[Tensor], counts: list[int]) -> Tensor:
+    """Return one tensor () or (.., E) or (B, 1) from those of each group of edges."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(p.dim() == 0 for p in parts) and all(torch.equal(p, parts[0]) for p in parts):
+        return parts[0]
+    robots = {p.shape[0] for p in parts if p.dim() == 2} - {1}
+    if len(robots) > 1:
+        raise InputError(f"parameters are given for different numbers of robots: {sorted(robots)}")
+    lead = tuple(robots) or ((1,) if any(p.dim() == 2 for p in parts) else ())
+    return torch.cat([p.expand(*lead, n) for p, n in zip(parts, counts, strict=True)], dim=-1)
+
+
+def _nodal(per_edge: Tensor, edges: np.ndarray, n_nodes: int) -> Tensor:
+    """Return (..., N): each edge's value (..., E) added to both its nodes."""
+    total = per_edge.new_zeros(*per_edge.shape[:-1], n_nodes)
+    index = torch.as_tensor(edges)
+    return total.index_add(-1, index[:, 0], per_edge).index_add(-1, index[:, 1], per_edge)
+
+
+def _stretch_term(body: Body, constants: dict[str, Tensor]) -> ElasticTerm:
+    stencil = StretchStencil(body.rod_edges, body.edge_length.clone())
+    return ElasticTerm(
+        "stretch",
+        stencil,
+        LinearElastic({"EA": constants["EA"].clone()}),
+        measure=None,
+        controlled=None,
+    )
+
+
+def _bend_twist_terms(body: Body, constants: dict[str, Tensor], directors: Tensor, straight_spring: np.ndarray) -> list[ElasticTerm]:
+    """Return the bend-twist term, or none for a robot without springs."""
+    springs = body.springs
+    if not len(springs.nodes):
+        return []
+    stencil = BendTwistStencil(springs.nodes, springs.edges, springs.signs, 3 * body.n_nodes)
+    lengths = body.edge_length[springs.edges]
+    voronoi = lengths.mean(-1)
+    stiffness = {name: _at_springs(constants[name], springs.edges, lengths) for name in ("EI1", "EI2", "GJ")}
+    natural = _shape_strains(body, stencil, directors)
+    keep = torch.as_tensor(~straight_spring)
+    return [
+        ElasticTerm(
+            "bend_twist",
+            stencil,
+            LinearElastic(stiffness, parts={"bend": (0, 1), "twist": (2,)}),
+            measure=voronoi,
+            scale=voronoi,
+            natural=tuple(torch.where(keep, n, torch.zeros_like(n)) for n in natural),
+            controlled=_controlled_bend_twist,
+        )
+    ]
+
+
+def _controlled_bend_twist(control) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the natural kappa1, kappa2, tau that a control sets."""
+    curvature = control.natural_curvature
+    return (
+        None if curvature is None else curvature[..., 0],
+        None if curvature is None else curvature[..., 1],
+        control.natural_twist,
+    )
+
+
+def _at_springs(per_edge: Tensor, edges: np.ndarray, lengths: Tensor) -> Tensor:
+    """Return the length-weighted mean of the two edges' values: both halves of the Voronoi cell bend alike."""
+    if per_edge.dim() == 0 or per_edge.shape[-1] == 1:
+        return per_edge.clone()
+    return (per_edge[..., edges] * lengths).sum(-1) / lengths.sum(-1)
+
+
+def _shape_strains(body: Body, stencil: BendTwistStencil, directors: Tensor) -> tuple[Tensor, ...]:
+    """Return (kappa1, kappa2, tau), each (S,), of the shape as built."""
+    dtype = body.nodes.dtype
+    nodes = body.nodes
+    edges = torch.as_tensor(body.rod_edges)
+    tangent = unit(nodes[edges[:, 1]] - nodes[edges[:, 0]])
+    q = torch.cat([nodes.flatten(), nodes.new_zeros(body.n_edges)])[:, None]
+    signs = torch.as_tensor(body.springs.signs, dtype=dtype)
+    vectors = []
+    for field, sign in ((tangent, True), (directors.to(dtype), False)):
+        for k in range(2):
+            v = field[body.springs.edges[:, k]]
+            vectors.append((v * signs[:, k, None] if sign else v).t().unsqueeze(-1))
+    start_e, start_f, director_e, director_f = vectors
+    zero = nodes.new_zeros(len(signs), 1)
+    local = stencil.local(q)
+    strains = stencil.strain(local, start_e, start_f, director_e, director_f, zero)
+    return tuple(s.squeeze(-1).clone() for s in strains)

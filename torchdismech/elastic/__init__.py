@@ -1,0 +1,15 @@
+"""Elastic terms: stencil (geometry) x energy (material)."""
+
+from torchdismech.elastic.energy import Energy, LinearElastic, batch_last
+from torchdismech.elastic.stencil import BendTwistStencil, Stencil, StretchStencil
+from torchdismech.elastic.term import ElasticTerm
+
+__all__ = [
+    "BendTwistStencil",
+    "ElasticTerm",
+    "Energy",
+    "LinearElastic",
+    "Stencil",
+    "StretchStencil",
+    "batch_last",
+]

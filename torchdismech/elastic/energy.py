@@ -1,0 +1,104 @@
+"""Materials: from strain to energy density.
+
+Strains arrive as a tuple of tensors `(S, B)` in physical units (stretch: 1; curvature and twist: 1/m), already less
+the natural strain; a density is in J per unit of the stencil's measure (rods: J/m).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Energy", "LinearElastic", "batch_last"]
+
+Strain = tuple[Tensor, ...]
+
+
+def batch_last(parameter: Tensor) -> Tensor:
+    """Return a parameter that broadcasts against (B, S) so that it broadcasts against (S, B)."""
+    if parameter.dim() == 0:
+        return parameter
+    return parameter.unsqueeze(-1) if parameter.dim() == 1 else parameter.t()
+
+
+class Energy(nn.Module):
+    """An elastic energy density psi(strain).
+
+    A subclass writes `density` and nothing else: derivatives then come from autograd. One that knows them in closed
+    form overrides `derivatives`, which is faster and compiles.
+    """
+
+    closed_form = False
+
+    def density(self, strain: Strain) -> Tensor:
+        """Return psi (S, B) [J per unit of measure] of the strains, each (S, B)."""
+        raise TypeError(f"{type(self).__name__} has to define density(strain)")
+
+    def derivatives(self, strain: Strain) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Return the first derivatives and the matrix of second derivatives of psi; None stands for zero.
+
+        The default differentiates `density` twice by autograd: stencils do not share strains, so the derivative of the
+        sum over all stencils is the derivative of each.
+        """
+        with torch.enable_grad():
+            variables = [s.detach().requires_grad_() for s in strain]
+            total = self.density(tuple(variables)).sum()
+            first = _gradient(total, variables, create_graph=True)
+            second: list[list[Tensor | None]] = [list(_gradient(g.sum(), variables, create_graph=False)) for g in first]
+        return [g.detach() for g in first], second
+
+    def parts(self, strain: Strain) -> dict[str, Tensor]:
+        """Return psi split into named parts (S, B), for reports; {} keeps it whole."""
+        return {}
+
+
+class LinearElastic(Energy):
+    """psi = sum_i stiffness_i strain_i^2 / 2.
+
+    Parameters
+    ----------
+    stiffness : one number or tensor per strain, named as the report shall name it; each broadcasts against (B, S).
+        Rods: EA [N] for stretch; EI1, EI2, GJ [N m^2] for bending and twisting.
+    parts : which strains make up each reported part, e.g. {"bend": (0, 1), "twist": (2,)}.
+    """
+
+    closed_form = True
+
+    def __init__(self, stiffness: dict[str, Tensor], parts: dict[str, Sequence[int]] | None = None):
+        super().__init__()
+        self.names = tuple(stiffness)
+        self.part_indices = dict(parts or {})
+        for name, value in stiffness.items():
+            self.register_parameter(name, nn.Parameter(torch.as_tensor(value), requires_grad=False))
+
+    def density(self, strain: Strain) -> Tensor:
+        """Return sum_i k_i strain_i^2 / 2."""
+        return sum(0.5 * k * s * s for k, s in zip(self._stiffness(), strain, strict=True))  # type: ignore[return-value]
+
+    def derivatives(self, strain: Strain) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Return k_i strain_i and the diagonal k_i."""
+        stiffness = self._stiffness()
+        first = [k * s for k, s in zip(stiffness, strain, strict=True)]
+        second = [[k if i == j else None for j in range(len(strain))] for i, k in enumerate(stiffness)]
+        return first, second
+
+    def parts(self, strain: Strain) -> dict[str, Tensor]:
+        """Return the parts named at construction."""
+        stiffness = self._stiffness()
+        return {
+            name: sum(0.5 * stiffness[i] * strain[i] ** 2 for i in indices)  # type: ignore[misc]
+            for name, indices in self.part_indices.items()
+        }
+
+    def _stiffness(self) -> list[Tensor]:
+        return [batch_last(getattr(self, name)) for name in self.names]
+
+
+def _gradient(total: Tensor, variables: list[Tensor], create_graph: bool) -> list[Tensor]:
+    """Return d total / d variables, zero where total does not depend on one."""
+    if not total.requires_grad:
+        return [torch.zeros_like(v) for v in variables]
+    gradients = torch.autograd.grad(total, variables, create_graph=create_graph, retain_graph=True, allow_unused=True)
+    return [torch.zeros_like(v) if g is None else g for g, v in zip(gradients, variables, strict=True)]

@@ -1,0 +1,200 @@
+"""Stencils: which dofs a spring reads, the strain it makes of them, and the strain's derivatives.
+
+A stencil has k local variables, each a signed sum of one or two dofs (components of edge vectors, angles). Strains and
+derivatives are in terms of these; the sums carry them to dofs. A new stencil lists its variables and writes `strain`;
+derivatives come from autograd until it gives `derivatives` in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.geometry import rods
+from torchdismech.geometry.vec3 import Vec3
+from torchdismech.state import Control, State
+
+__all__ = ["BendTwistStencil", "Stencil", "StretchStencil", "Variable"]
+
+# (dofs (S,), signs (S,)) summed to one local variable
+Variable = Sequence[tuple[np.ndarray, np.ndarray]]
+Derivatives = tuple[tuple[Tensor, ...], list[list[Tensor]], Callable[..., list[Tensor]]]
+
+
+class Stencil(nn.Module):
+    """Springs of one kind.
+
+    Parameters
+    ----------
+    variables : the local variables; each is a list of (dofs, signs), arrays (S,).
+    strains : names of the strains.
+    """
+
+    closed_form = False
+
+    def __init__(self, variables: Sequence[Variable], strains: Sequence[str]):
+        super().__init__()
+        self.strains = tuple(strains)
+        self.variables = [[(np.asarray(d), np.asarray(s)) for d, s in variable] for variable in variables]
+        self.count = len(self.variables[0][0][0])
+        for i, variable in enumerate(self.variables):
+            for j, (dofs, signs) in enumerate(variable):
+                self.register_buffer(f"_dofs{i}_{j}", torch.as_tensor(dofs), persistent=False)
+                sign = torch.as_tensor(signs, dtype=torch.get_default_dtype()).unsqueeze(-1)
+                self.register_buffer(f"_signs{i}_{j}", sign, persistent=False)
+        self._uniform = [[_common_sign(signs) for _, signs in variable] for variable in self.variables]
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Pairs (i <= j) of local variables, in the order in which second derivatives are listed."""
+        k = len(self.variables)
+        return [(i, j) for i in range(k) for j in range(i, k)]
+
+    def local(self, q: Tensor) -> list[Tensor]:
+        """Return the k local variables, each (S, B), of q (n, B)."""
+        values = []
+        for i, variable in enumerate(self.variables):
+            value: Tensor | None = None
+            for j in range(len(variable)):
+                part = q[getattr(self, f"_dofs{i}_{j}")]
+                sign = self._uniform[i][j]
+                if sign is None:
+                    part, sign = part * getattr(self, f"_signs{i}_{j}"), 1
+                if value is None:
+                    value = part if sign > 0 else -part
+                else:
+                    value = value + part if sign > 0 else value - part
+            assert value is not None
+            values.append(value)
+        return values
+
+    def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
+        """Return what stays fixed in a step, batch last: frames' anchors, rest lengths."""
+        return ()
+
+    def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
+        """Return the strains, each (S, B), of the local variables and constants."""
+        raise TypeError(f"{type(self).__name__} has to define strain(local, *constants)")
+
+    def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
+        """Return (strains, first, second).
+
+        first[i][a] is d strain_i / d variable_a; second(w) returns sum_i w_i d2 strain_i in the order of `pairs`. The
+        default uses autograd: stencils do not share local variables, so the sum over all has the derivatives of each.
+        """
+        with torch.enable_grad():
+            variables = [v.detach().requires_grad_() for v in local]
+            strains = self.strain(variables, *constants)
+            first = [list(_gradient(s, variables)) for s in strains]
+
+        def second(*weights: Tensor) -> list[Tensor]:
+            entries = []
+            for a in range(len(variables)):
+                slope = sum(w.detach() * f[a] for w, f in zip(weights, first, strict=True))
+                entries.extend(_gradient(slope, variables)[a:])
+            return [e.detach() for e in entries]
+
+        return tuple(s.detach() for s in strains), [[g.detach() for g in f] for f in first], second
+
+
+def _common_sign(signs: np.ndarray) -> int | None:
+    """Return +1 or -1 where all signs agree, else None."""
+    return int(signs[0]) if len(signs) and (signs == signs[0]).all() else None
+
+
+def _gradient(value, variables: list[Tensor]) -> list[Tensor]:
+    if not (isinstance(value, Tensor) and value.requires_grad):
+        return [torch.zeros_like(v) for v in variables]
+    gradients = torch.autograd.grad(value.sum(), variables, create_graph=True, allow_unused=True)
+    return [torch.zeros_like(v) if g is None else g for g, v in zip(gradients, variables, strict=True)]
+
+
+def _edge_variables(start: np.ndarray, end: np.ndarray) -> list[Variable]:
+    """Return the three components of the edge vectors from nodes `start` to nodes `end`."""
+    plus, minus = np.ones(len(start)), -np.ones(len(start))
+    return [[(3 * end + axis, plus), (3 * start + axis, minus)] for axis in range(3)]
+
+
+class StretchStencil(Stencil):
+    """Stretch of edges, eps = |e| / rest_length - 1; variables: the 3 components of e.
+
+    Parameters
+    ----------
+    edges : (E, 2) node indices.
+    rest_length : broadcasts against (B, E) [m].
+    """
+
+    closed_form = True
+
+    def __init__(self, edges: np.ndarray, rest_length: Tensor):
+        super().__init__(_edge_variables(edges[:, 0], edges[:, 1]), ["stretch"])
+        self.register_buffer("rest_length", torch.as_tensor(rest_length))
+
+    def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
+        """Return the rest lengths, the control's if it sets them, (E, B) or (E, 1)."""
+        length = self.rest_length if control.rest_length is None else control.rest_length
+        return (length.unsqueeze(-1) if length.dim() == 1 else length.t().contiguous(),)
+
+    def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
+        """Return (eps,)."""
+        return (rods.stretch(Vec3(*local), *constants),)
+
+    def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
+        """Return eps and its derivatives in closed form."""
+        strain, first, second = rods.stretch_derivatives(Vec3(*local), *constants)
+        return (strain,), [first], lambda weight: [weight * s for s in second]
+
+
+class BendTwistStencil(Stencil):
+    """Bending and twisting where two edges meet; variables: e, f, theta_e, theta_f.
+
+    Strains: kappa1, kappa2 (integrated curvatures, dimensionless) and tau (integrated twist, rad).
+
+    Parameters
+    ----------
+    nodes : (S, 3) node before, centre, node after.
+    edges, signs : (S, 2) the edges and whether they are stored in this direction.
+    first_twist_dof : index in q of the twist angle of edge 0.
+    """
+
+    closed_form = True
+
+    def __init__(self, nodes: np.ndarray, edges: np.ndarray, signs: np.ndarray, first_twist_dof: int):
+        twists = [[(first_twist_dof + edges[:, k], signs[:, k])] for k in range(2)]
+        super().__init__(
+            [*_edge_variables(nodes[:, 0], nodes[:, 1]), *_edge_variables(nodes[:, 1], nodes[:, 2]), *twists],
+            ["kappa1", "kappa2", "tau"],
+        )
+        self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
+        self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.get_default_dtype()), persistent=False)
+
+    def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
+        """Return the frames' anchors as seen by the springs, each (3, S, B), and the reference twist (S, B)."""
+        anchors = []
+        for k in range(2):
+            sign = self.signs[:, k, None]
+            tangent = state.tangent[:, self.edges[:, k]] * sign
+            anchors.append((tangent, state.director[:, self.edges[:, k]]))
+        (start_e, director_e), (start_f, director_f) = anchors
+        vectors = (start_e, start_f, director_e, director_f)
+        return (*(v.permute(2, 1, 0).contiguous() for v in vectors), state.reference_twist.t().contiguous())
+
+    def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
+        """Return (kappa1, kappa2, tau)."""
+        spring = self._spring(local, *constants)
+        return spring.kappa1, spring.kappa2, spring.tau
+
+    def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
+        """Return the strains and their derivatives in closed form."""
+        spring = self._spring(local, *constants)
+        return (spring.kappa1, spring.kappa2, spring.tau), spring.first(), spring.second
+
+    @staticmethod
+    def _spring(local: list[Tensor], *constants: Tensor) -> rods.BendTwist:
+        *vectors, twist = constants
+        return rods.bend_twist(
+            Vec3(*local[:3]), Vec3(*local[3:6]), local[6], local[7], *(Vec3(*v.unbind(0)) for v in vectors), twist
+        )

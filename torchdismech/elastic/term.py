@@ -1,0 +1,186 @@
+"""An elastic term: the energy of a material on the strains of a stencil, summed into force and stiffness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.elastic.energy import Energy, batch_last
+from torchdismech.elastic.stencil import Stencil
+from torchdismech.sparse import Pattern, Scatter
+from torchdismech.state import Control, State
+
+__all__ = ["ElasticTerm"]
+
+
+@dataclass
+class TermConstants:
+    """What stays fixed in a step, batch last."""
+
+    natural: tuple[Tensor | None, ...]
+    measure: Tensor
+    scale: Tensor | None
+    stencil: tuple[Tensor, ...]
+
+
+class ElasticTerm(nn.Module):
+    r"""E = sum over stencils of measure * psi((strain - natural) / scale).
+
+    Parameters
+    ----------
+    name : what reports call it.
+    stencil, energy : geometry and material.
+    measure : length, area, ... that a density is per; broadcasts against (B, S). `None`: the stencil's rest length,
+        which a control may change.
+    scale : what turns a stencil's strain into the energy's, e.g. the Voronoi length for curvatures; None means 1.
+    natural : the natural strains, one tensor (broadcasting against (B, S)) per strain, or None for zero.
+    controlled : for each strain, the function of a `Control` that gives its natural value (or None).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stencil: Stencil,
+        energy: Energy,
+        measure: Tensor | None,
+        scale: Tensor | None = None,
+        natural: tuple[Tensor | None, ...] | None = None,
+        controlled=None,
+    ):
+        super().__init__()
+        self.name = name
+        self.stencil = stencil
+        self.energy = energy
+        self.controlled = controlled
+        self.register_buffer("measure", measure)
+        self.register_buffer("scale", scale)
+        natural = natural or (None,) * len(stencil.strains)
+        for strain, value in zip(stencil.strains, natural, strict=True):
+            self.register_buffer(f"natural_{strain}", value)
+        self.scatter_force: Scatter
+        self.scatter_stiffness: Scatter
+        self._gradient_kernel = self._gradient
+        self._stiffness_kernel = self._gradient_and_hessian
+
+    # ---- layout ------------------------------------------------------------------------------------------------
+
+    def entries(self, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return (rows, columns, sources, coefficients) of the stiffness among the unknowns.
+
+        `unknown` (n,) numbers the free dofs and is -1 elsewhere. A source is an entry of the packed Hessians, flattened.
+        """
+        rows, cols, sources, coefficients = [], [], [], []
+        count = self.stencil.count
+        for packed, (i, j) in enumerate(self.stencil.pairs):
+            for a, b in {(i, j), (j, i)}:
+                for dof_a, sign_a in self.stencil.variables[a]:
+                    for dof_b, sign_b in self.stencil.variables[b]:
+                        rows.append(unknown[dof_a])
+                        cols.append(unknown[dof_b])
+                        sources.append(packed * count + np.arange(count))
+                        coefficients.append(sign_a * sign_b)
+        r, c, s, k = (np.concatenate(x) for x in (rows, cols, sources, coefficients))
+        keep = (r >= 0) & (c >= 0)
+        return r[keep], c[keep], s[keep], k[keep]
+
+    def attach(self, n: int, unknown: np.ndarray, pattern: Pattern, dtype: torch.dtype) -> None:
+        """Prepare the sums into forces (n, B) and into the values of the pattern (nnz, B)."""
+        count = self.stencil.count
+        dofs, sources, signs = [], [], []
+        for a, variable in enumerate(self.stencil.variables):
+            for dof, sign in variable:
+                dofs.append(dof)
+                sources.append(a * count + np.arange(count))
+                signs.append(-sign)  # force is minus the gradient
+        shape = (n, len(self.stencil.variables) * count)
+        self.scatter_force = Scatter(shape, *(np.concatenate(x) for x in (dofs, sources, signs)), dtype)
+        rows, cols, source, coefficient = self.entries(unknown)
+        if pattern.symmetric:
+            keep = rows >= cols
+            rows, cols, source, coefficient = rows[keep], cols[keep], source[keep], coefficient[keep]
+        shape = (pattern.nnz, len(self.stencil.pairs) * count)
+        self.scatter_stiffness = Scatter(shape, pattern.position(rows, cols), source, coefficient, dtype)
+
+    def compile(self) -> None:  # type: ignore[override]
+        """Compile the kernels (needs closed forms in the stencil and in the energy)."""
+        if not (self.stencil.closed_form and self.energy.closed_form):
+            return  # derivatives by autograd run eagerly; `Model.uncompiled_terms` names these terms
+        self._gradient_kernel = torch.compile(self._gradient, dynamic=False, fullgraph=True)
+        self._stiffness_kernel = torch.compile(self._gradient_and_hessian, dynamic=False, fullgraph=True)
+
+    # ---- evaluation --------------------------------------------------------------------------------------------
+
+    def constants(self, state: State, control: Control) -> TermConstants:
+        """Return what stays fixed in a step that starts at `state`."""
+        natural: list[Tensor | None] = [getattr(self, f"natural_{s}") for s in self.stencil.strains]
+        if self.controlled is not None:
+            natural = [n if c is None else c for n, c in zip(natural, self.controlled(control), strict=True)]
+        stencil = self.stencil.constants(state, control)
+        return TermConstants(
+            tuple(None if n is None else batch_last(n).contiguous() for n in natural),
+            stencil[0] if self.measure is None else batch_last(self.measure).contiguous(),
+            None if self.scale is None else batch_last(self.scale).contiguous(),
+            stencil,
+        )
+
+    def force(self, q: Tensor, constants: TermConstants) -> Tensor:
+        """Return the force (n, B) at q (n, B)."""
+        return self.scatter_force(self._gradient_kernel(q, constants).flatten(0, 1))
+
+    def force_and_stiffness(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, Tensor]:
+        """Return the force (n, B) and the values (nnz, B) of the stiffness at q (n, B)."""
+        gradient, hessian = self._stiffness_kernel(q, constants)
+        return self.scatter_force(gradient.flatten(0, 1)), self.scatter_stiffness(hessian.flatten(0, 1))
+
+    def energies(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
+        """Return the energy of each part, (B,) [J]."""
+        strain = self._elastic_strain(self.stencil.strain(self.stencil.local(q), *constants.stencil), constants)
+        parts = self.energy.parts(strain) or {self.name: self.energy.density(strain)}
+        return {name: (constants.measure * density).sum(0) for name, density in parts.items()}
+
+    def strains(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
+        """Return the stencil's strains by name, (B, S)."""
+        values = self.stencil.strain(self.stencil.local(q), *constants.stencil)
+        return {name: value.t() for name, value in zip(self.stencil.strains, values, strict=True)}
+
+    def _elastic_strain(self, strains: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:
+        elastic = []
+        for strain, natural in zip(strains, constants.natural, strict=True):
+            value = strain if natural is None else strain - natural
+            elastic.append(value if constants.scale is None else value / constants.scale)
+        return tuple(elastic)
+
+    def _gradient(self, q: Tensor, constants: TermConstants) -> Tensor:
+        """Return the gradient by the local variables (k, S, B)."""
+        strains, first, _ = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
+        slopes, _ = self.energy.derivatives(self._elastic_strain(strains, constants))
+        factor = constants.measure if constants.scale is None else constants.measure / constants.scale
+        return torch.stack(_combined(first, [factor * s for s in slopes]))
+
+    def _gradient_and_hessian(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, Tensor]:
+        """Return the gradient (k, S, B) and the packed Hessian (pairs, S, B) by the local variables."""
+        strains, first, second = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
+        slopes, curvatures = self.energy.derivatives(self._elastic_strain(strains, constants))
+        factor = constants.measure if constants.scale is None else constants.measure / constants.scale
+        slopes = [factor * s for s in slopes]
+        factor = factor if constants.scale is None else factor / constants.scale
+        # rows[i][a] = sum_j psi_ij d strain_j / d variable_a
+        rows = [_combined(first, [None if c is None else factor * c for c in row]) for row in curvatures]
+        hessian = second(*slopes)
+        for packed, (a, b) in enumerate(self.stencil.pairs):
+            for f, row in zip(first, rows, strict=True):
+                hessian[packed] = hessian[packed] + f[a] * row[b]
+        return torch.stack(_combined(first, slopes)), torch.stack(hessian)
+
+
+def _combined(first: list[list[Tensor]], weights) -> list[Tensor]:
+    """Return sum_i weights_i first_i for each variable."""
+    combined = []
+    for a in range(len(first[0])):
+        parts = [w * f[a] for w, f in zip(weights, first, strict=True) if w is not None]
+        combined.append(sum(parts[1:], start=parts[0]) if parts else torch.zeros_like(first[0][a]))
+    return cast(list[Tensor], combined)

@@ -1,0 +1,77 @@
+"""The hook for external forces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.body import Body
+from torchdismech.errors import InputError
+from torchdismech.state import Control, State
+
+__all__ = ["Block", "Derivatives", "Force", "number"]
+
+Derivatives = list[tuple[Tensor | None, Tensor | None]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Where a force's derivatives stand: S small blocks, rows (S, r) and columns (S, c) of dof indices."""
+
+    rows: np.ndarray
+    cols: np.ndarray
+
+
+class Force(nn.Module):
+    """An external force F(state, control).
+
+    A subclass writes `forward`, and unless the force depends on nothing that a step changes, `blocks` and `derivatives`.
+
+    Parameters
+    ----------
+    explicit : evaluate the force once at the start of the step and hold it. Then it needs no derivatives; large time
+        steps may become unstable.
+
+    Attributes
+    ----------
+    symmetric : whether the derivatives by position and by velocity are symmetric matrices.
+    """
+
+    symmetric = True
+    body: Body
+
+    def __init__(self, explicit: bool = False):
+        super().__init__()
+        self.explicit = explicit
+
+    def bind(self, body: Body) -> None:
+        """Learn the robot that the force acts on; called once by the builder."""
+        if hasattr(self, "body"):
+            raise InputError(f"{type(self).__name__}: belongs to another model already; make a new one for each model")
+        self.body = body
+
+    def forward(self, state: State, control: Control) -> Tensor:
+        """Return the force (B, n) [N; N m on twist angles].
+
+        `state.director` and `state.tangent` are anchors: transport them to the current tangents before use.
+        """
+        raise TypeError(f"{type(self).__name__} has to define forward(state, control)")
+
+    def blocks(self) -> list[Block]:
+        """Return where the derivatives stand; [] for a force without any."""
+        return []
+
+    def derivatives(self, state: State, control: Control) -> Derivatives:
+        """Return for each of `blocks` (dF/dq, dF/dvelocity), each (B, S, r, c) or None for zero."""
+        return []
+
+
+def number(value) -> Tensor:
+    """Return a force's parameter as a tensor in the default dtype (tensors keep theirs)."""
+    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.get_default_dtype())
+    if not torch.isfinite(tensor).all():
+        raise InputError(f"a force's parameter must be finite, got {value}")
+    return tensor

@@ -1,0 +1,54 @@
+"""Forces against the velocity: viscous and mass-proportional."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor, nn
+
+from torchdismech.forces.base import Block, Derivatives, Force, number
+from torchdismech.state import Control, State
+
+__all__ = ["MassDamping", "Viscous"]
+
+
+class _Diagonal(Force):
+    """F = -coefficient * velocity on each component of each node."""
+
+    def _coefficient(self) -> Tensor:
+        raise TypeError(f"{type(self).__name__} has to define _coefficient()")
+
+    def forward(self, state: State, control: Control) -> Tensor:
+        """Return -coefficient * velocity (B, n)."""
+        return self.body.on_nodes(-self._coefficient().unsqueeze(-1) * state.node_velocities)
+
+    def blocks(self) -> list[Block]:
+        """Return the diagonal of the positions."""
+        dofs = np.arange(3 * self.body.n_nodes)[:, None]
+        return [Block(dofs, dofs)]
+
+    def derivatives(self, state: State, control: Control) -> Derivatives:
+        """Return -coefficient by velocity."""
+        diagonal = -self._coefficient().unsqueeze(-1).expand(state.batch, -1, 3)
+        return [(None, diagonal.reshape(state.batch, -1, 1, 1))]
+
+
+class Viscous(_Diagonal):
+    """F = -viscosity * length * velocity: each node's share of rod in a fluid of `viscosity`, () or (B, 1) [Pa s]."""
+
+    def __init__(self, viscosity, explicit: bool = False):
+        super().__init__(explicit)
+        self.viscosity = nn.Parameter(number(viscosity), requires_grad=False)
+
+    def _coefficient(self) -> Tensor:
+        return self.viscosity * self.body.node_length
+
+
+class MassDamping(_Diagonal):
+    """F = -rate * mass * velocity, rate () or (B, 1) [1/s]."""
+
+    def __init__(self, rate, explicit: bool = False):
+        super().__init__(explicit)
+        self.rate = nn.Parameter(number(rate), requires_grad=False)
+
+    def _coefficient(self) -> Tensor:
+        return self.rate * self.body.node_mass()

@@ -1,0 +1,95 @@
+"""Loads that a step does not change: gravity, buoyancy, point forces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.body import Body
+from torchdismech.errors import InputError
+from torchdismech.forces.base import Force, number
+from torchdismech.state import Control, State
+
+__all__ = ["Buoyancy", "Gravity", "PointForce"]
+
+
+def _vector(value, what: str) -> Tensor:
+    vector = number(value)
+    if vector.shape[-1:] != (3,) or vector.dim() > 2:
+        raise InputError(f"{what}: expected shape (3,) or (B, 3), got {tuple(vector.shape)}")
+    return vector
+
+
+class Gravity(Force):
+    """Weight: mass times `acceleration`, a vector (3,) or (B, 3) [m/s^2]."""
+
+    def __init__(self, acceleration):
+        super().__init__()
+        self.acceleration = nn.Parameter(_vector(acceleration, "Gravity.acceleration"), requires_grad=False)
+
+    def forward(self, state: State, control: Control) -> Tensor:
+        """Return m g on the nodes."""
+        weight = self.body.node_mass().unsqueeze(-1) * self.acceleration.unsqueeze(-2)
+        return self.body.on_nodes(weight.expand(state.batch, -1, -1))
+
+
+class Buoyancy(Force):
+    """Minus the weight of the displaced fluid: -fluid_density * volume * acceleration.
+
+    Parameters
+    ----------
+    acceleration : gravity, (3,) or (B, 3) [m/s^2].
+    fluid_density : () or (B, 1) [kg/m^3].
+    """
+
+    def __init__(self, acceleration, fluid_density):
+        super().__init__()
+        self.acceleration = nn.Parameter(_vector(acceleration, "Buoyancy.acceleration"), requires_grad=False)
+        self.fluid_density = nn.Parameter(number(fluid_density), requires_grad=False)
+
+    def forward(self, state: State, control: Control) -> Tensor:
+        """Return -rho_f V g on the nodes."""
+        displaced = self.fluid_density * self.body.node_volume
+        lift = -displaced.unsqueeze(-1) * self.acceleration.unsqueeze(-2)
+        return self.body.on_nodes(lift.expand(state.batch, -1, -1))
+
+
+class PointForce(Force):
+    """A constant force on each of some nodes, at the times start < t <= stop.
+
+    The interval is open at its start so that an implicit Euler step, which sees the force at its end, feels it for
+    exactly (stop - start) / dt steps.
+
+    Parameters
+    ----------
+    nodes : node indices.
+    force : (3,) or (B, 3) [N], on each of the nodes.
+    start, stop : [s].
+    """
+
+    def __init__(self, nodes: Sequence[int], force, start: float = -math.inf, stop: float = math.inf):
+        super().__init__()
+        if not start < stop:
+            raise InputError(f"PointForce: start has to be before stop, got start={start}, stop={stop}")
+        self.nodes = list(nodes)
+        self.force = nn.Parameter(_vector(force, "PointForce.force"), requires_grad=False)
+        self.start, self.stop = float(start), float(stop)
+
+    def bind(self, body: Body) -> None:
+        """Check the nodes."""
+        super().bind(body)
+        wrong = [i for i in self.nodes if not 0 <= i < body.n_nodes]
+        if wrong or not self.nodes:
+            raise InputError(f"PointForce.nodes: expected indices 0 to {body.n_nodes - 1}, got {wrong or 'none'}")
+
+    def forward(self, state: State, control: Control) -> Tensor:
+        """Return the force on its nodes while it is on."""
+        rounding = 1e-9 * (1 + state.time.abs())  # n * dt is off by some ulps
+        on = (state.time > self.start + rounding) & (state.time <= self.stop + rounding)
+        load = state.q.new_zeros(state.batch, self.body.n_nodes, 3)
+        index = torch.as_tensor(self.nodes, device=load.device)
+        force = (self.force.expand(state.batch, 3) * on[:, None]).unsqueeze(1).expand(-1, len(self.nodes), -1)
+        return self.body.on_nodes(load.index_add(1, index, force))

@@ -1,0 +1,84 @@
+"""Moving a network of edges by a step without the stretch that a straight-line move adds.
+
+Turning an edge by an angle a along a straight line lengthens it by a factor 1/cos(a). In a stiff rod this second-order
+stretch dominates the residual after a Newton step, and undoing it costs further iterations. Here every edge gets the
+length that the step asks for to first order; where loops or clamps do not let all of them, in the least-squares sense.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.csgraph
+import scipy.sparse.linalg
+import torch
+from torch import Tensor, nn
+
+__all__ = ["LengthPreservingMove"]
+
+LARGEST = 2000  # nodes; the dense map needs 24 N^2 bytes per axis set, beyond this the plain move is used
+
+
+class LengthPreservingMove(nn.Module):
+    """q + step for twist angles; for nodes the closest move whose edges have length |e| + t . de.
+
+    Parameters
+    ----------
+    edges : (E, 2) node indices.
+    free : (N, 3) bool, which components of which nodes move.
+    """
+
+    def __init__(self, edges: np.ndarray, free: np.ndarray, dtype: torch.dtype):
+        super().__init__()
+        self.n_nodes = len(free)
+        self.enabled = 0 < len(edges) and self.n_nodes <= LARGEST
+        self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
+        if self.enabled:
+            maps = np.stack([_edges_to_nodes(edges, free[:, axis]) for axis in range(3)])
+            self.register_buffer("maps", torch.as_tensor(maps, dtype=dtype), persistent=False)  # (3, N, E)
+
+    def forward(self, q: Tensor, step: Tensor) -> Tensor:
+        """Return q (B, n) moved by the step (B, n); the step of clamped dofs is taken as it is."""
+        moved = q + step
+        if not self.enabled:
+            return moved
+        n = 3 * self.n_nodes
+        old, new = (self._edge_vectors(v[:, :n]) for v in (q, moved))
+        length = torch.linalg.vector_norm(old, dim=-1)
+        along = (old * (new - old)).sum(-1) / length
+        # a step that would shrink an edge to nothing is no step to follow: keep a tenth of it
+        wanted = torch.maximum(length + along, 0.1 * length)
+        excess = new * (wanted / torch.linalg.vector_norm(new, dim=-1) - 1).unsqueeze(-1)  # (B, E, 3)
+        shift = torch.bmm(self.maps, excess.permute(2, 1, 0))  # (3, N, B)
+        return torch.cat([moved[:, :n] + shift.permute(2, 1, 0).flatten(1), moved[:, n:]], dim=1)
+
+    def _edge_vectors(self, x: Tensor) -> Tensor:
+        nodes = x.unflatten(1, (-1, 3))
+        return nodes[:, self.edges[:, 1]] - nodes[:, self.edges[:, 0]]
+
+
+def _edges_to_nodes(edges: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """Return (N, E): the node shifts, zero at fixed nodes, whose differences are closest to given edge changes.
+
+    Parts of the network without a fixed node keep their mean position.
+    """
+    n_nodes, n_edges = len(free), len(edges)
+    index = np.arange(n_edges)
+    ends = np.concatenate([edges[:, 0], edges[:, 1]])
+    signs = np.repeat([-1.0, 1.0], n_edges)
+    difference = scipy.sparse.csr_matrix((signs, (np.tile(index, 2), ends)), shape=(n_edges, n_nodes))
+    laplacian = (difference.T @ difference).tocsc()
+    parts, label = scipy.sparse.csgraph.connected_components(laplacian, directed=False)
+    loose = [part for part in range(parts) if free[label == part].all()]
+    solved = free.copy()
+    for part in loose:  # fix one node, correct the mean below
+        solved[np.flatnonzero(label == part)[0]] = False
+    kept = np.flatnonzero(solved)
+    shifts = np.zeros((n_nodes, n_edges))
+    if len(kept):
+        factor = scipy.sparse.linalg.splu(laplacian[kept][:, kept].tocsc())
+        shifts[kept] = factor.solve(difference[:, kept].T.toarray())
+    for part in loose:
+        nodes = label == part
+        shifts[nodes] -= shifts[nodes].mean(0)
+    return shifts

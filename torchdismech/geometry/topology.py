@@ -1,0 +1,138 @@
+"""Rods as chains of edges, and the springs between edges that meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Rod", "Springs", "find_rods", "find_springs"]
+
+
+@dataclass(frozen=True)
+class Rod:
+    """A maximal chain of edges through nodes where exactly two meet, in walking order.
+
+    Attributes
+    ----------
+    nodes : (k+1,) node indices; the first is repeated at the end of a closed rod.
+    edges : (k,) edge indices.
+    signs : (k,) +1 where an edge is stored in the walking direction, else -1.
+    """
+
+    nodes: np.ndarray
+    edges: np.ndarray
+    signs: np.ndarray
+
+    @property
+    def closed(self) -> bool:
+        """Whether the rod ends where it begins."""
+        return len(self.edges) > 1 and self.nodes[0] == self.nodes[-1]
+
+
+@dataclass(frozen=True)
+class Springs:
+    """Bend-twist springs: every pair of edges that meet at a node.
+
+    Attributes
+    ----------
+    nodes : (S, 3) node before, centre node, node after.
+    edges : (S, 2) edge that enters the centre, edge that leaves it.
+    signs : (S, 2) +1 where that edge is stored in this direction, else -1.
+    along_rod : (S,) whether the spring is inside a rod (else at a branching node).
+    """
+
+    nodes: np.ndarray
+    edges: np.ndarray
+    signs: np.ndarray
+    along_rod: np.ndarray
+
+
+def find_rods(n_nodes: int, edges: np.ndarray) -> list[Rod]:
+    """Return the rods of a network of edges (E, 2), in file order.
+
+    A rod is walked so that its earliest edge is passed as it is stored. It ends at free ends and branching nodes.
+    """
+    at_node = _edges_at_nodes(n_nodes, edges)
+    seen = np.zeros(len(edges), dtype=bool)
+    rods = []
+    for first in range(len(edges)):
+        if seen[first]:
+            continue
+        backward = _walk(at_node, edges, first, int(edges[first, 0]))
+        closed = len(backward) > 0 and backward[-1][0] == first
+        forward = [] if closed else _walk(at_node, edges, first, int(edges[first, 1]))
+        if closed:  # walk a ring in the stored direction of its earliest edge
+            forward = _walk(at_node, edges, first, int(edges[first, 1]))[:-1]
+            backward = []
+        steps = [(e, other) for e, other in reversed(backward)]
+        nodes = [other for _, other in steps] + [int(edges[first, 0]), int(edges[first, 1])]
+        order = [e for e, _ in steps] + [first]
+        for edge, other in forward:
+            order.append(edge)
+            nodes.append(other)
+        seen[order] = True
+        walked = np.stack([nodes[:-1], nodes[1:]], axis=1)
+        signs = np.where((edges[order] == walked).all(1), 1, -1)
+        rods.append(Rod(np.array(nodes), np.array(order), signs))
+    return rods
+
+
+def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
+    """Return the springs: along the rods in their order, then all pairs at branching nodes in node order."""
+    nodes, pairs, signs, along = [], [], [], []
+    for rod in rods:
+        count = len(rod.edges)
+        for k in range(count - 1):
+            nodes.append(rod.nodes[k : k + 3])
+            pairs.append(rod.edges[k : k + 2])
+            signs.append(rod.signs[k : k + 2])
+            along.append(True)
+        if rod.closed and _degree(edges, rod.nodes[0]) == 2:
+            nodes.append([rod.nodes[-2], rod.nodes[0], rod.nodes[1]])
+            pairs.append([rod.edges[-1], rod.edges[0]])
+            signs.append([rod.signs[-1], rod.signs[0]])
+            along.append(True)
+    for centre, meeting in enumerate(_edges_at_nodes(n_nodes, edges)):
+        if len(meeting) < 3:
+            continue
+        for i, e in enumerate(meeting):
+            for f in meeting[i + 1 :]:
+                before = edges[e].sum() - centre
+                after = edges[f].sum() - centre
+                nodes.append([before, centre, after])
+                pairs.append([e, f])
+                signs.append([1 if edges[e, 1] == centre else -1, 1 if edges[f, 0] == centre else -1])
+                along.append(False)
+    return Springs(
+        np.array(nodes, dtype=np.int64).reshape(-1, 3),
+        np.array(pairs, dtype=np.int64).reshape(-1, 2),
+        np.array(signs, dtype=np.int64).reshape(-1, 2),
+        np.array(along, dtype=bool),
+    )
+
+
+def _edges_at_nodes(n_nodes: int, edges: np.ndarray) -> list[list[int]]:
+    at_node: list[list[int]] = [[] for _ in range(n_nodes)]
+    for index, (a, b) in enumerate(edges):
+        at_node[a].append(index)
+        at_node[b].append(index)
+    return at_node
+
+
+def _degree(edges: np.ndarray, node: int) -> int:
+    return int((edges == node).sum())
+
+
+def _walk(at_node: list[list[int]], edges: np.ndarray, first: int, node: int) -> list[tuple[int, int]]:
+    """Return (edge, node reached) from `node` on, away from edge `first`, up to a rod's end or back to `first`."""
+    steps = []
+    edge = first
+    while len(at_node[node]) == 2:
+        a, b = at_node[node]
+        edge = b if a == edge else a
+        node = int(edges[edge].sum() - node)
+        steps.append((edge, node))
+        if edge == first:
+            break
+    return steps

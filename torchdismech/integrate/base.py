@@ -1,0 +1,302 @@
+"""What all integrators share: Newton on the balance of forces, failed rows, smaller steps for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech.model import Model, StepStart
+from torchdismech.solve.newton import Root, newton
+from torchdismech.state import Control, State
+
+__all__ = ["Balance", "Integrator", "Schedule", "StepInfo"]
+
+# what a caller sets over time: schedule(time (B,), model) -> Control
+Schedule = Callable[[Tensor, Model], Control]
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """How the step of each robot went; every field is (B,).
+
+    Attributes
+    ----------
+    status : `Status` values.
+    iterations : Newton iterations, over all substeps and attempts.
+    residual : norm of the residual at the accepted iterate [N] (torques count over the mean edge length).
+    tolerance : what the residual was held against [N].
+    force_scale : norm of inertial + external + elastic force at the start of the step [N].
+    substeps : number of equal parts the step was taken in.
+    """
+
+    status: Tensor
+    iterations: Tensor
+    residual: Tensor
+    tolerance: Tensor
+    force_scale: Tensor
+    substeps: Tensor
+
+    @property
+    def converged(self) -> Tensor:
+        """Which robots (B,) made the step."""
+        return self.status == Status.CONVERGED
+
+    def merged(self, other: StepInfo, take: Tensor) -> StepInfo:
+        """Return this with the rows where `take` holds replaced by those of `other`."""
+        return StepInfo(**{k: torch.where(take, getattr(other, k), v) for k, v in vars(self).items()})
+
+
+class Balance:
+    """The balance of forces of one step, as equations in the free dofs; each integrator has its own.
+
+    `mass_gain`, `position_gain` and `velocity_gain` are the derivatives by q of: the acceleration that the inertial
+    force sees, the position and the velocity at which the other forces are evaluated.
+    """
+
+    mass_gain: float
+    position_gain: float
+    velocity_gain: float
+
+    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float):
+        self.model = model
+        self.start = start
+        self.base = clamped_q  # (B, n): clamped dofs are read from here
+        self.dt = dt
+        self.descending = False
+
+    def acceleration(self, q: Tensor) -> Tensor:
+        """Return the acceleration (B, n) in the inertial force."""
+        raise NotImplementedError
+
+    def evaluated_at(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return position, velocity (B, n) and time (B,) at which elastic and external forces are evaluated."""
+        raise NotImplementedError
+
+    def load_factor(self) -> float:
+        """Return the share of the external forces that acts."""
+        return 1.0
+
+    def full(self, x: Tensor) -> Tensor:
+        """Return q (B, n) for the unknowns x (B, n_free)."""
+        return self.model.spread(x, self.base)
+
+    def residual(self, x: Tensor) -> Tensor:
+        """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
+        q = self.full(x)
+        position, velocity, time = self.evaluated_at(q)
+        elastic = self.model.elastic_force(self.start, position)
+        external = self.load_factor() * self.model.external_force(self.start, position, velocity, time)
+        return self._with_inertia(q, elastic + external)
+
+    def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
+        q = self.full(x)
+        position, velocity, time = self.evaluated_at(q)
+        force, values = self.model.force_and_stiffness(
+            self.start, position, velocity, time, self.position_gain, self.velocity_gain, self.load_factor()
+        )
+        if self.mass_gain:
+            values = self.model.add_mass(values, self.mass_gain)
+        return self._with_inertia(q, force), values
+
+    def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
+        balance = self.model.body.mass * self.acceleration(q) - force if self.mass_gain else -force
+        return balance.index_select(1, self.model.free_index)
+
+    def advanced(self, x: Tensor, step: Tensor) -> Tensor:
+        """Return x moved by the step, edges keeping the length that the step asks for to first order."""
+        q = self.full(x)
+        moved = self.model.advance(q, self.model.spread(step, torch.zeros_like(q)))
+        return moved.index_select(1, self.model.free_index)
+
+    @property
+    def has_potential(self) -> bool:
+        """Whether the residual is the gradient of a potential: it is if the loads do not change within the step."""
+        return self.model.loads_are_constant
+
+    def potential(self, x: Tensor) -> Tensor | None:
+        """Return the potential (B,) if Newton's steps are to descend it, else None: the residual's norm judges them."""
+        if not self.descending:
+            return None
+        q = self.full(x)
+        position, velocity, time = self.evaluated_at(q)
+        load = self.load_factor() * self.model.external_force(self.start, position, velocity, time)
+        potential = self.model.elastic_energy(self.start, position) / self.position_gain - (load * q).sum(1)
+        if self.mass_gain:
+            potential = potential + (0.5 / self.mass_gain) * (self.model.body.mass * self.acceleration(q) ** 2).sum(1)
+        return potential
+
+
+class Integrator:
+    """One step for every robot of a batch.
+
+    Parameters
+    ----------
+    dt : step [s].
+    force_tolerance : residual [N] at which a step counts as converged ...
+    relative_tolerance : ... or this much of the step's force scale, whichever is larger.
+    max_iterations : Newton iterations per attempt.
+    line_search : False takes every Newton step whole.
+    max_substeps : robots whose step fails try again in 2, 4, ... up to this many equal parts; 0 or 1 turns that off.
+    """
+
+    balance: type[Balance]
+
+    def __init__(
+        self,
+        dt: float,
+        force_tolerance: float = 1e-8,
+        relative_tolerance: float = 1e-8,
+        max_iterations: int = 50,
+        line_search: bool = True,
+        max_substeps: int = 0,
+    ):
+        for name, value in (("dt", dt), ("force_tolerance", force_tolerance)):
+            if not (math.isfinite(value) and value > 0):
+                raise InputError(f"{name}: expected a finite number above 0, got {value}")
+        if not 0 <= relative_tolerance < 1:
+            raise InputError(f"relative_tolerance: expected a number from 0 up to 1, got {relative_tolerance}")
+        if max_iterations < 1 or max_substeps < 0:
+            raise InputError("max_iterations has to be at least 1 and max_substeps at least 0")
+        self.dt = float(dt)
+        self.force_tolerance = float(force_tolerance)
+        self.relative_tolerance = float(relative_tolerance)
+        self.max_iterations = int(max_iterations)
+        self.line_search = bool(line_search)
+        self.max_substeps = int(max_substeps)
+
+    # ---- for the caller ----------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(
+        self,
+        model: Model,
+        state: State,
+        control: Control | None = None,
+        running: Tensor | None = None,
+        throw: bool = False,
+    ) -> tuple[State, StepInfo]:
+        """Return the state after one step and how it went.
+
+        A robot whose step fails keeps the state it had; the others go on.
+
+        Parameters
+        ----------
+        control : what the caller sets for this step.
+        running : (B,) bool, robots to step; the others are left alone and reported as converged.
+        throw : raise a `SimulationError` that names the failed robots instead of reporting them.
+        """
+        control = control or Control()
+        running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
+        after, info = self._attempt(model, state, control, self.dt, running)
+        parts = 2
+        while parts <= self.max_substeps and bool((failed := running & ~info.converged).any()):
+            retried, again = self._in_parts(model, state, control, parts, failed, info)
+            after, info = after.merged(retried, failed & again.converged), info.merged(again, failed)
+            parts *= 2
+        if throw and not bool(info.converged.all()):
+            raise SimulationError.from_status(info.status, f"step from t = {float(state.time.max()):g} s")
+        return after, info
+
+    def sample(self, schedule: Schedule, state: State, model: Model) -> Control:
+        """Return the control that `schedule` sets for the step from `state`."""
+        return schedule(state.time + self.dt, model)
+
+    # ---- inside ------------------------------------------------------------------------------------------------
+
+    def _in_parts(self, model, state, control, parts, rows, info) -> tuple[State, StepInfo]:
+        """Take the step of `rows` in equal parts; clamped dofs move evenly, the rest of the control holds."""
+        target = control.clamped_q
+        at, running, total = state, rows, info
+        iterations = info.iterations
+        for part in range(1, parts + 1):
+            if target is not None:
+                control = control.replace(clamped_q=state.q + (target - state.q) * (part / parts))
+            at, total = self._attempt(model, at, control, self.dt / parts, running)
+            iterations = iterations + total.iterations
+            running = running & total.converged
+        worst = torch.where(rows & ~running, torch.where(total.converged, info.status, total.status), total.status)
+        substeps = torch.full_like(info.substeps, parts)
+        return at, StepInfo(worst, iterations, total.residual, total.tolerance, total.force_scale, substeps)
+
+    def _attempt(self, model, state, control, dt, running) -> tuple[State, StepInfo]:
+        """Solve one step of dt."""
+        start = model.start_step(state, control)
+        clamped_q = state.q if control.clamped_q is None else torch.where(model.free, state.q, control.clamped_q)
+        balance = self._balance(model, start, clamped_q, dt)
+        scale = self._force_scale(model, start, dt)
+        tolerance = (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
+        root = None
+        for guess, descending in self._attempts(balance, dt):
+            rows = running if root is None else running & (root.status != Status.CONVERGED)
+            if not bool(rows.any()):
+                break
+            balance.descending = descending
+            found = self._solve(balance, guess, tolerance, rows)
+            root = found if root is None else _merged_roots(root, found, rows)
+        assert root is not None
+        q = balance.full(root.x)
+        failed = running & (root.status != Status.CONVERGED)
+        status = torch.where(failed & model.folded(state, q), int(Status.FOLDED_EDGE), root.status)
+        after = state.merged(self._after(balance, q), running & ~failed)
+        substeps = torch.ones_like(root.iterations)
+        return after, StepInfo(status, root.iterations, root.residual, root.tolerance, scale, substeps)
+
+    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
+        return self.balance(model, start, clamped_q, dt)
+
+    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[Tensor, bool]]:
+        """Yield the first iterate and whether to descend the potential, for rows that are not solved yet.
+
+        Where inertia leads is closest for smooth motion, where the robot is for violent motion. Descending the potential
+        is slow far from the root and sure.
+        """
+        yield self._guess(balance, dt), False
+        yield self._guess(balance, 0.0), False
+        if balance.has_potential:
+            yield self._guess(balance, 0.0), True
+
+    def _solve(self, balance: Balance, guess: Tensor, tolerance: Tensor, running: Tensor) -> Root:
+        model = balance.model
+        weight = model.residual_weight()
+        return newton(
+            balance, guess, model.solver, tolerance, weight, self.max_iterations, self.line_search, running
+        )
+
+    def _guess(self, balance: Balance, dt: float) -> Tensor:
+        """Return the first iterate (B, n_free): moved by dt at the present velocity, clamped dofs at their targets."""
+        model, state = balance.model, balance.start.state
+        step = torch.where(model.free, dt * state.velocity, balance.base - state.q)
+        return model.advance(state.q, step).index_select(1, model.free_index)
+
+    def _force_scale(self, model: Model, start: StepStart, dt: float) -> Tensor:
+        """Return the sum of the norms of momentum over dt, external and elastic force at the start (B,)."""
+        state = start.state
+        weight = model.residual_weight()
+        forces = [
+            model.elastic_force(start, state.q),
+            model.external_force(start, state.q, state.velocity, state.time),
+            model.body.mass * state.velocity / dt,
+        ]
+        return sum(torch.linalg.vector_norm(f.index_select(1, model.free_index) * weight, dim=1) for f in forces)
+
+    def _after(self, balance: Balance, q: Tensor) -> State:
+        """Return the state after the step, at q (B, n)."""
+        raise NotImplementedError
+
+
+def _merged_roots(first: Root, second: Root, take: Tensor) -> Root:
+    """Return `first` with the rows where `take` holds replaced by `second`; iterations add up."""
+    iterations = torch.where(take, first.iterations + second.iterations, first.iterations)
+    return Root(
+        torch.where(take[:, None], second.x, first.x),
+        torch.where(take, second.status, first.status),
+        iterations,
+        torch.where(take, second.residual, first.residual),
+        torch.where(take, second.tolerance, first.tolerance),
+    )

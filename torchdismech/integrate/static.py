@@ -1,0 +1,116 @@
+"""Static equilibrium."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError, SimulationError
+from torchdismech.integrate.base import Balance, Integrator, StepInfo
+from torchdismech.model import Model, StepStart
+from torchdismech.state import Control, State
+
+__all__ = ["Static"]
+
+
+class _StaticBalance(Balance):
+    """0 = elastic force + share of the external force, at velocity zero."""
+
+    mass_gain, position_gain, velocity_gain = 0.0, 1.0, 0.0
+
+    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, share: float):
+        super().__init__(model, start, clamped_q, 0.0)
+        self.share = share
+
+    def evaluated_at(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return q, torch.zeros_like(q), self.start.state.time
+
+    def load_factor(self) -> float:
+        return self.share
+
+
+class Static(Integrator):
+    """The equilibrium that the loads lead to: one `step` ramps them from what holds now to their full size.
+
+    External forces grow in equal shares, natural strains and clamped dofs move evenly from the model's own and the
+    state's to those that the control sets. With constant loads (gravity, point forces) the potential energy is
+    minimised: the equilibrium found is stable. Time does not advance; velocity and acceleration become zero.
+
+    Parameters
+    ----------
+    load_steps : number of shares.
+    Others as for `Integrator`; there is no dt and there are no substeps.
+    """
+
+    def __init__(
+        self,
+        load_steps: int = 1,
+        force_tolerance: float = 1e-8,
+        relative_tolerance: float = 1e-8,
+        max_iterations: int = 200,
+        line_search: bool = True,
+    ):
+        super().__init__(1.0, force_tolerance, relative_tolerance, max_iterations, line_search)
+        if load_steps < 1:
+            raise InputError(f"load_steps: expected at least 1, got {load_steps}")
+        self.load_steps = int(load_steps)
+
+    @torch.no_grad()
+    def step(
+        self,
+        model: Model,
+        state: State,
+        control: Control | None = None,
+        running: Tensor | None = None,
+        throw: bool = False,
+    ) -> tuple[State, StepInfo]:
+        """Return the equilibrium and how the search went; see `Integrator.step`."""
+        control = control or Control()
+        running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
+        at, going = state, running
+        info: StepInfo | None = None
+        for k in range(1, self.load_steps + 1):
+            self._share = k / self.load_steps
+            at, part = self._attempt(model, at, self._ramped(model, state, control), 1.0, going)
+            if info is not None:
+                part = dataclasses.replace(part, iterations=part.iterations + info.iterations)
+                part = part.merged(info, running & ~going)
+            info = part
+            going = going & info.converged
+        assert info is not None
+        if throw and not bool(info.converged.all()):
+            raise SimulationError.from_status(info.status, "static equilibrium")
+        return state.merged(at, going), info
+
+    def sample(self, schedule, state: State, model: Model) -> Control:
+        """Return the control that `schedule` sets at the state's own time."""
+        return schedule(state.time, model)
+
+    def _ramped(self, model: Model, state: State, control: Control) -> Control:
+        """Return the control at the present share of the ramp."""
+        if self._share == 1:
+            return control
+        own = model.natural_strains(state.batch).replace(clamped_q=state.q, force=torch.zeros_like(state.q))
+        ramped = {}
+        for field in dataclasses.fields(Control):
+            end, begin = getattr(control, field.name), getattr(own, field.name)
+            # forces are scaled by the balance already
+            ramped[field.name] = end if end is None or field.name == "force" else begin + self._share * (end - begin)
+        return Control(**ramped)
+
+    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
+        return _StaticBalance(model, start, clamped_q, self._share)
+
+    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[Tensor, bool]]:
+        yield self._guess(balance, 0.0), balance.has_potential
+
+    def _force_scale(self, model: Model, start: StepStart, dt: float) -> Tensor:
+        still = dataclasses.replace(start, state=start.state.replace(velocity=torch.zeros_like(start.state.q)))
+        return super()._force_scale(model, still, dt)
+
+    def _after(self, balance: Balance, q: Tensor) -> State:
+        zero = torch.zeros_like(q)
+        return balance.model.moved(balance.start.state, q).replace(velocity=zero, acceleration=zero)

@@ -1,0 +1,409 @@
+"""Model: the laws of a robot: its elastic terms, external forces, clamps and the solver for its matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.body import Body
+from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic.term import TermConstants
+from torchdismech.errors import InputError
+from torchdismech.forces import Force
+from torchdismech.geometry.frames import signed_angle, transported, unit
+from torchdismech.geometry.retraction import LengthPreservingMove
+from torchdismech.solve import linear
+from torchdismech.sparse import Pattern, Scatter
+from torchdismech.state import Control, State
+
+__all__ = ["Model", "StepStart"]
+
+
+@dataclass(frozen=True)
+class StepStart:
+    """What the evaluations of one step share: the state it starts from and what stays fixed in it."""
+
+    state: State
+    control: Control
+    constants: list[TermConstants]
+    held_force: Tensor  # (B, n) explicit forces and the control's force
+
+
+class Model(nn.Module):
+    """A robot, for any number of copies at once. Holds no state of motion: see `State`.
+
+    Material constants are parameters, rest sizes buffers; each may be per element and per robot.
+
+    Parameters
+    ----------
+    body : topology and sizes.
+    terms, forces : elastic terms and external forces that act on it.
+    free : (n,) bool, dofs that move; the others are clamped (or prescribed by `Control.clamped_q`).
+    directors : (E, 3) reference directors of the edges at rest.
+    solver : name of a linear solver, or "auto".
+    compile : compile the stencil kernels at first use (seconds to a minute, cached on disk); worth it for long runs.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        terms: Sequence[ElasticTerm],
+        forces: Sequence[Force],
+        free: np.ndarray,
+        directors: Tensor,
+        solver: str = "auto",
+        compile: bool = False,
+    ):
+        super().__init__()
+        self.body = body
+        self.terms = nn.ModuleList(terms)
+        self.forces = nn.ModuleList(forces)
+        self.register_buffer("directors", directors)
+        for force in forces:
+            force.bind(body)
+        self._number_unknowns(free)
+        self._lay_out_matrix()
+        self.solver = self._solver(solver)
+        self.compiled = compile
+        if compile:
+            for term in terms:
+                term.compile()
+
+    # ---- what it is made of ------------------------------------------------------------------------------------
+
+    @property
+    def n_dofs(self) -> int:
+        """Number of dofs n = 3 N + E."""
+        return self.body.n_dofs
+
+    @property
+    def n_free(self) -> int:
+        """Number of unknowns: dofs that are not clamped."""
+        return len(self.free_index)
+
+    @property
+    def nodes(self) -> Tensor:
+        """Rest positions (N, 3) [m]."""
+        return self.body.nodes
+
+    @property
+    def rod_edges(self) -> np.ndarray:
+        """Edges (E, 2), node indices."""
+        return self.body.rod_edges
+
+    @property
+    def springs(self) -> np.ndarray:
+        """Bend-twist springs (S, 3): node before, centre, node after."""
+        return self.body.springs.nodes
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of positions and forces."""
+        return self.body.nodes.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the buffers."""
+        return self.body.nodes.device
+
+    def term(self, name: str) -> ElasticTerm:
+        """Return the elastic term of that name."""
+        for term in self.terms:
+            if term.name == name:
+                return term
+        raise InputError(f"no elastic term {name!r}; there are: {', '.join(t.name for t in self.terms)}")
+
+    def uncompiled_terms(self) -> list[str]:
+        """Return the terms whose derivatives come from autograd and therefore stay eager when compiling."""
+        return [t.name for t in self.terms if not (t.stencil.closed_form and t.energy.closed_form)]
+
+    # ---- states ------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def initial_state(
+        self,
+        batch: int | None = None,
+        q: Tensor | None = None,
+        velocity: Tensor | None = None,
+        control: Control | None = None,
+    ) -> State:
+        """Return a state at rest in the rest shape, or at the given q and velocity, each (n,) or (B, n).
+
+        Directors are those at rest, carried to q. The acceleration of the free dofs is what the forces give them there
+        (under `control`, if given). The batch defaults to what q or the model's own parameters ask for.
+        """
+        given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
+        batch = batch or max([*given, self.body.batch or 1])
+        rest = torch.cat([self.body.nodes.flatten(), self.body.nodes.new_zeros(self.body.n_edges)])
+        rest_q = rest.expand(batch, -1).contiguous()
+        state = State(
+            q=rest_q,
+            velocity=torch.zeros_like(rest_q),
+            acceleration=torch.zeros_like(rest_q),
+            director=self.directors.expand(batch, -1, -1).contiguous(),
+            tangent=self.tangents(rest_q),
+            reference_twist=rest_q.new_zeros(batch, len(self.springs)),
+            time=rest_q.new_zeros(batch),
+        )
+        state = state.replace(reference_twist=self._reference_twist(state.tangent, state.director, None))
+        if q is not None:
+            state = self.moved(state, q.to(rest_q).expand(batch, -1).contiguous())
+        if velocity is not None:
+            state = state.replace(velocity=velocity.to(rest_q).expand(batch, -1).contiguous())
+        force = self.force(self.start_step(state, control), state.q, state.velocity, state.time)
+        return state.replace(acceleration=torch.where(self.free, force / self.body.mass, 0.0))
+
+    def tangents(self, q: Tensor) -> Tensor:
+        """Return the unit tangents of the edges (B, E, 3) at q (B, n)."""
+        x = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3))
+        return unit(x[:, self._edges[:, 1]] - x[:, self._edges[:, 0]])
+
+    def moved(self, state: State, q: Tensor) -> State:
+        """Return the state at q (B, n), its frames transported there; all else unchanged."""
+        tangent = self.tangents(q)
+        director = transported(state.director, state.tangent, tangent)
+        # transport keeps lengths and angles up to rounding; this keeps rounding from adding up over many steps
+        director = unit(director - tangent * (director * tangent).sum(-1, keepdim=True))
+        twist = self._reference_twist(tangent, director, state.reference_twist)
+        return state.replace(q=q, director=director, tangent=tangent, reference_twist=twist)
+
+    def folded(self, state: State, q: Tensor, margin: float = 1e-6) -> Tensor:
+        """Return the robots (B,) where an edge turned by 180 degrees since `state` or two edges of a spring fold back.
+
+        `margin` is the least 1 + cosine that counts as not folded: 1e-6 is 0.08 degrees from the fold.
+        """
+        tangent = self.tangents(q)
+        turned = (state.tangent * tangent).sum(-1)
+        e, f = (tangent[:, self._spring_edges[:, k]] * self._spring_signs[:, k, None] for k in range(2))
+        worst = torch.cat([turned, (e * f).sum(-1), turned.new_ones(turned.shape[0], 1)], dim=1).amin(1)
+        return ~(worst + 1 > margin)
+
+    def _reference_twist(self, tangent: Tensor, director: Tensor, previous: Tensor | None) -> Tensor:
+        """Return the reference twist (B, S) of the springs, on the branch nearest to `previous`."""
+        (te, tf), (de, df) = (
+            tuple(v[:, self._spring_edges[:, k]] * (self._spring_signs[:, k, None] if signed else 1) for k in range(2))
+            for v, signed in ((tangent, True), (director, False))
+        )
+        angle = signed_angle(transported(de, te, tf), df, tf)
+        if previous is None:
+            return angle
+        return angle + 2 * torch.pi * torch.round((previous - angle) / (2 * torch.pi))
+
+    # ---- forces ------------------------------------------------------------------------------------------------
+
+    def start_step(self, state: State, control: Control | None = None) -> StepStart:
+        """Return what the evaluations of a step from `state` share."""
+        control = control or Control()
+        self.check_batch(state, control)
+        held = torch.zeros_like(state.q) if control.force is None else control.force.clone()
+        for force in self.forces:
+            if force.explicit:
+                held = held + force(state, control)
+        return StepStart(state, control, [t.constants(state, control) for t in self.terms], held)
+
+    def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
+        """Return the elastic force (B, n) at q (B, n)."""
+        transposed = q.t().contiguous()
+        total = torch.zeros_like(transposed)
+        for term, constants in zip(self.terms, start.constants, strict=True):
+            total = total + term.force(transposed, constants)
+        return total.t()
+
+    def external_force(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
+        """Return the external force (B, n) at q, velocity (B, n) and time (B,)."""
+        trial = start.state.replace(q=q, velocity=velocity, time=time)
+        total = start.held_force
+        for force in self.forces:
+            if not force.explicit:
+                total = total + force(trial, start.control)
+        return total
+
+    def force(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
+        """Return elastic plus external force (B, n)."""
+        return self.elastic_force(start, q) + self.external_force(start, q, velocity, time)
+
+    def force_and_stiffness(
+        self,
+        start: StepStart,
+        q: Tensor,
+        velocity: Tensor,
+        time: Tensor,
+        position_gain: float = 1.0,
+        velocity_gain: float = 0.0,
+        load_factor: float = 1.0,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the force (B, n) and the values (nnz, B) of -position_gain dF/dq - velocity_gain dF/dvelocity.
+
+        External forces and their derivatives are multiplied by `load_factor`.
+        """
+        transposed = q.t().contiguous()
+        total = torch.zeros_like(transposed)
+        values = q.new_zeros(self.pattern.nnz, q.shape[0])
+        for term, constants in zip(self.terms, start.constants, strict=True):
+            force, stiffness = term.force_and_stiffness(transposed, constants)
+            total += force
+            values += stiffness if position_gain == 1 else position_gain * stiffness
+        trial = start.state.replace(q=q, velocity=velocity, time=time)
+        for force_module, scatters in zip(self.forces, self._force_scatters, strict=True):
+            if not scatters:
+                continue
+            derivatives = force_module.derivatives(trial, start.control)
+            for scatter, (by_q, by_velocity) in zip(scatters, derivatives, strict=True):
+                for gain, blocks in ((position_gain, by_q), (velocity_gain, by_velocity)):
+                    if blocks is not None and gain != 0:
+                        values -= scatter((load_factor * gain * blocks).flatten(1).t().contiguous())
+        return total.t() + load_factor * self.external_force(start, q, velocity, time), values
+
+    @property
+    def loads_are_constant(self) -> bool:
+        """Whether no external force changes with position or velocity within a step."""
+        return not any(self._force_scatters[k] for k in range(len(self.forces)))
+
+    def elastic_energy(self, start: StepStart, q: Tensor) -> Tensor:
+        """Return the elastic energy (B,) at q (B, n) [J]."""
+        transposed = q.t().contiguous()
+        total = q.new_zeros(q.shape[0])
+        for term, constants in zip(self.terms, start.constants, strict=True):
+            total = total + sum(term.energies(transposed, constants).values())
+        return total
+
+    def natural_strains(self, batch: int) -> Control:
+        """Return a control (B, ...) that sets the model's own natural strains and rest lengths."""
+        control = Control(rest_length=self.body.edge_length.expand(batch, -1))
+        if len(self.springs):
+            term = self.term("bend_twist")
+            kappa1, kappa2, tau = (
+                getattr(term, f"natural_{s}").expand(batch, -1) for s in ("kappa1", "kappa2", "tau")
+            )
+            control = control.replace(natural_curvature=torch.stack([kappa1, kappa2], dim=-1), natural_twist=tau)
+        return control
+
+    @torch.no_grad()
+    def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
+        """Return the kinetic energy and the elastic energy by part, each (B,) [J]."""
+        start = self.start_step(state, control)
+        q = state.q.t().contiguous()
+        energies = {"kinetic": 0.5 * (self.body.mass * state.velocity**2).sum(1)}
+        for term, constants in zip(self.terms, start.constants, strict=True):
+            energies.update(term.energies(q, constants))
+        return energies
+
+    @torch.no_grad()
+    def strains(self, state: State) -> dict[str, Tensor]:
+        """Return the strains of each term by name, (B, stencils): stretch, kappa1, kappa2, tau, ..."""
+        start = self.start_step(state)
+        q = state.q.t().contiguous()
+        strains: dict[str, Tensor] = {}
+        for term, constants in zip(self.terms, start.constants, strict=True):
+            strains.update(term.strains(q, constants))
+        return strains
+
+    # ---- unknowns and their matrix -----------------------------------------------------------------------------
+
+    def spread(self, free_values: Tensor, full: Tensor) -> Tensor:
+        """Return `full` (B, n) with its free dofs replaced by `free_values` (B, n_free)."""
+        return full.index_copy(1, self.free_index, free_values)
+
+    def residual_weight(self) -> Tensor:
+        """Return the weights (n_free,) that make a residual of forces and torques one norm in N.
+
+        Forces count as they are, torques over the mean edge length.
+        """
+        length = self.body.edge_length.mean() if self.body.n_edges else self.body.nodes.new_ones(())
+        twist = self.free_index >= 3 * self.body.n_nodes
+        return torch.where(twist, 1 / length, torch.ones_like(length))
+
+    def add_mass(self, values: Tensor, factor: float) -> Tensor:
+        """Add factor * mass to the diagonal of the values (nnz, B), in place."""
+        mass = self.body.mass[..., self.free_index] * factor
+        mass = mass.expand(values.shape[1], -1).t() if mass.dim() == 2 else mass.unsqueeze(-1)
+        values[self._diagonal] += mass
+        return values
+
+    def check_batch(self, state: State, control: Control) -> None:
+        """Refuse states and controls that do not belong to this model."""
+        if state.q.shape[1] != self.n_dofs:
+            raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
+        if self.body.batch not in (None, state.batch):
+            raise InputError(f"this model's parameters are for {self.body.batch} robots, got a state of {state.batch}")
+        control.check(state.batch, self.n_dofs, len(self.springs), self.body.n_edges)
+
+    def _number_unknowns(self, free: np.ndarray) -> None:
+        if not free.any():
+            raise InputError("every dof of the robot is clamped: nothing can move")
+        self._unknown = np.where(free, np.cumsum(free) - 1, -1)
+        springs = self.body.springs
+        self.register_buffer("free_index", torch.as_tensor(np.flatnonzero(free)), persistent=False)
+        self.register_buffer("free", torch.as_tensor(free), persistent=False)
+        self.register_buffer("_edges", torch.as_tensor(self.body.rod_edges), persistent=False)
+        self.register_buffer("_spring_edges", torch.as_tensor(springs.edges), persistent=False)
+        signs = torch.as_tensor(springs.signs, dtype=self.dtype)
+        self.register_buffer("_spring_signs", signs, persistent=False)
+        free_nodes = free[: 3 * self.body.n_nodes].reshape(-1, 3)
+        self.advance = LengthPreservingMove(self.body.rod_edges, free_nodes, self.dtype)
+
+    def _lay_out_matrix(self) -> None:
+        rows, cols = [], []
+        for term in self.terms:
+            r, c, _, _ = term.entries(self._unknown)
+            rows.append(r)
+            cols.append(c)
+        placed: list[list[tuple[np.ndarray, np.ndarray]]] = []
+        for force in self.forces:
+            blocks = [] if force.explicit else force.blocks()
+            placed.append([_block_entries(b.rows, b.cols, self._unknown) for b in blocks])
+            for r, c in placed[-1]:
+                keep = (r >= 0) & (c >= 0)
+                rows.append(r[keep])
+                cols.append(c[keep])
+        symmetric = all(f.symmetric or f.explicit for f in self.forces)
+        r, c = (np.concatenate(x) if x else np.zeros(0, dtype=np.int64) for x in (rows, cols))
+        if not symmetric:  # solvers want a pattern that is symmetric in structure
+            r, c = np.concatenate([r, c]), np.concatenate([c, r])
+        self.pattern = Pattern.union(self.n_free, r, c, symmetric, self._chain_order())
+        self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
+        for term in self.terms:
+            term.attach(self.n_dofs, self._unknown, self.pattern, self.dtype)
+        self._force_scatters = nn.ModuleList(
+            nn.ModuleList(_block_scatter(self.pattern, r, c, self.dtype) for r, c in entries) for entries in placed
+        )
+
+    def _chain_order(self) -> np.ndarray:
+        """Return the unknowns in walking order of the rods: x0, theta0, x1, theta1, ..."""
+        order: list[int] = []
+        for rod in self.body.rods:
+            for k, node in enumerate(rod.nodes):
+                order.extend(range(3 * node, 3 * node + 3))
+                if k < len(rod.edges):
+                    order.append(3 * self.body.n_nodes + int(rod.edges[k]))
+        order.extend(range(self.n_dofs))  # nodes without rods, if any
+        first_seen = np.array(list(dict.fromkeys(order)))
+        unknown = self._unknown[first_seen]
+        return unknown[unknown >= 0]
+
+    def _solver(self, name: str):
+        if name == "auto":
+            return linear.choose(self.pattern, batch=self.body.batch or 1, device=self.device)
+        return linear.make(name, self.pattern)
+
+
+def _block_entries(rows: np.ndarray, cols: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the unknowns (S, r, c) at the rows and columns of blocks, -1 where clamped."""
+    shape = (*rows.shape, cols.shape[1])
+    return (
+        np.broadcast_to(unknown[rows][:, :, None], shape).reshape(-1),
+        np.broadcast_to(unknown[cols][:, None, :], shape).reshape(-1),
+    )
+
+
+def _block_scatter(pattern: Pattern, rows: np.ndarray, cols: np.ndarray, dtype: torch.dtype) -> Scatter:
+    keep = (rows >= 0) & (cols >= 0)
+    if pattern.symmetric:
+        keep &= rows >= cols
+    source = np.flatnonzero(keep)
+    position = pattern.position(rows[keep], cols[keep])
+    return Scatter((pattern.nnz, len(rows)), position, source, np.ones(len(source)), dtype)

@@ -1,0 +1,226 @@
+"""Newton's method for a batch: each row has its own convergence, line search and status."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import Status
+
+__all__ = ["Root", "System", "newton"]
+
+RUNNING = -1
+SMALLEST_STEP = 2.0**-12  # below this fraction of the Newton step a line search gives up
+ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
+SHIFTS = 12  # how often a matrix that is not positive definite is shifted, tenfold each time
+
+
+class System(Protocol):
+    """Equations r(x) = 0 of a batch, with their matrix dr/dx on the solver's pattern."""
+
+    def residual(self, x: Tensor) -> Tensor:
+        """Return r (B, m)."""
+        ...
+
+    def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return r (B, m) and the values (nnz, B) of dr/dx."""
+        ...
+
+    def advanced(self, x: Tensor, step: Tensor) -> Tensor:
+        """Return x moved by the step (B, m): x + step, to first order."""
+        ...
+
+    def potential(self, x: Tensor) -> Tensor | None:
+        """Return a potential (B,) whose gradient is r, or None where there is none or none is wanted.
+
+        With a potential a step is judged by it, the matrix is shifted until it is positive definite, and so only minima
+        are found. Without, the norm of r judges, and any root may be found.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Root:
+    """Where Newton's method ended.
+
+    Attributes
+    ----------
+    x : (B, m) the last accepted iterates; rows that did not run are as they came.
+    status : (B,) `Status` values; rows that did not run are CONVERGED.
+    iterations : (B,) linear solves used.
+    residual : (B,) norm of the residual at x.
+    tolerance : (B,) what the residual was held against: as asked for, but not below the rounding noise at x.
+    """
+
+    x: Tensor
+    status: Tensor
+    iterations: Tensor
+    residual: Tensor
+    tolerance: Tensor
+
+
+def newton(
+    system: System,
+    x: Tensor,
+    solver,
+    tolerance: Tensor,
+    weight: Tensor,
+    max_iterations: int,
+    line_search: bool = True,
+    running: Tensor | None = None,
+) -> Root:
+    """Find x with |weight * r(x)| <= tolerance for each row.
+
+    A Newton step is taken whole where it reduces the residual's norm. Where it does not, it may still be a good step
+    (stiff directions make the norm rise before it falls): it is taken if the next, simplified Newton correction, with
+    the same matrix, is shorter than this one; failing that, the step is halved until one of the two tests holds.
+
+    Parameters
+    ----------
+    x : (B, m) first iterate.
+    solver : linear solver on the pattern of the matrix.
+    tolerance : (B,); weight : (m,).
+    line_search : False takes every Newton step whole.
+    running : (B,) rows to solve; the others are left alone.
+    """
+    rows = x.shape[0]
+    status = torch.full((rows,), RUNNING, dtype=torch.long, device=x.device)
+    if running is not None:
+        status[~running] = Status.CONVERGED
+    iterations = torch.zeros(rows, dtype=torch.long, device=x.device)
+    at = _Iterate(x, *system.residual_and_matrix(x), weight)
+    tolerance = torch.maximum(tolerance, _noise(at, solver, weight))
+    status = _judged(status, at.norm, tolerance)
+    search = _GuardedStep(system, solver, weight, tolerance, line_search)
+    for _ in range(max_iterations):
+        active = status == RUNNING
+        if not active.any():  # the one flag that the host waits for
+            break
+        at, moved = search(at, active)
+        iterations += active
+        status = torch.where(active & (moved != RUNNING), moved, status)
+        status = _judged(status, at.norm, tolerance)
+    status = torch.where(status == RUNNING, int(Status.MAX_ITERATIONS), status)
+    return Root(at.x, status, iterations, at.norm, tolerance)
+
+
+def _judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:
+    """Return the status with running rows marked that converged or stopped being finite."""
+    running = status == RUNNING
+    status = torch.where(running & (norm <= tolerance), int(Status.CONVERGED), status)  # NaN <= tolerance is False
+    return torch.where(running & ~torch.isfinite(norm), int(Status.NOT_FINITE), status)
+
+
+class _Iterate:
+    """A point x with its residual, matrix and weighted residual norm."""
+
+    def __init__(self, x: Tensor, residual: Tensor, values: Tensor, weight: Tensor):
+        self.x = x
+        self.residual = residual
+        self.values = values
+        self.norm = torch.linalg.vector_norm(residual * weight, dim=1)
+
+
+def _noise(at: _Iterate, solver, weight: Tensor) -> Tensor:
+    """Return the norm (B,) below which a residual is rounding noise: no iterate can be told from the root there."""
+    diagonal = at.values[torch.as_tensor(solver.pattern.diagonal, device=at.values.device)].t()
+    noise = torch.linalg.vector_norm(weight * diagonal * at.x, dim=1) * (ROUNDING * torch.finfo(at.x.dtype).eps)
+    return torch.nan_to_num(noise, nan=0.0, posinf=0.0)
+
+
+class _GuardedStep:
+    """One Newton step for the rows that still run, guarded by a line search."""
+
+    def __init__(self, system: System, solver, weight: Tensor, tolerance: Tensor, enabled: bool):
+        self.system = system
+        self.solver = solver
+        self.weight = weight
+        self.tolerance = tolerance
+        self.enabled = enabled
+
+    def __call__(self, at: _Iterate, active: Tensor) -> tuple[_Iterate, Tensor]:
+        """Return the next iterate, and (B,) RUNNING or the status of rows that cannot go on."""
+        factor = self.solver.factor(at.values, rows=active)
+        solved = active & factor.ok
+        direction = torch.where(solved[:, None], factor.solve(-at.residual), 0.0)
+        trial = self._evaluated(torch.where(solved[:, None], self.system.advanced(at.x, direction), at.x))
+        potential = self.system.potential(at.x)
+        good = solved & self._reduced(at, trial, direction, potential, torch.ones_like(at.norm))
+        outcome = torch.full_like(active, RUNNING, dtype=torch.long)
+        if bool((active & ~good).any()):
+            return self._rescued(at, active, factor, direction, trial, potential, good, outcome)
+        return trial, outcome
+
+    def _evaluated(self, x: Tensor) -> _Iterate:
+        return _Iterate(x, *self.system.residual_and_matrix(x), self.weight)
+
+    def _reduced(self, at: _Iterate, trial: _Iterate, direction: Tensor, potential, fraction: Tensor) -> Tensor:
+        """Return the rows (B,) whose residual norm (or potential, where there is one) fell."""
+        if not self.enabled:
+            return torch.isfinite(trial.norm)
+        fell = (trial.norm < at.norm) | (trial.norm <= self.tolerance)
+        if potential is not None:
+            slope = (at.residual * direction).sum(1)
+            lower = self.system.potential(trial.x) <= potential + 1e-4 * fraction * slope
+            # near a minimum rounding hides the descent of the potential; there a falling residual is the sharper test
+            near = -slope < 1e-8 * (potential.abs() + 1e-300)
+            fell = lower | (fell & near)
+        return fell & torch.isfinite(trial.norm)
+
+    def _rescued(self, at, active, factor, direction, trial, potential, good, outcome):
+        """Find a step for the rows where the plain one is not good enough; see `newton` for the tests."""
+        solved = active & factor.ok
+        lost = active & ~solved
+        if bool(lost.any()):
+            direction, repaired = self._direction_without_definiteness(at, lost, direction, potential is not None)
+            outcome = torch.where(lost & ~repaired, int(Status.SINGULAR), outcome)
+            solved = solved | repaired
+        fraction = torch.ones_like(at.norm)
+        x, settled = trial.x, good
+        size = self._size(direction)
+        while True:
+            searching = solved & ~settled
+            if not bool(searching.any()) or bool((fraction[searching] < SMALLEST_STEP).all()):
+                break
+            x = torch.where(searching[:, None], self.system.advanced(at.x, fraction[:, None] * direction), x)
+            attempt = self._evaluated(x)
+            fits = self._reduced(at, attempt, direction, potential, fraction)
+            if potential is None:
+                correction = self._size(torch.where(factor.ok[:, None], factor.solve(-attempt.residual), torch.inf))
+                fits = fits | ((correction < (1 - 0.5 * fraction) * size) & torch.isfinite(attempt.norm))
+            settled = settled | (searching & fits)
+            fraction = torch.where(searching & ~fits, 0.5 * fraction, fraction)
+        failed = solved & ~settled
+        outcome = torch.where(failed, int(Status.LINE_SEARCH_FAILED), outcome)
+        return self._evaluated(torch.where((active & settled)[:, None], x, at.x)), outcome
+
+    def _size(self, step: Tensor) -> Tensor:
+        """Return the length (B,) of steps; twist angles count by the arc at the length that weighs torques."""
+        return torch.linalg.vector_norm(step / self.weight, dim=1)
+
+    def _direction_without_definiteness(self, at, lost, direction, descend: bool) -> tuple[Tensor, Tensor]:
+        """Return directions for the rows whose matrix is not positive definite, and which of them have one.
+
+        Without a potential the exact Newton direction of the indefinite matrix is right: it reduces the residual. With
+        one, the matrix is shifted until it is positive definite, so that the direction descends.
+        """
+        if not descend:
+            factor = self.solver.factor(at.values, rows=lost, indefinite=True)
+            repaired = lost & factor.ok
+            return torch.where(repaired[:, None], factor.solve(-at.residual), direction), repaired
+        diagonal = torch.as_tensor(self.solver.pattern.diagonal, device=at.values.device)
+        scale = at.values[diagonal].abs().amax(0)
+        repaired = torch.zeros_like(lost)
+        for k in range(SHIFTS):
+            shifted = at.values.clone()
+            shifted[diagonal] += 10.0 ** (k - SHIFTS + 1) * scale
+            factor = self.solver.factor(shifted, rows=lost & ~repaired)
+            found = lost & ~repaired & factor.ok
+            direction = torch.where(found[:, None], factor.solve(-at.residual), direction)
+            repaired = repaired | found
+            if bool(repaired[lost].all()):
+                break
+        return direction, repaired

@@ -1,0 +1,124 @@
+"""State: everything that changes in a step. Control: what a caller sets for a step."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+
+__all__ = ["Control", "State"]
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything of B robots that changes in a step; a step is a pure function of it.
+
+    Attributes
+    ----------
+    q : (B, n) positions of the nodes [m], then twist angles of the edges [rad]; n = 3 N + E.
+    velocity, acceleration : (B, n) [m/s, rad/s; m/s^2, rad/s^2].
+    director, tangent : (B, E, 3) anchors of the reference frames: unit directors at unit tangents. The director at
+        another tangent is the anchor, parallel transported.
+    reference_twist : (B, S) twist of the reference frames at the springs at the anchors [rad], continuous in time.
+    time : (B,) [s].
+    """
+
+    q: Tensor
+    velocity: Tensor
+    acceleration: Tensor
+    director: Tensor
+    tangent: Tensor
+    reference_twist: Tensor
+    time: Tensor
+
+    @property
+    def batch(self) -> int:
+        """Number of robots."""
+        return self.q.shape[0]
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return (self.q.shape[1] - self.director.shape[1]) // 3
+
+    @property
+    def positions(self) -> Tensor:
+        """Positions of the nodes (B, N, 3) [m]."""
+        return self.q[:, : 3 * self.n_nodes].unflatten(1, (-1, 3))
+
+    @property
+    def node_velocities(self) -> Tensor:
+        """Velocities of the nodes (B, N, 3) [m/s]."""
+        return self.velocity[:, : 3 * self.n_nodes].unflatten(1, (-1, 3))
+
+    @property
+    def twist(self) -> Tensor:
+        """Twist angles of the edges (B, E) [rad]."""
+        return self.q[:, 3 * self.n_nodes :]
+
+    def replace(self, **changes) -> State:
+        """Return a copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def to(self, *args, **kwargs) -> State:
+        """Return a copy on another device or in another dtype, as `Tensor.to`."""
+        return State(**{f.name: getattr(self, f.name).to(*args, **kwargs) for f in dataclasses.fields(self)})
+
+    def rows(self, index) -> State:
+        """Return the robots that `index` selects (a mask, indices or a slice)."""
+        return State(**{f.name: getattr(self, f.name)[index] for f in dataclasses.fields(self)})
+
+    def merged(self, other: State, take: Tensor) -> State:
+        """Return this state with the robots where `take` (B,) holds replaced by those of `other`."""
+        merged = {}
+        for field in dataclasses.fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            merged[field.name] = torch.where(take.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
+        return State(**merged)
+
+
+@dataclass(frozen=True)
+class Control:
+    """What a caller sets for one step; None leaves the model's own value.
+
+    Attributes
+    ----------
+    natural_curvature : (B, S, 2) kappa1, kappa2 of each spring, dimensionless (integrated over the Voronoi length).
+    natural_twist : (B, S) [rad].
+    rest_length : (B, E) of the rod edges [m].
+    clamped_q : (B, n) where the clamped dofs are at the end of the step; free dofs are not read.
+    force : (B, n) an additional force [N, N m].
+    """
+
+    natural_curvature: Tensor | None = None
+    natural_twist: Tensor | None = None
+    rest_length: Tensor | None = None
+    clamped_q: Tensor | None = None
+    force: Tensor | None = None
+
+    def replace(self, **changes) -> Control:
+        """Return a copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def rows(self, index) -> Control:
+        """Return the control of the robots that `index` selects."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Control(**{k: None if v is None else v[index] for k, v in fields.items()})
+
+    def check(self, batch: int, n: int, springs: int, edges: int) -> None:
+        """Refuse tensors whose shape does not belong to the model."""
+        expected = {
+            "natural_curvature": (batch, springs, 2),
+            "natural_twist": (batch, springs),
+            "rest_length": (batch, edges),
+            "clamped_q": (batch, n),
+            "force": (batch, n),
+        }
+        for name, shape in expected.items():
+            value = getattr(self, name)
+            if value is not None and tuple(value.shape) != shape:
+                raise InputError(f"Control.{name}: expected shape {shape}, got {tuple(value.shape)}")
