@@ -49,6 +49,7 @@ class Run:
     """What one batch of cantilevers cost, and what says that its steps were honest."""
 
     mode: str  # "eager" or "compiled"
+    solver: str  # the linear solver that was used
     youngs: float  # Pa, nominal
     nodes: int
     batch: int
@@ -84,7 +85,7 @@ def youngs_of_batch(youngs: float, batch: int) -> Tensor:
     return youngs * (1 + SPREAD * noise)
 
 
-def cantilever_model(rod: Cantilever, youngs: Tensor, *, compiled: bool) -> Model:
+def cantilever_model(rod: Cantilever, youngs: Tensor, *, compiled: bool, solver: str) -> Model:
     """Return the model of a batch of cantilevers with Young's moduli (B, 1) in Pa."""
     builder = RobotBuilder()
     builder.add_rod(
@@ -94,13 +95,13 @@ def cantilever_model(rod: Cantilever, youngs: Tensor, *, compiled: bool) -> Mode
     )
     builder.clamp(nodes=[0, 1])
     builder.add_force(forces.Gravity((0.0, 0.0, -rod.gravity)))
-    return builder.finalize(compile=compiled)
+    return builder.finalize(solver=solver, compile=compiled)
 
 
-def measure(rod: Cantilever, youngs: float, batch: int, *, compiled: bool, steps: int) -> Run:
+def measure(rod: Cantilever, youngs: float, batch: int, *, compiled: bool, solver: str, steps: int) -> Run:
     """Step a batch of cantilevers and return the cost; the first two steps are done once more, before, to warm up."""
     peak = peak_bytes()
-    model = cantilever_model(rod, youngs_of_batch(youngs, batch), compiled=compiled)
+    model = cantilever_model(rod, youngs_of_batch(youngs, batch), compiled=compiled, solver=solver)
     integrator = ImplicitEuler(dt=DT, relative_tolerance=RELATIVE_TOLERANCE)
     start = model.initial_state(batch=batch)
 
@@ -120,6 +121,7 @@ def measure(rod: Cantilever, youngs: float, batch: int, *, compiled: bool, steps
     tips = state.positions[:, -1]
     return Run(
         mode="compiled" if compiled else "eager",
+        solver=model.solver.name,
         youngs=youngs,
         nodes=rod.nodes,
         batch=batch,
@@ -220,6 +222,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--youngs", type=float, nargs="+", default=[1e6, 1e7], choices=sorted(PYELASTICA_DT))
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 256, 1024])
     parser.add_argument("--modes", nargs="+", default=["eager", "compiled"], choices=["eager", "compiled"])
+    parser.add_argument("--solver", default="auto", help="name of a linear solver")
     parser.add_argument("--nodes", type=int, nargs="*", default=[26, 51, 101, 201, 401], help="of the scaling table")
     parser.add_argument("--scaling-batch", type=int, default=256)
     parser.add_argument("--out", type=Path, default=Path("out/rods.json"))
@@ -238,7 +241,9 @@ def measure_batches(chosen: argparse.Namespace, steps: int, peers: Sequence[Peer
     for mode in chosen.modes:
         for youngs in chosen.youngs:
             for batch in sorted(chosen.batch):
-                runs.append(measure(Cantilever(), youngs, batch, compiled=mode == "compiled", steps=steps))
+                runs.append(
+                    measure(Cantilever(), youngs, batch, compiled=mode == "compiled", solver=chosen.solver, steps=steps)
+                )
                 print_run(runs[-1], peers)
     return runs
 
@@ -248,7 +253,8 @@ def measure_lengths(chosen: argparse.Namespace) -> list[Run]:
     runs = []
     for nodes in chosen.nodes:
         compiled = "compiled" in chosen.modes
-        runs.append(measure(Cantilever(nodes=nodes), 1e6, chosen.scaling_batch, compiled=compiled, steps=20))
+        rod = Cantilever(nodes=nodes)
+        runs.append(measure(rod, 1e6, chosen.scaling_batch, compiled=compiled, solver=chosen.solver, steps=20))
         print_run(runs[-1], [])
     return runs
 
