@@ -25,7 +25,7 @@ Number = float | Tensor
 
 
 def _positive(value: Number, name: str) -> Tensor:
-    tensor = torch.as_tensor(value, dtype=torch.get_default_dtype() if not isinstance(value, Tensor) else None)
+    tensor = torch.as_tensor(value, dtype=torch.float64 if not isinstance(value, Tensor) else None)
     if not (torch.isfinite(tensor).all() and (tensor > 0).all()):
         raise InputError(f"{name}: expected a finite number above 0, got {value}")
     return tensor
@@ -223,7 +223,9 @@ class RobotBuilder:
         """Add an external force."""
         self._forces.append(force)
 
-    def finalize(self, solver: str = "auto", compile: bool = False, dtype: torch.dtype = torch.float64, device=None) -> Model:
+    def finalize(
+        self, solver: str = "auto", compile: bool = False, dtype: torch.dtype = torch.float64, device=None
+    ) -> Model:
         """Return the model.
 
         Parameters
@@ -244,8 +246,13 @@ class RobotBuilder:
         }
         body = self._body(edges, rods, springs, constants, dtype)
         directors = self._directors(rods)
-        terms = [_stretch_term(body, constants), *_bend_twist_terms(body, constants, directors, self._straight(edges, springs))]
-        model = Model(body, [t.to(dtype) for t in terms], self._forces, self._free(edges), directors.to(dtype), solver, compile)
+        terms = [
+            _stretch_term(body, constants),
+            *_bend_twist_terms(body, constants, directors, self._straight(edges, springs)),
+        ]
+        model = Model(
+            body, [t.to(dtype) for t in terms], self._forces, self._free(edges), directors.to(dtype), solver, compile
+        )
         return model.to(device=device, dtype=dtype)
 
     # ---- parts -------------------------------------------------------------------------------------------------
@@ -256,7 +263,9 @@ class RobotBuilder:
         existing = self._nodes
         fresh = []
         for k, point in enumerate(points):
-            near = np.flatnonzero(np.linalg.norm(existing - point, axis=1) <= self.join_distance) if len(existing) else []
+            near = (
+                np.flatnonzero(np.linalg.norm(existing - point, axis=1) <= self.join_distance) if len(existing) else []
+            )
             if len(near):
                 index[k] = near[0]
             else:
@@ -363,7 +372,9 @@ def _edge_constants(section, material, stiffness: dict[str, Number], count: int)
         constants[name] = _positive(stiffness[name], f"stiffness.{name}") if name in stiffness else value
     for name, value in constants.items():
         if value.dim() > 2 or (value.dim() and value.shape[-1] not in (1, count)):
-            raise InputError(f"{name}: expected a shape that broadcasts against (B, {count} edges), got {tuple(value.shape)}")
+            raise InputError(
+                f"{name}: expected a shape that broadcasts against (B, {count} edges), got {tuple(value.shape)}"
+            )
     return constants
 
 
@@ -398,7 +409,9 @@ def _stretch_term(body: Body, constants: dict[str, Tensor]) -> ElasticTerm:
     )
 
 
-def _bend_twist_terms(body: Body, constants: dict[str, Tensor], directors: Tensor, straight_spring: np.ndarray) -> list[ElasticTerm]:
+def _bend_twist_terms(
+    body: Body, constants: dict[str, Tensor], directors: Tensor, straight_spring: np.ndarray
+) -> list[ElasticTerm]:
     """Return the bend-twist term, or none for a robot without springs."""
     springs = body.springs
     if not len(springs.nodes):

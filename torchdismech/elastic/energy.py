@@ -71,7 +71,8 @@ class LinearElastic(Energy):
         self.names = tuple(stiffness)
         self.part_indices = dict(parts or {})
         for name, value in stiffness.items():
-            self.register_parameter(name, nn.Parameter(torch.as_tensor(value), requires_grad=False))
+            tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
+            self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
 
     def density(self, strain: Strain) -> Tensor:
         """Return sum_i k_i strain_i^2 / 2."""

@@ -43,7 +43,7 @@ class Stencil(nn.Module):
         for i, variable in enumerate(self.variables):
             for j, (dofs, signs) in enumerate(variable):
                 self.register_buffer(f"_dofs{i}_{j}", torch.as_tensor(dofs), persistent=False)
-                sign = torch.as_tensor(signs, dtype=torch.get_default_dtype()).unsqueeze(-1)
+                sign = torch.as_tensor(signs, dtype=torch.float64).unsqueeze(-1)
                 self.register_buffer(f"_signs{i}_{j}", sign, persistent=False)
         self._uniform = [[_common_sign(signs) for _, signs in variable] for variable in self.variables]
 
@@ -169,7 +169,7 @@ class BendTwistStencil(Stencil):
             ["kappa1", "kappa2", "tau"],
         )
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
-        self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.get_default_dtype()), persistent=False)
+        self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64), persistent=False)
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
         """Return the frames' anchors as seen by the springs, each (3, S, B), and the reference twist (S, B)."""

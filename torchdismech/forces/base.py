@@ -70,8 +70,8 @@ class Force(nn.Module):
 
 
 def number(value) -> Tensor:
-    """Return a force's parameter as a tensor in the default dtype (tensors keep theirs)."""
-    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.get_default_dtype())
+    """Return a force's parameter as a tensor in float64 (tensors keep their dtype)."""
+    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
     if not torch.isfinite(tensor).all():
         raise InputError(f"a force's parameter must be finite, got {value}")
     return tensor

@@ -127,7 +127,11 @@ class QuadraticResistive(Force):
         across = u - along * t
         speed = torch.linalg.vector_norm(across, dim=-1, keepdim=True)
         scale = self._scale()
-        half = -0.5 * scale * (self.tangential.unsqueeze(-1) * along.abs() * along * t + self.normal.unsqueeze(-1) * speed * across)
+        half = (
+            -0.5
+            * scale
+            * (self.tangential.unsqueeze(-1) * along.abs() * along * t + self.normal.unsqueeze(-1) * speed * across)
+        )
         total = torch.zeros_like(state.positions)
         return self.body.on_nodes(total.index_add(1, self._edges[:, 0], half).index_add(1, self._edges[:, 1], half))
 
