@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, Status
 from torchdismech.state import State
 
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ class Trajectory:
     def load(cls, path: str | Path) -> Trajectory:
         """Read a file, also one that is being written or whose run was killed.
 
+        Rows are read from the disk when they are used: a file may be larger than the memory.
+
         Raises
         ------
         InputError
@@ -188,8 +190,8 @@ class Trajectory:
         count = int(np.isfinite(file["time"][()]).sum())
         state, state_step = _read_state(file)
         return cls(
-            **{name: torch.from_numpy(file[dataset][:count]) for name, dataset in DATASETS.items()},
-            energies={name: torch.from_numpy(values[:count]) for name, values in file["energy"].items()},
+            **{name: _mapped(file[dataset], count) for name, dataset in DATASETS.items()},
+            energies={name: _mapped(values, count) for name, values in file["energy"].items()},
             rod_edges=file["topology/rod_edges"][()],
             triangles=file["topology/triangles"][()],
             state=state,
@@ -198,14 +200,9 @@ class Trajectory:
             attributes={name: str(value) for name, value in file.attrs.items()},
         )
 
-    def resumable(self, every: int = 1) -> Trajectory:
-        """Return the trajectory up to its last full state, without what an uninterrupted run would not have stored.
-
-        A killed run may hold a row that is later than its state. A finished run stores its last step, too, which is not
-        a multiple of `every` perhaps; when it goes on, that row goes.
-        """
-        keep = (self.step <= self.state_step) & (self.step % every == 0)
-        return self.frames(slice(int(keep.sum())))
+    def resumable(self) -> Trajectory:
+        """Return the trajectory up to its last full state: a killed run may have stored a row more."""
+        return self.frames(slice(int((self.step <= self.state_step).sum())))
 
     def frames(self, index: slice) -> Trajectory:
         """Return the trajectory with some of its frames only; the last state stays."""
@@ -283,14 +280,13 @@ class TrajectoryWriter:
         if self._file is None:
             self._create(frame)
             return
-        frame = dataclasses.replace(frame, step=frame.step + self._steps_before)
+        if self.resume is not None:
+            # robots that failed before are not stepped again: their failure stands
+            status = torch.where(frame.status == Status.STOPPED, self.resume.status[-1].to(frame.status), frame.status)
+            frame = dataclasses.replace(frame, step=frame.step + self.resume.state_step, status=status)
         _write_rows(self._file, self._row, _row_datasets(frame))
         _write_state(self._file, frame.state, frame.step)
         self._row += 1
-
-    @property
-    def _steps_before(self) -> int:
-        return 0 if self.resume is None else self.resume.state_step
 
     def _create(self, first: Frame) -> None:
         """Make the file with the first frame in it; resumed, this is the last frame of what was done before."""
@@ -315,6 +311,10 @@ class TrajectoryWriter:
         self._file = None
         if self._row < self._capacity:
             Trajectory.load(self.path).save(self.path)
+
+    def trajectory(self) -> Trajectory:
+        """Return what the file holds."""
+        return Trajectory.load(self.path)
 
     def __enter__(self) -> TrajectoryWriter:
         return self
@@ -344,6 +344,15 @@ def _opened(path: Path, mode: str) -> h5py.File:
 
 def _numpy(value: Tensor) -> np.ndarray:
     return value.detach().cpu().numpy()
+
+
+def _mapped(dataset: h5py.Dataset, count: int) -> Tensor:
+    """Return the first `count` rows, mapped into memory; changes to them stay in memory."""
+    offset = dataset.id.get_offset()
+    if offset is None or count == 0 or 0 in dataset.shape:  # stored in chunks by another program, or empty
+        return torch.from_numpy(dataset[:count])
+    shape = (count, *dataset.shape[1:])
+    return torch.from_numpy(np.memmap(dataset.file.filename, dataset.dtype, "c", offset, shape))
 
 
 def _create(path: Path, capacity: int, first: Trajectory) -> Path:

@@ -1,0 +1,486 @@
+"""Malformed scenes: each is refused by file and key, with exit status 2 and without a traceback."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from torchdismech import InputError
+from torchdismech.cli import app
+from torchdismech.io.scene import load_scene
+
+# A good scene in parts, which the cases below replace or add to.
+GOOD = {
+    "robot": "nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]\nrod_edges = [[0, 1], [1, 2], [2, 3]]",
+    "rod": 'section = {shape = "circle", radius = 1e-3}\nyoungs = 1e6\ndensity = 1000.0',
+    "clamp": "nodes = [0, 1]",
+    "simulation": "dt = 0.01\nduration = 0.1",
+}
+ARRAYS = {"clamp", "move", "mass", "point_force", "obstacle"}
+FILES = {
+    "arm.txt": "*Nodes\n0,0,0\n0.1,0,0\n0.2,0,0\n*Edges\n1,2\n2,3\n",
+    "bad.txt": "*Nodes\n0,0,0\n0.1,0,0\n*Edges\n1,2\n2,2\n",
+    "lonely.txt": "*Nodes\n0,0,0\n0.1,0,0\n0.2,0,0\n*Edges\n1,2\n",
+    "shell.txt": "*Nodes\n0,0,0\n1,0,0\n0,1,0\n*Triangles\n1,2,3\n",
+    "mixed.txt": "*Nodes\n0,0,0\n1,0,0\n0,1,0\n*Edges\n1,2\n*Triangles\n1,2,3\n",
+    "kappa.csv": "time,a,b\n0,0,0\n1,0.1,0.2\n",
+    "short.csv": "0,0\n1,0.1\n",
+    "backwards.csv": "0,0,0\n1,0,0\n0.5,0,0\n",
+    "words.csv": "0,0,0\n1,0,much\n",
+    "nan.csv": "0,0,nan\n",
+    "ragged.csv": "0,0,0,0,0\n1,0,0\n",
+    "empty.csv": "time,a,b\n",
+    "negative.csv": "0,0.1,0.1,-0.1\n",
+    "raises.py": "raise RuntimeError('no')",
+    "nothing.py": "x = 1",
+}
+
+
+def scene_text(**tables: str | None) -> str:
+    """Return the good scene with some tables replaced, added or (None) left out."""
+    parts = []
+    for name, body in (GOOD | tables).items():
+        if body is not None:
+            table = name.replace("__", ".")
+            parts.append(f"[[{table}]]\n{body}" if name in ARRAYS else f"[{table}]\n{body}")
+    return "\n\n".join(parts) + "\n"
+
+
+def rod(**changes: str | None) -> str:
+    """Return the table [rod] with some keys replaced, added or left out."""
+    keys = {"section": '{shape = "circle", radius = 1e-3}', "youngs": "1e6", "density": "1000.0"} | changes
+    return "\n".join(f"{name} = {value}" for name, value in keys.items() if value is not None)
+
+
+SOLID = 'section = {shape = "circle", radius = 1e-3}\nyoungs = 1e6\ndensity = 1000.0\n'
+DRAW = '[batch]\nsize = 4\n[batch.randomize]\n"{}" = {}\n'
+
+# name: (text of the scene, words of the message in order: the key and what is wrong)
+MALFORMED = {
+    # the file itself
+    "not toml": ("[robot\nfile = 1", "not TOML", "line 1"),
+    "not text": (b"\xff\xfe\x00", "not a text file"),
+    "empty": ("", "robot: missing"),
+    "table twice": ("[robot]\n[robot]\n", "not TOML"),
+    # tables and keys
+    "no simulation": (scene_text(simulation=None), "simulation: missing"),
+    "no rod": (scene_text(rod=None), "rod: missing"),
+    "unknown table": (scene_text(enviroment="viscosity = 0.1"), "enviroment: unknown key", "'environment'"),
+    "misspelt key": (scene_text(rod=rod(youngs=None, yougns="1e6")), "rod.yougns: unknown key", "'youngs'"),
+    "unknown key in a section": (
+        scene_text(rod=rod(section='{shape = "circle", radius = 1e-3, width = 1e-3}')),
+        "rod.section.width: unknown key; expected one of shape, radius",
+    ),
+    "table instead of a number": (scene_text(simulation="dt = {}\nduration = 0.1"), "simulation.dt", "got {}"),
+    "number instead of a table": ("robot = 1\n", "robot:", "got 1"),
+    "one table for several": (scene_text(clamp=None) + "[clamp]\nnodes = [0]\n", "clamp:", "list"),
+    # [robot]
+    "no geometry": (scene_text(robot="planar = true"), "robot: expected exactly one of file or nodes"),
+    "two geometries": (scene_text(robot=GOOD["robot"] + '\nfile = "arm.txt"'), "robot: expected exactly one of file"),
+    "nodes without edges": (scene_text(robot="nodes = [[0, 0, 0], [1, 0, 0]]"), "robot:", "without rod_edges"),
+    "missing file": (scene_text(robot='file = "leg.txt"'), "robot.file: no such file", "leg.txt"),
+    "fault in the file": (scene_text(robot='file = "bad.txt"'), "bad.txt:6: edge 2", "itself"),
+    "node without edges": (scene_text(robot='file = "lonely.txt"'), "lonely.txt: node 2", "no edge"),
+    "flat node": (scene_text(robot="nodes = [[0, 0], [1, 0, 0]]\nrod_edges = [[0, 1]]"), "robot.nodes.0:", "3 items"),
+    "node of text": (
+        scene_text(robot='nodes = [[0, 0, "0"], [1, 0, 0]]\nrod_edges = [[0, 1]]'),
+        "robot.nodes.0.2: expected a valid number",
+    ),
+    "node at infinity": (
+        scene_text(robot="nodes = [[0, 0, inf], [1, 0, 0]]\nrod_edges = [[0, 1]]"),
+        "robot.nodes.0.2: expected a finite number",
+    ),
+    "edge out of range": (
+        scene_text(robot="nodes = [[0, 0, 0], [1, 0, 0]]\nrod_edges = [[0, 2]]"),
+        "robot.rod_edges: edge 0",
+        "no node 2",
+    ),
+    "negative index": (
+        scene_text(robot="nodes = [[0, 0, 0], [1, 0, 0]]\nrod_edges = [[0, -1]]"),
+        "robot.rod_edges.0.1: expected greater than or equal to 0",
+    ),
+    "folded rod": (
+        scene_text(robot="nodes = [[0, 0, 0], [1, 0, 0], [0.5, 0, 0]]\nrod_edges = [[0, 1], [1, 2]]"),
+        "fold back onto each other at node 1",
+    ),
+    "planar robot in space": (
+        scene_text(robot="planar = true\nnodes = [[0, 0, 0], [1, 1, 0]]\nrod_edges = [[0, 1]]"),
+        "robot.planar: the robot is not planar",
+    ),
+    # [rod]
+    "no section": (scene_text(rod="youngs = 1e6\ndensity = 1000.0"), "rod.section: missing"),
+    "unknown section": (scene_text(rod=rod(section='{shape = "star", radius = 1.0}')), "rod.section:", "'star'"),
+    "section without shape": (scene_text(rod=rod(section="{radius = 1.0}")), "rod.section:", "circle"),
+    "section without radius": (scene_text(rod=rod(section='{shape = "circle"}')), "rod.section.radius: missing"),
+    "negative radius": (
+        scene_text(rod=rod(section='{shape = "circle", radius = -1e-3}')),
+        "rod.section.radius: expected greater than 0",
+        "got -0.001",
+    ),
+    "no stiffness": (scene_text(rod=rod(youngs=None)), "rod: youngs is missing"),
+    "youngs of text": (scene_text(rod=rod(youngs='"soft"')), "rod.youngs: expected a valid number", "got 'soft'"),
+    "youngs true": (scene_text(rod=rod(youngs="true")), "rod.youngs: expected a valid number", "got True"),
+    "youngs nan": (scene_text(rod=rod(youngs="nan")), "rod.youngs: expected", "got nan"),
+    "massless": (scene_text(rod=rod(density="0.0")), "rod.density: expected greater than 0"),
+    "auxetic beyond -1": (scene_text(rod=rod(poisson="-1.0")), "rod.poisson: expected greater than -1"),
+    "compressible beyond 0.5": (scene_text(rod=rod(poisson="0.51")), "rod.poisson:", "0.5"),
+    "unknown stiffness": (scene_text(rod=rod(stiffness="{EI = 1.0}")), "rod.stiffness.EI: unknown key; did you mean"),
+    "unknown natural": (scene_text(rod=rod(natural='"flat"')), "rod.natural: expected 'initial' or 'straight'"),
+    "edges without a rod": (scene_text(rod=rod(nodes="[0, 1, 2]")), "rod: edge 2", "belongs to no [[rod]] table"),
+    "rod without edges": (scene_text(rod=rod(nodes="[0, 2]")), "rod.0: no rod edge"),
+    "edge in two rods": (
+        scene_text(rod=None) + f"[[rod]]\n{SOLID}nodes = [0, 1, 2]\n[[rod]]\n{SOLID}nodes = [1, 2, 3]\n",
+        "rod.1: edge 1 belongs to rod.0 already",
+    ),
+    "fault in a second rod": (
+        scene_text(rod=None) + f"[[rod]]\n{SOLID}nodes = [0, 1]\n[[rod]]\n{rod(youngs='0')}\nnodes = [1, 2, 3]\n",
+        "rod.1.youngs: expected greater than 0",
+    ),
+    # [[mass]], [[clamp]]
+    "mass on no node": (scene_text(mass="nodes = [4]\nadd = 1.0"), "mass.0.nodes: expected nodes 0 to 3, got 4"),
+    "negative mass": (scene_text(mass="nodes = [3]\nadd = -1.0"), "mass.0.add: expected greater than 0"),
+    "clamp out of range": (scene_text(clamp="nodes = [0, 99]"), "clamp.0.nodes: expected nodes 0 to 3, got 99"),
+    "clamp twice the same": (scene_text(clamp="nodes = [0, 0]"), "clamp.0.nodes: expected each of the nodes once"),
+    "clamp without nodes": (scene_text(clamp="nodes = []"), "clamp.0.nodes:", "at least 1"),
+    "clamp of fractions": (scene_text(clamp="nodes = [0.5]"), "clamp.0.nodes.0: expected a valid integer", "got 0.5"),
+    "clamp of nothing": (scene_text(clamp='axes = "xyz"'), "clamp.0: expected exactly one of nodes or box"),
+    "clamp along w": (scene_text(clamp='nodes = [0]\naxes = "xw"'), "clamp.0.axes: expected a subset of"),
+    "clamp that holds nothing": (scene_text(clamp='nodes = [0]\naxes = ""\ntwist = false'), "clamp.0:", "nothing"),
+    "box inside out": (
+        scene_text(clamp="box = {min = [1, 0, 0], max = [0, 0, 0]}"),
+        "clamp.0.box: expected min <= max",
+    ),
+    "box in the void": (
+        scene_text(clamp="box = {min = [5, 5, 5], max = [6, 6, 6]}"),
+        "clamp.0.box: no node is inside; the robot spans",
+    ),
+    "all clamped": (scene_text(clamp="nodes = [0, 1, 2, 3]"), "every dof of the robot is clamped"),
+    # [[move]]
+    "move of nothing": (scene_text(move="start = 0.0"), "move.0: expected nodes or edges"),
+    "move without motion": (scene_text(move="nodes = [0]"), "move.0: expected exactly one of velocity or rotation or"),
+    "motion of what": (scene_text(move="edges = [0]\nvelocity = [1, 0, 0]"), "move.0:", "expected nodes"),
+    "twist without a rate": (scene_text(move="edges = [0]"), "move.0: expected edges and twist_rate together"),
+    "move of a free node": (
+        scene_text(move="nodes = [3]\nvelocity = [1, 0, 0]"),
+        "move.0.nodes: node 3 is moved in x but not clamped there",
+    ),
+    "twist of a free edge": (
+        scene_text(move="edges = [2]\ntwist_rate = 1.0"),
+        "move.0.edges: edge 2 is turned but its twist is not clamped",
+    ),
+    "move that ends before": (
+        scene_text(move="nodes = [0]\nvelocity = [1, 0, 0]\nstart = 2.0\nstop = 1.0"),
+        "move.0: expected start < stop",
+    ),
+    "two moves at once": (
+        scene_text() + 2 * "[[move]]\nnodes = [0]\nvelocity = [1, 0, 0]\n",
+        "move.1.nodes: a node is moved by move.0 at the same time",
+    ),
+    "rotation about nothing": (
+        scene_text(move="nodes = [0]\nrotation = {axis = [0, 0, 0], center = [0, 0, 0], rate = 1.0}"),
+        "move.0.rotation.axis: expected a direction that is not zero",
+    ),
+    "path of another size": (
+        scene_text(move='nodes = [0]\nfile = "kappa.csv"'),
+        "kappa.csv:2: expected 4 (time, x y z of 1 nodes) columns, got 3",
+    ),
+    "path that is not there": (scene_text(move='nodes = [0]\nfile = "p.csv"'), "move.0.file: no such file"),
+    # [environment], [[point_force]]
+    "gravity of one number": (scene_text(environment="gravity = -9.81"), "environment.gravity: expected a valid list"),
+    "gravity in the plane": (scene_text(environment="gravity = [0, -9.81]"), "environment.gravity:", "3 items"),
+    "buoyancy without gravity": (scene_text(environment="fluid_density = 1e3"), "environment: fluid_density"),
+    "negative viscosity": (scene_text(environment="viscosity = -0.1"), "environment.viscosity: expected", "-0.1"),
+    "quadratic without density": (
+        scene_text(environment='resistive = {tangential = 0.1, normal = 1.0, law = "quadratic"}'),
+        'environment.resistive: law = "quadratic" needs the density',
+    ),
+    "linear with density": (
+        scene_text(environment="resistive = {tangential = 0.1, normal = 1.0, density = 1e3}"),
+        "environment.resistive: density belongs to",
+    ),
+    "force on no node": (
+        scene_text(point_force="nodes = [4]\nforce = [1, 0, 0]"),
+        "point_force.0.nodes: expected nodes",
+    ),
+    "force without end": (
+        scene_text(point_force="nodes = [3]\nforce = [1, 0, 0]\nstart = 1.0\nstop = 1.0"),
+        "point_force.0: expected start < stop",
+    ),
+    # [actuation]
+    "actuation of nothing": (scene_text(actuation=""), "actuation: expected at least one of"),
+    "actuation file not there": (
+        scene_text(actuation='natural_curvature = "k.csv"'),
+        "actuation.natural_curvature: no such file",
+    ),
+    "columns that do not fit": (
+        scene_text(actuation='natural_curvature = "short.csv"'),
+        "short.csv:1: expected 3 (time, kappa1 of 2 springs) or 5 (time, kappa1 and kappa2 of 2 springs) columns",
+    ),
+    "length columns that do not fit": (
+        scene_text(actuation='rest_length = "kappa.csv"'),
+        "kappa.csv:2: expected 4 (time, rest length of 3 rod edges) columns, got 3",
+    ),
+    "rows of two widths": (
+        scene_text(actuation='natural_curvature = "ragged.csv"'),
+        "ragged.csv:2: expected 5 columns as in the rows before, got 3",
+    ),
+    "time backwards": (
+        scene_text(actuation='natural_twist = "backwards.csv"'),
+        "backwards.csv:3: expected a time after",
+    ),
+    "word in a table": (
+        scene_text(actuation='natural_twist = "words.csv"'),
+        "words.csv:2: expected a number, got 'much'",
+    ),
+    "nan in a table": (scene_text(actuation='natural_twist = "nan.csv"'), "nan.csv:1: expected finite numbers"),
+    "table without rows": (scene_text(actuation='natural_twist = "empty.csv"'), "empty.csv: no rows"),
+    "negative length": (scene_text(actuation='rest_length = "negative.csv"'), "actuation.rest_length", "above 0"),
+    "python without a function": (scene_text(actuation='python = "act.py"'), "actuation.python: expected", "function"),
+    # [simulation]
+    "unknown integrator": (
+        scene_text(simulation='integrator = "rk4"\ndt = 0.01\nduration = 0.1'),
+        "simulation.integrator: expected 'implicit_euler'",
+        "got 'rk4'",
+    ),
+    "no dt": (scene_text(simulation="duration = 0.1"), "simulation: dt is missing"),
+    "dt of zero": (scene_text(simulation="dt = 0\nduration = 0.1"), "simulation.dt: expected greater than 0"),
+    "duration between steps": (
+        scene_text(simulation="dt = 0.03\nduration = 0.1"),
+        "simulation:",
+        "whole number of steps",
+    ),
+    "eternal": (scene_text(simulation="dt = 1e-300\nduration = 1e300"), "simulation:", "expected at most"),
+    "static with dt": (scene_text(simulation='integrator = "static"\ndt = 0.1'), "simulation: dt does not apply"),
+    "static with motion": (
+        scene_text(simulation='integrator = "static"', move="nodes = [0]\nvelocity = [1, 0, 0]"),
+        "[[move]] prescribes motion over time",
+    ),
+    "load steps in time": (
+        scene_text(simulation="dt = 0.01\nduration = 0.1\nload_steps = 5"),
+        'simulation: load_steps belongs to integrator = "static"',
+    ),
+    "beta in Euler": (scene_text(simulation="dt = 0.01\nduration = 0.1\nbeta = 0.25"), "simulation: beta belongs to"),
+    "no iteration": (scene_text(simulation=GOOD["simulation"] + "\nmax_iterations = 0"), "simulation.max_iterations:"),
+    "tolerance above 1": (
+        scene_text(simulation=GOOD["simulation"] + "\nrelative_tolerance = 1.0"),
+        "simulation.relative_tolerance: expected less than 1",
+    ),
+    "line search perhaps": (
+        scene_text(simulation=GOOD["simulation"] + '\nline_search = "yes"'),
+        "simulation.line_search: expected a valid boolean",
+    ),
+    "unknown solver": (
+        scene_text(simulation=GOOD["simulation"] + '\nsolver = "magic"'),
+        "simulation.solver: expected one of auto, dense, banded",
+        "got 'magic'",
+    ),
+    # [batch], [output]
+    "batch of none": (scene_text(batch="size = 0"), "batch.size: expected greater than or equal to 1"),
+    "batch of fractions": (scene_text(batch="size = 1.5"), "batch.size: expected a valid integer"),
+    "negative seed": (scene_text(batch="seed = -1"), "batch.seed: expected"),
+    "every none": (scene_text(output="every = 0"), "output.every: expected greater than or equal to 1"),
+    "unknown distribution": (
+        scene_text() + DRAW.format("rod.youngs", "{gauss = [1, 2]}"),
+        "batch.randomize.rod.youngs.gauss: unknown key",
+    ),
+    "two distributions": (
+        scene_text() + DRAW.format("rod.youngs", "{uniform = [1, 2], normal = [1, 2]}"),
+        "batch.randomize.rod.youngs: expected exactly one of uniform",
+    ),
+    "empty interval": (scene_text() + DRAW.format("rod.youngs", "{uniform = [2, 1]}"), "low <= high"),
+    "values for another batch": (
+        scene_text() + DRAW.format("rod.youngs", "{values = [1e6, 2e6]}"),
+        'batch.randomize."rod.youngs".values: expected 4 numbers (batch.size), got 2',
+    ),
+    "draws below zero": (
+        scene_text() + DRAW.format("rod.youngs", "{uniform = [-2, -1]}"),
+        'batch.randomize."rod.youngs": robot',
+        "expected greater than 0",
+    ),
+    "drawing dt": (
+        scene_text() + DRAW.format("simulation.dt", "{uniform = [0.01, 0.02]}"),
+        'batch.randomize."simulation.dt": this number cannot differ from robot to robot',
+        "same steps",
+    ),
+    "drawing an index": (
+        scene_text() + DRAW.format("clamp.0.nodes.0", "{uniform = [0, 1]}"),
+        "cannot differ from robot to robot",
+    ),
+    "drawing a name that is not there": (
+        scene_text() + DRAW.format("rod.yungs", "{uniform = [1, 2]}"),
+        "batch.randomize.\"rod.yungs\": there is no 'yungs'",
+    ),
+    "drawing what is not set": (
+        scene_text() + DRAW.format("environment.viscosity", "{uniform = [1, 2]}"),
+        "there is no 'viscosity' in the scene",
+    ),
+    "drawing a table": (
+        scene_text() + DRAW.format("rod.section", "{uniform = [1, 2]}"),
+        "expected the name of one number",
+    ),
+    "drawing a vector": (
+        scene_text(environment="gravity = [0, 0, -9.81]") + DRAW.format("environment.gravity", "{uniform = [1, 2]}"),
+        "add an index",
+    ),
+    "drawing twice": (
+        scene_text() + DRAW.format("rod.youngs", "{uniform = [1, 2]}") + '"rod.0.youngs" = {uniform = [1, 2]}\n',
+        "drawn under another name",
+    ),
+    # what is not built yet
+    "shell": (scene_text(shell="thickness = 1e-3"), "shell: shells are not built yet"),
+    "triangles": (scene_text(robot=GOOD["robot"] + "\ntriangles = [[0, 1, 2]]"), "robot.triangles: shells are not"),
+    "mesh": (scene_text(robot='file = "body.stl"'), "robot.file: 'body.stl' is a mesh: shells are not built yet"),
+    "triangles in the file": (scene_text(robot='file = "shell.txt"'), "robot.file:", "1 triangles: shells are not"),
+    "rods and triangles in the file": (scene_text(robot='file = "mixed.txt"'), "robot.file:", "shells are not"),
+    "floor": (scene_text(floor="height = 0.0"), "floor: contact is not built yet"),
+    "obstacle": (scene_text(obstacle='shape = "sphere"'), "obstacle: contact is not built yet"),
+    "self-contact": (scene_text(self_contact="stiffness = 1.0"), "self_contact: contact is not built yet"),
+    "contact radius": (scene_text(rod=rod(contact_radius="1e-3")), "rod.contact_radius: contact is not built yet"),
+    "drag": (scene_text(environment="drag = {density = 1.0, coefficient = 1.0}"), "environment.drag:", "not built yet"),
+    "pressure": (scene_text(environment="pressure = 1.0"), "environment.pressure:", "not built yet"),
+    "thrust": (scene_text(environment="thrust = {}"), "environment.thrust:", "not built yet"),
+    "hinge angle": (
+        scene_text(actuation='natural_hinge_angle = "t.csv"'),
+        "actuation.natural_hinge_angle:",
+        "not built yet",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with the files that the scenes name."""
+    path = tmp_path_factory.mktemp("scenes")
+    for name, content in FILES.items():
+        (path / name).write_text(content)
+    return path
+
+
+def refused(path) -> str:
+    """Return what `check` says about a scene that it refuses, on one line."""
+    result = CliRunner().invoke(app, ["check", str(path)])
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert "Traceback" not in result.output and result.stderr.startswith("error: ")
+    assert result.stdout == ""
+    return result.stderr
+
+
+@pytest.mark.parametrize("case", MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed_scene_is_refused(folder, case):
+    """Name file and key and say what was expected."""
+    text, *words = case
+    path = folder / "scene.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    message = refused(path)
+    assert str(folder) in message
+    position = 0
+    for word in words:
+        assert word in message[position:], message
+        position = message.index(word, position)
+
+
+def test_good_scene_is_accepted(folder):
+    """Accept the scene that all cases start from, so that each is refused for its own fault."""
+    path = folder / "scene.toml"
+    path.write_text(scene_text())
+    result = CliRunner().invoke(app, ["check", str(path)])
+    assert result.exit_code == 0, result.output
+
+
+def test_there_are_enough_cases():
+    """Keep at least forty malformed scenes."""
+    assert len(MALFORMED) >= 40
+
+
+def test_missing_scene_is_refused(tmp_path):
+    """Name a scene file that is not there."""
+    assert "nowhere.toml: cannot be read" in refused(tmp_path / "nowhere.toml")
+
+
+def test_all_faults_are_named_at_once(folder):
+    """Name two faults in two lines."""
+    path = folder / "scene.toml"
+    path.write_text(scene_text(rod=rod(youngs="-1.0", density="0.0")))
+    lines = refused(path).strip().splitlines()
+    assert len(lines) == 2 and "rod.youngs" in lines[0] and "rod.density" in lines[1]
+
+
+def test_code_runs_only_when_allowed(folder):
+    """Refuse a Python file without --allow-code, and with it name what is wrong in it."""
+    path = folder / "scene.toml"
+    for name, words in {
+        "raises.py:act": "actuation.python: {}raises.py does not run: RuntimeError: no",
+        "nothing.py:act": "actuation.python: {}nothing.py has no function 'act'",
+        "absent.py:act": "actuation.python: no such file: {}absent.py",
+    }.items():
+        path.write_text(scene_text(actuation=f'python = "{name}"'))
+        command = ["simulate", str(path), "--out", str(folder / "run.h5"), "--no-progress"]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 2 and "pass --allow-code" in result.stderr
+        result = CliRunner().invoke(app, [*command, "--allow-code"])
+        assert result.exit_code == 2 and words.format(f"{folder}/") in result.stderr, result.output
+
+
+values = st.one_of(
+    st.none().map(lambda _: '""'),
+    st.booleans().map(lambda b: str(b).lower()),
+    st.integers(-3, 3).map(str),
+    st.floats(allow_nan=True, allow_infinity=True).map(repr),
+    st.sampled_from(["[]", "{}", "[[]]", '"x"', "[1, 2, 3]", "{shape = 3}", "1979-05-27", "[{}]"]),
+)
+keys = st.sampled_from(
+    [
+        "robot.file",
+        "robot.nodes",
+        "robot.rod_edges",
+        "robot.planar",
+        "rod.section",
+        "rod.youngs",
+        "rod.stiffness",
+        "rod.natural",
+        "rod.box",
+        "mass",
+        "clamp",
+        "move",
+        "environment.gravity",
+        "environment.resistive",
+        "point_force",
+        "actuation.natural_curvature",
+        "actuation.python",
+        "simulation.integrator",
+        "simulation.dt",
+        "simulation.duration",
+        "simulation.load_steps",
+        "simulation.solver",
+        "batch.size",
+        "batch.seed",
+        "batch.randomize",
+        "output.every",
+        "output",
+        "robot",
+        "rod",
+        "simulation",
+        "nonsense",
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(key=keys, value=values)
+def test_any_value_anywhere_is_accepted_or_refused(folder, key, value):
+    """Put odd values under keys of the good scene: it is read, or refused by an InputError, never anything else."""
+    table, _, name = key.partition(".")
+    good = GOOD.get(table, "")
+    lines = [line for line in good.splitlines() if not line.startswith(f"{name} =")]
+    text = "".join(f"[[{t}]]\n{b}\n" if t in ARRAYS else f"[{t}]\n{b}\n" for t, b in GOOD.items() if t != table)
+    if name:
+        text += f"[{table}]\n" + "\n".join([*lines, f"{name} = {value}"])
+    else:
+        text = f"{table} = {value}\n{text}"
+    path = folder / "any.toml"
+    path.write_text(text)
+    try:
+        load_scene(path)
+    except InputError as error:
+        assert str(error).startswith(str(folder))

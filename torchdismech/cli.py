@@ -1,0 +1,225 @@
+"""The command line: simulate, check, plot. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from torchdismech.io.scene import Scene
+    from torchdismech.model import Model
+    from torchdismech.trajectory import Trajectory
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Many soft robots at once: simulate a scene file, check it, draw what came out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+REFUSED = 2  # exit status: the input cannot be used
+FAILED = 3  # exit status: a robot's step failed
+SCALARS_A_SPRING = 250  # numbers that are alive while the stiffness of a bend-twist spring is computed
+
+SceneFile = Annotated[Path, typer.Argument(metavar="SCENE.toml", help="The scene file.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes CUDA where there is one.")]
+Batch = Annotated[int | None, typer.Option(min=1, help="Number of robots, in place of batch.size.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the random numbers, in place of batch.seed.")]
+
+
+def _refusing(command: Callable) -> Callable:
+    """Turn refused input into one sentence and exit status 2, a failed step into exit status 3."""
+
+    @functools.wraps(command)
+    def wrapped(*args, **options):
+        from torchdismech.errors import InputError, SimulationError
+
+        try:
+            return command(*args, **options)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(REFUSED) from None
+        except SimulationError as error:
+            print(f"failed: {error}", file=sys.stderr)
+            raise typer.Exit(FAILED) from None
+
+    return wrapped
+
+
+@app.command()
+@_refusing
+def simulate(
+    scene: SceneFile,
+    out: Annotated[Path | None, typer.Option(help="The trajectory file; by default SCENE.h5 here.")] = None,
+    device: Device = "auto",
+    batch: Batch = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Number of steps, in place of duration / dt.")] = None,
+    seed: Seed = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run of this trajectory file.")] = None,
+    compile: Annotated[bool | None, typer.Option(help="Compile the kernels first, for long runs.")] = None,
+    max_substeps: Annotated[
+        int | None,
+        typer.Option(min=0, help="Divide a failed step into up to so many parts, for the robot it failed for."),
+    ] = None,
+    allow_code: Annotated[bool, typer.Option("--allow-code", help="Run the file that actuation.python names.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    throw: Annotated[bool, typer.Option("--throw", help="Stop at the first robot whose step fails.")] = False,
+) -> None:
+    """Simulate a scene and write its trajectory."""
+    from torchdismech.io.run import run_scene
+    from torchdismech.io.scene import load_scene
+
+    flags = {
+        "batch.size": batch,
+        "batch.seed": seed,
+        "simulation.compile": compile,
+        "simulation.max_substeps": max_substeps,
+    }
+    loaded = load_scene(scene, {key: value for key, value in flags.items() if value is not None}, steps=steps)
+    path = out or resume or Path(scene.stem + ".h5")
+    setup = loaded.build(_device(device), allow_code)
+    started = time.perf_counter()
+    trajectory, first_step = run_scene(loaded, setup, path, resume, progress, throw)
+    wall = time.perf_counter() - started
+    print(_table(_summary(trajectory, first_step, wall, path)))
+    failures = _failures(trajectory)
+    if failures:
+        print(failures, file=sys.stderr)
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+@_refusing
+def check(
+    scene: SceneFile,
+    springs: Annotated[bool, typer.Option("--springs", help="Print the nodes of every bend-twist spring.")] = False,
+    device: Device = "auto",
+    batch: Batch = None,
+    seed: Seed = None,
+) -> None:
+    """Check a scene file without running it, and print what would run."""
+    from torchdismech.io.scene import load_scene
+
+    overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
+    loaded = load_scene(scene, overrides)
+    model = loaded.build_model(_device(device))
+    loaded.build_schedule(model)
+    loaded.build_integrator()
+    print(_table(_what_will_run(loaded, model)))
+    if springs:
+        print("\nspring: node before, centre, node after")
+        for k, nodes in enumerate(model.springs.tolist()):
+            print(f"{k}: {nodes[0]} {nodes[1]} {nodes[2]}")
+
+
+@app.command()
+@_refusing
+def plot(
+    run: Annotated[Path, typer.Argument(metavar="run.h5", help="The trajectory file.")],
+    node: Annotated[int, typer.Option(help="The node whose path is drawn; -1 is the last.")] = -1,
+    robot: Annotated[int, typer.Option(help="The robot of the batch.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="The picture; by default run.png beside the file.")] = None,
+    snapshots: Annotated[int, typer.Option(min=1, help="How many shapes are drawn.")] = 9,
+) -> None:
+    """Draw shapes of a robot at several times, and how a node moves."""
+    from torchdismech.trajectory import Trajectory
+    from torchdismech.view import save_picture
+
+    path = out or run.with_suffix(".png")
+    save_picture(Trajectory.load(run), path, robot, node, snapshots)
+    print(f"wrote {path}")
+
+
+# ---- what is printed ---------------------------------------------------------------------------------------------
+
+
+def _device(name: str) -> str:
+    import torch
+
+    from torchdismech.errors import InputError
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"--device: expected auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: PyTorch finds no CUDA device here; take --device cpu")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+
+
+def _table(rows: dict[str, str]) -> str:
+    width = max(map(len, rows))
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
+
+
+def _summary(trajectory: Trajectory, first_step: int, wall: float, path: Path) -> dict[str, str]:
+    """Return what a run came to; steps that an earlier run did count only where said."""
+    new = trajectory.step > first_step
+    counts = trajectory.step.diff(prepend=trajectory.step[:1])[:, None]  # steps up to each row since the one before
+    stepped = (counts * (trajectory.status == 0))[new].sum().item()
+    iterations = trajectory.iterations[new].sum().item() / max(stepped, 1)
+    moved = (trajectory.positions[-1, :, -1] - trajectory.positions[0, :, -1]).norm(dim=-1)
+    most = trajectory.iterations_max[new].max().item()
+    batch, nodes = trajectory.positions.shape[1:3]
+    return {
+        "simulated time": f"{trajectory.time[-1].item():g} s in {trajectory.step[-1].item()} steps",
+        "wall time": f"{wall:.2f} s" + (f" for the steps from {first_step}" if first_step else ""),
+        "robot-steps/s": f"{stepped / wall:,.0f}",
+        "Newton iterations": f"{iterations:.2f} a step on average, at most {most}",
+        "converged": f"{batch - int(trajectory.failed.sum())} of {batch} robots",
+        "tip displacement": f"{moved.min().item():.6g} to {moved.max().item():.6g} m (node {nodes - 1})",
+        "file": f"{path} ({len(trajectory.time)} frames)",
+    }
+
+
+def _failures(trajectory: Trajectory) -> str:
+    """Return which robots failed, when and why; empty where none did."""
+    from torchdismech.errors import Status
+
+    lines = []
+    for robot in trajectory.failed.nonzero().flatten().tolist():
+        row = int((trajectory.status[:, robot] != 0).nonzero()[0])
+        status = Status(int(trajectory.status[row, robot]))
+        first, last = trajectory.step[max(row - 1, 0)].item() + 1, trajectory.step[row].item()
+        when = f"in step {last}" if first == last else f"in one of the steps {first} to {last}"
+        lines.append(f"robot {robot} failed {when}: {status.name.lower()} ({status.explanation})")
+    return "\n".join(lines)
+
+
+def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
+    simulation, document = scene.document.simulation, scene.document
+    nodes, edges = len(scene.geometry.nodes), len(scene.geometry.rod_edges)
+    if simulation.integrator == "static":
+        steps = f"static equilibrium in {simulation.load_steps or 1} load steps"
+    else:
+        steps = f"{simulation.integrator}, {scene.steps} steps of {simulation.dt:g} s"
+    return {
+        "scene": str(scene.path),
+        "robots": f"{scene.batch}, {'planar' if document.robot.planar else 'in space'}, on {model.device}",
+        "nodes": str(nodes),
+        "rod edges": f"{edges} in {len(model.body.rods)} rods",
+        "springs": str(len(model.springs)),
+        "dofs": f"{model.n_dofs}, of which free {model.n_free}",
+        "forces": ", ".join(type(force).__name__ for force in model.forces) or "none",
+        "integrator": steps,
+        "solver": model.solver.describe(),
+        "memory": f"about {_step_memory(model, scene.batch) / 2**20:,.0f} MiB for a step of the batch",
+        "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
+    }
+
+
+def _drawn_range(name: str, values: Tensor) -> str:
+    return f"{name} from {values.min().item():.6g} to {values.max().item():.6g}"
+
+
+def _step_memory(model: Model, batch: int) -> int:
+    """Return an estimate of the bytes that a step takes at its peak: matrix, factor and the kernels' scalars."""
+    return model.solver.memory(batch) + 8 * batch * (2 * model.pattern.nnz + SCALARS_A_SPRING * len(model.springs))

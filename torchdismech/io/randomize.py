@@ -1,0 +1,178 @@
+"""[batch.randomize]: numbers of a scene drawn anew for each robot."""
+
+from __future__ import annotations
+
+import copy
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from torchdismech.io.refusals import Key, SceneError, field_at, sentences
+from torchdismech.io.schema import PER_ROBOT, Distribution, Document
+
+__all__ = ["Numbers", "draw"]
+
+WHY_NOT = {
+    "simulation": "all robots of a batch take the same steps",
+    "robot": "all robots of a batch share their geometry",
+    "clamp": "all robots of a batch share their clamps",
+    "batch": "it belongs to the batch, not to a robot",
+    "output": "all robots of a batch are stored together",
+    "actuation": "a table of natural strains is the same for all robots; actuation.python can tell robots apart",
+}
+
+
+class Numbers:
+    """The numbers of a scene that may differ from robot to robot, by their keys in the tables.
+
+    Parameters
+    ----------
+    drawn : (B,) for each key that is randomised.
+    """
+
+    def __init__(self, drawn: Mapping[Key, np.ndarray]):
+        self._drawn = drawn
+
+    def scalar(self, key: Key, nominal: float) -> float | torch.Tensor:
+        """Return the number, or (B, 1) where it is drawn."""
+        return torch.from_numpy(self._drawn[key])[:, None] if key in self._drawn else nominal
+
+    def vector(self, key: Key, nominal: list[float]) -> torch.Tensor:
+        """Return the vector (3,), or (B, 3) where a component is drawn."""
+        parts = [self._drawn.get((*key, k), number) for k, number in enumerate(nominal)]
+        return torch.from_numpy(np.stack(np.broadcast_arrays(*parts), axis=-1).astype(np.float64))
+
+
+def draw(path: Path, document: Document, raw: dict[str, Any]) -> tuple[Numbers, dict[str, torch.Tensor]]:
+    """Draw what [batch.randomize] asks for.
+
+    A robot draws the same numbers whatever the size of the batch, and whatever else is randomised.
+
+    Parameters
+    ----------
+    path : the scene file, for messages.
+    raw : the tables that `document` was made of.
+
+    Returns
+    -------
+    the numbers by key, and (B,) by the name as written.
+    """
+    by_key: dict[Key, np.ndarray] = {}
+    by_name: dict[str, torch.Tensor] = {}
+    for name, distribution in document.batch.randomize.items():
+        where = f'batch.randomize."{name}"'
+        key = _resolved(path, where, name, document)
+        if key in by_key:
+            raise SceneError(path, where, "the same number is drawn under another name, too")
+        values = _drawn(path, where, key, distribution, document.batch)
+        _check_drawn(path, where, key, values, raw)
+        by_key[key] = values
+        by_name[name] = torch.from_numpy(values)
+    return Numbers(by_key), by_name
+
+
+# ---- names -------------------------------------------------------------------------------------------------------
+
+
+def _resolved(path: Path, where: str, name: str, document: Document) -> Key:
+    """Return the key of a dotted name; the index of a table that stands alone may be left out."""
+    key: list[str | int] = []
+    value: Any = document
+    for part in name.split("."):
+        if isinstance(value, list) and value and isinstance(value[0], BaseModel) and not part.isdigit():
+            if len(value) > 1:
+                table = ".".join(map(str, key))
+                raise SceneError(
+                    path, where, f"there are {len(value)} tables {table}: say which, as in {table}.0.{part}"
+                )
+            key.append(0)
+            value = value[0]
+        value = _entry(path, where, value, part)
+        key.append(int(part) if part.isdigit() else part)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SceneError(path, where, f"expected the name of one number of the scene, got {_kind(value)}")
+    _check_per_robot(path, where, tuple(key))
+    return tuple(key)
+
+
+def _entry(path: Path, where: str, value: Any, part: str) -> Any:
+    """Return what stands under the next part of a name."""
+    if isinstance(value, list):
+        if part.isdigit() and int(part) < len(value):
+            return value[int(part)]
+        raise SceneError(path, where, f"expected an index 0 to {len(value) - 1}, got {part!r}")
+    inside = type(value).model_fields if isinstance(value, BaseModel) else {}
+    present = [k for k in inside if getattr(value, k) is not None]
+    if part not in present:
+        listed = f"; there are {', '.join(present)}" if present else ""
+        raise SceneError(path, where, f"there is no {part!r} in the scene to be drawn{listed}")
+    return getattr(value, part)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        return f"a table with {', '.join(type(value).model_fields)}"
+    return f"a list of {len(value)}: add an index" if isinstance(value, list) else repr(value)
+
+
+def _check_per_robot(path: Path, where: str, key: Key) -> None:
+    field = field_at(Document, key)
+    if field is None or not _per_robot(field):
+        reason = WHY_NOT.get(str(key[0]), "only physical numbers may differ from robot to robot, not indices and times")
+        raise SceneError(path, where, f"this number cannot differ from robot to robot: {reason}")
+
+
+def _per_robot(field: FieldInfo) -> bool:
+    return PER_ROBOT in (*field.metadata, *_metadata(field.annotation))
+
+
+def _metadata(annotation: Any) -> Iterator[Any]:
+    """Return what Annotated attaches to the alternatives of an annotation."""
+    yield from getattr(annotation, "__metadata__", ())
+    for part in typing.get_args(annotation):
+        yield from _metadata(part)
+
+
+# ---- numbers -----------------------------------------------------------------------------------------------------
+
+
+def _drawn(path: Path, where: str, key: Key, distribution: Distribution, batch: Any) -> np.ndarray:
+    """Return the draws (B,); the stream of a number depends on the seed and on its key alone."""
+    name = ".".join(map(str, key))
+    random = np.random.default_rng([batch.seed, *name.encode()])
+    if distribution.uniform is not None:
+        return random.uniform(*distribution.uniform, size=batch.size)
+    if distribution.loguniform is not None:
+        low, high = np.log(distribution.loguniform)
+        return np.exp(random.uniform(low, high, size=batch.size))
+    if distribution.normal is not None:
+        return random.normal(*distribution.normal, size=batch.size)
+    values = np.array(distribution.values, dtype=np.float64)
+    if len(values) != batch.size:
+        raise SceneError(path, f"{where}.values", f"expected {batch.size} numbers (batch.size), got {len(values)}")
+    return values
+
+
+def _check_drawn(path: Path, where: str, key: Key, values: np.ndarray, raw: dict[str, Any]) -> None:
+    """Refuse draws that the scene would not accept in the place of the number."""
+    for robot in {int(values.argmin()), int(values.argmax())}:
+        trial = copy.deepcopy(raw)
+        table: Any = trial
+        for part, following in zip(key, [*key[1:], None], strict=True):
+            if isinstance(table, dict) and part == 0 and isinstance(part, int):
+                continue  # [rod] that stands alone
+            if following is None:
+                table[part] = float(values[robot])
+            else:
+                table = table.setdefault(part, {}) if isinstance(table, dict) else table[part]
+        try:
+            Document.model_validate(trial)
+        except ValidationError as error:
+            _, problem = sentences(error, trial, Document)[0]
+            raise SceneError(path, where, f"robot {robot} drew {values[robot]:.6g}: {problem}") from None

@@ -1,0 +1,151 @@
+"""Sentences on what is wrong with a scene file: file, key, what was expected, what came."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from torchdismech.errors import InputError
+
+__all__ = ["SceneError", "field_at", "refuse_features_to_come", "sentences"]
+
+Key = tuple[str | int, ...]
+
+
+class SceneError(InputError):
+    """A scene that cannot be run: the message names file, key, what was expected and what came."""
+
+    def __init__(self, path: str | Path, key: str | Key, problem: str):
+        name = key if isinstance(key, str) else ".".join(str(part) for part in key)
+        super().__init__(f"{path}: {name}: {problem}" if name else f"{path}: {problem}")
+
+
+# Tables and keys that scene files may have one day: key, what it is, what to do today
+SHELLS = "shells are not built yet in this version"
+CONTACT = "contact is not built yet in this version"
+TO_COME: dict[Key, str] = {
+    ("shell",): f"{SHELLS}; remove the table [shell]",
+    ("floor",): f"{CONTACT}; remove the table [floor]",
+    ("obstacle",): f"{CONTACT}; remove the tables [[obstacle]]",
+    ("self_contact",): f"{CONTACT}; remove the table [self_contact]",
+    ("robot", "triangles"): f"{SHELLS}; give rod_edges only",
+    ("rod", "contact_radius"): f"{CONTACT}; remove the key",
+    ("environment", "drag"): f"drag acts on triangles, and {SHELLS}; remove the key",
+    ("environment", "pressure"): f"pressure acts on triangles, and {SHELLS}; remove the key",
+    ("environment", "thrust"): f"thrust acts on triangles, and {SHELLS}; remove the key",
+    ("actuation", "natural_hinge_angle"): f"hinges belong to shells, and {SHELLS}; remove the key",
+}
+MESHES = (".obj", ".stl", ".ply", ".off", ".glb", ".gltf", ".3mf", ".msh", ".dae")
+
+
+def refuse_features_to_come(path: Path, raw: dict[str, Any]) -> None:
+    """Refuse tables and keys of features that are not built yet, saying so."""
+    for key, sentence in TO_COME.items():
+        tables = raw.get(str(key[0])) if len(key) > 1 else raw
+        for table in tables if isinstance(tables, list) else [tables]:
+            if isinstance(table, dict) and key[-1] in table:
+                raise SceneError(path, key, sentence)
+    robot = raw.get("robot")
+    file = robot.get("file") if isinstance(robot, dict) else None
+    if isinstance(file, str) and file.lower().endswith(MESHES):
+        raise SceneError(path, "robot.file", f"{file!r} is a mesh: {SHELLS}; expected a DiSMech text file")
+
+
+# ---- what pydantic found -----------------------------------------------------------------------------------------
+
+
+def sentences(error: ValidationError, raw: dict[str, Any], document: type[BaseModel]) -> list[tuple[Key, str]]:
+    """Return (key, sentence) for each fault that pydantic found in the tables of a file."""
+    return [_sentence(fault, raw, document) for fault in error.errors()]
+
+
+def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tuple[Key, str]:
+    key = _key_in_file(fault["loc"], raw)
+    if fault["type"] == "extra_forbidden":
+        return key, _unknown_key(key, fault["loc"], document)
+    if fault["type"] == "value_error":
+        return key, fault["msg"].removeprefix("Value error, ")
+    field = field_at(document, fault["loc"])
+    meaning = f" ({field.description})" if field is not None and field.description else ""
+    if fault["type"] == "missing":
+        return key, f"missing{meaning}"
+    if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return key, f"expected{meaning.replace('(', '').replace(')', '')}, got {_shown(fault['input'])}"
+    expected = fault["msg"].replace("Input should be", "expected").replace("Extra inputs", "unknown keys")
+    return key, f"{expected[0].lower() + expected[1:]}{meaning}, got {_shown(fault['input'])}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _key_in_file(location: Key, raw: Any) -> Key:
+    """Return pydantic's location without what is not in the file: tags of alternatives, the 0 of a single [rod]."""
+    key: list[str | int] = []
+    for k, part in enumerate(location):
+        last = k == len(location) - 1
+        if isinstance(raw, dict):
+            if part not in raw and not (last and isinstance(part, str)):
+                continue
+            raw = raw.get(part)
+        elif isinstance(raw, list) and isinstance(part, int):
+            raw = raw[part] if part < len(raw) else None
+        elif not last:
+            continue
+        key.append(part)
+    return tuple(key)
+
+
+def _unknown_key(key: Key, location: Key, document: type[BaseModel]) -> str:
+    known = _fields(document, location[:-1])
+    nearest = difflib.get_close_matches(str(key[-1]), known, n=1)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return f"unknown key; {hint}expected one of {', '.join(known)}"
+
+
+def _fields(document: type[BaseModel], location: Key) -> list[str]:
+    """Return the keys that the table at pydantic's location may have."""
+    field = field_at(document, location)
+    if field is None:
+        return list(document.model_fields)
+    tag = location[-1]
+    tables = [m for m in _tables(field.annotation) if not _tagged(m) or tag in _tags(m)]
+    return [name for table in tables for name in table.model_fields]
+
+
+def field_at(document: type[BaseModel], location: Sequence[str | int]) -> FieldInfo | None:
+    """Return the field at the location, the innermost that has a name; None for the document itself."""
+    field, tables = None, [document]
+    for part in location:
+        if isinstance(part, int):
+            continue
+        found = next((t.model_fields[part] for t in tables if part in t.model_fields), None)
+        if found is not None:
+            field, tables = found, list(_tables(found.annotation))
+        elif any(part in _tags(table) for table in tables):
+            tables = [table for table in tables if part in _tags(table)]
+    return field
+
+
+def _tagged(table: type[BaseModel]) -> bool:
+    return "shape" in table.model_fields
+
+
+def _tags(table: type[BaseModel]) -> tuple[str, ...]:
+    """Return the values of the key that tells alternative tables apart."""
+    return typing.get_args(table.model_fields["shape"].annotation) if _tagged(table) else ()
+
+
+def _tables(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Return the tables that an annotation allows."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from _tables(part)

@@ -1,0 +1,174 @@
+"""What a scene prescribes over time: motion of clamped dofs, natural strains, rest lengths."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchdismech.io.refusals import SceneError
+from torchdismech.io.tables import TimeTable
+from torchdismech.model import Model
+from torchdismech.state import Control
+
+__all__ = ["Motion", "Path3", "Rotation", "Schedule", "Translation", "Twisting", "load_function"]
+
+
+@dataclass(frozen=True)
+class Motion:
+    """Where nodes or edges go between start and stop [s]; before they rest, afterwards they stay."""
+
+    index: list[int]
+    start: float
+    stop: float
+
+    def elapsed(self, time: Tensor) -> Tensor:
+        """Return how long the motion has been on at the times (B,), as (B, 1)."""
+        # inf - start stays inf: clamp has no upper end then
+        return (time - self.start).clamp(0, self.stop - self.start)[:, None]
+
+    def overlaps(self, other: Motion) -> bool:
+        """Return whether both move the same node at the same time."""
+        together = self.start < other.stop and other.start < self.stop
+        return together and not set(self.index).isdisjoint(other.index)
+
+
+@dataclass(frozen=True)
+class Translation(Motion):
+    """Motion of nodes at a velocity, (3,) or (B, 3) [m/s]."""
+
+    velocity: Tensor
+
+    def moved(self, x: Tensor, time: Tensor) -> Tensor:
+        """Return the positions (B, k, 3) at the times (B,)."""
+        return x + (self.velocity.to(x) * self.elapsed(time))[:, None, :]
+
+
+@dataclass(frozen=True)
+class Rotation(Motion):
+    """Rotation of nodes about an axis (3,) through a center (3,) at a rate, a number or (B, 1) [rad/s]."""
+
+    axis: Tensor
+    center: Tensor
+    rate: float | Tensor
+
+    def moved(self, x: Tensor, time: Tensor) -> Tensor:
+        """Return the positions (B, k, 3) at the times (B,)."""
+        axis = (self.axis / torch.linalg.vector_norm(self.axis)).to(x)
+        center = self.center.to(x)
+        rate = self.rate.to(x) if isinstance(self.rate, Tensor) else self.rate
+        angle = (rate * self.elapsed(time))[:, :, None]
+        arm = x - center
+        along = axis * (arm * axis).sum(-1, keepdim=True)
+        across = torch.linalg.cross(axis.expand_as(arm), arm)
+        return center + along + (arm - along) * torch.cos(angle) + across * torch.sin(angle)
+
+
+@dataclass(frozen=True)
+class Path3(Motion):
+    """Motion of nodes along a table of positions: x y z of each node in turn [m]."""
+
+    table: TimeTable
+
+    def moved(self, x: Tensor, time: Tensor) -> Tensor:
+        """Return the positions (B, k, 3) at the times (B,)."""
+        return self.table.at(time).unflatten(1, (-1, 3)).expand_as(x)
+
+
+@dataclass(frozen=True)
+class Twisting(Motion):
+    """Turning of edges about their axes at a rate, a number or (B, 1) [rad/s]."""
+
+    rate: float | Tensor
+
+    def moved(self, theta: Tensor, time: Tensor) -> Tensor:
+        """Return the twist angles (B, k) at the times (B,)."""
+        rate = self.rate.to(theta) if isinstance(self.rate, Tensor) else self.rate
+        return theta + rate * self.elapsed(time)
+
+
+Function = Callable[[Tensor, Model, Control], Control]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The control of a scene as a function of time.
+
+    Attributes
+    ----------
+    node_motions : applied one after the other in the order of their starts.
+    edge_motions : twists, which add up.
+    curvature : (S,) columns for kappa1, or (2 S,) for kappa1 and then kappa2 [1].
+    twist, length : (S,) columns [rad], (E,) columns [m].
+    function : called last with (time, model, control); what it returns counts.
+    """
+
+    node_motions: list[Translation | Rotation | Path3]
+    edge_motions: list[Twisting]
+    curvature: TimeTable | None = None
+    twist: TimeTable | None = None
+    length: TimeTable | None = None
+    function: Function | None = None
+
+    def __call__(self, time: Tensor, model: Model) -> Control:
+        """Return the control at the times (B,) [s]."""
+        control = Control(
+            natural_curvature=self._natural_curvature(time, model),
+            natural_twist=None if self.twist is None else self.twist.at(time),
+            rest_length=None if self.length is None else self.length.at(time),
+            clamped_q=self._clamped_q(time, model),
+        )
+        return control if self.function is None else self.function(time, model, control)
+
+    def _clamped_q(self, time: Tensor, model: Model) -> Tensor | None:
+        if not self.node_motions and not self.edge_motions:
+            return None
+        x = model.nodes.expand(len(time), -1, -1).clone()
+        theta = x.new_zeros(len(time), len(model.rod_edges))
+        for motion in sorted(self.node_motions, key=lambda m: m.start):
+            x[:, motion.index] = motion.moved(x[:, motion.index], time)
+        for twisting in self.edge_motions:
+            theta[:, twisting.index] = twisting.moved(theta[:, twisting.index], time)
+        return torch.cat([x.flatten(1), theta], dim=1)
+
+    def _natural_curvature(self, time: Tensor, model: Model) -> Tensor | None:
+        if self.curvature is None:
+            return None
+        springs = len(model.springs)
+        values = self.curvature.at(time)
+        if values.shape[1] == 2 * springs:
+            return torch.stack([values[:, :springs], values[:, springs:]], dim=-1)
+        kappa2 = model.term("bend_twist").natural_kappa2
+        return torch.stack([values, kappa2.expand_as(values)], dim=-1)
+
+
+def load_function(scene: Path, name: str) -> Function:
+    """Return the function that "file.py:function" names, its file relative to the scene's.
+
+    Running the file runs whatever code is in it.
+    """
+    file, _, attribute = name.rpartition(":")
+    path = scene.parent / file
+    spec = importlib.util.spec_from_file_location(f"torchdismech_scene_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise SceneError(scene, "actuation.python", f"no such file: {path}")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the user's file raises: named here, with its cause kept
+        raise SceneError(scene, "actuation.python", f"{path} does not run: {type(error).__name__}: {error}") from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise SceneError(scene, "actuation.python", f"{path} has no function {attribute!r}")
+
+    def checked(time: Tensor, model: Model, control: Control) -> Control:
+        result = function(time, model, control)
+        if not isinstance(result, Control):
+            raise SceneError(scene, "actuation.python", f"{attribute} has to return a Control, got {type(result)}")
+        return result
+
+    return checked

@@ -1,0 +1,398 @@
+"""The tables and keys of a scene file, what each may be, and which may differ from robot to robot.
+
+Only what can be judged from the file alone stands here; indices and sizes are checked against the robot in `scene.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+__all__ = ["PER_ROBOT", "Document"]
+
+
+class _PerRobot:
+    """Marks a number that [batch.randomize] may draw for each robot."""
+
+
+PER_ROBOT = _PerRobot()
+
+Index = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Vector = Annotated[list[float], Field(min_length=3, max_length=3)]
+Nodes = Annotated[list[Index], Field(min_length=1)]
+Stop = Annotated[float, Field(gt=0, allow_inf_nan=True)]
+
+
+MOST_STEPS = 1e12  # beyond it a float64 no longer counts time in steps
+
+
+class Table(BaseModel):
+    """A table of a scene file: no key that is not listed, no conversion of types, finite numbers only."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def _exactly_one(table: Table, *names: str) -> str:
+    """Return which of the keys is given; refuse none and several."""
+    given = [name for name in names if getattr(table, name) is not None]
+    if len(given) != 1:
+        listed = " or ".join(names)
+        raise ValueError(f"expected exactly one of {listed}, got {' and '.join(given) if given else 'none of them'}")
+    return given[0]
+
+
+class Robot(Table):
+    """[robot]: where the geometry comes from."""
+
+    file: str | None = Field(default=None, description="name of a DiSMech text file")
+    nodes: list[Vector] | None = Field(default=None, min_length=2, description="list of positions [x, y, z] in m")
+    rod_edges: list[Annotated[list[Index], Field(min_length=2, max_length=2)]] | None = Field(
+        default=None, min_length=1, description="list of pairs of node indices, from 0"
+    )
+    planar: bool = Field(default=False, description="true or false: keep to the x-z plane")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Robot:
+        if _exactly_one(self, "file", "nodes") == "nodes" and self.rod_edges is None:
+            raise ValueError("nodes are given without rod_edges")
+        if self.file is not None and self.rod_edges is not None:
+            raise ValueError("expected either file or nodes and rod_edges, got file and rod_edges")
+        return self
+
+
+class Box(Table):
+    """A box along the axes."""
+
+    min: Vector = Field(description="lower corner [x, y, z] in m")
+    max: Vector = Field(description="upper corner [x, y, z] in m")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Box:
+        if any(low > high for low, high in zip(self.min, self.max, strict=True)):
+            raise ValueError(f"expected min <= max in each direction, got min = {self.min}, max = {self.max}")
+        return self
+
+
+class Circle(Table):
+    """A round section."""
+
+    shape: Literal["circle"]
+    radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
+
+
+class Rectangle(Table):
+    """A rectangular section."""
+
+    shape: Literal["rectangle"]
+    width: Annotated[Positive, PER_ROBOT] = Field(description="width along d2 [m]")
+    height: Annotated[Positive, PER_ROBOT] = Field(description="height along d1 [m]")
+
+
+class Stiffness(Table):
+    """Stiffnesses in place of what section and material give."""
+
+    EA: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="stretching stiffness [N]")
+    EI1: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="first bending stiffness [N m^2]")
+    EI2: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="second bending stiffness [N m^2]")
+    GJ: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="twisting stiffness [N m^2]")
+
+
+class Rod(Table):
+    """[rod] or [[rod]]: section and material of rod edges."""
+
+    section: Annotated[Circle | Rectangle, Field(discriminator="shape")] = Field(
+        description='{shape = "circle", radius = ..} or {shape = "rectangle", width = .., height = ..}'
+    )
+    stiffness: Stiffness = Field(default=Stiffness(), description="{EA = .., EI1 = .., EI2 = .., GJ = ..}, any subset")
+    youngs: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="Young's modulus [Pa]")
+    poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
+    density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
+    natural: Literal["initial", "straight"] = Field(default="initial", description="natural shape")
+    nodes: Nodes | None = Field(default=None, description="node indices: the table is for the edges between them")
+    box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the edges inside")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Rod:
+        if self.youngs is None and None in (
+            self.stiffness.EA,
+            self.stiffness.EI1,
+            self.stiffness.EI2,
+            self.stiffness.GJ,
+        ):
+            raise ValueError("youngs is missing: Young's modulus [Pa], or all of EA, EI1, EI2, GJ in stiffness")
+        if self.nodes is not None or self.box is not None:
+            _exactly_one(self, "nodes", "box")
+        return self
+
+
+class Mass(Table):
+    """[[mass]]: extra point masses."""
+
+    nodes: Nodes = Field(description="node indices")
+    add: Annotated[Positive, PER_ROBOT] = Field(description="mass on each node [kg]")
+
+
+class Clamp(Table):
+    """[[clamp]]: fixed dofs."""
+
+    nodes: Nodes | None = Field(default=None, description="node indices")
+    box: Box | None = Field(default=None, description="{min = [..], max = [..]}")
+    axes: str = Field(default="xyz", description='subset of "xyz"')
+    twist: bool = Field(default=True, description="true or false: also fix the twist of edges between the nodes")
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> Clamp:
+        _exactly_one(self, "nodes", "box")
+        if not self.axes and not self.twist:
+            raise ValueError('axes = "" and twist = false: the clamp holds nothing')
+        return self
+
+    @field_validator("axes")
+    @classmethod
+    def _axes(cls, axes: str) -> str:
+        if not set(axes) <= set("xyz") or len(set(axes)) < len(axes):
+            raise ValueError('expected a subset of "xyz"')
+        return axes
+
+
+class Rotation(Table):
+    """A rotation about an axis."""
+
+    axis: Vector = Field(description="direction [x, y, z]")
+    center: Vector = Field(description="a point of the axis [x, y, z] in m")
+    rate: Annotated[float, PER_ROBOT] = Field(description="angular velocity [rad/s]")
+
+    @field_validator("axis")
+    @classmethod
+    def _direction(cls, axis: list[float]) -> list[float]:
+        if not any(axis):
+            raise ValueError("expected a direction that is not zero")
+        return axis
+
+
+class Move(Table):
+    """[[move]]: prescribed motion of clamped dofs."""
+
+    nodes: Nodes | None = Field(default=None, description="node indices")
+    velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
+    rotation: Rotation | None = Field(default=None, description="{axis = [..], center = [..], rate = ..}")
+    file: str | None = Field(default=None, description="name of a CSV file: time, x y z of each node")
+    edges: Nodes | None = Field(default=None, description="edge indices")
+    twist_rate: Annotated[float, PER_ROBOT] | None = Field(default=None, description="rate of the twist angle [rad/s]")
+    start: NotNegative = Field(default=0.0, description="time [s]")
+    stop: Stop = Field(default=math.inf, description="time [s], or inf")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Move:
+        if self.nodes is None and self.edges is None:
+            raise ValueError("expected nodes or edges to move")
+        if self.nodes is not None:
+            _exactly_one(self, "velocity", "rotation", "file")
+        elif self.velocity is not None or self.rotation is not None or self.file is not None:
+            raise ValueError("velocity, rotation and file move nodes: expected nodes")
+        if (self.edges is None) != (self.twist_rate is None):
+            raise ValueError("expected edges and twist_rate together")
+        if self.file is not None and ("start" in self.model_fields_set or "stop" in self.model_fields_set):
+            raise ValueError("a path from a file has its own times: start and stop do not apply")
+        _check_interval(self)
+        return self
+
+
+def _check_interval(table: Move | PointForce) -> None:
+    if table.stop <= table.start:
+        raise ValueError(f"expected start < stop, got start = {table.start}, stop = {table.stop}")
+
+
+class Resistive(Table):
+    """Resistive force theory on rods."""
+
+    tangential: Annotated[NotNegative, PER_ROBOT] = Field(description="coefficient along the rod [Pa s; quadratic: 1]")
+    normal: Annotated[NotNegative, PER_ROBOT] = Field(description="coefficient across the rod [Pa s; quadratic: 1]")
+    law: Literal["linear", "quadratic"] = Field(default="linear", description="how the force depends on the velocity")
+    density: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="density of the fluid [kg/m^3]")
+
+    @model_validator(mode="after")
+    def _density_with_quadratic(self) -> Resistive:
+        if self.law == "quadratic" and self.density is None:
+            raise ValueError('law = "quadratic" needs the density of the fluid')
+        if self.law == "linear" and self.density is not None:
+            raise ValueError('density belongs to law = "quadratic"; the linear law does not use it')
+        return self
+
+
+class Environment(Table):
+    """[environment]: what acts everywhere. Without a key, that force is absent."""
+
+    gravity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="acceleration [x, y, z] in m/s^2")
+    fluid_density: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="buoyancy's fluid [kg/m^3]"
+    )
+    viscosity: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="viscous force [Pa s]")
+    resistive: Resistive | None = Field(default=None, description="{tangential = .., normal = ..}")
+    mass_damping: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="damping rate [1/s]")
+
+    @model_validator(mode="after")
+    def _buoyancy_needs_gravity(self) -> Environment:
+        if self.fluid_density is not None and self.gravity is None:
+            raise ValueError("fluid_density gives buoyancy, which needs gravity")
+        return self
+
+
+class PointForce(Table):
+    """[[point_force]]: a constant force on nodes."""
+
+    nodes: Nodes = Field(description="node indices")
+    force: Annotated[Vector, PER_ROBOT] = Field(description="force on each node [x, y, z] in N")
+    start: float = Field(default=-math.inf, description="time [s]; without it the force acts from the beginning")
+    stop: Stop = Field(default=math.inf, description="time [s], or inf")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> PointForce:
+        _check_interval(self)
+        return self
+
+
+class Actuation(Table):
+    """[actuation]: natural strains over time."""
+
+    natural_curvature: str | None = Field(
+        default=None, description="name of a CSV file: time, kappa1 of each spring, .."
+    )
+    natural_twist: str | None = Field(default=None, description="name of a CSV file: time, twist of each spring")
+    rest_length: str | None = Field(default=None, description="name of a CSV file: time, rest length of each rod edge")
+    python: str | None = Field(default=None, description='"file.py:function"')
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Actuation:
+        if not self.model_fields_set:
+            raise ValueError("expected at least one of natural_curvature, natural_twist, rest_length, python")
+        return self
+
+    @field_validator("python")
+    @classmethod
+    def _file_and_function(cls, name: str | None) -> str | None:
+        file, _, function = (name or "").rpartition(":")
+        if name is not None and not (file.endswith(".py") and function.isidentifier()):
+            raise ValueError('expected "file.py:function"')
+        return name
+
+
+class Simulation(Table):
+    """[simulation]: the integrator and how far to go."""
+
+    integrator: Literal["implicit_euler", "implicit_midpoint", "newmark", "static"] = Field(
+        default="implicit_euler", description="time integrator"
+    )
+    dt: Positive | None = Field(default=None, description="time step [s]")
+    duration: Positive | None = Field(default=None, description="simulated time [s]")
+    load_steps: Annotated[int, Field(ge=1)] | None = Field(default=None, description="number of load steps")
+    beta: Annotated[float, Field(gt=0, le=0.5)] | None = Field(default=None, description="Newmark's beta")
+    gamma: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="Newmark's gamma")
+    force_tolerance: Positive = Field(default=1e-8, description="absolute tolerance of the residual [N]")
+    relative_tolerance: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=1e-8, description="tolerance relative to the step's force scale"
+    )
+    max_iterations: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="most Newton iterations of a step, by default 50; static: 200"
+    )
+    line_search: bool = Field(default=True, description="true or false")
+    max_substeps: Annotated[int, Field(ge=0)] = Field(default=0, description="most parts a failed step is divided into")
+    solver: str = Field(default="auto", description='"auto" or the name of a linear solver')
+    compile: bool = Field(default=False, description="true or false: compile the kernels first")
+
+    @model_validator(mode="after")
+    def _keys_of_the_integrator(self) -> Simulation:
+        static, newmark = self.integrator == "static", self.integrator == "newmark"
+        for name, belongs in (("load_steps", static), ("beta", newmark), ("gamma", newmark)):
+            if getattr(self, name) is not None and not belongs:
+                owner = "static" if name == "load_steps" else "newmark"
+                raise ValueError(f'{name} belongs to integrator = "{owner}"; "{self.integrator}" does not use it')
+        for name in ("dt", "duration", "max_substeps"):
+            if static and name in self.model_fields_set:
+                raise ValueError(f'{name} does not apply to integrator = "static": it has load_steps')
+        for name in ("dt", "duration"):
+            if not static and getattr(self, name) is None:
+                raise ValueError(f'{name} is missing: integrator = "{self.integrator}" needs it [s]')
+        if not static:
+            self._check_whole_steps()
+        return self
+
+    def _check_whole_steps(self) -> None:
+        assert self.dt is not None and self.duration is not None
+        count = self.duration / self.dt
+        if count > MOST_STEPS:
+            raise ValueError(f"duration / dt = {count:.3g} steps; expected at most {MOST_STEPS:.0e}")
+        if round(count) < 1 or abs(count - round(count)) > 1e-6 * count:
+            below, above = max(math.floor(count), 1) * self.dt, math.ceil(count) * self.dt
+            raise ValueError(
+                f"duration = {self.duration} is not a whole number of steps of dt = {self.dt}: "
+                f"take {below:.6g} or {above:.6g}"
+            )
+
+
+class Distribution(Table):
+    """How a number is drawn for each robot."""
+
+    uniform: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    loguniform: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = None
+    normal: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    values: Annotated[list[float], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Distribution:
+        kind = _exactly_one(self, "uniform", "loguniform", "normal", "values")
+        numbers = getattr(self, kind)
+        if kind in ("uniform", "loguniform") and numbers[0] > numbers[1]:
+            raise ValueError(f"{kind}: expected [low, high] with low <= high, got {numbers}")
+        if kind == "normal" and numbers[1] < 0:
+            raise ValueError(f"normal: expected [mean, standard deviation] with a deviation >= 0, got {numbers}")
+        return self
+
+
+class Batch(Table):
+    """[batch]: how many robots, and what differs between them."""
+
+    size: Annotated[int, Field(ge=1)] = Field(default=1, description="number of robots")
+    seed: Annotated[int, Field(ge=0)] = Field(default=0, description="seed of the random numbers")
+    randomize: dict[str, Distribution] = Field(default={}, description="distributions by dotted name")
+
+
+class Output(Table):
+    """[output]: what is stored."""
+
+    every: Annotated[int, Field(ge=1)] = Field(default=10, description="steps from one stored frame to the next")
+
+
+class Document(Table):
+    """A scene file."""
+
+    robot: Robot = Field(description="table [robot]: file, or nodes and rod_edges")
+    rod: list[Rod] = Field(min_length=1, description="table [rod], or several [[rod]]")
+    mass: list[Mass] = Field(default=[], description="tables [[mass]]")
+    clamp: list[Clamp] = Field(default=[], description="tables [[clamp]]")
+    move: list[Move] = Field(default=[], description="tables [[move]]")
+    environment: Environment = Field(default=Environment(), description="table [environment]")
+    point_force: list[PointForce] = Field(default=[], description="tables [[point_force]]")
+    actuation: Actuation | None = Field(default=None, description="table [actuation]")
+    simulation: Simulation = Field(description="table [simulation]")
+    batch: Batch = Field(default=Batch(), description="table [batch]")
+    output: Output = Field(default=Output(), description="table [output]")
+
+    @field_validator("rod", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return [value] if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _nothing_in_time_when_static(self) -> Document:
+        if self.simulation.integrator != "static":
+            return self
+        if self.move:
+            raise ValueError('[[move]] prescribes motion over time, and integrator = "static" has no time')
+        if any({"start", "stop"} & load.model_fields_set for load in self.point_force):
+            raise ValueError('start and stop of [[point_force]] do not apply: integrator = "static" has no time')
+        return self

@@ -1,0 +1,179 @@
+"""One figure of a trajectory: shapes of a robot at several times, and how a node moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torchdismech.errors import InputError
+from torchdismech.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_trajectory", "save_picture"]
+
+AXES = "xyz"
+# A direction in which the robot extends less than this part of its size is left out of the picture.
+FLAT = 1e-6
+COMPONENT_COLOURS = ("#4477aa", "#228833", "#cc3311")
+
+
+def save_picture(trajectory: Trajectory, path: str | Path, robot: int = 0, node: int = -1, snapshots: int = 9) -> None:
+    """Draw a trajectory to a file, whose ending (.png, .pdf, .svg) says the format; arguments as `draw_trajectory`."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}")
+    figure = draw_trajectory(trajectory, robot, node, snapshots)
+    if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
+        raise InputError(f"{path}: expected a name that ends in .png, .pdf or .svg")
+    figure.savefig(path, dpi=150)
+
+
+def draw_trajectory(trajectory: Trajectory, robot: int = 0, node: int = -1, snapshots: int = 9) -> Figure:
+    """Return a figure of one robot's shapes over time and of one node's displacement.
+
+    Parameters
+    ----------
+    robot : which robot of the batch.
+    node : whose path is drawn; -1 is the last.
+    snapshots : number of shapes, evenly in time.
+
+    Raises
+    ------
+    InputError
+        There is no such robot or node; matplotlib is not installed.
+    """
+    _require_matplotlib()
+    from matplotlib.figure import Figure
+
+    batch, nodes = trajectory.positions.shape[1:3]
+    robot, node = _index(robot, batch, "robot"), _index(node, nodes, "node")
+    figure = Figure(figsize=(12, 5.2), layout="constrained")
+    paths = trajectory.positions.detach().cpu().numpy()  # (T, B, N, 3)
+    shapes = paths[:, robot]
+    drawn = np.concatenate([shapes.reshape(-1, 3), paths[-1].reshape(-1, 3)])
+    factor, unit = _length_unit(np.ptp(drawn, axis=0).max())
+    axes = _drawn_axes(drawn)
+    projection: Any = {"projection": "3d"} if len(axes) == 3 else {}
+    left = figure.add_subplot(1, 2, 1, **projection)
+    if batch > 1:
+        ends = np.concatenate([_lines(shape, trajectory.rod_edges) for shape in paths[-1] * factor])
+        label = f"all {batch} robots at the end"
+        left.plot(*(ends[:, k] for k in axes), color="0.5", lw=0.6, alpha=0.35, zorder=0, label=label)
+    _draw_shapes(figure, left, trajectory, shapes * factor, node, axes, unit, snapshots)
+    left.set_title(f"robot {robot} of {batch}" if batch > 1 else "robot 0")
+    _draw_displacement(figure.add_subplot(1, 2, 2), trajectory, paths[:, :, node], robot, node)
+    return figure
+
+
+def _require_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise InputError("pictures need matplotlib: pip install 'torchdismech[view]'") from error
+
+
+def _index(index: int, count: int, what: str) -> int:
+    if not -count <= index < count:
+        raise InputError(f"{what}: expected a number 0 to {count - 1} (or -1 for the last), got {index}")
+    return index % count
+
+
+def _length_unit(size: float) -> tuple[float, str]:
+    """Return the factor from metres to the unit that suits a size, and its name."""
+    for limit, factor, unit in ((0.5, 1.0, "m"), (5e-4, 1e3, "mm"), (0.0, 1e6, "µm")):
+        if size >= limit:
+            return factor, unit
+    return 1.0, "m"
+
+
+def _drawn_axes(points: np.ndarray) -> list[int]:
+    """Return the axes of a picture of points (.., 3): two if they are in such a plane, else all."""
+    extent = np.ptp(points, axis=0)
+    moving = [k for k in range(3) if extent[k] > FLAT * extent.max()]
+    if len(moving) == 3:
+        return moving
+    # a straight robot gets z, else y, as its second axis
+    missing = [k for k in (2, 1, 0) if k not in moving]
+    return sorted((moving + missing)[:2])
+
+
+def _lines(shape: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return points (3 E, 3) whose polyline draws the edges: a row of NaN lifts the pen after each."""
+    ends = shape[edges]
+    return np.concatenate([ends, np.full_like(ends[:, :1], np.nan)], axis=1).reshape(-1, 3)
+
+
+def _draw_shapes(
+    figure: Figure,
+    plot: Any,
+    trajectory: Trajectory,
+    shapes: np.ndarray,
+    node: int,
+    axes: list[int],
+    unit: str,
+    snapshots: int,
+) -> None:
+    import matplotlib
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    times = trajectory.time.cpu().numpy()
+    shown = np.unique(np.linspace(0, len(times) - 1, snapshots).round().astype(int))
+    colour_of_time = ScalarMappable(Normalize(times[0], times[-1]), matplotlib.colormaps["viridis"])
+    plot.plot(*(shapes[:, node, k] for k in axes), color="#bb5566", lw=1, ls="--", label=f"path of node {node}")
+    for frame in shown:
+        colour = colour_of_time.to_rgba(times[frame])
+        lines = _lines(shapes[frame], trajectory.rod_edges)
+        plot.plot(*(lines[:, k] for k in axes), color=colour, lw=1.8, solid_capstyle="round")
+        plot.plot(*([shapes[frame, node, k]] for k in axes), "o", color=colour, ms=4)
+    names = [f"{AXES[k]} [{unit}]" for k in axes]
+    plot.set_xlabel(names[0], labelpad=8)
+    plot.set_ylabel(names[1])
+    if len(axes) == 3:
+        plot.set_zlabel(names[2])
+        plot.set_aspect("equal")
+        plot.view_init(elev=22, azim=-60)
+        _thin_out_ticks(plot)
+    else:
+        plot.set_aspect("equal", adjustable="datalim")
+        plot.grid(alpha=0.25)
+    plot.legend(loc="best" if len(axes) == 2 else "upper left", frameon=False, fontsize=9)
+    if times[-1] > times[0]:
+        figure.colorbar(colour_of_time, ax=plot, label="time [s]", shrink=0.75, pad=0.08 if len(axes) == 3 else 0.02)
+
+
+def _thin_out_ticks(plot: Any) -> None:
+    """Give each axis of a picture in space as many ticks as its length has room for."""
+    from matplotlib.ticker import MaxNLocator
+
+    spans = {axis: np.ptp(getattr(plot, f"get_{axis}lim")()) for axis in AXES}
+    for axis, span in spans.items():
+        count = max(2, round(5 * span / max(spans.values())))
+        getattr(plot, f"{axis}axis").set_major_locator(MaxNLocator(count))
+
+
+def _draw_displacement(plot: Any, trajectory: Trajectory, paths: np.ndarray, robot: int, node: int) -> None:
+    """Draw the displacement of a node over time: components for one robot, their range for all."""
+    times = trajectory.time.cpu().numpy()
+    advances = times[-1] > times[0]
+    abscissa = times if advances else trajectory.step.cpu().numpy()  # a static run has no time
+    moved = paths - paths[0]  # (T, B, 3)
+    factor, unit = _length_unit(np.abs(moved).max())
+    for k, colour in enumerate(COMPONENT_COLOURS):
+        component = moved[:, :, k] * factor
+        if component.shape[1] > 1:
+            low, high = component.min(axis=1), component.max(axis=1)
+            label = f"all {component.shape[1]} robots" if k == 0 else None
+            plot.fill_between(abscissa, low, high, color=colour, alpha=0.15, lw=0, label=label)
+        plot.plot(abscissa, component[:, robot], color=colour, lw=1.8, label=AXES[k])
+    plot.axhline(0, color="0.7", lw=0.8, zorder=0)
+    plot.set_xlim(abscissa[0], abscissa[-1])
+    plot.set_xlabel("time [s]" if advances else "step")
+    plot.set_ylabel(f"displacement [{unit}]")
+    plot.set_title(f"node {node}, robot {robot}")
+    plot.grid(alpha=0.25)
+    plot.legend(frameon=False, fontsize=9)
