@@ -1,0 +1,79 @@
+"""The shared sparsity pattern, and the sums into it."""
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech.sparse import Pattern, Scatter
+
+
+@pytest.fixture
+def pattern():
+    """A symmetric pattern of 4 unknowns: entries given twice, in both triangles, one diagonal missing."""
+    return Pattern.union(4, [0, 1, 3, 1, 0], [1, 0, 1, 1, 0], symmetric=True)
+
+
+def test_union_drops_repetitions_and_keeps_the_lower_triangle(pattern):
+    """Merge repeated entries, keep row >= col, add the diagonal."""
+    assert list(zip(pattern.rows, pattern.cols, strict=True)) == [(0, 0), (1, 0), (1, 1), (2, 2), (3, 1), (3, 3)]
+    assert pattern.nnz == 6
+
+
+def test_unsymmetric_union_keeps_both_triangles():
+    """Keep an upper entry without its mirror image."""
+    pattern = Pattern.union(2, [0], [1], symmetric=False)
+    assert list(zip(pattern.rows, pattern.cols, strict=True)) == [(0, 0), (0, 1), (1, 1)]
+
+
+def test_diagonal_points_at_the_diagonal(pattern):
+    """Find every diagonal entry in the values."""
+    np.testing.assert_array_equal(pattern.rows[pattern.diagonal], np.arange(4))
+    np.testing.assert_array_equal(pattern.cols[pattern.diagonal], np.arange(4))
+
+
+def test_position_finds_entries_and_refuses_others(pattern):
+    """Return places in the values; raise for an entry outside the pattern."""
+    np.testing.assert_array_equal(pattern.position([3, 1], [1, 0]), [4, 1])
+    with pytest.raises(IndexError):
+        pattern.position([2], [0])
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_to_dense_places_every_value(symmetric):
+    """Write each value at its entry, and at the mirrored one where symmetric; zero elsewhere."""
+    pattern = Pattern.union(3, [1, 2], [0, 1], symmetric)
+    values = torch.arange(1.0, 1 + 2 * pattern.nnz, dtype=torch.float64).view(pattern.nnz, 2)
+    dense = pattern.to_dense(values)
+    expected = np.zeros((2, 3, 3))
+    for k, (row, col) in enumerate(zip(pattern.rows, pattern.cols, strict=True)):
+        expected[:, row, col] = values[k]
+        if symmetric:
+            expected[:, col, row] = values[k]
+    np.testing.assert_array_equal(dense.numpy(), expected)
+
+
+class TestScatter:
+    """y = A x for a constant sparse A."""
+
+    def make(self, dtype=torch.float64):
+        """Two contributions to target 0, one repeated (target, source) pair, target 2 empty."""
+        return Scatter((3, 4), [0, 0, 1, 1], [0, 3, 2, 2], [1.0, -2.0, 0.5, 0.25], dtype)
+
+    def test_sums_scaled_contributions(self):
+        """Add up coefficients times sources; repeated pairs add, an untouched target is zero."""
+        x = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0], [8.0, 80.0]], dtype=torch.float64)
+        expected = torch.tensor([[-15.0, -150.0], [3.0, 30.0], [0.0, 0.0]], dtype=torch.float64)
+        assert torch.equal(self.make()(x), expected)
+
+    def test_gradient_is_the_transposed_map(self):
+        """Agree with finite differences in first and second derivatives."""
+        x = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+        scatter = self.make()
+        assert torch.autograd.gradcheck(lambda x: scatter(x).sin(), x)
+        assert torch.autograd.gradgradcheck(lambda x: scatter(x).sin(), x)
+
+    def test_moves_to_another_precision(self):
+        """Use the new precision after `.to`, also when the old one was used before."""
+        scatter = self.make()
+        scatter(torch.ones(4, 1, dtype=torch.float64))
+        assert scatter.to(torch.float32)(torch.ones(4, 1)).dtype == torch.float32

@@ -1,0 +1,228 @@
+"""What every linear solver offers, and what the direct ones share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from torchdismech.sparse import Pattern
+
+__all__ = [
+    "Decomposition",
+    "DirectFactor",
+    "DirectSolver",
+    "Factor",
+    "IndexMap",
+    "Solver",
+    "check_rhs",
+    "full_pattern",
+    "growth_limit",
+]
+
+
+class IndexMap:
+    """An index array and its copies on the devices that asked for it."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = np.ascontiguousarray(array, dtype=np.int64)
+        self._copies: dict[torch.device, Tensor] = {}
+
+    def on(self, device: torch.device) -> Tensor:
+        """Return the indices as a long tensor on the device."""
+        if device not in self._copies:
+            self._copies[device] = torch.from_numpy(self.array).to(device)
+        return self._copies[device]
+
+
+def full_pattern(pattern: Pattern) -> tuple[Pattern, np.ndarray]:
+    """Return the pattern with both triangles, and for each of its entries the place of its value in the given one.
+
+    A symmetric pattern stores the lower triangle; `values[source]` are the values of the whole matrix.
+    """
+    if not pattern.symmetric:
+        return pattern, np.arange(pattern.nnz)
+    full = Pattern.union(
+        pattern.n,
+        np.concatenate([pattern.rows, pattern.cols]),
+        np.concatenate([pattern.cols, pattern.rows]),
+        symmetric=False,
+        order_hint=pattern.order_hint,
+    )
+    return full, pattern.position(np.maximum(full.rows, full.cols), np.minimum(full.rows, full.cols))
+
+
+def growth_limit(values: Tensor) -> Tensor:
+    """Return (b,) sizes that the entries may grow to during an LU whose row exchanges are limited to blocks.
+
+    The error of the solution is about machine epsilon times the growth: beyond 1/sqrt(epsilon), half the digits are
+    gone.
+    """
+    return values.abs().amax(0) / torch.finfo(values.dtype).eps ** 0.5
+
+
+class Factor(ABC):
+    """A batch of matrices made ready to be solved with.
+
+    Attributes
+    ----------
+    ok : (B,) bool tensor, True where `solve` gives the solution. A direct factor knows it from the start; an iterative
+        one after each `solve`, so read it after solving.
+    dtype : of the values, and of what `solve` takes and gives.
+    shape : (B, n).
+    """
+
+    ok: Tensor
+    dtype: torch.dtype
+    shape: tuple[int, int]
+
+    @abstractmethod
+    def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
+        """Return x (B, n) with A x = rhs, or A^T x = rhs; zeros in the rows that are not `ok`."""
+
+
+class Solver(ABC):
+    """The symbolic half of a solver: what follows from the pattern alone, used again for every set of values.
+
+    Parameters
+    ----------
+    pattern : where the entries of the matrices stand.
+
+    Attributes
+    ----------
+    solves_indefinite : whether `factor(values, rows, indefinite=True)` is offered for symmetric patterns; it is refused
+        otherwise.
+    """
+
+    name: str
+    solves_indefinite = True
+
+    def __init__(self, pattern: Pattern):
+        self.pattern = pattern
+
+    @abstractmethod
+    def factor(self, values: Tensor, rows: Tensor | None = None, indefinite: bool = False) -> Factor:
+        """Make the matrices with values (nnz, B) ready; rows (B,) bool selects robots, None means all.
+
+        With `indefinite`, matrices of a symmetric pattern need not be positive definite.
+        """
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return one line for a person: the method and its sizes."""
+
+    @abstractmethod
+    def memory(self, batch: int) -> int:
+        """Return an estimate of the bytes that a factor of `batch` float64 matrices holds."""
+
+    def _check(self, values: Tensor, rows: Tensor | None) -> None:
+        """Refuse values or rows of the wrong shape or type."""
+        if values.ndim != 2 or values.shape[0] != self.pattern.nnz:
+            raise InputError(
+                f"{self.name}: values must be (nnz, B) with nnz = {self.pattern.nnz}, got {tuple(values.shape)}"
+            )
+        if values.dtype not in (torch.float32, torch.float64):
+            raise InputError(f"{self.name}: values must be float32 or float64, got {values.dtype}")
+        if rows is not None and (rows.shape != values.shape[1:] or rows.dtype != torch.bool):
+            raise InputError(
+                f"{self.name}: rows must be a bool tensor ({values.shape[1]},), got {rows.dtype} {tuple(rows.shape)}"
+            )
+
+
+def check_rhs(name: str, rhs: Tensor, like: Tensor, shape: tuple[int, int]) -> None:
+    """Refuse a right-hand side that does not fit the factor."""
+    if tuple(rhs.shape) != shape or rhs.dtype != like.dtype or rhs.device != like.device:
+        raise InputError(
+            f"{name}: rhs must be {like.dtype} {shape} on {like.device}, "
+            f"got {rhs.dtype} {tuple(rhs.shape)} on {rhs.device}"
+        )
+
+
+class Decomposition(Protocol):
+    """Factors of the b selected matrices: what a direct method computes."""
+
+    ok: Tensor  # (b,) bool
+
+    def solve(self, rhs: Tensor, transpose: bool) -> Tensor:
+        """Return (b, n) solutions; rows that are not ok may hold anything."""
+
+
+class DirectFactor(Factor):
+    """A decomposition of some rows of a batch, seen as a factor of the whole batch."""
+
+    def __init__(self, name: str, parts: Decomposition, selected: Tensor | None, values: Tensor, n: int):
+        self.name = name
+        self.parts = parts
+        self.selected = selected  # (b,) rows that the decomposition holds, or None for all
+        self.shape = (values.shape[1], n)
+        self.dtype = values.dtype
+        self._like = values.new_empty(0)
+        if selected is None:
+            self.ok = parts.ok
+        else:
+            self.ok = torch.zeros(self.shape[0], dtype=torch.bool, device=values.device)
+            self.ok[selected] = parts.ok
+
+    def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
+        """Return x (B, n) with A x = rhs, or A^T x = rhs; zeros in the rows that are not `ok`."""
+        check_rhs(self.name, rhs, self._like, self.shape)
+        rhs = rhs.detach()
+        if self.selected is None:
+            return torch.where(self.ok[:, None], self.parts.solve(rhs, transpose), 0.0)
+        solution = self.parts.solve(rhs.index_select(0, self.selected), transpose)
+        x = torch.zeros_like(rhs)
+        x[self.selected] = torch.where(self.parts.ok[:, None], solution, 0.0)
+        return x
+
+
+class DirectSolver(Solver):
+    """A direct method: Cholesky for symmetric patterns, LU with pivoting for the rest.
+
+    A subclass computes the two decompositions from the values of the selected rows. For LU of a symmetric pattern the
+    values are mirrored first, so `_lu` always sees the values of `self.full`.
+    """
+
+    def __init__(self, pattern: Pattern):
+        super().__init__(pattern)
+        self.full, mirror = full_pattern(pattern)
+        self._mirror = IndexMap(mirror)
+
+    def factor(self, values: Tensor, rows: Tensor | None = None, indefinite: bool = False) -> DirectFactor:
+        """Factor the selected matrices; only these cost.
+
+        Parameters
+        ----------
+        values : (nnz, B) float32 or float64, batch last.
+        rows : (B,) bool, which robots to factor; None means all.
+        indefinite : factor a symmetric matrix that need not be positive definite, by LU with pivoting (about twice the
+            work). Unsymmetric patterns always take LU.
+
+        Returns
+        -------
+        A factor whose `ok` (B,) is False where the matrix is not positive definite (Cholesky), exactly singular (LU),
+        holds a number that is not finite, or was not asked for.
+        """
+        self._check(values, rows)
+        values = values.detach()
+        selected = None if rows is None or bool(rows.all()) else rows.nonzero().squeeze(1)
+        chosen = values if selected is None else values.index_select(1, selected)
+        if self.pattern.symmetric and not indefinite:
+            parts = self._cholesky(chosen)
+        else:
+            both = chosen.index_select(0, self._mirror.on(values.device)) if self.pattern.symmetric else chosen
+            parts = self._lu(both)
+            # An infinite or NaN entry away from the pivots would pass the pivot checks; one pass of sums finds it.
+            parts.ok = parts.ok & torch.isfinite(chosen.sum(0))
+        return DirectFactor(self.name, parts, selected, values, self.pattern.n)
+
+    @abstractmethod
+    def _cholesky(self, values: Tensor) -> Decomposition:
+        """Return Cholesky factors of the symmetric matrices with values (nnz, b)."""
+
+    @abstractmethod
+    def _lu(self, values: Tensor) -> Decomposition:
+        """Return LU factors of the matrices with values (nnz of `self.full`, b)."""
