@@ -57,7 +57,7 @@ class Run:
     steps: int
     repeats: int
     cpu_seconds: float  # median over the repeats
-    first_step_seconds: float  # wall time of the first step: compiling, where there is any
+    first_step_seconds: float  # wall time of initial state and first step: compiling, where there is any
     iterations_mean: float  # Newton iterations of a robot in a step
     iterations_max: int
     worst_residual: float  # after the last iteration, over the step's force scale; all robots, all steps
@@ -100,12 +100,13 @@ def cantilever_model(rod: Cantilever, youngs: Tensor, *, compiled: bool, solver:
 
 def measure(rod: Cantilever, youngs: float, batch: int, *, compiled: bool, solver: str, steps: int) -> Run:
     """Step a batch of cantilevers and return the cost; the first two steps are done once more, before, to warm up."""
+    torch.compiler.reset()  # each run compiles for itself, as a user's process would
     peak = peak_bytes()
     model = cantilever_model(rod, youngs_of_batch(youngs, batch), compiled=compiled, solver=solver)
     integrator = ImplicitEuler(dt=DT, relative_tolerance=RELATIVE_TOLERANCE)
-    start = model.initial_state(batch=batch)
 
     wall = time.perf_counter()
+    start = model.initial_state(batch=batch)
     state, _ = integrator.step(model, start)
     first_step_seconds = time.perf_counter() - wall
     integrator.step(model, state)
