@@ -89,14 +89,14 @@ def straight(start: Sequence[float], end: Sequence[float], nodes: int) -> np.nda
 
 
 def arc(center: Sequence[float], start: Sequence[float], axis: Sequence[float], angle: float, nodes: int) -> np.ndarray:
-    """Return points (nodes, 3) on the arc that `start` describes when turned about `axis` through `center` by `angle`."""
+    """Return points (nodes, 3) on the arc of `start` turned about `axis` through `center` by `angle` [rad]."""
     return helix(center, start, axis, angle, 0.0, nodes)
 
 
 def helix(
     center: Sequence[float], start: Sequence[float], axis: Sequence[float], angle: float, height: float, nodes: int
 ) -> np.ndarray:
-    """Return points (nodes, 3): `start` turned about `axis` through `center` by `angle` [rad] while rising by `height` [m]."""
+    """Return points (nodes, 3): `start` turned about `axis` through `center` by `angle` and risen by `height`."""
     if nodes < 2:
         raise InputError(f"helix: expected at least 2 nodes, got {nodes}")
     direction = np.asarray(axis, dtype=float)
@@ -261,11 +261,9 @@ class RobotBuilder:
         """Add the points that are new and return the index of each."""
         index = np.empty(len(points), dtype=np.int64)
         existing = self._nodes
-        fresh = []
+        fresh: list[np.ndarray] = []
         for k, point in enumerate(points):
-            near = (
-                np.flatnonzero(np.linalg.norm(existing - point, axis=1) <= self.join_distance) if len(existing) else []
-            )
+            near = np.flatnonzero(np.linalg.norm(existing - point, axis=1) <= self.join_distance)
             if len(near):
                 index[k] = near[0]
             else:

@@ -108,13 +108,14 @@ def check(
     seed: Seed = None,
 ) -> None:
     """Check a scene file without running it, and print what would run."""
+    from torchdismech.io.assemble import build_integrator, build_model, build_schedule
     from torchdismech.io.scene import load_scene
 
     overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
     loaded = load_scene(scene, overrides)
-    model = loaded.build_model(_device(device))
-    loaded.build_schedule(model)
-    loaded.build_integrator()
+    model = build_model(loaded, _device(device))
+    build_schedule(loaded, model)
+    build_integrator(loaded)
     print(_table(_what_will_run(loaded, model)))
     if springs:
         print("\nspring: node before, centre, node after")
@@ -209,11 +210,22 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
         "springs": str(len(model.springs)),
         "dofs": f"{model.n_dofs}, of which free {model.n_free}",
         "forces": ", ".join(type(force).__name__ for force in model.forces) or "none",
+        "over time": _over_time(scene),
         "integrator": steps,
         "solver": model.solver.describe(),
         "memory": f"about {_step_memory(model, scene.batch) / 2**20:,.0f} MiB for a step of the batch",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
     }
+
+
+def _over_time(scene: Scene) -> str:
+    moves, actuation = len(scene.document.move), scene.document.actuation
+    parts = [f"{moves} moves"] if moves else []
+    if actuation is not None:
+        tables = actuation.model_dump(exclude_none=True, exclude={"python"})
+        parts += [f"{name} from {file}" for name, file in tables.items()]
+        parts += [f"{actuation.python} (not run)"] if actuation.python else []
+    return ", ".join(parts) or "nothing"
 
 
 def _drawn_range(name: str, values: Tensor) -> str:

@@ -42,11 +42,14 @@ _EXPLANATIONS = {
     ),
     Status.NOT_FINITE: "a position, force or stiffness became infinite or NaN: check the inputs, take a smaller dt",
     Status.FOLDED_EDGE: (
-        "an edge turned by 180 degrees within the step, or two edges of a spring folded back onto each other: the frames are undefined there; "
-        "take a smaller dt or set max_substeps"
+        "an edge turned by 180 degrees within the step, or two edges of a spring folded back onto each other: "
+        "the frames are undefined there; take a smaller dt or set max_substeps"
     ),
     Status.STOPPED: "the robot failed in an earlier run and was not stepped in this one",
-    Status.SINGULAR: "the Newton matrix could not be factored: a part of the robot may be free to move without any resistance (add a clamp)",
+    Status.SINGULAR: (
+        "the Newton matrix could not be factored: a part of the robot may be free to move without any resistance "
+        "(add a clamp)"
+    ),
 }
 
 

@@ -48,6 +48,18 @@ class Model(nn.Module):
     compile : compile the stencil kernels at first use (seconds to a minute, cached on disk); worth it for long runs.
     """
 
+    terms: Sequence[ElasticTerm]
+    forces: Sequence[Force]
+    directors: Tensor
+    free: Tensor
+    free_index: Tensor
+    advance: LengthPreservingMove
+    _edges: Tensor
+    _spring_edges: Tensor
+    _spring_signs: Tensor
+    _diagonal: Tensor
+    _force_scatters: Sequence[Sequence[Scatter]]
+
     def __init__(
         self,
         body: Body,
@@ -60,8 +72,8 @@ class Model(nn.Module):
     ):
         super().__init__()
         self.body = body
-        self.terms = nn.ModuleList(terms)
-        self.forces = nn.ModuleList(forces)
+        self.terms = nn.ModuleList(terms)  # type: ignore[assignment]
+        self.forces = nn.ModuleList(forces)  # type: ignore[assignment]
         self.register_buffer("directors", directors)
         for force in forces:
             force.bind(body)
@@ -276,9 +288,7 @@ class Model(nn.Module):
         control = Control(rest_length=self.body.edge_length.expand(batch, -1))
         if len(self.springs):
             term = self.term("bend_twist")
-            kappa1, kappa2, tau = (
-                getattr(term, f"natural_{s}").expand(batch, -1) for s in ("kappa1", "kappa2", "tau")
-            )
+            kappa1, kappa2, tau = (getattr(term, f"natural_{s}").expand(batch, -1) for s in ("kappa1", "kappa2", "tau"))
             control = control.replace(natural_curvature=torch.stack([kappa1, kappa2], dim=-1), natural_twist=tau)
         return control
 
@@ -368,7 +378,7 @@ class Model(nn.Module):
         self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
         for term in self.terms:
             term.attach(self.n_dofs, self._unknown, self.pattern, self.dtype)
-        self._force_scatters = nn.ModuleList(
+        self._force_scatters = nn.ModuleList(  # type: ignore[assignment]
             nn.ModuleList(_block_scatter(self.pattern, r, c, self.dtype) for r, c in entries) for entries in placed
         )
 

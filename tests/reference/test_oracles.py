@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from tests.reference.loading import load, reference_model, reference_state, tensor
 
+from tests.reference.loading import load, reference_model, reference_state, tensor
 from torchdismech import forces
 from torchdismech.geometry.rods import PAIRS_3, PAIRS_8, bend_twist, stretch_derivatives
 from torchdismech.geometry.vec3 import Vec3

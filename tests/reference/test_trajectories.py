@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from tests.reference.loading import load, reference_model, tensor
 
+from tests.reference.loading import load, reference_model, tensor
 from torchdismech import Control, ImplicitEuler, Static, forces
 
 

@@ -128,6 +128,7 @@ class StretchStencil(Stencil):
     """
 
     closed_form = True
+    rest_length: Tensor
 
     def __init__(self, edges: np.ndarray, rest_length: Tensor):
         super().__init__(_edge_variables(edges[:, 0], edges[:, 1]), ["stretch"])
@@ -161,6 +162,8 @@ class BendTwistStencil(Stencil):
     """
 
     closed_form = True
+    edges: Tensor
+    signs: Tensor
 
     def __init__(self, nodes: np.ndarray, edges: np.ndarray, signs: np.ndarray, first_twist_dof: int):
         twists = [[(first_twist_dof + edges[:, k], signs[:, k])] for k in range(2)]
@@ -194,7 +197,6 @@ class BendTwistStencil(Stencil):
 
     @staticmethod
     def _spring(local: list[Tensor], *constants: Tensor) -> rods.BendTwist:
-        *vectors, twist = constants
-        return rods.bend_twist(
-            Vec3(*local[:3]), Vec3(*local[3:6]), local[6], local[7], *(Vec3(*v.unbind(0)) for v in vectors), twist
-        )
+        start_e, start_f, director_e, director_f = (Vec3(*v.unbind(0)) for v in constants[:4])
+        e, f = Vec3(*local[:3]), Vec3(*local[3:6])
+        return rods.bend_twist(e, f, local[6], local[7], start_e, start_f, director_e, director_f, constants[4])

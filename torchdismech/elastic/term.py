@@ -16,6 +16,8 @@ from torchdismech.state import Control, State
 
 __all__ = ["ElasticTerm"]
 
+COMPILATIONS = 256  # kernels that a process may compile before torch.compile refuses
+
 
 @dataclass
 class TermConstants:
@@ -40,6 +42,9 @@ class ElasticTerm(nn.Module):
     natural : the natural strains, one tensor (broadcasting against (B, S)) per strain, or None for zero.
     controlled : for each strain, the function of a `Control` that gives its natural value (or None).
     """
+
+    measure: Tensor | None
+    scale: Tensor | None
 
     def __init__(
         self,
@@ -71,7 +76,7 @@ class ElasticTerm(nn.Module):
     def entries(self, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return (rows, columns, sources, coefficients) of the stiffness among the unknowns.
 
-        `unknown` (n,) numbers the free dofs and is -1 elsewhere. A source is an entry of the packed Hessians, flattened.
+        `unknown` (n,) numbers the free dofs and is -1 elsewhere. A source is an entry of the flattened packed Hessians.
         """
         rows, cols, sources, coefficients = [], [], [], []
         count = self.stencil.count
@@ -97,7 +102,8 @@ class ElasticTerm(nn.Module):
                 sources.append(a * count + np.arange(count))
                 signs.append(-sign)  # force is minus the gradient
         shape = (n, len(self.stencil.variables) * count)
-        self.scatter_force = Scatter(shape, *(np.concatenate(x) for x in (dofs, sources, signs)), dtype)
+        targets, source, sign = (np.concatenate(x) for x in (dofs, sources, signs))
+        self.scatter_force = Scatter(shape, targets, source, sign, dtype)
         rows, cols, source, coefficient = self.entries(unknown)
         if pattern.symmetric:
             keep = rows >= cols
@@ -105,10 +111,13 @@ class ElasticTerm(nn.Module):
         shape = (pattern.nnz, len(self.stencil.pairs) * count)
         self.scatter_stiffness = Scatter(shape, pattern.position(rows, cols), source, coefficient, dtype)
 
-    def compile(self) -> None:  # type: ignore[override]
+    def compile(self) -> None:
         """Compile the kernels (needs closed forms in the stencil and in the energy)."""
         if not (self.stencil.closed_form and self.energy.closed_form):
             return  # derivatives by autograd run eagerly; `Model.uncompiled_terms` names these terms
+        # one compilation per stencil, energy and batch size: the default limit of 8 is for code that should not vary
+        config = torch._dynamo.config
+        config.recompile_limit = max(config.recompile_limit, COMPILATIONS)
         self._gradient_kernel = torch.compile(self._gradient, dynamic=False, fullgraph=True)
         self._stiffness_kernel = torch.compile(self._gradient_and_hessian, dynamic=False, fullgraph=True)
 

@@ -28,7 +28,7 @@ class Block:
 class Force(nn.Module):
     """An external force F(state, control).
 
-    A subclass writes `forward`, and unless the force depends on nothing that a step changes, `blocks` and `derivatives`.
+    A subclass writes `forward` and, if the force changes with position or velocity, `blocks` and `derivatives`.
 
     Parameters
     ----------

@@ -25,6 +25,13 @@ class Resistive(Force):
     """
 
     symmetric = False
+    _before: Tensor
+    _node: Tensor
+    _after: Tensor
+    _edge_in: Tensor
+    _edge_out: Tensor
+    _share_in: Tensor
+    _share_out: Tensor
 
     def __init__(self, tangential, normal, explicit: bool = False):
         super().__init__(explicit)
@@ -86,7 +93,7 @@ class Resistive(Force):
         return normal, self.tangential.unsqueeze(-1) - normal
 
     def _local(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return tangents (B, S, 3), distances |x_after - x_before| (B, S, 1), velocities (B, S, 3), lengths (..., S, 1)."""
+        """Return tangents (B, S, 3), distances after - before (B, S, 1), velocities (B, S, 3), lengths (..., S, 1)."""
         x = state.positions
         d = x[:, self._after] - x[:, self._before]
         span = torch.linalg.vector_norm(d, dim=-1, keepdim=True)
@@ -108,6 +115,7 @@ class QuadraticResistive(Force):
     """
 
     symmetric = False
+    _edges: Tensor
 
     def __init__(self, tangential, normal, density, explicit: bool = False):
         super().__init__(explicit)

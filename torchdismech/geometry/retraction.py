@@ -28,10 +28,13 @@ class LengthPreservingMove(nn.Module):
     free : (N, 3) bool, which components of which nodes move.
     """
 
+    edges: Tensor
+    maps: Tensor
+
     def __init__(self, edges: np.ndarray, free: np.ndarray, dtype: torch.dtype):
         super().__init__()
         self.n_nodes = len(free)
-        self.enabled = 0 < len(edges) and self.n_nodes <= LARGEST
+        self.enabled = len(edges) > 0 and self.n_nodes <= LARGEST
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
         if self.enabled:
             maps = np.stack([_edges_to_nodes(edges, free[:, axis]) for axis in range(3)])

@@ -1,7 +1,8 @@
 r"""Strains of a discrete elastic rod with first and second derivatives, by components.
 
 Every scalar is one tensor, usually `(S, B)`: S stencils, B robots. Derivatives are by the local variables of a stencil:
-the edge vector e for stretch; e, f, theta_e, theta_f for bending and twist, where e enters the centre node and f leaves it.
+the edge vector e for stretch; e, f, theta_e, theta_f for bending and twist, where e enters the
+centre node and f leaves it.
 Sources: Bergou et al. 2008 and 2010; the second derivatives were derived anew.
 
 ==============  =======================================================================
@@ -46,8 +47,8 @@ def stretch(e: Vec3, rest_length: Tensor) -> Tensor:
 def stretch_derivatives(e: Vec3, rest_length: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Return the stretch, its 3 first and 6 second derivatives (xx, xy, xz, yy, yz, zz) by e."""
     length = torch.sqrt(e.dot(e))
-    t = e * (1 / length)
-    first = t * (1 / rest_length)
+    t = e.times(1 / length)
+    first = t.times(1 / rest_length)
     scale = 1 / (length * rest_length)
     tt = outer_sym(t, t)
     second = [(1 - tt[k]) * scale if i == j else -tt[k] * scale for k, (i, j) in enumerate(PAIRS_3)]
@@ -72,14 +73,16 @@ class _Edge:
 
 def _edge(e: Vec3, theta: Tensor, start: Vec3, anchor: Vec3) -> _Edge:
     inverse = 1 / torch.sqrt(e.dot(e))
-    t = e * inverse
+    t = e.times(inverse)
     axis = start.cross(t)
     cosine = start.dot(t)
     over = 1 / (1 + cosine)
-    d1 = anchor * cosine + axis.cross(anchor) + axis * (axis.dot(anchor) * over)
+    d1 = anchor.times(cosine) + axis.cross(anchor) + axis.times(axis.dot(anchor) * over)
     d2 = t.cross(d1)
     cos, sin = torch.cos(theta), torch.sin(theta)
-    return _Edge(t, inverse, d1 * cos + d2 * sin, d2 * cos - d1 * sin, d1, axis * (-over * inverse), start)
+    return _Edge(
+        t, inverse, d1.times(cos) + d2.times(sin), d2.times(cos) - d1.times(sin), d1, axis.times(-over * inverse), start
+    )
 
 
 @dataclass
@@ -98,11 +101,11 @@ class BendTwist:
     def first(self) -> list[list[Tensor]]:
         """Return 3 lists (kappa1, kappa2, tau) of 8 derivatives by (e, f, theta_e, theta_f)."""
         half = 0.5
-        kappa1 = self._curvature_gradient(self.kappa1, self.e.m2 * half, self.f.m2 * half)
-        kappa2 = self._curvature_gradient(self.kappa2, self.e.m1 * -half, self.f.m1 * -half)
+        kappa1 = self._curvature_gradient(self.kappa1, self.e.m2.times(half), self.f.m2.times(half))
+        kappa2 = self._curvature_gradient(self.kappa2, self.e.m1.times(-half), self.f.m1.times(-half))
         one = torch.ones_like(self.tau)
-        tau_e = self.kb * (half * self.e.inverse) - self.e.turn
-        tau_f = self.kb * (half * self.f.inverse) + self.f.turn
+        tau_e = self.kb.times(half * self.e.inverse) - self.e.turn
+        tau_f = self.kb.times(half * self.f.inverse) + self.f.turn
         return [kappa1, kappa2, [*tau_e.components(), *tau_f.components(), -one, one]]
 
     def _curvature_gradient(self, kappa: Tensor, a_e: Vec3, a_f: Vec3) -> list[Tensor]:
@@ -110,14 +113,14 @@ class BendTwist:
         g_e, g_f = self._directional(kappa, a_e + a_f)
         by_theta_e = self.kb.dot(self.e.t.cross(a_e))
         by_theta_f = self.kb.dot(self.f.t.cross(a_f))
-        by_e = g_e * self.e.inverse + self.e.turn * by_theta_e
-        by_f = g_f * self.f.inverse + self.f.turn * by_theta_f
+        by_e = g_e.times(self.e.inverse) + self.e.turn.times(by_theta_e)
+        by_f = g_f.times(self.f.inverse) + self.f.turn.times(by_theta_f)
         return [*by_e.components(), *by_f.components(), by_theta_e, by_theta_f]
 
     def _directional(self, kappa: Tensor, a: Vec3) -> tuple[Vec3, Vec3]:
-        """Return the derivatives of kb . a by e and f times |e| and |f|, frames transported from the current tangents."""
-        spread = a * (2 * self.chi_inverse)
-        along = self.tt * kappa
+        """Return d(kb . a) by e and f times |e| and |f|, frames transported from the current tangents."""
+        spread = a.times(2 * self.chi_inverse)
+        along = self.tt.times(kappa)
         return self.f.t.cross(spread) - along, -self.e.t.cross(spread) - along
 
     def second(self, w1: Tensor, w2: Tensor, w3: Tensor) -> list[Tensor]:
@@ -126,8 +129,8 @@ class BendTwist:
         The weighted curvature is kb . (a_e + a_f) with a = (w1 m2 - w2 m1) / 2, so both curvatures cost one.
         """
         e, f, kb, tt = self.e, self.f, self.kb, self.tt
-        a_e = e.m2 * (0.5 * w1) - e.m1 * (0.5 * w2)
-        a_f = f.m2 * (0.5 * w1) - f.m1 * (0.5 * w2)
+        a_e = e.m2.times(0.5 * w1) - e.m1.times(0.5 * w2)
+        a_f = f.m2.times(0.5 * w1) - f.m1.times(0.5 * w2)
         kappa = kb.dot(a_e + a_f)
         over = kappa * self.chi_inverse
         g_e, g_f = self._directional(kappa, a_e + a_f)
@@ -137,10 +140,10 @@ class BendTwist:
         b_e, b_f = e.t.cross(a_e), f.t.cross(a_f)
         k_te, k_tf = kb.dot(b_e), kb.dot(b_f)
         double = 2 * self.chi_inverse
-        h_e_te = (f.t.cross(b_e) * double - tt * k_te) * e.inverse
-        h_f_te = (a_e * double - tt * k_te) * f.inverse
-        h_e_tf = (a_f * -double - tt * k_tf) * e.inverse
-        h_f_tf = (e.t.cross(b_f) * -double - tt * k_tf) * f.inverse
+        h_e_te = (f.t.cross(b_e).times(double) - tt.times(k_te)).times(e.inverse)
+        h_f_te = (a_e.times(double) - tt.times(k_te)).times(f.inverse)
+        h_e_tf = (a_f.times(-double) - tt.times(k_tf)).times(e.inverse)
+        h_f_tf = (e.t.cross(b_f).times(-double) - tt.times(k_tf)).times(f.inverse)
         h_te_te, h_tf_tf = -kb.dot(a_e), -kb.dot(a_f)
 
         # on one edge: curvature and twist share kb (x) (something), so they are summed before the outer product
@@ -163,8 +166,8 @@ class BendTwist:
                 strict=True,
             )
         ]
-        h_e_te = h_e_te + e.turn * h_te_te
-        h_f_tf = h_f_tf + f.turn * h_tf_tf
+        h_e_te = h_e_te + e.turn.times(h_te_te)
+        h_f_tf = h_f_tf + f.turn.times(h_tf_tf)
         zero = torch.zeros_like(kappa)
         ex, ey, ez = h_e_te.components()
         fx, fy, fz = h_f_tf.components()
@@ -185,7 +188,7 @@ class BendTwist:
         """Return the block of one edge: [-2 sym(tt g) - over (I - t t) + sym(kb (a - w3/2 (t + tt)))] / |e|^2."""
         square = edge.inverse * edge.inverse
         bending = outer_sym(self.tt, g)
-        binormal = outer_sym(self.kb, a - (edge.t + self.tt) * half_w3)
+        binormal = outer_sym(self.kb, a - (edge.t + self.tt).times(half_w3))
         projector = outer_sym(edge.t, edge.t)
         block = []
         for k, (i, j) in enumerate(PAIRS_3):
@@ -197,10 +200,10 @@ class BendTwist:
         """Return the 9 entries (row e, column f) of the block between the edges."""
         te, tf, tt = self.e.t.components(), self.f.t.components(), self.tt.components()
         scale = self.e.inverse * self.f.inverse
-        row = (g_e + self.kb * half_w3).components()
+        row = (g_e + self.kb.times(half_w3)).components()
         column = g_f.components()
         # -[D]x of the curvature and +[t_e]x of the twist, as one cross-product matrix
-        sx, sy, sz = ((self.e.t * half_w3 - a) * (2 * self.chi_inverse)).components()
+        sx, sy, sz = (self.e.t.times(half_w3) - a).times(2 * self.chi_inverse).components()
         cross = (None, -sz, sy, sz, None, -sx, -sy, sx, None)
         block = []
         for i in range(3):
@@ -215,8 +218,10 @@ class BendTwist:
 def _turned(block: list[Tensor], edge: _Edge, mixed: Vec3, theta_theta: Tensor, by_theta: Tensor) -> list[Tensor]:
     """Add what the turn of the edge's transported frame contributes to its own block."""
     over = 1 / (1 + edge.start.dot(edge.t))
-    mean = (edge.start + edge.t) * over  # tt of the pair (anchor's tangent, current tangent)
-    rows = outer_sym(edge.turn, mixed * 2 + edge.turn * theta_theta - (edge.t + mean) * (by_theta * edge.inverse))
+    mean = (edge.start + edge.t).times(over)  # tt of the pair (anchor's tangent, current tangent)
+    rows = outer_sym(
+        edge.turn, mixed.times(2) + edge.turn.times(theta_theta) - (edge.t + mean).times(by_theta * edge.inverse)
+    )
     return [b + r for b, r in zip(block, rows, strict=True)]
 
 
@@ -245,12 +250,12 @@ def bend_twist(
     cosine = edge_e.t.dot(edge_f.t)
     chi_inverse = 1 / (1 + cosine)
     axis = edge_e.t.cross(edge_f.t)
-    kb = axis * (2 * chi_inverse)
-    tt = (edge_e.t + edge_f.t) * chi_inverse
+    kb = axis.times(2 * chi_inverse)
+    tt = (edge_e.t + edge_f.t).times(chi_inverse)
     kappa1 = 0.5 * kb.dot(edge_e.m2 + edge_f.m2)
     kappa2 = -0.5 * kb.dot(edge_e.m1 + edge_f.m1)
     d = edge_e.director
-    carried = d * cosine + axis.cross(d) + axis * (axis.dot(d) * chi_inverse)
+    carried = d.times(cosine) + axis.cross(d) + axis.times(axis.dot(d) * chi_inverse)
     angle = torch.atan2(carried.cross(edge_f.director).dot(edge_f.t), carried.dot(edge_f.director))
     angle = angle + 2 * math.pi * torch.round((previous_twist - angle) * (0.5 / math.pi))
     return BendTwist(kappa1, kappa2, theta_f - theta_e + angle, edge_e, edge_f, chi_inverse, tt, kb)

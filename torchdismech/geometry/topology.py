@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,13 +81,16 @@ def find_rods(n_nodes: int, edges: np.ndarray) -> list[Rod]:
 
 def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
     """Return the springs: along the rods in their order, then all pairs at branching nodes in node order."""
-    nodes, pairs, signs, along = [], [], [], []
+    nodes: list[Sequence[int]] = []
+    pairs: list[Sequence[int]] = []
+    signs: list[Sequence[int]] = []
+    along: list[bool] = []
     for rod in rods:
         count = len(rod.edges)
         for k in range(count - 1):
-            nodes.append(rod.nodes[k : k + 3])
-            pairs.append(rod.edges[k : k + 2])
-            signs.append(rod.signs[k : k + 2])
+            nodes.append(rod.nodes[k : k + 3].tolist())
+            pairs.append(rod.edges[k : k + 2].tolist())
+            signs.append(rod.signs[k : k + 2].tolist())
             along.append(True)
         if rod.closed and _degree(edges, rod.nodes[0]) == 2:
             nodes.append([rod.nodes[-2], rod.nodes[0], rod.nodes[1]])

@@ -12,7 +12,7 @@ __all__ = ["Vec3", "outer_sym"]
 
 
 class Vec3:
-    """A vector field by components; `*` scales by a scalar field or a number."""
+    """A vector field by components."""
 
     __slots__ = ("x", "y", "z")
 
@@ -30,7 +30,8 @@ class Vec3:
     def __neg__(self) -> Vec3:
         return Vec3(-self.x, -self.y, -self.z)
 
-    def __mul__(self, scale) -> Vec3:
+    def times(self, scale) -> Vec3:
+        """Return the vectors scaled; a method, as torch.compile cannot trace `Vec3 * Tensor`."""
         return Vec3(self.x * scale, self.y * scale, self.z * scale)
 
     def dot(self, other: Vec3) -> Tensor:

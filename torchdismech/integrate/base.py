@@ -253,8 +253,8 @@ class Integrator:
     def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[Tensor, bool]]:
         """Yield the first iterate and whether to descend the potential, for rows that are not solved yet.
 
-        Where inertia leads is closest for smooth motion, where the robot is for violent motion. Descending the potential
-        is slow far from the root and sure.
+        Where inertia leads is closest for smooth motion, where the robot is for violent motion. Descending the
+        potential is slow far from the root and sure.
         """
         yield self._guess(balance, dt), False
         yield self._guess(balance, 0.0), False
@@ -264,9 +264,7 @@ class Integrator:
     def _solve(self, balance: Balance, guess: Tensor, tolerance: Tensor, running: Tensor) -> Root:
         model = balance.model
         weight = model.residual_weight()
-        return newton(
-            balance, guess, model.solver, tolerance, weight, self.max_iterations, self.line_search, running
-        )
+        return newton(balance, guess, model.solver, tolerance, weight, self.max_iterations, self.line_search, running)
 
     def _guess(self, balance: Balance, dt: float) -> Tensor:
         """Return the first iterate (B, n_free): moved by dt at the present velocity, clamped dofs at their targets."""
