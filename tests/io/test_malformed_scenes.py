@@ -251,6 +251,11 @@ MALFORMED = {
     ),
     "eternal": (scene_text(simulation="dt = 1e-300\nduration = 1e300"), "simulation:", "expected at most"),
     "static with dt": (scene_text(simulation='integrator = "static"\ndt = 0.1'), "simulation: dt does not apply"),
+    "static with a table over time": (
+        scene_text(simulation='integrator = "static"', actuation='natural_twist = "kappa.csv"'),
+        "actuation.natural_twist: kappa.csv has 2 rows",
+        "expected one row",
+    ),
     "static with motion": (
         scene_text(simulation='integrator = "static"', move="nodes = [0]\nvelocity = [1, 0, 0]"),
         "[[move]] prescribes motion over time",

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from torchdismech.io.refusals import Key, SceneError, field_at, sentences
-from torchdismech.io.schema import PER_ROBOT, Distribution, Document
+from torchdismech.io.schema import PER_ROBOT, Batch, Distribution, Document
 
 __all__ = ["Numbers", "draw"]
 
@@ -142,17 +142,19 @@ def _metadata(annotation: Any) -> Iterator[Any]:
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _drawn(path: Path, where: str, key: Key, distribution: Distribution, batch: Any) -> np.ndarray:
+def _drawn(path: Path, where: str, key: Key, distribution: Distribution, batch: Batch) -> np.ndarray:
     """Return the draws (B,); the stream of a number depends on the seed and on its key alone."""
     name = ".".join(map(str, key))
     random = np.random.default_rng([batch.seed, *name.encode()])
     if distribution.uniform is not None:
-        return random.uniform(*distribution.uniform, size=batch.size)
+        low, high = distribution.uniform
+        return random.uniform(low, high, size=batch.size)
     if distribution.loguniform is not None:
-        low, high = np.log(distribution.loguniform)
+        low, high = np.log(distribution.loguniform).tolist()
         return np.exp(random.uniform(low, high, size=batch.size))
     if distribution.normal is not None:
-        return random.normal(*distribution.normal, size=batch.size)
+        mean, deviation = distribution.normal
+        return random.normal(mean, deviation, size=batch.size)
     values = np.array(distribution.values, dtype=np.float64)
     if len(values) != batch.size:
         raise SceneError(path, f"{where}.values", f"expected {batch.size} numbers (batch.size), got {len(values)}")

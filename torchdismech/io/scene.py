@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,24 +13,19 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from torchdismech import forces
-from torchdismech.build import Circle, Material, Rectangle, RobotBuilder
-from torchdismech.errors import InputError
 from torchdismech.geometry.checks import check_every_node_used, check_rods
-from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Static
+from torchdismech.integrate import Integrator
 from torchdismech.io import schema
+from torchdismech.io.assemble import build_integrator, build_model, build_schedule
 from torchdismech.io.dismech import Geometry, read_dismech
 from torchdismech.io.randomize import Numbers, draw
 from torchdismech.io.refusals import Key, SceneError, refuse_features_to_come, sentences
-from torchdismech.io.schedule import Path3, Rotation, Schedule, Translation, Twisting, load_function
-from torchdismech.io.tables import TimeTable, read_time_table
+from torchdismech.io.schedule import Schedule, load_function
 from torchdismech.model import Model
 from torchdismech.solve.linear import SOLVERS
 from torchdismech.state import State
 
 __all__ = ["Scene", "SceneError", "Setup", "load_scene"]
-
-AXES = "xyz"
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Setup:
 
     model: Model
     state: State
-    integrator: Any
+    integrator: Integrator
     schedule: Schedule
     steps: int
     every: int
@@ -95,71 +91,17 @@ class Scene:
         name = None if actuation is None else actuation.python
         if name is not None and not allow_code:
             raise SceneError(self.path, "actuation.python", f"runs code from {name}: pass --allow-code to let it")
-        model = self.build_model(device)
-        function = None if name is None else load_function(self.path, name)
+        model = build_model(self, device)
+        schedule = build_schedule(self, model)
+        if name is not None:
+            schedule = dataclasses.replace(schedule, function=load_function(self.path, name))
         return Setup(
             model=model,
             state=model.initial_state(batch=self.batch),
-            integrator=self.build_integrator(),
-            schedule=self.build_schedule(model, function),
+            integrator=build_integrator(self),
+            schedule=schedule,
             steps=self.steps,
             every=self.document.output.every,
-        )
-
-    def build_model(self, device: str | torch.device = "cpu") -> Model:
-        """Return the model with the numbers of each robot in it."""
-        document = self.document
-        builder = RobotBuilder(planar=document.robot.planar)
-        _add_rods(self, builder)
-        for k, clamp in enumerate(document.clamp):
-            nodes = _selected(self, ("clamp", k), clamp.nodes, clamp.box)
-            builder.clamp(nodes=nodes.tolist(), axes=clamp.axes, twist=clamp.twist)
-        for k, mass in enumerate(document.mass):
-            builder.add_mass(mass.nodes, self.numbers.scalar(("mass", k, "add"), mass.add))
-        for force in _forces(self):
-            builder.add_force(force)
-        simulation = document.simulation
-        try:
-            return builder.finalize(solver=simulation.solver, compile=simulation.compile, device=device)
-        except InputError as error:
-            raise SceneError(self.path, "", str(error)) from error
-
-    def build_integrator(self):
-        """Return the integrator."""
-        simulation = self.document.simulation
-        common = {
-            "force_tolerance": simulation.force_tolerance,
-            "relative_tolerance": simulation.relative_tolerance,
-            "line_search": simulation.line_search,
-        }
-        if simulation.max_iterations is not None:
-            common["max_iterations"] = simulation.max_iterations
-        if simulation.integrator == "static":
-            return Static(load_steps=simulation.load_steps or 1, **common)
-        common |= {"dt": simulation.dt, "max_substeps": simulation.max_substeps}
-        if simulation.integrator == "newmark":
-            given = {name: getattr(simulation, name) for name in ("beta", "gamma")}
-            return Newmark(**common, **{name: value for name, value in given.items() if value is not None})
-        return {"implicit_euler": ImplicitEuler, "implicit_midpoint": ImplicitMidpoint}[simulation.integrator](**common)
-
-    def build_schedule(self, model: Model, function: Callable | None = None) -> Schedule:
-        """Return what is prescribed over time."""
-        actuation = self.document.actuation or schema.Actuation.model_construct()
-        springs, edges = len(model.springs), len(model.rod_edges)
-        node_motions, edge_motions = _motions(self)
-        _check_held(self, model)
-        return Schedule(
-            node_motions=node_motions,
-            edge_motions=edge_motions,
-            curvature=_table(
-                self,
-                "natural_curvature",
-                actuation.natural_curvature,
-                {springs: f"kappa1 of {springs} springs", 2 * springs: f"kappa1 and kappa2 of {springs} springs"},
-            ),
-            twist=_table(self, "natural_twist", actuation.natural_twist, {springs: f"twist of {springs} springs"}),
-            length=_lengths(self, actuation.rest_length, edges),
-            function=function,
         )
 
 
@@ -270,217 +212,3 @@ def _check_indices(path: Path, document: schema.Document, geometry: Geometry) ->
                 if index and len(set(index)) < len(index):
                     twice = next(i for i in index if index.count(i) > 1)
                     raise SceneError(path, (name, k, kind), f"expected each of the {kind} once, got {twice} twice")
-
-
-def _selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: schema.Box | None) -> np.ndarray:
-    """Return the nodes that a table is for."""
-    if box is None:
-        return np.array(nodes, dtype=np.int64)
-    x = scene.geometry.nodes
-    inside = np.flatnonzero(((x >= np.array(box.min)) & (x <= np.array(box.max))).all(axis=1))
-    if not len(inside):
-        low, high = x.min(axis=0).tolist(), x.max(axis=0).tolist()
-        raise SceneError(scene.path, (*key, "box"), f"no node is inside; the robot spans {low} to {high}")
-    return inside
-
-
-# ---- rods --------------------------------------------------------------------------------------------------------
-
-
-def _add_rods(scene: Scene, builder: RobotBuilder) -> None:
-    """Add the edges in the order of the file, table by table for runs of edges that share one."""
-    nodes, edges = scene.geometry.nodes, scene.geometry.rod_edges
-    table_of = _table_of_each_edge(scene)
-    # All nodes go in with the first run, so they keep their numbers; the others find theirs by position.
-    starts = np.flatnonzero(np.diff(table_of, prepend=-1))
-    if len(starts) > 1:
-        _refuse_coincident_nodes(scene)
-    for start, stop in zip(starts, [*starts[1:], len(edges)], strict=True):
-        k = int(table_of[start])
-        run = edges[start:stop]
-        points = nodes
-        if start > 0:
-            used, inverse = np.unique(run, return_inverse=True)
-            points, run = nodes[used], inverse.reshape(-1, 2)
-        section, material, stiffness = _constants(scene, k)
-        builder.add_rods(points, run, section, material, scene.document.rod[k].natural, stiffness)
-
-
-def _table_of_each_edge(scene: Scene) -> np.ndarray:
-    """Return the index of the [[rod]] table (E,) of each edge."""
-    edges = scene.geometry.rod_edges
-    table_of = np.full(len(edges), -1)
-    for k, rod in enumerate(scene.document.rod):
-        if rod.nodes is None and rod.box is None:
-            inside = np.ones(len(edges), dtype=bool)
-        else:
-            inside = np.isin(edges, _selected(scene, ("rod", k), rod.nodes, rod.box)).all(axis=1)
-        if not inside.any():
-            raise SceneError(scene.path, ("rod", k), "no rod edge has both its nodes in this table's selection")
-        both = np.flatnonzero(inside & (table_of >= 0))
-        if len(both):
-            problem = f"edge {both[0]} belongs to rod.{table_of[both[0]]} already: the selections must not overlap"
-            raise SceneError(scene.path, ("rod", k), problem)
-        table_of[inside] = k
-    if (table_of < 0).any():
-        missing = int(np.flatnonzero(table_of < 0)[0])
-        nodes = edges[missing].tolist()
-        raise SceneError(scene.path, "rod", f"edge {missing} (nodes {nodes}) belongs to no [[rod]] table")
-    return table_of
-
-
-def _refuse_coincident_nodes(scene: Scene) -> None:
-    nodes = scene.geometry.nodes
-    order = np.lexsort(nodes.T)
-    same = np.flatnonzero((np.diff(nodes[order], axis=0) == 0).all(axis=1))
-    if len(same):
-        a, b = sorted(order[same[0] : same[0] + 2].tolist())
-        problem = f"nodes {a} and {b} are at the same place: with several [[rod]] tables they have to be one node"
-        raise SceneError(scene.path, "rod", problem)
-
-
-def _constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, dict[str, float | torch.Tensor]]:
-    """Return section, material and given stiffnesses of a [[rod]] table."""
-    rod = scene.document.rod[k]
-
-    def number(nominal: float, *name: str) -> float | torch.Tensor:
-        return scene.numbers.scalar(("rod", k, *name), nominal)
-
-    section: Circle | Rectangle
-    if isinstance(rod.section, schema.Circle):
-        section = Circle(number(rod.section.radius, "section", "radius"))
-    else:
-        width, height = rod.section.width, rod.section.height
-        section = Rectangle(number(width, "section", "width"), number(height, "section", "height"))
-    # without youngs all stiffnesses are given, and none is derived from this 1.0
-    youngs = 1.0 if rod.youngs is None else number(rod.youngs, "youngs")
-    material = Material(youngs, number(rod.density, "density"), number(rod.poisson, "poisson"))
-    given = rod.stiffness.model_dump(exclude_none=True)
-    return section, material, {name: number(value, "stiffness", name) for name, value in given.items()}
-
-
-# ---- forces ------------------------------------------------------------------------------------------------------
-
-
-def _forces(scene: Scene) -> list[forces.Force]:
-    environment, numbers = scene.document.environment, scene.numbers
-    found: list[forces.Force] = []
-    if environment.gravity is not None:
-        gravity = numbers.vector(("environment", "gravity"), environment.gravity)
-        found.append(forces.Gravity(gravity))
-        if environment.fluid_density is not None:
-            density = numbers.scalar(("environment", "fluid_density"), environment.fluid_density)
-            found.append(forces.Buoyancy(gravity, density))
-    if environment.viscosity is not None:
-        found.append(forces.Viscous(numbers.scalar(("environment", "viscosity"), environment.viscosity)))
-    if environment.mass_damping is not None:
-        found.append(forces.MassDamping(numbers.scalar(("environment", "mass_damping"), environment.mass_damping)))
-    if environment.resistive is not None:
-        found.append(_resistive(numbers, environment.resistive))
-    for k, load in enumerate(scene.document.point_force):
-        force = numbers.vector(("point_force", k, "force"), load.force)
-        found.append(forces.PointForce(load.nodes, force, load.start, load.stop))
-    return found
-
-
-def _resistive(numbers: Numbers, table: schema.Resistive) -> forces.Force:
-    key = ("environment", "resistive")
-    tangential = numbers.scalar((*key, "tangential"), table.tangential)
-    normal = numbers.scalar((*key, "normal"), table.normal)
-    if table.law == "linear":
-        return forces.Resistive(tangential, normal)
-    assert table.density is not None
-    return forces.QuadraticResistive(tangential, normal, numbers.scalar((*key, "density"), table.density))
-
-
-# ---- over time ---------------------------------------------------------------------------------------------------
-
-
-def _motions(scene: Scene) -> tuple[list[Translation | Rotation | Path3], list[Twisting]]:
-    """Return the motions of nodes and of edges."""
-    of_nodes: list[Translation | Rotation | Path3] = []
-    of_edges: list[Twisting] = []
-    owner: list[int] = []
-    for k, move in enumerate(scene.document.move):
-        if move.nodes is not None:
-            motion = _node_motion(scene, k, move)
-            for other, earlier in zip(owner, of_nodes, strict=True):
-                if motion.overlaps(earlier):
-                    problem = f"a node is moved by move.{other} at the same time: set start and stop apart"
-                    raise SceneError(scene.path, ("move", k, "nodes"), problem)
-            of_nodes.append(motion)
-            owner.append(k)
-        if move.edges is not None and move.twist_rate is not None:
-            rate = scene.numbers.scalar(("move", k, "twist_rate"), move.twist_rate)
-            of_edges.append(Twisting(move.edges, move.start, move.stop, rate))
-    return of_nodes, of_edges
-
-
-def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotation | Path3:
-    assert move.nodes is not None
-    key: Key = ("move", k)
-    if move.velocity is not None:
-        velocity = scene.numbers.vector((*key, "velocity"), move.velocity)
-        return Translation(move.nodes, move.start, move.stop, velocity)
-    if move.rotation is not None:
-        rate = scene.numbers.scalar((*key, "rotation", "rate"), move.rotation.rate)
-        axis, center = (torch.tensor(v, dtype=torch.float64) for v in (move.rotation.axis, move.rotation.center))
-        return Rotation(move.nodes, move.start, move.stop, axis, center, rate)
-    assert move.file is not None
-    count = len(move.nodes)
-    table = read_time_table(_existing(scene, (*key, "file"), move.file), {3 * count: f"x y z of {count} nodes"})
-    return Path3(move.nodes, -np.inf, np.inf, table)
-
-
-def _check_held(scene: Scene, model: Model) -> None:
-    """Refuse motion of dofs that no clamp holds, and motion out of a planar robot's plane."""
-    free = model.free.cpu().numpy()
-    n_nodes = len(scene.geometry.nodes)
-    for k, move in enumerate(scene.document.move):
-        axes = _moved_axes(scene, k, move)
-        for axis in axes:
-            loose = [i for i in move.nodes or [] if free[3 * i + axis]]
-            if loose:
-                problem = f"node {loose[0]} is moved in {AXES[axis]} but not clamped there: add it to a [[clamp]]"
-                raise SceneError(scene.path, ("move", k, "nodes"), problem)
-        loose = [j for j in move.edges or [] if free[3 * n_nodes + j]]
-        if loose:
-            problem = f"edge {loose[0]} is turned but its twist is not clamped: clamp both its nodes with twist = true"
-            raise SceneError(scene.path, ("move", k, "edges"), problem)
-        if scene.document.robot.planar and (1 in axes or move.edges):
-            raise SceneError(scene.path, ("move", k), "a planar robot cannot leave the x-z plane")
-
-
-def _moved_axes(scene: Scene, k: int, move: schema.Move) -> list[int]:
-    """Return the components in which a [[move]] may move its nodes."""
-    if move.velocity is not None:
-        drawn = scene.numbers.vector(("move", k, "velocity"), move.velocity)
-        return [axis for axis in range(3) if (drawn[..., axis] != 0).any()]
-    if move.rotation is not None:
-        direction = np.array(move.rotation.axis) / np.linalg.norm(move.rotation.axis)
-        return [axis for axis in range(3) if abs(direction[axis]) < 1]
-    if move.file is not None and scene.document.robot.planar:
-        return [0, 2]
-    return [0, 1, 2] if move.file is not None else []
-
-
-def _existing(scene: Scene, key: str | Key, name: str) -> Path:
-    path = scene.path.parent / name
-    if not path.is_file():
-        raise SceneError(scene.path, key, f"no such file: {path}")
-    return path
-
-
-def _table(scene: Scene, key: str, name: str | None, columns: dict[int, str]) -> TimeTable | None:
-    if name is None:
-        return None
-    if 0 in columns:
-        raise SceneError(scene.path, f"actuation.{key}", "the robot has no bend-twist springs to actuate")
-    return read_time_table(_existing(scene, f"actuation.{key}", name), columns)
-
-
-def _lengths(scene: Scene, name: str | None, edges: int) -> TimeTable | None:
-    table = _table(scene, "rest_length", name, {edges: f"rest length of {edges} rod edges"})
-    if table is not None and not (table.values > 0).all():
-        raise SceneError(scene.path, "actuation.rest_length", f"{name}: expected lengths above 0")
-    return table

@@ -1,0 +1,333 @@
+"""The command line: simulate, check, plot; resumed runs; exit statuses."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from torchdismech import State, Trajectory
+from torchdismech.cli import app
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SCENE = """
+[robot]
+nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0], [0.4, 0, 0]]
+rod_edges = [[0, 1], [1, 2], [2, 3], [3, 4]]
+[rod]
+section = {shape = "circle", radius = 5e-3}
+youngs = 1e6
+density = 1000.0
+[[clamp]]
+nodes = [0, 1]
+[environment]
+gravity = [0, 1.0, -9.81]
+[simulation]
+dt = 0.01
+duration = 0.25
+[batch]
+size = 3
+[batch.randomize]
+"rod.youngs" = {uniform = [1e6, 3e6]}
+[output]
+every = 10
+"""
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """Return the path of a scene file."""
+    path = tmp_path / "scene.toml"
+    path.write_text(SCENE)
+    return path
+
+
+def call(*arguments, status: int = 0):
+    """Return what a command printed, after checking its exit status."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == status, (result.output, result.exception)
+    return result
+
+
+def simulate(scene, out, *arguments, status: int = 0):
+    """Simulate without a progress bar on the CPU and return what was printed."""
+    return call("simulate", scene, "--out", out, "--no-progress", "--device", "cpu", *arguments, status=status)
+
+
+def assert_same_file(a: Path, b: Path) -> None:
+    """Compare all datasets of two trajectory files bitwise."""
+
+    def datasets(path):
+        found = {}
+        with h5py.File(path) as file:
+            file.visititems(lambda name, item: found.update({name: item[()]}) if hasattr(item, "dtype") else None)
+        return found
+
+    ours, theirs = datasets(a), datasets(b)
+    assert ours.keys() == theirs.keys()
+    for name, values in ours.items():
+        assert np.array_equal(values, theirs[name]), name
+
+
+def test_simulate_writes_a_trajectory_and_a_summary(scene, tmp_path):
+    """Find the frames, the scene and what was drawn in the file, and the table on the screen."""
+    out = tmp_path / "run.h5"
+    printed = simulate(scene, out).stdout
+    with h5py.File(out) as file:
+        assert file["time"][()].tolist() == pytest.approx([0, 0.1, 0.2, 0.25])
+        assert file["step"][()].tolist() == [0, 10, 20, 25]
+        assert file["positions"].shape == (4, 3, 5, 3) and file["velocities"].shape == (4, 3, 5, 3)
+        assert file["twist"].shape == (4, 3, 4) and file["newton/status"][()].tolist() == [[0] * 3] * 4
+        assert file["newton/iterations"][0].tolist() == [0] * 3 and (file["newton/iterations"][1:] > 0).all()
+        assert {"kinetic", "stretch", "bend", "twist"} <= set(file["energy"])
+        assert file["randomized/rod.youngs"].shape == (3,) and file.attrs["scene"] == SCENE
+        assert file["state/step"][()] == 25
+    tip = torch.linalg.vector_norm((p := Trajectory.load(out).positions)[-1, :, -1] - p[0, :, -1], dim=-1)
+    assert f"{tip.min():.6g} to {tip.max():.6g} m (node 4)" in printed
+    for words in (
+        "simulated time",
+        "0.25 s in 25 steps",
+        "robot-steps/s",
+        "Newton iterations",
+        "3 of 3 robots",
+        str(out),
+    ):
+        assert words in printed
+    rate = float(re.search(r"robot-steps/s\s+([\d,]+)", printed)[1].replace(",", ""))
+    wall = float(re.search(r"wall time\s+([\d.]+)", printed)[1])
+    assert rate * wall == pytest.approx(75, rel=0.2)  # the time is printed with two digits after the point
+
+
+def test_flags_take_the_place_of_the_file(scene, tmp_path):
+    """Set batch, steps and seed from the command line."""
+    out = tmp_path / "run.h5"
+    simulate(scene, out, "--batch", 2, "--steps", 4, "--seed", 5, "--max-substeps", 2)
+    few = Trajectory.load(out)
+    assert few.step.tolist() == [0, 4] and few.batch == 2
+    simulate(scene, out, "--steps", 4, "--seed", 5)
+    assert torch.equal(Trajectory.load(out).randomized["rod.youngs"][:2], few.randomized["rod.youngs"])
+    simulate(scene, out, "--steps", 4, "--seed", 6)
+    assert not torch.equal(Trajectory.load(out).randomized["rod.youngs"][:2], few.randomized["rod.youngs"])
+
+
+def test_without_out_the_file_is_named_after_the_scene(scene, tmp_path, monkeypatch):
+    """Write scene.h5 into the current folder."""
+    monkeypatch.chdir(tmp_path)
+    call("simulate", "scene.toml", "--steps", 1, "--no-progress")
+    assert (tmp_path / "scene.h5").is_file()
+
+
+def test_failed_robots_are_named_with_their_reason(scene, tmp_path):
+    """Shake one of three robots so hard that its step fails: it is named with step and reason; the others run."""
+    text = SCENE.replace(
+        '"rod.youngs" = {uniform = [1e6, 3e6]}', '"environment.gravity.2" = {values = [-9.8, -1e7, -9.8]}'
+    )
+    scene.write_text(
+        text.replace("duration = 0.25", "duration = 0.25\nmax_iterations = 4").replace("every = 10", "every = 1")
+    )
+    out = tmp_path / "run.h5"
+    result = simulate(scene, out, status=3)
+    assert "2 of 3 robots" in result.stdout
+    assert re.search(r"^robot 1 failed in step 1: \w+ \(.+\)$", result.stderr.strip()), result.stderr
+    trajectory = Trajectory.load(out)
+    assert trajectory.failed.tolist() == [False, True, False] and len(trajectory.time) == 26
+    thrown = simulate(scene, out, "--throw", status=3)
+    assert thrown.stderr.startswith("failed: step 1: robot 1:") and "Traceback" not in thrown.output
+
+
+# ---- resume ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("integrator", ["implicit_euler", "implicit_midpoint", "newmark"])
+@pytest.mark.parametrize("first", [10, 20], ids=["stopped at 10", "stopped at 20"])
+def test_resumed_run_is_bitwise_the_uninterrupted_one(scene, tmp_path, integrator, first):
+    """Stop a run and go on: every number of the file is that of a run in one go."""
+    scene.write_text(SCENE.replace("dt = 0.01", f'integrator = "{integrator}"\ndt = 0.01'))
+    whole, parts = tmp_path / "whole.h5", tmp_path / "parts.h5"
+    simulate(scene, whole)
+    simulate(scene, parts, "--steps", first)
+    printed = call("simulate", scene, "--resume", parts, "--no-progress").stdout
+    assert f"for the steps from {first}" in printed
+    assert_same_file(whole, parts)
+
+
+def test_resume_between_stored_frames_comes_back_into_step(scene, tmp_path):
+    """Stop after 15 of 25 steps, every 10th stored: the resumed file has all frames of a run in one go, and step 15."""
+    whole, parts, resumed = (tmp_path / f"{name}.h5" for name in ("whole", "parts", "resumed"))
+    simulate(scene, whole)
+    simulate(scene, parts, "--steps", 15)
+    simulate(scene, resumed, "--resume", parts)
+    a, b = Trajectory.load(whole), Trajectory.load(resumed)
+    assert b.step.tolist() == [0, 10, 15, 20, 25]
+    same = [0, 1, 3, 4]
+    for name in ("time", "positions", "velocities", "twist"):
+        assert torch.equal(getattr(a, name), getattr(b, name)[same]), name
+    assert all(torch.equal(getattr(a.state, name), getattr(b.state, name)) for name in State.__dataclass_fields__)
+    assert Trajectory.load(parts).step.tolist() == [0, 10, 15], "the file that was resumed from has changed"
+
+
+def test_failed_robots_stay_failed_when_resumed(scene, tmp_path):
+    """Resume a run in which a robot failed: as in a run in one go it stays where it was, with its reason."""
+    text = SCENE.replace(
+        '"rod.youngs" = {uniform = [1e6, 3e6]}', '"environment.gravity.2" = {values = [-9.8, -1e7, -9.8]}'
+    )
+    scene.write_text(text.replace("duration = 0.25", "duration = 0.25\nmax_iterations = 4"))
+    whole, parts = tmp_path / "whole.h5", tmp_path / "parts.h5"
+    simulate(scene, whole, status=3)
+    simulate(scene, parts, "--steps", 10, status=3)
+    call("simulate", scene, "--resume", parts, "--no-progress", status=3)
+    assert_same_file(whole, parts)
+
+
+def test_killed_run_resumes_to_the_numbers_of_an_uninterrupted_one(scene, tmp_path):
+    """Kill a real run with SIGKILL twice, resume each time: the file is bitwise that of a run in one go."""
+    scene.write_text(SCENE.replace("every = 10", "every = 1").replace("duration = 0.25", "duration = 3.0"))
+    whole, killed = tmp_path / "whole.h5", tmp_path / "killed.h5"
+    simulate(scene, whole)
+    code = "from torchdismech.cli import app; app()"
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "simulate",
+        str(scene),
+        "--out",
+        str(killed),
+        "--device",
+        "cpu",
+        "--no-progress",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = 0
+    for _ in range(2):
+        resume = ["--resume", str(killed)] if done else []
+        process = subprocess.Popen(
+            [*command, *resume], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            if killed.exists() and len(Trajectory.load(killed).time) > done + 20:
+                os.kill(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.002)
+        _, errors = process.communicate()
+        assert process.returncode == -signal.SIGKILL, errors.decode()
+        partial = Trajectory.load(killed)
+        done = len(partial.time) - 1
+        assert 20 <= done < 300
+        reference = Trajectory.load(whole)
+        assert torch.equal(partial.positions, reference.positions[: done + 1])
+    call("simulate", scene, "--resume", killed, "--no-progress", "--device", "cpu")
+    assert_same_file(whole, killed)
+
+
+def test_what_cannot_be_resumed_is_refused(scene, tmp_path):
+    """Refuse to go on with a finished run, with another scene, geometry or batch, and with what is no run."""
+    out = tmp_path / "run.h5"
+    simulate(scene, out, "--steps", 10)
+
+    def refused(text: str = SCENE, *flags) -> str:
+        scene.write_text(text)
+        before = out.read_bytes()
+        result = call("simulate", scene, "--resume", out, "--no-progress", *flags, status=2)
+        assert out.read_bytes() == before and "Traceback" not in result.output
+        return result.stderr
+
+    assert "has 10 steps already" in refused(SCENE, "--steps", 10)
+    assert "simulation.dt was 0.01 and is 0.005" in refused(SCENE.replace("dt = 0.01", "dt = 0.005"))
+    assert "environment.viscosity was None and is 0.1" in refused(SCENE.replace("-9.81]", "-9.81]\nviscosity = 0.1"))
+    assert "batch.size was 3 and is 4" in refused(SCENE, "--batch", 4)
+    assert "output.every was 10 and is 5" in refused(SCENE.replace("every = 10", "every = 5"))
+    out.write_text("not a run")
+    assert "not a trajectory file" in refused()
+    out.unlink()
+    assert "no such file" in call("simulate", scene, "--resume", out, status=2).stderr
+
+
+def test_changed_geometry_is_not_resumed(scene, tmp_path):
+    """Refuse to go on when the file with the geometry has changed under the same name."""
+    geometry = "*Nodes\n0,0,0\n0.1,0,0\n0.2,0,{z}\n*Edges\n1,2\n2,3\n"
+    (tmp_path / "arm.txt").write_text(geometry.format(z=0))
+    text = re.sub(r"nodes = \[\[.*\nrod_edges.*", 'file = "arm.txt"', SCENE, count=1)
+    scene.write_text(text)
+    out = tmp_path / "run.h5"
+    simulate(scene, out, "--steps", 10)
+    (tmp_path / "arm.txt").write_text(geometry.format(z=0.01))
+    assert "the geometry has changed" in call("simulate", scene, "--resume", out, status=2).stderr
+
+
+# ---- check, plot and the rest ------------------------------------------------------------------------------------
+
+
+def test_check_prints_what_will_run(scene):
+    """Print sizes, solver, memory and what is drawn, and every spring if asked."""
+    printed = call("check", scene, "--device", "cpu").stdout
+    lines = dict(re.findall(r"^(\S+(?: \S+)*)  +(.*)$", printed, flags=re.MULTILINE))
+    assert lines["nodes"] == "5" and lines["rod edges"] == "4 in 1 rods" and lines["springs"] == "3"
+    assert lines["dofs"] == "19, of which free 12" and lines["robots"].startswith("3, in space, on cpu")
+    assert lines["integrator"] == "implicit_euler, 25 steps of 0.01 s"
+    assert re.search(r"\w+", lines["solver"]) and re.fullmatch(r"about \d+ MiB .*", lines["memory"])
+    assert lines["drawn"].startswith("rod.youngs from 1.")
+    springs = call("check", scene, "--springs").stdout
+    assert springs.strip().endswith("0: 0 1 2\n1: 1 2 3\n2: 2 3 4")
+    assert "4, in space" in call("check", scene, "--batch", 4).stdout
+
+
+def test_check_does_not_run_code(scene, tmp_path):
+    """Check a scene with a Python function without touching the file that it names."""
+    (tmp_path / "act.py").write_text("raise RuntimeError('was run')")
+    scene.write_text(SCENE + '[actuation]\npython = "act.py:act"\n')
+    assert re.search(r"over time +act\.py:act \(not run\)", call("check", scene).stdout)
+    (tmp_path / "act.py").unlink()
+    assert "actuation.python: no such file" in call("check", scene, status=2).stderr
+
+
+def test_plot_draws_a_picture(scene, tmp_path):
+    """Write a PNG beside the run, or where asked, of the robot and node asked for."""
+    out = tmp_path / "run.h5"
+    simulate(scene, out)
+    assert str(tmp_path / "run.png") in call("plot", out).stdout
+    call("plot", out, "--node", 2, "--robot", 1, "--out", tmp_path / "other.png")
+    for name in ("run.png", "other.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert "robot: expected a number 0 to 2" in call("plot", out, "--robot", 3, status=2).stderr
+    assert "node: expected a number 0 to 4" in call("plot", out, "--node", 5, status=2).stderr
+    assert "no such file" in call("plot", tmp_path / "none.h5", status=2).stderr
+    assert "ends in .png" in call("plot", out, "--out", tmp_path / "run.bmp2", status=2).stderr
+
+
+def test_plot_names_the_missing_extra(scene, tmp_path, monkeypatch):
+    """Say how to install matplotlib where it is missing."""
+    out = tmp_path / "run.h5"
+    simulate(scene, out, "--steps", 1)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "pip install 'torchdismech[view]'" in call("plot", out, status=2).stderr
+
+
+def test_device_is_checked(scene):
+    """Refuse an unknown device, and CUDA where there is none."""
+    assert "expected auto, cpu or cuda, got 'tpu'" in call("check", scene, "--device", "tpu", status=2).stderr
+    if not torch.cuda.is_available():
+        assert "no CUDA device" in call("check", scene, "--device", "cuda", status=2).stderr
+
+
+def test_help_needs_no_run():
+    """Print help for the program and each command."""
+    assert {"simulate", "check", "plot"} <= set(call("--help").stdout.split())
+    for command in ("simulate", "check", "plot"):
+        assert "--" in call(command, "--help").stdout
+
+
+def test_demo_scene_is_good():
+    """Accept the demo's scene and run its first steps."""
+    demo = REPOSITORY / "examples" / "demo" / "scene.toml"
+    printed = call("check", demo).stdout
+    assert "64, in space" in printed and "rod.youngs from" in printed

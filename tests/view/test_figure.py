@@ -1,0 +1,102 @@
+"""Pictures of trajectories: what they show, not how they look."""
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech import InputError, State
+from torchdismech.trajectory import Frame, Recorder, Trajectory
+from torchdismech.view import draw_trajectory, save_picture
+
+pytest.importorskip("matplotlib")
+
+
+def swinging(batch: int = 2, planar: bool = False, size: float = 1.0, still: bool = False) -> Trajectory:
+    """Return a made-up run: two rods that meet at node 1, turning about the y (and z) axis."""
+    edges = np.array([[0, 1], [1, 2], [1, 3]])
+    nodes = size * np.array([[0.0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.1, 0.0, 0.1]])
+    recorder = Recorder()
+    recorder.start(5, edges, np.zeros((0, 3), dtype=np.int64))
+    zero = torch.zeros(batch, dtype=torch.long)
+    for step in range(5):
+        x = []
+        for robot in range(batch):
+            a, b = 0.1 * step * (robot + 1), 0.0 if planar else 0.05 * step
+            about_y = np.array([[np.cos(a), 0, np.sin(a)], [0, 1, 0], [-np.sin(a), 0, np.cos(a)]])
+            about_z = np.array([[np.cos(b), -np.sin(b), 0], [np.sin(b), np.cos(b), 0], [0, 0, 1]])
+            x.append((nodes @ about_y.T @ about_z.T).ravel())
+        q = torch.cat([torch.tensor(np.array(x)), torch.zeros(batch, 3, dtype=torch.float64)], dim=1)
+        other = torch.zeros(batch, 3, 3, dtype=torch.float64)
+        time = torch.full((batch,), 0.0 if still else 0.5 * step, dtype=torch.float64)
+        state = State(q, q, q, other, other, other[:, :, 0], time)
+        recorder.append(Frame(step, state, zero, zero, time, zero, {}))
+    return recorder.trajectory()
+
+
+def lines_with(axes, length: int) -> list:
+    """Return the drawn lines of so many points."""
+    return [line for line in axes.get_lines() if len(line.get_xdata()) == length]
+
+
+def test_planar_motion_is_drawn_in_its_plane():
+    """Draw a robot that stays in the x-z plane in two dimensions, equally scaled, with units and the right points."""
+    trajectory = swinging(planar=True)
+    figure = draw_trajectory(trajectory, robot=1, node=2, snapshots=3)
+    shapes, displacement = figure.axes[:2]
+    assert shapes.name == "rectilinear" and shapes.get_aspect() == 1
+    assert (shapes.get_xlabel(), shapes.get_ylabel()) == ("x [mm]", "z [mm]")
+    path = next(line for line in shapes.get_lines() if line.get_label() == "path of node 2")
+    expected = 1e3 * trajectory.positions[:, 1, 2].numpy()
+    np.testing.assert_allclose(np.column_stack(path.get_data()), expected[:, [0, 2]])
+    drawn = lines_with(shapes, 9)  # three edges, each with two ends and a lifted pen
+    assert len(drawn) == 3  # the first, the middle and the last frame
+    assert displacement.get_xlabel() == "time [s]" and displacement.get_ylabel() == "displacement [mm]"
+    assert displacement.get_xlim() == (0, 2)
+    assert any(axes.get_ylabel() == "time [s]" for axes in figure.axes[2:]), "no colour bar of time"
+
+
+def test_motion_in_space_is_drawn_in_space():
+    """Draw three axes with units where the robot leaves every plane."""
+    shapes = draw_trajectory(swinging()).axes[0]
+    assert shapes.name == "3d"
+    assert (shapes.get_xlabel(), shapes.get_zlabel()) == ("x [mm]", "z [mm]")
+
+
+@pytest.mark.parametrize(("size", "unit"), [(10.0, "m"), (1.0, "mm"), (1e-4, "µm")])
+def test_unit_suits_the_size(size, unit):
+    """Choose metres, millimetres or micrometres."""
+    assert draw_trajectory(swinging(batch=1, size=size)).axes[0].get_xlabel() == f"x [{unit}]"
+
+
+def test_all_robots_are_shown_behind_the_one():
+    """Show the last shapes of all robots and the range of their displacements, for a batch only."""
+    for batch, words in ((2, {"all 2 robots at the end", "all 2 robots"}), (1, set())):
+        figure = draw_trajectory(swinging(batch=batch))
+        labels = {label for axes in figure.axes for label in axes.get_legend_handles_labels()[1]}
+        assert {label for label in labels if label.startswith("all")} == words
+
+
+def test_static_run_is_drawn_over_steps():
+    """Draw a run without time over its steps."""
+    assert draw_trajectory(swinging(still=True)).axes[1].get_xlabel() == "step"
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
+def test_formats_follow_the_name(tmp_path, ending):
+    """Write each format under its ending."""
+    save_picture(swinging(), tmp_path / f"run.{ending}")
+    start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[ending]
+    assert (tmp_path / f"run.{ending}").read_bytes().startswith(start)
+
+
+def test_what_cannot_be_drawn_is_refused(tmp_path):
+    """Name robots and nodes that are not there, folders that are missing and endings that are unknown."""
+    trajectory = swinging()
+    with pytest.raises(InputError, match="robot: expected a number 0 to 1 .*, got 2"):
+        draw_trajectory(trajectory, robot=2)
+    with pytest.raises(InputError, match="node: expected a number 0 to 3 .*, got -5"):
+        draw_trajectory(trajectory, node=-5)
+    with pytest.raises(InputError, match="no folder"):
+        save_picture(trajectory, tmp_path / "none" / "run.png")
+    with pytest.raises(InputError, match="ends in .png"):
+        save_picture(trajectory, tmp_path / "run.xyz")
