@@ -22,8 +22,8 @@ help:
 	@echo "make clean           remove $(VENV) and what the targets above wrote"
 	@echo ""
 	@echo "PYTHON=python3.12    which Python makes the environment (3.11 or newer)"
-	@echo "PIP_FLAGS='--extra-index-url https://download.pytorch.org/whl/cpu'"
-	@echo "                     on Linux without a GPU: the CPU build of torch, some gigabytes smaller"
+	@echo "PIP_FLAGS='...'          more options for pip, e.g. an index with CPU builds of torch (on Linux without a GPU"
+	@echo "                         they are some gigabytes smaller)"
 
 venv: $(VENV)/made
 
