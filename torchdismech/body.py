@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchdismech.geometry.topology import Rod, Springs
 
-__all__ = ["Body"]
+__all__ = ["Body", "robots"]
+
+
+def robots(module: nn.Module, names: Iterable[str]) -> set[int]:
+    """Return the numbers of robots (above 1) that the named tensors of a module are given for.
+
+    Each broadcasts against (B, elements): only one with two dimensions says a number.
+    """
+    tensors = (getattr(module, name) for name in names)
+    return {t.shape[0] for t in tensors if t is not None and t.dim() == 2 and t.shape[0] > 1}
 
 
 class Body(nn.Module):
@@ -26,6 +37,7 @@ class Body(nn.Module):
     node_volume : (..., N) volume of material that belongs to each node [m^3].
     """
 
+    per_robot = ("mass", "edge_length", "edge_radius", "node_length", "node_volume")
     nodes: Tensor
     mass: Tensor
     edge_length: Tensor
@@ -39,7 +51,7 @@ class Body(nn.Module):
         self.rods = rods
         self.springs = springs
         self.register_buffer("nodes", nodes)
-        for name in ("mass", "edge_length", "edge_radius", "node_length", "node_volume"):
+        for name in self.per_robot:
             self.register_buffer(name, sizes[name])
 
     @property
@@ -56,12 +68,6 @@ class Body(nn.Module):
     def n_dofs(self) -> int:
         """Number of dofs n = 3 N + E."""
         return 3 * self.n_nodes + self.n_edges
-
-    @property
-    def batch(self) -> int | None:
-        """Number of robots that the sizes are given for, or None where they serve any number."""
-        sizes = [b.shape[0] for name, b in self.named_buffers() if name != "nodes" and b.dim() == 2 and b.shape[0] > 1]
-        return max(sizes, default=None)
 
     def on_nodes(self, force: Tensor) -> Tensor:
         """Return the nodal forces (B, N, 3) as a generalised force (B, n)."""

@@ -29,6 +29,7 @@ app = typer.Typer(
 
 REFUSED = 2  # exit status: the input cannot be used
 FAILED = 3  # exit status: a robot's step failed
+INTERRUPTED = 130  # exit status: stopped by the keyboard
 SCALARS_A_SPRING = 250  # numbers that are alive while the stiffness of a bend-twist spring is computed
 
 SceneFile = Annotated[Path, typer.Argument(metavar="SCENE.toml", help="The scene file.")]
@@ -89,7 +90,11 @@ def simulate(
     path = out or resume or Path(scene.stem + ".h5")
     setup = loaded.build(_device(device), allow_code)
     started = time.perf_counter()
-    trajectory, first_step = run_scene(loaded, setup, path, resume, progress, throw)
+    try:
+        trajectory, first_step = run_scene(loaded, setup, path, resume, progress, throw)
+    except KeyboardInterrupt:
+        print(f"stopped: {path} holds what was done; go on with --resume {path}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
     wall = time.perf_counter() - started
     print(_table(_summary(trajectory, first_step, wall, path)))
     failures = _failures(trajectory)
@@ -202,6 +207,8 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
         steps = f"static equilibrium in {simulation.load_steps or 1} load steps"
     else:
         steps = f"{simulation.integrator}, {scene.steps} steps of {simulation.dt:g} s"
+    frames = 1 + -(-scene.steps // document.output.every)
+    stored = 8 * frames * scene.batch * (6 * nodes + edges)
     return {
         "scene": str(scene.path),
         "robots": f"{scene.batch}, {'planar' if document.robot.planar else 'in space'}, on {model.device}",
@@ -214,6 +221,7 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
         "integrator": steps,
         "solver": model.solver.describe(),
         "memory": f"about {_step_memory(model, scene.batch) / 2**20:,.0f} MiB for a step of the batch",
+        "file": f"{frames} frames, about {stored / 2**20:,.0f} MiB",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
     }
 

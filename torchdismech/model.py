@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
+from torchdismech.body import Body, robots
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.term import TermConstants
 from torchdismech.errors import InputError
@@ -133,6 +133,15 @@ class Model(nn.Module):
         """Return the terms whose derivatives come from autograd and therefore stay eager when compiling."""
         return [t.name for t in self.terms if not (t.stencil.closed_form and t.energy.closed_form)]
 
+    @property
+    def batch(self) -> int | None:
+        """Number of robots that the parameters are given for, or None where they serve any number."""
+        numbers = robots(self.body, self.body.per_robot)
+        numbers |= set().union(*(t.robots() for t in self.terms), *(robots(f, f.per_robot) for f in self.forces))
+        if len(numbers) > 1:
+            raise InputError(f"the model's parameters are given for different numbers of robots: {sorted(numbers)}")
+        return max(numbers, default=None)
+
     # ---- states ------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
@@ -149,7 +158,7 @@ class Model(nn.Module):
         (under `control`, if given). The batch defaults to what q or the model's own parameters ask for.
         """
         given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
-        batch = batch or max([*given, self.body.batch or 1])
+        batch = batch or max([*given, self.batch or 1])
         rest = torch.cat([self.body.nodes.flatten(), self.body.nodes.new_zeros(self.body.n_edges)])
         rest_q = rest.expand(batch, -1).contiguous()
         state = State(
@@ -338,8 +347,8 @@ class Model(nn.Module):
         """Refuse states and controls that do not belong to this model."""
         if state.q.shape[1] != self.n_dofs:
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
-        if self.body.batch not in (None, state.batch):
-            raise InputError(f"this model's parameters are for {self.body.batch} robots, got a state of {state.batch}")
+        if self.batch not in (None, state.batch):
+            raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
         control.check(state.batch, self.n_dofs, len(self.springs), self.body.n_edges)
 
     def _number_unknowns(self, free: np.ndarray) -> None:
@@ -397,7 +406,7 @@ class Model(nn.Module):
 
     def _solver(self, name: str):
         if name == "auto":
-            return linear.choose(self.pattern, batch=self.body.batch or 1, device=self.device)
+            return linear.choose(self.pattern, batch=self.batch or 1, device=self.device)
         return linear.make(name, self.pattern)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -153,7 +154,7 @@ class Trajectory:
 
     def save(self, path: str | Path) -> None:
         """Write the file, replacing one of that name when all is written."""
-        path = Path(path)
+        path = _writable(Path(path))
         partial = _create(path, len(self.time), self)
         with _opened(partial, "r+") as file:
             _write_rows(file, slice(None), self._datasets())
@@ -181,8 +182,8 @@ class Trajectory:
         try:
             with _opened(path, "r") as file:
                 return cls._read(file)
-        except (OSError, KeyError) as error:
-            raise InputError(f"{path}: not a trajectory file: {error}") from error
+        except (OSError, KeyError, ValueError) as error:
+            raise InputError(f"{path}: not a trajectory file, or cut off: {error}") from error
 
     @classmethod
     def _read(cls, file: h5py.File) -> Trajectory:
@@ -261,9 +262,7 @@ class TrajectoryWriter:
         attributes: Mapping[str, str] | None = None,
         resume: Trajectory | None = None,
     ):
-        self.path = Path(path)
-        if not self.path.parent.is_dir():
-            raise InputError(f"{self.path}: there is no folder {self.path.parent}")
+        self.path = _writable(Path(path))
         self.randomized = dict(randomized or {})
         self.attributes = dict(attributes or {})
         self.resume = resume
@@ -342,6 +341,15 @@ def _opened(path: Path, mode: str) -> h5py.File:
     return h5py.File(path, mode, locking=False, libver="earliest")
 
 
+def _writable(path: Path) -> Path:
+    """Return the path; refuse one that is a folder or in a folder that is not there."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; expected the name of a file")
+    return path
+
+
 def _numpy(value: Tensor) -> np.ndarray:
     return value.detach().cpu().numpy()
 
@@ -357,26 +365,47 @@ def _mapped(dataset: h5py.Dataset, count: int) -> Tensor:
 
 def _create(path: Path, capacity: int, first: Trajectory) -> Path:
     """Make a file beside `path` with room for `capacity` rows shaped as those of `first`; return its path."""
+    _check_space(path, capacity, first)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with _opened(partial, "w") as file:
-        for name, rows in first._datasets().items():
-            sample = _numpy(rows[:1])
-            fill = np.nan if np.issubdtype(sample.dtype, np.floating) else -1
-            _allocate(file, name, (capacity, *sample.shape[1:]), sample.dtype, fill)
-        for copy in ("state", "state/backup"):
-            for name in STATE_FIELDS:
-                sample = _numpy(getattr(first.state, name))
-                _allocate(file, f"{copy}/{name}", sample.shape, sample.dtype, np.nan)
-            _allocate(file, f"{copy}/step", (), np.dtype(np.int64), -1)
-        file["topology/rod_edges"] = np.asarray(first.rod_edges, dtype=np.int64)
-        file["topology/triangles"] = np.asarray(first.triangles, dtype=np.int64)
-        file.create_group("randomized")
-        for name, values in first.randomized.items():
-            file["randomized"][name] = _numpy(values)
-        own = {"version": _version(), "dtype": str(first.positions.dtype).removeprefix("torch."), "units": "SI"}
-        for name, text in (dict(first.attributes) | own).items():
-            file.attrs[name] = text
+    try:
+        with _opened(partial, "w") as file:
+            _lay_out(file, capacity, first)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(f"{path}: cannot be written: {error}") from error
     return partial
+
+
+def _check_space(path: Path, capacity: int, first: Trajectory) -> None:
+    """Refuse a file that the disk has no room for."""
+    row = sum(_numpy(rows[:1]).nbytes for rows in first._datasets().values())
+    free = shutil.disk_usage(path.parent).free
+    if capacity * row > free:
+        raise InputError(
+            f"{path}: {capacity} rows need {capacity * row / 2**30:.1f} GiB and the disk has {free / 2**30:.1f} GiB: "
+            "store fewer frames (output.every) or fewer robots"
+        )
+
+
+def _lay_out(file: h5py.File, capacity: int, first: Trajectory) -> None:
+    """Make the groups, datasets and attributes of a file."""
+    for name, rows in first._datasets().items():
+        sample = _numpy(rows[:1])
+        fill = np.nan if np.issubdtype(sample.dtype, np.floating) else -1
+        _allocate(file, name, (capacity, *sample.shape[1:]), sample.dtype, fill)
+    for copy in ("state", "state/backup"):
+        for name in STATE_FIELDS:
+            sample = _numpy(getattr(first.state, name))
+            _allocate(file, f"{copy}/{name}", sample.shape, sample.dtype, np.nan)
+        _allocate(file, f"{copy}/step", (), np.dtype(np.int64), -1)
+    file["topology/rod_edges"] = np.asarray(first.rod_edges, dtype=np.int64)
+    file["topology/triangles"] = np.asarray(first.triangles, dtype=np.int64)
+    file.create_group("randomized")
+    for name, values in first.randomized.items():
+        file["randomized"][name] = _numpy(values)
+    own = {"version": _version(), "dtype": str(first.positions.dtype).removeprefix("torch."), "units": "SI"}
+    for name, text in (dict(first.attributes) | own).items():
+        file.attrs[name] = text
 
 
 def _allocate(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype, fill: float) -> None:

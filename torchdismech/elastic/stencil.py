@@ -34,6 +34,7 @@ class Stencil(nn.Module):
     """
 
     closed_form = False
+    per_robot: tuple[str, ...] = ()  # names of buffers that may have a leading robot dimension
 
     def __init__(self, variables: Sequence[Variable], strains: Sequence[str]):
         super().__init__()
@@ -128,6 +129,7 @@ class StretchStencil(Stencil):
     """
 
     closed_form = True
+    per_robot = ("rest_length",)
     rest_length: Tensor
 
     def __init__(self, edges: np.ndarray, rest_length: Tensor):

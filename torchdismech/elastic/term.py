@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.body import robots
 from torchdismech.elastic.energy import Energy, batch_last
 from torchdismech.elastic.stencil import Stencil
 from torchdismech.sparse import Pattern, Scatter
@@ -70,6 +71,12 @@ class ElasticTerm(nn.Module):
         self.scatter_stiffness: Scatter
         self._gradient_kernel = self._gradient
         self._stiffness_kernel = self._gradient_and_hessian
+
+    def robots(self) -> set[int]:
+        """Return the numbers of robots that the term's own tensors are given for."""
+        own = ("measure", "scale", *(f"natural_{s}" for s in self.stencil.strains))
+        parts = ((self, own), (self.stencil, self.stencil.per_robot), (self.energy, self.energy.per_robot))
+        return set().union(*(robots(module, names) for module, names in parts))
 
     # ---- layout ------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ class Force(nn.Module):
     """
 
     symmetric = True
+    per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
     body: Body
 
     def __init__(self, explicit: bool = False):

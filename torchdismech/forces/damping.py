@@ -35,6 +35,8 @@ class _Diagonal(Force):
 class Viscous(_Diagonal):
     """F = -viscosity * length * velocity: each node's share of rod in a fluid of `viscosity`, () or (B, 1) [Pa s]."""
 
+    per_robot = ("viscosity",)
+
     def __init__(self, viscosity, explicit: bool = False):
         super().__init__(explicit)
         self.viscosity = nn.Parameter(number(viscosity), requires_grad=False)
@@ -45,6 +47,8 @@ class Viscous(_Diagonal):
 
 class MassDamping(_Diagonal):
     """F = -rate * mass * velocity, rate () or (B, 1) [1/s]."""
+
+    per_robot = ("rate",)
 
     def __init__(self, rate, explicit: bool = False):
         super().__init__(explicit)

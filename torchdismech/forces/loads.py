@@ -26,6 +26,8 @@ def _vector(value, what: str) -> Tensor:
 class Gravity(Force):
     """Weight: mass times `acceleration`, a vector (3,) or (B, 3) [m/s^2]."""
 
+    per_robot = ("acceleration",)
+
     def __init__(self, acceleration):
         super().__init__()
         self.acceleration = nn.Parameter(_vector(acceleration, "Gravity.acceleration"), requires_grad=False)
@@ -44,6 +46,8 @@ class Buoyancy(Force):
     acceleration : gravity, (3,) or (B, 3) [m/s^2].
     fluid_density : () or (B, 1) [kg/m^3].
     """
+
+    per_robot = ("acceleration", "fluid_density")
 
     def __init__(self, acceleration, fluid_density):
         super().__init__()
@@ -69,6 +73,8 @@ class PointForce(Force):
     force : (3,) or (B, 3) [N], on each of the nodes.
     start, stop : [s].
     """
+
+    per_robot = ("force",)
 
     def __init__(self, nodes: Sequence[int], force, start: float = -math.inf, stop: float = math.inf):
         super().__init__()

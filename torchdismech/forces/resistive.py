@@ -25,6 +25,7 @@ class Resistive(Force):
     """
 
     symmetric = False
+    per_robot = ("tangential", "normal")
     _before: Tensor
     _node: Tensor
     _after: Tensor
@@ -115,6 +116,7 @@ class QuadraticResistive(Force):
     """
 
     symmetric = False
+    per_robot = ("tangential", "normal", "density")
     _edges: Tensor
 
     def __init__(self, tangential, normal, density, explicit: bool = False):
