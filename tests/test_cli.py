@@ -187,46 +187,58 @@ def test_failed_robots_stay_failed_when_resumed(scene, tmp_path):
     assert_same_file(whole, parts)
 
 
+def started(folder: Path, scene: Path, out: Path, *flags: str) -> subprocess.Popen:
+    """Start a real simulation in a process of its own."""
+    command = [sys.executable, "-c", "from torchdismech.cli import app; app()", "simulate", str(scene)]
+    return subprocess.Popen(
+        [*command, "--out", str(out), "--device", "cpu", "--no-progress", *flags],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def signal_after(process: subprocess.Popen, out: Path, rows: int, number: signal.Signals) -> str:
+    """Send a signal once the file has so many rows, and return what the process said."""
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if out.exists() and len(Trajectory.load(out).time) >= rows:
+            process.send_signal(number)
+            break
+        time.sleep(0.002)
+    return process.communicate()[1]
+
+
 def test_killed_run_resumes_to_the_numbers_of_an_uninterrupted_one(scene, tmp_path):
     """Kill a real run with SIGKILL twice, resume each time: the file is bitwise that of a run in one go."""
     scene.write_text(SCENE.replace("every = 10", "every = 1").replace("duration = 0.25", "duration = 3.0"))
     whole, killed = tmp_path / "whole.h5", tmp_path / "killed.h5"
     simulate(scene, whole)
-    code = "from torchdismech.cli import app; app()"
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        "simulate",
-        str(scene),
-        "--out",
-        str(killed),
-        "--device",
-        "cpu",
-        "--no-progress",
-    ]
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     done = 0
     for _ in range(2):
-        resume = ["--resume", str(killed)] if done else []
-        process = subprocess.Popen(
-            [*command, *resume], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-        deadline = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline:
-            if killed.exists() and len(Trajectory.load(killed).time) > done + 20:
-                os.kill(process.pid, signal.SIGKILL)
-                break
-            time.sleep(0.002)
-        _, errors = process.communicate()
-        assert process.returncode == -signal.SIGKILL, errors.decode()
+        process = started(tmp_path, scene, killed, *(["--resume", str(killed)] if done else []))
+        errors = signal_after(process, killed, done + 21, signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL, errors
         partial = Trajectory.load(killed)
         done = len(partial.time) - 1
         assert 20 <= done < 300
-        reference = Trajectory.load(whole)
-        assert torch.equal(partial.positions, reference.positions[: done + 1])
+        assert torch.equal(partial.positions, Trajectory.load(whole).positions[: done + 1])
     call("simulate", scene, "--resume", killed, "--no-progress", "--device", "cpu")
     assert_same_file(whole, killed)
+
+
+def test_run_stopped_by_the_keyboard_says_how_to_go_on(scene, tmp_path):
+    """Interrupt a run: it leaves a file of the frames so far, names it, and has its own exit status."""
+    scene.write_text(SCENE.replace("every = 10", "every = 1").replace("duration = 0.25", "duration = 30.0"))
+    out = tmp_path / "run.h5"
+    process = started(tmp_path, scene, out)
+    errors = signal_after(process, out, 5, signal.SIGINT)
+    assert process.returncode == 130 and "Traceback" not in errors
+    assert f"go on with --resume {out}" in errors
+    with h5py.File(out) as file:
+        assert np.isfinite(file["time"][()]).all() and 5 <= len(file["time"]) < 3000
 
 
 def test_what_cannot_be_resumed_is_refused(scene, tmp_path):

@@ -249,7 +249,23 @@ def test_what_is_no_trajectory_is_refused(tmp_path, content):
         Trajectory.load(path)
 
 
-def test_missing_folder_is_refused_before_the_run(tmp_path):
-    """Refuse a file in a folder that is not there at once, not when the first frame comes."""
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
+def test_cut_off_file_is_refused(tmp_path, part):
+    """Refuse what is left of a file that was copied in part."""
+    path = tmp_path / "run.h5"
+    written(path, range(50)).close()
+    content = path.read_bytes()
+    path.write_bytes(content[: int(part * len(content))])
+    with pytest.raises(InputError, match="run.h5: not a trajectory file, or cut off"):
+        Trajectory.load(path)
+
+
+def test_what_cannot_be_written_is_refused_before_the_run(tmp_path):
+    """Refuse a missing folder and a folder in the file's place at once, and rows that no disk holds with the first."""
     with pytest.raises(InputError, match="no folder"):
         TrajectoryWriter(tmp_path / "nowhere" / "run.h5")
+    with pytest.raises(InputError, match="is a folder"):
+        TrajectoryWriter(tmp_path)
+    with pytest.raises(InputError, match="store fewer frames"):
+        written(tmp_path / "run.h5", [0], capacity=10**15)
+    assert list(tmp_path.iterdir()) == []

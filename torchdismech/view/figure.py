@@ -29,7 +29,10 @@ def save_picture(trajectory: Trajectory, path: str | Path, robot: int = 0, node:
     figure = draw_trajectory(trajectory, robot, node, snapshots)
     if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
         raise InputError(f"{path}: expected a name that ends in .png, .pdf or .svg")
-    figure.savefig(path, dpi=150)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def draw_trajectory(trajectory: Trajectory, robot: int = 0, node: int = -1, snapshots: int = 9) -> Figure:
@@ -171,7 +174,8 @@ def _draw_displacement(plot: Any, trajectory: Trajectory, paths: np.ndarray, rob
             plot.fill_between(abscissa, low, high, color=colour, alpha=0.15, lw=0, label=label)
         plot.plot(abscissa, component[:, robot], color=colour, lw=1.8, label=AXES[k])
     plot.axhline(0, color="0.7", lw=0.8, zorder=0)
-    plot.set_xlim(abscissa[0], abscissa[-1])
+    if len(abscissa) > 1:
+        plot.set_xlim(abscissa[0], abscissa[-1])
     plot.set_xlabel("time [s]" if advances else "step")
     plot.set_ylabel(f"displacement [{unit}]")
     plot.set_title(f"node {node}, robot {robot}")

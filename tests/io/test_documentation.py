@@ -1,0 +1,85 @@
+"""docs/scene.md says what the program does."""
+
+import re
+import typing
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from torchdismech import rollout
+from torchdismech.io import schema
+from torchdismech.io.scene import load_scene
+
+DOCUMENTATION = Path(__file__).resolve().parents[2] / "docs" / "scene.md"
+FILES = {
+    "arm.txt": "*Nodes\n0,0,0\n0.1,0,0\n0.2,0,0\n0.3,0,0\n*Edges\n1,2\n2,3\n3,4\n",
+    "path.csv": "0, 0,0,0, 0.1,0,0\n",
+    "kappa.csv": "0, 0,0\n1, 0.1,0.1\n",
+    "twist.csv": "0, 0,0\n",
+    "length.csv": "0, 0.1,0.1,0.1\n",
+    "act.py": "def act(time, model, control):\n    return control\n",
+}
+
+
+@pytest.fixture
+def example(tmp_path) -> str:
+    """Return the text of the documented scene, with the files that it names beside it."""
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    found = re.search(r"```toml\n(.*?)```", DOCUMENTATION.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def keys(table: type[BaseModel]) -> set[str]:
+    """Return all keys of a table and of the tables in it."""
+
+    def tables(annotation):
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield annotation
+        for part in typing.get_args(annotation):
+            yield from tables(part)
+
+    inner = [t for field in table.model_fields.values() for t in tables(field.annotation)]
+    return set(table.model_fields).union(*(keys(t) for t in inner))
+
+
+def test_documented_scene_runs(tmp_path, example):
+    """Run two steps of the scene that shows every key."""
+    path = tmp_path / "scene.toml"
+    path.write_text(example)
+    scene = load_scene(path, steps=2)
+    setup = scene.build(allow_code=True)
+    trajectory = rollout(setup.model, setup.state, setup.integrator, setup.steps, schedule=setup.schedule)
+    assert trajectory.batch == 3 and not trajectory.failed.any()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            'file = "arm.txt"',
+            "nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]\nrod_edges = [[0, 1], [1, 2], [2, 3]]",
+        ),
+        ("velocity = [0.1, 0.0, 0.0]", "rotation = {axis = [0, 0, 1], center = [0, 0, 0], rate = 1.0}"),
+        ('law = "quadratic", density = 1000.0', 'law = "linear"'),
+        (
+            'section = {shape = "circle", radius = 1e-3}',
+            'section = {shape = "circle", radius = 1e-3}\nnodes = [0, 1, 2, 3]',
+        ),
+    ],
+    ids=["inline geometry", "rotation", "linear law", "rod by nodes"],
+)
+def test_documented_alternatives_are_accepted(tmp_path, example, old, new):
+    """Accept what the comments offer in place of the example's own keys."""
+    assert old in example
+    path = tmp_path / "scene.toml"
+    path.write_text(example.replace(old, new))
+    load_scene(path).build(allow_code=True)
+
+
+def test_every_key_is_documented(example):
+    """Find each key of the schema in the documented scene."""
+    missing = {key for key in keys(schema.Document) if not re.search(rf"\b{key}\b", example)}
+    assert not missing
