@@ -95,11 +95,12 @@ def newton(
     tolerance = torch.maximum(tolerance, _noise(at, solver, weight))
     status = _judged(status, at.norm, tolerance)
     search = _GuardedStep(system, solver, weight, tolerance, line_search)
+    more = bool((status == RUNNING).any())
     for _ in range(max_iterations):
-        active = status == RUNNING
-        if not active.any():  # the one flag that the host waits for
+        if not more:
             break
-        at, moved = search(at, active)
+        active = status == RUNNING
+        at, moved, more = search(at, active)
         iterations += active
         status = torch.where(active & (moved != RUNNING), moved, status)
         status = _judged(status, at.norm, tolerance)
@@ -141,8 +142,8 @@ class _GuardedStep:
         self.tolerance = tolerance
         self.enabled = enabled
 
-    def __call__(self, at: _Iterate, active: Tensor) -> tuple[_Iterate, Tensor]:
-        """Return the next iterate, and (B,) RUNNING or the status of rows that cannot go on."""
+    def __call__(self, at: _Iterate, active: Tensor) -> tuple[_Iterate, Tensor, bool]:
+        """Return the next iterate, (B,) RUNNING or the status of rows that cannot go on, and whether any goes on."""
         factor = self.solver.factor(at.values, rows=active)
         solved = active & factor.ok
         direction = torch.where(solved[:, None], factor.solve(-at.residual), 0.0)
@@ -150,9 +151,12 @@ class _GuardedStep:
         potential = self.system.potential(at.x)
         good = solved & self._reduced(at, trial, direction, potential, torch.ones_like(at.norm))
         outcome = torch.full_like(active, RUNNING, dtype=torch.long)
-        if bool((active & ~good).any()):
-            return self._rescued(at, active, factor, direction, trial, potential, good, outcome)
-        return trial, outcome
+        # the one transfer that the host waits for in an iteration where all goes well
+        bad, more = torch.stack([(active & ~good).any(), (active & (trial.norm > self.tolerance)).any()]).tolist()
+        if bad:
+            trial, outcome = self._rescued(at, active, factor, direction, trial, potential, good, outcome)
+            more = bool((active & (outcome == RUNNING) & ~(trial.norm <= self.tolerance)).any())
+        return trial, outcome, more
 
     def _evaluated(self, x: Tensor) -> _Iterate:
         return _Iterate(x, *self.system.residual_and_matrix(x), self.weight)
@@ -188,7 +192,7 @@ class _GuardedStep:
             x = torch.where(searching[:, None], self.system.advanced(at.x, fraction[:, None] * direction), x)
             attempt = self._evaluated(x)
             fits = self._reduced(at, attempt, direction, potential, fraction)
-            if potential is None:
+            if potential is None:  # only where the matrix is definite: an indefinite one says nothing of what is near
                 correction = self._size(torch.where(factor.ok[:, None], factor.solve(-attempt.residual), torch.inf))
                 fits = fits | ((correction < (1 - 0.5 * fraction) * size) & torch.isfinite(attempt.norm))
             settled = settled | (searching & fits)
