@@ -283,10 +283,10 @@ def test_check_prints_what_will_run(scene):
     """Print sizes, solver, memory and what is drawn, and every spring if asked."""
     printed = call("check", scene, "--device", "cpu").stdout
     lines = dict(re.findall(r"^(\S+(?: \S+)*)  +(.*)$", printed, flags=re.MULTILINE))
-    assert lines["nodes"] == "5" and lines["rod edges"] == "4 in 1 rods" and lines["springs"] == "3"
+    assert lines["nodes"] == "5" and lines["rod edges"] == "4 (rods: 1)" and lines["springs"] == "3"
     assert lines["dofs"] == "19, of which free 12" and lines["robots"].startswith("3, in space, on cpu")
     assert lines["integrator"] == "implicit_euler, 25 steps of 0.01 s"
-    assert re.search(r"\w+", lines["solver"]) and re.fullmatch(r"about \d+ MiB .*", lines["memory"])
+    assert re.search(r"\w+", lines["solver"]) and re.fullmatch(r"about [\d.]+ KiB .*", lines["memory"])
     assert lines["drawn"].startswith("rod.youngs from 1.")
     springs = call("check", scene, "--springs").stdout
     assert springs.strip().endswith("0: 0 1 2\n1: 1 2 3\n2: 2 3 4")

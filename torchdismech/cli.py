@@ -96,7 +96,7 @@ def simulate(
         print(f"stopped: {path} holds what was done; go on with --resume {path}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     wall = time.perf_counter() - started
-    print(_table(_summary(trajectory, first_step, wall, path)))
+    print(_table(_summary(trajectory, first_step, wall, path, setup.model.compiled)))
     failures = _failures(trajectory)
     if failures:
         print(failures, file=sys.stderr)
@@ -166,18 +166,19 @@ def _table(rows: dict[str, str]) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
 
 
-def _summary(trajectory: Trajectory, first_step: int, wall: float, path: Path) -> dict[str, str]:
+def _summary(trajectory: Trajectory, first_step: int, wall: float, path: Path, compiled: bool) -> dict[str, str]:
     """Return what a run came to; steps that an earlier run did count only where said."""
     new = trajectory.step > first_step
     counts = trajectory.step.diff(prepend=trajectory.step[:1])[:, None]  # steps up to each row since the one before
     stepped = (counts * (trajectory.status == 0))[new].sum().item()
     iterations = trajectory.iterations[new].sum().item() / max(stepped, 1)
     moved = (trajectory.positions[-1, :, -1] - trajectory.positions[0, :, -1]).norm(dim=-1)
+    remarks = [f"for the steps from {first_step}"] * bool(first_step) + ["compiling included"] * compiled
     most = trajectory.iterations_max[new].max().item()
     batch, nodes = trajectory.positions.shape[1:3]
     return {
         "simulated time": f"{trajectory.time[-1].item():g} s in {trajectory.step[-1].item()} steps",
-        "wall time": f"{wall:.2f} s" + (f" for the steps from {first_step}" if first_step else ""),
+        "wall time": f"{wall:.2f} s" + ", ".join(["", *remarks]),
         "robot-steps/s": f"{stepped / wall:,.0f}",
         "Newton iterations": f"{iterations:.2f} a step on average, at most {most}",
         "converged": f"{batch - int(trajectory.failed.sum())} of {batch} robots",
@@ -213,22 +214,31 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
         "scene": str(scene.path),
         "robots": f"{scene.batch}, {'planar' if document.robot.planar else 'in space'}, on {model.device}",
         "nodes": str(nodes),
-        "rod edges": f"{edges} in {len(model.body.rods)} rods",
+        "rod edges": f"{edges} (rods: {len(model.body.rods)})",
         "springs": str(len(model.springs)),
         "dofs": f"{model.n_dofs}, of which free {model.n_free}",
         "forces": ", ".join(type(force).__name__ for force in model.forces) or "none",
         "over time": _over_time(scene),
         "integrator": steps,
         "solver": model.solver.describe(),
-        "memory": f"about {_step_memory(model, scene.batch) / 2**20:,.0f} MiB for a step of the batch",
-        "file": f"{frames} frames, about {stored / 2**20:,.0f} MiB",
+        "memory": f"about {_size(_step_memory(model, scene.batch))} for a step of the batch",
+        "file": f"{frames} frames, about {_size(stored)}",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
     }
 
 
+def _size(size: float) -> str:
+    """Return a number of bytes for a person to read."""
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if size < 1000 or unit == "GiB":
+            break
+    return f"{size:.3g} {unit}"
+
+
 def _over_time(scene: Scene) -> str:
     moves, actuation = len(scene.document.move), scene.document.actuation
-    parts = [f"{moves} moves"] if moves else []
+    parts = [f"moves: {moves}"] if moves else []
     if actuation is not None:
         tables = actuation.model_dump(exclude_none=True, exclude={"python"})
         parts += [f"{name} from {file}" for name, file in tables.items()]
