@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -196,8 +197,7 @@ class Integrator:
         after, info = self._attempt(model, state, control, self.dt, running)
         parts = 2
         while parts <= self.max_substeps and bool((failed := running & ~info.converged).any()):
-            retried, again = self._in_parts(model, state, control, parts, failed, info)
-            after, info = after.merged(retried, failed & again.converged), info.merged(again, failed)
+            after, info = self._in_parts(model, state, control, parts, failed, after, info)
             parts *= 2
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, f"step from t = {float(state.time.max()):g} s")
@@ -209,20 +209,24 @@ class Integrator:
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
-    def _in_parts(self, model, state, control, parts, rows, info) -> tuple[State, StepInfo]:
-        """Take the step of `rows` in equal parts; clamped dofs move evenly, the rest of the control holds."""
+    def _in_parts(self, model, state, control, parts, rows, after, info) -> tuple[State, StepInfo]:
+        """Take the step of `rows` in equal parts and return `after` and `info` with those that made it.
+
+        Clamped dofs move evenly over the parts; the rest of the control holds.
+        """
         target = control.clamped_q
-        at, running, total = state, rows, info
-        iterations = info.iterations
+        at, running, iterations = state, rows, info.iterations
         for part in range(1, parts + 1):
             if target is not None:
                 control = control.replace(clamped_q=state.q + (target - state.q) * (part / parts))
-            at, total = self._attempt(model, at, control, self.dt / parts, running)
-            iterations = iterations + total.iterations
-            running = running & total.converged
-        worst = torch.where(rows & ~running, torch.where(total.converged, info.status, total.status), total.status)
-        substeps = torch.full_like(info.substeps, parts)
-        return at, StepInfo(worst, iterations, total.residual, total.tolerance, total.force_scale, substeps)
+            at, last = self._attempt(model, at, control, self.dt / parts, running)
+            iterations = iterations + torch.where(running, last.iterations, 0)
+            running = running & last.converged
+            if not bool(running.any()):
+                break
+        last = dataclasses.replace(last, substeps=torch.full_like(last.substeps, parts))
+        info = dataclasses.replace(info.merged(last, running), iterations=iterations)
+        return after.merged(at, running), info
 
     def _attempt(self, model, state, control, dt, running) -> tuple[State, StepInfo]:
         """Solve one step of dt."""
@@ -234,7 +238,7 @@ class Integrator:
         root = None
         for guess, descending in self._attempts(balance, dt):
             rows = running if root is None else running & (root.status != Status.CONVERGED)
-            if not bool(rows.any()):
+            if root is not None and not bool(rows.any()):
                 break
             balance.descending = descending
             found = self._solve(balance, guess, tolerance, rows)
