@@ -130,6 +130,8 @@ class LinearSolverContract:
         values = values.clone()
         if fault in ("nan", "inf"):
             values[pattern.nnz // 2, BAD] = float(fault)
+        elif fault == "inf on the diagonal":
+            values[pattern.diagonal[pattern.n // 2], BAD] = torch.inf
         elif fault == "indefinite":
             values[pattern.diagonal[pattern.n // 2], BAD] *= -1
         else:  # singular: an unknown that nothing holds
@@ -137,7 +139,7 @@ class LinearSolverContract:
             values[torch.from_numpy((pattern.rows == loose) | (pattern.cols == loose)), BAD] = 0
         return values
 
-    @pytest.mark.parametrize("fault", ["nan", "inf", "indefinite", "singular"])
+    @pytest.mark.parametrize("fault", ["nan", "inf", "inf on the diagonal", "indefinite", "singular"])
     def test_a_failed_row_leaves_the_others_alone(self, topology, fault):
         """Flag the spoilt robot, give it zeros, and change no bit of the others."""
         for kind in self.kinds():
@@ -220,7 +222,39 @@ class LinearSolverContract:
         assert 0 < solver.memory(1) < solver.memory(10)
 
 
-class TestDense(LinearSolverContract):
+class DirectSolverContract(LinearSolverContract):
+    """What only a direct method knows: before the solve, and of every pivot."""
+
+    def test_rows_that_fail_among_those_asked_for(self, topology):
+        """Flag the row that was asked for and failed; it is zero like those not asked for."""
+        for kind in self.kinds():
+            pattern, values, options = self.problem(topology, kind)
+            rows = torch.arange(BATCH) >= BAD
+            factor = self.solver(pattern).factor(self.spoilt(pattern, values, "nan"), rows, **options)
+            x = factor.solve(right_sides(pattern))
+            assert torch.equal(factor.ok, torch.arange(BATCH) > BAD)
+            assert torch.equal(x[~factor.ok], torch.zeros_like(x[~factor.ok]))
+
+    def test_a_loose_unknown_is_found_wherever_it_is(self, topology):
+        """Report a zero pivot at the start, in the middle and at the end of the elimination."""
+        for kind in self.kinds():
+            pattern, values, options = self.problem(topology, kind, batch=1)
+            values = values.repeat(1, pattern.n)  # robot k has unknown k loose
+            for k in range(pattern.n):
+                values[torch.from_numpy((pattern.rows == k) | (pattern.cols == k)), k] = 0
+            assert not self.solver(pattern).factor(values, **options).ok.any()
+
+    def test_a_nan_that_no_pivot_meets(self):
+        """Report a NaN above the diagonal where there is nothing below to eliminate."""
+        pattern = Pattern.union(4, [0, 1, 2], [1, 2, 3], False, np.arange(4))
+        values = random_values(pattern, "unsymmetric", BATCH)
+        for entry in range(pattern.nnz):
+            spoilt = values.clone()
+            spoilt[entry, BAD] = torch.nan
+            assert torch.equal(self.solver(pattern).factor(spoilt).ok, torch.arange(BATCH) != BAD)
+
+
+class TestDense(DirectSolverContract):
     """Dense Cholesky and LU."""
 
     def solver(self, pattern, dtype=torch.float64):
@@ -228,7 +262,7 @@ class TestDense(LinearSolverContract):
         return linear.make("dense", pattern)
 
 
-class TestBandedLapack(LinearSolverContract):
+class TestBandedLapack(DirectSolverContract):
     """Banded, robot by robot."""
 
     def solver(self, pattern, dtype=torch.float64):
@@ -236,7 +270,7 @@ class TestBandedLapack(LinearSolverContract):
         return linear.make("banded", pattern, method="lapack")
 
 
-class TestBandedBlocks(LinearSolverContract):
+class TestBandedBlocks(DirectSolverContract):
     """Banded, block by block."""
 
     def solver(self, pattern, dtype=torch.float64):
@@ -244,7 +278,7 @@ class TestBandedBlocks(LinearSolverContract):
         return linear.make("banded", pattern, method="blocks")
 
 
-class TestMultifrontal(LinearSolverContract):
+class TestMultifrontal(DirectSolverContract):
     """Along a tree of fronts."""
 
     def solver(self, pattern, dtype=torch.float64):
@@ -266,6 +300,14 @@ class TestPCG(LinearSolverContract):
         """Return the kinds of matrices that it solves."""
         return ["definite"]
 
+    def test_negative_curvature_is_reported(self):
+        """Flag an indefinite matrix that the iteration would happen to solve."""
+        pattern = cliques([(0, 1)], 2)
+        values = torch.tensor([[1.0, 1.0], [2.0, 0.5], [1.0, 1.0]], dtype=torch.float64)
+        factor = linear.make("pcg", pattern, block_size=1).factor(values)
+        factor.solve(right_sides(pattern, 2))
+        assert factor.ok.tolist() == [False, True]
+
     def test_refuses_what_it_cannot_solve(self):
         """Name the solver that can."""
         with pytest.raises(InputError, match="bicgstab"):
@@ -285,6 +327,27 @@ class TestBiCGStab(LinearSolverContract):
     def solver(self, pattern, dtype=torch.float64):
         """Return the solver under test."""
         return linear.make("bicgstab", pattern, tolerance=1e-12 if dtype == torch.float64 else 1e-5)
+
+    def test_goes_on_after_a_breakdown(self):
+        """Start again from the last good iterate where a scalar product of the recurrence vanishes."""
+        pattern = cliques([range(3)], 3, symmetric=False)
+        values = torch.tensor([[-2, -1, 0, 0, 0, -2, -2, -2, -2]], dtype=torch.float64).t()  # divides 0 by 0 on its way
+        identity = torch.zeros_like(values)
+        identity[pattern.diagonal] = 1
+        rhs = torch.tensor([[1, 0, 0]], dtype=torch.float64)
+        plain = linear.make("dense", pattern).factor(identity)
+        factor = linear.make("bicgstab", pattern).factor(values, preconditioner=plain)
+        assert_close(factor.solve(rhs), reference(pattern, values, rhs), 1e-6)
+
+    def test_transposed_solve_transposes_the_preconditioner(self):
+        """Converge at once, transposed too, when preconditioned by the matrix itself."""
+        pattern = grid(symmetric=False)
+        values, rhs = random_values(pattern, "unsymmetric", BATCH), right_sides(pattern)
+        exact = linear.make("multifrontal", pattern).factor(values)
+        factor = linear.make("bicgstab", pattern).factor(values, preconditioner=exact)
+        factor.solve(rhs, transpose=True)
+        assert factor.ok.all()
+        assert factor.iterations.max() == 1
 
     def kinds_that_need_no_definiteness(self):
         """Return "indefinite": the method itself needs no definite matrix, only its preconditioner may."""
@@ -446,8 +509,28 @@ class TestPreconditioners:
         spoilt[0, 1] = torch.nan
         coarse = linear.make("banded", pattern).factor(spoilt)
         factor = linear.make(name, pattern).factor(values, preconditioner=coarse)
+        assert torch.equal(factor.ok, torch.tensor([True, False, True]))
         factor.solve(right_sides(pattern, 3))
         assert torch.equal(factor.ok, torch.tensor([True, False, True]))
+
+    def test_a_nan_is_known_before_the_solve(self, name):
+        """Flag values that are not finite at once, though the preconditioner is sound."""
+        pattern = chain()
+        values = random_values(pattern, "definite", 3)
+        coarse = linear.make("banded", pattern).factor(values)
+        spoilt = values.clone()
+        spoilt[0, 1] = torch.nan
+        factor = linear.make(name, pattern).factor(spoilt, preconditioner=coarse)
+        assert torch.equal(factor.ok, torch.tensor([True, False, True]))
+
+    def test_true_residual_decides_and_is_worked_on(self, name):
+        """Go on from the true residual where rounding has driven the recurred one away from it."""
+        pattern = chain(51)
+        values, rhs = stiff_chain_values(pattern, 4, contrast=1e8), right_sides(pattern, 4)
+        coarse = linear.make("banded", pattern).factor(values.float())
+        factor = linear.make(name, pattern, tolerance=3e-9).factor(values, preconditioner=coarse)
+        factor.solve(rhs)
+        assert factor.ok.all()
 
     def test_preconditioner_of_another_batch_is_refused(self, name):
         """Name both shapes."""

@@ -48,6 +48,14 @@ class TestBandedOrder:
         order = banded_order(chain(101, hint=False))
         assert order.lower <= 14
 
+    def test_hint_is_followed_where_it_is_narrower(self):
+        """Take a hint that beats reverse Cuthill-McKee."""
+        rng = np.random.default_rng(0)
+        walk = rng.permutation(40)
+        groups = [(walk[i], walk[j]) for i in range(40) for j in range(i + 1, min(40, i + 4)) if rng.random() < 0.5]
+        assert banded_order(cliques(groups, 40)).lower > 3
+        assert banded_order(cliques(groups, 40, hint=walk)).lower == 3
+
     def test_bad_hint_is_not_followed(self):
         """Prefer a better order to a random hint."""
         pattern = chain(41)

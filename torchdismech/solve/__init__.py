@@ -1,0 +1,1 @@
+"""Linear solvers and Newton's method for batches: vectors and matrices, no physics."""
