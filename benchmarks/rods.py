@@ -122,7 +122,7 @@ def measure(rod: Cantilever, youngs: float, batch: int, *, compiled: bool, solve
     tips = state.positions[:, -1]
     return Run(
         mode="compiled" if compiled else "eager",
-        solver=model.solver.name,
+        solver=model.solver_for(batch).name,
         youngs=youngs,
         nodes=rod.nodes,
         batch=batch,

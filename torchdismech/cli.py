@@ -220,7 +220,7 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
         "forces": ", ".join(type(force).__name__ for force in model.forces) or "none",
         "over time": _over_time(scene),
         "integrator": steps,
-        "solver": model.solver.describe(),
+        "solver": model.solver_for(scene.batch).describe(),
         "memory": f"about {_size(_step_memory(model, scene.batch))} for a step of the batch",
         "file": f"{frames} frames, about {_size(stored)}",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
@@ -252,4 +252,4 @@ def _drawn_range(name: str, values: Tensor) -> str:
 
 def _step_memory(model: Model, batch: int) -> int:
     """Return an estimate of the bytes that a step takes at its peak: matrix, factor and the kernels' scalars."""
-    return model.solver.memory(batch) + 8 * batch * (2 * model.pattern.nnz + SCALARS_A_SPRING * len(model.springs))
+    return model.solver_for(batch).memory(batch) + 8 * batch * (2 * model.pattern.nnz + SCALARS_A_SPRING * len(model.springs))

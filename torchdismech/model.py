@@ -79,7 +79,12 @@ class Model(nn.Module):
             force.bind(body)
         self._number_unknowns(free)
         self._lay_out_matrix()
-        self.solver = self._solver(solver)
+        if solver != "auto" and solver not in linear.SOLVERS:
+            raise InputError(f"solver: expected auto or one of {', '.join(linear.SOLVERS)}, got {solver!r}")
+        self.solver_name = solver
+        self._solvers: dict[tuple[torch.device, int], linear.Solver] = {}
+        if solver != "auto":
+            self.solver_for(1)  # refuse here what does not go with the matrix
         self.compiled = compile
         if compile:
             for term in terms:
@@ -141,6 +146,18 @@ class Model(nn.Module):
         if len(numbers) > 1:
             raise InputError(f"the model's parameters are given for different numbers of robots: {sorted(numbers)}")
         return max(numbers, default=None)
+
+    def solver_for(self, batch: int) -> linear.Solver:
+        """Return the linear solver for the matrices of so many robots on the model's device."""
+        if self.solver_name != "auto":
+            batch = 1  # a named solver is the same for all
+        key = (self.device, batch)
+        if key not in self._solvers:
+            if self.solver_name == "auto":
+                self._solvers[key] = linear.choose(self.pattern, batch=batch, device=self.device)
+            else:
+                self._solvers[key] = linear.make(self.solver_name, self.pattern)
+        return self._solvers[key]
 
     # ---- states ------------------------------------------------------------------------------------------------
 
@@ -403,11 +420,6 @@ class Model(nn.Module):
         first_seen = np.array(list(dict.fromkeys(order)))
         unknown = self._unknown[first_seen]
         return unknown[unknown >= 0]
-
-    def _solver(self, name: str):
-        if name == "auto":
-            return linear.choose(self.pattern, batch=self.batch or 1, device=self.device)
-        return linear.make(name, self.pattern)
 
 
 def _block_entries(rows: np.ndarray, cols: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -268,7 +268,8 @@ class Integrator:
     def _solve(self, balance: Balance, guess: Tensor, tolerance: Tensor, running: Tensor) -> Root:
         model = balance.model
         weight = model.residual_weight()
-        return newton(balance, guess, model.solver, tolerance, weight, self.max_iterations, self.line_search, running)
+        solver = model.solver_for(guess.shape[0])
+        return newton(balance, guess, solver, tolerance, weight, self.max_iterations, self.line_search, running)
 
     def _guess(self, balance: Balance, dt: float) -> Tensor:
         """Return the first iterate (B, n_free): moved by dt at the present velocity, clamped dofs at their targets."""

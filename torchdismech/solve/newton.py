@@ -145,8 +145,9 @@ class _GuardedStep:
     def __call__(self, at: _Iterate, active: Tensor) -> tuple[_Iterate, Tensor, bool]:
         """Return the next iterate, (B,) RUNNING or the status of rows that cannot go on, and whether any goes on."""
         factor = self.solver.factor(at.values, rows=active)
-        solved = active & factor.ok
-        direction = torch.where(solved[:, None], factor.solve(-at.residual), 0.0)
+        direction = factor.solve(-at.residual)
+        solved = active & factor.ok  # read after solving: iterative solvers know it only then
+        direction = torch.where(solved[:, None], direction, 0.0)
         trial = self._evaluated(torch.where(solved[:, None], self.system.advanced(at.x, direction), at.x))
         potential = self.system.potential(at.x)
         good = solved & self._reduced(at, trial, direction, potential, torch.ones_like(at.norm))
@@ -154,7 +155,7 @@ class _GuardedStep:
         # the one transfer that the host waits for in an iteration where all goes well
         bad, more = torch.stack([(active & ~good).any(), (active & (trial.norm > self.tolerance)).any()]).tolist()
         if bad:
-            trial, outcome = self._rescued(at, active, factor, direction, trial, potential, good, outcome)
+            trial, outcome = self._rescued(at, active, solved, factor, direction, trial, potential, good, outcome)
             more = bool((active & (outcome == RUNNING) & ~(trial.norm <= self.tolerance)).any())
         return trial, outcome, more
 
@@ -174,9 +175,9 @@ class _GuardedStep:
             fell = lower | (fell & near)
         return fell & torch.isfinite(trial.norm)
 
-    def _rescued(self, at, active, factor, direction, trial, potential, good, outcome):
+    def _rescued(self, at, active, definite, factor, direction, trial, potential, good, outcome):
         """Find a step for the rows where the plain one is not good enough; see `newton` for the tests."""
-        solved = active & factor.ok
+        solved = definite
         lost = active & ~solved
         if bool(lost.any()):
             direction, repaired = self._direction_without_definiteness(at, lost, direction, potential is not None)
@@ -193,7 +194,8 @@ class _GuardedStep:
             attempt = self._evaluated(x)
             fits = self._reduced(at, attempt, direction, potential, fraction)
             if potential is None:  # only where the matrix is definite: an indefinite one says nothing of what is near
-                correction = self._size(torch.where(factor.ok[:, None], factor.solve(-attempt.residual), torch.inf))
+                correction = factor.solve(-attempt.residual)
+                correction = self._size(torch.where((definite & factor.ok)[:, None], correction, torch.inf))
                 fits = fits | ((correction < (1 - 0.5 * fraction) * size) & torch.isfinite(attempt.norm))
             settled = settled | (searching & fits)
             fraction = torch.where(searching & ~fits, 0.5 * fraction, fraction)
@@ -211,10 +213,11 @@ class _GuardedStep:
         Without a potential the exact Newton direction of the indefinite matrix is right: it reduces the residual. With
         one, the matrix is shifted until it is positive definite, so that the direction descends.
         """
-        if not descend:
+        if not descend and self.solver.solves_indefinite:
             factor = self.solver.factor(at.values, rows=lost, indefinite=True)
+            exact = factor.solve(-at.residual)
             repaired = lost & factor.ok
-            return torch.where(repaired[:, None], factor.solve(-at.residual), direction), repaired
+            return torch.where(repaired[:, None], exact, direction), repaired
         diagonal = torch.as_tensor(self.solver.pattern.diagonal, device=at.values.device)
         scale = at.values[diagonal].abs().amax(0)
         repaired = torch.zeros_like(lost)
@@ -222,8 +225,9 @@ class _GuardedStep:
             shifted = at.values.clone()
             shifted[diagonal] += 10.0 ** (k - SHIFTS + 1) * scale
             factor = self.solver.factor(shifted, rows=lost & ~repaired)
+            descent = factor.solve(-at.residual)
             found = lost & ~repaired & factor.ok
-            direction = torch.where(found[:, None], factor.solve(-at.residual), direction)
+            direction = torch.where(found[:, None], descent, direction)
             repaired = repaired | found
             if bool(repaired[lost].all()):
                 break
