@@ -12,8 +12,8 @@ from torchdismech.sparse.ordering import nested_dissection
 
 __all__ = ["Bucket", "Front", "Stats", "Update", "build_buckets", "build_fronts"]
 
-# Unknowns in a leaf of the dissection. Flat optimum: 12, 24 and 40 give 150-190 us a robot for a rod of 403 unknowns and
-# 2200-2700 us for a 20 x 20 shell (one core, B = 16 to 64).
+# Unknowns in a leaf of the dissection. Flat optimum: 12, 24 and 40 give 150-190 us a robot for a rod of 403 unknowns
+# and 2200-2700 us for a 20 x 20 shell (one core, B = 16 to 64).
 LEAF_SIZE = 24
 # Moving one entry of a front (gather, scatter, copies: about 4 ns) costs as much as this many multiply-adds.
 _ENTRY_COST = 40.0
