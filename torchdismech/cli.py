@@ -252,4 +252,5 @@ def _drawn_range(name: str, values: Tensor) -> str:
 
 def _step_memory(model: Model, batch: int) -> int:
     """Return an estimate of the bytes that a step takes at its peak: matrix, factor and the kernels' scalars."""
-    return model.solver_for(batch).memory(batch) + 8 * batch * (2 * model.pattern.nnz + SCALARS_A_SPRING * len(model.springs))
+    evaluation = 2 * model.pattern.nnz + SCALARS_A_SPRING * len(model.springs)
+    return model.solver_for(batch).memory(batch) + 8 * batch * evaluation

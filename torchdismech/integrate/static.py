@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator
 
@@ -57,6 +58,7 @@ class Static(Integrator):
         if load_steps < 1:
             raise InputError(f"load_steps: expected at least 1, got {load_steps}")
         self.load_steps = int(load_steps)
+        self._share = 1.0  # of the loads; see `_at_share`
 
     @torch.no_grad()
     def step(
@@ -73,8 +75,8 @@ class Static(Integrator):
         at, going = state, running
         info: StepInfo | None = None
         for k in range(1, self.load_steps + 1):
-            self._share = k / self.load_steps
-            at, part = self._attempt(model, at, self._ramped(model, state, control), 1.0, going)
+            part_way = self._at_share(k / self.load_steps)
+            at, part = part_way._attempt(model, at, part_way._ramped(model, state, control), 1.0, going)
             if info is not None:
                 part = dataclasses.replace(part, iterations=part.iterations + info.iterations)
                 part = part.merged(info, running & ~going)
@@ -88,6 +90,12 @@ class Static(Integrator):
     def sample(self, schedule, state: State, model: Model) -> Control:
         """Return the control that `schedule` sets at the state's own time."""
         return schedule(state.time, model)
+
+    def _at_share(self, share: float) -> Static:
+        """Return a copy of this that lets a share of the loads act."""
+        part_way = copy.copy(self)
+        part_way._share = share
+        return part_way
 
     def _ramped(self, model: Model, state: State, control: Control) -> Control:
         """Return the control at the present share of the ramp."""

@@ -61,10 +61,13 @@ class Pattern:
 
     def position(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         """Return where the entries (rows, cols) stand in the values; each must be in the pattern."""
-        keys = np.asarray(rows, dtype=np.int64) * self.n + np.asarray(cols, dtype=np.int64)
-        position = np.searchsorted(self.keys, keys)
-        if len(keys) and (position.max() >= len(self.keys) or not np.array_equal(self.keys[position], keys)):
-            raise IndexError("an entry is not in the sparsity pattern")
+        rows, cols = np.asarray(rows, dtype=np.int64), np.asarray(cols, dtype=np.int64)
+        keys = np.where((rows < self.n) & (cols < self.n), rows * self.n + cols, -1)
+        position = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        missing = np.flatnonzero(self.keys[position] != keys)
+        if len(missing):
+            entry = (int(rows[missing[0]]), int(cols[missing[0]]))
+            raise IndexError(f"entry {entry} is not in the sparsity pattern of size {self.n}")
         return position
 
     def to_dense(self, values: torch.Tensor) -> torch.Tensor:
