@@ -1,0 +1,126 @@
+"""The Newton matrix is the derivative of the residual, in every integrator, with every force."""
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech import (
+    Control,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Newmark,
+    Rectangle,
+    RobotBuilder,
+    Static,
+    forces,
+    helix,
+)
+
+INTEGRATORS = {
+    "euler": ImplicitEuler(0.02),
+    "midpoint": ImplicitMidpoint(0.02),
+    "newmark": Newmark(0.02, beta=0.3, gamma=0.6),
+    "static": Static(),
+}
+FORCES = {
+    "none": list,
+    "loads": lambda: [
+        forces.Gravity((0.3, 0, -9.81)),
+        forces.Buoyancy((0, 0, -9.81), 300.0),
+        forces.PointForce([3], (1, 2, 3)),
+    ],
+    "damping": lambda: [forces.Viscous(0.2), forces.MassDamping(3.0)],
+    "resistive": lambda: [forces.Resistive(0.1, 1.0)],
+    "quadratic": lambda: [forces.QuadraticResistive(0.5, 1.5, 1000.0)],
+    "explicit": lambda: [forces.Resistive(0.1, 1.0, explicit=True)],
+    "all": lambda: [forces.Gravity((0, 0, -9.81)), forces.Viscous(0.2), forces.QuadraticResistive(0.5, 1.5, 1000.0)],
+}
+HELIX = helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 8)
+# a star with edges stored both ways
+NETWORK = (
+    np.array([[0, 0, 0], [0.03, 0, 0.01], [0.06, 0.01, 0], [-0.01, 0.03, 0], [0, 0.06, 0.01], [0.01, -0.03, -0.01]]),
+    np.array([[1, 0], [1, 2], [0, 3], [4, 3], [5, 0]]),
+)
+
+
+def robot(shape: str, loads):
+    """Return a model of two robots of unlike stiffness and anisotropic section, partly clamped."""
+    builder = RobotBuilder()
+    youngs = torch.tensor([[1e6], [3e6]], dtype=torch.float64)
+    section, material = Rectangle(width=4e-3, height=2e-3), Material(youngs, 1000.0, 0.4)
+    if shape == "rod":
+        builder.add_rod(HELIX, section, material)
+        builder.clamp(nodes=[0, 1])
+    else:
+        builder.add_rods(*NETWORK, section, material)
+        builder.clamp(nodes=[2], axes="xz")
+    for load in loads:
+        builder.add_force(load)
+    return builder.finalize()
+
+
+def balance_far_from_the_start(integrator, model):
+    """Return the equations of a step that starts deformed and moving, and unknowns far from that start.
+
+    Edges turn by more than 90 degrees within the step and twist by several rad: the frames are transported a long way.
+    """
+    generator = torch.Generator().manual_seed(3)
+
+    def noise(scale):
+        return scale * torch.randn(2, model.n_dofs, dtype=torch.float64, generator=generator)
+
+    lengths = torch.cat([torch.full((3 * len(model.nodes),), 0.006), torch.full((model.body.n_edges,), 0.5)])
+    rest = model.initial_state().q
+    state = model.initial_state(q=rest + noise(lengths), velocity=noise(lengths * 20))
+    control = Control(natural_curvature=torch.full((2, len(model.springs), 2), 0.1, dtype=torch.float64))
+    start = model.start_step(state, control)
+    balance = integrator._balance(model, start, state.q, integrator.dt)
+    unknowns = (state.q + noise(5 * lengths))[:, model.free_index]
+    turned = (model.tangents(balance.full(unknowns)) * state.tangent).sum(-1)
+    assert turned.min() < 0.0  # some edge turned by more than 90 degrees
+    return balance, unknowns
+
+
+@pytest.mark.parametrize("shape", ["rod", "network"])
+@pytest.mark.parametrize("loads", FORCES)
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_matrix_is_the_derivative_of_the_residual(integrator, loads, shape):
+    """Match central differences of the residual."""
+    model = robot(shape, FORCES[loads]())
+    balance, x = balance_far_from_the_start(INTEGRATORS[integrator], model)
+    residual, values = balance.residual_and_matrix(x)
+    matrix = model.pattern.to_dense(values)
+    assert torch.allclose(residual, balance.residual(x), rtol=1e-12, atol=1e-12 * residual.abs().max().item())
+    columns = []
+    for k in range(x.shape[1]):
+        # steps of 1e-6 of an edge (30 mm) or of 1 rad: truncation 1e-12, rounding 1e-10 of the entries
+        step = torch.zeros_like(x)
+        step[:, k] = 1e-6 if model.free_index[k] >= 3 * len(model.nodes) else 3e-8
+        columns.append((balance.residual(x + step) - balance.residual(x - step)) / (2 * step[0, k]))
+    differences = torch.stack(columns, dim=-1)
+    scale = matrix.abs().amax((1, 2), keepdim=True)
+    assert ((matrix - differences).abs() <= 1e-6 * scale).all()
+    # small entries (twist) on their own scale, too
+    row_scale = differences.abs().amax(2, keepdim=True)
+    assert ((matrix - differences).abs() <= 1e-5 * row_scale).all()
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_potential(integrator):
+    """Have the residual as the gradient of the potential where the loads are constant."""
+    model = robot("network", FORCES["loads"]())
+    balance, x = balance_far_from_the_start(INTEGRATORS[integrator], model)
+    balance.descending = True
+    residual = balance.residual(x)
+    direction = torch.randn(x.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 1e-7
+    slope = (balance.potential(x + direction) - balance.potential(x - direction)) / 2
+    expected = (residual * direction).sum(1)
+    assert torch.allclose(slope, expected, rtol=1e-5)  # rounding of a difference of energies: 1e-16 / 1e-7 relative
+
+
+def test_no_potential_with_a_fluid():
+    """Have none where a force changes within the step."""
+    model = robot("rod", FORCES["resistive"]())
+    balance, _ = balance_far_from_the_start(ImplicitEuler(0.02), model)
+    assert not balance.has_potential
