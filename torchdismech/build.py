@@ -143,6 +143,7 @@ class RobotBuilder:
         self._clamps: list[tuple[np.ndarray, str, bool]] = []
         self._masses: list[tuple[np.ndarray, Tensor]] = []
         self._forces: list[Force] = []
+        self._terms: list[ElasticTerm] = []
 
     @property
     def nodes(self) -> np.ndarray:
@@ -223,6 +224,12 @@ class RobotBuilder:
         """Add an external force."""
         self._forces.append(force)
 
+    def add_term(self, term: ElasticTerm) -> None:
+        """Add an elastic term of your own: a stencil on the nodes of this robot and an energy."""
+        if term.name in {"stretch", "bend_twist", *(t.name for t in self._terms)}:
+            raise InputError(f"add_term: there is an elastic term named {term.name!r} already; choose another name")
+        self._terms.append(term)
+
     def finalize(
         self, solver: str = "auto", compile: bool = False, dtype: torch.dtype = torch.float64, device=None
     ) -> Model:
@@ -249,6 +256,7 @@ class RobotBuilder:
         terms = [
             _stretch_term(body, constants),
             *_bend_twist_terms(body, constants, directors, self._straight(edges, springs)),
+            *self._terms,
         ]
         model = Model(
             body, [t.to(dtype) for t in terms], self._forces, self._free(edges), directors.to(dtype), solver, compile

@@ -1,0 +1,253 @@
+"""Contract checks to run on your own stencils, energies and forces.
+
+```python
+report = check_energy(MyEnergy(), strains=2, size=10.0)
+print(report)              # a table: what was checked, the worst error, the tolerance
+report.raise_if_failed()   # AssertionError with that table
+```
+Derivatives are held against central differences with steps of eps^(1/3) of the variables' size: truncation and
+rounding are then both near 1e-10 of the function's own size, and 1e-6 of the largest derivative
+leaves room for strong curvature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from torchdismech.elastic import Energy, Stencil
+from torchdismech.forces import Force
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+
+__all__ = ["Check", "Report", "check_energy", "check_force", "check_rigid_motion", "check_stencil"]
+
+DERIVATIVE = 1e-6  # relative to the largest derivative; see the module
+SAME = 1e-12  # relative; two ways to compute the same, in float64
+
+
+@dataclass(frozen=True)
+class Check:
+    """One property, how far it is from holding, and how far it may be."""
+
+    name: str
+    error: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether it holds; NaN never does."""
+        return self.error <= self.tolerance
+
+
+@dataclass
+class Report:
+    """What was checked of one term."""
+
+    title: str
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all checks hold."""
+        return all(check.ok for check in self.checks)
+
+    def raise_if_failed(self) -> None:
+        """Raise an AssertionError that shows the table if any check failed."""
+        if not self.ok:
+            raise AssertionError(str(self))
+
+    def __str__(self) -> str:
+        width = max(len(check.name) for check in self.checks)
+        lines = [self.title]
+        for check in self.checks:
+            verdict = "ok" if check.ok else "FAILED"
+            lines.append(
+                f"  {check.name:<{width}}  error {check.error:8.1e}  tolerance {check.tolerance:.0e}  {verdict}"
+            )
+        return "\n".join(lines)
+
+
+def check_stencil(stencil: Stencil, state: State, control: Control | None = None) -> Report:
+    """Check a stencil at a state (B, n) of the robot it belongs to: take one that is bent, twisted and stretched.
+
+    Checks: shapes; first and second derivatives against differences; each robot as if it were alone.
+    """
+    report = Report(f"{type(stencil).__name__}: {stencil.count} stencils, {state.batch} robots")
+    control = control or Control()
+    constants = stencil.constants(state, control)
+    local = torch.stack(stencil.local(state.q.t().contiguous()))
+    strains, first, second = stencil.derivatives(list(local), *constants)
+    expected = (stencil.count, state.batch)
+    wrong = sum(s.shape != expected for s in strains) + abs(len(strains) - len(stencil.strains))
+    report.checks.append(Check("strains are (S, B), one per name", float(wrong), 0.0))
+    if wrong:
+        return report
+
+    def strain(v: Tensor) -> Tensor:
+        return torch.stack(stencil.strain(list(v), *constants))
+
+    weights = torch.randn(len(strains), *expected, dtype=local.dtype, generator=_generator())
+
+    def gradient(v: Tensor) -> Tensor:
+        _, slopes, _ = stencil.derivatives(list(v), *constants)
+        return _weighted(weights, slopes)
+
+    found = torch.stack([torch.stack(row) for row in first], dim=1)  # (k, strains, S, B)
+    report.checks.append(_compared("first derivatives", found, _differences(strain, local)))
+    packed = torch.stack(second(*weights))
+    differences = _differences(gradient, local)
+    upper = torch.stack([differences[j, i] for i, j in stencil.pairs])
+    report.checks.append(_compared("second derivatives", packed, upper))
+    alone = torch.cat([_strains_of(stencil, state.rows([i]), _row(control, i)) for i in range(state.batch)], dim=-1)
+    report.checks.append(_compared("each robot as if alone", alone, strain(local), SAME))
+    return report
+
+
+def check_energy(energy: Energy, strains: int, size: float = 1.0, stencils: int = 6, robots: int = 3) -> Report:
+    """Check an energy density at random strains of about the given size.
+
+    Checks: shape; first and second derivatives against differences; second derivatives symmetric.
+
+    Parameters
+    ----------
+    strains : how many strains the density takes.
+    size : their typical size in the energy's units (curvatures in 1/m).
+    """
+    report = Report(f"{type(energy).__name__}: {strains} strains of size {size:g}")
+    point = size * torch.randn(strains, stencils, robots, dtype=torch.float64, generator=_generator())
+    density = energy.density(tuple(point))
+    wrong = tuple(density.shape) != (stencils, robots)
+    report.checks.append(Check("density is (S, B)", float(wrong), 0.0))
+    if wrong:
+        return report
+
+    def slopes(s: Tensor) -> Tensor:
+        return torch.stack([g.expand(s.shape[1:]) for g in energy.derivatives(tuple(s))[0]])
+
+    _, second = energy.derivatives(tuple(point))
+    zero = torch.zeros(stencils, robots, dtype=torch.float64)
+    matrix = torch.stack([torch.stack([zero if c is None else c.expand_as(zero) for c in row]) for row in second])
+    value = _differences(lambda s: energy.density(tuple(s)).detach().unsqueeze(0), point)[:, 0]
+    report.checks.append(_compared("first derivatives", slopes(point), value))
+    report.checks.append(_compared("second derivatives", matrix, _differences(slopes, point)))
+    report.checks.append(_compared("second derivatives symmetric", matrix, matrix.transpose(0, 1), 1e-9))
+    return report
+
+
+def check_force(force: Force, model: Model, state: State, control: Control | None = None) -> Report:
+    """Check a force that is part of a model, at a state (B, n) that moves and is deformed.
+
+    Checks: shape; finite; derivatives by position and velocity against differences over ALL dofs, so that a dependence
+    outside the declared blocks shows; symmetry as claimed; each robot as if it were alone.
+    """
+    report = Report(f"{type(force).__name__}{' (explicit)' if force.explicit else ''}: {state.batch} robots")
+    control = control or Control()
+    value = force(state, control).detach()
+    wrong = value.shape != state.q.shape
+    report.checks.append(Check("force is (B, n)", float(wrong), 0.0))
+    if wrong:
+        return report
+    report.checks.append(Check("finite", float((~torch.isfinite(value)).sum()), 0.0))
+    if not force.explicit:
+        by_q, by_velocity = _dense_derivatives(force, state, control)
+        for name, matrix, variable in (("position", by_q, "q"), ("velocity", by_velocity, "velocity")):
+            differences = _force_differences(force, state, control, variable)
+            report.checks.append(_compared(f"derivative by {name}", matrix, differences))
+            if force.symmetric:
+                report.checks.append(_compared(f"... symmetric, as claimed ({name})", matrix, matrix.mT, 1e-9))
+    if model.batch is None:
+        alone = torch.cat([force(state.rows([i]), _row(control, i)) for i in range(state.batch)])
+        report.checks.append(_compared("each robot as if alone", alone.detach(), value, SAME))
+    return report
+
+
+def check_rigid_motion(model: Model, state: State) -> Report:
+    """Check that the elastic energies of a model's terms do not change when a robot is turned and moved."""
+    report = Report(f"elastic energies under a rigid motion: {', '.join(t.name for t in model.terms)}")
+    turn, _ = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=_generator()))
+    turn = (turn * torch.linalg.det(turn)).to(state.q)
+    positions = state.positions @ turn.mT + torch.tensor([0.3, -0.2, 0.5], dtype=state.q.dtype)
+    moved = state.replace(
+        q=torch.cat([positions.flatten(1), state.twist], dim=1),
+        director=state.director @ turn.mT,
+        tangent=state.tangent @ turn.mT,
+    )
+    before, after = model.energies(state), model.energies(moved)
+    for name in before:
+        if name != "kinetic":
+            # rounding of positions times the stiffness of stretching: far above 1e-12 of a small energy
+            report.checks.append(_compared(name, after[name], before[name], 1e-8))
+    return report
+
+
+# ---- differences -------------------------------------------------------------------------------------------------
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def _row(control: Control, index: int) -> Control:
+    return control.rows([index])
+
+
+def _strains_of(stencil: Stencil, state: State, control: Control) -> Tensor:
+    return torch.stack(stencil.strain(stencil.local(state.q.t().contiguous()), *stencil.constants(state, control)))
+
+
+def _weighted(weights: Tensor, slopes: list[list[Tensor]]) -> Tensor:
+    """Return sum_i w_i d strain_i / d variable_a, (k, S, B)."""
+    rows = [torch.stack(row) for row in slopes]
+    return sum(w * row for w, row in zip(weights, rows, strict=True))
+
+
+def _compared(name: str, found: Tensor, expected: Tensor, tolerance: float = DERIVATIVE) -> Check:
+    scale = expected.abs().max().item() or 1.0
+    return Check(name, (found - expected).abs().max().item() / scale, tolerance)
+
+
+def _step(size: Tensor) -> float:
+    return torch.finfo(size.dtype).eps ** (1 / 3) * (size.abs().max().item() or 1.0)
+
+
+def _differences(function: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
+    """Return (k, outputs, S, B): the outputs' derivatives by each of the k variables, stencil by stencil."""
+    columns = []
+    for k in range(point.shape[0]):
+        step = torch.zeros_like(point)
+        step[k] = _step(point[k])
+        columns.append((function(point + step) - function(point - step)).detach() / (2 * step[k]))
+    return torch.stack(columns)
+
+
+def _dense_derivatives(force: Force, state: State, control: Control) -> Iterator[Tensor]:
+    """Yield the (B, n, n) derivatives by position and by velocity that the blocks add up to."""
+    derivatives = force.derivatives(state, control)
+    for kind in range(2):
+        dense = state.q.new_zeros(*state.q.shape, state.q.shape[1])
+        for block, values in zip(force.blocks(), derivatives, strict=True):
+            entries = values[kind]
+            if entries is None:
+                continue
+            shape = (len(block.rows), block.rows.shape[1], block.cols.shape[1])
+            rows = torch.as_tensor(block.rows)[:, :, None].expand(shape).flatten()
+            cols = torch.as_tensor(block.cols)[:, None, :].expand(shape).flatten()
+            for robot in range(state.batch):
+                dense[robot].index_put_((rows, cols), entries[robot].detach().flatten(), accumulate=True)
+        yield dense
+
+
+def _force_differences(force: Force, state: State, control: Control, variable: str) -> Tensor:
+    """Return the (B, n, n) central differences of the force by `variable`, over all dofs."""
+    at = getattr(state, variable)
+    columns = []
+    for k in range(at.shape[1]):
+        step = torch.zeros_like(at)
+        step[:, k] = _step(at)
+        ahead, behind = (force(state.replace(**{variable: at + s * step}), control).detach() for s in (1, -1))
+        columns.append((ahead - behind) / (2 * step[0, k]))
+    return torch.stack(columns, dim=-1)
