@@ -89,7 +89,7 @@ def with_angle_springs(name="hinges", compile=False):
     node = np.array([3, 6, 9])
     builder.add_term(ElasticTerm(name, PlaneAngle(node - 1, node, node + 1), Stiffening(), torch.ones(3)))
     builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0, 1.0, -9.81)))
+    builder.add_force(forces.Gravity((0, 0.1, -0.5)))
     return builder.finalize(compile=compile)
 
 
