@@ -426,6 +426,8 @@ def _bend_twist_terms(
     lengths = body.edge_length[springs.edges]
     voronoi = lengths.mean(-1)
     stiffness = {name: _at_springs(constants[name], springs.edges, lengths) for name in ("EI1", "EI2", "GJ")}
+    _, _, twist = _shape_strains(body, stencil, directors)
+    stencil.alignment = torch.where(torch.as_tensor(springs.carried), 0.0, twist)
     natural = _shape_strains(body, stencil, directors)
     keep = torch.as_tensor(~straight_spring)
     return [
@@ -474,5 +476,6 @@ def _shape_strains(body: Body, stencil: BendTwistStencil, directors: Tensor) -> 
     start_e, start_f, director_e, director_f = vectors
     zero = nodes.new_zeros(len(signs), 1)
     local = stencil.local(q)
-    strains = stencil.strain(local, start_e, start_f, director_e, director_f, zero)
+    alignment = stencil.alignment.to(dtype).unsqueeze(-1)
+    strains = stencil.strain(local, start_e, start_f, director_e, director_f, zero, alignment)
     return tuple(s.squeeze(-1).clone() for s in strains)

@@ -59,6 +59,7 @@ def reference_model(
     bend.energy.EI1.data = tensor(get("bt_EI")[springs, 0])
     bend.energy.EI2.data = tensor(get("bt_EI")[springs, 1])
     bend.energy.GJ.data = tensor(get("bt_GJ")[springs])
+    bend.stencil.alignment = torch.zeros(len(springs), dtype=torch.float64)  # the files measure joints without
     natural = get("bt_kappaBar")[springs]
     bend.natural_kappa1 = tensor(natural[:, 0])
     bend.natural_kappa2 = tensor(natural[:, 1] * np.where(reversed_, -1, 1))

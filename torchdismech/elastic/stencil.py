@@ -156,16 +156,26 @@ class BendTwistStencil(Stencil):
 
     Strains: kappa1, kappa2 (integrated curvatures, dimensionless) and tau (integrated twist, rad).
 
+    The curvatures are measured on the mean of the two edges' material directors. That mean has a meaning only if the
+    frames are nearly aligned at rest, as they are along a rod. Where they are not (rods of unlike frames meet), the
+    frame of the leaving edge is taken turned back by `alignment`; otherwise the bending stiffness of a joint would depend on
+    how its rods happen to be framed, down to nothing at half a turn.
+
     Parameters
     ----------
     nodes : (S, 3) node before, centre, node after.
     edges, signs : (S, 2) the edges and whether they are stored in this direction.
     first_twist_dof : index in q of the twist angle of edge 0.
+
+    Attributes
+    ----------
+    alignment : (S,) [rad], zero at construction.
     """
 
     closed_form = True
     edges: Tensor
     signs: Tensor
+    alignment: Tensor
 
     def __init__(self, nodes: np.ndarray, edges: np.ndarray, signs: np.ndarray, first_twist_dof: int):
         twists = [[(first_twist_dof + edges[:, k], signs[:, k])] for k in range(2)]
@@ -175,9 +185,10 @@ class BendTwistStencil(Stencil):
         )
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
         self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64), persistent=False)
+        self.register_buffer("alignment", torch.zeros(len(nodes), dtype=torch.float64))
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
-        """Return the frames' anchors as seen by the springs, each (3, S, B), and the reference twist (S, B)."""
+        """Return the frames' anchors as the springs see them (3, S, B), reference twist (S, B), alignment (S, 1)."""
         anchors = []
         for k in range(2):
             sign = self.signs[:, k, None]
@@ -185,7 +196,11 @@ class BendTwistStencil(Stencil):
             anchors.append((tangent, state.director[:, self.edges[:, k]]))
         (start_e, director_e), (start_f, director_f) = anchors
         vectors = (start_e, start_f, director_e, director_f)
-        return (*(v.permute(2, 1, 0).contiguous() for v in vectors), state.reference_twist.t().contiguous())
+        return (
+            *(v.permute(2, 1, 0).contiguous() for v in vectors),
+            state.reference_twist.t().contiguous(),
+            self.alignment.unsqueeze(-1),
+        )
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return (kappa1, kappa2, tau)."""
@@ -201,4 +216,5 @@ class BendTwistStencil(Stencil):
     def _spring(local: list[Tensor], *constants: Tensor) -> rods.BendTwist:
         start_e, start_f, director_e, director_f = (Vec3(*v.unbind(0)) for v in constants[:4])
         e, f = Vec3(*local[:3]), Vec3(*local[3:6])
-        return rods.bend_twist(e, f, local[6], local[7], start_e, start_f, director_e, director_f, constants[4])
+        theta_f = local[7] - constants[5]
+        return rods.bend_twist(e, f, local[6], theta_f, start_e, start_f, director_e, director_f, constants[4])

@@ -41,12 +41,15 @@ class Springs:
     edges : (S, 2) edge that enters the centre, edge that leaves it.
     signs : (S, 2) +1 where that edge is stored in this direction, else -1.
     along_rod : (S,) whether the spring is inside a rod (else at a branching node).
+    carried : (S,) whether the frames are carried across it from edge to edge: not at branching nodes, and not where a
+        closed rod meets its beginning.
     """
 
     nodes: np.ndarray
     edges: np.ndarray
     signs: np.ndarray
     along_rod: np.ndarray
+    carried: np.ndarray
 
 
 def find_rods(n_nodes: int, edges: np.ndarray) -> list[Rod]:
@@ -85,6 +88,7 @@ def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
     pairs: list[Sequence[int]] = []
     signs: list[Sequence[int]] = []
     along: list[bool] = []
+    carried: list[bool] = []
     for rod in rods:
         count = len(rod.edges)
         for k in range(count - 1):
@@ -92,11 +96,13 @@ def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
             pairs.append(rod.edges[k : k + 2].tolist())
             signs.append(rod.signs[k : k + 2].tolist())
             along.append(True)
+            carried.append(True)
         if rod.closed and _degree(edges, rod.nodes[0]) == 2:
             nodes.append([rod.nodes[-2], rod.nodes[0], rod.nodes[1]])
             pairs.append([rod.edges[-1], rod.edges[0]])
             signs.append([rod.signs[-1], rod.signs[0]])
             along.append(True)
+            carried.append(False)
     for centre, meeting in enumerate(_edges_at_nodes(n_nodes, edges)):
         if len(meeting) < 3:
             continue
@@ -108,11 +114,13 @@ def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
                 pairs.append([e, f])
                 signs.append([1 if edges[e, 1] == centre else -1, 1 if edges[f, 0] == centre else -1])
                 along.append(False)
+                carried.append(False)
     return Springs(
         np.array(nodes, dtype=np.int64).reshape(-1, 3),
         np.array(pairs, dtype=np.int64).reshape(-1, 2),
         np.array(signs, dtype=np.int64).reshape(-1, 2),
         np.array(along, dtype=bool),
+        np.array(carried, dtype=bool),
     )
 
 

@@ -1,0 +1,138 @@
+"""Batched Newton on small equations with known roots."""
+
+import numpy as np
+import torch
+
+from torchdismech import Status
+from torchdismech.solve import linear
+from torchdismech.solve.newton import newton
+from torchdismech.sparse import Pattern
+
+PATTERN = Pattern.union(2, np.array([1]), np.array([0]), symmetric=True)  # values: (0,0), (1,0), (1,1)
+
+
+class Equations:
+    """r(x) and its symmetric matrix, given as functions; counts evaluations."""
+
+    def __init__(self, residual, matrix, potential=None):
+        self._residual, self._matrix, self._potential = residual, matrix, potential
+        self.evaluations = 0
+
+    def residual(self, x):
+        """Return r."""
+        return self._residual(x)
+
+    def residual_and_matrix(self, x):
+        """Return r and the values of its matrix."""
+        self.evaluations += 1
+        return self._residual(x), torch.stack(self._matrix(x))
+
+    def advanced(self, x, step):
+        """Return x + step."""
+        return x + step
+
+    def potential(self, x):
+        """Return the potential, if there is one."""
+        return None if self._potential is None else self._potential(x)
+
+
+def cubic():
+    """x^3 + x = b componentwise: b from the root; convex, one root."""
+    root = torch.tensor([[0.5, 2.0], [-1.0, 3.0], [0.1, 0.0]], dtype=torch.float64)
+    b = root**3 + root
+    one = torch.zeros(3, dtype=torch.float64)
+    equations = Equations(lambda x: x**3 + x - b, lambda x: [3 * x[:, 0] ** 2 + 1, one, 3 * x[:, 1] ** 2 + 1])
+    return equations, root
+
+
+def solved(equations, x, **options):
+    """Return the root found from x."""
+    settings = {"max_iterations": 50, **options}
+    weight = torch.ones(2, dtype=torch.float64)
+    tolerance = torch.full((len(x),), 1e-12, dtype=torch.float64)
+    return newton(equations, x, linear.make("dense", PATTERN), tolerance, weight, **settings)
+
+
+def test_finds_the_roots():
+    """Find each row's root, with a residual at the tolerance."""
+    equations, root = cubic()
+    result = solved(equations, torch.zeros_like(root))
+    assert result.status.tolist() == [Status.CONVERGED] * 3
+    assert (result.x - root).abs().max() < 1e-12
+    assert (result.residual <= result.tolerance).all()
+
+
+def test_full_steps_are_not_cut():
+    """Evaluate once per iteration where whole steps reduce the residual."""
+    equations, root = cubic()
+    result = solved(equations, root + 0.1)
+    assert equations.evaluations == 1 + result.iterations.max()
+
+
+def test_rows_that_are_done_stay():
+    """Leave rows that have converged, and rows that are not to run, bitwise as they are."""
+    equations, root = cubic()
+    start = root.clone()
+    start[1] += 5.0
+    start[2] += 1.0
+    result = solved(equations, start, running=torch.tensor([True, True, False]))
+    assert torch.equal(result.x[0], root[0]) and result.iterations[0] == 0
+    assert torch.equal(result.x[2], start[2]) and result.status[2] == Status.CONVERGED
+
+
+def test_max_iterations():
+    """Report rows that need more iterations."""
+    equations, root = cubic()
+    result = solved(equations, root + 3.0, max_iterations=2)
+    assert (result.status == Status.MAX_ITERATIONS).all() and (result.iterations == 2).all()
+
+
+def test_nan_is_not_converged():
+    """Report a row that is NaN, whatever its tolerance, and solve the others."""
+    equations, root = cubic()
+    start = torch.zeros_like(root)
+    start[1, 0] = torch.nan
+    result = solved(equations, start)
+    assert result.status.tolist() == [Status.CONVERGED, Status.NOT_FINITE, Status.CONVERGED]
+
+
+def test_singular():
+    """Report a row whose matrix is singular."""
+    zero = torch.zeros(1, dtype=torch.float64)
+    equations = Equations(lambda x: torch.ones_like(x), lambda x: [zero, zero, zero])
+    assert solved(equations, torch.zeros(1, 2, dtype=torch.float64)).status.tolist() == [Status.SINGULAR]
+
+
+def test_no_root():
+    """Report a row whose residual has a minimum above zero."""
+    one, zero = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    equations = Equations(lambda x: x**2 + 1, lambda x: [2 * x[:, 0], zero, 2 * x[:, 1] + 0 * one])
+    status = solved(equations, torch.full((1, 2), 0.3, dtype=torch.float64)).status
+    assert status[0] in (Status.LINE_SEARCH_FAILED, Status.SINGULAR, Status.MAX_ITERATIONS)
+
+
+def saddle(potential: bool):
+    """x0^4/4 - x0^2/2 + x1^2/2: a maximum along x0 at 0, minima at -1 and 1."""
+    zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    return Equations(
+        lambda x: torch.stack([x[:, 0] ** 3 - x[:, 0], x[:, 1]], 1),
+        lambda x: [3 * x[:, 0] ** 2 - 1, zero, one],
+        (lambda x: x[:, 0] ** 4 / 4 - x[:, 0] ** 2 / 2 + x[:, 1] ** 2 / 2) if potential else None,
+    )
+
+
+def test_indefinite_matrix():
+    """Go to the nearest root with the exact matrix, and to a minimum where there is a potential to descend."""
+    start = torch.tensor([[0.3, 0.2]], dtype=torch.float64)
+    nearest = solved(saddle(False), start)
+    assert nearest.status[0] == Status.CONVERGED and nearest.x.abs().max() < 1e-6
+    lowest = solved(saddle(True), start)
+    assert lowest.status[0] == Status.CONVERGED and abs(lowest.x[0, 0].item() - 1.0) < 1e-9
+
+
+def test_overshooting_steps_are_halved():
+    """Solve arctan(x) = 0 from far away, where whole steps diverge."""
+    zero = torch.zeros(1, dtype=torch.float64)
+    equations = Equations(torch.arctan, lambda x: [1 / (1 + x[:, 0] ** 2), zero, 1 / (1 + x[:, 1] ** 2)])
+    result = solved(equations, torch.tensor([[10.0, -3.0]], dtype=torch.float64))
+    assert result.status[0] == Status.CONVERGED
