@@ -158,8 +158,8 @@ class BendTwistStencil(Stencil):
 
     The curvatures are measured on the mean of the two edges' material directors. That mean has a meaning only if the
     frames are nearly aligned at rest, as they are along a rod. Where they are not (rods of unlike frames meet), the
-    frame of the leaving edge is taken turned back by `alignment`; otherwise the bending stiffness of a joint would depend on
-    how its rods happen to be framed, down to nothing at half a turn.
+    frame of the leaving edge is taken turned back by `alignment`; otherwise the bending stiffness of a joint would
+    depend on how its rods happen to be framed, down to nothing at half a turn.
 
     Parameters
     ----------

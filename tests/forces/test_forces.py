@@ -1,0 +1,119 @@
+"""What each force adds up to in simple cases."""
+
+import math
+
+import pytest
+import torch
+
+from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight
+
+LENGTH, RADIUS, DENSITY = 0.4, 5e-3, 1200.0
+VOLUME = math.pi * RADIUS**2 * LENGTH
+
+
+def rod(*loads, batch=1, mass=None):
+    """Return a free straight rod along x with the forces, and its state at rest."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), 9), Circle(RADIUS), Material(1e6, DENSITY))
+    if mass is not None:
+        builder.add_mass([8], mass)
+    for load in loads:
+        builder.add_force(load)
+    model = builder.finalize()
+    return model, model.initial_state(batch=batch)
+
+
+def total(force, state):
+    """Return the sum of the force over the nodes (B, 3)."""
+    return force(state, None)[:, : 3 * state.n_nodes].unflatten(1, (-1, 3)).sum(1)
+
+
+def moving(state, velocity):
+    """Return the state with every node at the velocity."""
+    v = torch.zeros_like(state.velocity)
+    v[:, : 3 * state.n_nodes] = torch.tensor(velocity, dtype=v.dtype).repeat(state.n_nodes)
+    return state.replace(velocity=v)
+
+
+def test_gravity_is_the_weight():
+    """Weigh rod and added mass, with a gravity of each robot's own."""
+    gravity = forces.Gravity(torch.tensor([[0, 0, -9.81], [1.62, 0, 0]], dtype=torch.float64))
+    _, state = rod(gravity, mass=0.05, batch=2)
+    weight = VOLUME * DENSITY + 0.05
+    expected = torch.tensor([[0, 0, -9.81 * weight], [1.62 * weight, 0, 0]], dtype=torch.float64)
+    assert torch.allclose(total(gravity, state), expected, rtol=1e-12)
+
+
+def test_buoyancy_is_the_displaced_weight():
+    """Lift by the weight of the displaced fluid; the added mass displaces none."""
+    buoyancy = forces.Buoyancy((0, 0, -9.81), 1000.0)
+    _, state = rod(buoyancy, mass=0.05)
+    assert total(buoyancy, state)[0, 2].item() == pytest.approx(1000 * 9.81 * VOLUME, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("force", "along", "across"),
+    [
+        (forces.Viscous(0.3), 0.3 * LENGTH, 0.3 * LENGTH),
+        (forces.MassDamping(2.0), 2 * VOLUME * DENSITY, 2 * VOLUME * DENSITY),
+        (forces.Resistive(0.1, 0.7), 0.1 * LENGTH, 0.7 * LENGTH),
+    ],
+)
+def test_linear_drag(force, along, across):
+    """Resist motion along and across the axis in proportion to the speed."""
+    _, state = rod(force)
+    assert total(force, moving(state, [0.5, 0, 0]))[0].tolist() == pytest.approx([-0.5 * along, 0, 0], abs=1e-12)
+    assert total(force, moving(state, [0, 0.5, 0]))[0].tolist() == pytest.approx([0, -0.5 * across, 0], abs=1e-12)
+
+
+def test_quadratic_drag():
+    """Resist by 1/2 rho C L 2r speed^2 along and across the axis, and backwards alike."""
+    force = forces.QuadraticResistive(0.05, 1.1, 1000.0)
+    _, state = rod(force)
+    pressure = 0.5 * 1000 * LENGTH * 2 * RADIUS * 0.5**2
+    for sign in (1, -1):
+        along = total(force, moving(state, [0.5 * sign, 0, 0]))[0]
+        across = total(force, moving(state, [0, 0, 0.5 * sign]))[0]
+        assert along.tolist() == pytest.approx([-sign * 0.05 * pressure, 0, 0], abs=1e-12)
+        assert across.tolist() == pytest.approx([0, 0, -sign * 1.1 * pressure], abs=1e-12)
+    assert total(force, state).abs().max() == 0  # smooth at rest, too
+
+
+def test_point_force_gives_its_impulse():
+    """Push for exactly (stop - start) / dt steps, whatever the rounding of the times."""
+    force = forces.PointForce([0, 4], (0, 3.0, 0), start=0.1, stop=0.4)
+    model, state = rod(force)
+    rule = ImplicitEuler(0.01)
+    for _ in range(60):
+        state, _ = rule.step(model, state, throw=True)
+    momentum = (model.body.node_mass()[:, None] * state.node_velocities[0]).sum(0)
+    assert momentum.tolist() == pytest.approx([0, 2 * 3.0 * 0.3, 0], abs=1e-6)
+
+
+def test_explicit_force_is_held():
+    """Hold an explicit force at its value at the start of the step; others see the end."""
+    momentum = []
+    for explicit in (True, False):
+        force = forces.MassDamping(10.0, explicit=explicit)
+        model, state = rod(force)
+        state = moving(state, [1.0, 0, 0])
+        state, _ = ImplicitEuler(0.01).step(model, state, throw=True)
+        momentum.append(state.node_velocities[0, 0, 0].item())
+        assert model.loads_are_constant is explicit
+    assert momentum == pytest.approx([1 - 0.1, 1 / 1.1], abs=1e-8)
+
+
+def test_bad_parameters_are_refused():
+    """Name what is wrong."""
+    with pytest.raises(InputError, match="Gravity.acceleration"):
+        forces.Gravity((0, 0))
+    with pytest.raises(InputError, match="finite"):
+        forces.Viscous(math.nan)
+    with pytest.raises(InputError, match="start has to be before stop"):
+        forces.PointForce([0], (0, 0, 1), start=1.0, stop=0.5)
+    with pytest.raises(InputError, match="PointForce.nodes"):
+        rod(forces.PointForce([99], (0, 0, 1)))
+    used = forces.Viscous(0.1)
+    rod(used)
+    with pytest.raises(InputError, match="another model"):
+        rod(used)
