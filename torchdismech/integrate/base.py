@@ -236,12 +236,12 @@ class Integrator:
         scale = self._force_scale(model, start, dt)
         tolerance = (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
         root = None
-        for guess, descending in self._attempts(balance, dt):
+        for ahead, descending in self._attempts(balance, dt):
             rows = running if root is None else running & (root.status != Status.CONVERGED)
             if root is not None and not bool(rows.any()):
                 break
             balance.descending = descending
-            found = self._solve(balance, guess, tolerance, rows)
+            found = self._solve(balance, self._guess(balance, ahead), tolerance, rows)
             root = found if root is None else _merged_roots(root, found, rows)
         assert root is not None
         q = balance.full(root.x)
@@ -254,16 +254,16 @@ class Integrator:
     def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
         return self.balance(model, start, clamped_q, dt)
 
-    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[Tensor, bool]]:
-        """Yield the first iterate and whether to descend the potential, for rows that are not solved yet.
+    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[float, bool]]:
+        """Yield how far ahead [s] the first iterate is and whether to descend the potential, for rows not solved yet.
 
         Where inertia leads is closest for smooth motion, where the robot is for violent motion. Descending the
         potential is slow far from the root and sure.
         """
-        yield self._guess(balance, dt), False
-        yield self._guess(balance, 0.0), False
+        yield dt, False
+        yield 0.0, False
         if balance.has_potential:
-            yield self._guess(balance, 0.0), True
+            yield 0.0, True
 
     def _solve(self, balance: Balance, guess: Tensor, tolerance: Tensor, running: Tensor) -> Root:
         model = balance.model

@@ -112,8 +112,8 @@ class Static(Integrator):
     def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
         return _StaticBalance(model, start, clamped_q, self._share)
 
-    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[Tensor, bool]]:
-        yield self._guess(balance, 0.0), balance.has_potential
+    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[float, bool]]:
+        yield 0.0, balance.has_potential
 
     def _force_scale(self, model: Model, start: StepStart, dt: float) -> Tensor:
         still = dataclasses.replace(start, state=start.state.replace(velocity=torch.zeros_like(start.state.q)))
