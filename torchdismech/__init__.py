@@ -1,10 +1,12 @@
 """Many soft robots at once: rods and shells by discrete differential geometry, stepped implicitly in PyTorch."""
 
 from torchdismech import elastic, forces
-from torchdismech.build import Circle, Material, Rectangle, RobotBuilder, arc, helix, straight
+from torchdismech.build import RobotBuilder
 from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech.geometry.curves import arc, helix, straight
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Static, StepInfo
 from torchdismech.io.dismech import Geometry, read_dismech
+from torchdismech.materials import Circle, Material, Rectangle
 from torchdismech.model import Model
 from torchdismech.rollout import rollout
 from torchdismech.state import Control, State

@@ -1,8 +1,7 @@
-"""RobotBuilder: from curves, sections, materials and clamps to a Model."""
+"""RobotBuilder: from nodes, sections, materials and clamps to a Model."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,99 +16,10 @@ from torchdismech.forces import Force
 from torchdismech.geometry.checks import check_folds, check_rods
 from torchdismech.geometry.frames import first_director, transported, unit
 from torchdismech.geometry.topology import Rod, Springs, find_rods, find_springs
+from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.model import Model
 
-__all__ = ["Circle", "Material", "Rectangle", "RobotBuilder", "arc", "helix", "straight"]
-
-Number = float | Tensor
-
-
-def _positive(value: Number, name: str) -> Tensor:
-    tensor = torch.as_tensor(value, dtype=torch.float64 if not isinstance(value, Tensor) else None)
-    if not (torch.isfinite(tensor).all() and (tensor > 0).all()):
-        raise InputError(f"{name}: expected a finite number above 0, got {value}")
-    return tensor
-
-
-@dataclass(frozen=True)
-class Circle:
-    """A round section; `radius` [m] broadcasts against (B, E)."""
-
-    radius: Number
-
-    def constants(self) -> dict[str, Tensor]:
-        """Return area, second moments I1 and I2, torsion constant J, polar moment, contact and drag radius."""
-        r = _positive(self.radius, "Circle.radius")
-        second = math.pi * r**4 / 4
-        return {"area": math.pi * r**2, "I1": second, "I2": second, "J": 2 * second, "polar": 2 * second, "radius": r}
-
-
-@dataclass(frozen=True)
-class Rectangle:
-    """A rectangular section: `width` along d2, `height` along d1 [m]; each broadcasts against (B, E)."""
-
-    width: Number
-    height: Number
-
-    def constants(self) -> dict[str, Tensor]:
-        """Return area, second moments I1 and I2, torsion constant J, polar moment, contact and drag radius."""
-        w, h = _positive(self.width, "Rectangle.width"), _positive(self.height, "Rectangle.height")
-        long, short = torch.maximum(w, h), torch.minimum(w, h)
-        ratio = short / long
-        torsion = long * short**3 * (1 / 3 - 0.21 * ratio * (1 - ratio**4 / 12))
-        i1, i2 = w * h**3 / 12, h * w**3 / 12
-        return {"area": w * h, "I1": i1, "I2": i2, "J": torsion, "polar": i1 + i2, "radius": short / 2}
-
-
-@dataclass(frozen=True)
-class Material:
-    """Young's modulus [Pa], density [kg/m^3] and Poisson's ratio; each broadcasts against (B, E)."""
-
-    youngs: Number
-    density: Number
-    poisson: Number = 0.5
-
-    def constants(self) -> dict[str, Tensor]:
-        """Return Young's and shear modulus and density."""
-        youngs, density = _positive(self.youngs, "Material.youngs"), _positive(self.density, "Material.density")
-        poisson = torch.as_tensor(self.poisson, dtype=youngs.dtype)
-        if not ((poisson > -1) & (poisson <= 0.5)).all():
-            raise InputError(f"Material.poisson: expected a number above -1 and up to 0.5, got {self.poisson}")
-        return {"youngs": youngs, "shear": youngs / (2 * (1 + poisson)), "density": density}
-
-
-# ---- curves ------------------------------------------------------------------------------------------------------
-
-
-def straight(start: Sequence[float], end: Sequence[float], nodes: int) -> np.ndarray:
-    """Return `nodes` points (nodes, 3) evenly from `start` to `end`."""
-    if nodes < 2:
-        raise InputError(f"straight: expected at least 2 nodes, got {nodes}")
-    return np.linspace(np.asarray(start, dtype=float), np.asarray(end, dtype=float), nodes)
-
-
-def arc(center: Sequence[float], start: Sequence[float], axis: Sequence[float], angle: float, nodes: int) -> np.ndarray:
-    """Return points (nodes, 3) on the arc of `start` turned about `axis` through `center` by `angle` [rad]."""
-    return helix(center, start, axis, angle, 0.0, nodes)
-
-
-def helix(
-    center: Sequence[float], start: Sequence[float], axis: Sequence[float], angle: float, height: float, nodes: int
-) -> np.ndarray:
-    """Return points (nodes, 3): `start` turned about `axis` through `center` by `angle` and risen by `height`."""
-    if nodes < 2:
-        raise InputError(f"helix: expected at least 2 nodes, got {nodes}")
-    direction = np.asarray(axis, dtype=float)
-    if not np.linalg.norm(direction) > 0:
-        raise InputError(f"helix: expected an axis that is not zero, got {axis}")
-    direction = direction / np.linalg.norm(direction)
-    arm = np.asarray(start, dtype=float) - np.asarray(center, dtype=float)
-    along = direction * (arm @ direction)
-    radial = arm - along
-    turn = np.linspace(0.0, angle, nodes)[:, None]
-    spun = radial * np.cos(turn) + np.cross(direction, radial) * np.sin(turn)
-    return np.asarray(center, dtype=float) + along + spun + direction * np.linspace(0.0, height, nodes)[:, None]
-
+__all__ = ["RobotBuilder"]
 
 # ---- the builder -------------------------------------------------------------------------------------------------
 
@@ -218,7 +128,7 @@ class RobotBuilder:
 
     def add_mass(self, nodes: Sequence[int], mass: Number) -> None:
         """Add `mass` [kg], () or (B, 1), to each of the nodes."""
-        self._masses.append((self._checked(nodes, "mass.nodes"), _positive(mass, "mass")))
+        self._masses.append((self._checked(nodes, "mass.nodes"), positive(mass, "mass")))
 
     def add_force(self, force: Force) -> None:
         """Add an external force."""
@@ -375,7 +285,7 @@ def _edge_constants(section, material, stiffness: dict[str, Number], count: int)
         "GJ": m["shear"] * s["J"],
     }
     for name, value in derived.items():
-        constants[name] = _positive(stiffness[name], f"stiffness.{name}") if name in stiffness else value
+        constants[name] = positive(stiffness[name], f"stiffness.{name}") if name in stiffness else value
     for name, value in constants.items():
         if value.dim() > 2 or (value.dim() and value.shape[-1] not in (1, count)):
             raise InputError(

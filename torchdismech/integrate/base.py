@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -52,7 +53,7 @@ class StepInfo:
         return StepInfo(**{k: torch.where(take, getattr(other, k), v) for k, v in vars(self).items()})
 
 
-class Balance:
+class Balance(ABC):
     """The balance of forces of one step, as equations in the free dofs; each integrator has its own.
 
     `mass_gain`, `position_gain` and `velocity_gain` are the derivatives by q of: the acceleration that the inertial
@@ -70,13 +71,13 @@ class Balance:
         self.dt = dt
         self.descending = False
 
+    @abstractmethod
     def acceleration(self, q: Tensor) -> Tensor:
         """Return the acceleration (B, n) in the inertial force."""
-        raise NotImplementedError
 
+    @abstractmethod
     def evaluated_at(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return position, velocity (B, n) and time (B,) at which elastic and external forces are evaluated."""
-        raise NotImplementedError
 
     def load_factor(self) -> float:
         """Return the share of the external forces that acts."""
@@ -133,7 +134,7 @@ class Balance:
         return potential
 
 
-class Integrator:
+class Integrator(ABC):
     """One step for every robot of a batch.
 
     Parameters
@@ -145,8 +146,6 @@ class Integrator:
     line_search : False takes every Newton step whole.
     max_substeps : robots whose step fails try again in 2, 4, ... up to this many equal parts; 0 or 1 turns that off.
     """
-
-    balance: type[Balance]
 
     def __init__(
         self,
@@ -251,8 +250,9 @@ class Integrator:
         substeps = torch.ones_like(root.iterations)
         return after, StepInfo(status, root.iterations, root.residual, root.tolerance, scale, substeps)
 
+    @abstractmethod
     def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
-        return self.balance(model, start, clamped_q, dt)
+        """Return the equations of one step."""
 
     def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[float, bool]]:
         """Yield how far ahead [s] the first iterate is and whether to descend the potential, for rows not solved yet.
@@ -288,9 +288,9 @@ class Integrator:
         ]
         return sum(torch.linalg.vector_norm(f.index_select(1, model.free_index) * weight, dim=1) for f in forces)
 
+    @abstractmethod
     def _after(self, balance: Balance, q: Tensor) -> State:
         """Return the state after the step, at q (B, n)."""
-        raise NotImplementedError
 
 
 def _merged_roots(first: Root, second: Root, take: Tensor) -> Root:

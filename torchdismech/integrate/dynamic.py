@@ -32,7 +32,8 @@ class _EulerBalance(Balance):
 class ImplicitEuler(Integrator):
     """First order, damps fast motion strongly: the robust choice. Parameters as for `Integrator`."""
 
-    balance = _EulerBalance
+    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
+        return _EulerBalance(model, start, clamped_q, dt)
 
     def _after(self, balance: Balance, q: Tensor) -> State:
         return _moved(balance, q, balance.velocity(q), balance.acceleration(q))  # type: ignore[attr-defined]
@@ -56,7 +57,8 @@ class _MidpointBalance(_EulerBalance):
 class ImplicitMidpoint(Integrator):
     """Second order, keeps momentum, angular momentum and (nearly) energy. Parameters as for `Integrator`."""
 
-    balance = _MidpointBalance
+    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
+        return _MidpointBalance(model, start, clamped_q, dt)
 
     def sample(self, schedule: Schedule, state: State, model: Model) -> Control:
         """Return natural strains and forces at the middle of the step, clamped dofs at its end."""

@@ -26,6 +26,9 @@ class _StaticBalance(Balance):
         super().__init__(model, start, clamped_q, 0.0)
         self.share = share
 
+    def acceleration(self, q: Tensor) -> Tensor:
+        return torch.zeros_like(q)
+
     def evaluated_at(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return q, torch.zeros_like(q), self.start.state.time
 

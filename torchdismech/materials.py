@@ -1,0 +1,70 @@
+"""Sections and materials: what a rod's stiffness and mass follow from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+
+__all__ = ["Circle", "Material", "Number", "Rectangle", "positive"]
+
+Number = float | Tensor
+
+
+def positive(value: Number, name: str) -> Tensor:
+    """Return the value as a tensor (numbers in float64), refusing what is not finite and above 0."""
+    tensor = torch.as_tensor(value, dtype=torch.float64 if not isinstance(value, Tensor) else None)
+    if not (torch.isfinite(tensor).all() and (tensor > 0).all()):
+        raise InputError(f"{name}: expected a finite number above 0, got {value}")
+    return tensor
+
+
+@dataclass(frozen=True)
+class Circle:
+    """A round section; `radius` [m] broadcasts against (B, E)."""
+
+    radius: Number
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return area, second moments I1 and I2, torsion constant J, polar moment, contact and drag radius."""
+        r = positive(self.radius, "Circle.radius")
+        second = math.pi * r**4 / 4
+        return {"area": math.pi * r**2, "I1": second, "I2": second, "J": 2 * second, "polar": 2 * second, "radius": r}
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A rectangular section: `width` along d2, `height` along d1 [m]; each broadcasts against (B, E)."""
+
+    width: Number
+    height: Number
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return area, second moments I1 and I2, torsion constant J, polar moment, contact and drag radius."""
+        w, h = positive(self.width, "Rectangle.width"), positive(self.height, "Rectangle.height")
+        long, short = torch.maximum(w, h), torch.minimum(w, h)
+        ratio = short / long
+        torsion = long * short**3 * (1 / 3 - 0.21 * ratio * (1 - ratio**4 / 12))
+        i1, i2 = w * h**3 / 12, h * w**3 / 12
+        return {"area": w * h, "I1": i1, "I2": i2, "J": torsion, "polar": i1 + i2, "radius": short / 2}
+
+
+@dataclass(frozen=True)
+class Material:
+    """Young's modulus [Pa], density [kg/m^3] and Poisson's ratio; each broadcasts against (B, E)."""
+
+    youngs: Number
+    density: Number
+    poisson: Number = 0.5
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return Young's and shear modulus and density."""
+        youngs, density = positive(self.youngs, "Material.youngs"), positive(self.density, "Material.density")
+        poisson = torch.as_tensor(self.poisson, dtype=youngs.dtype)
+        if not ((poisson > -1) & (poisson <= 0.5)).all():
+            raise InputError(f"Material.poisson: expected a number above -1 and up to 0.5, got {self.poisson}")
+        return {"youngs": youngs, "shear": youngs / (2 * (1 + poisson)), "density": density}
