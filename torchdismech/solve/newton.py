@@ -92,8 +92,9 @@ def newton(
         status[~running] = Status.CONVERGED
     iterations = torch.zeros(rows, dtype=torch.long, device=x.device)
     at = _Iterate(x, *system.residual_and_matrix(x), weight)
-    tolerance = torch.maximum(tolerance, _noise(at, solver, weight))
     status = _judged(status, at.norm, tolerance)
+    # noise excuses an iterate that Newton's method improved, not the first one
+    tolerance = torch.maximum(tolerance, _noise(at, solver, weight))
     search = _GuardedStep(system, solver, weight, tolerance, line_search)
     more = bool((status == RUNNING).any())
     for _ in range(max_iterations):
