@@ -174,6 +174,10 @@ class Model(nn.Module):
         Directors are those at rest, carried to q. The acceleration of the free dofs is what the forces give them there
         (under `control`, if given). The batch defaults to what q or the model's own parameters ask for.
         """
+        for name, value in (("q", q), ("velocity", velocity)):
+            if value is not None and (value.dim() > 2 or value.shape[-1] != self.n_dofs):
+                expected = f"({self.n_dofs},) or (B, {self.n_dofs})"
+                raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
         given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
         batch = batch or max([*given, self.batch or 1])
         rest = torch.cat([self.body.nodes.flatten(), self.body.nodes.new_zeros(self.body.n_edges)])

@@ -1,0 +1,187 @@
+"""Building models, their parameters per element and per robot, and what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    InputError,
+    Material,
+    Newmark,
+    Rectangle,
+    RobotBuilder,
+    Static,
+    arc,
+    forces,
+    rollout,
+    straight,
+)
+
+
+def rod(youngs=1e6, density=1000.0, section=None, loads=(), points=None, **options):
+    """Return a rod along x of 6 edges, clamped at its first edge."""
+    builder = RobotBuilder()
+    points = straight((0, 0, 0), (0.3, 0, 0), 7) if points is None else points
+    builder.add_rod(points, section or Circle(5e-3), Material(youngs, density), **options)
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    for load in loads:
+        builder.add_force(load)
+    return builder.finalize()
+
+
+def tips(model, batch, steps=5):
+    """Return the tips (B, 3) after some steps."""
+    state = model.initial_state(batch=batch)
+    for _ in range(steps):
+        state, _ = ImplicitEuler(0.01).step(model, state, throw=True)
+    return state.positions[:, -1]
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (2, 1), (2, 6), (1, 6)])
+def test_parameters_per_element_and_per_robot(shape):
+    """Take any shape that broadcasts against (B, E), for modulus, density and radius."""
+    plain = tips(rod(), 2)
+    full = {
+        name: torch.full(shape, value, dtype=torch.float64) for name, value in (("e", 1e6), ("d", 1e3), ("r", 5e-3))
+    }
+    model = rod(full["e"], full["d"], Circle(full["r"]), loads=[forces.QuadraticResistive(0.0, 0.0, 1.0)])
+    assert model.batch == (2 if shape[:1] == (2,) else None)
+    assert (tips(model, 2) - plain).abs().max() < 1e-12
+
+
+def test_stiffness_in_place_of_section_and_material():
+    """Use given stiffnesses, and derive the others."""
+    model = rod(stiffness={"EI1": 3e-4, "GJ": 1e-4})
+    energy = model.term("bend_twist").energy
+    assert energy.EI1.item() == 3e-4 and energy.GJ.item() == 1e-4
+    assert energy.EI2.item() == pytest.approx(1e6 * math.pi * (5e-3) ** 4 / 4)
+
+
+def test_rectangle():
+    """Bend about the axis that the height says, and twist as Saint-Venant says."""
+    constants = Rectangle(width=0.02, height=0.01).constants()
+    assert constants["I1"].item() == pytest.approx(0.02 * 0.01**3 / 12)
+    # Timoshenko's table for a/b = 2: 0.229 a b^3
+    assert constants["J"].item() == pytest.approx(0.229 * 0.02 * 0.01**3, rel=2e-3)
+
+
+def test_naturally_straight():
+    """Store energy in a curved rod that is naturally straight, and none in one that is naturally curved."""
+    points = arc((0, 0, 0.1), (0, 0, 0), (0, -1, 0), 1.0, 11)
+    energies = {}
+    for natural in ("initial", "straight"):
+        model = rod(points=points, natural=natural)
+        energies[natural] = model.energies(model.initial_state())["bend"].item()
+    assert energies["initial"] == 0.0
+    # 1/2 EI kappa^2 per length; an arc of 0.1 rad per edge bends by 2 tan(0.05), and 9 of 10 cells count
+    stiffness = 1e6 * math.pi * (5e-3) ** 4 / 4
+    cell = 2 * 0.1 * math.sin(0.05)
+    assert energies["straight"] == pytest.approx(9 * 0.5 * stiffness * (2 * math.tan(0.05)) ** 2 / cell, rel=1e-9)
+
+
+def test_reference_twist_does_not_jump():
+    """Follow an edge that circles its neighbour's axis three times: the twist grows without jumps of 2 pi."""
+    model = rod(points=straight((0, 0, 0), (0.2, 0, 0), 3))
+    state = model.initial_state()
+    twists = []
+    for angle in np.linspace(0, 6 * math.pi, 200):
+        q = state.q.clone()
+        q[0, 6:9] = torch.tensor([0.1 + 0.02, 0.098 * math.cos(angle), 0.098 * math.sin(angle)], dtype=q.dtype)
+        state = model.moved(state, q)
+        twists.append(state.reference_twist.item())
+    steps = np.diff(twists[1:])
+    assert np.abs(steps).max() < 0.2
+    # a turn sweeps the solid angle 2 pi (1 - cos) of its cone: 0.8 of 2 pi each, up to the polygon's error
+    assert abs(twists[-1] - twists[1]) == pytest.approx(3 * 2 * math.pi * (1 - 0.2), rel=0.03)
+
+
+def test_state_dict_round_trip():
+    """Carry all constants in the state dict."""
+    stiff, soft = rod(youngs=5e6), rod()
+    soft.load_state_dict(stiff.state_dict())
+    assert torch.equal(tips(soft, 1), tips(stiff, 1))
+
+
+def test_acceleration_of_the_initial_state():
+    """Start with what the forces give, so that Newmark is right from its first step."""
+    model = rod()
+    state = model.initial_state()
+    assert state.acceleration[0, 3 * 6 + 2].item() == pytest.approx(-9.81)
+    assert state.acceleration[0, 2] == 0  # clamped
+
+
+def test_actuation_bends_towards_its_natural_curvature():
+    """Reach the natural curvature that a control sets, in statics and along a schedule."""
+    model = rod(density=1e-3)
+    curvature = torch.zeros(1, 5, 2, dtype=torch.float64)
+    curvature[..., 0] = 0.1
+    state, _ = Static().step(model, model.initial_state(), Control(natural_curvature=curvature), throw=True)
+    assert (model.strains(state)["kappa1"] - 0.1).abs().max() < 1e-5
+    assert state.positions[0, -1, 2] > 0.05  # kappa1 > 0 curls towards +z
+
+    def schedule(time, model):
+        return Control(natural_curvature=curvature * (time / 0.2).clamp(max=1.0)[:, None, None])
+
+    trajectory = rollout(model, model.initial_state(), ImplicitEuler(0.02), 40, schedule, every=40)
+    assert (trajectory.positions[-1] - state.positions).abs().max() < 1e-3
+
+
+def test_rest_length_moves_a_tip():
+    """Follow a rest length that a control changes."""
+    model = rod(density=1e-3)
+    length = torch.full((1, 6), 0.06, dtype=torch.float64)
+    state, _ = Static().step(model, model.initial_state(), Control(rest_length=length), throw=True)
+    assert state.positions[0, -1, 0].item() == pytest.approx(0.05 + 5 * 0.06, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: Circle(-1.0).constants(), "Circle.radius"),
+        (lambda: Material(math.nan, 1.0).constants(), "Material.youngs"),
+        (lambda: Material(1.0, 1.0, 0.7).constants(), "poisson"),
+        (lambda: rod(stiffness={"EJ": 1.0}), "EJ"),
+        (lambda: rod(natural="bent"), "natural"),
+        (lambda: rod(youngs=torch.ones(4, dtype=torch.float64)), "6 edges"),
+        (lambda: rod(youngs=torch.ones(2, 1), loads=[forces.Viscous(torch.ones(3, 1))]).batch, "different numbers"),
+        (lambda: rod().initial_state(q=torch.zeros(2, 4)), "dofs|expand|size"),
+        (lambda: rod(youngs=torch.ones(2, 1)).initial_state(batch=3), "2 robots"),
+        (lambda: RobotBuilder().finalize(), "no rods"),
+        (lambda: RobotBuilder().clamp(nodes=[0]), "clamp.nodes"),
+        (lambda: RobotBuilder().clamp(), "either nodes or box"),
+        (lambda: ImplicitEuler(0.0), "dt"),
+        (lambda: ImplicitEuler(0.1, max_iterations=0), "max_iterations"),
+        (lambda: Newmark(0.1, beta=0.0), "beta"),
+        (lambda: Static(load_steps=0), "load_steps"),
+        (lambda: rollout(rod(), rod().initial_state(), ImplicitEuler(0.1), 0), "steps"),
+        (lambda: straight((0, 0, 0), (1, 0, 0), 1), "2 nodes"),
+        (lambda: rod().term("stretsh"), "stretsh"),
+    ],
+)
+def test_what_is_refused(wrong, message):
+    """Name what is wrong."""
+    with pytest.raises(InputError, match=message):
+        wrong()
+
+
+@pytest.mark.parametrize("field", ["natural_curvature", "natural_twist", "rest_length", "clamped_q", "force"])
+def test_controls_of_another_shape_are_refused(field):
+    """Name the field, the shape that was expected and the one that came."""
+    model = rod()
+    with pytest.raises(InputError, match=rf"Control.{field}: expected shape .*, got \(1, 3\)"):
+        ImplicitEuler(0.01).step(model, model.initial_state(), Control(**{field: torch.zeros(1, 3)}))
+
+
+def test_everything_clamped_is_refused():
+    """Say that nothing can move."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 3), Circle(5e-3), Material(1e6, 1e3))
+    builder.clamp(box=((-1, -1, -1), (1, 1, 1)))
+    with pytest.raises(InputError, match="nothing can move"):
+        builder.finalize()
