@@ -170,8 +170,9 @@ def _summary(trajectory: Trajectory, first_step: int, wall: float, path: Path, c
     """Return what a run came to; steps that an earlier run did count only where said."""
     new = trajectory.step > first_step
     counts = trajectory.step.diff(prepend=trajectory.step[:1])[:, None]  # steps up to each row since the one before
-    stepped = (counts * (trajectory.status == 0))[new].sum().item()
-    iterations = trajectory.iterations[new].sum().item() / max(stepped, 1)
+    good = trajectory.status == 0
+    stepped = (counts * good)[new].sum().item()
+    iterations = (trajectory.iterations * good)[new].sum().item() / max(stepped, 1)
     moved = (trajectory.positions[-1, :, -1] - trajectory.positions[0, :, -1]).norm(dim=-1)
     remarks = [f"for the steps from {first_step}"] * bool(first_step) + ["compiling included"] * compiled
     most = trajectory.iterations_max[new].max().item()
@@ -180,7 +181,7 @@ def _summary(trajectory: Trajectory, first_step: int, wall: float, path: Path, c
         "simulated time": f"{trajectory.time[-1].item():g} s in {trajectory.step[-1].item()} steps",
         "wall time": f"{wall:.2f} s" + ", ".join(["", *remarks]),
         "robot-steps/s": f"{stepped / wall:,.0f}",
-        "Newton iterations": f"{iterations:.2f} a step on average, at most {most}",
+        "Newton iterations": f"{iterations:.2f} a converged step on average, at most {most}",
         "converged": f"{batch - int(trajectory.failed.sum())} of {batch} robots",
         "tip displacement": f"{moved.min().item():.6g} to {moved.max().item():.6g} m (node {nodes - 1})",
         "file": f"{path} ({len(trajectory.time)} frames)",
