@@ -5,7 +5,17 @@ import math
 import pytest
 import torch
 
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, helix
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    Material,
+    RobotBuilder,
+    SimulationError,
+    Status,
+    forces,
+    helix,
+)
 
 
 @pytest.mark.parametrize("axis", [(0, 0, -1), (1, 0, 0)])
@@ -42,3 +52,20 @@ def test_upright_helix_collapses_with_substeps():
     for _ in range(12):
         state, _ = rule.step(model, state, throw=True)
     assert state.positions[0, -1, 2] < 0.0
+
+
+def test_a_folding_edge_is_named():
+    """Report an edge that is turned by 180 degrees within a step, and go on with the other robot."""
+    builder = RobotBuilder()
+    builder.add_rod([(0.05 * k, 0, 0) for k in range(7)], Circle(2e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    model = builder.finalize()
+    state = model.initial_state(batch=2)
+    target = state.q.clone()
+    target[0, 3] = -0.05  # node 1 goes to the other side of node 0
+    after, info = ImplicitEuler(0.01).step(model, state, Control(clamped_q=target))
+    assert info.status.tolist() == [Status.FOLDED_EDGE, Status.CONVERGED]
+    assert torch.equal(after.q[0], state.q[0]) and torch.isfinite(after.q).all()
+    with pytest.raises(SimulationError, match="robot 0: folded_edge"):
+        ImplicitEuler(0.01).step(model, state, Control(clamped_q=target), throw=True)
