@@ -104,13 +104,16 @@ def drawn(path: Path) -> Path:
     """Draw ribbon and rod, pushed in by a tenth and turned by half a turn, and return the picture's path."""
     from matplotlib.figure import Figure
 
-    axes = Figure(figsize=(7, 5)).add_subplot(projection="3d")
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    side, top = figure.subplots(2, 1, sharex=True)
     for model, name in ((ribbon(), "Sadowsky's ribbon"), (strip(), "linear rod")):
-        _, nodes = twisted(model, math.pi, approach=0.1 * LENGTH)
-        axes.plot(*(1e3 * nodes).T.numpy(), label=name)
-    axes.set(xlabel="x [mm]", ylabel="y [mm]", zlabel="z [mm]", aspect="equal")
-    axes.legend()
-    axes.figure.savefig(path, dpi=150)
+        x, y, z = 1e3 * twisted(model, math.pi, approach=0.1 * LENGTH)[1].t().numpy()
+        side.plot(x, z, label=name)
+        top.plot(x, y)
+    side.set(ylabel="z [mm]", aspect="equal", title="a paper strip, pushed in by a tenth and turned by half a turn")
+    top.set(xlabel="x [mm]", ylabel="y [mm]", aspect="equal")
+    side.legend()
+    figure.savefig(path, dpi=150)
     return path
 
 
