@@ -7,12 +7,16 @@ of their edge clamped, released under gravity for one second. Implicit Euler wit
 with the steps of `peers`. In a batch the first robot has the nominal Young's modulus E and the others
 E (1 + 0.1 u), u uniform in [-1, 1] with a fixed seed: no two robots move in lock-step.
 
-Time is process CPU time on one thread, after a warm-up; compiling is reported apart (wall time, empty cache). Tips
-differ because implicit Euler damps the motion (an error of first order in dt) and Verlet does not: read the costs next
-to them.
+Time is process CPU time on one thread, after a warm-up. Compiling is told apart, as wall time of the first step: the
+cache is empty when the benchmark starts, so a shape that comes for the first time shows a cold compile and a repeated
+one a warm one.
+
+Read the costs next to the tips: implicit Euler damps the motion (an error of first order in dt, 0.2 m at 1e-2 s),
+Verlet does not. `--integrator midpoint --dt 4e-3` compares at like accuracy: tips within 5 mm.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -35,26 +39,53 @@ from benchmarks.peers import (
     PeerRun,
     pyelastica_cantilever,
 )
-from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, Status, forces, straight
+from torchdismech import (
+    Circle,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Model,
+    RobotBuilder,
+    State,
+    Status,
+    StepInfo,
+    forces,
+    straight,
+)
+from torchdismech.integrate import Integrator
 
-DT = 1e-2  # s
 RELATIVE_TOLERANCE = 1e-6  # of the step's force scale
+INTEGRATORS = {"euler": ImplicitEuler, "midpoint": ImplicitMidpoint}
 SPREAD = 0.1  # of Young's modulus within a batch
 SEED = 0
 REPEAT_BELOW = 10.0  # CPU seconds: cheaper runs are repeated and their median taken
 
 
 @dataclass(frozen=True)
+class Case:
+    """What is measured: which rod, how many of them, stepped how."""
+
+    youngs: float  # Pa, nominal
+    batch: int
+    mode: str  # "eager" or "compiled"
+    steps: int
+    dt: float  # s
+    integrator: str = "euler"
+    solver: str = "auto"
+    rod: Cantilever = Cantilever()
+
+    @property
+    def robot_steps(self) -> int:
+        """Steps times robots."""
+        return self.steps * self.batch
+
+
+@dataclass(frozen=True)
 class Run:
     """What one batch of cantilevers cost, and what says that its steps were honest."""
 
-    mode: str  # "eager" or "compiled"
-    solver: str  # the linear solver that was used
-    youngs: float  # Pa, nominal
-    nodes: int
-    batch: int
-    dt: float  # s
-    steps: int
+    case: Case
+    linear_solver: str  # the one that was chosen
     repeats: int
     cpu_seconds: float  # median over the repeats
     first_step_seconds: float  # wall time of initial state and first step: compiling, where there is any
@@ -70,12 +101,12 @@ class Run:
     @property
     def rate(self) -> float:
         """Simulated seconds per CPU second, summed over the robots."""
-        return self.steps * self.dt * self.batch / self.cpu_seconds
+        return self.case.robot_steps * self.case.dt / self.cpu_seconds
 
     @property
     def step_cost(self) -> float:
         """CPU seconds of one robot-step."""
-        return self.cpu_seconds / (self.steps * self.batch)
+        return self.cpu_seconds / self.case.robot_steps
 
 
 def youngs_of_batch(youngs: float, batch: int) -> Tensor:
@@ -85,35 +116,36 @@ def youngs_of_batch(youngs: float, batch: int) -> Tensor:
     return youngs * (1 + SPREAD * noise)
 
 
-def cantilever_model(rod: Cantilever, youngs: Tensor, *, compiled: bool, solver: str) -> Model:
-    """Return the model of a batch of cantilevers with Young's moduli (B, 1) in Pa."""
+def cantilever_model(case: Case) -> Model:
+    """Return the model of a batch of cantilevers."""
+    rod = case.rod
     builder = RobotBuilder()
     builder.add_rod(
         straight((0.0, 0.0, 0.0), (rod.length, 0.0, 0.0), rod.nodes),
         section=Circle(rod.radius),
-        material=Material(youngs=youngs, density=rod.density, poisson=0.5),
+        material=Material(youngs=youngs_of_batch(case.youngs, case.batch), density=rod.density, poisson=0.5),
     )
     builder.clamp(nodes=[0, 1])
     builder.add_force(forces.Gravity((0.0, 0.0, -rod.gravity)))
-    return builder.finalize(solver=solver, compile=compiled)
+    return builder.finalize(solver=case.solver, compile=case.mode == "compiled")
 
 
-def measure(rod: Cantilever, youngs: float, batch: int, *, compiled: bool, solver: str, steps: int) -> Run:
+def measure(case: Case) -> Run:
     """Step a batch of cantilevers and return the cost; the first two steps are done once more, before, to warm up."""
     torch.compiler.reset()  # each run compiles for itself, as a user's process would
     peak = peak_bytes()
-    model = cantilever_model(rod, youngs_of_batch(youngs, batch), compiled=compiled, solver=solver)
-    integrator = ImplicitEuler(dt=DT, relative_tolerance=RELATIVE_TOLERANCE)
+    model = cantilever_model(case)
+    integrator = INTEGRATORS[case.integrator](dt=case.dt, relative_tolerance=RELATIVE_TOLERANCE)
 
     wall = time.perf_counter()
-    start = model.initial_state(batch=batch)
+    start = model.initial_state(batch=case.batch)
     state, _ = integrator.step(model, start)
     first_step_seconds = time.perf_counter() - wall
     integrator.step(model, state)
 
     costs: list[float] = []
     while not costs or (costs[0] < REPEAT_BELOW and len(costs) < 3):
-        state, infos, cost = timed_steps(integrator, model, start, steps)
+        state, infos, cost = timed_steps(integrator, model, start, case.steps)
         costs.append(cost)
 
     iterations = torch.stack([info.iterations for info in infos]).double()
@@ -121,13 +153,8 @@ def measure(rod: Cantilever, youngs: float, batch: int, *, compiled: bool, solve
     converged = torch.stack([info.status == int(Status.CONVERGED) for info in infos]).all(0)
     tips = state.positions[:, -1]
     return Run(
-        mode="compiled" if compiled else "eager",
-        solver=model.solver_for(batch).name,
-        youngs=youngs,
-        nodes=rod.nodes,
-        batch=batch,
-        dt=DT,
-        steps=steps,
+        case=case,
+        linear_solver=model.solver_for(case.batch).name,
         repeats=len(costs),
         cpu_seconds=statistics.median(costs),
         first_step_seconds=first_step_seconds,
@@ -137,12 +164,12 @@ def measure(rod: Cantilever, youngs: float, batch: int, *, compiled: bool, solve
         converged_rows=int(converged.sum()),
         tip=(float(tips[0, 0]), float(tips[0, 1]), float(tips[0, 2])),
         tip_z_range=(float(tips[:, 2].min()), float(tips[:, 2].max())),
-        state_bytes_per_robot=state_bytes(state) / batch,
-        peak_bytes_per_robot=(peak_bytes() - peak) / batch,
+        state_bytes_per_robot=state_bytes(state) / case.batch,
+        peak_bytes_per_robot=(peak_bytes() - peak) / case.batch,
     )
 
 
-def timed_steps(integrator: ImplicitEuler, model: Model, state: State, steps: int) -> tuple[State, list[Any], float]:
+def timed_steps(integrator: Integrator, model: Model, state: State, steps: int) -> tuple[State, list[StepInfo], float]:
     """Return the state after some steps, what each step reported, and the CPU seconds of all."""
     infos = []
     cpu = time.process_time()
@@ -172,7 +199,7 @@ def measure_peer(rod: Cantilever, youngs: float, duration: float) -> list[PeerRu
 def fitted_exponent(runs: Sequence[Run], *, per_iteration: bool) -> float:
     """Return p of cost ~ nodes^p by least squares in logarithms; of a robot-step, or of a Newton iteration in it."""
     costs = [run.step_cost / (run.iterations_mean if per_iteration else 1.0) for run in runs]
-    return float(np.polyfit(np.log([run.nodes for run in runs]), np.log(costs), 1)[0])
+    return float(np.polyfit(np.log([run.case.rod.nodes for run in runs]), np.log(costs), 1)[0])
 
 
 def tip_text(tip: tuple[float, float, float]) -> str:
@@ -190,10 +217,11 @@ def print_peers(peers: Sequence[PeerRun]) -> None:
         )
 
 
-def print_header() -> None:
+def print_header(chosen: argparse.Namespace) -> None:
     """Print the head of the table of runs."""
+    print(f"\n{INTEGRATORS[chosen.integrator].__name__}, dt = {chosen.dt:g} s")
     print(
-        f"\n{'mode':>9} {'E [Pa]':>8} {'nodes':>5} {'B':>5} {'CPU [s]':>8} {'us/rob-step':>11} {'sim s/CPU s':>11} "
+        f"{'mode':>9} {'E [Pa]':>8} {'nodes':>5} {'B':>5} {'CPU [s]':>8} {'us/rob-step':>11} {'sim s/CPU s':>11} "
         f"{'x peer':>7} {'x peer*':>7} {'Newton':>10} {'residual':>9} {'converged':>10} {'first [s]':>9} "
         f"{'peak/rob':>9} {'state/rob':>9}   tip x z [m]"
     )
@@ -201,12 +229,13 @@ def print_header() -> None:
 
 def print_run(run: Run, peers: Sequence[PeerRun]) -> None:
     """Print a line of the table: peer is PyElastica at its usual step, peer* at its largest stable one."""
-    ratios = [f"{run.rate / peer.rate:7.2f}" for peer in peers if peer.youngs == run.youngs] or ["", ""]
+    case = run.case
+    ratios = [f"{run.rate / peer.rate:7.2f}" for peer in peers if peer.youngs == case.youngs] or ["", ""]
     print(
-        f"{run.mode:>9} {run.youngs:8.0e} {run.nodes:5d} {run.batch:5d} {run.cpu_seconds:8.2f} "
+        f"{case.mode:>9} {case.youngs:8.0e} {case.rod.nodes:5d} {case.batch:5d} {run.cpu_seconds:8.2f} "
         f"{1e6 * run.step_cost:11.0f} {run.rate:11.3f} {ratios[0]:>7} {ratios[1]:>7} "
         f"{run.iterations_mean:6.2f}/{run.iterations_max:<3d} {run.worst_residual:9.1e} "
-        f"{run.converged_rows:5d}/{run.batch:<4d} {run.first_step_seconds:9.1f} "
+        f"{run.converged_rows:5d}/{case.batch:<4d} {run.first_step_seconds:9.1f} "
         f"{run.peak_bytes_per_robot / 1024:6.0f} kB {run.state_bytes_per_robot / 1024:6.0f} kB   {tip_text(run.tip)}",
         flush=True,
     )
@@ -223,6 +252,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--youngs", type=float, nargs="+", default=[1e6, 1e7], choices=sorted(PYELASTICA_DT))
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 256, 1024])
     parser.add_argument("--modes", nargs="+", default=["eager", "compiled"], choices=["eager", "compiled"])
+    parser.add_argument("--integrator", default="euler", choices=sorted(INTEGRATORS))
+    parser.add_argument("--dt", type=float, default=1e-2, help="s")
+    parser.add_argument("--duration", type=float, default=1.0, help="s")
     parser.add_argument("--solver", default="auto", help="name of a linear solver")
     parser.add_argument("--nodes", type=int, nargs="*", default=[26, 51, 101, 201, 401], help="of the scaling table")
     parser.add_argument("--scaling-batch", type=int, default=256)
@@ -231,31 +263,37 @@ def arguments() -> argparse.Namespace:
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.batch = [batch for batch in chosen.batch if batch <= 16]
+        chosen.duration = 0.2
         chosen.modes, chosen.nodes, chosen.scaling_batch = ["eager"], [26, 51, 101], 16
     return chosen
 
 
-def measure_batches(chosen: argparse.Namespace, steps: int, peers: Sequence[PeerRun]) -> list[Run]:
+def measure_batches(chosen: argparse.Namespace, peers: Sequence[PeerRun]) -> list[Run]:
     """Measure and print every mode, modulus and batch that was asked for, small batches first."""
-    print_header()
     runs = []
-    for mode in chosen.modes:
-        for youngs in chosen.youngs:
-            for batch in sorted(chosen.batch):
-                runs.append(
-                    measure(Cantilever(), youngs, batch, compiled=mode == "compiled", solver=chosen.solver, steps=steps)
-                )
-                print_run(runs[-1], peers)
+    steps = round(chosen.duration / chosen.dt)
+    for mode, youngs, batch in itertools.product(chosen.modes, chosen.youngs, sorted(chosen.batch)):
+        runs.append(measure(Case(youngs, batch, mode, steps, chosen.dt, chosen.integrator, chosen.solver)))
+        print_run(runs[-1], peers)
     return runs
 
 
 def measure_lengths(chosen: argparse.Namespace) -> list[Run]:
-    """Measure and print rods of more and more nodes, 20 steps each at 1e6 Pa."""
+    """Measure and print rods of more and more nodes, 20 steps each at the first modulus, in the last mode."""
     runs = []
     for nodes in chosen.nodes:
-        compiled = "compiled" in chosen.modes
         rod = Cantilever(nodes=nodes)
-        runs.append(measure(rod, 1e6, chosen.scaling_batch, compiled=compiled, solver=chosen.solver, steps=20))
+        case = Case(
+            chosen.youngs[0],
+            chosen.scaling_batch,
+            chosen.modes[-1],
+            20,
+            chosen.dt,
+            chosen.integrator,
+            chosen.solver,
+            rod,
+        )
+        runs.append(measure(case))
         print_run(runs[-1], [])
     return runs
 
@@ -264,14 +302,14 @@ def main() -> None:
     """Measure, print the tables and write the JSON file."""
     chosen = arguments()
     torch.set_num_threads(1)
-    steps = 20 if chosen.quick else 100
     report: dict[str, Any] = {"machine": machine()}
     print("\n".join(f"{key}: {value}" for key, value in report["machine"].items()))
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # compile times are those of a first run
-        peers = [run for youngs in chosen.youngs for run in measure_peer(Cantilever(), youngs, steps * DT)]
+        peers = [run for youngs in chosen.youngs for run in measure_peer(Cantilever(), youngs, chosen.duration)]
         print_peers(peers)
-        runs = measure_batches(chosen, steps, peers)
+        print_header(chosen)
+        runs = measure_batches(chosen, peers)
         lengths = measure_lengths(chosen)
     report["peers"] = [as_json(run) for run in peers]
     report["runs"] = [as_json(run) for run in runs]
