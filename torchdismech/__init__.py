@@ -1,6 +1,6 @@
 """Many soft robots at once: rods and shells by discrete differential geometry, stepped implicitly in PyTorch."""
 
-from torchdismech import elastic, forces
+from torchdismech import elastic, forces, trainable
 from torchdismech.build import RobotBuilder
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.geometry.curves import arc, helix, straight
@@ -8,7 +8,7 @@ from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Sta
 from torchdismech.io.dismech import Geometry, read_dismech
 from torchdismech.materials import Circle, Material, Rectangle
 from torchdismech.model import Model
-from torchdismech.rollout import rollout
+from torchdismech.rollout import rollout, unroll
 from torchdismech.state import Control, State
 from torchdismech.trajectory import Trajectory, TrajectoryWriter
 
@@ -38,6 +38,8 @@ __all__ = [
     "read_dismech",
     "rollout",
     "straight",
+    "trainable",
+    "unroll",
 ]
 
 __version__ = "0.1.0"

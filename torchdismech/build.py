@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
-from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
+from torchdismech.elastic import BendTwistStencil, ElasticTerm, Energy, LinearElastic, StretchStencil, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import check_folds, check_rods
@@ -54,6 +54,8 @@ class RobotBuilder:
         self._masses: list[tuple[np.ndarray, Tensor]] = []
         self._forces: list[Force] = []
         self._terms: list[ElasticTerm] = []
+        self._energies: list[tuple[str, str | None, Energy]] = []
+        self._dissipations: list[tuple[str, Energy]] = []
 
     @property
     def nodes(self) -> np.ndarray:
@@ -140,6 +142,21 @@ class RobotBuilder:
             raise InputError(f"add_term: there is an elastic term named {term.name!r} already; choose another name")
         self._terms.append(term)
 
+    def add_energy(self, name: str, energy: Energy, part: str = "residual") -> None:
+        """Add an energy density to that of "stretch" or "bend_twist"; reports call it `part`."""
+        self._check_strain(name)
+        self._energies.append((name, part, energy))
+
+    def replace_energy(self, name: str, energy: Energy) -> None:
+        """Put an energy density in place of the linear one of "stretch" or "bend_twist"."""
+        self._check_strain(name)
+        self._energies.append((name, None, energy))
+
+    def add_dissipation(self, name: str, dissipation: Energy) -> None:
+        """Add a density of dissipated power [W/m], a function of the rates of strain of "stretch" or "bend_twist"."""
+        self._check_strain(name)
+        self._dissipations.append((name, dissipation))
+
     def finalize(
         self, solver: str = "auto", compile: bool = False, dtype: torch.dtype = torch.float64, device=None
     ) -> Model:
@@ -168,12 +185,35 @@ class RobotBuilder:
             *_bend_twist_terms(body, constants, directors, self._straight(edges, springs)),
             *self._terms,
         ]
+        self._add_residuals({t.name: t for t in terms})
         model = Model(
             body, [t.to(dtype) for t in terms], self._forces, self._free(edges), directors.to(dtype), solver, compile
         )
         return model.to(device=device, dtype=dtype)
 
     # ---- parts -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _check_strain(name: str) -> None:
+        if name not in ("stretch", "bend_twist"):
+            raise InputError(f"energy: expected the strains 'stretch' or 'bend_twist', got {name!r}")
+
+    def _add_residuals(self, terms: dict[str, ElasticTerm]) -> None:
+        """Put the energies and dissipations that were added into their terms."""
+        for name in {n for n, *_ in [*self._energies, *self._dissipations]} - set(terms):
+            raise InputError(f"energy: this robot has no term {name!r}; it has: {', '.join(terms)}")
+        for name, part, energy in self._energies:
+            own = terms[name].energy
+            if part is None:
+                terms[name].energy = energy
+            elif isinstance(own, Sum):
+                own.add(part, energy)
+            else:
+                terms[name].energy = Sum({"linear": own, part: energy})
+        for k, (name, dissipation) in enumerate(self._dissipations):
+            present = terms[name].dissipation
+            both = None if present is None else Sum({f"present{k}": present, f"added{k}": dissipation})
+            terms[name].dissipation = dissipation if both is None else both
 
     def _join(self, points: np.ndarray) -> np.ndarray:
         """Add the points that are new and return the index of each."""
@@ -277,7 +317,7 @@ def _edge_constants(section, material, stiffness: dict[str, Number], count: int)
     unknown = set(stiffness) - {"EA", "EI1", "EI2", "GJ"}
     if unknown:
         raise InputError(f"stiffness: expected any of EA, EI1, EI2, GJ, got {', '.join(sorted(unknown))}")
-    constants = {**s, "density": m["density"]}
+    constants = {**s, "density": m["density"], "relaxation": m["relaxation"]}
     derived = {
         "EA": m["youngs"] * s["area"],
         "EI1": m["youngs"] * s["I1"],
@@ -321,7 +361,7 @@ def _stretch_term(body: Body, constants: dict[str, Tensor]) -> ElasticTerm:
         stencil,
         LinearElastic({"EA": constants["EA"].clone()}),
         measure=None,
-        controlled=None,
+        dissipation=_viscous({"EA": constants["EA"]}, constants["relaxation"]),
     )
 
 
@@ -349,8 +389,16 @@ def _bend_twist_terms(
             scale=voronoi,
             natural=tuple(torch.where(keep, n, torch.zeros_like(n)) for n in natural),
             controlled=_controlled_bend_twist,
+            dissipation=_viscous(stiffness, _at_springs(constants["relaxation"], springs.edges, lengths)),
         )
     ]
+
+
+def _viscous(stiffness: dict[str, Tensor], relaxation: Tensor) -> LinearElastic | None:
+    """Return the Kelvin-Voigt dissipation: relaxation time [s] x stiffness; None where there is none."""
+    if not bool((relaxation > 0).any()):
+        return None
+    return LinearElastic({f"viscous_{name}": value * relaxation for name, value in stiffness.items()})
 
 
 def _controlled_bend_twist(control) -> tuple[Tensor | None, Tensor | None, Tensor | None]:

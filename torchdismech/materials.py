@@ -55,16 +55,27 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Material:
-    """Young's modulus [Pa], density [kg/m^3] and Poisson's ratio; each broadcasts against (B, E)."""
+    """Young's modulus [Pa], density [kg/m^3], Poisson's ratio and relaxation time [s]; each broadcasts against (B, E).
+
+    With a relaxation time the material damps its own deformation (Kelvin-Voigt): stress = modulus * (strain +
+    relaxation_time * rate of strain), alike in stretching, bending and twisting.
+    """
 
     youngs: Number
     density: Number
     poisson: Number = 0.5
+    relaxation_time: Number = 0.0
 
     def constants(self) -> dict[str, Tensor]:
-        """Return Young's and shear modulus and density."""
+        """Return Young's and shear modulus, density and relaxation time."""
         youngs, density = positive(self.youngs, "Material.youngs"), positive(self.density, "Material.density")
         poisson = torch.as_tensor(self.poisson, dtype=youngs.dtype)
         if not ((poisson > -1) & (poisson <= 0.5)).all():
             raise InputError(f"Material.poisson: expected a number above -1 and up to 0.5, got {self.poisson}")
-        return {"youngs": youngs, "shear": youngs / (2 * (1 + poisson)), "density": density}
+        relaxation = torch.as_tensor(self.relaxation_time, dtype=youngs.dtype)
+        if not (torch.isfinite(relaxation).all() and (relaxation >= 0).all()):
+            raise InputError(
+                f"Material.relaxation_time: expected a finite number from 0 up, got {self.relaxation_time}"
+            )
+        shear = youngs / (2 * (1 + poisson))
+        return {"youngs": youngs, "shear": shear, "density": density, "relaxation": relaxation}

@@ -136,7 +136,7 @@ class Model(nn.Module):
 
     def uncompiled_terms(self) -> list[str]:
         """Return the terms whose derivatives come from autograd and therefore stay eager when compiling."""
-        return [t.name for t in self.terms if not (t.stencil.closed_form and t.energy.closed_form)]
+        return [t.name for t in self.terms if not t.closed_form]
 
     @property
     def batch(self) -> int | None:
@@ -161,7 +161,6 @@ class Model(nn.Module):
 
     # ---- states ------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def initial_state(
         self,
         batch: int | None = None,
@@ -173,6 +172,9 @@ class Model(nn.Module):
 
         Directors are those at rest, carried to q. The acceleration of the free dofs is what the forces give them there
         (under `control`, if given). The batch defaults to what q or the model's own parameters ask for.
+
+        Where the model has trained constants, the acceleration depends on them: make the state anew for each backward
+        pass, or `detach()` it.
         """
         for name, value in (("q", q), ("velocity", velocity)):
             if value is not None and (value.dim() > 2 or value.shape[-1] != self.n_dofs):
@@ -237,15 +239,18 @@ class Model(nn.Module):
 
     # ---- forces ------------------------------------------------------------------------------------------------
 
-    def start_step(self, state: State, control: Control | None = None) -> StepStart:
-        """Return what the evaluations of a step from `state` share."""
+    def start_step(self, state: State, control: Control | None = None, elapsed: float | None = None) -> StepStart:
+        """Return what the evaluations of a step from `state` share.
+
+        `elapsed` [s] is the time from the state to where forces are evaluated; without it nothing dissipates.
+        """
         control = control or Control()
         self.check_batch(state, control)
         held = torch.zeros_like(state.q) if control.force is None else control.force.clone()
         for force in self.forces:
             if force.explicit:
                 held = held + force(state, control)
-        return StepStart(state, control, [t.constants(state, control) for t in self.terms], held)
+        return StepStart(state, control, [t.constants(state, control, elapsed) for t in self.terms], held)
 
     def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
         """Return the elastic force (B, n) at q (B, n)."""
@@ -305,12 +310,12 @@ class Model(nn.Module):
         """Whether no external force changes with position or velocity within a step."""
         return not any(self._force_scatters[k] for k in range(len(self.forces)))
 
-    def elastic_energy(self, start: StepStart, q: Tensor) -> Tensor:
-        """Return the elastic energy (B,) at q (B, n) [J]."""
+    def elastic_potential(self, start: StepStart, q: Tensor) -> Tensor:
+        """Return the potential (B,) of the elastic force at q (B, n): energy and what the step dissipates [J]."""
         transposed = q.t().contiguous()
         total = q.new_zeros(q.shape[0])
         for term, constants in zip(self.terms, start.constants, strict=True):
-            total = total + sum(term.energies(transposed, constants).values())
+            total = total + term.potential(transposed, constants)
         return total
 
     def natural_strains(self, batch: int) -> Control:

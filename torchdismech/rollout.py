@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.integrate import Integrator, StepInfo
@@ -17,7 +19,11 @@ from torchdismech.model import Model
 from torchdismech.state import Control, State
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 
-__all__ = ["Writer", "frames", "rollout"]
+__all__ = ["Controller", "Unrolled", "Writer", "frames", "rollout", "unroll"]
+
+# closes a loop: controller(state, control, model) returns the control of the step from `state`, given what the schedule
+# set for it (or Control()); an nn.Module may be one, and is trained through `unroll`
+Controller = Callable[[State, Control, Model], Control]
 
 
 class Writer(Protocol):
@@ -51,6 +57,7 @@ def rollout(
     progress: bool = False,
     throw: bool = False,
     running: Tensor | None = None,
+    controller: Controller | None = None,
 ) -> Trajectory:
     """Return the trajectory of `steps` steps from `state`.
 
@@ -65,6 +72,7 @@ def rollout(
     progress : show a progress bar with the number of robots that still run.
     throw : raise a `SimulationError` at the first failure instead.
     running : (B,) robots to step, e.g. those that did not fail in an earlier run.
+    controller : function of (state, control, model) that returns the control of a step, after the schedule.
     """
     if steps < 1 or every < 1:
         raise InputError(f"rollout: steps and every have to be at least 1, got steps={steps}, every={every}")
@@ -72,7 +80,7 @@ def rollout(
     writer.start(1 + -(-steps // every), model.rod_edges, np.zeros((0, 3), dtype=np.int64))
     bar = _progress_bar(steps, state.batch) if progress else None
     try:
-        for frame in frames(model, state, integrator, steps, schedule, every, throw, running, bar):
+        for frame in frames(model, state, integrator, steps, schedule, every, throw, running, bar, controller):
             writer.append(frame)
     finally:
         if bar is not None:
@@ -81,6 +89,7 @@ def rollout(
     return writer.trajectory()
 
 
+@torch.no_grad()
 def frames(
     model: Model,
     state: State,
@@ -91,6 +100,7 @@ def frames(
     throw: bool = False,
     running: Tensor | None = None,
     bar=None,
+    controller: Controller | None = None,
 ) -> Iterator[Frame]:
     """Yield the initial frame, then one each `every` steps and at the last; arguments as for `rollout`."""
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
@@ -99,7 +109,7 @@ def frames(
     yield dataclasses.replace(Frame.initial(state, model.energies(state)), status=status)
     total, most, residual = zero, zero, zero.to(state.q.dtype)
     for step in range(1, steps + 1):
-        control = Control() if schedule is None else integrator.sample(schedule, state, model)
+        control = _control(model, state, integrator, schedule, controller)
         state, info = integrator.step(model, state, control, running)
         status = torch.where(running, info.status, status)
         if throw and not bool(info.converged.all()):
@@ -111,6 +121,104 @@ def frames(
         if step % every == 0 or step == steps:
             yield Frame(step, state, total, most, residual, status, model.energies(state, control))
             total, most, residual = zero, zero, zero.to(state.q.dtype)
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """A rollout that can be differentiated.
+
+    Attributes
+    ----------
+    q, velocity : (steps + 1, B, n), the initial state first.
+    state : the last state.
+    status : (B,) value of `Status`: CONVERGED, or the first failure; a failed robot stays at its last good state.
+    iterations : (steps, B) Newton iterations.
+    """
+
+    q: Tensor
+    velocity: Tensor
+    state: State
+    status: Tensor
+    iterations: Tensor
+
+    @property
+    def positions(self) -> Tensor:
+        """Positions of the nodes (steps + 1, B, N, 3) [m]."""
+        return self.q[..., : 3 * self.state.n_nodes].unflatten(-1, (-1, 3))
+
+
+def unroll(
+    model: Model,
+    state: State,
+    integrator: Integrator,
+    steps: int,
+    schedule: Schedule | None = None,
+    controller: Controller | None = None,
+    checkpoint_every: int | None = None,
+    progress: bool = False,
+) -> Unrolled:
+    """Return `steps` steps from `state` with their gradients: by the state, controls, constants and weights.
+
+    Parameters
+    ----------
+    schedule, controller : as for `rollout`.
+    checkpoint_every : keep the state each so many steps only, and take the steps in between again in the backward pass:
+        about a third more time for much less memory, least at the square root of `steps`. None keeps the states of
+        all steps (per robot and step about 15 numbers a node and 9 an edge).
+    progress : show a progress bar.
+    """
+    if steps < 1 or (checkpoint_every is not None and checkpoint_every < 1):
+        raise InputError(f"unroll: steps and checkpoint_every have to be at least 1, got {steps}, {checkpoint_every}")
+    bar = _progress_bar(steps, state.batch) if progress else None
+    status = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
+    parts: list[tuple[Tensor, ...]] = []
+    initial = state
+
+    def segment(count: int, status: Tensor, *fields: Tensor) -> tuple[Tensor, ...]:
+        state = State(*fields)
+        q, velocity, iterations = [], [], []
+        for _ in range(count):
+            control = _control(model, state, integrator, schedule, controller)
+            state, info = integrator.step(model, state, control, status == Status.CONVERGED)
+            status = torch.where(status == Status.CONVERGED, info.status, status)
+            q.append(state.q)
+            velocity.append(state.velocity)
+            iterations.append(info.iterations)
+        return (torch.stack(q), torch.stack(velocity), torch.stack(iterations), status, *_fields(state))
+
+    try:
+        for first in range(0, steps, checkpoint_every or 1):
+            count = min(checkpoint_every or 1, steps - first)
+            if checkpoint_every is None or not torch.is_grad_enabled():
+                q, velocity, iterations, status, *fields = segment(count, status, *_fields(state))
+            else:
+                q, velocity, iterations, status, *fields = checkpoint(
+                    segment, count, status, *_fields(state), use_reentrant=False
+                )
+            state = State(*fields)
+            parts.append((q, velocity, iterations))
+            if bar is not None:
+                bar.update(count)
+    finally:
+        if bar is not None:
+            bar.close()
+    return Unrolled(
+        torch.cat([initial.q[None], *(q for q, _, _ in parts)]),
+        torch.cat([initial.velocity[None], *(velocity for _, velocity, _ in parts)]),
+        state,
+        status,
+        torch.cat([iterations for _, _, iterations in parts]),
+    )
+
+
+def _fields(state: State) -> tuple[Tensor, ...]:
+    return tuple(getattr(state, f.name) for f in dataclasses.fields(State))
+
+
+def _control(model: Model, state: State, integrator: Integrator, schedule, controller) -> Control:
+    """Return what the schedule sets for the step from `state`, then what the controller makes of it."""
+    control = Control() if schedule is None else integrator.sample(schedule, state, model)
+    return control if controller is None else controller(state, control, model)
 
 
 def _progress_bar(steps: int, batch: int):

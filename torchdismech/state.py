@@ -68,6 +68,10 @@ class State:
         """Return a copy on another device or in another dtype, as `Tensor.to`."""
         return State(**{f.name: getattr(self, f.name).to(*args, **kwargs) for f in dataclasses.fields(self)})
 
+    def detach(self) -> State:
+        """Return a copy that gradients do not pass."""
+        return State(**{f.name: getattr(self, f.name).detach() for f in dataclasses.fields(self)})
+
     def rows(self, index) -> State:
         """Return the robots that `index` selects (a mask, indices or a slice)."""
         return State(**{f.name: getattr(self, f.name)[index] for f in dataclasses.fields(self)})

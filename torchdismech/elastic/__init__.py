@@ -1,6 +1,6 @@
 """Elastic terms: stencil (geometry) x energy (material)."""
 
-from torchdismech.elastic.energy import Energy, LinearElastic, batch_last
+from torchdismech.elastic.energy import Energy, LinearElastic, Sum, batch_last
 from torchdismech.elastic.stencil import BendTwistStencil, Stencil, StretchStencil
 from torchdismech.elastic.term import ElasticTerm
 
@@ -11,5 +11,6 @@ __all__ = [
     "LinearElastic",
     "Stencil",
     "StretchStencil",
+    "Sum",
     "batch_last",
 ]

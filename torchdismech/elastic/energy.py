@@ -7,11 +7,14 @@ the natural strain; a density is in J per unit of the stencil's measure (rods: J
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Energy", "LinearElastic", "batch_last"]
+from torchdismech.errors import InputError
+
+__all__ = ["Energy", "LinearElastic", "Sum", "batch_last"]
 
 Strain = tuple[Tensor, ...]
 
@@ -27,7 +30,7 @@ class Energy(nn.Module):
     """An elastic energy density psi(strain).
 
     A subclass writes `density` and nothing else: derivatives then come from autograd. One that knows them in closed
-    form overrides `derivatives`, which is faster and compiles.
+    form sets `closed_form` and overrides `derivatives`, which is faster and compiles.
     """
 
     closed_form = False
@@ -37,11 +40,21 @@ class Energy(nn.Module):
         """Return psi (S, B) [J per unit of measure] of the strains, each (S, B)."""
         raise TypeError(f"{type(self).__name__} has to define density(strain)")
 
+    def slopes(self, strain: Strain) -> list[Tensor]:
+        """Return the first derivatives of psi. Where autograd records, they can be differentiated further."""
+        if self.closed_form:
+            return self.derivatives(strain)[0]
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (*strain, *self.parameters()))
+        with torch.enable_grad():
+            variables = [s if recorded and s.requires_grad else s.detach().requires_grad_() for s in strain]
+            slopes = _gradient(self.density(tuple(variables)).sum(), variables, create_graph=recorded)
+        return slopes if recorded else [s.detach() for s in slopes]
+
     def derivatives(self, strain: Strain) -> tuple[list[Tensor], list[list[Tensor | None]]]:
         """Return the first derivatives and the matrix of second derivatives of psi; None stands for zero.
 
         The default differentiates `density` twice by autograd: stencils do not share strains, so the derivative of the
-        sum over all stencils is the derivative of each.
+        sum over all stencils is the derivative of each. Autograd does not record it.
         """
         with torch.enable_grad():
             variables = [s.detach().requires_grad_() for s in strain]
@@ -96,6 +109,63 @@ class LinearElastic(Energy):
 
     def _stiffness(self) -> list[Tensor]:
         return [batch_last(getattr(self, name)) for name in self.names]
+
+
+class Sum(Energy):
+    """The sum of energies on the same strains, e.g. a linear material and a learned residual.
+
+    Parameters
+    ----------
+    energies : by the name that a report gives to each that has no parts of its own.
+    """
+
+    def __init__(self, energies: dict[str, Energy]):
+        super().__init__()
+        self.energies = nn.ModuleDict(energies)
+
+    @property
+    def closed_form(self) -> bool:  # type: ignore[override]
+        """Whether all of them are."""
+        return all(e.closed_form for e in self._all())
+
+    def add(self, name: str, energy: Energy) -> None:
+        """Add one more energy under a new name."""
+        if name in self.energies:
+            raise InputError(f"energy: there is a part {name!r} already; choose another name")
+        self.energies[name] = energy
+
+    def _all(self) -> list[Energy]:
+        return cast(list[Energy], list(self.energies.values()))
+
+    def density(self, strain: Strain) -> Tensor:
+        """Return the sum of the densities."""
+        densities = [e.density(strain) for e in self._all()]
+        return sum(densities[1:], start=densities[0])
+
+    def slopes(self, strain: Strain) -> list[Tensor]:
+        """Return the sums of the first derivatives."""
+        slopes = (e.slopes(strain) for e in self._all())
+        return [sum(same[1:], start=same[0]) for same in zip(*slopes, strict=True)]
+
+    def derivatives(self, strain: Strain) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Return the sums of the derivatives."""
+        first, second = zip(*(e.derivatives(strain) for e in self._all()), strict=True)
+        slopes = [sum(same[1:], start=same[0]) for same in zip(*first, strict=True)]
+        k = len(strain)
+        return slopes, [[_known_sum([matrix[i][j] for matrix in second]) for j in range(k)] for i in range(k)]
+
+    def parts(self, strain: Strain) -> dict[str, Tensor]:
+        """Return the parts of each."""
+        parts: dict[str, Tensor] = {}
+        for name, energy in self.energies.items():
+            parts.update(energy.parts(strain) or {name: energy.density(strain)})  # type: ignore[operator]
+        return parts
+
+
+def _known_sum(entries: list[Tensor | None]) -> Tensor | None:
+    """Return the sum of the entries, None standing for zero."""
+    known = [e for e in entries if e is not None]
+    return sum(known[1:], start=known[0]) if known else None
 
 
 def _gradient(total: Tensor, variables: list[Tensor], create_graph: bool) -> list[Tensor]:

@@ -85,9 +85,11 @@ class Stencil(nn.Module):
 
         first[i][a] is d strain_i / d variable_a; second(w) returns sum_i w_i d2 strain_i in the order of `pairs`. The
         default uses autograd: stencils do not share local variables, so the sum over all has the derivatives of each.
+        Where autograd records, strains and first derivatives can be differentiated further; second ones cannot.
         """
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (*local, *constants))
         with torch.enable_grad():
-            variables = [v.detach().requires_grad_() for v in local]
+            variables = [v if recorded and v.requires_grad else v.detach().requires_grad_() for v in local]
             strains = self.strain(variables, *constants)
             first = [list(_gradient(s, variables)) for s in strains]
 
@@ -98,6 +100,8 @@ class Stencil(nn.Module):
                 entries.extend(_gradient(slope, variables)[a:])
             return [e.detach() for e in entries]
 
+        if recorded:
+            return tuple(strains), first, second
         return tuple(s.detach() for s in strains), [[g.detach() for g in f] for f in first], second
 
 

@@ -22,16 +22,27 @@ COMPILATIONS = 256  # kernels that a process may compile before torch.compile re
 
 @dataclass
 class TermConstants:
-    """What stays fixed in a step, batch last."""
+    """What stays fixed in a step, batch last.
+
+    `before` and `elapsed`: the strains at the start of the step and the time [s] from there to where forces are
+    evaluated; None where nothing dissipates.
+    """
 
     natural: tuple[Tensor | None, ...]
     measure: Tensor
     scale: Tensor | None
     stencil: tuple[Tensor, ...]
+    before: tuple[Tensor, ...] | None = None
+    elapsed: float | None = None
 
 
 class ElasticTerm(nn.Module):
     r"""E = sum over stencils of measure * psi((strain - natural) / scale).
+
+    With a `dissipation` D(rate) [W per unit of measure], the strains' rates d(strain / scale)/dt take power out. In a
+    step of length dt from strain_0 that is the energy measure * dt * D((strain - strain_0) / (scale * dt)): its
+    derivative by the strain is the viscous stress dD/d(rate), and the matrix of the step stays symmetric. The rate is
+    a backward difference, of first order in dt in every integrator.
 
     Parameters
     ----------
@@ -42,6 +53,7 @@ class ElasticTerm(nn.Module):
     scale : what turns a stencil's strain into the energy's, e.g. the Voronoi length for curvatures; None means 1.
     natural : the natural strains, one tensor (broadcasting against (B, S)) per strain, or None for zero.
     controlled : for each strain, the function of a `Control` that gives its natural value (or None).
+    dissipation : D as an `Energy` of the rates, convex and least at zero; None for no damping.
     """
 
     measure: Tensor | None
@@ -56,11 +68,13 @@ class ElasticTerm(nn.Module):
         scale: Tensor | None = None,
         natural: tuple[Tensor | None, ...] | None = None,
         controlled=None,
+        dissipation: Energy | None = None,
     ):
         super().__init__()
         self.name = name
         self.stencil = stencil
         self.energy = energy
+        self.dissipation = dissipation
         self.controlled = controlled
         self.register_buffer("measure", measure)
         self.register_buffer("scale", scale)
@@ -75,8 +89,13 @@ class ElasticTerm(nn.Module):
     def robots(self) -> set[int]:
         """Return the numbers of robots that the term's own tensors are given for."""
         own = ("measure", "scale", *(f"natural_{s}" for s in self.stencil.strains))
-        parts = ((self, own), (self.stencil, self.stencil.per_robot), (self.energy, self.energy.per_robot))
-        return set().union(*(robots(module, names) for module, names in parts))
+        parts = ((m, m.per_robot) for m in self.modules() if isinstance(m, (Stencil, Energy)))
+        return robots(self, own).union(*(robots(module, names) for module, names in parts))
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether all derivatives are in closed form, none by autograd."""
+        return all(m.closed_form for m in (self.stencil, self.energy, self.dissipation) if m is not None)
 
     # ---- layout ------------------------------------------------------------------------------------------------
 
@@ -120,7 +139,7 @@ class ElasticTerm(nn.Module):
 
     def compile(self) -> None:
         """Compile the kernels (needs closed forms in the stencil and in the energy)."""
-        if not (self.stencil.closed_form and self.energy.closed_form):
+        if not self.closed_form:
             return  # derivatives by autograd run eagerly; `Model.uncompiled_terms` names these terms
         # one compilation per stencil, energy and batch size: the default limit of 8 is for code that should not vary
         config = torch._dynamo.config
@@ -130,18 +149,22 @@ class ElasticTerm(nn.Module):
 
     # ---- evaluation --------------------------------------------------------------------------------------------
 
-    def constants(self, state: State, control: Control) -> TermConstants:
-        """Return what stays fixed in a step that starts at `state`."""
+    def constants(self, state: State, control: Control, elapsed: float | None = None) -> TermConstants:
+        """Return what stays fixed in a step that starts at `state`; without `elapsed` [s] nothing dissipates."""
         natural: list[Tensor | None] = [getattr(self, f"natural_{s}") for s in self.stencil.strains]
         if self.controlled is not None:
             natural = [n if c is None else c for n, c in zip(natural, self.controlled(control), strict=True)]
         stencil = self.stencil.constants(state, control)
-        return TermConstants(
+        constants = TermConstants(
             tuple(None if n is None else batch_last(n).contiguous() for n in natural),
             stencil[0] if self.measure is None else batch_last(self.measure).contiguous(),
             None if self.scale is None else batch_last(self.scale).contiguous(),
             stencil,
         )
+        if self.dissipation is not None and elapsed is not None:
+            constants.before = self._elastic_strain_at(state.q.t().contiguous(), constants)
+            constants.elapsed = elapsed
+        return constants
 
     def force(self, q: Tensor, constants: TermConstants) -> Tensor:
         """Return the force (n, B) at q (n, B)."""
@@ -154,14 +177,25 @@ class ElasticTerm(nn.Module):
 
     def energies(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the energy of each part, (B,) [J]."""
-        strain = self._elastic_strain(self.stencil.strain(self.stencil.local(q), *constants.stencil), constants)
+        strain = self._elastic_strain_at(q, constants)
         parts = self.energy.parts(strain) or {self.name: self.energy.density(strain)}
         return {name: (constants.measure * density).sum(0) for name, density in parts.items()}
+
+    def potential(self, q: Tensor, constants: TermConstants) -> Tensor:
+        """Return the potential (B,) of the term's force: the elastic energy, and what the step dissipates [J]."""
+        strain = self._elastic_strain_at(q, constants)
+        density = self.energy.density(strain)
+        if constants.elapsed is not None:
+            density = density + constants.elapsed * self.dissipation.density(_rate(strain, constants))  # type: ignore[union-attr]
+        return (constants.measure * density).sum(0)
 
     def strains(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the stencil's strains by name, (B, S)."""
         values = self.stencil.strain(self.stencil.local(q), *constants.stencil)
         return {name: value.t() for name, value in zip(self.stencil.strains, values, strict=True)}
+
+    def _elastic_strain_at(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
+        return self._elastic_strain(self.stencil.strain(self.stencil.local(q), *constants.stencil), constants)
 
     def _elastic_strain(self, strains: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:
         elastic = []
@@ -173,14 +207,27 @@ class ElasticTerm(nn.Module):
     def _gradient(self, q: Tensor, constants: TermConstants) -> Tensor:
         """Return the gradient by the local variables (k, S, B)."""
         strains, first, _ = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
-        slopes, _ = self.energy.derivatives(self._elastic_strain(strains, constants))
+        strain = self._elastic_strain(strains, constants)
+        slopes = self.energy.slopes(strain)
+        if constants.elapsed is not None:
+            viscous = self.dissipation.slopes(_rate(strain, constants))  # type: ignore[union-attr]
+            slopes = [a + b for a, b in zip(slopes, viscous, strict=True)]
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
         return torch.stack(_combined(first, [factor * s for s in slopes]))
 
     def _gradient_and_hessian(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, Tensor]:
         """Return the gradient (k, S, B) and the packed Hessian (pairs, S, B) by the local variables."""
         strains, first, second = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
-        slopes, curvatures = self.energy.derivatives(self._elastic_strain(strains, constants))
+        strain = self._elastic_strain(strains, constants)
+        slopes, curvatures = self.energy.derivatives(strain)
+        elapsed = constants.elapsed
+        if elapsed is not None:
+            viscous, by_rate = self.dissipation.derivatives(_rate(strain, constants))  # type: ignore[union-attr]
+            slopes = [a + b for a, b in zip(slopes, viscous, strict=True)]
+            damped = [[None if r is None else r / elapsed for r in row] for row in by_rate]
+            curvatures = [
+                [_sum(*pair) for pair in zip(*rows, strict=True)] for rows in zip(curvatures, damped, strict=True)
+            ]
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
         slopes = [factor * s for s in slopes]
         factor = factor if constants.scale is None else factor / constants.scale
@@ -191,6 +238,19 @@ class ElasticTerm(nn.Module):
             for f, row in zip(first, rows, strict=True):
                 hessian[packed] = hessian[packed] + f[a] * row[b]
         return torch.stack(_combined(first, slopes)), torch.stack(hessian)
+
+
+def _rate(strain: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:
+    """Return the mean rates of the strains since the start of the step."""
+    assert constants.before is not None
+    return tuple((now - before) / constants.elapsed for now, before in zip(strain, constants.before, strict=True))
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """Return a + b, None standing for zero."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
 
 
 def _combined(first: list[list[Tensor]], weights) -> list[Tensor]:

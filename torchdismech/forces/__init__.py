@@ -3,6 +3,7 @@
 from torchdismech.forces.base import Block, Force
 from torchdismech.forces.damping import MassDamping, Viscous
 from torchdismech.forces.loads import Buoyancy, Gravity, PointForce
+from torchdismech.forces.local import LocalForce
 from torchdismech.forces.resistive import QuadraticResistive, Resistive
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Buoyancy",
     "Force",
     "Gravity",
+    "LocalForce",
     "MassDamping",
     "PointForce",
     "QuadraticResistive",

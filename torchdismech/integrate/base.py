@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech.integrate.adjoint import implicit_step
+from torchdismech.integrate.balance import Balance
 from torchdismech.model import Model, StepStart
 from torchdismech.solve.newton import Root, newton
 from torchdismech.state import Control, State
 
-__all__ = ["Balance", "Integrator", "Schedule", "StepInfo"]
+__all__ = ["Integrator", "Schedule", "StepInfo"]
 
 # what a caller sets over time: schedule(time (B,), model) -> Control
 Schedule = Callable[[Tensor, Model], Control]
@@ -51,87 +53,6 @@ class StepInfo:
     def merged(self, other: StepInfo, take: Tensor) -> StepInfo:
         """Return this with the rows where `take` holds replaced by those of `other`."""
         return StepInfo(**{k: torch.where(take, getattr(other, k), v) for k, v in vars(self).items()})
-
-
-class Balance(ABC):
-    """The balance of forces of one step, as equations in the free dofs; each integrator has its own.
-
-    `mass_gain`, `position_gain` and `velocity_gain` are the derivatives by q of: the acceleration that the inertial
-    force sees, the position and the velocity at which the other forces are evaluated.
-    """
-
-    mass_gain: float
-    position_gain: float
-    velocity_gain: float
-
-    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float):
-        self.model = model
-        self.start = start
-        self.base = clamped_q  # (B, n): clamped dofs are read from here
-        self.dt = dt
-        self.descending = False
-
-    @abstractmethod
-    def acceleration(self, q: Tensor) -> Tensor:
-        """Return the acceleration (B, n) in the inertial force."""
-
-    @abstractmethod
-    def evaluated_at(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return position, velocity (B, n) and time (B,) at which elastic and external forces are evaluated."""
-
-    def load_factor(self) -> float:
-        """Return the share of the external forces that acts."""
-        return 1.0
-
-    def full(self, x: Tensor) -> Tensor:
-        """Return q (B, n) for the unknowns x (B, n_free)."""
-        return self.model.spread(x, self.base)
-
-    def residual(self, x: Tensor) -> Tensor:
-        """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
-        q = self.full(x)
-        position, velocity, time = self.evaluated_at(q)
-        elastic = self.model.elastic_force(self.start, position)
-        external = self.load_factor() * self.model.external_force(self.start, position, velocity, time)
-        return self._with_inertia(q, elastic + external)
-
-    def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
-        q = self.full(x)
-        position, velocity, time = self.evaluated_at(q)
-        force, values = self.model.force_and_stiffness(
-            self.start, position, velocity, time, self.position_gain, self.velocity_gain, self.load_factor()
-        )
-        if self.mass_gain:
-            values = self.model.add_mass(values, self.mass_gain)
-        return self._with_inertia(q, force), values
-
-    def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
-        balance = self.model.body.mass * self.acceleration(q) - force if self.mass_gain else -force
-        return balance.index_select(1, self.model.free_index)
-
-    def advanced(self, x: Tensor, step: Tensor) -> Tensor:
-        """Return x moved by the step, edges keeping the length that the step asks for to first order."""
-        q = self.full(x)
-        moved = self.model.advance(q, self.model.spread(step, torch.zeros_like(q)))
-        return moved.index_select(1, self.model.free_index)
-
-    @property
-    def has_potential(self) -> bool:
-        """Whether the residual is the gradient of a potential: it is if the loads do not change within the step."""
-        return self.model.loads_are_constant
-
-    def potential(self, x: Tensor) -> Tensor | None:
-        """Return the potential (B,) if Newton's steps are to descend it, else None: the residual's norm judges them."""
-        if not self.descending:
-            return None
-        q = self.full(x)
-        position, velocity, time = self.evaluated_at(q)
-        load = self.load_factor() * self.model.external_force(self.start, position, velocity, time)
-        potential = self.model.elastic_energy(self.start, position) / self.position_gain - (load * q).sum(1)
-        if self.mass_gain:
-            potential = potential + (0.5 / self.mass_gain) * (self.model.body.mass * self.acceleration(q) ** 2).sum(1)
-        return potential
 
 
 class Integrator(ABC):
@@ -172,7 +93,6 @@ class Integrator(ABC):
 
     # ---- for the caller ----------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def step(
         self,
         model: Model,
@@ -183,7 +103,8 @@ class Integrator(ABC):
     ) -> tuple[State, StepInfo]:
         """Return the state after one step and how it went.
 
-        A robot whose step fails keeps the state it had; the others go on.
+        A robot whose step fails keeps the state it had; the others go on. Where autograd records, the new state can be
+        differentiated by the state, the control and the model's tensors that require it: see `integrate.adjoint`.
 
         Parameters
         ----------
@@ -229,9 +150,24 @@ class Integrator(ABC):
 
     def _attempt(self, model, state, control, dt, running) -> tuple[State, StepInfo]:
         """Solve one step of dt."""
-        start = model.start_step(state, control)
-        clamped_q = state.q if control.clamped_q is None else torch.where(model.free, state.q, control.clamped_q)
-        balance = self._balance(model, start, clamped_q, dt)
+        infos: list[StepInfo] = []
+
+        def equations(state: State, control: Control) -> Balance:
+            start = model.start_step(state, control, self._elapsed(dt))
+            clamped_q = state.q if control.clamped_q is None else torch.where(model.free, state.q, control.clamped_q)
+            return self._balance(model, start, clamped_q, dt)
+
+        def solve(balance: Balance) -> tuple[Tensor, Tensor]:
+            q, info = self._solved(balance, dt, running)
+            infos.append(info)
+            return q, running & info.converged
+
+        after, accepted = implicit_step(model, state, control, equations, solve, self._after)
+        return state.merged(after, accepted), infos[0]
+
+    def _solved(self, balance: Balance, dt: float, running: Tensor) -> tuple[Tensor, StepInfo]:
+        """Return q (B, n) where the forces balance and how it was found."""
+        model, start = balance.model, balance.start
         scale = self._force_scale(model, start, dt)
         tolerance = (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
         root = None
@@ -240,15 +176,18 @@ class Integrator(ABC):
             if root is not None and not bool(rows.any()):
                 break
             balance.descending = descending
-            found = self._solve(balance, self._guess(balance, ahead), tolerance, rows)
+            found = self._newton(balance, self._guess(balance, ahead), tolerance, rows)
             root = found if root is None else _merged_roots(root, found, rows)
         assert root is not None
         q = balance.full(root.x)
         failed = running & (root.status != Status.CONVERGED)
-        status = torch.where(failed & model.folded(state, q), int(Status.FOLDED_EDGE), root.status)
-        after = state.merged(self._after(balance, q), running & ~failed)
+        status = torch.where(failed & model.folded(start.state, q), int(Status.FOLDED_EDGE), root.status)
         substeps = torch.ones_like(root.iterations)
-        return after, StepInfo(status, root.iterations, root.residual, root.tolerance, scale, substeps)
+        return q, StepInfo(status, root.iterations, root.residual, root.tolerance, scale, substeps)
+
+    def _elapsed(self, dt: float) -> float | None:
+        """Return the time [s] from the start of a step to where forces are evaluated; None where no time passes."""
+        return dt
 
     @abstractmethod
     def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
@@ -265,7 +204,7 @@ class Integrator(ABC):
         if balance.has_potential:
             yield 0.0, True
 
-    def _solve(self, balance: Balance, guess: Tensor, tolerance: Tensor, running: Tensor) -> Root:
+    def _newton(self, balance: Balance, guess: Tensor, tolerance: Tensor, running: Tensor) -> Root:
         model = balance.model
         weight = model.residual_weight()
         solver = model.solver_for(guess.shape[0])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.integrate.base import Balance, Integrator, Schedule
+from torchdismech.integrate.balance import Balance
+from torchdismech.integrate.base import Integrator, Schedule
 from torchdismech.model import Model, StepStart
 from torchdismech.state import Control, State
 
@@ -56,6 +57,9 @@ class _MidpointBalance(_EulerBalance):
 
 class ImplicitMidpoint(Integrator):
     """Second order, keeps momentum, angular momentum and (nearly) energy. Parameters as for `Integrator`."""
+
+    def _elapsed(self, dt: float) -> float:
+        return 0.5 * dt
 
     def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
         return _MidpointBalance(model, start, clamped_q, dt)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, SimulationError
-from torchdismech.integrate.base import Balance, Integrator, StepInfo
+from torchdismech.integrate.balance import Balance
+from torchdismech.integrate.base import Integrator, StepInfo
 from torchdismech.model import Model, StepStart
 from torchdismech.state import Control, State
 
@@ -63,7 +64,6 @@ class Static(Integrator):
         self.load_steps = int(load_steps)
         self._share = 1.0  # of the loads; see `_at_share`
 
-    @torch.no_grad()
     def step(
         self,
         model: Model,
@@ -114,6 +114,9 @@ class Static(Integrator):
 
     def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
         return _StaticBalance(model, start, clamped_q, self._share)
+
+    def _elapsed(self, dt: float) -> None:
+        return None
 
     def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[float, bool]]:
         yield 0.0, balance.has_potential

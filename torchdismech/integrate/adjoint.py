@@ -1,0 +1,169 @@
+"""Gradients through a step by implicit differentiation at its root.
+
+A step finds the unknowns x with r(x, p) = 0 and makes of them the state y(x, p) after it; p is everything else: the
+state before, the control, the model's constants and the weights of its modules. For a loss with gradient g by y,
+
+    A^T lambda = (dy/dx)^T g,    A = dr/dx at the root,
+    gradient by p = (dy/dp)^T g - (dr/dp)^T lambda.
+
+That is one evaluation, one factorisation and one transposed solve a step, however many iterations Newton's method
+took. A is evaluated anew at the accepted root: the last factor of Newton's method belongs to the iterate before, and
+may have been shifted. A step keeps the states before and after it and the control, nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from torchdismech.integrate.balance import Balance
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+
+__all__ = ["implicit_step"]
+
+STATE = tuple(f.name for f in dataclasses.fields(State))
+Q = STATE.index("q")
+
+
+def implicit_step(
+    model: Model,
+    state: State,
+    control: Control,
+    equations: Callable[[State, Control], Balance],
+    solve: Callable[[Balance], tuple[Tensor, Tensor]],
+    after: Callable[[Balance, Tensor], State],
+) -> tuple[State, Tensor]:
+    """Return the state after a step and which rows (B,) were solved.
+
+    Where autograd records, the state can be differentiated by `state`, `control` and the tensors of `model`. A row
+    whose matrix cannot be factored at its root has NaN for gradients; one that was not solved has none.
+
+    Parameters
+    ----------
+    equations : makes the balance of forces of a state and a control.
+    solve : finds q (B, n) of a balance, and which rows (B,) can be trusted.
+    after : makes the state after the step of a balance and q.
+    """
+    fields = {f.name: getattr(control, f.name) for f in dataclasses.fields(Control)}
+    given = tuple(name for name, value in fields.items() if value is not None)
+    inputs = (*(getattr(state, name) for name in STATE), *(fields[name] for name in given))
+    constants = _differentiated(model) if torch.is_grad_enabled() else []
+    problem = _Problem(model, given, equations, solve, after)
+    if torch.is_grad_enabled() and (constants or any(x.requires_grad for x in inputs)):
+        *outputs, accepted = _Root.apply(problem, *inputs, *constants)
+    else:
+        with torch.no_grad():
+            *outputs, accepted = problem.solved(inputs)
+    return State(**dict(zip(STATE, outputs, strict=True))), accepted
+
+
+def _differentiated(model: Model) -> list[Tensor]:
+    """Return the model's tensors that require gradients."""
+    return [t for t in chain(model.parameters(), model.buffers()) if t.requires_grad]
+
+
+@dataclass
+class _Problem:
+    """A step without its tensors, which autograd keeps."""
+
+    model: Model
+    given: tuple[str, ...]  # fields of the control that are set
+    equations: Callable[[State, Control], Balance]
+    solve: Callable[[Balance], tuple[Tensor, Tensor]]
+    after: Callable[[Balance, Tensor], State]
+
+    def balance(self, inputs) -> Balance:
+        """Return the equations of the step from the flat inputs."""
+        state = State(**dict(zip(STATE, inputs[: len(STATE)], strict=True)))
+        control = Control(**dict(zip(self.given, inputs[len(STATE) :], strict=True)))
+        return self.equations(state, control)
+
+    def solved(self, inputs) -> tuple[Tensor, ...]:
+        """Return the fields of the state after the step, then the rows (B,) that were solved."""
+        balance = self.balance(inputs)
+        q, accepted = self.solve(balance)
+        after = self.after(balance, q)
+        return (*(getattr(after, name) for name in STATE), accepted)
+
+
+class _Root(torch.autograd.Function):
+    """The step as a function of state, control and the model's tensors."""
+
+    @staticmethod
+    def forward(ctx, problem: _Problem, *tensors: Tensor):  # noqa: D102
+        count = len(STATE) + len(problem.given)
+        outputs = problem.solved(tensors[:count])
+        ctx.problem, ctx.count = problem, count
+        ctx.constants = tensors[count:]
+        ctx.save_for_backward(*tensors, outputs[Q], outputs[-1])
+        ctx.mark_non_differentiable(outputs[-1])
+        return tuple(o.clone() if any(o is t for t in tensors) else o for o in outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *gradients: Tensor):  # noqa: D102
+        problem: _Problem = ctx.problem
+        *tensors, q, accepted = ctx.saved_tensors
+        constants = _differentiated(problem.model)
+        if [id(t) for t in constants] != [id(t) for t in ctx.constants]:
+            raise RuntimeError(
+                "a tensor of the model was exchanged between a step and its backward pass; keep the model's parameters "
+                "in place until the backward pass is done"
+            )
+        if not bool(accepted.any()):
+            return (None, *(torch.zeros_like(t) if need else None for t, need in _needed(ctx, tensors)))
+        leaves = [t.detach().requires_grad_(need) for t, need in _needed(ctx, tensors)[: ctx.count]]
+        wanted = [t for t in leaves if t.requires_grad] + constants
+        found = iter(_gradients(problem, leaves, q, accepted, gradients[:-1], wanted))
+        return (None, *(next(found) if need else None for _, need in _needed(ctx, tensors)))
+
+
+def _needed(ctx, tensors) -> list[tuple[Tensor, bool]]:
+    return list(zip(tensors, ctx.needs_input_grad[1:], strict=True))
+
+
+def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients, wanted) -> tuple[Tensor, ...]:
+    """Return the gradients by the tensors in `wanted`; see the formulas above."""
+    model = problem.model
+    # Rows that were not solved may hold anything, and 0 * NaN is NaN: a solved row stands in for each, at weight zero.
+    row = torch.arange(len(accepted), device=accepted.device)
+    donor = torch.where(accepted, row, accepted.to(torch.uint8).argmax())
+    weight = accepted[:, None].to(q.dtype)
+    gradients = [torch.where(accepted.view(-1, *[1] * (g.dim() - 1)), g, 0.0) for g in gradients]
+    x = q[donor][:, model.free_index]
+    with torch.enable_grad():
+        balance = problem.balance([t[donor] for t in leaves])
+        root = x.requires_grad_()
+        after = problem.after(balance, balance.full(root))
+        outputs = [(getattr(after, name), g) for name, g in zip(STATE, gradients, strict=True)]
+        outputs = [(y, g) for y, g in outputs if y.requires_grad]
+        products = sum((y * g).sum() for y, g in outputs)
+        (by_root,) = torch.autograd.grad(products, root, retain_graph=True)
+    multiplier = _adjoint(problem, leaves, donor, x.detach(), by_root, accepted) * weight
+    with torch.enable_grad():
+        total = products - (balance.residual(x.detach()) * multiplier).sum()
+        found = torch.autograd.grad(total, wanted, allow_unused=True)
+    return tuple(torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found, strict=True))
+
+
+@torch.no_grad()
+def _adjoint(problem: _Problem, leaves, donor: Tensor, x: Tensor, rhs: Tensor, rows: Tensor) -> Tensor:
+    """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A cannot be factored."""
+    balance = problem.balance([t.detach()[donor] for t in leaves])
+    _, values = balance.residual_and_matrix(x)
+    solver = problem.model.solver_for(len(rows))
+    factor = solver.factor(values, rows=rows)
+    solution = factor.solve(rhs, transpose=True)
+    lost = rows & ~factor.ok
+    if bool(lost.any()) and solver.solves_indefinite and solver.pattern.symmetric:
+        again = solver.factor(values, rows=lost, indefinite=True)
+        solution = torch.where(lost[:, None], again.solve(rhs, transpose=True), solution)
+        lost = lost & ~again.ok
+    return torch.where(lost[:, None], torch.nan, solution)

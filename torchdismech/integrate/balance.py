@@ -1,0 +1,93 @@
+"""The balance of forces that a step solves."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from torchdismech.model import Model, StepStart
+
+__all__ = ["Balance"]
+
+
+class Balance(ABC):
+    """The balance of forces of one step, as equations in the free dofs; each integrator has its own.
+
+    `mass_gain`, `position_gain` and `velocity_gain` are the derivatives by q of: the acceleration that the inertial
+    force sees, the position and the velocity at which the other forces are evaluated.
+    """
+
+    mass_gain: float
+    position_gain: float
+    velocity_gain: float
+
+    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float):
+        self.model = model
+        self.start = start
+        self.base = clamped_q  # (B, n): clamped dofs are read from here
+        self.dt = dt
+        self.descending = False
+
+    @abstractmethod
+    def acceleration(self, q: Tensor) -> Tensor:
+        """Return the acceleration (B, n) in the inertial force."""
+
+    @abstractmethod
+    def evaluated_at(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return position, velocity (B, n) and time (B,) at which elastic and external forces are evaluated."""
+
+    def load_factor(self) -> float:
+        """Return the share of the external forces that acts."""
+        return 1.0
+
+    def full(self, x: Tensor) -> Tensor:
+        """Return q (B, n) for the unknowns x (B, n_free)."""
+        return self.model.spread(x, self.base)
+
+    def residual(self, x: Tensor) -> Tensor:
+        """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
+        q = self.full(x)
+        position, velocity, time = self.evaluated_at(q)
+        elastic = self.model.elastic_force(self.start, position)
+        external = self.load_factor() * self.model.external_force(self.start, position, velocity, time)
+        return self._with_inertia(q, elastic + external)
+
+    def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
+        q = self.full(x)
+        position, velocity, time = self.evaluated_at(q)
+        force, values = self.model.force_and_stiffness(
+            self.start, position, velocity, time, self.position_gain, self.velocity_gain, self.load_factor()
+        )
+        if self.mass_gain:
+            values = self.model.add_mass(values, self.mass_gain)
+        return self._with_inertia(q, force), values
+
+    def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
+        balance = self.model.body.mass * self.acceleration(q) - force if self.mass_gain else -force
+        return balance.index_select(1, self.model.free_index)
+
+    def advanced(self, x: Tensor, step: Tensor) -> Tensor:
+        """Return x moved by the step, edges keeping the length that the step asks for to first order."""
+        q = self.full(x)
+        moved = self.model.advance(q, self.model.spread(step, torch.zeros_like(q)))
+        return moved.index_select(1, self.model.free_index)
+
+    @property
+    def has_potential(self) -> bool:
+        """Whether the residual is the gradient of a potential: it is if the loads do not change within the step."""
+        return self.model.loads_are_constant
+
+    def potential(self, x: Tensor) -> Tensor | None:
+        """Return the potential (B,) if Newton's steps are to descend it, else None: the residual's norm judges them."""
+        if not self.descending:
+            return None
+        q = self.full(x)
+        position, velocity, time = self.evaluated_at(q)
+        load = self.load_factor() * self.model.external_force(self.start, position, velocity, time)
+        potential = self.model.elastic_potential(self.start, position) / self.position_gain - (load * q).sum(1)
+        if self.mass_gain:
+            potential = potential + (0.5 / self.mass_gain) * (self.model.body.mass * self.acceleration(q) ** 2).sum(1)
+        return potential

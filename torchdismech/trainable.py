@@ -1,0 +1,142 @@
+"""Constants of a model that an optimiser may change: positive ones by a factor, others by a shift.
+
+```python
+stiffness = scaled(model, ["bend_twist.EI1", "bend_twist.EI2"])   # one factor for both, positive by construction
+optimizer = torch.optim.Adam(stiffness.parameters(), lr=0.02)     # a step of 0.02 is a change by 2 %
+```
+The values at the time of the call stay as they are and are multiplied (or shifted) anew at each evaluation, by
+`torch.nn.utils.parametrize`. Several tensors that share one factor move together, as EI and GJ do with Young's modulus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from torchdismech.elastic import Energy, Stencil, Sum
+from torchdismech.errors import InputError
+from torchdismech.model import Model
+
+__all__ = ["Factor", "Shift", "constants", "scaled", "shifted"]
+
+Owner = tuple[nn.Module, str]
+
+
+class Factor(nn.Module):
+    """value = base * exp(log_factor): keeps its sign, so what is positive stays so.
+
+    Attributes
+    ----------
+    log_factor : () or what broadcasts against the tensors: (E,), (B, 1), (B, E).
+    """
+
+    def __init__(self, shape: Sequence[int] = (), dtype: torch.dtype = torch.float64):
+        super().__init__()
+        self.log_factor = nn.Parameter(torch.zeros(tuple(shape), dtype=dtype))
+
+    def forward(self, base: Tensor) -> Tensor:
+        """Return the base scaled."""
+        return base * self.log_factor.exp()
+
+
+class Shift(nn.Module):
+    """value = base + unit * shift.
+
+    Attributes
+    ----------
+    shift : () or what broadcasts against the tensors, in multiples of `unit`.
+    """
+
+    def __init__(self, unit: float, shape: Sequence[int] = (), dtype: torch.dtype = torch.float64):
+        super().__init__()
+        self.unit = float(unit)
+        self.shift = nn.Parameter(torch.zeros(tuple(shape), dtype=dtype))
+
+    def forward(self, base: Tensor) -> Tensor:
+        """Return the base shifted."""
+        return base + self.unit * self.shift
+
+
+def scaled(model: Model, names: Sequence[str], shape: Sequence[int] = ()) -> Factor:
+    """Give the named constants one trained factor, which is returned.
+
+    Parameters
+    ----------
+    names : names from `constants(model)`.
+    shape : of the factor, e.g. (E,) for one per element or (B, 1) for one per robot.
+
+    Raises
+    ------
+    InputError
+        A name is unknown, its tensor is trained already, is zero somewhere, or does not go with the shape.
+    """
+    factor = Factor(shape, model.dtype).to(model.device)
+    for name, (module, attribute) in _found(model, names):
+        value = getattr(module, attribute)
+        if bool((value == 0).any()):
+            raise InputError(f"scaled: {name} is zero somewhere, which no factor changes; use shifted(...)")
+        _attach(module, attribute, factor, name)
+    return factor
+
+
+def shifted(model: Model, names: Sequence[str], unit: float, shape: Sequence[int] = ()) -> Shift:
+    """Give the named constants one trained shift, which is returned; `unit` is the size of a change that matters."""
+    if not unit > 0:
+        raise InputError(f"shifted: unit has to be above 0, got {unit}")
+    shift = Shift(unit, shape, model.dtype).to(model.device)
+    for name, (module, attribute) in _found(model, names):
+        _attach(module, attribute, shift, name)
+    return shift
+
+
+def constants(model: Model) -> dict[str, Owner]:
+    """Return the constants of a model by name, each as (module, attribute).
+
+    Elastic terms: "bend_twist.EI1", "bend_twist.natural_kappa1", "stretch.rest_length", dissipation
+    "bend_twist.viscous_EI1"; forces: "Gravity.acceleration", with a number behind the second of a kind
+    ("Viscous2.viscosity"); the body: "mass", "edge_length", ...
+    """
+    found: dict[str, Owner] = {name: (model.body, name) for name in model.body.per_robot}
+    for term in model.terms:
+        for strain in term.stencil.strains:
+            found[f"{term.name}.natural_{strain}"] = (term, f"natural_{strain}")
+        for part in term.modules():
+            if isinstance(part, (Stencil, Energy)) and not isinstance(part, Sum):
+                found.update({f"{term.name}.{name}": (part, name) for name in part.per_robot})
+    kinds: dict[str, int] = {}
+    for force in model.forces:
+        kind = _kind(force)
+        kinds[kind] = kinds.get(kind, 0) + 1
+        label = kind if kinds[kind] == 1 else f"{kind}{kinds[kind]}"
+        found.update({f"{label}.{name}": (force, name) for name in force.per_robot})
+    return {name: (m, a) for name, (m, a) in found.items() if getattr(m, a) is not None}
+
+
+def _kind(module: nn.Module) -> str:
+    """Return the class's name as written, also of a module whose tensors are trained."""
+    kind = type(module)
+    return kind.__mro__[1].__name__ if parametrize.is_parametrized(module) else kind.__name__
+
+
+def _found(model: Model, names: Sequence[str]) -> Iterator[tuple[str, Owner]]:
+    known = constants(model)
+    for name in names:
+        if name not in known:
+            raise InputError(f"no constant {name!r} in this model; there are: {', '.join(sorted(known))}")
+        yield name, known[name]
+
+
+def _attach(module: nn.Module, attribute: str, change: nn.Module, name: str) -> None:
+    if parametrize.is_parametrized(module, attribute):
+        raise InputError(f"{name} is trained already")
+    value = getattr(module, attribute)
+    after = change(value)
+    lead_only = value.dim() < after.dim() and after.dim() == 2  # (B, 1) times (E,): per robot now
+    if after.shape != value.shape and not lead_only and value.numel() != 1:
+        raise InputError(
+            f"{name}: its shape {tuple(value.shape)} does not go with a change that makes {tuple(after.shape)}"
+        )
+    parametrize.register_parametrization(module, attribute, change, unsafe=True)
