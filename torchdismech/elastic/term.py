@@ -242,7 +242,7 @@ class ElasticTerm(nn.Module):
 
 def _rate(strain: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:
     """Return the mean rates of the strains since the start of the step."""
-    assert constants.before is not None
+    assert constants.before is not None and constants.elapsed is not None
     return tuple((now - before) / constants.elapsed for now, before in zip(strain, constants.before, strict=True))
 
 
