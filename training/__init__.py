@@ -1,0 +1,1 @@
+"""Fitting models to recordings of real robots: data, losses and the loop."""

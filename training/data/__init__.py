@@ -1,0 +1,99 @@
+"""Recordings of real robots: read from what there is, checked, repaired where allowed, and cut into windows."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torchdismech.errors import InputError
+from training.data.checks import Rules, prepared
+from training.data.npz import read_npz
+from training.data.pickles import read_pickle
+from training.data.recordings import Recordings
+from training.data.simulated import read_trajectory
+from training.data.stacking import Single, stacked
+from training.data.tables import read_table
+from training.data.windows import Windows, WindowSampler, gather, windows
+
+__all__ = ["Recordings", "Rules", "WindowSampler", "Windows", "gather", "prepared", "read", "windows"]
+
+# files of many recordings, and files of one each
+READERS: dict[str, Callable[..., Recordings]] = {".npz": read_npz, ".h5": read_trajectory}
+SINGLE_READERS: dict[str, Callable[..., Single]] = {
+    ".csv": read_table,
+    ".pkl": read_pickle,
+    ".pickle": read_pickle,
+}
+
+
+def read(path: str | Path, split: str | None = None, **options: Any) -> Recordings:
+    """Return the recordings at a path, as they are: see `prepared` for checks and repairs.
+
+    Parameters
+    ----------
+    path : a .npz file; an .h5 trajectory file; a .csv or .pkl (.pickle) file; or a folder of the latter two.
+    split : which recordings: a key of the .npz file, or a subfolder.
+    options : what the reader takes more: `dt` [s] for pickles, which do not hold it; `truncate=True` for folders, to
+        cut all recordings to the shortest; `drop_failed=True` for .h5, to leave out robots of which a step failed.
+
+    Raises
+    ------
+    InputError
+        Nothing that can be read, an option that the reader does not have, or a fault that the reader names.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    if path.is_dir():
+        return _read_folder(path, split, **options)
+    if path.suffix in READERS:
+        reader = READERS[path.suffix]
+        if split is not None:
+            if "split" not in inspect.signature(reader).parameters:
+                raise InputError(f"{path}: a {path.suffix} file has no splits, got {split!r}: leave split out")
+            options["split"] = split
+        return _called(reader, path, options)
+    if path.suffix in SINGLE_READERS:
+        if split is not None:
+            raise InputError(f"{path}: a {path.suffix} file has no splits, got {split!r}: leave split out")
+        return stacked([_called(SINGLE_READERS[path.suffix], path, options)], truncate=False)
+    kinds = ", ".join([*READERS, *SINGLE_READERS])
+    raise InputError(f"{path}: unknown kind of file; expected a folder or one of {kinds}")
+
+
+def _read_folder(folder: Path, split: str | None, truncate: bool = False, **options: Any) -> Recordings:
+    """Return the recordings of all files in a folder, or in its subfolder `split`, sorted by name."""
+    inside = folder if split is None else folder / split
+    if not inside.is_dir():
+        raise InputError(f"{inside}: no such folder; expected one for the split {split!r}")
+    files = sorted((file for file in inside.iterdir() if file.suffix in SINGLE_READERS), key=_natural)
+    if not files:
+        below = ", ".join(sorted(entry.name for entry in inside.iterdir() if entry.is_dir()))
+        hint = f": name a split among its folders {below}" if below and split is None else ""
+        raise InputError(f"{inside}: no recordings; expected {', '.join(SINGLE_READERS)} files{hint}")
+    readers = {SINGLE_READERS[file.suffix] for file in files}
+    if len(readers) > 1:
+        raise InputError(f"{inside}: tables and pickles side by side; expected one kind: keep them in two folders")
+    reader = readers.pop()
+    return stacked([_called(reader, file, options) for file in files], truncate)
+
+
+def _natural(file: Path) -> list[tuple[int, str]]:
+    """Return a key that puts 2 before 10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", file.name)]
+
+
+def _called(reader: Callable[..., Any], path: Path, options: dict[str, Any]) -> Any:
+    """Return what a reader makes of a file; refuse options that it does not have, and name those it lacks."""
+    own = {name: p for name, p in inspect.signature(reader).parameters.items() if name != "path"}
+    unknown = [name for name in options if name not in own]
+    if unknown:
+        takes = ", ".join(own) or "none"
+        raise InputError(f"{path}: no option {', '.join(unknown)} for this kind of file; it takes: {takes}")
+    lacking = [name for name, p in own.items() if p.default is p.empty and name not in options]
+    if lacking:
+        raise InputError(f"{path}: it does not hold {', '.join(lacking)}: pass it, as in read(path, dt=0.01)")
+    return reader(path, **options)

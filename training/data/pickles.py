@@ -1,0 +1,157 @@
+"""Recordings from pickles of plain numbers: a list of T frames, each (3, N) [m].
+
+A pickle is a program, and an unknown one may do anything. So nothing that it names is ever called: lists, tuples and
+numbers need no names, and the few names that NumPy writes for arrays of floats stand here for pieces of data.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchdismech.errors import InputError
+from training.data.stacking import Single
+
+__all__ = ["read_pickle"]
+
+
+class _Dtype:
+    """What stands for numpy.dtype: one of two kinds of float, and its byte order."""
+
+    def __init__(self, code: Any, *_) -> None:
+        if code not in ("f4", "f8"):
+            raise InputError(f"an array of dtype {code!r}; expected floats (f4 or f8)")
+        self.code, self.order = code, "<"
+
+    def __setstate__(self, state: Any) -> None:
+        order = state[1]
+        if order not in ("<", ">", "="):
+            raise InputError(f"an array of byte order {order!r}; expected < or >")
+        self.order = order
+
+    def array(self, data: Any) -> np.ndarray:
+        """Return the numbers in bytes."""
+        return np.frombuffer(bytes(data), np.dtype(self.order + self.code)).astype(np.float64)
+
+
+class _Array:
+    """What stands for numpy.ndarray: its shape and bytes come afterwards, or at once."""
+
+    def __init__(self, values: np.ndarray | None = None) -> None:
+        self.values = values
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, columns_first, data = state
+        self.values = _shaped(data, dtype, shape, "F" if columns_first else "C")
+
+
+def _shaped(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
+    if not isinstance(dtype, _Dtype) or order not in ("C", "F"):
+        raise InputError("an array that NumPy did not write")
+    return dtype.array(data).reshape(shape, order=order)
+
+
+def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> _Array:
+    return _Array(_shaped(data, dtype, shape, order))
+
+
+def _scalar(dtype: _Dtype, data: bytes) -> float:
+    return dtype.array(data).item()
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """Return the bytes that old protocols write as text."""
+    if encoding != "latin1":
+        raise InputError(f"bytes in encoding {encoding!r}; expected latin1")
+    return text.encode("latin1")
+
+
+# what NumPy 1 and 2 write for arrays and numbers, in protocols 2 to 5
+STAND_INS: dict[tuple[str, str], Callable] = {
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+    ("_codecs", "encode"): _latin1,
+}
+for _core in ("numpy.core", "numpy._core"):
+    STAND_INS[_core + ".multiarray", "_reconstruct"] = lambda *_: _Array()
+    STAND_INS[_core + ".multiarray", "scalar"] = _scalar
+    STAND_INS[_core + ".numeric", "_frombuffer"] = _from_buffer
+
+
+class _Unpickler(pickle.Unpickler):
+    """Admits plain numbers in lists, tuples and NumPy arrays; refuses every other name."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what stands for a name; import nothing."""
+        try:
+            return STAND_INS[module, name]
+        except KeyError:
+            raise InputError(
+                f"refused: it asks for {module}.{name}; expected lists of floats only: do not load it elsewhere "
+                "unless its author is trusted"
+            ) from None
+
+
+def read_pickle(path: Path, dt: float) -> Single:
+    """Return the recording of a file; `dt` [s] is not in it.
+
+    Raises
+    ------
+    InputError
+        The pickle names anything but arrays of floats, or holds anything but frames of (3, N) numbers.
+    """
+    with path.open("rb") as file:
+        try:
+            content = _Unpickler(file).load()
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+        except Exception as error:  # a broken pickle may raise anything; it is told, not hidden
+            raise InputError(f"{path}: no pickle of plain numbers, or cut off: {error!r}; write it again") from error
+    return Single(path.name, _positions(content, path), dt)
+
+
+def _positions(content: Any, path: Path) -> np.ndarray:
+    """Return (T, N, 3)."""
+    if isinstance(content, _Array):
+        content = content.values
+    if not isinstance(content, (list, tuple, np.ndarray)) or len(content) == 0:
+        raise InputError(f"{path}: expected a list of frames, got {_described(content)}")
+    frames = [_frame(values, f"{path}: frame {t}") for t, values in enumerate(content)]
+    for t, frame in enumerate(frames):
+        if frame.shape != frames[0].shape:
+            raise InputError(
+                f"{path}: frame {t} has {len(frame)} nodes, frame 0 has {len(frames[0])}; expected the same in all: "
+                "write NaN where a marker was not seen"
+            )
+    return np.stack(frames)
+
+
+def _frame(values: Any, what: str) -> np.ndarray:
+    """Return (N, 3) of a (3, N) nest of plain numbers."""
+    plain = _plain(values, what, depth=2)
+    try:
+        frame = np.asarray(plain, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{what}: expected three equally long rows of numbers: {error}") from error
+    if frame.ndim != 2 or frame.shape[0] != 3:
+        raise InputError(f"{what}: expected (3, nodes): all x, all y, all z; got shape {frame.shape}")
+    return frame.T
+
+
+def _plain(values: Any, what: str, depth: int) -> Any:
+    """Return lists and numbers, stand-ins resolved."""
+    if isinstance(values, _Array):
+        values = values.values
+    if isinstance(values, np.ndarray) or (isinstance(values, (float, int)) and not isinstance(values, bool)):
+        return values
+    if isinstance(values, (list, tuple)) and depth > 0:
+        return [_plain(value, what, depth - 1) for value in values]
+    raise InputError(f"{what}: expected three rows of numbers, got {_described(values)} in it: save plain floats")
+
+
+def _described(value: Any) -> str:
+    return f"{type(value).__name__.removeprefix('_')} {str(value)[:40]!r}"

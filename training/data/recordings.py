@@ -1,0 +1,122 @@
+"""Recordings of one robot, ready to be compared with what a model predicts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+
+__all__ = ["Recordings"]
+
+MIN_FRAMES = 3  # two to start from, one to predict
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """K recordings of the same robot, equally long.
+
+    Attributes
+    ----------
+    positions : (K, T, N, 3) float64 of the nodes [m], z up; NaN where a marker was not seen (`prepared` fills these).
+    dt : time between frames [s].
+    names : one for each recording, all different: the file and what in it.
+    valid : (K, T, N) bool, False where a marker was not seen or its place is repaired: a loss leaves these out.
+
+    Raises
+    ------
+    InputError
+        Shapes that do not fit, another dtype, an infinite value, fewer than three frames, a name that comes twice.
+    """
+
+    positions: Tensor
+    dt: float
+    names: tuple[str, ...]
+    valid: Tensor
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.positions.shape)
+        if len(shape) != 4 or shape[3] != 3:
+            raise InputError(f"positions: expected the shape (recordings, frames, nodes, 3), got {shape}")
+        if self.positions.dtype != torch.float64:
+            raise InputError(f"positions: expected float64, got {self.positions.dtype}: convert them")
+        if self.valid.shape != shape[:3] or self.valid.dtype != torch.bool:
+            raise InputError(f"valid: expected bool {shape[:3]}, got {self.valid.dtype} {tuple(self.valid.shape)}")
+        self._check_names()
+        self._check_numbers()
+
+    def _check_names(self) -> None:
+        count = len(self.positions)
+        if count == 0:
+            raise InputError("no recordings: expected at least one; check the folder or the split")
+        if len(self.names) != count:
+            raise InputError(f"names: expected one for each of {count} recordings, got {len(self.names)}")
+        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        if twice:
+            raise InputError(f"recordings of the same name: {', '.join(twice[:5])}; rename or leave out the second one")
+
+    def _check_numbers(self) -> None:
+        if not (math.isfinite(self.dt) and self.dt > 0):
+            raise InputError(f"dt: expected a positive number of seconds, got {self.dt}")
+        if self.frames < MIN_FRAMES:
+            raise InputError(
+                f"{self.names[0]}: {self.frames} frames; expected at least {MIN_FRAMES}: two to start from, one to "
+                "predict; leave this recording out"
+            )
+        if self.nodes < 2:
+            raise InputError(f"{self.names[0]}: {self.nodes} nodes; expected a chain of at least two")
+        infinite = self.positions.isinf().nonzero()
+        if len(infinite):
+            k, frame, node, _ = infinite[0].tolist()
+            raise InputError(
+                f"{self.names[k]}: node {node} in frame {frame} is infinite; expected metres: write an empty cell or "
+                "NaN where a marker was not seen"
+            )
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def frames(self) -> int:
+        """Number of frames T of each recording."""
+        return self.positions.shape[1]
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes N."""
+        return self.positions.shape[2]
+
+    def subset(self, index) -> Recordings:
+        """Return some of the recordings.
+
+        Parameters
+        ----------
+        index : what picks entries of a tensor of K: a number, a slice, numbers, or a (K,) bool tensor.
+        """
+        try:
+            chosen = torch.arange(len(self))[index].reshape(-1)
+        except IndexError as error:
+            raise InputError(f"subset: there are {len(self)} recordings, got {index}: {error}") from error
+        names = tuple(self.names[k] for k in chosen.tolist())
+        return Recordings(self.positions[chosen], self.dt, names, self.valid[chosen])
+
+    def split(self, fraction: float, seed: int) -> tuple[Recordings, Recordings]:
+        """Return the recordings to keep and those to hold out, at least one each; the seed alone decides which.
+
+        Whole recordings are held out: neighbouring frames are too alike to test on.
+
+        Parameters
+        ----------
+        fraction : the share to hold out, between 0 and 1.
+        seed : of the draw.
+        """
+        if not 0 < fraction < 1:
+            raise InputError(f"fraction to hold out: expected a number between 0 and 1, got {fraction}")
+        if len(self) < 2:
+            raise InputError("split: expected at least two recordings, got one: record more, or hold out none")
+        held = min(max(round(fraction * len(self)), 1), len(self) - 1)
+        drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+        return self.subset(drawn[held:].sort().values), self.subset(drawn[:held].sort().values)

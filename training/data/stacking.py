@@ -1,0 +1,105 @@
+"""Single recordings put side by side, and the time between their frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchdismech.errors import InputError
+from training.data.recordings import Recordings
+
+__all__ = ["Single", "number_array", "recordings_of", "stacked", "time_step"]
+
+
+@dataclass(frozen=True)
+class Single:
+    """One recording as its file gives it: name, positions (T, N, 3) float64 [m], time between frames [s]."""
+
+    name: str
+    positions: np.ndarray
+    dt: float
+
+
+def recordings_of(positions: np.ndarray, dt: float, names: Sequence[str]) -> Recordings:
+    """Return recordings whose nodes are valid wherever they were seen."""
+    tensor = torch.from_numpy(np.ascontiguousarray(positions, dtype=np.float64))
+    return Recordings(tensor, float(dt), tuple(names), tensor.isfinite().all(-1))
+
+
+def stacked(singles: Sequence[Single], truncate: bool) -> Recordings:
+    """Return single recordings side by side.
+
+    Raises
+    ------
+    InputError
+        They differ in nodes, time step or, unless `truncate` cuts them all to the shortest, in length.
+    """
+    first = singles[0]
+    for single in singles[1:]:
+        if single.positions.shape[1] != first.positions.shape[1]:
+            raise InputError(
+                f"{single.name}: {single.positions.shape[1]} nodes, but {first.name} has {first.positions.shape[1]}; "
+                "expected recordings of the same robot: keep others in another folder"
+            )
+        # time columns are rounded: the same clock need not give the same last digits
+        if abs(single.dt - first.dt) > 1e-3 * first.dt:
+            raise InputError(
+                f"{single.name}: {single.dt} s between frames, but {first.name} has {first.dt} s; expected the same: "
+                "sample them alike"
+            )
+    shortest = min(singles, key=lambda single: len(single.positions))
+    longest = max(singles, key=lambda single: len(single.positions))
+    frames = len(shortest.positions)
+    if len(longest.positions) != frames and not truncate:
+        raise InputError(
+            f"{longest.name}: {len(longest.positions)} frames, but {shortest.name} has {frames}; expected equally long "
+            "recordings: pass truncate=True to cut all to the shortest"
+        )
+    positions = np.stack([single.positions[:frames] for single in singles])
+    return recordings_of(positions, first.dt, [single.name for single in singles])
+
+
+def number_array(values: Any, what: str) -> np.ndarray:
+    """Return the float64 array of what a file holds; refuse what is no array of real numbers."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{what}: expected real numbers, got dtype {array.dtype}: save a float array")
+    return array.astype(np.float64)
+
+
+def time_step(time: np.ndarray, source: str) -> float:
+    """Return the time between frames [s] of a clock (T,) [s] that ticks evenly.
+
+    Raises
+    ------
+    InputError
+        The clock stands still, runs back, jumps over frames or ticks unevenly.
+    """
+    steps = np.diff(time)
+    if len(steps) == 0:
+        raise InputError(f"{source}: {len(time)} frames; expected at least 3: leave this recording out")
+    for frame in np.flatnonzero(~(steps > 0))[:1]:
+        raise InputError(
+            f"{source}: time goes from {time[frame]} s in frame {frame} to {time[frame + 1]} s; expected it to grow: "
+            "sort the rows, leave out double ones"
+        )
+    usual = float(np.median(steps))
+    for frame in np.flatnonzero(steps > 1.5 * usual)[:1]:
+        raise InputError(
+            f"{source}: frames are missing: time jumps from {time[frame]} s in frame {frame} to {time[frame + 1]} s, "
+            f"steps are {usual:g} s otherwise; write rows with empty cells for them, or cut the recording there"
+        )
+    mean = float(steps.mean())
+    # a quarter of a step leaves room for times rounded to milliseconds, and shows every uneven clock
+    late = np.abs(time - time[0] - mean * np.arange(len(time)))
+    if late.max() > 0.25 * mean:
+        frame = int(late.argmax())
+        raise InputError(
+            f"{source}: uneven clock: frame {frame} is {late[frame]:.3g} s off even steps of {mean:.4g} s; expected "
+            "even steps: resample the recording"
+        )
+    return mean

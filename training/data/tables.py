@@ -1,0 +1,84 @@
+"""Recordings from tables of marker tracks: `time,x0,y0,z0,x1,...` [s, m]; an empty cell is a gap."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+
+from torchdismech.errors import InputError
+from training.data.stacking import Single, time_step
+
+__all__ = ["read_table"]
+
+# x0 or marker_0_x
+COLUMN = re.compile(r"(?P<axis>[xyz])(?P<node>\d+)|marker_(?P<marker>\d+)_(?P<of>[xyz])")
+
+
+def read_table(path: Path) -> Single:
+    """Return the recording of a file.
+
+    Raises
+    ------
+    InputError
+        A column is missing or unknown, a cell is no number, a row is too short, or the time does not tick evenly.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: not a table of text: {error}; expected comma separated values") from error
+    if not rows:
+        raise InputError(f"{path}: empty; expected a header time,x0,y0,z0,x1,... and a row for each frame")
+    header = [name.strip().lower() for name in rows[0]]
+    time_column, columns = _columns(header, path)
+    cells = _cells(rows[1:], header, path)
+    time = cells[:, time_column]
+    if not np.isfinite(time).all():
+        raise InputError(f"{path}: row {int(np.argmin(np.isfinite(time))) + 2}: no time; expected seconds in each row")
+    return Single(path.name, cells[:, columns], time_step(time, str(path)))
+
+
+def _columns(header: list[str], path: Path) -> tuple[int, np.ndarray]:
+    """Return the column of the time and those of the nodes, (N, 3)."""
+    places: dict[tuple[int, str], int] = {}
+    for column, name in enumerate(header):
+        if name == "time":
+            continue
+        match = COLUMN.fullmatch(name)
+        if match is None:
+            raise InputError(f"{path}: unknown column {name!r}; expected time, x0, y0, z0, x1, ... or marker_0_x, ...")
+        place = int(match["node"] or match["marker"] or 0), match["axis"] or match["of"]
+        if place in places:
+            raise InputError(f"{path}: the columns {header[places[place]]!r} and {name!r} are the same axis of a node")
+        places[place] = column
+    if header.count("time") != 1:
+        raise InputError(f"{path}: {header.count('time')} columns named time; expected one, in seconds")
+    nodes = 1 + max((node for node, _ in places), default=-1)
+    if len(places) != 3 * nodes:
+        missing = (f"{axis}{node}" for node in range(nodes) for axis in "xyz" if (node, axis) not in places)
+        raise InputError(f"{path}: no column {next(missing)}; expected x, y, z of the nodes 0, 1, ...")
+    if nodes == 0:
+        raise InputError(f"{path}: no nodes; expected columns x0, y0, z0, x1, ...")
+    columns = np.array([[places[node, axis] for axis in "xyz"] for node in range(nodes)])
+    return header.index("time"), columns
+
+
+def _cells(rows: list[list[str]], header: list[str], path: Path) -> np.ndarray:
+    """Return (rows, columns) float64, NaN where a cell is empty."""
+    cells = np.full((len(rows), len(header)), np.nan)
+    for r, row in enumerate(rows):
+        if len(row) != len(header):
+            raise InputError(f"{path}: row {r + 2} has {len(row)} cells; expected {len(header)}, as in the header")
+        for c, text in enumerate(row):
+            if not text.strip():
+                continue
+            try:
+                cells[r, c] = float(text)
+            except ValueError as error:
+                raise InputError(
+                    f"{path}: row {r + 2}, column {header[c]}: {text!r}; expected a number or nothing"
+                ) from error
+    return cells

@@ -1,0 +1,63 @@
+"""Single markers followed in time: which frames to believe, and what to put where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["believable", "filled", "longest_run"]
+
+
+def longest_run(missing: np.ndarray) -> tuple[int, int]:
+    """Return first frame and length of the longest run of True in (T,) bool."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]]).astype(np.int8)))
+    starts, lengths = edges[::2], edges[1::2] - edges[::2]
+    if not len(starts):
+        return 0, 0
+    longest = int(lengths.argmax())
+    return int(starts[longest]), int(lengths[longest])
+
+
+def believable(track: np.ndarray, reach: float, max_gap: int) -> np.ndarray | None:
+    """Return which frames of a marker to keep: as many as can be without it ever being too fast.
+
+    From one kept frame to the next it moves at most `reach` a frame. So a marker that leaves and comes back loses the
+    frames in between, wherever it starts, and one that jumps to stay loses only what a slow way there needs.
+
+    Parameters
+    ----------
+    track : (T, 3) [m], NaN where the marker was not seen: never kept.
+    reach : farthest way from one frame to the next [m].
+    max_gap : longest run of frames not kept.
+
+    Returns
+    -------
+    (T,) bool, or None where no choice leaves only gaps up to `max_gap`.
+    """
+    frames = len(track)
+    seen = np.isfinite(track).all(1)
+    kept_before = np.full(frames, -1)  # most frames kept up to and with this one; -1: cannot be reached
+    previous = np.full(frames, -1)
+    for t in np.flatnonzero(seen).tolist():
+        if t <= max_gap:
+            kept_before[t] = 1
+        earlier = np.arange(t - 1, max(t - max_gap - 2, -1), -1)  # nearest first: it wins among equals
+        far = np.linalg.norm(track[t] - track[earlier], axis=1) > reach * (t - earlier)
+        score = np.where(far | ~seen[earlier], -1, kept_before[earlier])
+        if len(score) and score.max() > 0 and score.max() + 1 > kept_before[t]:
+            previous[t] = earlier[score.argmax()]
+            kept_before[t] = score.max() + 1
+    last = np.arange(frames - 1, max(frames - max_gap - 2, -1), -1)
+    t = int(last[kept_before[last].argmax()])
+    if kept_before[t] < 0:
+        return None
+    kept = np.zeros(frames, dtype=bool)
+    while t >= 0:
+        kept[t] = True
+        t = int(previous[t])
+    return kept
+
+
+def filled(track: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Return (T, 3) with frames not kept put on the line between their kept neighbours; at an end the last is held."""
+    frames = np.arange(len(track))
+    return np.stack([np.interp(frames, frames[kept], axis[kept]) for axis in track.T], axis=1)

@@ -1,0 +1,158 @@
+"""Short windows of recordings, for losses that start anew in many places (multiple shooting)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from training.data.recordings import Recordings
+
+__all__ = ["WindowSampler", "Windows", "gather", "windows"]
+
+START_FRAMES = 2  # places and velocities to start from
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Where windows start: each has `steps` + 2 frames, two to start from and `steps` to predict.
+
+    Attributes
+    ----------
+    recording, first : (W,) long, the recording and its first frame in the window.
+    steps : frames to predict.
+    """
+
+    recording: Tensor
+    first: Tensor
+    steps: int
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def frames(self) -> int:
+        """Number of frames of each window."""
+        return self.steps + START_FRAMES
+
+
+def windows(recordings: Recordings, steps: int, stride: int | None = None) -> Windows:
+    """Return the windows of all recordings, in order.
+
+    A window starts only where all nodes are valid in its two first frames: a wrong start would spoil all that follows.
+
+    Parameters
+    ----------
+    steps : frames to predict.
+    stride : frames from one start to the next in a recording; without it, windows start at every frame.
+    """
+    stride = 1 if stride is None else stride
+    if steps < 1 or stride < 1:
+        raise InputError(f"windows: expected steps and stride of at least 1, got {steps} and {stride}")
+    starts = recordings.frames - steps - START_FRAMES + 1
+    if starts < 1:
+        raise InputError(
+            f"windows: {steps} steps need {steps + START_FRAMES} frames and the recordings have {recordings.frames}: "
+            "take fewer steps"
+        )
+    whole = recordings.valid.all(-1)
+    usable = (whole[:, :-1] & whole[:, 1:])[:, :starts:stride]
+    recording, place = usable.nonzero(as_tuple=True)
+    if not len(place):
+        raise InputError(
+            "windows: no two neighbouring frames at a start of a window are valid in all nodes: take another stride or "
+            "better recordings"
+        )
+    return Windows(recording, place * stride, steps)
+
+
+class WindowSampler:
+    """Batches of windows without end: each epoch in an order of its own, which the seed alone decides.
+
+    Several ranks draw the same global batch and each returns its contiguous part: together they see what one rank
+    alone would. A batch may reach into the next epoch, so none is short.
+
+    Parameters
+    ----------
+    windows : to draw from.
+    batch : size of the global batch; `world` must divide it.
+    seed : of the order.
+    rank, world : which part of how many to return.
+    """
+
+    def __init__(self, windows: Windows, batch: int, seed: int, rank: int = 0, world: int = 1):
+        if batch < 1 or seed < 0:
+            raise InputError(f"WindowSampler: expected batch >= 1 and seed >= 0, got {batch} and {seed}")
+        if not 0 <= rank < world:
+            raise InputError(f"WindowSampler: expected rank in 0 .. world - 1, got rank {rank} of {world}")
+        if batch % world:
+            raise InputError(
+                f"WindowSampler: the global batch {batch} does not divide among {world} ranks: take a multiple"
+            )
+        self.windows, self.batch, self.seed, self.rank, self.world = windows, batch, seed, rank, world
+        self._drawn = 0  # windows, since the start
+        self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
+
+    def __iter__(self) -> WindowSampler:
+        return self
+
+    def __next__(self) -> tuple[Tensor, Tensor]:
+        """Return recording and first frame of this rank's windows, (batch / world,) each."""
+        own = self.batch // self.world
+        start = self._drawn + self.rank * own
+        chosen = torch.stack([self._window(place) for place in range(start, start + own)])
+        self._drawn += self.batch
+        return self.windows.recording[chosen], self.windows.first[chosen]
+
+    def _window(self, place: int) -> Tensor:
+        """Return the index () of the window at a place in the endless sequence."""
+        epoch, within = divmod(place, len(self.windows))
+        if epoch != self._epoch:
+            # SeedSequence mixes: seed 0 in epoch 1 is not seed 1 in epoch 0
+            mixed = int(np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+            generator = torch.Generator().manual_seed(mixed)
+            self._epoch, self._order = epoch, torch.randperm(len(self.windows), generator=generator)
+        return self._order[within]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the sequence stands; the same for all ranks, and for any number of them."""
+        return {"drawn": self._drawn, **self._sequence()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the sequence stood; refuse the state of another one."""
+        for name, own in self._sequence().items():
+            if state[name] != own:
+                raise InputError(
+                    f"WindowSampler: the saved state has {name} {state[name]}, this one {own}: use the same"
+                )
+        self._drawn = state["drawn"]
+
+    def _sequence(self) -> dict[str, int]:
+        """Return what decides the sequence."""
+        return {
+            "seed": self.seed,
+            "batch": self.batch,
+            "steps": self.windows.steps,
+            "windows": len(self.windows),
+        }
+
+
+def gather(recordings: Recordings, recording: Tensor, first: Tensor, frames: int) -> tuple[Tensor, Tensor]:
+    """Return positions (b, frames, N, 3) [m] and valid (b, frames, N) of windows.
+
+    Parameters
+    ----------
+    recording, first : (b,) long, the recording and its first frame in the window.
+    frames : of each window.
+    """
+    if frames < 1 or not 0 <= int(first.min()) <= int(first.max()) <= recordings.frames - frames:
+        raise InputError(
+            f"gather: windows of {frames} frames that start at {int(first.min())} .. {int(first.max())} do not fit "
+            f"into recordings of {recordings.frames} frames"
+        )
+    places = first[:, None] + torch.arange(frames, device=first.device)
+    return recordings.positions[recording[:, None], places], recordings.valid[recording[:, None], places]
