@@ -177,7 +177,11 @@ def _constant(positions: np.ndarray, rules: Rules) -> bool:
 
 
 def _shorter(path: np.ndarray, apart: np.ndarray) -> bool:
-    """Whether the chain along `path` is clearly shorter than as given: by more than half an edge."""
+    """Whether the chain along `path` is clearly shorter than as given: by more than half a usual edge.
+
+    Two neighbours with an edge l between them that changed places make it longer by up to 2 l, by l at an end. So short
+    edges may stand the wrong way round unnoticed; but real cables bend so sharply in a gripper that those seem to.
+    """
     edges = apart[path[:-1], path[1:]]
     return bool(np.diag(apart, 1).sum() - edges.sum() > 0.5 * np.median(edges))
 
