@@ -227,6 +227,18 @@ def test_order_is_found_in_spite_of_gaps_and_spikes():
     assert_repaired(found, marks, 0.006)  # as for gaps in order
 
 
+@pytest.mark.parametrize("shuffle", [np.arange(6), np.array([0, 3, 1, 4, 2, 5])], ids=str)
+def test_a_folded_recording_is_told_from_the_others(shuffle):
+    """Order a chain whose first edge always stays folded in one recording as it is in all others."""
+    positions = FAULTLESS.copy()
+    back = positions[1, :, 2] - positions[1, :, 1]
+    # node 0 then is closer to node 2 than node 1 is: alone, this looks like the order 1, 0, 2
+    positions[1, :, 0] = positions[1, :, 1] + back * EDGES[0] / EDGES[1]
+    found, messages = prepared(recordings_from(positions[:, :, shuffle]), Rules(order="repair"))
+    assert np.array_equal(found.positions.numpy(), positions)
+    assert len(messages) == (0 if shuffle[1] == 1 else 3)
+
+
 def test_one_shuffled_recording_follows_the_others():
     """Turn a shuffled recording such that its ends are those of the recordings in order."""
     positions = FAULTLESS.copy()

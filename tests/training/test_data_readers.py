@@ -88,6 +88,14 @@ def test_files_cut_off_are_refused(tmp_path):
             read(path, **({"dt": DT} if path.suffix == ".pkl" else {"split": "train"} if path.suffix == ".npz" else {}))
 
 
+def test_single_arrays_are_refused(tmp_path):
+    """Refuse an array without names, which has no room for dt."""
+    with (tmp_path / "a.npz").open("wb") as file:
+        np.save(file, FAULTLESS)
+    with pytest.raises(InputError, match=r"a\.npz: not an archive of plain numbers: a single array"):
+        read(tmp_path / "a.npz")
+
+
 # ---- pickles
 
 

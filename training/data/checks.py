@@ -31,7 +31,8 @@ class Rules:
     unit_scale : of positions that look like millimetres: "refuse" them or "repair" (divide by 1000).
     max_extent : a robot more extended than this [m] looks like millimetres.
     order : of nodes that do not stand in the order of the chain: "refuse" them or "repair" (find the order; refused
-        where it cannot be decided). "trust" does not look: for robots that are no chain or always stay folded.
+        where it cannot be decided; markers so close that an edge keeps its length within `edge_wander` with either of
+        them may change places unnoticed: look at the messages). "trust" does not look: for robots that are no chain or always stay folded.
     edge_wander : an edge whose length's standard deviation is beyond this share of its mean is no edge: refused.
     """
 
@@ -123,8 +124,11 @@ def _order(positions: np.ndarray, valid: np.ndarray, rules: Rules, names: tuple[
     if rules.order == "trust":
         return []
     orders = {}
+    aparts = [chain.apart(recording) for recording in positions]
+    # told from all recordings, if they share an order: one alone may always be folded somewhere
+    shared = chain.path_through(np.fmax.reduce(aparts))
     for k, name in enumerate(names):
-        order = _found_order(positions[k], rules, name)
+        order = _found_order(positions[k], aparts[k], shared, rules, name)
         if order is not None:
             orders[k] = order
     if orders:
@@ -135,24 +139,28 @@ def _order(positions: np.ndarray, valid: np.ndarray, rules: Rules, names: tuple[
     return [f"{names[k]}: nodes put into the order of the chain: {_told(order)}" for k, order in orders.items()]
 
 
-def _found_order(positions: np.ndarray, rules: Rules, name: str) -> np.ndarray | None:
+def _found_order(
+    positions: np.ndarray, apart: np.ndarray, shared: np.ndarray | None, rules: Rules, name: str
+) -> np.ndarray | None:
     """Return (T, N) which entry is which node of the chain, None where they stand in order or nothing can be said."""
-    frames, nodes, _ = positions.shape
-    apart = chain.apart(positions)
-    path = chain.path_through(apart)
-    if path is not None and (path == np.arange(nodes)).all():
+    given = np.arange(positions.shape[1])
+    own = chain.path_through(apart)
+    if own is not None and (own == given).all():
         return None
-    fixed = path is not None and _constant(positions[:, path], rules)
-    if _constant(positions, rules) and (path is None or not fixed or not _shorter(path, apart)):
+    constant = [path for path in (given, shared, own) if path is not None and _constant(positions[:, path], rules)]
+    shortest = min((_length(path, apart) for path in constant), default=0.0)
+    # the given order has the benefit of the doubt, and then that of all recordings
+    path = next((path for path in constant if not _clearly_longer(path, apart, shortest)), None)
+    if path is given:
         return None
     if rules.order == "refuse":
-        seen = f"the chain looks like {_told(path)}" if fixed else "edges do not keep their length"
+        seen = "edges do not keep their length" if path is None else f"the chain looks like {_told(path)}"
         raise InputError(
             f"{name}: the nodes do not stand in the order of the chain: {seen}; expected 0, 1, 2, ...: reorder them or "
             "set Rules.order='repair' (Rules.order='trust' where the order is right)"
         )
-    if path is not None and fixed:
-        return np.tile(path, (frames, 1))
+    if path is not None:
+        return np.tile(path, (len(positions), 1))
     return _followed_order(positions, rules, name)
 
 
@@ -176,14 +184,17 @@ def _constant(positions: np.ndarray, rules: Rules) -> bool:
     return bool((chain.robust_wander(positions) <= rules.edge_wander).all())
 
 
-def _shorter(path: np.ndarray, apart: np.ndarray) -> bool:
-    """Whether the chain along `path` is clearly shorter than as given: by more than half a usual edge.
+def _length(path: np.ndarray, apart: np.ndarray) -> float:
+    return float(apart[path[:-1], path[1:]].sum())
+
+
+def _clearly_longer(path: np.ndarray, apart: np.ndarray, shortest: float) -> bool:
+    """Whether a chain is longer than the shortest one by more than half a usual edge.
 
     Two neighbours with an edge l between them that changed places make it longer by up to 2 l, by l at an end. So short
     edges may stand the wrong way round unnoticed; but real cables bend so sharply in a gripper that those seem to.
     """
-    edges = apart[path[:-1], path[1:]]
-    return bool(np.diag(apart, 1).sum() - edges.sum() > 0.5 * np.median(edges))
+    return _length(path, apart) - shortest > 0.5 * shortest / (len(path) - 1)
 
 
 def _agree_on_first_end(positions: np.ndarray, orders: dict[int, np.ndarray], names: tuple[str, ...]) -> None:
@@ -214,9 +225,7 @@ def _lengths(positions: np.ndarray, order: np.ndarray) -> np.ndarray:
     return np.nanmedian(chain.edge_lengths(np.take_along_axis(positions, order[:, :, None], axis=1)), axis=0)
 
 
-def _told(order: np.ndarray | None) -> str:
-    if order is None:
-        return "no chain"
+def _told(order: np.ndarray) -> str:
     rows = np.atleast_2d(order)
     if not (rows == rows[0]).all():
         return f"followed from frame to frame, from {_told(rows[0])} in frame 0"

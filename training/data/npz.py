@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from torchdismech.errors import InputError
 from training.data.recordings import Recordings
@@ -23,7 +24,10 @@ def read_npz(path: Path, split: str | None = None) -> Recordings:
         A key is missing or an array has the wrong shape or dtype; objects are never unpickled.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, NpzFile):
+                raise ValueError("a single array")
             arrays = {key: archive[key] for key in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(
