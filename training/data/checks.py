@@ -32,7 +32,8 @@ class Rules:
     max_extent : a robot more extended than this [m] looks like millimetres.
     order : of nodes that do not stand in the order of the chain: "refuse" them or "repair" (find the order; refused
         where it cannot be decided; markers so close that an edge keeps its length within `edge_wander` with either of
-        them may change places unnoticed: look at the messages). "trust" does not look: for robots that are no chain or always stay folded.
+        them may change places unnoticed: look at the messages). "trust" does not look: for robots that are no chain
+        or always stay folded.
     edge_wander : an edge whose length's standard deviation is beyond this share of its mean is no edge: refused.
     """
 
