@@ -29,7 +29,7 @@ from torchdismech.state import Control, State
 __all__ = ["implicit_step"]
 
 STATE = tuple(f.name for f in dataclasses.fields(State))
-Q = STATE.index("q")
+Q, TIME = STATE.index("q"), STATE.index("time")
 
 
 def implicit_step(
@@ -42,7 +42,8 @@ def implicit_step(
 ) -> tuple[State, Tensor]:
     """Return the state after a step and which rows (B,) were solved.
 
-    Where autograd records, the state can be differentiated by `state`, `control` and the tensors of `model`. A row
+    Where autograd records, the state can be differentiated by `state` (but its time), `control` and the tensors of
+    `model`. A row
     whose matrix cannot be factored at its root has NaN for gradients; one that was not solved has none.
 
     Parameters
@@ -103,8 +104,9 @@ class _Root(torch.autograd.Function):
         ctx.problem, ctx.count = problem, count
         ctx.constants = tensors[count:]
         ctx.save_for_backward(*tensors, outputs[Q], outputs[-1])
-        ctx.mark_non_differentiable(outputs[-1])
-        return tuple(o.clone() if any(o is t for t in tensors) else o for o in outputs)
+        outputs = tuple(o.clone() if any(o is t for t in tensors) else o for o in outputs)
+        ctx.mark_non_differentiable(outputs[TIME], outputs[-1])
+        return outputs
 
     @staticmethod
     @once_differentiable

@@ -1,0 +1,92 @@
+"""Report a run once on recordings it has never seen: `python -m training.evaluate RUN`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from torchdismech import InputError
+from training import checkpoint, pictures
+from training.board import Board
+from training.config import load
+from training.data import Recordings
+from training.fit import recordings_of
+from training.loop import predict_all
+from training.metrics import HORIZONS, Errors, baselines
+from training.system import GROUPS, System, build
+
+__all__ = ["evaluate", "trained_system"]
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def trained_system(folder: Path, settings: list[str] | None = None) -> tuple[System, Recordings, str]:
+    """Return the best system of a run, its evaluation recordings and their split's name."""
+    config = load(folder / "config.json", settings or [])
+    if config.data.eval is None:
+        raise InputError(f"{folder}: its data has no evaluation split: name one with --set data.eval=...")
+    recordings, _ = recordings_of(config, config.data.train)
+    fitted, _ = recordings.split(config.data.held_out, config.seed)
+    system = build(config, fitted)
+    tensors, _ = checkpoint.load(folder, "best")
+    with torch.no_grad():
+        for group in GROUPS:
+            for name, parameter in system.group(group).items():
+                parameter.copy_(tensors[f"{group}.{name}"])
+    return system, recordings_of(config, config.data.eval)[0], config.data.eval
+
+
+def evaluate(folder: Path, settings: list[str] | None = None) -> dict[str, Errors]:
+    """Return the errors of the best weights of a run, and of the baselines, on the evaluation recordings.
+
+    Writes them into the run's folder: NAME.json, NAME.csv (error over horizon), NAME.png and the event file.
+    """
+    system, recordings, split = trained_system(folder, settings)
+    predicted, good = predict_all(system, recordings)
+    errors = {"model": Errors.of(predicted, recordings, good), **baselines(recordings, system.gripped)}
+    facts = {
+        name: {"error": e.mean, **{f"error_at_{h:g}s": e.at(h) for h in HORIZONS}, "failed": int((~e.good).sum())}
+        for name, e in errors.items()
+    }
+    (folder / f"{split}.json").write_text(json.dumps(facts, indent=1))
+    with open(folder / f"{split}.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["time", *errors])
+        for k, row in enumerate(zip(*(e.curve.tolist() for e in errors.values()), strict=True)):
+            table.writerow([f"{(k + 1) * recordings.dt:.6g}", *(f"{value:.6g}" for value in row)])
+    pictures.horizon_curves(errors).savefig(folder / f"{split}.png", dpi=150)
+    board = Board(folder)
+    try:
+        _, saved = checkpoint.load(folder, "best")
+        config = load(folder / "config.json", settings or [])
+        board.finish(config, split, recordings, predicted, errors, saved["total"])
+    finally:
+        board.close()
+    return errors
+
+
+@app.command()
+def main(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")],
+    settings: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="E.g. data.path=...")] = [],  # noqa: B006
+) -> None:
+    """Evaluate a run and print a table."""
+    try:
+        errors = evaluate(folder, settings)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    print(f"{'':10}{'mean [mm]':>12}" + "".join(f"{f'at {h:g} s':>12}" for h in HORIZONS) + f"{'failed':>8}")
+    for name, error in errors.items():
+        cells = "".join(f"{1e3 * value:12.2f}" for value in (error.mean, *(error.at(h) for h in HORIZONS)))
+        print(f"{name:10}{cells}{int((~error.good).sum()):8}")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,306 @@
+"""The training loop: stages of batches of windows, looks at held-out recordings, checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from torchdismech import InputError
+from training import checkpoint
+from training.board import Board
+from training.config import Config, Stage
+from training.data import Recordings, WindowSampler, gather, windows
+from training.metrics import Errors, robust_loss
+from training.processes import ALONE, Processes
+from training.system import GROUPS, System
+
+__all__ = ["Trainer", "predict_all"]
+
+
+@dataclass
+class Progress:
+    """Where a fit stands; all of it goes into checkpoints."""
+
+    stage: int = 0
+    iteration: int = 0  # within the stage
+    total: int = 0  # over all stages
+    best: float = math.inf  # error of the best weights on the held-out recordings
+    looks_since: int = 0  # since the best ones
+    skipped: int = 0  # batches that were not finite
+    unconverged: int = 0  # windows of which a step failed
+    seconds: float = 0.0
+
+
+@torch.no_grad()
+def predict_all(system: System, recordings: Recordings, processes: Processes = ALONE) -> tuple[Tensor, Tensor]:
+    """Return open-loop predictions (K, T - 2, N, 3) of all recordings and which (K,) came to their end."""
+    own = processes.own(len(recordings))
+    positions = recordings.positions.new_zeros(len(recordings), recordings.frames - 2, recordings.nodes, 3)
+    good = torch.zeros(len(recordings))
+    if own.stop > own.start:
+        prediction = system.predict(recordings.positions[own])
+        positions[own], good[own] = prediction.positions, prediction.good.to(good)
+    return processes.summed(positions), processes.summed(good) > 0
+
+
+class Trainer:
+    """Fits a system to recordings.
+
+    Parameters
+    ----------
+    fitted, held_out : recordings to train on, and to choose by.
+    folder : of the run.
+    board : TensorBoard, in the process that writes.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        system: System,
+        fitted: Recordings,
+        held_out: Recordings,
+        folder: Path,
+        processes: Processes = ALONE,
+        board: Board | None = None,
+    ):
+        self.config, self.system, self.folder = config, system, folder
+        self.fitted, self.held_out = fitted, held_out
+        self.processes, self.board = processes, board
+        self.progress = Progress()
+        self.parameters = {f"{g}.{name}": p for g in GROUPS for name, p in system.group(g).items()}
+        for stage in config.stages:
+            longest = max(stage.horizon) + 2
+            if longest > fitted.frames:
+                raise InputError(
+                    f"stage {stage.name!r}: a horizon of {longest - 2} needs {longest} frames, not {fitted.frames}"
+                )
+            if stage.batch % processes.world:
+                raise InputError(
+                    f"stage {stage.name!r}: batch {stage.batch} does not divide among {processes.world} processes"
+                )
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._sampler: WindowSampler | None = None
+
+    # ---- the loop ----------------------------------------------------------------------------------------------
+
+    def run(self, until: int | None = None, progress: bool = False) -> None:
+        """Train all stages that are left.
+
+        Parameters
+        ----------
+        until : stop after so many iterations in total, as an interruption would.
+        progress : show a progress bar.
+        """
+        total = sum(stage.iterations for stage in self.config.stages)
+        with tqdm(total=total, initial=self.progress.total, unit="batch", disable=not progress) as bar:
+            self._bar = bar
+            self._run(until)
+
+    def _run(self, until: int | None) -> None:
+        if self.progress.total == 0 and not checkpoint.exists(self.folder, "best"):
+            self._look()
+        while self.progress.stage < len(self.config.stages):
+            stage = self.config.stages[self.progress.stage]
+            self._begin(stage)
+            while self.progress.iteration < stage.iterations and self.progress.looks_since < stage.patience:
+                if until is not None and self.progress.total >= until:
+                    self.save()
+                    return
+                self._iterate(stage)
+            self._end()
+
+    def _begin(self, stage: Stage) -> None:
+        """Make optimiser and sampler, unless the stage goes on from a checkpoint that has brought them."""
+        self.system.train_only(stage.train)
+        if self._optimizer is None:
+            self._optimizer = self._new_optimizer(stage)
+
+    def _end(self) -> None:
+        """Go on from the best weights to the next stage."""
+        self._load_best()
+        self.progress.stage += 1
+        self.progress.iteration = self.progress.looks_since = 0
+        self._optimizer, self._sampler = None, None
+        self.save()
+
+    def _iterate(self, stage: Stage) -> None:
+        begun = time.perf_counter()
+        progress, horizon = self.progress, self._horizon(stage)
+        sampler = self._sampler_for(stage, horizon)
+        window, valid = self._batch(sampler, horizon, stage)
+        assert self._optimizer is not None
+        for group in self._optimizer.param_groups:
+            group["lr"] = stage.rates[group["name"]] * self._decay(stage)
+        self._optimizer.zero_grad()
+        prediction = self.system.predict(self._noisy(window, stage), stage.checkpoint_every)
+        rows = robust_loss(prediction.positions, window[:, 2:], valid[:, 2:], self.config.loss)
+        # a window of which a step failed says nothing: it is counted and left out
+        rows = torch.where(prediction.good, rows, 0.0)
+        loss, failed, norms = self._reduced(rows, prediction.good, stage)
+        finite = math.isfinite(loss) and all(math.isfinite(n) for n in norms.values())
+        if finite and failed < stage.batch:
+            self._optimizer.step()
+        else:
+            progress.skipped += 1
+        progress.unconverged += failed
+        progress.iteration += 1
+        progress.total += 1
+        seconds = time.perf_counter() - begun
+        progress.seconds += seconds
+        self._bar.update(1)
+        self._bar.set_postfix(
+            stage=stage.name, loss=f"{1e3 * loss:.2f}mm", best=f"{1e3 * progress.best:.2f}mm", refresh=False
+        )
+        if self.board is not None and progress.total % self.config.logging.every == 0:
+            rates = {g["name"]: g["lr"] for g in self._optimizer.param_groups}
+            steps = stage.batch * horizon
+            self.board.batch(progress, loss, horizon, prediction.iterations, norms, rates, steps / seconds)
+            self.board.constants(progress.total, self.system.constants())
+        if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
+            self._look()
+        if progress.total % self.config.logging.save_every == 0:
+            self.save()
+
+    def _reduced(self, rows: Tensor, good: Tensor, stage: Stage) -> tuple[float, int, dict[str, float]]:
+        """Leave the mean gradient over all processes in the parameters, clipped; return loss, failed rows and norms.
+
+        One sum over the processes carries everything, so that all of them see the same numbers, also NaN.
+        """
+        if rows.requires_grad:
+            rows.sum().backward()
+        trained = [p for p in self.parameters.values() if p.requires_grad]
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
+        numbers = torch.stack([rows.detach().sum(), good.sum().to(rows)])
+        total = self.processes.summed(torch.cat([*(g.flatten() for g in gradients), numbers]))
+        count = total[-1].clamp_min(1)
+        parts = (total[:-2] / count).split([p.numel() for p in trained])
+        for parameter, part in zip(trained, parts, strict=True):
+            parameter.grad = part.view_as(parameter).clone()
+        norms = {}
+        for group in stage.train:
+            own = list(self.system.group(group).values())
+            norms[group] = float(nn.utils.clip_grad_norm_(own, stage.clip))
+        return float(total[-2] / count), stage.batch - int(total[-1]), norms
+
+    # ---- parts of an iteration ---------------------------------------------------------------------------------
+
+    def _horizon(self, stage: Stage) -> int:
+        """Return the frames to predict: the horizons in turn, each for an equal share of the iterations."""
+        share = self.progress.iteration * len(stage.horizon) // stage.iterations
+        return stage.horizon[share]
+
+    def _decay(self, stage: Stage) -> float:
+        """Return the factor of the learning rates: a cosine from 1 to `decay` over the stage."""
+        done = self.progress.iteration / stage.iterations
+        return stage.decay + (1 - stage.decay) * 0.5 * (1 + math.cos(math.pi * done))
+
+    def _sampler_for(self, stage: Stage, horizon: int) -> WindowSampler:
+        if self._sampler is None or self._sampler.windows.steps != horizon:
+            seed = self.config.seed + 1000 * (self.progress.stage + 1)
+            place = (self.processes.rank, self.processes.world)
+            stride = max(1, horizon // 10)
+            self._sampler = WindowSampler(windows(self.fitted, horizon, stride), stage.batch, seed, *place)
+        return self._sampler
+
+    def _batch(self, sampler: WindowSampler, horizon: int, stage: Stage) -> tuple[Tensor, Tensor]:
+        recording, first = next(sampler)
+        return gather(self.fitted, recording, first, horizon + 2)
+
+    def _noisy(self, window: Tensor, stage: Stage) -> Tensor:
+        """Return the window with noise on the free nodes of its first two frames.
+
+        The noise of the whole batch follows from seed and iteration; each process takes its part.
+        """
+        noise = self.config.noise
+        if noise.position == 0 and noise.velocity == 0:
+            return window
+        generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.progress.total)
+        shape = (2, stage.batch, *window.shape[2:])
+        shift, velocity = torch.randn(shape, generator=generator, dtype=window.dtype)[
+            :, self.processes.own(stage.batch)
+        ]
+        free = torch.ones(window.shape[2], 1, dtype=window.dtype)
+        free[self.system.gripped] = 0
+        second = window[:, 1] + noise.position * shift * free
+        first = window[:, 0] + (noise.position * shift - noise.velocity * self.system.dt * velocity) * free
+        return torch.cat([first[:, None], second[:, None], window[:, 2:]], dim=1)
+
+    def _new_optimizer(self, stage: Stage) -> torch.optim.Optimizer:
+        groups = [{"params": list(self.system.group(g).values()), "lr": stage.rates[g], "name": g} for g in stage.train]
+        return torch.optim.Adam(groups)
+
+    # ---- held-out recordings -----------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Predict the held-out recordings, and keep the weights if they are the best so far."""
+        predicted, good = predict_all(self.system, self.held_out, self.processes)
+        errors = Errors.of(predicted, self.held_out, good)
+        better = math.isfinite(errors.mean) and bool(good.all()) and errors.mean < self.progress.best
+        if better:
+            self.progress.best, self.progress.looks_since = errors.mean, 0
+            if self.processes.writes:
+                facts = {"error": errors.mean, "total": self.progress.total}
+                checkpoint.save(self.folder, "best", dict(self.parameters), facts)
+        elif self.progress.total:
+            self.progress.looks_since += 1
+        if self.board is not None:
+            middle = self.held_out.frames // 2
+            share = self.system.learned_share(self.held_out.positions[:, middle - 1 : middle + 2])
+            self.board.held_out(self.progress, errors, share)
+
+    def _load_best(self) -> None:
+        if self.processes.world > 1:
+            torch.distributed.barrier()
+        if checkpoint.exists(self.folder, "best"):
+            tensors, _ = checkpoint.load(self.folder, "best")
+            self._take(tensors)
+
+    # ---- checkpoints -------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write all that a run needs to go on as if it had not stopped."""
+        if not self.processes.writes:
+            return
+        tensors: dict[str, Tensor] = dict(self.parameters)
+        if self._optimizer is not None:
+            for name, parameter in self.parameters.items():
+                for key, value in self._optimizer.state.get(parameter, {}).items():
+                    tensors[f"optimizer/{key}/{name}"] = value
+        facts = {
+            "progress": asdict(self.progress),
+            "sampler": None if self._sampler is None else self._sampler.state_dict(),
+            "running": self._optimizer is not None,
+        }
+        checkpoint.save(self.folder, "last", tensors, facts)
+
+    def resume(self) -> None:
+        """Take up what `save` wrote."""
+        tensors, facts = checkpoint.load(self.folder, "last")
+        self.progress = Progress(**facts["progress"])
+        self._take(tensors)
+        if not facts["running"]:
+            return
+        stage = self.config.stages[self.progress.stage]
+        self.system.train_only(stage.train)
+        self._optimizer = self._new_optimizer(stage)
+        for name, parameter in self.parameters.items():
+            keys = [k for k in tensors if k.startswith("optimizer/") and k.split("/", 2)[2] == name]
+            if keys:
+                self._optimizer.state[parameter] = {k.split("/", 2)[1]: tensors[k] for k in keys}
+        if facts["sampler"] is not None:
+            self._sampler_for(stage, facts["sampler"]["steps"]).load_state_dict(facts["sampler"])
+
+    def _take(self, tensors: dict[str, Tensor]) -> None:
+        """Set the parameters from tensors by name."""
+        missing = [name for name in self.parameters if name not in tensors]
+        if missing:
+            raise InputError(f"{self.folder}: its checkpoint has no {missing[0]!r}: it belongs to another config")
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(tensors[name])
