@@ -6,16 +6,19 @@ VENV = .venv
 PIP_FLAGS =
 PYTEST_FLAGS = -n 2
 BENCHMARK_FLAGS =
+RUNS = runs
 
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt
 ONE_THREAD = OMP_NUM_THREADS=1
 
-.PHONY: help venv test demo lint benchmark-rods clean
+.PHONY: help venv test demo fit-example tensorboard lint benchmark-rods clean
 
 help:
 	@echo "make demo            simulate 64 rods from examples/demo/scene.toml: a table, demo.h5 and demo.png"
 	@echo "make test            run the tests (PYTEST_FLAGS='-n 2' by default)"
+	@echo "make fit-example     simulate a rod with hidden drag and bending law, recover both: a few minutes (see examples/hidden_laws)"
+	@echo "make tensorboard     show the newest run of training in the browser (RUNS=runs: where runs are)"
 	@echo "make lint            ruff check, ruff format --check, mypy"
 	@echo "make benchmark-rods  what a step costs, beside PyElastica (BENCHMARK_FLAGS='--quick' for a short look)"
 	@echo "make venv            only make the virtual environment $(VENV)"
@@ -43,6 +46,10 @@ $(VENV)/with-dev: $(VENV)/made pyproject.toml constraints.txt
 	$(INSTALL) -e '.[dev]'
 	@touch $@
 
+$(VENV)/with-train: $(VENV)/made pyproject.toml constraints.txt
+	$(INSTALL) -e '.[train]'
+	@touch $@
+
 $(VENV)/with-benchmark: $(VENV)/made pyproject.toml constraints.txt
 	$(INSTALL) -e '.[benchmark]'
 	@touch $@
@@ -53,6 +60,14 @@ demo: $(VENV)/with-view
 
 test: $(VENV)/with-dev
 	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+fit-example: $(VENV)/with-train
+	$(BIN)/python -m examples.hidden_laws.hidden_laws --out $(RUNS)/hidden_laws
+
+tensorboard: $(VENV)/with-train
+	@newest=`ls -td $(RUNS)/*/ 2>/dev/null | head -n 1`; \
+	    test -n "$$newest" || { echo "no run in $(RUNS): fit something first, e.g. make fit-example" >&2; exit 1; }; \
+	    echo "showing $$newest"; $(BIN)/tensorboard --logdir "$$newest"
 
 lint: $(VENV)/with-dev
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ from torchdismech import InputError
 from training import checkpoint, pictures
 from training.board import Board
 from training.config import load
-from training.data import Recordings
+from training.data import Recordings, read
 from training.fit import recordings_of
 from training.loop import predict_all
 from training.metrics import HORIZONS, Errors, baselines
@@ -26,8 +26,8 @@ __all__ = ["evaluate", "trained_system"]
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def trained_system(folder: Path, settings: list[str] | None = None) -> tuple[System, Recordings, str]:
-    """Return the best system of a run, its evaluation recordings and their split's name."""
+def trained_system(folder: Path, settings: list[str] | None = None) -> tuple[System, Recordings, Recordings]:
+    """Return the best system of a run, and its evaluation recordings: repaired (to start from), and as measured."""
     config = load(folder / "config.json", settings or [])
     if config.data.eval is None:
         raise InputError(f"{folder}: its data has no evaluation split: name one with --set data.eval=...")
@@ -39,16 +39,20 @@ def trained_system(folder: Path, settings: list[str] | None = None) -> tuple[Sys
         for group in GROUPS:
             for name, parameter in system.group(group).items():
                 parameter.copy_(tensors[f"{group}.{name}"])
-    return system, recordings_of(config, config.data.eval)[0], config.data.eval
+    repaired, _ = recordings_of(config, config.data.eval)
+    return system, repaired, read(config.data.path, config.data.eval, **config.data.options)
 
 
 def evaluate(folder: Path, settings: list[str] | None = None) -> dict[str, Errors]:
     """Return the errors of the best weights of a run, and of the baselines, on the evaluation recordings.
 
-    Writes them into the run's folder: NAME.json, NAME.csv (error over horizon), NAME.png and the event file.
+    Predictions start from the repaired recordings; errors are against what was measured, spikes and all, so that they
+    compare with those of others. Writes them into the run's folder: NAME.json, NAME.csv (error over horizon), NAME.png and the event file.
     """
-    system, recordings, split = trained_system(folder, settings)
-    predicted, good = predict_all(system, recordings)
+    system, repaired, recordings = trained_system(folder, settings)
+    config = load(folder / "config.json", settings or [])
+    split = str(config.data.eval)
+    predicted, good = predict_all(system, repaired)
     errors = {"model": Errors.of(predicted, recordings, good), **baselines(recordings, system.gripped)}
     facts = {
         name: {"error": e.mean, **{f"error_at_{h:g}s": e.at(h) for h in HORIZONS}, "failed": int((~e.good).sum())}
@@ -64,7 +68,6 @@ def evaluate(folder: Path, settings: list[str] | None = None) -> dict[str, Error
     board = Board(folder)
     try:
         _, saved = checkpoint.load(folder, "best")
-        config = load(folder / "config.json", settings or [])
         board.finish(config, split, recordings, predicted, errors, saved["total"])
     finally:
         board.close()

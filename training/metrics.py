@@ -81,7 +81,7 @@ def baselines(recordings: Recordings, gripped: list[int]) -> dict[str, Errors]:
 
 def _weights(recordings: Recordings, gripped: list[int]) -> Tensor:
     """Return (N, gripped) weights, linear in arc length between the neighbouring gripped nodes, constant beyond."""
-    length = torch.linalg.vector_norm(recordings.positions.diff(dim=2), dim=-1).flatten(0, 1).median(0).values
+    length = torch.linalg.vector_norm(recordings.positions.diff(dim=2), dim=-1).flatten(0, 1).nanmedian(0).values
     arc = torch.cat([length.new_zeros(1), length.cumsum(0)])
     knots = arc[gripped]
     weight = torch.zeros(len(arc), len(gripped), dtype=arc.dtype)
