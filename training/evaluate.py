@@ -47,7 +47,8 @@ def evaluate(folder: Path, settings: list[str] | None = None) -> dict[str, Error
     """Return the errors of the best weights of a run, and of the baselines, on the evaluation recordings.
 
     Predictions start from the repaired recordings; errors are against what was measured, spikes and all, so that they
-    compare with those of others. Writes them into the run's folder: NAME.json, NAME.csv (error over horizon), NAME.png and the event file.
+    compare with those of others. Writes them into the run's folder, under the name of the split: .json, .csv and .png
+    (error over horizon), and the event file.
     """
     system, repaired, recordings = trained_system(folder, settings)
     config = load(folder / "config.json", settings or [])

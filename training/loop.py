@@ -41,10 +41,12 @@ class Progress:
 def predict_all(system: System, recordings: Recordings, processes: Processes = ALONE) -> tuple[Tensor, Tensor]:
     """Return open-loop predictions (K, T - 2, N, 3) of all recordings and which (K,) came to their end."""
     own = processes.own(len(recordings))
+    which = torch.arange(len(recordings))[own]
     positions = recordings.positions.new_zeros(len(recordings), recordings.frames - 2, recordings.nodes, 3)
     good = torch.zeros(len(recordings))
     if own.stop > own.start:
-        prediction = system.predict(recordings.positions[own])
+        turned = system.turns(recordings).at(which, torch.zeros_like(which))
+        prediction = system.predict(recordings.positions[own], turned)
         positions[own], good[own] = prediction.positions, prediction.good.to(good)
     return processes.summed(positions), processes.summed(good) > 0
 
@@ -84,6 +86,7 @@ class Trainer:
                 raise InputError(
                     f"stage {stage.name!r}: batch {stage.batch} does not divide among {processes.world} processes"
                 )
+        self._turns = system.turns(fitted)
         self._optimizer: torch.optim.Optimizer | None = None
         self._sampler: WindowSampler | None = None
 
@@ -133,12 +136,14 @@ class Trainer:
         begun = time.perf_counter()
         progress, horizon = self.progress, self._horizon(stage)
         sampler = self._sampler_for(stage, horizon)
-        window, valid = self._batch(sampler, horizon, stage)
+        recording, first = next(sampler)
+        window, valid = gather(self.fitted, recording, first, horizon + 2)
+        turned = self._turns.at(recording, first)
         assert self._optimizer is not None
         for group in self._optimizer.param_groups:
             group["lr"] = stage.rates[group["name"]] * self._decay(stage)
         self._optimizer.zero_grad()
-        prediction = self.system.predict(self._noisy(window, stage), stage.checkpoint_every)
+        prediction = self.system.predict(self._noisy(window, stage), turned, stage.checkpoint_every)
         rows = robust_loss(prediction.positions, window[:, 2:], valid[:, 2:], self.config.loss)
         # a window of which a step failed says nothing: it is counted and left out
         rows = torch.where(prediction.good, rows, 0.0)
@@ -208,10 +213,6 @@ class Trainer:
             self._sampler = WindowSampler(windows(self.fitted, horizon, stride), stage.batch, seed, *place)
         return self._sampler
 
-    def _batch(self, sampler: WindowSampler, horizon: int, stage: Stage) -> tuple[Tensor, Tensor]:
-        recording, first = next(sampler)
-        return gather(self.fitted, recording, first, horizon + 2)
-
     def _noisy(self, window: Tensor, stage: Stage) -> Tensor:
         """Return the window with noise on the free nodes of its first two frames.
 
@@ -250,8 +251,9 @@ class Trainer:
         elif self.progress.total:
             self.progress.looks_since += 1
         if self.board is not None:
-            middle = self.held_out.frames // 2
-            share = self.system.learned_share(self.held_out.positions[:, middle - 1 : middle + 2])
+            middle, every = self.held_out.frames // 2, torch.arange(len(self.held_out))
+            turned = self.system.turns(self.held_out).at(every, torch.full_like(every, middle))
+            share = self.system.learned_share(self.held_out.positions[:, middle : middle + 2], turned)
             self.board.held_out(self.progress, errors, share)
 
     def _load_best(self) -> None:

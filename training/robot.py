@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,11 +23,22 @@ from torchdismech import (
     forces,
 )
 from torchdismech.elastic import LinearElastic
-from torchdismech.geometry.frames import first_director, transported, unit
+from torchdismech.geometry.frames import first_director, signed_angle, transported, unit
+from torchdismech.integrate.base import Schedule
 from training.config import Robot, Simulation
 from training.data import Recordings
 
-__all__ = ["builder_of", "gripped_nodes", "held_motion", "integrator_of", "rest_lengths", "start"]
+__all__ = [
+    "Turns",
+    "builder_of",
+    "gripped_nodes",
+    "held_edges",
+    "held_motion",
+    "integrator_of",
+    "rest_lengths",
+    "start",
+    "turns",
+]
 
 RADIUS = 5e-3  # [m]; stiffness is given directly, so it only makes a twist inertia: small beside what moves
 
@@ -67,38 +79,108 @@ def builder_of(robot: Robot, lengths: Tensor) -> RobotBuilder:
     return builder
 
 
-def start(model: Model, first: Tensor, second: Tensor, dt: float) -> State:
-    """Return the state at the second of two frames (B, N, 3) [m], `dt` [s] apart: untwisted, at the mean velocity.
+@dataclass(frozen=True)
+class Turns:
+    """How a chain is turned about itself, as far as the motion of its held edges tells.
 
-    The director of the first edge is horizontal and the others are carried along the rod from it: how the rod is turned
-    about itself cannot be seen in positions.
+    Markers do not show it. It follows if a rod is untwisted at the first frame of a recording and those who hold it do
+    not roll it: a held edge then carries its frame along by parallel transport in time, and so twists the rod between
+    two of them.
+
+    Attributes
+    ----------
+    director : (..., 3) of the first held edge (of the first edge where none is held).
+    angle : (..., H) by which each held edge is turned against the frame carried along the chain from the first [rad].
     """
-    tangent = unit(first.diff(dim=1))
-    down = first.new_tensor([0.0, 0.0, -1.0]).expand_as(tangent[:, 0])
-    across = torch.linalg.cross(tangent[:, 0], down)
-    upright = torch.linalg.vector_norm(across, dim=-1, keepdim=True) < 1e-6  # no horizontal direction stands out
-    directors = [unit(torch.where(upright, first_director(tangent[:, 0]), across))]
-    for k in range(1, tangent.shape[1]):
-        directors.append(transported(directors[-1], tangent[:, k - 1], tangent[:, k]))
-    untwisted = first.new_zeros(first.shape[0], tangent.shape[1])
-    state = model.initial_state(q=torch.cat([first.flatten(1), untwisted], dim=1)).detach()
+
+    director: Tensor
+    angle: Tensor
+
+    def at(self, recording: Tensor, frame: Tensor) -> Turns:
+        """Return those of some recordings (B,) at some frames (B,)."""
+        return Turns(self.director[recording, frame], self.angle[recording, frame])
+
+
+def held_edges(model: Model) -> list[int]:
+    """Return the edges of a chain whose turning about themselves is given."""
+    return (~model.free[3 * model.body.n_nodes :]).nonzero().flatten().tolist()
+
+
+def turns(positions: Tensor, held: list[int]) -> Turns:
+    """Return the turns at all frames of recordings (K, T, N, 3), whose frames must have no gaps.
+
+    At the first frame the director of the first held edge is horizontal.
+    """
+    tangent = unit(positions.diff(dim=2))
+    first = held[0] if held else 0
+    directors = carried(_horizontal(tangent[:, 0, first]), tangent[:, 0], first)[:, held or [0]]
+    history = [directors]
+    for k in range(1, positions.shape[1]):
+        before, now = (tangent[:, j][:, held or [0]] for j in (k - 1, k))
+        directors = unit(transported(directors, before, now))
+        history.append(directors)
+    own = torch.stack(history, dim=1)  # (K, T, H, 3)
+    along = carried(own[:, :, 0], tangent, first)[:, :, held or [0]]
+    angle = signed_angle(along, own, tangent[:, :, held or [0]])
+    steps = angle.diff(dim=1)
+    jumps = (2 * torch.pi * torch.round(steps / (2 * torch.pi))).cumsum(1)
+    angle = torch.cat([angle[:, :1], angle[:, 1:] - jumps], dim=1)
+    return Turns(own[:, :, 0], angle)
+
+
+def carried(director: Tensor, tangent: Tensor, first: int) -> Tensor:
+    """Return directors (..., E, 3) carried along tangents (..., E, 3), without twist, from that (..., 3) of `first`."""
+    directors = [director]
+    for k in range(first, tangent.shape[-2] - 1):
+        directors.append(transported(directors[-1], tangent[..., k, :], tangent[..., k + 1, :]))
+    for k in range(first, 0, -1):
+        directors.insert(0, transported(directors[0], tangent[..., k, :], tangent[..., k - 1, :]))
+    return torch.stack(directors, dim=-2)
+
+
+def _horizontal(tangent: Tensor) -> Tensor:
+    """Return a horizontal unit vector across each tangent (K, 3); any that is across where the tangent is upright."""
+    across = torch.linalg.cross(tangent, tangent.new_tensor([0.0, 0.0, -1.0]).expand_as(tangent))
+    upright = torch.linalg.vector_norm(across, dim=-1, keepdim=True) < 1e-6
+    return unit(torch.where(upright, first_director(tangent), across))
+
+
+def start(model: Model, first: Tensor, second: Tensor, dt: float, turned: Turns) -> State:
+    """Return the state at the second of two frames (B, N, 3) [m], `dt` [s] apart, at the mean velocity between them.
+
+    `turned` are the turns (B, ...) at the first frame; between held edges the twist is even.
+    """
+    tangent, held = unit(first.diff(dim=1)), held_edges(model)
+    length = torch.linalg.vector_norm(first.diff(dim=1), dim=-1)
+    theta = _between(turned.angle, length.cumsum(1) - 0.5 * length, held)
+    state = model.initial_state(q=torch.cat([first.flatten(1), theta], dim=1)).detach()
     state = state.replace(
-        director=torch.stack(directors, dim=1),
+        director=carried(turned.director, tangent, held[0] if held else 0),
         tangent=tangent,
         reference_twist=torch.zeros_like(state.reference_twist),
     )
-    velocity = torch.cat([((second - first) / dt).flatten(1), untwisted], dim=1)
-    at_second = model.moved(state, torch.cat([second.flatten(1), untwisted], dim=1))
+    velocity = torch.cat([((second - first) / dt).flatten(1), torch.zeros_like(theta)], dim=1)
+    at_second = model.moved(state, torch.cat([second.flatten(1), theta], dim=1))
     return at_second.replace(velocity=velocity)
 
 
-def held_motion(positions: Tensor, dt: float):
+def _between(angle: Tensor, place: Tensor, held: list[int]) -> Tensor:
+    """Return angles (B, E) at places (B, E) along the chain: linear between the held edges, constant beyond."""
+    theta = torch.zeros_like(place)
+    for k, edge in enumerate(held[1:]):
+        before = held[k]
+        share = (place - place[:, before, None]) / (place[:, edge, None] - place[:, before, None])
+        theta = theta + share.clamp(0, 1) * (angle[:, k + 1] - angle[:, k])[:, None]
+    return theta
+
+
+def held_motion(positions: Tensor, theta: Tensor, dt: float) -> Schedule:
     """Return the schedule that moves the clamped nodes as in the frames (B, T, N, 3), `dt` apart, from time 0 on.
 
-    Between frames they move evenly.
+    Between frames they move evenly. Held edges keep their twist angles `theta` (B, E).
     """
-    batch, frames, nodes, _ = positions.shape
-    q = torch.cat([positions.flatten(2), positions.new_zeros(batch, frames, nodes - 1)], dim=2)
+    frames = positions.shape[1]
+    q = torch.cat([positions.flatten(2), theta[:, None].expand(-1, frames, -1)], dim=2)
 
     def schedule(time: Tensor, model: Model) -> Control:
         place = min(max(float(time[0]) / dt, 0.0), frames - 1.0)

@@ -14,7 +14,17 @@ from torchdismech.elastic import Sum
 from torchdismech.state import Control
 from training.config import Config, Constant, Term
 from training.data import Recordings
-from training.robot import builder_of, gripped_nodes, held_motion, integrator_of, rest_lengths, start
+from training.robot import (
+    Turns,
+    builder_of,
+    gripped_nodes,
+    held_edges,
+    held_motion,
+    integrator_of,
+    rest_lengths,
+    start,
+    turns,
+)
 
 __all__ = ["FreeSystem", "Prediction", "RodSystem", "System", "build"]
 
@@ -44,11 +54,15 @@ class System(nn.Module):
     gripped: list[int]
 
     @abstractmethod
-    def predict(self, window: Tensor, checkpoint_every: int | None = None) -> Prediction:
+    def predict(self, window: Tensor, turned: Turns, checkpoint_every: int | None = None) -> Prediction:
         """Return what follows the first two frames of a window (B, frames, N, 3) [m]: as many frames as it has more.
 
-        Of the later frames only the gripped nodes are read.
+        Of the later frames only the gripped nodes are read. `turned` are the turns (B, ...) at the first frame.
         """
+
+    def turns(self, recordings: Recordings) -> Turns:
+        """Return how the robot is turned about itself at all frames (K, T, ...) of recordings."""
+        return turns(recordings.positions, [])
 
     @abstractmethod
     def group(self, name: str) -> dict[str, nn.Parameter]:
@@ -58,7 +72,7 @@ class System(nn.Module):
         """Return the present values of the trained constants."""
         return {}
 
-    def learned_share(self, window: Tensor) -> float | None:
+    def learned_share(self, window: Tensor, turned: Turns) -> float | None:
         """Return the size of the learned forces over that of the elastic ones at a window's frames; None without."""
         return None
 
@@ -91,11 +105,15 @@ class RodSystem(System):
         modules = self.trained if name == "constants" else self.learned
         return dict(modules.named_parameters())
 
-    def predict(self, window: Tensor, checkpoint_every: int | None = None) -> Prediction:
+    def turns(self, recordings: Recordings) -> Turns:
+        """Return how the rod is turned about itself at all frames (K, T, ...) of recordings."""
+        return turns(recordings.positions, held_edges(self.model))
+
+    def predict(self, window: Tensor, turned: Turns, checkpoint_every: int | None = None) -> Prediction:
         """Return what follows the first two frames of a window (B, frames, N, 3)."""
         steps = window.shape[1] - 2
-        state = start(self.model, window[:, 0], window[:, 1], self.dt)
-        motion = held_motion(window[:, 1:], self.dt)
+        state = start(self.model, window[:, 0], window[:, 1], self.dt, turned)
+        motion = held_motion(window[:, 1:], state.twist, self.dt)
         run = unroll(
             self.model, state, self.integrator, steps * self.substeps, motion, checkpoint_every=checkpoint_every
         )
@@ -111,19 +129,15 @@ class RodSystem(System):
             values[name] = getattr(module, attribute).detach()
         return values
 
-    def learned_share(self, window: Tensor) -> float | None:
+    def learned_share(self, window: Tensor, turned: Turns) -> float | None:
         """Return the root mean square of the learned over that of the elastic forces on free nodes; None without."""
         if not self.learned:
             return None
-        sizes = []
-        for k in range(window.shape[1] - 1):
-            state = start(self.model, window[:, k], window[:, k + 1], self.dt)
-            begin = self.model.start_step(state)
-            learned = self._learned_force(state)
-            sizes.append((learned, self.model.elastic_force(begin, state.q).detach()))
+        state = start(self.model, window[:, 0], window[:, 1], self.dt, turned)
+        elastic = self.model.elastic_force(self.model.start_step(state), state.q).detach()
         index = self.model.free_index[self.model.free_index < 3 * self.model.body.n_nodes]
-        learned, elastic = (torch.stack(f)[..., index].square().mean().sqrt() for f in zip(*sizes, strict=True))
-        return float(learned / elastic)
+        size, of = (f[:, index].square().mean().sqrt() for f in (self._learned_force(state), elastic))
+        return float(size / of)
 
     def _learned_force(self, state) -> Tensor:
         """Return the sum of the learned forces and of the forces of learned energies (B, n)."""
@@ -156,7 +170,7 @@ class FreeSystem(System):
         """Return the parameters: all are learned."""
         return dict(self.network.named_parameters()) if name == "learned" else {}
 
-    def predict(self, window: Tensor, checkpoint_every: int | None = None) -> Prediction:
+    def predict(self, window: Tensor, turned: Turns, checkpoint_every: int | None = None) -> Prediction:
         """Return what follows the first two frames of a window (B, frames, N, 3)."""
         if checkpoint_every is not None:
             raise InputError("checkpoint_every: the network without physics keeps all steps; leave it out")

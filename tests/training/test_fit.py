@@ -1,0 +1,195 @@
+"""Fits: what they find, how they stop and go on, what they write."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training import simulated
+from torchdismech import InputError
+from training import checkpoint
+from training.config import Config, load
+from training.evaluate import evaluate
+from training.fit import fit
+from training.system import undetermined
+
+ROOT = Path(__file__).parents[2]
+
+
+def tables(path, **changes) -> dict:
+    """Return the tables of a short fit of two constants."""
+    return {
+        "name": "short",
+        "data": {"path": str(path), "held_out": 0.3},
+        "robot": {"gripped": simulated.GRIPPED},
+        "simulation": {"force_tolerance": 1e-10, "relative_tolerance": 1e-10},
+        "constants": {
+            "bending": {"tensors": ["bend_twist.EI1", "bend_twist.EI2"]},
+            "drag": {"tensors": ["Viscous.viscosity"]},
+        },
+        "stages": [
+            {
+                "name": "constants",
+                "train": ["constants"],
+                "iterations": 6,
+                "horizon": [5, 8],
+                "batch": 4,
+                "rates": {"constants": 0.1},
+                "check_every": 3,
+            }
+        ],
+        "logging": {"save_every": 2, "shapes_at": [0.1, 0.3]},
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Return a file of simulated recordings."""
+    return simulated.written(tmp_path_factory.mktemp("data") / "rod.npz")
+
+
+def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
+    """Return the parameters in a checkpoint."""
+    tensors, _ = checkpoint.load(folder, name)
+    return {key: value for key, value in tensors.items() if not key.startswith("optimizer/")}
+
+
+def test_fit_recovers_hidden_constants(data, tmp_path):
+    """Find bending stiffness and drag from rough guesses (5e-3 for 3e-3, 0.02 for 0.1)."""
+    changed = tables(data, robot={"gripped": simulated.GRIPPED, "drag": 0.02, "bending": 5e-3, "relaxation_time": 0.006}, loss={"scale": 1e-4})
+    changed["stages"][0] |= {"iterations": 25, "horizon": [15], "check_every": 5, "decay": 0.05, "rates": {"constants": 0.2}}
+    errors = fit(Config.model_validate(changed), tmp_path / "run")
+    found = weights(tmp_path / "run", "best")
+    bending = 5e-3 * math.exp(found["constants.bending.log_factor"])
+    drag = 0.02 * math.exp(found["constants.drag.log_factor"])
+    # without noise the minimum is exact; what is left is how far 40 steps of Adam get
+    assert bending == pytest.approx(3e-3, rel=0.05)
+    assert drag == pytest.approx(0.1, rel=0.15)
+    assert errors.mean < 1e-3
+
+
+def test_resumed_run_has_the_numbers_of_one_without_interruption(data, tmp_path):
+    """Stop after batches that fall within, between and on checkpoints; end with the same bits."""
+    config = Config.model_validate(tables(data))
+    whole = fit(config, tmp_path / "whole")
+    for until in (1, 3, 4):
+        folder = tmp_path / f"until{until}"
+        fit(config, folder, until=until)
+        resumed = fit(load(folder / "config.json"), folder, resume=True)
+        assert resumed.mean == whole.mean
+        for name, value in weights(tmp_path / "whole").items():
+            assert torch.equal(weights(folder)[name], value), name
+
+
+def test_event_file_has_what_a_run_is_judged_by(data, tmp_path):
+    """Find the named tags, with finite values, and figures, a mesh, hparams and the config."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    changed = tables(data, terms={"extra": {"kind": "force", "network": "MessagePassingForce"}})
+    both = {"train": ["constants", "learned"], "iterations": 2, "horizon": [5], "batch": 2}
+    changed["stages"].append({"name": "all", **both})
+    folder = tmp_path / "run"
+    fit(Config.model_validate(changed), folder)
+    evaluate(folder)
+    scalars, others = {}, set()
+    for file in folder.rglob("events.out.tfevents.*"):
+        events = EventAccumulator(str(file), size_guidance={"scalars": 0}).Reload()
+        for tag in events.Tags()["scalars"]:
+            scalars.setdefault(tag, []).extend(e.value for e in events.Scalars(tag))
+        others |= {*events.Tags()["images"], *events.Tags()["tensors"]}
+    wanted = {
+        "train/loss", "train/horizon", "train/stage", "train/skipped_batches", "newton/iterations",
+        "newton/unconverged_rows", "speed/robot_steps_per_second", "gradient/constants", "gradient/learned",
+        "rate/constants", "rate/learned", "physics/bending", "physics/drag", "held_out/error", "held_out/error_at_0.1s",
+        "held_out/error_at_1s", "held_out/error_at_5s", "held_out/failed", "baseline/stay", "baseline/follow",
+        "learned/force_over_elastic", "eval/error", "eval/error_at_0.1s", "eval/error_at_1s", "eval/error_at_5s",
+        "eval/curve", "final/eval/error",
+    }  # fmt: skip
+    assert wanted <= scalars.keys(), wanted - scalars.keys()
+    assert all(math.isfinite(v) for values in scalars.values() for v in values)
+    assert {"held_out/error_over_horizon", "eval/error_over_horizon", "eval/shapes"} <= others
+    assert {"config/text_summary", "data/text_summary"} <= others
+    assert any(tag.startswith("eval/trajectory") for tag in others)
+    for name in ("eval.json", "eval.csv", "eval.png", "metrics.json", "config.json"):
+        assert (folder / name).stat().st_size > 0
+    assert json.loads((folder / "eval.json").read_text())["model"]["failed"] == 0
+
+
+def test_two_processes_fit_as_one_does(data, tmp_path):
+    """Compare weights and held-out error of one and of two processes."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(tables(data, noise={"position": 1e-3, "velocity": 0.01})))
+    found = {}
+    for count in (1, 2):
+        folder = tmp_path / f"run{count}"
+        launch(count, "-m", "training.fit", str(config), "--out", str(folder))
+        found[count] = (weights(folder), json.loads((folder / "metrics.json").read_text())["held_out"])
+    for name, value in found[1][0].items():
+        # sums in another order, carried through six steps of Adam and Newton solves to 1e-10
+        assert torch.allclose(found[2][0][name], value, rtol=0, atol=1e-8), name
+    assert found[1][1] == pytest.approx(found[2][1], abs=1e-9)
+
+
+def launch(count: int, *command: str) -> str:
+    """Run a command with torchrun and return what it printed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    done = subprocess.run([*torchrun, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_existing_run_is_not_overwritten(data, tmp_path):
+    """Refuse a folder that holds a run."""
+    config = Config.model_validate(tables(data))
+    fit(config, tmp_path, until=1)
+    with pytest.raises(InputError, match="--resume"):
+        fit(config, tmp_path)
+
+
+def test_undetermined_constants_are_warned_of(data):
+    """Say so when mass and stiffness are trained together, and only then."""
+    both = {"mass": {"tensors": ["mass"]}, "bending": {"tensors": ["bend_twist.EI1", "bend_twist.EI2"]}}
+    assert "ratio" in str(undetermined(Config.model_validate(tables(data, constants=both))))
+    assert undetermined(Config.model_validate(tables(data))) is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("robot.bendign=1", "robot.bendign"),
+        ("robot.bending=-1", "robot.bending"),
+        ("stages.0.train=['learned']", "learned"),
+        ("stages.other.batch=3", "'other' is not in the list"),
+        ("constants.bending.kind='shift'", "constants.bending"),
+        ("physics=false", "leave them out"),
+        ("name", "key=value"),
+    ],
+)
+def test_wrong_settings_are_named(data, tmp_path, setting, message):
+    """Refuse a wrong field by its name."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(tables(data)))
+    with pytest.raises(InputError, match=message):
+        load(path, [setting])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"robot": {"gripped": [0, 9]}}, "gripped"),
+        ({"robot": {"gripped": list(range(7))}}, "nothing to predict"),
+        ({"constants": {"a": {"tensors": ["bend_twist.EI9"]}}}, "EI9"),
+        ({"terms": {"a": {"kind": "force", "network": "Nothing"}}}, "terms.a.network"),
+    ],
+)
+def test_configs_that_do_not_fit_the_data_are_named(data, tmp_path, changes, message):
+    """Refuse what only shows with the data."""
+    with pytest.raises(InputError, match=message):
+        fit(Config.model_validate(tables(data, **changes)), tmp_path / "run")
