@@ -14,13 +14,14 @@ from training.metrics import Errors
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["horizon_curves", "shapes", "two_tubes"]
+__all__ = ["blank", "horizon_curves", "shapes", "two_tubes"]
 
 SIDES = 8  # of a tube
 COLORS = ((60, 120, 216), (150, 150, 150))  # simulated, measured
 
 
-def _figure(width: float, height: float) -> Figure:
+def blank(width: float, height: float) -> Figure:
+    """Return an empty figure of that size [inch], drawn without a display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -31,7 +32,7 @@ def _figure(width: float, height: float) -> Figure:
 
 def horizon_curves(errors: dict[str, Errors]) -> Figure:
     """Return a figure of the mean absolute error over the time since the start."""
-    figure = _figure(6, 4)
+    figure = blank(6, 4)
     axes = figure.subplots()
     for name, error in errors.items():
         time = error.dt * np.arange(1, len(error.curve) + 1)
@@ -53,7 +54,7 @@ def shapes(predicted: Tensor, measured: Tensor, dt: float, times: Sequence[float
     """
     times = list(times) or [dt * measured.shape[1]]
     chosen = torch.linspace(0, len(measured) - 1, min(rows, len(measured))).long().tolist()
-    figure = _figure(2.6 * len(times), 2.6 * len(chosen))
+    figure = blank(2.6 * len(times), 2.6 * len(chosen))
     grid = figure.subplots(len(chosen), len(times), squeeze=False)
     for row, k in enumerate(chosen):
         for column, time in enumerate(times):

@@ -62,16 +62,19 @@ def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
 
 def test_fit_recovers_hidden_constants(data, tmp_path):
     """Find bending stiffness and drag from rough guesses (5e-3 for 3e-3, 0.02 for 0.1)."""
-    changed = tables(data, robot={"gripped": simulated.GRIPPED, "drag": 0.02, "bending": 5e-3, "relaxation_time": 0.006}, loss={"scale": 1e-4})
-    changed["stages"][0] |= {"iterations": 25, "horizon": [15], "check_every": 5, "decay": 0.05, "rates": {"constants": 0.2}}
+    # 6 ms on 5e-3 N m^2 damp as the true 10 ms on 3e-3 do
+    guess = {"gripped": simulated.GRIPPED, "drag": 0.02, "bending": 5e-3, "relaxation_time": 0.006}
+    changed = tables(data, robot=guess, loss={"scale": 1e-4})
+    changed["stages"][0] |= {"iterations": 25, "horizon": [15], "check_every": 5, "decay": 0.05}
+    changed["stages"][0]["rates"] = {"constants": 0.2}
     errors = fit(Config.model_validate(changed), tmp_path / "run")
     found = weights(tmp_path / "run", "best")
     bending = 5e-3 * math.exp(found["constants.bending.log_factor"])
     drag = 0.02 * math.exp(found["constants.drag.log_factor"])
-    # without noise the minimum is exact; what is left is how far 40 steps of Adam get
-    assert bending == pytest.approx(3e-3, rel=0.05)
-    assert drag == pytest.approx(0.1, rel=0.15)
-    assert errors.mean < 1e-3
+    # without noise the minimum is exact; what is left is how far 25 steps of Adam get
+    assert bending == pytest.approx(3e-3, rel=0.02)
+    assert drag == pytest.approx(0.1, rel=0.25)
+    assert errors.mean < 1e-4
 
 
 def test_resumed_run_has_the_numbers_of_one_without_interruption(data, tmp_path):

@@ -1,0 +1,69 @@
+"""A fit of one number whose predictions are NaN in some batches of some processes; run by itself or with torchrun."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tests.training.swinging import recordings
+from torchdismech import InputError
+from training.config import Config
+from training.loop import Trainer
+from training.processes import joined
+from training.system import Prediction, System
+
+
+class Sinking(System):
+    """All nodes move down at a speed to be found; the recordings' mean is the best."""
+
+    def __init__(self, dt: float, broken: set[int]):
+        super().__init__()
+        self.dt, self.gripped = dt, [0]
+        self.speed = nn.Parameter(torch.tensor(0.0, dtype=torch.float64))
+        self.broken = broken  # numbers of the training batches that come out as NaN
+        self.batches = 0
+
+    def group(self, name: str) -> dict[str, nn.Parameter]:
+        """Return the speed as learned."""
+        return {"speed": self.speed} if name == "learned" else {}
+
+    def predict(self, window: Tensor, turned, checkpoint_every: int | None = None) -> Prediction:
+        """Return the second frame, sinking."""
+        steps = torch.arange(1, window.shape[1] - 1, dtype=window.dtype)
+        down = torch.tensor([0.0, 0.0, -1.0], dtype=window.dtype)
+        positions = window[:, 1:2] + self.speed * self.dt * steps[:, None, None] * down
+        if torch.is_grad_enabled():
+            self.batches += 1
+            if self.batches in self.broken:
+                positions = positions * torch.nan
+        return Prediction(positions, torch.ones(len(window), dtype=torch.bool), 0.0)
+
+
+def trainer(folder: Path, broken: set[int], processes, **stage) -> Trainer:
+    """Return a trainer of the sinking chain."""
+    stages = [{"name": "one", "train": ["learned"], "iterations": 8, "horizon": [4], "batch": 4, **stage}]
+    config = Config.model_validate(
+        {"name": "sinking", "physics": False, "data": {"path": "-"}, "robot": {"gripped": [0]}, "stages": stages}
+    )
+    fitted, held_out = recordings(4).split(0.25, 0)
+    return Trainer(config, Sinking(fitted.dt, broken), fitted, held_out, folder, processes)
+
+
+def main(folder: str, crash: str = "") -> None:
+    """Fit with NaN in the third batch of the last process; write what each ended with."""
+    with joined() as processes:
+        last = processes.rank == processes.world - 1
+        if crash and last:
+            raise InputError("this process is meant to fail")
+        fit = trainer(Path(folder), {3} if last else set(), processes)
+        fit.run()
+        facts = {"speed": fit.system.speed.item(), "skipped": fit.progress.skipped}
+        (Path(folder) / f"rank{processes.rank}.json").write_text(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

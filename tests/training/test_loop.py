@@ -1,0 +1,74 @@
+"""The training loop: batches that are not finite, early stops, several processes."""
+
+import json
+
+import pytest
+import torch
+
+from tests.training.faulty import trainer
+from tests.training.test_fit import launch
+from training import checkpoint
+from training.processes import ALONE, Processes
+
+
+def test_batch_that_is_not_finite_is_skipped_and_counted(tmp_path):
+    """Leave the parameter where it was, count the batch, go on."""
+    fit = trainer(tmp_path / "a", {2, 3}, ALONE, iterations=3)
+    fit.run()
+    assert (fit.progress.total, fit.progress.skipped) == (3, 2)
+    _, facts = checkpoint.load(tmp_path / "a", "last")
+    assert facts["progress"]["skipped"] == 2
+    all_broken = trainer(tmp_path / "b", {1, 2, 3}, ALONE, iterations=3, check_every=3)
+    all_broken.run(until=3)
+    assert all_broken.progress.skipped == 3
+    assert all_broken.system.speed.item() == 0.0
+
+
+def test_patience_ends_a_stage_and_the_best_weights_stay(tmp_path):
+    """Stop when the held-out recordings are not predicted better any more, and keep the best weights, not the last."""
+    fit = trainer(tmp_path, set(), ALONE, iterations=200, check_every=2, patience=3, rates={"learned": 0.5}, decay=1.0)
+    fit.run()
+    assert fit.progress.total < 200
+    best, facts = checkpoint.load(tmp_path, "best")
+    assert fit.system.speed.item() == float(best["learned.speed"])
+    assert facts["error"] == fit.progress.best
+
+
+def test_horizons_take_equal_shares(tmp_path):
+    """Go through the horizons in turn."""
+    fit = trainer(tmp_path, set(), ALONE, iterations=6, horizon=[2, 3, 4])
+    stage = fit.config.stages[0]
+    seen = []
+    for fit.progress.iteration in range(6):
+        seen.append(fit._horizon(stage))
+    assert seen == [2, 2, 3, 3, 4, 4]
+
+
+@pytest.mark.parametrize(("count", "world"), [(5, 2), (3, 4), (8, 3)])
+def test_processes_share_all_items(count, world):
+    """Give every item to exactly one process."""
+    items = [i for rank in range(world) for i in list(range(count))[Processes(rank, world).own(count)]]
+    assert items == list(range(count))
+
+
+def test_nan_in_one_process_does_not_hang_or_split_the_others(tmp_path):
+    """End both processes with one skipped batch and the same parameter."""
+    launch(2, "-m", "tests.training.faulty", str(tmp_path))
+    facts = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert facts[0] == facts[1]
+    assert facts[0]["skipped"] == 1
+
+
+def test_process_that_fails_ends_the_others(tmp_path):
+    """Stop with an error instead of waiting for ever."""
+    with pytest.raises(AssertionError, match="meant to fail"):
+        launch(2, "-m", "tests.training.faulty", str(tmp_path), "crash")
+
+
+def test_checkpoint_is_read_back(tmp_path):
+    """Return what was saved last, and leave one file of tensors."""
+    for value in (1.0, 2.0, 3.0):
+        checkpoint.save(tmp_path, "x", {"a": torch.tensor(value)}, {"n": value})
+    tensors, facts = checkpoint.load(tmp_path, "x")
+    assert (float(tensors["a"]), facts["n"]) == (3.0, 3.0)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
