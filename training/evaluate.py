@@ -83,8 +83,8 @@ def main(
     """Evaluate a run and print a table."""
     try:
         errors = evaluate(folder, settings)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except InputError as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
         raise typer.Exit(2) from None
     print(f"{'':10}{'mean [mm]':>12}" + "".join(f"{f'at {h:g} s':>12}" for h in HORIZONS) + f"{'failed':>8}")
     for name, error in errors.items():

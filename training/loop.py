@@ -187,7 +187,7 @@ class Trainer:
         parts = (total[:-2] / count).split([p.numel() for p in trained])
         for parameter, part in zip(trained, parts, strict=True):
             parameter.grad = part.view_as(parameter).clone()
-        norms = {}
+        norms: dict[str, float] = {}
         for group in stage.train:
             own = list(self.system.group(group).values())
             norms[group] = float(nn.utils.clip_grad_norm_(own, stage.clip))

@@ -25,6 +25,7 @@ from torchdismech import (
 from torchdismech.elastic import LinearElastic
 from torchdismech.geometry.frames import first_director, signed_angle, transported, unit
 from torchdismech.integrate.base import Schedule
+from torchdismech.materials import Number
 from training.config import Robot, Simulation
 from training.data import Recordings
 
@@ -68,14 +69,20 @@ def builder_of(robot: Robot, lengths: Tensor) -> RobotBuilder:
     section, second = Circle(RADIUS), math.pi * RADIUS**4 / 4
     material = Material(robot.bending / second, robot.linear_density / (math.pi * RADIUS**2))
     builder = RobotBuilder()
-    stiffness = {"EA": robot.stretching, "EI1": robot.bending, "EI2": robot.bending, "GJ": robot.twisting}
+    stiffness: dict[str, Number] = {
+        "EA": robot.stretching,
+        "EI1": robot.bending,
+        "EI2": robot.bending,
+        "GJ": robot.twisting,
+    }
     builder.add_rod(nodes, section, material, natural="straight", stiffness=stiffness)
     builder.clamp(nodes=gripped_nodes(robot, len(nodes)), twist=robot.hold_twist)
     builder.add_force(forces.Gravity(robot.gravity))
     builder.add_force(forces.Viscous(robot.drag))
     time = robot.relaxation_time
     damping = {"damping1": robot.bending, "damping2": robot.bending, "damping3": robot.twisting}
-    builder.add_dissipation("bend_twist", LinearElastic({name: time * value for name, value in damping.items()}))
+    viscosity = {name: torch.tensor(time * value, dtype=torch.float64) for name, value in damping.items()}
+    builder.add_dissipation("bend_twist", LinearElastic(viscosity))
     return builder
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
-import models
 import torch
 from torch import Tensor, nn
 
+import models
 from torchdismech import InputError, Status, trainable, unroll
 from torchdismech.elastic import Sum
 from torchdismech.state import Control
@@ -149,13 +149,15 @@ class RodSystem(System):
                 with torch.enable_grad():
                     q = state.q.detach().requires_grad_()
                     parts = term.energies(q.t(), term.constants(state, Control()))
-                    energy = sum(value.sum() for name, value in parts.items() if name in self.learned)
-                    total = total - torch.autograd.grad(energy, q)[0]
+                    energy = torch.stack([value.sum() for name, value in parts.items() if name in self.learned])
+                    total = total - torch.autograd.grad(energy.sum(), q)[0]
         return total
 
 
 class FreeSystem(System):
     """Nodes moved by a network alone, without a rod: what learning does without physics."""
+
+    held: Tensor
 
     def __init__(self, config: Config, recordings: Recordings):
         super().__init__()

@@ -1,0 +1,55 @@
+"""A learned controller."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.mlp import mlp
+from torchdismech import Control, Model, State
+
+__all__ = ["CurvatureController"]
+
+
+class CurvatureController(nn.Module):
+    """Feedback on natural curvature: each spring bends by what a perceptron makes of its surroundings and of time.
+
+    It sees the spring's curvatures and twist less their natural values, the rates at which its two neighbouring nodes
+    part, and sine and cosine of time. What it gives is added to the natural curvature of the control (of the model,
+    where the control has none), bounded by `amplitude`; untrained it is exactly nothing. A `Controller` of `rollout`
+    and `unroll`.
+
+    Parameters
+    ----------
+    amplitude : largest change of each natural curvature (dimensionless, integrated over the spring's length).
+    period : of the sine and cosine of time [s].
+    speed : what counts as one [m/s].
+    hidden : widths of the hidden layers.
+    """
+
+    def __init__(
+        self, amplitude: float = 0.1, period: float = 1.0, speed: float = 1.0, hidden: tuple[int, ...] = (32,)
+    ):
+        super().__init__()
+        self.amplitude, self.period, self.speed = float(amplitude), float(period), float(speed)
+        self.network = mlp(8, 2, tuple(hidden))
+
+    def forward(self, state: State, control: Control, model: Model) -> Control:
+        """Return the control with its natural curvature changed."""
+        own = model.natural_strains(state.batch)
+        curvature = own.natural_curvature if control.natural_curvature is None else control.natural_curvature
+        assert curvature is not None
+        change = self.amplitude * torch.tanh(self.network(self._seen(state, own, model)))
+        return control.replace(natural_curvature=curvature + change)
+
+    def _seen(self, state: State, own: Control, model: Model) -> Tensor:
+        """Return what each spring sees (B, S, 8)."""
+        term = model.term("bend_twist")
+        strains = term.strains(state.q.t(), term.constants(state, own))
+        assert own.natural_curvature is not None and own.natural_twist is not None
+        bent = [strains["kappa1"] - own.natural_curvature[..., 0], strains["kappa2"] - own.natural_curvature[..., 1]]
+        twisted = strains["tau"] - own.natural_twist
+        before, _, after = torch.as_tensor(model.springs, device=state.q.device).unbind(1)
+        parting = (state.node_velocities[:, after] - state.node_velocities[:, before]) / self.speed
+        phase = (2 * torch.pi / self.period) * state.time[:, None].expand_as(twisted)
+        return torch.stack([*bent, twisted, *parting.unbind(-1), phase.sin(), phase.cos()], dim=-1)

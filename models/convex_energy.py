@@ -1,0 +1,75 @@
+"""A convex energy."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from torchdismech.elastic import Energy
+from torchdismech.elastic.energy import Strain
+
+__all__ = ["ConvexEnergy"]
+
+
+class ConvexEnergy(Energy):
+    """An input-convex network less its tangent at zero: convex, nowhere negative, zero with zero slope at zero strain.
+
+    Layers z_1 = softplus(A_1 s + b_1), z_k+1 = softplus(W_k z_k + A_k s + b_k) with W_k >= 0 keep f(s) = w . z_L convex
+    for w >= 0 (Amos, Xu and Kolter 2017). psi(s) = scale * (f(s) - f(0) - s . f'(0)). Even in the strains (`even`): s
+    and -s are averaged, as a straight rod of a symmetric section has it.
+
+    The last weights are |w|: an untrained network (w = 0) is exactly zero, and by taking the slope at w = 0 from the
+    right, it can learn from there.
+
+    Also a dissipation: a function of the rates of strain.
+
+    Parameters
+    ----------
+    strains : how many strains, the first ones of the stencil; the others are not seen.
+    scale : what the network's one stands for [J/m; W/m of a dissipation].
+    size : strains that count as one: one number, or one for each (1/m for curvature and twist).
+    hidden : widths of the hidden layers.
+    even : psi(-s) = psi(s).
+    """
+
+    size: Tensor
+
+    def __init__(
+        self,
+        strains: int = 3,
+        scale: float = 0.02,
+        size: float | tuple[float, ...] = 10.0,
+        hidden: tuple[int, ...] = (24, 24),
+        even: bool = True,
+    ):
+        super().__init__()
+        self.strains, self.scale, self.even = int(strains), float(scale), bool(even)
+        self.register_buffer("size", torch.as_tensor(size, dtype=torch.float64).expand(self.strains).clone())
+        self.direct = nn.ModuleList(nn.Linear(self.strains, width, dtype=torch.float64) for width in hidden)
+        pairs = zip(hidden[:-1], hidden[1:], strict=True)
+        # softplus(-4) = 0.018: a layer starts with little of the one before, whose sum is of order one
+        self.passed = nn.ParameterList(
+            nn.Parameter(torch.randn(after, before, dtype=torch.float64) - 4) for before, after in pairs
+        )
+        self.last = nn.Parameter(torch.zeros(hidden[-1], dtype=torch.float64))
+        for layer in self.direct:
+            nn.init.normal_(layer.weight, std=1.0)  # type: ignore[arg-type]
+
+    def density(self, strain: Strain) -> Tensor:
+        """Return psi (S, B), at least 0."""
+        s = torch.stack(strain[: self.strains], dim=-1) / self.size
+        with torch.enable_grad():
+            zero = torch.zeros(self.strains, dtype=s.dtype, device=s.device, requires_grad=True)
+            at_zero = self._network(zero)
+            (slope,) = torch.autograd.grad(at_zero, zero, create_graph=True)
+        if self.even:  # the tangents of the two halves cancel
+            return self.scale * (0.5 * (self._network(s) + self._network(-s)) - at_zero)
+        return self.scale * (self._network(s) - at_zero - s @ slope)
+
+    def _network(self, s: Tensor) -> Tensor:
+        """Return the convex f (...) of strains (..., strains)."""
+        z = softplus(self.direct[0](s))
+        for direct, passed in zip(self.direct[1:], self.passed, strict=True):
+            z = softplus(z @ softplus(passed).t() + direct(s))
+        return z @ torch.where(self.last < 0, -self.last, self.last)

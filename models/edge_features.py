@@ -1,0 +1,53 @@
+"""What networks see of an edge: numbers that do not change when the robot is moved or turned about gravity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["COUNT", "EdgeFeatures", "edge_features"]
+
+COUNT = 8  # numbers an edge
+STRETCH = 50.0  # a stretch of 2 % counts as one
+
+
+@dataclass(frozen=True)
+class EdgeFeatures:
+    """Invariant numbers of each edge, and the vectors that turn with it.
+
+    Attributes
+    ----------
+    numbers : (B, E, COUNT) slope; stretch; mean and relative velocity of the two nodes along the three axes.
+    axes : (B, E, 3, 3) rows: tangent t, n = (t x z) x t (upward across the edge), b = t x z (sideways). n and b have
+        the length of the tangent's horizontal part, so nothing jumps where an edge is upright.
+    """
+
+    numbers: Tensor
+    axes: Tensor
+
+
+def edge_features(x: Tensor, u: Tensor, edges: Tensor, rest_length: Tensor, speed: float) -> EdgeFeatures:
+    """Return the features of edges at positions x and velocities u (B, N, 3); z is up.
+
+    Reversing an edge turns the sign of slope, t and b, and of relative against mean velocities along t and b: networks
+    that shall not care about the direction of edges have to see both.
+
+    Parameters
+    ----------
+    edges : (E, 2) node indices; rest_length : (..., E) [m].
+    speed : what counts as one [m/s].
+    """
+    i, j = edges[:, 0], edges[:, 1]
+    e = x[:, j] - x[:, i]
+    length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)
+    t = e / length
+    up = torch.zeros_like(t)
+    up[..., 2] = 1
+    b = torch.linalg.cross(t, up)
+    axes = torch.stack([t, torch.linalg.cross(b, t), b], dim=-2)
+    mean, relative = 0.5 * (u[:, i] + u[:, j]) / speed, (u[:, j] - u[:, i]) / speed
+    stretch = STRETCH * (length / rest_length.unsqueeze(-1) - 1)
+    along = [(axes @ v.unsqueeze(-1)).squeeze(-1) for v in (mean, relative)]
+    return EdgeFeatures(torch.cat([t[..., 2:], stretch, *along], dim=-1), axes)

@@ -1,0 +1,74 @@
+"""The baseline without physics."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.edge_features import COUNT, edge_features
+from models.mlp import mlp
+
+__all__ = ["FreeNodes"]
+
+
+class FreeNodes(nn.Module):
+    """A graph network that gives nodes of a chain accelerations; no elasticity, no weight, no solver.
+
+    The same edges, features and symmetries as `MessagePassingForce`, stepped by semi-implicit Euler. Untrained, a node
+    is drawn to where its neighbours' rest lengths would have it by a soft spring and slowed by a damper (both known to
+    the network as features): a chain without anything would fly apart before it could learn.
+
+    Parameters
+    ----------
+    rest_length : (E,) of the edges of a chain [m].
+    rounds, width : of the network.
+    acceleration : what the network's one stands for [m/s^2]; speed : likewise [m/s].
+    """
+
+    rest_length: Tensor
+    edges: Tensor
+
+    def __init__(
+        self, rest_length: Tensor, rounds: int = 3, width: int = 32, acceleration: float = 20.0, speed: float = 1.0
+    ):
+        super().__init__()
+        count = len(rest_length)
+        self.register_buffer("rest_length", rest_length)
+        self.register_buffer("edges", torch.stack([torch.arange(count), torch.arange(count) + 1], dim=1))
+        self.acceleration, self.speed = float(acceleration), float(speed)
+        self.encode = mlp(3, width, (width,), zero=False)
+        self.messages = nn.ModuleList(mlp(2 * width + COUNT, width, (width,), zero=False) for _ in range(rounds))
+        self.updates = nn.ModuleList(mlp(2 * width, width, (width,), zero=False) for _ in range(rounds))
+        self.push_edge = mlp(2 * width + COUNT, 3, (width,))
+        self.push_node = mlp(width, 2, (width,))
+        self.stiffness = nn.Parameter(torch.tensor(6.0, dtype=torch.float64))  # log of [1/s^2]
+        self.damping = nn.Parameter(torch.tensor(1.0, dtype=torch.float64))  # log of [1/s]
+
+    def step(self, x: Tensor, u: Tensor, held_at: Tensor, held: Tensor, dt: float) -> tuple[Tensor, Tensor]:
+        """Return positions and velocities (B, N, 3) after dt; nodes in `held` (N,) bool go to `held_at` (B, N, 3)."""
+        u_new = u + dt * self(x, u, held)
+        x_new = torch.where(held[:, None], held_at, x + dt * u_new)
+        return x_new, (x_new - x) / dt
+
+    def forward(self, x: Tensor, u: Tensor, held: Tensor) -> Tensor:
+        """Return accelerations (B, N, 3) [m/s^2]."""
+        edges, v = self.edges, u / self.speed
+        i, j = edges[:, 0], edges[:, 1]
+        forward = edge_features(x, u, edges, self.rest_length, self.speed)
+        back = edge_features(x, u, edges.flip(1), self.rest_length, self.speed)
+        mark = held.to(x)[:, None].expand(len(x), -1, 1)
+        h = self.encode(torch.cat([v[..., 2:], (v * v).sum(-1, keepdim=True), mark], dim=-1))
+        for message, update in zip(self.messages, self.updates, strict=True):
+            to_j = message(torch.cat([h[:, i], h[:, j], forward.numbers], dim=-1))
+            to_i = message(torch.cat([h[:, j], h[:, i], back.numbers], dim=-1))
+            h = h + update(torch.cat([h, torch.zeros_like(h).index_add(1, j, to_j).index_add(1, i, to_i)], dim=-1))
+        on_j = self.push_edge(torch.cat([h[:, i], h[:, j], forward.numbers], dim=-1))
+        on_i = self.push_edge(torch.cat([h[:, j], h[:, i], back.numbers], dim=-1))
+        learned = (on_j.unsqueeze(-2) @ forward.axes - on_i.unsqueeze(-2) @ back.axes).squeeze(-2)
+        e = x[:, j] - x[:, i]
+        length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)
+        spring = self.stiffness.exp() * (self.rest_length[:, None] / length - 1) * e
+        between = self.acceleration * learned + spring
+        up, drag = self.push_node(h).split(1, dim=-1)
+        alone = drag * v + torch.cat([torch.zeros_like(v[..., :2]), up], dim=-1)
+        return (self.acceleration * alone - self.damping.exp() * u).index_add(1, j, between).index_add(1, i, -between)

@@ -1,0 +1,68 @@
+"""An energy from a perceptron."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from models.mlp import mlp
+from torchdismech.elastic import Energy
+from torchdismech.elastic.energy import Strain
+
+__all__ = ["ResidualEnergy"]
+
+
+class ResidualEnergy(Energy):
+    """psi(s) = scale * (f(s) - f(0) - s . f'(0)), f a perceptron: no force at rest, else free to have any shape.
+
+    Claims: zero with zero slope at zero strain; untrained it is exactly zero; with `bounded` it is at least -scale per
+    unit of measure, however strained (then f is a softplus of the perceptron plus a convex part for the tangent:
+    psi = scale * (softplus(g(s)) - softplus(g(0))) |s|^2 / (1 + |s|^2)).
+
+    Parameters
+    ----------
+    strains : how many strains, the first ones of the stencil; the others are not seen.
+    scale : what the network's one stands for [J/m].
+    size : strains that count as one: one number, or one for each (1/m for curvature and twist).
+    hidden : widths of the hidden layers.
+    bounded : bounded below by construction.
+    features : (S, F) numbers of each spring that it may depend on, e.g. its place along the body; None for none.
+    """
+
+    features: Tensor | None
+    size: Tensor
+
+    def __init__(
+        self,
+        strains: int = 3,
+        scale: float = 0.02,
+        size: float | tuple[float, ...] = 10.0,
+        hidden: tuple[int, ...] = (32, 32),
+        bounded: bool = False,
+        features: Tensor | None = None,
+    ):
+        super().__init__()
+        self.strains, self.scale, self.bounded = int(strains), float(scale), bool(bounded)
+        self.register_buffer("size", torch.as_tensor(size, dtype=torch.float64).expand(self.strains).clone())
+        self.register_buffer("features", features)
+        more = 0 if features is None else features.shape[1]
+        self.network = mlp(self.strains + more, 1, tuple(hidden))
+
+    def density(self, strain: Strain) -> Tensor:
+        """Return psi (S, B) [J/m]."""
+        s = torch.stack(strain[: self.strains], dim=-1) / self.size
+        zero = torch.zeros_like(s)
+        if self.bounded:
+            square = s.square().sum(-1)
+            return self.scale * (softplus(self._network(s)) - softplus(self._network(zero))) * square / (1 + square)
+        with torch.enable_grad():
+            zero.requires_grad_()
+            at_zero = self._network(zero)
+            (slope,) = torch.autograd.grad(at_zero.sum(), zero, create_graph=True)
+        return self.scale * (self._network(s) - at_zero - (slope * s).sum(-1))
+
+    def _network(self, s: Tensor) -> Tensor:
+        if self.features is not None:
+            s = torch.cat([s, self.features[:, None].expand(-1, s.shape[1], -1)], dim=-1)
+        return self.network(s).squeeze(-1)
