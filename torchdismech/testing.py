@@ -12,21 +12,35 @@ leaves room for strong curvature.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.body import Body
 from torchdismech.elastic import Energy, Stencil
+from torchdismech.errors import InputError
 from torchdismech.forces import Force
+from torchdismech.geometry.topology import find_rods, find_springs
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
-__all__ = ["Check", "Report", "check_energy", "check_force", "check_rigid_motion", "check_stencil"]
+__all__ = [
+    "Check",
+    "Report",
+    "check_energy",
+    "check_force",
+    "check_rigid_motion",
+    "check_stencil",
+    "check_symmetry",
+]
 
 DERIVATIVE = 1e-6  # relative to the largest derivative; see the module
 SAME = 1e-12  # relative; two ways to compute the same, in float64
+SYMMETRY = 1e-9  # relative; positions are rounded anew when a robot is moved, and differences of them lose digits
 
 
 @dataclass(frozen=True)
@@ -165,6 +179,51 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
     return report
 
 
+def check_symmetry(
+    force: Force,
+    model: Model,
+    state: State,
+    control: Control | None = None,
+    rotation: str | None = "gravity",
+    translation: bool = True,
+    relabelling: bool = True,
+    reversal: bool = True,
+    gravity: tuple[float, float, float] = (0.0, 0.0, -1.0),
+) -> Report:
+    """Check the symmetries that a force of a model claims, at a state (B, n) that moves and is deformed.
+
+    Parameters
+    ----------
+    rotation : "gravity": turning the robot about the axis of gravity turns the force; "any": about every axis; None: no
+        claim.
+    translation : moving the robot leaves the force as it is.
+    relabelling : other numbers for nodes and edges give the same force under other numbers.
+    reversal : so does storing edges in the opposite direction (their second material director turns round).
+    gravity : direction of the axis.
+    """
+    if rotation not in ("gravity", "any", None):
+        raise InputError(f"check_symmetry: rotation has to be 'gravity', 'any' or None, got {rotation!r}")
+    control = control or Control()
+    report = Report(f"{type(force).__name__}: symmetries, {state.batch} robots")
+    value = force(state, control).detach()
+    if rotation is not None:
+        turn = _turn(gravity if rotation == "gravity" else (0.3, -0.8, 0.5)).to(value)
+        name = "turns with the robot" + (" about gravity" if rotation == "gravity" else "")
+        found = force(_turned(state, turn), control).detach()
+        report.checks.append(_compared(name, found, _on_nodes(value, turn, state), SYMMETRY))
+    if translation:
+        shift = torch.tensor([0.7, -1.3, 0.4], dtype=value.dtype, device=value.device)
+        q = torch.cat([(state.positions + shift).flatten(1), state.twist], dim=1)
+        report.checks.append(
+            _compared("moves with the robot", force(state.replace(q=q), control).detach(), value, SYMMETRY)
+        )
+    for claimed, flips, name in ((relabelling, False, "other numbers"), (reversal, True, "edges the other way round")):
+        if claimed:
+            found = _relabelled(force, model.body, state, control, flips)
+            report.checks.append(_compared(name, found, value, SYMMETRY))
+    return report
+
+
 def check_rigid_motion(model: Model, state: State) -> Report:
     """Check that the elastic energies of a model's terms do not change when a robot is turned and moved."""
     report = Report(f"elastic energies under a rigid motion: {', '.join(t.name for t in model.terms)}")
@@ -197,6 +256,76 @@ def _row(control: Control, index: int) -> Control:
 
 def _strains_of(stencil: Stencil, state: State, control: Control) -> Tensor:
     return torch.stack(stencil.strain(stencil.local(state.q.t().contiguous()), *stencil.constants(state, control)))
+
+
+def _turn(axis: tuple[float, float, float]) -> Tensor:
+    """Return the rotation (3, 3) by an odd angle about an axis."""
+    a = torch.tensor(axis, dtype=torch.float64)
+    a = a / torch.linalg.vector_norm(a)
+    cross = torch.linalg.cross(a.expand(3, 3), torch.eye(3, dtype=torch.float64)).mT
+    return torch.linalg.matrix_exp(1.234 * cross)
+
+
+def _turned(state: State, turn: Tensor) -> State:
+    """Return the state with everything turned."""
+    return state.replace(
+        q=_on_nodes(state.q, turn, state),
+        velocity=_on_nodes(state.velocity, turn, state),
+        acceleration=_on_nodes(state.acceleration, turn, state),
+        director=state.director @ turn.mT,
+        tangent=state.tangent @ turn.mT,
+    )
+
+
+def _on_nodes(value: Tensor, turn: Tensor, state: State) -> Tensor:
+    """Return (B, n) with the vectors of the nodes turned."""
+    nodes = value[:, : 3 * state.n_nodes].unflatten(1, (-1, 3)) @ turn.mT
+    return torch.cat([nodes.flatten(1), value[:, 3 * state.n_nodes :]], dim=1)
+
+
+def _relabelled(force: Force, body: Body, state: State, control: Control, flips: bool) -> Tensor:
+    """Return the force of a copy that is bound to the same robot under other numbers, back under the old ones.
+
+    Controls that are set per dof, edge or spring do not follow: check with those a force does not read.
+    """
+    generator = _generator()
+    node, edge = (torch.randperm(k, generator=generator) for k in (body.n_nodes, body.n_edges))
+    sign = torch.where(torch.rand(len(edge), generator=generator) < 0.5, -1.0, 1.0).to(state.q) if flips else None
+    other = _other_body(body, node, edge, sign)
+    dofs = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + edge])
+    signs = torch.ones(body.n_dofs, dtype=state.q.dtype)
+    if sign is not None:
+        signs[3 * body.n_nodes :] = sign
+    ends = torch.ones(len(edge), dtype=state.q.dtype) if sign is None else sign
+    moved = state.replace(
+        **{name: (getattr(state, name)[:, dofs] * signs) for name in ("q", "velocity", "acceleration")},
+        director=state.director[:, edge],
+        tangent=state.tangent[:, edge] * ends[:, None],
+        reference_twist=state.q.new_zeros(state.batch, len(other.springs.nodes)),
+    )
+    twin = copy.deepcopy(force)
+    del twin.body
+    twin.bind(other)
+    found = twin(moved, control).detach() * signs
+    return torch.zeros_like(found).index_copy(1, dofs, found)
+
+
+def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> Body:
+    """Return the body whose node k is the old `node[k]`, and likewise for edges; those of negative sign reversed."""
+    new_number = torch.argsort(node).numpy()
+    edges = new_number[body.rod_edges[edge.numpy()]]
+    if sign is not None:
+        edges = np.where((sign < 0).numpy()[:, None], edges[:, ::-1], edges)
+    rods = find_rods(body.n_nodes, edges)
+    mass = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + edge])
+    sizes = {
+        "mass": body.mass[..., mass],
+        "edge_length": body.edge_length[..., edge],
+        "edge_radius": body.edge_radius[..., edge],
+        "node_length": body.node_length[..., node],
+        "node_volume": body.node_volume[..., node],
+    }
+    return Body(body.nodes[node], edges, rods, find_springs(body.n_nodes, edges, rods), **sizes)
 
 
 def _weighted(weights: Tensor, slopes: list[list[Tensor]]) -> Tensor:

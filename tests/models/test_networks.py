@@ -14,7 +14,7 @@ from torchdismech import (
     helix,
     unroll,
 )
-from torchdismech.testing import check_energy, check_force
+from torchdismech.testing import check_energy, check_force, check_symmetry
 
 HELIX = helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 8)
 FORCES = {
@@ -96,6 +96,33 @@ def test_force_passes_the_contract(name):
     force = shaken(FORCES[name]())
     model = robot(force)
     check_force(force, model, moving(model)).raise_if_failed()
+
+
+@pytest.mark.parametrize("name", FORCES)
+def test_force_has_the_symmetries_it_claims(name):
+    """Turn about gravity (drag: about any axis), move, and be given other numbers."""
+    force = shaken(FORCES[name]())
+    model = robot(force)
+    rotation = "any" if name == "drag_law" else "gravity"
+    reversal = name != "edges_directors"
+    check_symmetry(force, model, moving(model), rotation=rotation, reversal=reversal).raise_if_failed()
+
+
+def test_broken_symmetries_show():
+    """Fail each check for a force that prefers a direction, a place, a number."""
+
+    class Odd(forces.LocalForce):
+        def nodal_force(self, state, control):
+            x = state.positions
+            number = torch.arange(x.shape[1], dtype=x.dtype)[:, None]
+            return number * x * torch.tensor([1.0, 2.0, 3.0], dtype=x.dtype)
+
+    force = Odd(reach=0)
+    model = robot(force)
+    failed = {check.name for check in check_symmetry(force, model, moving(model)).checks if not check.ok}
+    assert failed == {"turns with the robot about gravity", "moves with the robot", "other numbers"} | {
+        "edges the other way round"  # nodes get other numbers there, too
+    }
 
 
 @pytest.mark.parametrize("name", ENERGIES)
