@@ -26,15 +26,20 @@ __all__ = ["evaluate", "trained_system"]
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def trained_system(folder: Path, settings: list[str] | None = None) -> tuple[System, Recordings, Recordings]:
-    """Return the best system of a run, and its evaluation recordings: repaired (to start from), and as measured."""
+def trained_system(
+    folder: Path, settings: list[str] | None = None, weights: str = "best"
+) -> tuple[System, Recordings, Recordings]:
+    """Return the system of a run, and its evaluation recordings: repaired (to start from), and as measured.
+
+    `weights` : "best", or "after-NAME" for those that the stage of that name ended with.
+    """
     config = load(folder / "config.json", settings or [])
     if config.data.eval is None:
         raise InputError(f"{folder}: its data has no evaluation split: name one with --set data.eval=...")
     recordings, _ = recordings_of(config, config.data.train)
     fitted, _ = recordings.split(config.data.held_out, config.seed)
     system = build(config, fitted)
-    tensors, _ = checkpoint.load(folder, "best")
+    tensors, _ = checkpoint.load(folder, weights)
     with torch.no_grad():
         for group in GROUPS:
             for name, parameter in system.group(group).items():
@@ -43,16 +48,17 @@ def trained_system(folder: Path, settings: list[str] | None = None) -> tuple[Sys
     return system, repaired, read(config.data.path, config.data.eval, **config.data.options)
 
 
-def evaluate(folder: Path, settings: list[str] | None = None) -> dict[str, Errors]:
-    """Return the errors of the best weights of a run, and of the baselines, on the evaluation recordings.
+def evaluate(folder: Path, settings: list[str] | None = None, stage: str | None = None) -> dict[str, Errors]:
+    """Return the errors of the best weights of a run (or of those after a stage) and of the baselines on the eval split.
 
     Predictions start from the repaired recordings; errors are against what was measured, spikes and all, so that they
-    compare with those of others. Writes them into the run's folder, under the name of the split: .json, .csv and .png
-    (error over horizon), and the event file.
+    compare with those of others. Writes them into the run's folder, under the name of the split
+    and of the stage: .json, .csv and .png (error over horizon), and the event file.
     """
-    system, repaired, recordings = trained_system(folder, settings)
+    weights = "best" if stage is None else f"after-{stage}"
+    system, repaired, recordings = trained_system(folder, settings, weights)
     config = load(folder / "config.json", settings or [])
-    split = str(config.data.eval)
+    split = str(config.data.eval) if stage is None else f"{config.data.eval}-{weights}"
     predicted, good = predict_all(system, repaired)
     errors = {"model": Errors.of(predicted, recordings, good), **baselines(recordings, system.gripped)}
     facts = {
@@ -68,7 +74,7 @@ def evaluate(folder: Path, settings: list[str] | None = None) -> dict[str, Error
     pictures.horizon_curves(errors).savefig(folder / f"{split}.png", dpi=150)
     board = Board(folder)
     try:
-        _, saved = checkpoint.load(folder, "best")
+        _, saved = checkpoint.load(folder, weights)
         board.finish(config, split, recordings, predicted, errors, saved["total"])
     finally:
         board.close()
@@ -79,10 +85,11 @@ def evaluate(folder: Path, settings: list[str] | None = None) -> dict[str, Error
 def main(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")],
     settings: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="E.g. data.path=...")] = [],  # noqa: B006
+    stage: Annotated[str | None, typer.Option(help="The weights that this stage ended with, e.g. constants.")] = None,
 ) -> None:
     """Evaluate a run and print a table."""
     try:
-        errors = evaluate(folder, settings)
+        errors = evaluate(folder, settings, stage)
     except InputError as refusal:
         print(f"error: {refusal}", file=sys.stderr)
         raise typer.Exit(2) from None

@@ -127,6 +127,9 @@ class Trainer:
     def _end(self) -> None:
         """Go on from the best weights to the next stage."""
         self._load_best()
+        if self.processes.writes:
+            name = self.config.stages[self.progress.stage].name
+            checkpoint.save(self.folder, f"after-{name}", dict(self.parameters), {"total": self.progress.total})
         self.progress.stage += 1
         self.progress.iteration = self.progress.looks_since = 0
         self._optimizer, self._sampler = None, None

@@ -1,0 +1,249 @@
+"""An inherited test case: a new term or integrator says how to make its robot and gets all tests of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import gradcheck
+
+from torchdismech import Control, Material, Model, Rectangle, RobotBuilder, State, forces, helix, unroll
+from torchdismech.elastic import Energy
+from torchdismech.integrate.base import Integrator
+
+HELIX = helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 6)
+NETWORK = (
+    torch.tensor(
+        [[0, 0, 0], [0.03, 0, 0.01], [0.06, 0.01, 0], [-0.01, 0.03, 0], [0, 0.06, 0.01], [0.01, -0.03, -0.01]]
+    ).numpy(),
+    torch.tensor([[1, 0], [1, 2], [0, 3], [4, 3], [5, 0]]).numpy(),  # edges stored both ways
+)
+# Steps are solved to the rounding of their residuals, so that differences see a smooth function.
+EXACT = {"force_tolerance": 1e-14, "relative_tolerance": 0.0}
+
+
+class SmallForce(forces.LocalForce):
+    """A learned force: a perceptron on each edge's vector, directors and velocity."""
+
+    def __init__(self) -> None:
+        super().__init__(reach=1)
+        torch.manual_seed(1)
+        self.network = nn.Sequential(nn.Linear(9, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+
+    def nodal_force(self, state: State, control: Control) -> Tensor:
+        """Return the same push on both nodes of each edge."""
+        x, u, edges = state.positions, state.node_velocities, self._edges
+        _, m1, _ = self.frames(state)
+        e, mean = x[:, edges[:, 1]] - x[:, edges[:, 0]], 0.5 * (u[:, edges[:, 0]] + u[:, edges[:, 1]])
+        push = 1e-3 * self.network(torch.cat([30 * e, m1, mean], dim=-1))
+        return torch.zeros_like(x).index_add(1, edges[:, 0], push).index_add(1, edges[:, 1], push)
+
+
+class SmallEnergy(Energy):
+    """A learned energy of bending and twist."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+
+    def density(self, strain) -> Tensor:
+        """Return a small density [J/m] of strains of about 10 1/m."""
+        return 1e-3 * self.network(torch.stack(strain, dim=-1) / 10).squeeze(-1)
+
+
+def every_load() -> list[forces.Force]:
+    """Return one force of each kind, and a learned one."""
+    return [
+        forces.Gravity((0.3, 0, -9.81)),
+        forces.Buoyancy((0, 0, -9.81), 300.0),
+        forces.PointForce([3], (1e-3, 2e-3, 3e-3)),
+        forces.Viscous(0.2),
+        forces.MassDamping(3.0),
+        forces.Resistive(0.1, 0.3),
+        forces.QuadraticResistive(0.5, 1.5, 100.0),
+        SmallForce(),
+    ]
+
+
+def robot(shape: str, loads: list[forces.Force], learned: bool = True, batch: bool = True) -> Model:
+    """Return a model (of two robots of unlike stiffness), partly clamped, with damping and a learned energy."""
+    builder = RobotBuilder()
+    youngs = torch.tensor([[1e6], [2e6]], dtype=torch.float64) if batch else 1e6
+    section, material = Rectangle(width=4e-3, height=3e-3), Material(youngs, 1000.0, 0.4, relaxation_time=2e-3)
+    if shape == "rod":
+        builder.add_rod(HELIX, section, material)
+        builder.clamp(nodes=[0, 1])
+    else:
+        builder.add_rods(*NETWORK, section, material)
+        builder.clamp(nodes=[2], axes="xz")
+        builder.clamp(nodes=[3, 4])
+    for load in loads:
+        builder.add_force(load)
+    if learned:
+        builder.add_energy("bend_twist", SmallEnergy())
+    return builder.finalize()
+
+
+class GradientCase:
+    """Subclass it as `class TestMine(GradientCase)`, set `integrator` and `model()`, and all below is tested.
+
+    Checked against differences: one step and five, by everything that a step depends on. The scalar that is checked
+    sums q, velocity and acceleration with random weights, so that no output is left out.
+    """
+
+    integrator: Integrator
+    steps = 5
+    moves_clamps = True
+    has_inertia = True
+
+    def model(self) -> Model:
+        """Return a model of two robots."""
+        raise NotImplementedError
+
+    # ---- what a step depends on --------------------------------------------------------------------------------
+
+    def start(self, model: Model) -> tuple[Tensor, Tensor]:
+        """Return q and velocity (2, n): bent, twisted and moving, gently enough for whole Newton steps."""
+        generator = torch.Generator().manual_seed(3)
+        scale = torch.cat([torch.full((3 * len(model.nodes),), 1e-4), torch.full((model.body.n_edges,), 0.02)]).double()
+
+        def noise(size: float) -> Tensor:
+            return size * scale * torch.randn(2, model.n_dofs, dtype=torch.float64, generator=generator)
+
+        velocity = noise(20.0) if self.has_inertia else torch.zeros(2, model.n_dofs, dtype=torch.float64)
+        return model.initial_state(batch=2).q.detach() + noise(1.0), velocity
+
+    def controls(self, model: Model) -> dict[str, Tensor]:
+        """Return values for every field of a control."""
+        generator = torch.Generator().manual_seed(4)
+        own = model.natural_strains(2)
+        assert own.natural_curvature is not None and own.natural_twist is not None and own.rest_length is not None
+        q, _ = self.start(model)
+        fields = {
+            "natural_curvature": own.natural_curvature.detach() + 0.01,
+            "natural_twist": own.natural_twist.detach() - 0.01,
+            "rest_length": own.rest_length.detach() * 1.0002,
+            "force": 1e-4 * torch.randn(q.shape, dtype=torch.float64, generator=generator),
+        }
+        if self.moves_clamps:
+            fields["clamped_q"] = q + 1e-4 * torch.randn(q.shape, dtype=torch.float64, generator=generator)
+        return fields
+
+    def output(self, model: Model, q: Tensor, velocity: Tensor, fields: dict[str, Tensor], steps: int) -> Tensor:
+        """Return one number that all of the last state goes into."""
+        state = model.initial_state(q=q, velocity=velocity)
+        control = Control(**fields)
+        for _ in range(steps):
+            state, info = self.integrator.step(model, state, control)
+            assert bool(info.converged.all()), info
+        generator = torch.Generator().manual_seed(5)
+        weight = torch.randn(3, *q.shape, dtype=torch.float64, generator=generator)
+        dt = self.integrator.dt
+        parts = (state.q, dt * state.velocity, dt * dt * state.acceleration)
+        return sum((w * part).sum() for w, part in zip(weight, parts, strict=True))  # type: ignore[return-value]
+
+    def checked(self, function: Callable[..., Tensor], *inputs: Tensor, size: float) -> None:
+        """Hold gradients against central differences with steps of 1e-5 of the inputs' `size`.
+
+        Truncation is then about 1e-10 of the value's third derivative, rounding 1e-16 / 1e-5 x |value|: 1e-6 relative and
+        a floor of 1e-8 / size (the output is of order one, its rounding 1e-16 x cond) leave room for both.
+        """
+        assert gradcheck(function, inputs, eps=1e-5 * size, rtol=1e-5, atol=1e-7 / max(size, 1e-3), fast_mode=True)
+
+    # ---- tests -------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("count", [1, "rollout"])
+    def test_by_state(self, count):
+        """Differentiate by positions, twist angles and velocities."""
+        model = self.model()
+        q, velocity = self.start(model)
+        fields = self.controls(model)
+        steps = self.steps if count == "rollout" else 1
+
+        def by_q(q):
+            return self.output(model, q, velocity, fields, steps)
+
+        def by_velocity(velocity):
+            return self.output(model, q, velocity, fields, steps)
+
+        self.checked(by_q, q.clone().requires_grad_(), size=1e-2)
+        if self.has_inertia:
+            self.checked(by_velocity, velocity.clone().requires_grad_(), size=1.0)
+
+    @pytest.mark.parametrize("field", ["natural_curvature", "natural_twist", "rest_length", "force", "clamped_q"])
+    def test_by_control(self, field):
+        """Differentiate a rollout by each field of the control: clamped_q is prescribed motion."""
+        model = self.model()
+        q, velocity = self.start(model)
+        fields = self.controls(model)
+        if field not in fields:
+            pytest.skip("this integrator's case does not move clamps")
+        sizes = {"natural_curvature": 0.1, "natural_twist": 0.1, "rest_length": 1e-2, "force": 1e-2, "clamped_q": 1e-2}
+
+        def by_field(value):
+            return self.output(model, q, velocity, {**fields, field: value}, self.steps)
+
+        self.checked(by_field, fields[field].clone().requires_grad_(), size=sizes[field])
+
+    def test_by_constants_masses_and_weights(self):
+        """Differentiate two steps by every parameter and every size of the model, each along a random direction."""
+        model = self.model()
+        q, velocity = self.start(model)
+        fields = {k: v for k, v in self.controls(model).items() if k in ("force", "clamped_q")}
+        tensors = dict(self.differentiable(model))
+        for tensor in tensors.values():
+            tensor.requires_grad_()
+        steps = min(self.steps, 2)
+        output = self.output(model, q, velocity, fields, steps)
+        gradients = torch.autograd.grad(output, list(tensors.values()), allow_unused=True)
+        generator = torch.Generator().manual_seed(6)
+        seen = 0
+        with torch.no_grad():
+            for (name, tensor), gradient in zip(tensors.items(), gradients, strict=True):
+                if gradient is None:
+                    continue
+                size = tensor.abs()
+                if "natural" in name or "network" in name or "acceleration" in name:
+                    size = torch.full_like(tensor, 0.1)
+                direction = size * torch.randn(tensor.shape, dtype=tensor.dtype, generator=generator)
+                step, before, values = 1e-5, tensor.clone(), []
+                for sign in (1, -1):
+                    tensor.copy_(before + sign * step * direction)
+                    values.append(self.output(model, q, velocity, fields, steps))
+                tensor.copy_(before)
+                difference = float(values[0] - values[1]) / (2 * step)
+                found = float((gradient * direction).sum())
+                # the output is known to about 1e-14, so its differences to 1e-14 / 1e-5
+                assert found == pytest.approx(difference, rel=2e-5, abs=3e-9), name
+                seen += abs(difference) > 1e-7
+        assert seen >= len(tensors) // 2  # most of them matter here, or this would check nothing
+
+    @staticmethod
+    def differentiable(model: Model) -> Iterator[tuple[str, Tensor]]:
+        """Yield the names and tensors that a step can be differentiated by."""
+        yield from model.named_parameters()
+        yield "mass", model.body.mass
+        for term in model.terms:
+            for strain in term.stencil.strains:
+                natural = getattr(term, f"natural_{strain}")
+                if natural is not None:
+                    yield f"{term.name}.natural_{strain}", natural
+        yield "rest_length", model.term("stretch").stencil.rest_length  # type: ignore[misc]
+
+    def test_checkpointed_rollout_has_the_same_gradient(self):
+        """Get the same numbers whether states are kept or recomputed."""
+        if not self.has_inertia:
+            pytest.skip("static solves are not strung together")
+        model = self.model()
+        q, velocity = self.start(model)
+        found = []
+        for every in (None, 1, 2):
+            leaf = q.clone().requires_grad_()
+            state = model.initial_state(q=leaf, velocity=velocity).replace(acceleration=torch.zeros_like(q))
+            run = unroll(model, state, self.integrator, 3, checkpoint_every=every)
+            assert (run.status == 0).all()
+            found.append(torch.autograd.grad((run.q[-1] ** 2).sum(), leaf)[0])
+        assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
