@@ -133,10 +133,17 @@ def _attach(module: nn.Module, attribute: str, change: nn.Module, name: str) -> 
     if parametrize.is_parametrized(module, attribute):
         raise InputError(f"{name} is trained already")
     value = getattr(module, attribute)
-    after = change(value)
-    lead_only = value.dim() < after.dim() and after.dim() == 2  # (B, 1) times (E,): per robot now
-    if after.shape != value.shape and not lead_only and value.numel() != 1:
-        raise InputError(
-            f"{name}: its shape {tuple(value.shape)} does not go with a change that makes {tuple(after.shape)}"
-        )
+    shape = next(change.parameters()).shape
+    # a lone number takes any shape; a tensor keeps its own but for a leading robot dimension
+    if value.numel() != 1 and not (
+        shape[-1:] in ((), (1,), value.shape[-1:])
+        and len(shape) <= 2
+        and (value.dim() < 2 or _fits(shape, value.shape))
+    ):
+        raise InputError(f"{name}: a change of shape {tuple(shape)} does not go with its shape {tuple(value.shape)}")
     parametrize.register_parametrization(module, attribute, change, unsafe=True)
+
+
+def _fits(shape: torch.Size, of: torch.Size) -> bool:
+    """Return whether a tensor of that shape broadcasts to the shape `of`."""
+    return all(a in (1, b) for a, b in zip(shape[::-1], of[::-1], strict=False))

@@ -49,7 +49,7 @@ def trained_system(
 
 
 def evaluate(folder: Path, settings: list[str] | None = None, stage: str | None = None) -> dict[str, Errors]:
-    """Return the errors of the best weights of a run (or of those after a stage) and of the baselines on the eval split.
+    """Return the errors of a run's best weights (or of those after a stage) and of the baselines on the eval split.
 
     Predictions start from the repaired recordings; errors are against what was measured, spikes and all, so that they
     compare with those of others. Writes them into the run's folder, under the name of the split

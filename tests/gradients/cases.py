@@ -148,8 +148,8 @@ class GradientCase:
     def checked(self, function: Callable[..., Tensor], *inputs: Tensor, size: float) -> None:
         """Hold gradients against central differences with steps of 1e-5 of the inputs' `size`.
 
-        Truncation is then about 1e-10 of the value's third derivative, rounding 1e-16 / 1e-5 x |value|: 1e-6 relative and
-        a floor of 1e-8 / size (the output is of order one, its rounding 1e-16 x cond) leave room for both.
+        Truncation is then about 1e-10 of the value's third derivative, rounding 1e-16 / 1e-5 of the value, times what
+        the solve adds: 1e-5 relative and a floor of 1e-7 / size leave room for both.
         """
         assert gradcheck(function, inputs, eps=1e-5 * size, rtol=1e-5, atol=1e-7 / max(size, 1e-3), fast_mode=True)
 
