@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -75,10 +76,14 @@ def simulate(
     allow_code: Annotated[bool, typer.Option("--allow-code", help="Run the file that actuation.python names.")] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
     throw: Annotated[bool, typer.Option("--throw", help="Stop at the first robot whose step fails.")] = False,
+    shard: Annotated[
+        bool, typer.Option("--shard", help="Under torchrun: each process simulates its share of the robots.")
+    ] = False,
 ) -> None:
     """Simulate a scene and write its trajectory."""
     from torchdismech.io.run import run_scene
     from torchdismech.io.scene import load_scene
+    from torchdismech.processes import joined
 
     flags = {
         "batch.size": batch,
@@ -88,19 +93,45 @@ def simulate(
     }
     loaded = load_scene(scene, {key: value for key, value in flags.items() if value is not None}, steps=steps)
     path = out or resume or Path(scene.stem + ".h5")
-    setup = loaded.build(_device(device), allow_code)
+    _check_sharding(shard, loaded)
     started = time.perf_counter()
-    try:
-        trajectory, first_step = run_scene(loaded, setup, path, resume, progress, throw)
-    except KeyboardInterrupt:
-        print(f"stopped: {path} holds what was done; go on with --resume {path}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+    with joined("gloo") as processes:
+        part = loaded.part(processes.own(loaded.batch)) if shard else loaded
+        setup = part.build(_device(device), allow_code)
+        try:
+            trajectory, first_step = run_scene(loaded, setup, path, resume, progress, throw, processes)
+        except KeyboardInterrupt:
+            print(f"stopped: {path} holds what was done; go on with --resume {path}", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+    if trajectory is None:  # another process writes and reports
+        return
     wall = time.perf_counter() - started
     print(_table(_summary(trajectory, first_step, wall, path, setup.model.compiled)))
     failures = _failures(trajectory)
     if failures:
         print(failures, file=sys.stderr)
         raise typer.Exit(FAILED)
+
+
+def _check_sharding(shard: bool, scene: Scene) -> None:
+    """Refuse several processes that would write one file, and --shard without them or where it cannot work."""
+    from torchdismech.errors import InputError
+    from torchdismech.processes import started
+
+    count = started()
+    if not shard:
+        if count > 1:
+            raise InputError(f"{count} processes would write one file: let them share the robots with --shard")
+        return
+    if count == 1:
+        raise InputError(
+            "--shard: needs several processes: torchrun --nproc-per-node 2 -m torchdismech simulate SCENE.toml --shard"
+        )
+    if count > scene.batch:
+        raise InputError(f"--shard: {count} processes for {scene.batch} robots; start at most {scene.batch}")
+    actuation = scene.document.actuation
+    if actuation is not None and actuation.python is not None:
+        raise InputError("--shard: the function that actuation.python names may tell robots apart; use one process")
 
 
 @app.command()
@@ -158,7 +189,10 @@ def _device(name: str) -> str:
         raise InputError(f"--device: expected auto, cpu or cuda, got {name!r}")
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: PyTorch finds no CUDA device here; take --device cpu")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    # of several processes each takes a device of its own
+    return f"cuda:{os.environ['LOCAL_RANK']}" if name == "cuda" and "LOCAL_RANK" in os.environ else name
 
 
 def _table(rows: dict[str, str]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -92,6 +92,27 @@ class Frame:
         """Return row 0: no step done yet."""
         zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
         return cls(0, state, zero, zero, zero.to(state.q.dtype), zero, energies)
+
+    def cpu(self) -> Frame:
+        """Return the frame on the CPU."""
+        return Frame(
+            self.step,
+            self.state.to("cpu"),
+            self.iterations.cpu(),
+            self.iterations_max.cpu(),
+            self.residual.cpu(),
+            self.status.cpu(),
+            {name: value.cpu() for name, value in self.energies.items()},
+        )
+
+    @classmethod
+    def joined(cls, frames: Sequence[Frame]) -> Frame:
+        """Return the frames of parts of a batch, at the same step, as one of the whole batch."""
+        state = State(**{name: torch.cat([getattr(f.state, name) for f in frames]) for name in STATE_FIELDS})
+        names = ("iterations", "iterations_max", "residual", "status")
+        tensors = {name: torch.cat([getattr(f, name) for f in frames]) for name in names}
+        energies = {name: torch.cat([f.energies[name] for f in frames]) for name in frames[0].energies}
+        return cls(frames[0].step, state, energies=energies, **tensors)
 
     def row(self) -> dict[str, Tensor]:
         """Return what goes into one row of a trajectory, by the names of its fields."""

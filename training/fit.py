@@ -12,12 +12,12 @@ import torch
 import typer
 
 from torchdismech import InputError
+from torchdismech.processes import ALONE, Processes, joined
 from training import checkpoint, data
 from training.board import Board
 from training.config import Config, load
 from training.loop import Trainer, predict_all
 from training.metrics import Errors, baselines
-from training.processes import ALONE, Processes, joined
 from training.system import build, undetermined
 
 __all__ = ["fit", "recordings_of"]

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from torchdismech import InputError
+from torchdismech.processes import ALONE, Processes
 from training import checkpoint
 from training.board import Board
 from training.config import Config, Stage
 from training.data import Recordings, WindowSampler, gather, windows
 from training.metrics import Errors, robust_loss
-from training.processes import ALONE, Processes
 from training.system import GROUPS, System
 
 __all__ = ["Trainer", "predict_all"]

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from tests.training.swinging import recordings
 from torchdismech import InputError
+from torchdismech.processes import joined
 from training.config import Config
 from training.loop import Trainer
-from training.processes import joined
 from training.system import Prediction, System
 
 

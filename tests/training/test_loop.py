@@ -7,8 +7,8 @@ import torch
 
 from tests.training.faulty import trainer
 from tests.training.test_fit import launch
+from torchdismech.processes import ALONE, Processes
 from training import checkpoint
-from training.processes import ALONE, Processes
 
 
 def test_batch_that_is_not_finite_is_skipped_and_counted(tmp_path):

@@ -43,6 +43,10 @@ class Numbers:
         """Return the number, or (B, 1) where it is drawn."""
         return torch.from_numpy(self._drawn[key])[:, None] if key in self._drawn else nominal
 
+    def rows(self, rows: slice) -> Numbers:
+        """Return the numbers of some of the robots."""
+        return Numbers({key: values[rows] for key, values in self._drawn.items()})
+
     def vector(self, key: Key, nominal: list[float]) -> torch.Tensor:
         """Return the vector (3,), or (B, 3) where a component is drawn."""
         parts = [self._drawn.get((*key, k), number) for k, number in enumerate(nominal)]

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.io.scene import Scene, Setup
+from torchdismech.processes import ALONE, Processes
 from torchdismech.rollout import rollout
-from torchdismech.trajectory import Trajectory, TrajectoryWriter
+from torchdismech.trajectory import Frame, Recorder, Trajectory, TrajectoryWriter
 
 __all__ = ["run_scene"]
 
@@ -26,28 +28,33 @@ def run_scene(
     resume: Path | None = None,
     progress: bool = False,
     throw: bool = False,
-) -> tuple[Trajectory, int]:
+    processes: Processes = ALONE,
+) -> tuple[Trajectory | None, int]:
     """Run a scene into a file and return its trajectory and the step it started from.
 
     Parameters
     ----------
-    setup : what `scene.build` returned.
+    setup : what `scene.build` returned; with several processes, that of `scene.part(processes.own(scene.batch))`.
     path : the trajectory file; it may be the one that is resumed.
     resume : file of an earlier run of the same scene, finished, stopped or killed. The run goes on from its last full
         state; on a CPU the numbers are those of a run without interruption. Robots that failed stay where they are.
+    throw : raise a `SimulationError` at the first failure (with several processes, when its frame is stored).
+    processes : each runs its own robots, the first one writes all of them and returns the trajectory, the others None.
 
     Raises
     ------
     InputError
         The file to resume belongs to another scene, or has all steps already.
     """
-    before = None if resume is None else _before(scene, setup, resume)
-    state, first = setup.state, 0
+    rows = processes.own(scene.batch)
+    before = None if resume is None else _before(scene, setup, resume, rows)
+    state, first, running = setup.state, 0, None
     if before is not None:
-        state, first = before.state.to(setup.state.q.device), before.state_step
+        first = before.state_step
+        state, running = before.state.rows(rows).to(state.q.device), (before.status[-1, rows] == 0).to(state.q.device)
     for count, every in _legs(first, setup.steps, setup.every):
         writer = TrajectoryWriter(path, scene.randomized, _attributes(scene), resume=before)
-        running = None if before is None else (before.status[-1] == 0).to(state.q.device)
+        frames = _Gathering(writer, processes, throw)
         before = rollout(
             setup.model,
             state,
@@ -55,14 +62,55 @@ def run_scene(
             count,
             schedule=setup.schedule,
             every=every,
-            writer=writer,
-            progress=progress,
-            throw=throw,
+            writer=frames,
+            progress=progress and processes.writes,
+            throw=throw and processes.world == 1,
             running=running,
         )
-        state = before.state.to(state.q.device)
-    assert before is not None
-    return before, first
+        state, running = frames.last.state, frames.last.status == Status.CONVERGED
+    return (before if processes.writes else None), first
+
+
+class _Gathering:
+    """Brings the frames of all processes together in the first one, which writes them."""
+
+    def __init__(self, writer: TrajectoryWriter, processes: Processes, throw: bool):
+        self.writer, self.processes, self.throw = writer, processes, throw
+        self.last: Frame
+
+    def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray) -> None:
+        """Learn how many frames will come and the topology."""
+        self._topology = (rod_edges, triangles)
+        if self.processes.writes:
+            self.writer.start(rows, rod_edges, triangles)
+
+    def append(self, frame: Frame) -> None:
+        """Write the frames of all processes as one."""
+        self.last = frame
+        if self.processes.world == 1:
+            self.writer.append(frame)
+            return
+        frames = self.processes.gathered(frame.cpu())
+        if frames is not None:
+            whole = Frame.joined(frames)
+            self.writer.append(whole)
+            failed = (whole.status != Status.CONVERGED) & (whole.status != Status.STOPPED)
+            if self.throw and bool(failed.any()):
+                raise SimulationError.from_status(whole.status, f"a step up to step {whole.step}")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.processes.writes:
+            self.writer.close()
+
+    def trajectory(self) -> Trajectory:
+        """Return what the file holds; elsewhere than in the first process, the last frame of its own robots."""
+        if self.processes.writes:
+            return self.writer.trajectory()
+        recorder = Recorder()
+        recorder.start(1, *self._topology)
+        recorder.append(self.last)
+        return recorder.trajectory()
 
 
 def _legs(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
@@ -79,8 +127,8 @@ def _attributes(scene: Scene) -> dict[str, str]:
     return {"scene": scene.text, "tables": json.dumps(scene.tables, sort_keys=True)}
 
 
-def _before(scene: Scene, setup: Setup, path: Path) -> Trajectory:
-    """Return what the earlier run did, after checking that it was a run of this scene."""
+def _before(scene: Scene, setup: Setup, path: Path, rows: slice) -> Trajectory:
+    """Return what the earlier run did, after checking that it was a run of this scene, whose `rows` are set up here."""
     before = Trajectory.load(path).resumable()
     if "tables" not in before.attributes:
         raise InputError(f"{path}: was not written from a scene file: nothing says how to go on")
@@ -94,7 +142,7 @@ def _before(scene: Scene, setup: Setup, path: Path) -> Trajectory:
             f"in {scene.path}; only simulation.duration may change"
         )
     rest = setup.state.positions.cpu()
-    if before.positions.shape[1:] != rest.shape or not torch.equal(before.positions[0], rest):
+    if before.batch != scene.batch or not torch.equal(before.positions[0, rows], rest):
         raise InputError(f"{path}: its robots do not start where those of {scene.path} do: the geometry has changed")
     if any(not torch.equal(before.randomized[name], values) for name, values in scene.randomized.items()):
         raise InputError(f"{path}: its random numbers are not those that {scene.path} draws with this version")

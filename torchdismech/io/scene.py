@@ -75,6 +75,17 @@ class Scene:
         assert simulation.dt is not None and simulation.duration is not None
         return round(simulation.duration / simulation.dt)
 
+    def part(self, rows: slice) -> Scene:
+        """Return the scene of some of the robots only; each has the numbers that it has in the whole."""
+        size = len(range(*rows.indices(self.batch)))
+        batch = self.document.batch.model_copy(update={"size": size})
+        return dataclasses.replace(
+            self,
+            document=self.document.model_copy(update={"batch": batch}),
+            numbers=self.numbers.rows(rows),
+            randomized={name: values[rows] for name, values in self.randomized.items()},
+        )
+
     def build(self, device: str | torch.device = "cpu", allow_code: bool = False) -> Setup:
         """Return what runs.
 
