@@ -64,7 +64,7 @@ def shaken(count: int, frames: int) -> Tensor:
 @torch.no_grad()
 def recorded(count: int, frames: int) -> np.ndarray:
     """Return (count, frames, N, 3) noisy positions [m] of the rod with its hidden laws."""
-    truth = Robot(gripped=[0, 1], bending=BENDING, drag=DRAG)
+    truth = Robot(gripped=[0, 1], bending=BENDING, relaxation_time=0.01, drag=DRAG)
     builder = builder_of(truth, LENGTHS)
     builder.add_energy("bend_twist", StiffeningBending(STIFFENING))
     model = builder.finalize()
