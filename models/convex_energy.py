@@ -54,7 +54,10 @@ class ConvexEnergy(Energy):
         )
         self.last = nn.Parameter(torch.zeros(hidden[-1], dtype=torch.float64))
         for layer in self.direct:
-            nn.init.normal_(layer.weight, std=1.0)  # type: ignore[arg-type]
+            # units that bend at strains between nothing and `size`: flat before, so that laws other than quadratic ones
+            # are within reach
+            nn.init.normal_(layer.weight, std=3.0)  # type: ignore[arg-type]
+            nn.init.uniform_(layer.bias, -4.0, 0.0)  # type: ignore[arg-type]
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi (S, B), at least 0."""
