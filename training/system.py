@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ from training.robot import (
     turns,
 )
 
-__all__ = ["FreeSystem", "Prediction", "RodSystem", "System", "build"]
+__all__ = ["FreeSystem", "Prediction", "RodSystem", "System", "build", "undetermined"]
 
 GROUPS = ("constants", "learned")
 
@@ -166,7 +167,8 @@ class FreeSystem(System):
         held = torch.zeros(recordings.nodes, dtype=torch.bool)
         held[self.gripped] = True
         self.register_buffer("held", held)
-        self.network = models.FreeNodes(rest_lengths(recordings), **config.baseline)
+        lengths = rest_lengths(recordings)
+        self.network = _made(models.FreeNodes, {"rest_length": lengths, **config.baseline}, "baseline")
 
     def group(self, name: str) -> dict[str, nn.Parameter]:
         """Return the parameters: all are learned."""
@@ -213,7 +215,7 @@ def _add(builder, name: str, term: Term) -> nn.Module:
         raise InputError(f"terms.{name}.network: expected one of {', '.join(known)}, got {term.network!r}")
     if term.replace and term.kind != "energy":
         raise InputError(f"terms.{name}.replace: only an energy can replace the linear one")
-    module = known[term.network](**term.options)
+    module = _made(known[term.network], term.options, f"terms.{name}.options")
     if term.kind == "force":
         builder.add_force(module)
     elif term.kind == "dissipation":
@@ -223,6 +225,15 @@ def _add(builder, name: str, term: Term) -> nn.Module:
     else:
         builder.add_energy(term.strain, module, part=name)
     return module
+
+
+def _made(network: type[nn.Module], options: dict, where: str):
+    """Return the network; refuse options that it does not have."""
+    takes = inspect.signature(network).parameters
+    unknown = [option for option in options if option not in takes]
+    if unknown:
+        raise InputError(f"{where}: {network.__name__} has no {unknown[0]!r}; it takes: {', '.join(takes)}")
+    return network(**options)
 
 
 def _train(model, name: str, constant: Constant) -> nn.Module:

@@ -190,6 +190,7 @@ def test_wrong_settings_are_named(data, tmp_path, setting, message):
         ({"robot": {"gripped": list(range(7))}}, "nothing to predict"),
         ({"constants": {"a": {"tensors": ["bend_twist.EI9"]}}}, "EI9"),
         ({"terms": {"a": {"kind": "force", "network": "Nothing"}}}, "terms.a.network"),
+        ({"terms": {"a": {"kind": "force", "network": "DragLaw", "options": {"sped": 1}}}}, "terms.a.options.*'sped'"),
     ],
 )
 def test_configs_that_do_not_fit_the_data_are_named(data, tmp_path, changes, message):
