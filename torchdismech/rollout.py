@@ -164,7 +164,7 @@ def unroll(
     schedule, controller : as for `rollout`.
     checkpoint_every : keep the state each so many steps only, and take the steps in between again in the backward pass:
         about a third more time for much less memory, least at the square root of `steps`. None keeps the states of
-        all steps (per robot and step about 15 numbers a node and 9 an edge).
+        all steps (per robot and step about 22 numbers a node).
     progress : show a progress bar.
     """
     if steps < 1 or (checkpoint_every is not None and checkpoint_every < 1):

@@ -182,11 +182,11 @@ def bytes_kept(integrator, steps: int, checkpoint_every=None) -> int:
 
 
 def test_memory_does_not_grow_with_newton_iterations():
-    """Keep the same for loose and for tight tolerances, at most 60 numbers a node and step (the states and masks)."""
+    """Keep the same for loose and for tight tolerances, at most 24 numbers a node and step (the state)."""
     loose = bytes_kept(ImplicitEuler(0.01, force_tolerance=1e-3), 6)
     tight = bytes_kept(ImplicitEuler(0.01, **EXACT), 6)
     assert tight == loose
-    assert (bytes_kept(ImplicitEuler(0.01), 12) - loose) / (6 * 4 * 8) <= 60 * 8
+    assert (bytes_kept(ImplicitEuler(0.01), 12) - loose) / (6 * 4 * 8) <= 24 * 8
 
 
 def test_checkpointing_keeps_less():
