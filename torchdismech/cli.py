@@ -6,7 +6,10 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
     from torchdismech.io.scene import Scene
     from torchdismech.model import Model
+    from torchdismech.processes import Processes
     from torchdismech.trajectory import Trajectory
 
 __all__ = ["app"]
@@ -31,6 +35,8 @@ app = typer.Typer(
 REFUSED = 2  # exit status: the input cannot be used
 FAILED = 3  # exit status: a robot's step failed
 INTERRUPTED = 130  # exit status: stopped by the keyboard
+# How long a process waits for the next frame of another: computing may take so long, a death is noticed at once.
+PATIENCE = timedelta(days=1)
 SCALARS_A_SPRING = 250  # numbers that are alive while the stiffness of a bend-twist spring is computed
 
 SceneFile = Annotated[Path, typer.Argument(metavar="SCENE.toml", help="The scene file.")]
@@ -44,18 +50,43 @@ def _refusing(command: Callable) -> Callable:
 
     @functools.wraps(command)
     def wrapped(*args, **options):
-        from torchdismech.errors import InputError, SimulationError
+        from torchdismech.processes import ALONE
 
-        try:
+        with _explained(ALONE):
             return command(*args, **options)
-        except InputError as error:
-            print(f"error: {error}", file=sys.stderr)
-            raise typer.Exit(REFUSED) from None
-        except SimulationError as error:
-            print(f"failed: {error}", file=sys.stderr)
-            raise typer.Exit(FAILED) from None
 
     return wrapped
+
+
+@contextmanager
+def _explained(processes: Processes) -> Iterator[None]:
+    """Say in the first process why the command ends, and end all of them with an exit status."""
+    from torchdismech.errors import InputError, SimulationError
+    from torchdismech.processes import ProcessError
+
+    try:
+        yield
+    except InputError as error:
+        said, exit_status = f"error: {error}", REFUSED
+    except (SimulationError, ProcessError) as error:
+        said, exit_status = f"failed: {error}", FAILED
+    except _Interrupted as error:
+        said, exit_status = str(error), INTERRUPTED
+    except Exception:
+        if processes.world == 1:
+            raise
+        traceback.print_exc()  # here: the others know its message only
+        said, exit_status = "", FAILED
+    else:
+        return
+    if said and processes.writes:
+        print(said, file=sys.stderr)
+    processes.wait_to_end()
+    raise typer.Exit(exit_status)
+
+
+class _Interrupted(Exception):
+    """The keyboard stopped a run; the message says how to go on."""
 
 
 @app.command()
@@ -91,18 +122,19 @@ def simulate(
         "simulation.compile": compile,
         "simulation.max_substeps": max_substeps,
     }
-    loaded = load_scene(scene, {key: value for key, value in flags.items() if value is not None}, steps=steps)
+    overrides = {key: value for key, value in flags.items() if value is not None}
     path = out or resume or Path(scene.stem + ".h5")
-    _check_sharding(shard, loaded)
-    started = time.perf_counter()
-    with joined("gloo") as processes:
-        part = loaded.part(processes.own(loaded.batch)) if shard else loaded
-        setup = part.build(_device(device), allow_code)
+    _check_processes(shard)
+    with joined("gloo", PATIENCE) as processes, _explained(processes):
+        with processes.together():
+            loaded = load_scene(scene, overrides, steps=steps)
+            _check_divisible(loaded, processes)
+            setup = loaded.part(processes.own(loaded.batch)).build(_device(device), allow_code)
+        started = time.perf_counter()
         try:
             trajectory, first_step = run_scene(loaded, setup, path, resume, progress, throw, processes)
         except KeyboardInterrupt:
-            print(f"stopped: {path} holds what was done; go on with --resume {path}", file=sys.stderr)
-            raise typer.Exit(INTERRUPTED) from None
+            raise _Interrupted(f"stopped: {path} holds what was done; go on with --resume {path}") from None
     if trajectory is None:  # another process writes and reports
         return
     wall = time.perf_counter() - started
@@ -113,25 +145,30 @@ def simulate(
         raise typer.Exit(FAILED)
 
 
-def _check_sharding(shard: bool, scene: Scene) -> None:
-    """Refuse several processes that would write one file, and --shard without them or where it cannot work."""
+def _check_processes(shard: bool) -> None:
+    """Refuse --shard without torchrun, and several processes that would write one file."""
     from torchdismech.errors import InputError
     from torchdismech.processes import started
 
     count = started()
-    if not shard:
-        if count > 1:
-            raise InputError(f"{count} processes would write one file: let them share the robots with --shard")
-        return
-    if count == 1:
+    if shard and count is None:
         raise InputError(
-            "--shard: needs several processes: torchrun --nproc-per-node 2 -m torchdismech simulate SCENE.toml --shard"
+            "--shard: start it as torchrun --nproc-per-node 2 -m torchdismech simulate SCENE.toml --shard, "
+            "with the number of processes that you want"
         )
-    if count > scene.batch:
-        raise InputError(f"--shard: {count} processes for {scene.batch} robots; start at most {scene.batch}")
+    if not shard and count is not None and count > 1:
+        raise InputError(f"{count} processes would write one file: let them share the robots with --shard")
+
+
+def _check_divisible(scene: Scene, processes: Processes) -> None:
+    """Refuse more processes than robots, and what cannot be divided."""
+    from torchdismech.errors import InputError
+
+    if processes.world > scene.batch:
+        raise InputError(f"--shard: {processes.world} processes for {scene.batch} robots: start at most {scene.batch}")
     actuation = scene.document.actuation
-    if actuation is not None and actuation.python is not None:
-        raise InputError("--shard: the function that actuation.python names may tell robots apart; use one process")
+    if processes.world > 1 and actuation is not None and actuation.python is not None:
+        raise InputError("--shard: the function that actuation.python names may tell robots apart: use one process")
 
 
 @app.command()
@@ -191,8 +228,12 @@ def _device(name: str) -> str:
         raise InputError("--device cuda: PyTorch finds no CUDA device here; take --device cpu")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    # of several processes each takes a device of its own
-    return f"cuda:{os.environ['LOCAL_RANK']}" if name == "cuda" and "LOCAL_RANK" in os.environ else name
+    if name == "cpu" or "LOCAL_RANK" not in os.environ:
+        return name
+    index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if index >= count:
+        raise InputError(f"process {index} has no CUDA device of its own, there are {count}: start at most {count}")
+    return f"cuda:{index}"
 
 
 def _table(rows: dict[str, str]) -> str:

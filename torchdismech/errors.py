@@ -59,11 +59,13 @@ class SimulationError(RuntimeError):
     Attributes
     ----------
     status : (B,) long tensor of `Status` values.
+    where : what failed, such as "step 7"; empty where the message has more than one.
     """
 
-    def __init__(self, message: str, status: torch.Tensor):
+    def __init__(self, message: str, status: torch.Tensor, where: str = ""):
         super().__init__(message)
         self.status = status
+        self.where = where
 
     @classmethod
     def from_status(cls, status: torch.Tensor, where: str) -> SimulationError:
@@ -75,4 +77,4 @@ class SimulationError(RuntimeError):
                 continue
             shown = ", ".join(str(r) for r in rows[:10]) + (", ..." if len(rows) > 10 else "")
             lines.append(f"robot {shown}: {code.name.lower()} ({code.explanation})")
-        return cls(f"{where}: " + "; ".join(lines), status)
+        return cls(f"{where}: " + "; ".join(lines), status, where)

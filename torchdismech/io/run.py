@@ -38,45 +38,60 @@ def run_scene(
     path : the trajectory file; it may be the one that is resumed.
     resume : file of an earlier run of the same scene, finished, stopped or killed. The run goes on from its last full
         state; on a CPU the numbers are those of a run without interruption. Robots that failed stay where they are.
-    throw : raise a `SimulationError` at the first failure (with several processes, when its frame is stored).
+    throw : raise a `SimulationError` at the first failure. With several processes the others first finish the steps up
+        to the next frame, and failures in these are named, too.
     processes : each runs its own robots, the first one writes all of them and returns the trajectory, the others None.
+        The file to resume may have been written by any number of processes; all have to see it.
 
     Raises
     ------
     InputError
         The file to resume belongs to another scene, or has all steps already.
+    ProcessError
+        Another process failed; see `Processes.together`.
     """
     rows = processes.own(scene.batch)
-    before = None if resume is None else _before(scene, setup, resume, rows)
-    state, first, running = setup.state, 0, None
-    if before is not None:
-        first = before.state_step
-        state, running = before.state.rows(rows).to(state.q.device), (before.status[-1, rows] == 0).to(state.q.device)
-    for count, every in _legs(first, setup.steps, setup.every):
-        writer = TrajectoryWriter(path, scene.randomized, _attributes(scene), resume=before)
-        frames = _Gathering(writer, processes, throw)
-        before = rollout(
-            setup.model,
-            state,
-            setup.integrator,
-            count,
-            schedule=setup.schedule,
-            every=every,
-            writer=frames,
-            progress=progress and processes.writes,
-            throw=throw and processes.world == 1,
-            running=running,
-        )
-        state, running = frames.last.state, frames.last.status == Status.CONVERGED
+    with processes.together():
+        before = None if resume is None else _before(scene, setup, resume, rows)
+        state, first, running = setup.state, 0, None
+        if before is not None:
+            first, converged = before.state_step, before.status[-1, rows] == Status.CONVERGED
+            state, running = before.state.rows(rows).to(state.q.device), converged.to(state.q.device)
+        for count, every in _legs(first, setup.steps, setup.every):
+            writer = TrajectoryWriter(path, scene.randomized, _attributes(scene), resume=before)
+            frames = _Gathering(writer, processes)
+            try:
+                before = rollout(
+                    setup.model,
+                    state,
+                    setup.integrator,
+                    count,
+                    schedule=setup.schedule,
+                    every=every,
+                    writer=frames,
+                    progress=progress and processes.writes,
+                    throw=throw,
+                    running=running,
+                )
+            except SimulationError as error:
+                raise _in_whole(error, rows, scene.batch) from None
+            state, running = frames.last.state, frames.last.status == Status.CONVERGED
     return (before if processes.writes else None), first
+
+
+def _in_whole(error: SimulationError, rows: slice, batch: int) -> SimulationError:
+    """Return the error with the robots' numbers in the whole batch."""
+    status = torch.zeros(batch, dtype=torch.long)
+    status[rows] = error.status.cpu()
+    return SimulationError.from_status(status, error.where)
 
 
 class _Gathering:
     """Brings the frames of all processes together in the first one, which writes them."""
 
-    def __init__(self, writer: TrajectoryWriter, processes: Processes, throw: bool):
-        self.writer, self.processes, self.throw = writer, processes, throw
-        self.last: Frame
+    def __init__(self, writer: TrajectoryWriter, processes: Processes):
+        self.writer, self.processes = writer, processes
+        self.last: Frame  # of this process's own robots
 
     def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray) -> None:
         """Learn how many frames will come and the topology."""
@@ -87,16 +102,9 @@ class _Gathering:
     def append(self, frame: Frame) -> None:
         """Write the frames of all processes as one."""
         self.last = frame
-        if self.processes.world == 1:
-            self.writer.append(frame)
-            return
         frames = self.processes.gathered(frame.cpu())
         if frames is not None:
-            whole = Frame.joined(frames)
-            self.writer.append(whole)
-            failed = (whole.status != Status.CONVERGED) & (whole.status != Status.STOPPED)
-            if self.throw and bool(failed.any()):
-                raise SimulationError.from_status(whole.status, f"a step up to step {whole.step}")
+            self.writer.append(Frame.joined(frames))
 
     def close(self) -> None:
         """Close the file."""

@@ -51,6 +51,7 @@ class Scene:
     document : the same, checked and with defaults.
     geometry : nodes and rod edges.
     numbers, randomized : what was drawn for each robot, by key and by name.
+    whole : number of robots of the scene that this is a part of; its own number where it is all.
     """
 
     path: Path
@@ -60,6 +61,7 @@ class Scene:
     geometry: Geometry
     numbers: Numbers
     randomized: dict[str, torch.Tensor]
+    whole: int
 
     @property
     def batch(self) -> int:
@@ -76,7 +78,11 @@ class Scene:
         return round(simulation.duration / simulation.dt)
 
     def part(self, rows: slice) -> Scene:
-        """Return the scene of some of the robots only; each has the numbers that it has in the whole."""
+        """Return the scene of some of the robots only.
+
+        Each has the constants and the linear solver that it has in the whole, so it moves the same up to rounding: the
+        bits depend on the number of robots, by which kernels group their sums.
+        """
         size = len(range(*rows.indices(self.batch)))
         batch = self.document.batch.model_copy(update={"size": size})
         return dataclasses.replace(
@@ -103,6 +109,8 @@ class Scene:
         if name is not None and not allow_code:
             raise SceneError(self.path, "actuation.python", f"runs code from {name}: pass --allow-code to let it")
         model = build_model(self, device)
+        if self.batch < self.whole:
+            model.solver_name = model.solver_for(self.whole).name
         schedule = build_schedule(self, model)
         if name is not None:
             schedule = dataclasses.replace(schedule, function=load_function(self.path, name))
@@ -152,7 +160,7 @@ def load_scene(path: str | Path, overrides: Mapping[str, Any] | None = None, ste
     geometry = _geometry(path, document.robot)
     _check_indices(path, document, geometry)
     numbers, randomized = draw(path, document, tables)
-    return Scene(path, text, tables, document, geometry, numbers, randomized)
+    return Scene(path, text, tables, document, geometry, numbers, randomized, document.batch.size)
 
 
 # ---- reading and checking ----------------------------------------------------------------------------------------
