@@ -15,8 +15,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from torchdismech import Trajectory
-from torchdismech.cli import app
+from torchdismech import InputError, Trajectory
+from torchdismech.cli import _check_divisible, _device, app
 from torchdismech.io.scene import Setup, load_scene
 from torchdismech.processes import Processes
 from torchdismech.rollout import rollout
@@ -211,6 +211,26 @@ def test_wrong_numbers_of_processes_are_refused(scene, tmp_path, monkeypatch):
     result = alone(scene, out)
     assert result.exit_code == 2 and "2 processes would write one file" in result.stderr
     assert not out.exists()
+
+
+def test_function_that_may_tell_robots_apart_is_refused(scene, tmp_path):
+    """Do not hand a function for five robots a part of them."""
+    (tmp_path / "act.py").write_text("")
+    scene.write_text(SCENE + '[actuation]\npython = "act.py:act"\n')
+    with pytest.raises(InputError, match="actuation.python names may tell robots apart: use one process"):
+        _check_divisible(load_scene(scene), Processes(0, 2))
+
+
+def test_each_process_has_a_device_of_its_own(monkeypatch):
+    """Give the processes of a machine its CUDA devices in order, and refuse more processes than devices."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert _device("cuda") == "cuda"
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert _device("auto") == "cuda:1" and _device("cpu") == "cpu"
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(InputError, match="process 2 has no CUDA device of its own, there are 2"):
+        _device("cuda")
 
 
 def test_first_failure_stops_all(scene, tmp_path):

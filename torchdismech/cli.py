@@ -33,7 +33,7 @@ app = typer.Typer(
 )
 
 REFUSED = 2  # exit status: the input cannot be used
-FAILED = 3  # exit status: a robot's step failed
+FAILED = 3  # exit status: a robot's step failed, or another process
 INTERRUPTED = 130  # exit status: stopped by the keyboard
 # How long a process waits for the next frame of another: computing may take so long, a death is noticed at once.
 PATIENCE = timedelta(days=1)
