@@ -224,6 +224,18 @@ def test_nothing_is_recorded_where_nothing_needs_it():
 
 
 @pytest.mark.slow
+def test_compiled_kernels_have_the_same_gradient():
+    """Differentiate through compiled kernels, trained constants and all."""
+    found = []
+    for compiled in (False, True):
+        model = cantilever(compile=compiled)
+        factor = trainable.scaled(model, ["bend_twist.EI1", "bend_twist.viscous_EI1"])
+        run = unroll(model, model.initial_state(batch=2), ImplicitEuler(0.01, **EXACT), 4)
+        found.append(torch.autograd.grad(run.positions[-1].square().sum(), factor.log_factor)[0].item())
+    assert found[1] == pytest.approx(found[0], rel=1e-9)
+
+
+@pytest.mark.slow
 def test_backward_costs_at_most_the_forward():
     """Compare process times of steps and of their backward passes: medians of seven."""
     assert os.environ.get("OMP_NUM_THREADS") == "1", "time with OMP_NUM_THREADS=1"
