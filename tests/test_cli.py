@@ -197,6 +197,8 @@ def started(folder: Path, scene: Path, out: Path, *flags: str) -> subprocess.Pop
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        # a shell that runs the tests in the background ignores interrupts, and its children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

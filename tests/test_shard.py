@@ -101,6 +101,8 @@ def start(count: int, scene: Path, out: Path, *flags: str, program: tuple[str, .
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # a shell that runs the tests in the background ignores interrupts, and its children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
