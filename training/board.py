@@ -74,9 +74,9 @@ class Board:
     def constants(self, step: int, values: dict[str, Tensor]) -> None:
         """Write the trained constants; of one per element the mean, and all of them as a histogram."""
         for name, value in values.items():
-            self._writer.add_scalar(f"physics/{name}", float(value.mean()), step)
+            self._writer.add_scalar(f"physics/{name}", value.mean().item(), step)
             if value.numel() > 1:
-                self._writer.add_histogram(f"physics/{name}", value, step)
+                self._writer.add_histogram(f"physics/{name}", value.cpu(), step)
 
     def held_out(self, progress: Progress, errors: Errors, learned_share: float | None) -> None:
         """Write the errors on the held-out recordings."""

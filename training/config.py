@@ -204,10 +204,14 @@ class Logging(Table):
 
 
 class Config(Table):
-    """A fit. `physics = false` fits a network without a rod: the baseline `models.FreeNodes`."""
+    """A fit. `physics = false` fits a network without a rod: the baseline `models.FreeNodes`.
+
+    `device` "auto" takes CUDA where there is some; of several processes each takes a GPU of its own.
+    """
 
     name: str
     seed: int = Field(0, ge=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     physics: bool = True
     data: Data
     robot: Robot

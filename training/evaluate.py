@@ -16,7 +16,7 @@ from training import checkpoint, pictures
 from training.board import Board
 from training.config import load
 from training.data import Recordings, read
-from training.fit import recordings_of
+from training.fit import device_of, recordings_of
 from training.loop import predict_all
 from training.metrics import HORIZONS, Errors, baselines
 from training.system import GROUPS, System, build
@@ -38,7 +38,7 @@ def trained_system(
         raise InputError(f"{folder}: its data has no evaluation split: name one with --set data.eval=...")
     recordings, _ = recordings_of(config, config.data.train)
     fitted, _ = recordings.split(config.data.held_out, config.seed)
-    system = build(config, fitted)
+    system = build(config, fitted, device_of(config))
     tensors, _ = checkpoint.load(folder, weights)
     with torch.no_grad():
         for group in GROUPS:

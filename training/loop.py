@@ -39,16 +39,17 @@ class Progress:
 
 @torch.no_grad()
 def predict_all(system: System, recordings: Recordings, processes: Processes = ALONE) -> tuple[Tensor, Tensor]:
-    """Return open-loop predictions (K, T - 2, N, 3) of all recordings and which (K,) came to their end."""
+    """Return open-loop predictions (K, T - 2, N, 3) of all recordings and which (K,) came to their end, on the CPU."""
     own = processes.own(len(recordings))
     which = torch.arange(len(recordings))[own]
-    positions = recordings.positions.new_zeros(len(recordings), recordings.frames - 2, recordings.nodes, 3)
-    good = torch.zeros(len(recordings))
+    shape = (len(recordings), recordings.frames - 2, recordings.nodes, 3)
+    positions = torch.zeros(shape, dtype=recordings.positions.dtype, device=system.device)
+    good = torch.zeros(len(recordings), device=system.device)
     if own.stop > own.start:
-        turned = system.turns(recordings).at(which, torch.zeros_like(which))
-        prediction = system.predict(recordings.positions[own], turned)
+        turned = system.turns(recordings).at(which, torch.zeros_like(which)).to(system.device)
+        prediction = system.predict(recordings.positions[own].to(system.device), turned)
         positions[own], good[own] = prediction.positions, prediction.good.to(good)
-    return processes.summed(positions), processes.summed(good) > 0
+    return processes.summed(positions).cpu(), processes.summed(good).cpu() > 0
 
 
 class Trainer:
@@ -140,8 +141,8 @@ class Trainer:
         progress, horizon = self.progress, self._horizon(stage)
         sampler = self._sampler_for(stage, horizon)
         recording, first = next(sampler)
-        window, valid = gather(self.fitted, recording, first, horizon + 2)
-        turned = self._turns.at(recording, first)
+        window, valid = (t.to(self.system.device) for t in gather(self.fitted, recording, first, horizon + 2))
+        turned = self._turns.at(recording, first).to(self.system.device)
         assert self._optimizer is not None
         for group in self._optimizer.param_groups:
             group["lr"] = stage.rates[group["name"]] * self._decay(stage)
@@ -226,10 +227,9 @@ class Trainer:
             return window
         generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.progress.total)
         shape = (2, stage.batch, *window.shape[2:])
-        shift, velocity = torch.randn(shape, generator=generator, dtype=window.dtype)[
-            :, self.processes.own(stage.batch)
-        ]
-        free = torch.ones(window.shape[2], 1, dtype=window.dtype)
+        everyones = torch.randn(shape, generator=generator, dtype=window.dtype)
+        shift, velocity = everyones[:, self.processes.own(stage.batch)].to(window.device)
+        free = torch.ones(window.shape[2], 1, dtype=window.dtype, device=window.device)
         free[self.system.gripped] = 0
         second = window[:, 1] + noise.position * shift * free
         first = window[:, 0] + (noise.position * shift - noise.velocity * self.system.dt * velocity) * free

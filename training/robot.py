@@ -107,6 +107,10 @@ class Turns:
         """Return those of some recordings (B,) at some frames (B,)."""
         return Turns(self.director[recording, frame], self.angle[recording, frame])
 
+    def to(self, device: torch.device) -> Turns:
+        """Return them on a device."""
+        return Turns(self.director.to(device), self.angle.to(device))
+
 
 def held_edges(model: Model) -> list[int]:
     """Return the edges of a chain whose turning about themselves is given."""

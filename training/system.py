@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +54,11 @@ class System(nn.Module):
 
     dt: float
     gripped: list[int]
+
+    @property
+    def device(self) -> torch.device:
+        """Where windows have to be for `predict`."""
+        return next(chain(self.parameters(), self.buffers())).device
 
     @abstractmethod
     def predict(self, window: Tensor, turned: Turns, checkpoint_every: int | None = None) -> Prediction:
@@ -134,6 +140,7 @@ class RodSystem(System):
         """Return the root mean square of the learned over that of the elastic forces on free nodes; None without."""
         if not self.learned:
             return None
+        window, turned = window.to(self.device), turned.to(self.device)
         state = start(self.model, window[:, 0], window[:, 1], self.dt, turned)
         elastic = self.model.elastic_force(self.model.start_step(state), state.q).detach()
         index = self.model.free_index[self.model.free_index < 3 * self.model.body.n_nodes]
@@ -187,10 +194,10 @@ class FreeSystem(System):
         return Prediction(positions, torch.isfinite(positions.detach()).all(-1).all(-1).all(-1), 0.0)
 
 
-def build(config: Config, recordings: Recordings) -> System:
+def build(config: Config, recordings: Recordings, device: torch.device | str = "cpu") -> System:
     """Return the system of a config; what the recordings say about the robot (rest lengths) comes from `recordings`."""
     kind = RodSystem if config.physics else FreeSystem
-    return kind(config, recordings).double()
+    return kind(config, recordings).double().to(device)
 
 
 def undetermined(config: Config) -> str | None:

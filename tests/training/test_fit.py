@@ -139,6 +139,26 @@ def test_two_processes_fit_as_one_does(data, tmp_path):
     assert found[1][1] == pytest.approx(found[2][1], abs=1e-9)
 
 
+@pytest.mark.gpu
+def test_fit_on_a_gpu(data, tmp_path):
+    """Give the weights of a fit on the CPU."""
+    found = []
+    for device in ("cpu", "cuda"):
+        fit(Config.model_validate(tables(data, device=device)), tmp_path / device)
+        found.append(weights(tmp_path / device))
+    for name, value in found[0].items():
+        # other sums in other orders, through six steps of Adam and Newton solves to 1e-10
+        assert torch.allclose(found[1][name], value, rtol=0, atol=1e-7), name
+
+
+def test_missing_device_is_refused(data, tmp_path):
+    """Say so where a config asks for CUDA and there is none."""
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    with pytest.raises(InputError, match="CUDA"):
+        fit(Config.model_validate(tables(data, device="cuda")), tmp_path / "run")
+
+
 def launch(count: int, *command: str) -> str:
     """Run a command with torchrun and return what it printed."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
