@@ -261,8 +261,10 @@ def test_trouble_in_one_process_ends_all(scene, one, tmp_path, fault, said):
     program.write_text(FAULTY.format(fault=fault))
     began = time.monotonic()
     printed, errors = shared(2, scene, out, program=(str(program),))
-    assert time.monotonic() - began < 60  # some 5 s on an idle machine; processes wait for each other up to a day
+    assert time.monotonic() - began < 150  # some 5 s on an idle machine; processes wait for each other up to a day
     assert errors.count(said) == 1 and SUMMARY not in printed
+    if said == "Signal 9" and not out.exists():
+        return  # torchrun ended the first process, too, before its first frame was on the disk
     assert Trajectory.load(out).step.tolist() == [0]
     assert alone(scene, out, "--resume", str(out)).exit_code == 3
     assert_same(out, one)
