@@ -100,7 +100,7 @@ def test_map_has_every_floor(floors):
         "state",
         "elastic",
         "model",
-        "build",
+        "builder",
         "integrate",
         "rollout",
         "io",

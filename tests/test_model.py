@@ -150,7 +150,7 @@ def test_rest_length_moves_a_tip():
         (lambda: rod(youngs=torch.ones(2, 1), loads=[forces.Viscous(torch.ones(3, 1))]).batch, "different numbers"),
         (lambda: rod().initial_state(q=torch.zeros(2, 4)), r"q has to be \(27,\)"),
         (lambda: rod(youngs=torch.ones(2, 1)).initial_state(batch=3), "2 robots"),
-        (lambda: RobotBuilder().finalize(), "no rods"),
+        (lambda: RobotBuilder().finalize(), "neither rods nor shells"),
         (lambda: RobotBuilder().clamp(nodes=[0]), "clamp.nodes"),
         (lambda: RobotBuilder().clamp(), "either nodes or box"),
         (lambda: ImplicitEuler(0.0), "dt"),

@@ -1,7 +1,7 @@
 """Many soft robots at once: rods and shells by discrete differential geometry, stepped implicitly in PyTorch."""
 
 from torchdismech import elastic, forces, trainable
-from torchdismech.build import RobotBuilder
+from torchdismech.builder import RobotBuilder
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.geometry.curves import arc, helix, straight
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Static, StepInfo

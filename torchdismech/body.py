@@ -1,4 +1,4 @@
-"""What a robot is made of, without its laws: nodes, rods, springs, masses and rest sizes."""
+"""What a robot is made of, without its laws: nodes, rods, shells, springs, masses and rest sizes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.geometry.surface import Surface
 from torchdismech.geometry.topology import Rod, Springs
 
 __all__ = ["Body", "robots"]
@@ -29,27 +30,59 @@ class Body(nn.Module):
     ----------
     nodes : (N, 3) rest positions [m].
     rod_edges : (E, 2) node indices, as given.
-    rods, springs : the chains and bend-twist springs found in them.
-    mass : (..., n) lumped mass of each dof [kg; kg m^2 for twist angles].
-    edge_length : (..., E) rest lengths [m].
+    joint_edges : (J, 2) sides of triangles at which rods end: they carry a twist angle, but no mass of their own.
+    normal_edges : (M, 2) sides of triangles that carry a mid-edge normal (no mass either).
+    rods, springs : the chains and bend-twist springs found in rod edges and joint edges.
+    surface : the triangles, their edges and hinges.
+    mass : (..., n) lumped mass of each dof [kg; kg m^2 for twist angles; 0 for angles without inertia].
+    edge_length : (..., E) rest lengths of the rod edges [m].
     edge_radius : (..., E) radius of a circle that drag and contact may use [m].
-    node_length : (..., N) length of rod that belongs to each node: half of each edge [m].
+    shell_edge_length : (..., M) rest lengths of the triangles' edges [m].
+    face_area : (..., F) rest areas of the triangles [m^2].
+    hinge_angle : (..., H) angles of the hinges at rest [rad].
+    node_length : (..., N) length that belongs to each node [m]: half of each rod edge; of a shell, the node's share of
+        its area over the square root of the shell's area, so that viscous drag does not depend on the mesh.
     node_volume : (..., N) volume of material that belongs to each node [m^3].
     """
 
-    per_robot = ("mass", "edge_length", "edge_radius", "node_length", "node_volume")
+    per_robot = (
+        "mass",
+        "edge_length",
+        "edge_radius",
+        "shell_edge_length",
+        "face_area",
+        "hinge_angle",
+        "node_length",
+        "node_volume",
+    )
     nodes: Tensor
     mass: Tensor
     edge_length: Tensor
     edge_radius: Tensor
+    shell_edge_length: Tensor
+    face_area: Tensor
+    hinge_angle: Tensor
     node_length: Tensor
     node_volume: Tensor
 
-    def __init__(self, nodes: Tensor, rod_edges: np.ndarray, rods: list[Rod], springs: Springs, **sizes: Tensor):
+    def __init__(
+        self,
+        nodes: Tensor,
+        rod_edges: np.ndarray,
+        joint_edges: np.ndarray,
+        normal_edges: np.ndarray,
+        rods: list[Rod],
+        springs: Springs,
+        surface: Surface,
+        **sizes: Tensor,
+    ):
         super().__init__()
         self.rod_edges = rod_edges
+        self.joint_edges = joint_edges
+        self.normal_edges = normal_edges
         self.rods = rods
         self.springs = springs
+        self.surface = surface
         self.register_buffer("nodes", nodes)
         for name in self.per_robot:
             self.register_buffer(name, sizes[name])
@@ -65,14 +98,43 @@ class Body(nn.Module):
         return len(self.rod_edges)
 
     @property
+    def triangles(self) -> np.ndarray:
+        """Triangles (F, 3), node indices, counter-clockwise seen from the outside."""
+        return self.surface.triangles
+
+    @property
+    def framed_edges(self) -> np.ndarray:
+        """Edges that carry a frame and an angle (A, 2): rod edges, joint edges, edges with a mid-edge normal."""
+        return np.concatenate([self.rod_edges, self.joint_edges, self.normal_edges])
+
+    @property
+    def links(self) -> np.ndarray:
+        """All pairs of nodes that an edge joins (rod edges, then edges of triangles), (E + M, 2)."""
+        return np.concatenate([self.rod_edges, self.surface.edges])
+
+    @property
+    def n_angles(self) -> int:
+        """Number of angles A, one a framed edge."""
+        return len(self.rod_edges) + len(self.joint_edges) + len(self.normal_edges)
+
+    @property
+    def first_normal(self) -> int:
+        """Index in q of the first mid-edge normal's angle."""
+        return 3 * self.n_nodes + len(self.rod_edges) + len(self.joint_edges)
+
+    @property
     def n_dofs(self) -> int:
-        """Number of dofs n = 3 N + E."""
-        return 3 * self.n_nodes + self.n_edges
+        """Number of dofs n = 3 N + A."""
+        return 3 * self.n_nodes + self.n_angles
 
     def on_nodes(self, force: Tensor) -> Tensor:
         """Return the nodal forces (B, N, 3) as a generalised force (B, n)."""
-        return torch.cat([force.flatten(1), force.new_zeros(force.shape[0], self.n_edges)], dim=1)
+        return torch.cat([force.flatten(1), force.new_zeros(force.shape[0], self.n_angles)], dim=1)
 
     def node_mass(self) -> Tensor:
         """Return the mass of each node (..., N) [kg]."""
         return self.mass[..., : 3 * self.n_nodes : 3]
+
+    def typical_length(self) -> Tensor:
+        """Return the mean rest length () of all edges [m]."""
+        return torch.cat([self.edge_length.flatten(), self.shell_edge_length.flatten()]).mean()

@@ -67,7 +67,7 @@ class Material:
     relaxation_time: Number = 0.0
 
     def constants(self) -> dict[str, Tensor]:
-        """Return Young's and shear modulus, density and relaxation time."""
+        """Return Young's and shear modulus, density, relaxation time and Poisson's ratio."""
         youngs, density = positive(self.youngs, "Material.youngs"), positive(self.density, "Material.density")
         poisson = torch.as_tensor(self.poisson, dtype=youngs.dtype)
         if not ((poisson > -1) & (poisson <= 0.5)).all():
@@ -78,4 +78,5 @@ class Material:
                 f"Material.relaxation_time: expected a finite number from 0 up, got {self.relaxation_time}"
             )
         shear = youngs / (2 * (1 + poisson))
-        return {"youngs": youngs, "shear": shear, "density": density, "relaxation": relaxation}
+        constants = {"youngs": youngs, "shear": shear, "density": density, "relaxation": relaxation}
+        return {**constants, "poisson": poisson}

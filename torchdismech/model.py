@@ -43,7 +43,7 @@ class Model(nn.Module):
     body : topology and sizes.
     terms, forces : elastic terms and external forces that act on it.
     free : (n,) bool, dofs that move; the others are clamped (or prescribed by `Control.clamped_q`).
-    directors : (E, 3) reference directors of the edges at rest.
+    directors : (A, 3) reference directors of the framed edges at rest.
     solver : name of a linear solver, or "auto".
     compile : compile the stencil kernels at first use (seconds to a minute, cached on disk); worth it for long runs.
     """
@@ -53,11 +53,14 @@ class Model(nn.Module):
     directors: Tensor
     free: Tensor
     free_index: Tensor
+    algebraic: Tensor
     advance: LengthPreservingMove
     _edges: Tensor
     _spring_edges: Tensor
     _spring_signs: Tensor
     _diagonal: Tensor
+    _algebraic_rows: Tensor
+    _algebraic_cols: Tensor
     _force_scatters: Sequence[Sequence[Scatter]]
 
     def __init__(
@@ -94,7 +97,7 @@ class Model(nn.Module):
 
     @property
     def n_dofs(self) -> int:
-        """Number of dofs n = 3 N + E."""
+        """Number of dofs n = 3 N + A."""
         return self.body.n_dofs
 
     @property
@@ -109,8 +112,18 @@ class Model(nn.Module):
 
     @property
     def rod_edges(self) -> np.ndarray:
-        """Edges (E, 2), node indices."""
+        """Rod edges (E, 2), node indices."""
         return self.body.rod_edges
+
+    @property
+    def triangles(self) -> np.ndarray:
+        """Triangles (F, 3), node indices."""
+        return self.body.triangles
+
+    @property
+    def hinges(self) -> np.ndarray:
+        """Hinges (H, 4): start and end of an edge with two triangles, nodes opposite to it."""
+        return self.body.surface.hinges
 
     @property
     def springs(self) -> np.ndarray:
@@ -182,7 +195,7 @@ class Model(nn.Module):
                 raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
         given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
         batch = batch or max([*given, self.batch or 1])
-        rest = torch.cat([self.body.nodes.flatten(), self.body.nodes.new_zeros(self.body.n_edges)])
+        rest = torch.cat([self.body.nodes.flatten(), self.body.nodes.new_zeros(self.body.n_angles)])
         rest_q = rest.expand(batch, -1).contiguous()
         state = State(
             q=rest_q,
@@ -199,10 +212,11 @@ class Model(nn.Module):
         if velocity is not None:
             state = state.replace(velocity=velocity.to(rest_q).expand(batch, -1).contiguous())
         force = self.force(self.start_step(state, control), state.q, state.velocity, state.time)
-        return state.replace(acceleration=torch.where(self.free, force / self.body.mass, 0.0))
+        moves = self.free & ~self.algebraic
+        return state.replace(acceleration=torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0))
 
     def tangents(self, q: Tensor) -> Tensor:
-        """Return the unit tangents of the edges (B, E, 3) at q (B, n)."""
+        """Return the unit tangents of the framed edges (B, A, 3) at q (B, n)."""
         x = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3))
         return unit(x[:, self._edges[:, 1]] - x[:, self._edges[:, 0]])
 
@@ -279,13 +293,14 @@ class Model(nn.Module):
         q: Tensor,
         velocity: Tensor,
         time: Tensor,
-        position_gain: float = 1.0,
-        velocity_gain: float = 0.0,
+        position_gain: float | Tensor = 1.0,
+        velocity_gain: float | Tensor = 0.0,
         load_factor: float = 1.0,
     ) -> tuple[Tensor, Tensor]:
         """Return the force (B, n) and the values (nnz, B) of -position_gain dF/dq - velocity_gain dF/dvelocity.
 
-        External forces and their derivatives are multiplied by `load_factor`.
+        A gain is a number, or (nnz, 1) for each entry of the matrix (see `entry_gains`). External forces and their
+        derivatives are multiplied by `load_factor`.
         """
         transposed = q.t().contiguous()
         total = torch.zeros_like(transposed)
@@ -293,7 +308,9 @@ class Model(nn.Module):
         for term, constants in zip(self.terms, start.constants, strict=True):
             force, stiffness = term.force_and_stiffness(transposed, constants)
             total += force
-            values += stiffness if position_gain == 1 else position_gain * stiffness
+            values += (
+                stiffness if isinstance(position_gain, float) and position_gain == 1 else position_gain * stiffness
+            )
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force_module, scatters in zip(self.forces, self._force_scatters, strict=True):
             if not scatters:
@@ -301,8 +318,8 @@ class Model(nn.Module):
             derivatives = force_module.derivatives(trial, start.control)
             for scatter, (by_q, by_velocity) in zip(scatters, derivatives, strict=True):
                 for gain, blocks in ((position_gain, by_q), (velocity_gain, by_velocity)):
-                    if blocks is not None and gain != 0:
-                        values -= scatter((load_factor * gain * blocks).flatten(1).t().contiguous())
+                    if blocks is not None and not (isinstance(gain, float) and gain == 0):
+                        values -= gain * scatter((load_factor * blocks).flatten(1).t().contiguous())
         return total.t() + load_factor * self.external_force(start, q, velocity, time), values
 
     @property
@@ -321,11 +338,20 @@ class Model(nn.Module):
     def natural_strains(self, batch: int) -> Control:
         """Return a control (B, ...) that sets the model's own natural strains and rest lengths."""
         control = Control(rest_length=self.body.edge_length.expand(batch, -1))
+        if len(self.hinges):
+            control = control.replace(natural_hinge_angle=self._natural_hinge_angle().expand(batch, -1))
         if len(self.springs):
             term = self.term("bend_twist")
             kappa1, kappa2, tau = (getattr(term, f"natural_{s}").expand(batch, -1) for s in ("kappa1", "kappa2", "tau"))
             control = control.replace(natural_curvature=torch.stack([kappa1, kappa2], dim=-1), natural_twist=tau)
         return control
+
+    def _natural_hinge_angle(self) -> Tensor:
+        """Return the natural angles (.., H): those that the hinge term has, if it has all hinges."""
+        terms = [t for t in self.terms if t.name == "hinge"]
+        if terms and terms[0].stencil.count == len(self.hinges):
+            return terms[0].natural_hinge_angle  # type: ignore[return-value]
+        return self.body.hinge_angle
 
     @torch.no_grad()
     def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
@@ -358,7 +384,7 @@ class Model(nn.Module):
 
         Forces count as they are, torques over the mean edge length.
         """
-        length = self.body.edge_length.mean() if self.body.n_edges else self.body.nodes.new_ones(())
+        length = self.body.typical_length()
         twist = self.free_index >= 3 * self.body.n_nodes
         return torch.where(twist, 1 / length, torch.ones_like(length))
 
@@ -369,13 +395,24 @@ class Model(nn.Module):
         values[self._diagonal] += mass
         return values
 
+    def entry_gains(self, position_gain: float, velocity_gain: float) -> tuple[float | Tensor, float | Tensor]:
+        """Return the gains of `force_and_stiffness` for equations whose algebraic rows and columns differ.
+
+        An algebraic unknown is seen with a gain of 1 instead of `position_gain`, and its row is divided by it.
+        """
+        if position_gain == 1 or not bool(self._algebraic_rows.any()):
+            return position_gain, velocity_gain
+        row = torch.where(self._algebraic_rows, 1 / position_gain, 1.0).to(self.dtype)
+        column = torch.where(self._algebraic_cols, 1.0, position_gain).to(self.dtype)
+        return row * column, velocity_gain * row
+
     def check_batch(self, state: State, control: Control) -> None:
         """Refuse states and controls that do not belong to this model."""
         if state.q.shape[1] != self.n_dofs:
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
         if self.batch not in (None, state.batch):
             raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
-        control.check(state.batch, self.n_dofs, len(self.springs), self.body.n_edges)
+        control.check(state.batch, self.n_dofs, len(self.springs), self.body.n_edges, len(self.hinges))
 
     def _number_unknowns(self, free: np.ndarray) -> None:
         if not free.any():
@@ -384,12 +421,14 @@ class Model(nn.Module):
         springs = self.body.springs
         self.register_buffer("free_index", torch.as_tensor(np.flatnonzero(free)), persistent=False)
         self.register_buffer("free", torch.as_tensor(free), persistent=False)
-        self.register_buffer("_edges", torch.as_tensor(self.body.rod_edges), persistent=False)
+        self.register_buffer("_edges", torch.as_tensor(self.body.framed_edges), persistent=False)
         self.register_buffer("_spring_edges", torch.as_tensor(springs.edges), persistent=False)
         signs = torch.as_tensor(springs.signs, dtype=self.dtype)
         self.register_buffer("_spring_signs", signs, persistent=False)
         free_nodes = free[: 3 * self.body.n_nodes].reshape(-1, 3)
-        self.advance = LengthPreservingMove(self.body.rod_edges, free_nodes, self.dtype)
+        self.advance = LengthPreservingMove(self.body.links, free_nodes, self.dtype)
+        massless = (self.body.mass == 0).reshape(-1, self.n_dofs)
+        self.register_buffer("algebraic", massless.all(0), persistent=False)
 
     def _lay_out_matrix(self) -> None:
         rows, cols = [], []
@@ -411,6 +450,10 @@ class Model(nn.Module):
             r, c = np.concatenate([r, c]), np.concatenate([c, r])
         self.pattern = Pattern.union(self.n_free, r, c, symmetric, self._chain_order())
         self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
+        algebraic = self.algebraic[self.free_index].cpu().numpy()
+        for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
+            flags = torch.as_tensor(algebraic[index])[:, None]
+            self.register_buffer(f"_algebraic_{name}", flags, persistent=False)
         for term in self.terms:
             term.attach(self.n_dofs, self._unknown, self.pattern, self.dtype)
         self._force_scatters = nn.ModuleList(  # type: ignore[assignment]
@@ -425,7 +468,7 @@ class Model(nn.Module):
                 order.extend(range(3 * node, 3 * node + 3))
                 if k < len(rod.edges):
                     order.append(3 * self.body.n_nodes + int(rod.edges[k]))
-        order.extend(range(self.n_dofs))  # nodes without rods, if any
+        order.extend(range(self.n_dofs))  # what is in no rod
         first_seen = np.array(list(dict.fromkeys(order)))
         unknown = self._unknown[first_seen]
         return unknown[unknown >= 0]

@@ -77,7 +77,7 @@ def rollout(
     if steps < 1 or every < 1:
         raise InputError(f"rollout: steps and every have to be at least 1, got steps={steps}, every={every}")
     writer = Recorder() if writer is None else writer
-    writer.start(1 + -(-steps // every), model.rod_edges, np.zeros((0, 3), dtype=np.int64))
+    writer.start(1 + -(-steps // every), model.rod_edges, model.triangles)
     bar = _progress_bar(steps, state.batch) if progress else None
     try:
         for frame in frames(model, state, integrator, steps, schedule, every, throw, running, bar, controller):

@@ -19,9 +19,11 @@ class State:
 
     Attributes
     ----------
-    q : (B, n) positions of the nodes [m], then twist angles of the edges [rad]; n = 3 N + E.
+    q : (B, n) positions of the nodes [m], then the angles of the framed edges [rad]; n = 3 N + A. Framed edges are the
+        E rod edges (twist), the sides of triangles at joints with rods (twist), and with "midedge" bending the sides
+        of triangles (angle of the mid-edge normal).
     velocity, acceleration : (B, n) [m/s, rad/s; m/s^2, rad/s^2].
-    director, tangent : (B, E, 3) anchors of the reference frames: unit directors at unit tangents. The director at
+    director, tangent : (B, A, 3) anchors of the reference frames: unit directors at unit tangents. The director at
         another tangent is the anchor, parallel transported.
     reference_twist : (B, S) twist of the reference frames at the springs at the anchors [rad], continuous in time.
     time : (B,) [s].
@@ -57,7 +59,7 @@ class State:
 
     @property
     def twist(self) -> Tensor:
-        """Twist angles of the edges (B, E) [rad]."""
+        """Angles of the framed edges (B, A) [rad], those of the rods first."""
         return self.q[:, 3 * self.n_nodes :]
 
     def replace(self, **changes) -> State:
@@ -93,6 +95,7 @@ class Control:
     ----------
     natural_curvature : (B, S, 2) kappa1, kappa2 of each spring, dimensionless (integrated over the Voronoi length).
     natural_twist : (B, S) [rad].
+    natural_hinge_angle : (B, H) [rad] of the edges between two triangles, for "hinge" and for "midedge" bending.
     rest_length : (B, E) of the rod edges [m].
     clamped_q : (B, n) where the clamped dofs are at the end of the step; free dofs are not read.
     force : (B, n) an additional force [N, N m].
@@ -100,6 +103,7 @@ class Control:
 
     natural_curvature: Tensor | None = None
     natural_twist: Tensor | None = None
+    natural_hinge_angle: Tensor | None = None
     rest_length: Tensor | None = None
     clamped_q: Tensor | None = None
     force: Tensor | None = None
@@ -113,11 +117,12 @@ class Control:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return Control(**{k: None if v is None else v[index] for k, v in fields.items()})
 
-    def check(self, batch: int, n: int, springs: int, edges: int) -> None:
+    def check(self, batch: int, n: int, springs: int, edges: int, hinges: int) -> None:
         """Refuse tensors whose shape does not belong to the model."""
         expected = {
             "natural_curvature": (batch, springs, 2),
             "natural_twist": (batch, springs),
+            "natural_hinge_angle": (batch, hinges),
             "rest_length": (batch, edges),
             "clamped_q": (batch, n),
             "force": (batch, n),

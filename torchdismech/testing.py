@@ -24,7 +24,8 @@ from torchdismech.body import Body
 from torchdismech.elastic import Energy, Stencil
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.geometry.topology import find_rods, find_springs
+from torchdismech.geometry.surface import find_surface
+from torchdismech.geometry.topology import find_joint_springs, find_rods, find_springs
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
@@ -290,17 +291,18 @@ def _relabelled(force: Force, body: Body, state: State, control: Control, flips:
     """
     generator = _generator()
     node, edge = (torch.randperm(k, generator=generator) for k in (body.n_nodes, body.n_edges))
+    angle = torch.cat([edge, torch.arange(body.n_edges, body.n_angles)])
     sign = torch.where(torch.rand(len(edge), generator=generator) < 0.5, -1.0, 1.0).to(state.q) if flips else None
     other = _other_body(body, node, edge, sign)
-    dofs = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + edge])
-    signs = torch.ones(body.n_dofs, dtype=state.q.dtype)
+    dofs = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + angle])
+    ends = torch.ones(body.n_angles, dtype=state.q.dtype)
     if sign is not None:
-        signs[3 * body.n_nodes :] = sign
-    ends = torch.ones(len(edge), dtype=state.q.dtype) if sign is None else sign
+        ends[: len(edge)] = sign
+    signs = torch.cat([torch.ones(3 * body.n_nodes, dtype=state.q.dtype), ends])
     moved = state.replace(
         **{name: (getattr(state, name)[:, dofs] * signs) for name in ("q", "velocity", "acceleration")},
-        director=state.director[:, edge],
-        tangent=state.tangent[:, edge] * ends[:, None],
+        director=state.director[:, angle],
+        tangent=state.tangent[:, angle] * ends[:, None],
         reference_twist=state.q.new_zeros(state.batch, len(other.springs.nodes)),
     )
     twin = copy.deepcopy(force)
@@ -311,21 +313,29 @@ def _relabelled(force: Force, body: Body, state: State, control: Control, flips:
 
 
 def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> Body:
-    """Return the body whose node k is the old `node[k]`, and likewise for edges; those of negative sign reversed."""
+    """Return the body whose node k is the old `node[k]`, and likewise for rod edges; negative signs reverse them."""
     new_number = torch.argsort(node).numpy()
     edges = new_number[body.rod_edges[edge.numpy()]]
     if sign is not None:
         edges = np.where((sign < 0).numpy()[:, None], edges[:, ::-1], edges)
-    rods = find_rods(body.n_nodes, edges)
-    mass = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + edge])
+    rods, joints, normals = find_rods(body.n_nodes, edges), new_number[body.joint_edges], new_number[body.normal_edges]
+    springs = find_springs(body.n_nodes, edges, rods)
+    if len(joints):
+        springs = springs.joined(find_joint_springs(body.n_nodes, np.concatenate([edges, joints]), len(edges)))
+    angle = torch.cat([edge, torch.arange(body.n_edges, body.n_angles)])
+    mass = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + angle])
     sizes = {
         "mass": body.mass[..., mass],
         "edge_length": body.edge_length[..., edge],
         "edge_radius": body.edge_radius[..., edge],
+        "shell_edge_length": body.shell_edge_length,
+        "face_area": body.face_area,
+        "hinge_angle": body.hinge_angle,
         "node_length": body.node_length[..., node],
         "node_volume": body.node_volume[..., node],
     }
-    return Body(body.nodes[node], edges, rods, find_springs(body.n_nodes, edges, rods), **sizes)
+    surface = find_surface(new_number[body.triangles])
+    return Body(body.nodes[node], edges, joints, normals, rods, springs, surface, **sizes)
 
 
 def _weighted(weights: Tensor, slopes: list[list[Tensor]]) -> Tensor:

@@ -1,6 +1,7 @@
 """Elastic terms: stencil (geometry) x energy (material)."""
 
 from torchdismech.elastic.energy import Energy, LinearElastic, Sum, batch_last
+from torchdismech.elastic.shell import HingeStencil, MidEdgeStencil, Plate
 from torchdismech.elastic.stencil import BendTwistStencil, Stencil, StretchStencil
 from torchdismech.elastic.term import ElasticTerm
 
@@ -8,7 +9,10 @@ __all__ = [
     "BendTwistStencil",
     "ElasticTerm",
     "Energy",
+    "HingeStencil",
     "LinearElastic",
+    "MidEdgeStencil",
+    "Plate",
     "Stencil",
     "StretchStencil",
     "Sum",

@@ -17,7 +17,7 @@ from torchdismech.geometry import rods
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.state import Control, State
 
-__all__ = ["BendTwistStencil", "Stencil", "StretchStencil", "Variable"]
+__all__ = ["BendTwistStencil", "Derivatives", "Stencil", "StretchStencil", "Variable", "anchors", "edge_variables"]
 
 # (dofs (S,), signs (S,)) summed to one local variable
 Variable = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -117,10 +117,22 @@ def _gradient(value, variables: list[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(v) if g is None else g for g, v in zip(gradients, variables, strict=True)]
 
 
-def _edge_variables(start: np.ndarray, end: np.ndarray) -> list[Variable]:
+def edge_variables(start: np.ndarray, end: np.ndarray) -> list[Variable]:
     """Return the three components of the edge vectors from nodes `start` to nodes `end`."""
     plus, minus = np.ones(len(start)), -np.ones(len(start))
     return [[(3 * end + axis, plus), (3 * start + axis, minus)] for axis in range(3)]
+
+
+def anchors(state: State, edges: Tensor, signs: Tensor) -> list[Tensor]:
+    """Return the anchors of the frames that stencils see, each (3, S, B): tangents of their k edges, then directors.
+
+    Parameters
+    ----------
+    edges, signs : (S, k) framed edges and +1, or -1 where a stencil sees the edge the other way round.
+    """
+    tangents = [state.tangent[:, edges[:, k]] * signs[:, k, None] for k in range(edges.shape[1])]
+    directors = [state.director[:, edges[:, k]] for k in range(edges.shape[1])]
+    return [v.permute(2, 1, 0).contiguous() for v in (*tangents, *directors)]
 
 
 class StretchStencil(Stencil):
@@ -130,19 +142,24 @@ class StretchStencil(Stencil):
     ----------
     edges : (E, 2) node indices.
     rest_length : broadcasts against (B, E) [m].
+    strain : name of the strain in reports.
+    controlled : whether `Control.rest_length` sets the rest lengths: it does those of rods.
     """
 
     closed_form = True
     per_robot = ("rest_length",)
     rest_length: Tensor
 
-    def __init__(self, edges: np.ndarray, rest_length: Tensor):
-        super().__init__(_edge_variables(edges[:, 0], edges[:, 1]), ["stretch"])
+    def __init__(self, edges: np.ndarray, rest_length: Tensor, strain: str = "stretch", controlled: bool = True):
+        super().__init__(edge_variables(edges[:, 0], edges[:, 1]), [strain])
+        self.controlled = controlled
         self.register_buffer("rest_length", torch.as_tensor(rest_length))
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
         """Return the rest lengths, the control's if it sets them, (E, B) or (E, 1)."""
-        length = self.rest_length if control.rest_length is None else control.rest_length
+        set_by_control = self.controlled and control.rest_length is not None
+        length = control.rest_length if set_by_control else self.rest_length
+        assert length is not None
         return (length.unsqueeze(-1) if length.dim() == 1 else length.t().contiguous(),)
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
@@ -184,7 +201,7 @@ class BendTwistStencil(Stencil):
     def __init__(self, nodes: np.ndarray, edges: np.ndarray, signs: np.ndarray, first_twist_dof: int):
         twists = [[(first_twist_dof + edges[:, k], signs[:, k])] for k in range(2)]
         super().__init__(
-            [*_edge_variables(nodes[:, 0], nodes[:, 1]), *_edge_variables(nodes[:, 1], nodes[:, 2]), *twists],
+            [*edge_variables(nodes[:, 0], nodes[:, 1]), *edge_variables(nodes[:, 1], nodes[:, 2]), *twists],
             ["kappa1", "kappa2", "tau"],
         )
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
@@ -193,18 +210,8 @@ class BendTwistStencil(Stencil):
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
         """Return the frames' anchors as the springs see them (3, S, B), reference twist (S, B), alignment (S, 1)."""
-        anchors = []
-        for k in range(2):
-            sign = self.signs[:, k, None]
-            tangent = state.tangent[:, self.edges[:, k]] * sign
-            anchors.append((tangent, state.director[:, self.edges[:, k]]))
-        (start_e, director_e), (start_f, director_f) = anchors
-        vectors = (start_e, start_f, director_e, director_f)
-        return (
-            *(v.permute(2, 1, 0).contiguous() for v in vectors),
-            state.reference_twist.t().contiguous(),
-            self.alignment.unsqueeze(-1),
-        )
+        frames = anchors(state, self.edges, self.signs)
+        return (*frames, state.reference_twist.t().contiguous(), self.alignment.unsqueeze(-1))
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return (kappa1, kappa2, tau)."""

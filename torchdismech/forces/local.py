@@ -21,8 +21,8 @@ class LocalForce(Force):
 
     The derivatives that Newton's method needs are those of `nodal_force` by positions, twist angles and velocities
     within reach. Nodes far enough apart do not share any, so a few backward passes give all of them: three for each of
-    2 reach + 1 groups of nodes along a rod, more where rods branch. What the force depends on beyond its reach is NOT
-    seen by them; `torchdismech.testing.check_force` shows it.
+    2 reach + 1 groups of nodes along a rod, more where rods branch and on shells. What the force depends on beyond its
+    reach is NOT seen by them; `torchdismech.testing.check_force` shows it.
 
     Parameters
     ----------
@@ -53,11 +53,12 @@ class LocalForce(Force):
         return self.body.on_nodes(self.nodal_force(state, control))
 
     def frames(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Return tangents and material directors m1, m2 of the edges (B, E, 3) at the state's q."""
+        """Return tangents and material directors m1, m2 of the rod edges (B, E, 3) at the state's q."""
         x, edges = state.positions, self._edges
+        count = len(edges)
         tangent = unit(x[:, edges[:, 1]] - x[:, edges[:, 0]])
-        director = transported(state.director, state.tangent, tangent)
-        m1 = rotated(director, tangent, state.twist)
+        director = transported(state.director[:, :count], state.tangent[:, :count], tangent)
+        m1 = rotated(director, tangent, state.twist[:, :count])
         return tangent, m1, torch.linalg.cross(tangent, m1)
 
     def bind(self, body: Body) -> None:
@@ -104,7 +105,7 @@ class LocalForce(Force):
 
 def _within(body: Body, reach: int) -> np.ndarray:
     """Return (N, N) bool: which nodes are at most `reach` edges apart."""
-    n, edges = body.n_nodes, body.rod_edges
+    n, edges = body.n_nodes, body.links
     ones = np.ones(len(edges), dtype=np.int64)
     step = scipy.sparse.coo_matrix((ones, (edges[:, 0], edges[:, 1])), shape=(n, n)).tocsr()
     step = step + step.T + scipy.sparse.identity(n, dtype=np.int64, format="csr")
@@ -119,7 +120,7 @@ def _columns(body: Body, near: np.ndarray) -> list[list[int]]:
     first_twist = 3 * body.n_nodes
     columns = []
     for row in near:
-        nodes, edges = np.flatnonzero(row), np.flatnonzero(row[body.rod_edges].all(1))
+        nodes, edges = np.flatnonzero(row), np.flatnonzero(row[body.framed_edges].all(1))
         columns.append([*(3 * nodes[:, None] + np.arange(3)).flatten().tolist(), *(first_twist + edges).tolist()])
     return columns
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-__all__ = ["Rod", "Springs", "find_rods", "find_springs"]
+__all__ = ["Rod", "Springs", "find_joint_springs", "find_rods", "find_springs"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,14 @@ class Springs:
     along_rod: np.ndarray
     carried: np.ndarray
 
+    def selected(self, keep: np.ndarray) -> Springs:
+        """Return the springs that `keep` (S,) selects."""
+        return Springs(*(getattr(self, f.name)[keep] for f in fields(self)))
+
+    def joined(self, other: Springs) -> Springs:
+        """Return these springs and, after them, the others."""
+        return Springs(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))
+
 
 def find_rods(n_nodes: int, edges: np.ndarray) -> list[Rod]:
     """Return the rods of a network of edges (E, 2), in file order.
@@ -87,7 +95,6 @@ def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
     nodes: list[Sequence[int]] = []
     pairs: list[Sequence[int]] = []
     signs: list[Sequence[int]] = []
-    along: list[bool] = []
     carried: list[bool] = []
     for rod in rods:
         count = len(rod.edges)
@@ -95,32 +102,48 @@ def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
             nodes.append(rod.nodes[k : k + 3].tolist())
             pairs.append(rod.edges[k : k + 2].tolist())
             signs.append(rod.signs[k : k + 2].tolist())
-            along.append(True)
             carried.append(True)
         if rod.closed and _degree(edges, rod.nodes[0]) == 2:
             nodes.append([rod.nodes[-2], rod.nodes[0], rod.nodes[1]])
             pairs.append([rod.edges[-1], rod.edges[0]])
             signs.append([rod.signs[-1], rod.signs[0]])
-            along.append(True)
             carried.append(False)
+    along = Springs(
+        np.array(nodes, dtype=np.int64).reshape(-1, 3),
+        np.array(pairs, dtype=np.int64).reshape(-1, 2),
+        np.array(signs, dtype=np.int64).reshape(-1, 2),
+        np.ones(len(pairs), dtype=bool),
+        np.array(carried, dtype=bool),
+    )
+    return along.joined(_meeting(n_nodes, edges, lambda e, f, degree: degree > 2))
+
+
+def find_joint_springs(n_nodes: int, edges: np.ndarray, first_joint_edge: int) -> Springs:
+    """Return the springs of which an edge is a joint edge: every such pair that meets at a node, in node order.
+
+    Parameters
+    ----------
+    edges : (E + J, 2) rod edges, then joint edges from index `first_joint_edge` on.
+    """
+    return _meeting(n_nodes, edges, lambda e, f, degree: max(e, f) >= first_joint_edge)
+
+
+def _meeting(n_nodes: int, edges: np.ndarray, wanted: Callable[[int, int, int], bool]) -> Springs:
+    """Return the springs of the pairs of edges (e, f) at a node for which wanted(e, f, edges there) holds."""
+    nodes, pairs, signs = [], [], []
     for centre, meeting in enumerate(_edges_at_nodes(n_nodes, edges)):
-        if len(meeting) < 3:
-            continue
         for i, e in enumerate(meeting):
             for f in meeting[i + 1 :]:
-                before = edges[e].sum() - centre
-                after = edges[f].sum() - centre
-                nodes.append([before, centre, after])
-                pairs.append([e, f])
-                signs.append([1 if edges[e, 1] == centre else -1, 1 if edges[f, 0] == centre else -1])
-                along.append(False)
-                carried.append(False)
+                if wanted(e, f, len(meeting)):
+                    nodes.append([edges[e].sum() - centre, centre, edges[f].sum() - centre])
+                    pairs.append([e, f])
+                    signs.append([1 if edges[e, 1] == centre else -1, 1 if edges[f, 0] == centre else -1])
     return Springs(
         np.array(nodes, dtype=np.int64).reshape(-1, 3),
         np.array(pairs, dtype=np.int64).reshape(-1, 2),
         np.array(signs, dtype=np.int64).reshape(-1, 2),
-        np.array(along, dtype=bool),
-        np.array(carried, dtype=bool),
+        np.zeros(len(pairs), dtype=bool),
+        np.zeros(len(pairs), dtype=bool),
     )
 
 

@@ -17,6 +17,11 @@ class Balance(ABC):
 
     `mass_gain`, `position_gain` and `velocity_gain` are the derivatives by q of: the acceleration that the inertial
     force sees, the position and the velocity at which the other forces are evaluated.
+
+    Angles without inertia (mid-edge normals, joint edges) are algebraic: they are what balances the torques on them
+    where the forces are evaluated, so their position there is the unknown itself, whatever the position gain of the
+    others (as a mean of old and new they would ring). Their rows are divided by the position gain, which keeps the
+    matrix symmetric and the residual a gradient.
     """
 
     mass_gain: float
@@ -29,6 +34,10 @@ class Balance(ABC):
         self.base = clamped_q  # (B, n): clamped dofs are read from here
         self.dt = dt
         self.descending = False
+
+    def at(self, moving: Tensor, q: Tensor) -> Tensor:
+        """Return the position (B, n) where forces are evaluated: `moving`, algebraic angles as in q."""
+        return torch.where(self.model.algebraic, q, moving)
 
     @abstractmethod
     def acceleration(self, q: Tensor) -> Tensor:
@@ -58,16 +67,21 @@ class Balance(ABC):
         """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
         q = self.full(x)
         position, velocity, time = self.evaluated_at(q)
-        force, values = self.model.force_and_stiffness(
-            self.start, position, velocity, time, self.position_gain, self.velocity_gain, self.load_factor()
-        )
+        gains = self.model.entry_gains(self.position_gain, self.velocity_gain)
+        force, values = self.model.force_and_stiffness(self.start, position, velocity, time, *gains, self.load_factor())
         if self.mass_gain:
             values = self.model.add_mass(values, self.mass_gain)
         return self._with_inertia(q, force), values
 
     def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
         balance = self.model.body.mass * self.acceleration(q) - force if self.mass_gain else -force
-        return balance.index_select(1, self.model.free_index)
+        return (balance * self._row_weight()).index_select(1, self.model.free_index)
+
+    def _row_weight(self) -> Tensor | float:
+        """Return what the rows of the residual (n,) are multiplied by: 1, for algebraic angles 1 / position_gain."""
+        if self.position_gain == 1:
+            return 1.0
+        return torch.where(self.model.algebraic, 1 / self.position_gain, 1.0)
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, edges keeping the length that the step asks for to first order."""
@@ -87,7 +101,8 @@ class Balance(ABC):
         q = self.full(x)
         position, velocity, time = self.evaluated_at(q)
         load = self.load_factor() * self.model.external_force(self.start, position, velocity, time)
-        potential = self.model.elastic_potential(self.start, position) / self.position_gain - (load * q).sum(1)
+        elastic = self.model.elastic_potential(self.start, position) / self.position_gain
+        potential = elastic - (load * self._row_weight() * q).sum(1)
         if self.mass_gain:
             potential = potential + (0.5 / self.mass_gain) * (self.model.body.mass * self.acceleration(q) ** 2).sum(1)
         return potential

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
@@ -52,7 +53,7 @@ class _MidpointBalance(_EulerBalance):
 
     def evaluated_at(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         state = self.start.state
-        return 0.5 * (q + state.q), self.velocity(q), state.time + 0.5 * self.dt
+        return self.at(0.5 * (q + state.q), q), self.velocity(q), state.time + 0.5 * self.dt
 
 
 class ImplicitMidpoint(Integrator):
@@ -121,6 +122,9 @@ class Newmark(Integrator):
 
 
 def _moved(balance: Balance, q: Tensor, velocity: Tensor, acceleration: Tensor) -> State:
-    state = balance.start.state
+    """Return the state at q; the velocity of algebraic angles is their mean one (it has no other use than a guess)."""
+    state, algebraic = balance.start.state, balance.model.algebraic
+    velocity = torch.where(algebraic, (q - state.q) / balance.dt, velocity)
+    acceleration = torch.where(algebraic, 0.0, acceleration)
     moved = balance.model.moved(state, q)
     return moved.replace(velocity=velocity, acceleration=acceleration, time=state.time + balance.dt)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from torchdismech import forces
-from torchdismech.build import Circle, Material, Rectangle, RobotBuilder
+from torchdismech.builder import RobotBuilder
 from torchdismech.errors import InputError
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Integrator, Newmark, Static
 from torchdismech.io import schema
@@ -18,6 +18,7 @@ from torchdismech.io.randomize import Numbers
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schedule import Path3, Rotation, Schedule, Translation, Twisting
 from torchdismech.io.tables import TimeTable, read_time_table
+from torchdismech.materials import Circle, Material, Rectangle
 from torchdismech.model import Model
 
 if TYPE_CHECKING:

@@ -1,0 +1,380 @@
+"""Collecting rods, shells, clamps, masses and forces, and making a Model of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.builder.elements import at_nodes, robot_dimension
+from torchdismech.builder.rods import (
+    RodGroup,
+    Rods,
+    bend_twist_terms,
+    edge_constants,
+    joint_edges,
+    rod_directors,
+    stretch_terms,
+)
+from torchdismech.builder.shells import (
+    BENDING,
+    ShellGroup,
+    Shells,
+    bending_terms,
+    face_constants,
+    membrane_terms,
+    natural_hinge_angles,
+    normal_directors,
+)
+from torchdismech.elastic import ElasticTerm, Energy, Sum
+from torchdismech.errors import InputError
+from torchdismech.forces import Force
+from torchdismech.geometry.checks import check_every_node_used, check_folds, check_rods
+from torchdismech.geometry.frames import first_director, unit
+from torchdismech.geometry.mesh_checks import check_mesh
+from torchdismech.geometry.topology import Rod, Springs, find_joint_springs, find_rods, find_springs
+from torchdismech.materials import Circle, Material, Number, Rectangle, positive
+from torchdismech.model import Model
+
+__all__ = ["RobotBuilder"]
+
+NATURAL = {"rod": ("initial", "straight"), "shell": ("initial", "flat")}
+STRAINS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # terms that the builder makes
+
+
+class RobotBuilder:
+    """Collects rods, shells, clamps, masses and forces, and makes a Model of them.
+
+    Nodes that coincide (within `join_distance`) are one node: that is how rods and shells are joined.
+
+    Parameters
+    ----------
+    planar : keep to the x-z plane: y and all twist angles are fixed; for robots without shells.
+    join_distance : [m]; nodes of different rods and shells closer than this are one.
+    joints : "stiff": where rods branch, and where a rod ends at or passes through a shell, every pair of edges (of the
+        shell: the sides of the triangles there) resists bending and twisting as the rods do. "pinned": such nodes only
+        hold together, as ropes that are tied.
+    """
+
+    def __init__(self, planar: bool = False, join_distance: float = 1e-9, joints: str = "stiff"):
+        if joints not in ("stiff", "pinned"):
+            raise InputError(f"joints: expected 'stiff' or 'pinned', got {joints!r}")
+        self.planar = planar
+        self.joints = joints
+        self.join_distance = join_distance
+        self._nodes = np.zeros((0, 3))
+        self._rods: list[RodGroup] = []
+        self._shells: list[ShellGroup] = []
+        self.repairs: list[str] = []
+        self._clamps: list[tuple[np.ndarray, str, bool]] = []
+        self._masses: list[tuple[np.ndarray, Tensor]] = []
+        self._forces: list[Force] = []
+        self._terms: list[ElasticTerm] = []
+        self._energies: list[tuple[str, str | None, Energy]] = []
+        self._dissipations: list[tuple[str, Energy]] = []
+
+    @property
+    def nodes(self) -> np.ndarray:
+        """Nodes so far (N, 3) [m]."""
+        return self._nodes
+
+    def add_rod(
+        self,
+        nodes,
+        section: Circle | Rectangle,
+        material: Material,
+        natural: str = "initial",
+        stiffness: dict[str, Number] | None = None,
+        directors=None,
+    ) -> np.ndarray:
+        """Add a rod through `nodes` (k, 3) and return the indices (k,) of its nodes.
+
+        Parameters
+        ----------
+        section, material : numbers or tensors per edge and per robot.
+        natural : "initial" takes curvature and twist at rest from the shape as built; "straight" has none along rods
+            (where rods branch, the angle as built is kept).
+        stiffness : any of EA [N], EI1, EI2, GJ [N m^2] in place of what section and material give.
+        directors : (k-1, 3) reference directors d1 instead of those carried along the rod.
+        """
+        points = np.asarray(nodes, dtype=float)
+        chain = np.arange(len(points))
+        edges = np.stack([chain[:-1], chain[1:]], axis=1)
+        return self.add_rods(points, edges, section, material, natural, stiffness, directors)
+
+    def add_rods(
+        self,
+        nodes,
+        edges,
+        section: Circle | Rectangle,
+        material: Material,
+        natural: str = "initial",
+        stiffness: dict[str, Number] | None = None,
+        directors=None,
+    ) -> np.ndarray:
+        """Add a network of rods: nodes (k, 3) and edges (m, 2) into them; else as `add_rod`."""
+        points, pairs = np.asarray(nodes, dtype=float), np.asarray(edges, dtype=np.int64)
+        check_rods(points, pairs, where="rod")
+        _check_choice("natural", natural, NATURAL["rod"])
+        constants = edge_constants(section, material, stiffness or {}, len(pairs))
+        index = self._join(points)
+        directors = None if directors is None else np.asarray(directors, dtype=float).reshape(len(pairs), 3)
+        self._rods.append(RodGroup(index[pairs], constants, natural, directors))
+        return index
+
+    def add_shell(
+        self,
+        nodes,
+        triangles,
+        thickness: Number,
+        material: Material,
+        bending: str = "hinge",
+        natural: str = "initial",
+        stiffness: dict[str, Number] | None = None,
+    ) -> np.ndarray:
+        """Add a shell: nodes (k, 3) and triangles (m, 3) into them; return the indices (k,) of its nodes.
+
+        Triangles that are wound against their neighbours are turned; `repairs` says how many.
+
+        Parameters
+        ----------
+        thickness, material : numbers or tensors per triangle and per robot; thickness in m.
+        bending : "hinge": springs between triangles, cheap, stiffness depends on the mesh; "midedge": curvature of
+            triangles by normals at their sides, converges to plate theory on any mesh, costs one unknown more an edge.
+        natural : "initial" takes the curved shape as built for the rest shape; "flat" has none.
+        stiffness : any of `membrane` [N/m], the stiffness of an edge per rest length (sqrt(3)/2 E h), and `bending`
+            [N m] (hinge: E h^3 / (6 sqrt(3)); midedge: E h^3 / (24 (1 - nu^2))), in place of what thickness and
+            material give.
+        """
+        points, faces = np.asarray(nodes, dtype=float), np.asarray(triangles, dtype=np.int64)
+        checked = check_mesh(points, faces, where="shell")
+        self.repairs += checked.repairs
+        _check_choice("bending", bending, BENDING)
+        _check_choice("natural", natural, NATURAL["shell"])
+        constants = face_constants(thickness, material, stiffness or {}, bending, len(faces))
+        index = self._join(points)
+        self._shells.append(ShellGroup(index[checked.triangles], constants, bending, natural))
+        return index
+
+    def clamp(self, nodes: Sequence[int] | None = None, box=None, axes: str = "xyz", twist: bool = True) -> None:
+        """Fix nodes, given by index or by a box (min, max).
+
+        Parameters
+        ----------
+        axes : which components are fixed.
+        twist : also fix the angle of edges whose two nodes are both in this set: the twist of rods and the mid-edge
+            normals of shells (without it a shell is hinged there).
+        """
+        if (nodes is None) == (box is None):
+            raise InputError("clamp: give either nodes or box")
+        if not set(axes) <= set("xyz"):
+            raise InputError(f"clamp.axes: expected a subset of 'xyz', got {axes!r}")
+        if nodes is None:
+            low, high = (np.asarray(corner, dtype=float) for corner in box)
+            selected = np.flatnonzero(((self._nodes >= low) & (self._nodes <= high)).all(1))
+            if not len(selected):
+                raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
+        else:
+            selected = self._checked(nodes, "clamp.nodes")
+        self._clamps.append((selected, axes, twist))
+
+    def add_mass(self, nodes: Sequence[int], mass: Number) -> None:
+        """Add `mass` [kg], () or (B, 1), to each of the nodes."""
+        self._masses.append((self._checked(nodes, "mass.nodes"), positive(mass, "mass")))
+
+    def add_force(self, force: Force) -> None:
+        """Add an external force."""
+        self._forces.append(force)
+
+    def add_term(self, term: ElasticTerm) -> None:
+        """Add an elastic term of your own: a stencil on the nodes of this robot and an energy."""
+        if term.name in {*STRAINS, *(t.name for t in self._terms)}:
+            raise InputError(f"add_term: there is an elastic term named {term.name!r} already; choose another name")
+        self._terms.append(term)
+
+    def add_energy(self, name: str, energy: Energy, part: str = "residual") -> None:
+        """Add an energy density to that of a term; reports call it `part`.
+
+        Terms and what their strains are: "stretch" (1) and "bend_twist" (1/m) of rods, densities in J/m; of shells
+        "membrane" (1), J/m along each edge; "hinge" (angle [rad]), J a hinge; "midedge" (b11, b22, b12 [1/m]), J/m^2.
+        """
+        self._check_strain(name)
+        self._energies.append((name, part, energy))
+
+    def replace_energy(self, name: str, energy: Energy) -> None:
+        """Put an energy density in place of the linear one of a term (see `add_energy`)."""
+        self._check_strain(name)
+        self._energies.append((name, None, energy))
+
+    def add_dissipation(self, name: str, dissipation: Energy) -> None:
+        """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J)."""
+        self._check_strain(name)
+        self._dissipations.append((name, dissipation))
+
+    def finalize(
+        self, solver: str = "auto", compile: bool = False, dtype: torch.dtype = torch.float64, device=None
+    ) -> Model:
+        """Return the model.
+
+        Parameters
+        ----------
+        solver : "auto", or the name of a linear solver: dense, banded, multifrontal, pcg, bicgstab.
+        compile : compile the stencil kernels (see `Model`).
+        """
+        if not (self._rods or self._shells):
+            raise InputError("the robot has neither rods nor shells: add some with add_rod, add_rods or add_shell")
+        if self.planar and self._shells:
+            raise InputError("planar: a robot with shells moves in space; build it with planar=False")
+        nodes = torch.as_tensor(self._nodes)
+        rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
+        body, joint_weights = self._body(rods, shells, dtype)
+        directors = torch.cat(
+            [
+                rod_directors(self._rods, body.rods, nodes),
+                _any_directors(nodes, body.joint_edges),
+                normal_directors(shells, nodes),
+            ]
+        )
+        terms = [
+            *stretch_terms(body, rods),
+            *bend_twist_terms(body, rods, directors, joint_weights),
+            *membrane_terms(body, shells),
+            *bending_terms(body, shells),
+            *self._terms,
+        ]
+        self._add_residuals({t.name: t for t in terms})
+        free = self._free(body.framed_edges)
+        model = Model(body, [t.to(dtype) for t in terms], self._forces, free, directors.to(dtype), solver, compile)
+        return model.to(device=device, dtype=dtype)
+
+    # ---- parts -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _check_strain(name: str) -> None:
+        _check_choice("energy", name, STRAINS)
+
+    def _add_residuals(self, terms: dict[str, ElasticTerm]) -> None:
+        """Put the energies and dissipations that were added into their terms."""
+        for name in {n for n, *_ in [*self._energies, *self._dissipations]} - set(terms):
+            raise InputError(f"energy: this robot has no term {name!r}; it has: {', '.join(terms)}")
+        for name, part, energy in self._energies:
+            own = terms[name].energy
+            if part is None:
+                terms[name].energy = energy
+            elif isinstance(own, Sum):
+                own.add(part, energy)
+            else:
+                terms[name].energy = Sum({"linear": own, part: energy})
+        for k, (name, dissipation) in enumerate(self._dissipations):
+            present = terms[name].dissipation
+            both = None if present is None else Sum({f"present{k}": present, f"added{k}": dissipation})
+            terms[name].dissipation = dissipation if both is None else both
+
+    def _join(self, points: np.ndarray) -> np.ndarray:
+        """Add the points that are new and return the index of each."""
+        index = np.empty(len(points), dtype=np.int64)
+        existing = self._nodes
+        fresh: list[np.ndarray] = []
+        for k, point in enumerate(points):
+            near = np.flatnonzero(np.linalg.norm(existing - point, axis=1) <= self.join_distance)
+            if len(near):
+                index[k] = near[0]
+            else:
+                index[k] = len(existing) + len(fresh)
+                fresh.append(point)
+        if fresh:
+            self._nodes = np.concatenate([existing, np.array(fresh)])
+        return index
+
+    def _checked(self, nodes: Sequence[int], what: str) -> np.ndarray:
+        index = np.asarray(nodes, dtype=np.int64).reshape(-1)
+        wrong = index[(index < 0) | (index >= len(self._nodes))]
+        if len(wrong) or not len(index):
+            raise InputError(f"{what}: expected indices 0 to {len(self._nodes) - 1}, got {wrong.tolist() or 'none'}")
+        return index
+
+    def _free(self, edges: np.ndarray) -> np.ndarray:
+        free = np.ones(3 * len(self._nodes) + len(edges), dtype=bool)
+        first_twist = 3 * len(self._nodes)
+        for nodes, axes, twist in self._clamps:
+            for axis in axes:
+                free[3 * nodes + "xyz".index(axis)] = False
+            if twist:
+                free[first_twist + np.flatnonzero(np.isin(edges, nodes).all(1))] = False
+        if self.planar:
+            free[1:first_twist:3] = False
+            free[first_twist:] = False
+        return free
+
+    def _body(self, rods: Rods, shells: Shells, dtype: torch.dtype) -> tuple[Body, np.ndarray]:
+        """Return the body, and how its joint edges average the constants of the rods (J, E)."""
+        check_rods(self._nodes, rods.edges, where="robot")
+        surface = shells.surface
+        check_mesh(self._nodes, surface.triangles, where="robot", allow_unused=True)
+        every = np.concatenate([rods.edges.reshape(-1), surface.triangles.reshape(-1)])
+        check_every_node_used(len(self._nodes), every, where="robot")
+        chains = find_rods(len(self._nodes), rods.edges)
+        joints, weights, springs = self._joined(rods, shells, chains)
+        check_folds(self._nodes, springs.nodes)
+        nodes = torch.as_tensor(self._nodes)
+        count = len(nodes)
+        body = Body(
+            nodes,
+            rods.edges,
+            joints,
+            surface.edges[shells.normal_edges()],
+            chains,
+            springs,
+            surface,
+            mass=self._mass(rods, shells, len(joints)),
+            edge_length=rods.length,
+            edge_radius=_per_element(rods.constant("radius"), len(rods.edges)),
+            shell_edge_length=shells.edge_length,
+            face_area=shells.face_area,
+            hinge_angle=natural_hinge_angles(shells, nodes),
+            node_length=at_nodes(0.5 * rods.length, rods.edges, count) + shells.node_length(count),
+            node_volume=at_nodes(0.5 * rods.volume(), rods.edges, count)
+            + at_nodes(shells.volume() / 3, surface.triangles, count),
+        )
+        return body.to(dtype), weights
+
+    def _joined(self, rods: Rods, shells: Shells, chains: list[Rod]) -> tuple[np.ndarray, np.ndarray, Springs]:
+        """Return the joint edges (J, 2), their weights (J, E) and all springs."""
+        springs = find_springs(len(self._nodes), rods.edges, chains)
+        if self.joints == "pinned":
+            return np.zeros((0, 2), dtype=np.int64), np.zeros((0, len(rods.edges))), springs.selected(springs.along_rod)
+        surface = shells.surface
+        edges, weights = joint_edges(rods.edges, surface.triangles, surface.edges, surface.sides)
+        network = np.concatenate([rods.edges, edges])
+        return edges, weights, springs.joined(find_joint_springs(len(self._nodes), network, len(rods.edges)))
+
+    def _mass(self, rods: Rods, shells: Shells, n_joints: int) -> Tensor:
+        """Return the lumped mass (.., n) of every dof; joint edges and mid-edge normals have none."""
+        count = len(self._nodes)
+        node_mass = rods.node_mass(count) + shells.node_mass(count)
+        for index, mass in self._masses:
+            share = node_mass.new_zeros(count)
+            share[index] = 1.0
+            node_mass = node_mass + mass * share
+        twist_mass = rods.twist_mass()
+        lead = robot_dimension(node_mass) or robot_dimension(twist_mass)
+        massless = node_mass.new_zeros(*lead, n_joints + len(shells.normal_edges()))
+        parts = [node_mass.repeat_interleave(3, dim=-1), twist_mass]
+        return torch.cat([*(p.expand(*lead, p.shape[-1]) for p in parts), massless], dim=-1)
+
+
+def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
+    if given not in choices:
+        raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {given!r}")
+
+
+def _per_element(constant: Tensor, count: int) -> Tensor:
+    return constant.expand(*robot_dimension(constant), count).contiguous()
+
+
+def _any_directors(nodes: Tensor, edges: np.ndarray) -> Tensor:
+    """Return a director (J, 3) for each edge: which one does not matter, joint springs align their frames at rest."""
+    return first_director(unit(nodes[edges[:, 1]] - nodes[edges[:, 0]]))

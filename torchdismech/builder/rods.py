@@ -1,0 +1,248 @@
+"""What rods bring to a robot: masses, directors, stretching, bending and twisting, joints with shells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.builder.elements import at_nodes, broadcastable, joined
+from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
+from torchdismech.errors import InputError
+from torchdismech.geometry.frames import first_director, transported, unit
+from torchdismech.geometry.topology import Rod, Springs
+from torchdismech.materials import Circle, Material, Number, Rectangle, positive
+
+__all__ = [
+    "RodGroup",
+    "Rods",
+    "bend_twist_terms",
+    "edge_constants",
+    "joint_edges",
+    "rod_directors",
+    "stretch_terms",
+    "viscous",
+]
+
+
+@dataclass
+class RodGroup:
+    """Edges that were added together."""
+
+    edges: np.ndarray
+    constants: dict[str, Tensor]  # per edge: density, area, ..., EA, EI1, EI2, GJ
+    natural: str
+    directors: np.ndarray | None
+
+
+class Rods:
+    """All rod edges of a robot with their constants."""
+
+    def __init__(self, groups: list[RodGroup], nodes: Tensor):
+        self.groups = groups
+        self.edges = np.concatenate([np.zeros((0, 2), dtype=np.int64), *(g.edges for g in groups)])
+        counts = [len(g.edges) for g in groups]
+        names = groups[0].constants if groups else ()
+        self.constants = {name: joined([g.constants[name] for g in groups], counts) for name in names}
+        self.length = torch.linalg.vector_norm(nodes[self.edges[:, 1]] - nodes[self.edges[:, 0]], dim=-1)
+
+    def constant(self, name: str) -> Tensor:
+        """Return a constant of the edges; an empty tensor where there are no rods."""
+        return self.constants[name] if self.groups else self.length.new_zeros(0)
+
+    def volume(self) -> Tensor:
+        """Return the volume of each edge (.., E) [m^3]."""
+        return self.constant("area") * self.length
+
+    def node_mass(self, n_nodes: int) -> Tensor:
+        """Return the mass (.., N) that the rods give to nodes [kg]."""
+        return at_nodes(0.5 * self.constant("density") * self.volume(), self.edges, n_nodes)
+
+    def twist_mass(self) -> Tensor:
+        """Return the moment of inertia (.., E) of the edges about their axes [kg m^2]."""
+        mass = self.constant("density") * self.constant("polar") * self.length
+        return mass.expand(*mass.shape[:-1], len(self.edges))
+
+    def naturally_straight(self, springs: Springs) -> np.ndarray:
+        """Return the springs (S,) along rods whose edges were both added as naturally straight."""
+        straight = np.zeros(len(self.edges) + 1, dtype=bool)  # the last one stands for joint edges
+        offset = 0
+        for group in self.groups:
+            straight[offset : offset + len(group.edges)] = group.natural == "straight"
+            offset += len(group.edges)
+        return straight[np.minimum(springs.edges, len(self.edges))].all(1) & springs.along_rod
+
+
+def edge_constants(
+    section: Circle | Rectangle, material: Material, stiffness: dict[str, Number], count: int
+) -> dict[str, Tensor]:
+    """Return section, material and stiffness constants, each () or (.., E) or (B, 1)."""
+    s, m = section.constants(), material.constants()
+    unknown = set(stiffness) - {"EA", "EI1", "EI2", "GJ"}
+    if unknown:
+        raise InputError(f"stiffness: expected any of EA, EI1, EI2, GJ, got {', '.join(sorted(unknown))}")
+    constants = {**s, "density": m["density"], "relaxation": m["relaxation"]}
+    derived = {
+        "EA": m["youngs"] * s["area"],
+        "EI1": m["youngs"] * s["I1"],
+        "EI2": m["youngs"] * s["I2"],
+        "GJ": m["shear"] * s["J"],
+    }
+    for name, value in derived.items():
+        constants[name] = positive(stiffness[name], f"stiffness.{name}") if name in stiffness else value
+    return broadcastable(constants, count, "edges")
+
+
+# ---- frames and joints -------------------------------------------------------------------------------------------
+
+
+def rod_directors(groups: list[RodGroup], rods: list[Rod], nodes: Tensor) -> Tensor:
+    """Return d1 (E, 3): on each rod's first edge as `first_director`, then carried along; or as given."""
+    directors = nodes.new_zeros(sum(len(g.edges) for g in groups), 3)
+    for rod in rods:
+        tangent = unit(nodes[rod.nodes[1:]] - nodes[rod.nodes[:-1]])
+        d = first_director(tangent[0])
+        for k, edge in enumerate(rod.edges):
+            d = transported(d, tangent[k - 1], tangent[k]) if k else d
+            directors[edge] = d
+    offset = 0
+    for added in groups:
+        if added.directors is not None:
+            directors[offset : offset + len(added.edges)] = _normal_directors(added, nodes)
+        offset += len(added.edges)
+    return directors
+
+
+def _normal_directors(added: RodGroup, nodes: Tensor) -> Tensor:
+    given = torch.as_tensor(added.directors)
+    tangent = unit(nodes[added.edges[:, 1]] - nodes[added.edges[:, 0]])
+    if not (((given * tangent).sum(-1).abs() < 1e-6) & ((given.norm(dim=-1) - 1).abs() < 1e-6)).all():
+        raise InputError("directors: expected unit vectors normal to their edges (to 1e-6)")
+    return unit(given - tangent * (given * tangent).sum(-1, keepdim=True))
+
+
+def joint_edges(rod_edges: np.ndarray, triangles: np.ndarray, shell_edges: np.ndarray, sides: np.ndarray):
+    """Return the sides of the triangles at which rods end or pass, and which rod edges each of them joins.
+
+    Every triangle with a node of a rod brings its sides, except those along a rod edge.
+
+    Returns
+    -------
+    edges (J, 2), weights (J, E) that average a constant of the rod edges that meet each joint edge's triangles.
+    """
+    at_rod = np.isin(triangles, rod_edges)  # (F, 3) corners that are nodes of rods
+    touching = np.flatnonzero(at_rod.any(1))
+    pairs = {tuple(sorted(edge)) for edge in rod_edges.tolist()}
+    meets: dict[int, set[int]] = {}
+    for face in touching:
+        rods = np.flatnonzero(np.isin(rod_edges, triangles[face][at_rod[face]]).any(1)).tolist()
+        for side in sides[face].tolist():
+            if tuple(sorted(shell_edges[side].tolist())) not in pairs:
+                meets.setdefault(side, set()).update(rods)
+    found = sorted(meets)
+    weights = np.zeros((len(found), len(rod_edges)))
+    for row, side in enumerate(found):
+        weights[row, list(meets[side])] = 1 / len(meets[side])
+    return shell_edges[found].reshape(-1, 2), weights
+
+
+# ---- elastic terms -----------------------------------------------------------------------------------------------
+
+
+def stretch_terms(body: Body, rods: Rods) -> list[ElasticTerm]:
+    """Return the stretch term, or none for a robot without rods."""
+    if not rods.groups:
+        return []
+    stencil = StretchStencil(body.rod_edges, body.edge_length.clone())
+    energy = LinearElastic({"EA": rods.constant("EA").clone()})
+    dissipation = viscous({"EA": rods.constant("EA")}, rods.constant("relaxation"))
+    return [ElasticTerm("stretch", stencil, energy, measure=None, dissipation=dissipation)]
+
+
+def bend_twist_terms(body: Body, rods: Rods, directors: Tensor, joint_weights: np.ndarray) -> list[ElasticTerm]:
+    """Return the bend-twist term, or none for a robot without springs.
+
+    A joint edge bends and twists as the mean of the rod edges at its triangles.
+    """
+    springs = body.springs
+    if not len(springs.nodes):
+        return []
+    stencil = BendTwistStencil(springs.nodes, springs.edges, springs.signs, 3 * body.n_nodes)
+    edges = np.concatenate([body.rod_edges, body.joint_edges])
+    length = torch.linalg.vector_norm(body.nodes[edges[:, 1]] - body.nodes[edges[:, 0]], dim=-1)
+    lengths = length[springs.edges]
+    voronoi = lengths.mean(-1)
+    weights = torch.as_tensor(joint_weights)
+    names = ("EI1", "EI2", "GJ", "relaxation")
+    constants = {n: _at_springs(_with_joints(rods.constant(n), weights), springs.edges, lengths) for n in names}
+    relaxation = constants.pop("relaxation")
+    _, _, twist = _shape_strains(body, stencil, directors)
+    stencil.alignment = torch.where(torch.as_tensor(springs.carried), 0.0, twist)
+    natural = _shape_strains(body, stencil, directors)
+    keep = torch.as_tensor(~rods.naturally_straight(springs))
+    return [
+        ElasticTerm(
+            "bend_twist",
+            stencil,
+            LinearElastic(constants, parts={"bend": (0, 1), "twist": (2,)}),
+            measure=voronoi,
+            scale=voronoi,
+            natural=tuple(torch.where(keep, n, torch.zeros_like(n)) for n in natural),
+            controlled=_controlled_bend_twist,
+            dissipation=viscous(constants, relaxation),
+        )
+    ]
+
+
+def viscous(stiffness: dict[str, Tensor], relaxation: Tensor) -> LinearElastic | None:
+    """Return the Kelvin-Voigt dissipation: relaxation time [s] x stiffness; None where there is none."""
+    if not bool((relaxation > 0).any()):
+        return None
+    return LinearElastic({f"viscous_{name}": value * relaxation for name, value in stiffness.items()})
+
+
+def _controlled_bend_twist(control) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the natural kappa1, kappa2, tau that a control sets."""
+    curvature = control.natural_curvature
+    return (
+        None if curvature is None else curvature[..., 0],
+        None if curvature is None else curvature[..., 1],
+        control.natural_twist,
+    )
+
+
+def _with_joints(per_edge: Tensor, weights: Tensor) -> Tensor:
+    """Return a constant of the rod edges continued to the joint edges (J) by their weights (J, E)."""
+    if not len(weights) or per_edge.dim() == 0 or per_edge.shape[-1] == 1:
+        return per_edge
+    return torch.cat([per_edge, per_edge @ weights.t()], dim=-1)
+
+
+def _at_springs(per_edge: Tensor, edges: np.ndarray, lengths: Tensor) -> Tensor:
+    """Return the length-weighted mean of the two edges' values: both halves of the Voronoi cell bend alike."""
+    if per_edge.dim() == 0 or per_edge.shape[-1] == 1:
+        return per_edge.clone()
+    return (per_edge[..., edges] * lengths).sum(-1) / lengths.sum(-1)
+
+
+def _shape_strains(body: Body, stencil: BendTwistStencil, directors: Tensor) -> tuple[Tensor, ...]:
+    """Return (kappa1, kappa2, tau), each (S,), of the shape as built."""
+    nodes = body.nodes
+    edges = torch.as_tensor(body.framed_edges)
+    tangent = unit(nodes[edges[:, 1]] - nodes[edges[:, 0]])
+    q = torch.cat([nodes.flatten(), nodes.new_zeros(body.n_angles)])[:, None]
+    signs = torch.as_tensor(body.springs.signs, dtype=nodes.dtype)
+    vectors = []
+    for field, sign in ((tangent, True), (directors.to(nodes.dtype), False)):
+        for k in range(2):
+            v = field[body.springs.edges[:, k]]
+            vectors.append((v * signs[:, k, None] if sign else v).t().unsqueeze(-1))
+    start_e, start_f, director_e, director_f = vectors
+    zero = nodes.new_zeros(len(signs), 1)
+    local = stencil.local(q)
+    alignment = stencil.alignment.to(nodes.dtype).unsqueeze(-1)
+    strains = stencil.strain(local, start_e, start_f, director_e, director_f, zero, alignment)
+    return tuple(s.squeeze(-1).clone() for s in strains)

@@ -1,0 +1,239 @@
+"""What shells bring to a robot: masses, mid-edge normals, membrane stretching, bending by hinges or normals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.builder.elements import at_nodes, broadcastable, joined
+from torchdismech.builder.rods import viscous
+from torchdismech.elastic import ElasticTerm, HingeStencil, LinearElastic, MidEdgeStencil, Plate, StretchStencil
+from torchdismech.elastic.shell import shape_matrix
+from torchdismech.errors import InputError
+from torchdismech.geometry import shells
+from torchdismech.geometry.frames import unit
+from torchdismech.geometry.surface import Surface, find_surface
+from torchdismech.geometry.vec3 import Vec3
+from torchdismech.materials import Material, Number, positive
+
+__all__ = [
+    "BENDING",
+    "ShellGroup",
+    "Shells",
+    "bending_terms",
+    "face_constants",
+    "membrane_terms",
+    "natural_hinge_angles",
+    "normal_directors",
+]
+
+BENDING = ("hinge", "midedge")
+
+
+@dataclass
+class ShellGroup:
+    """Triangles that were added together."""
+
+    triangles: np.ndarray
+    constants: dict[str, Tensor]  # per triangle: density, thickness, membrane, bending, poisson, relaxation
+    bending: str
+    natural: str
+
+
+class Shells:
+    """All triangles of a robot with their constants."""
+
+    def __init__(self, groups: list[ShellGroup], nodes: Tensor):
+        self.groups = groups
+        self.surface: Surface = find_surface(
+            np.concatenate([np.zeros((0, 3), dtype=np.int64), *(g.triangles for g in groups)])
+        )
+        counts = [len(g.triangles) for g in groups]
+        names = groups[0].constants if groups else ()
+        self.constants = {name: joined([g.constants[name] for g in groups], counts) for name in names}
+        self.by_hinges = np.repeat([g.bending == "hinge" for g in groups], counts).astype(bool)  # (F,)
+        self.flat = np.repeat([g.natural == "flat" for g in groups], counts).astype(bool)  # (F,)
+        self._refuse_mixed_edges()
+        edges, x = self.surface.edges, nodes[self.surface.triangles]
+        self.edge_length = torch.linalg.vector_norm(nodes[edges[:, 1]] - nodes[edges[:, 0]], dim=-1)
+        area = torch.linalg.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])
+        self.face_area = 0.5 * torch.linalg.vector_norm(area, dim=-1)
+
+    def _refuse_mixed_edges(self) -> None:
+        pairs = self.surface.hinge_triangles
+        mixed = np.flatnonzero(self.by_hinges[pairs[:, 0]] != self.by_hinges[pairs[:, 1]])
+        if len(mixed):
+            start, end = self.surface.hinges[mixed[0], :2].tolist()
+            raise InputError(
+                f"shell: bending is 'hinge' on one side of the edge ({start}, {end}) and 'midedge' on the other; "
+                "shells that share edges need the same bending"
+            )
+
+    def constant(self, name: str) -> Tensor:
+        """Return a constant of the triangles; an empty tensor where there are no shells."""
+        return self.constants[name] if self.groups else self.face_area.new_zeros(0)
+
+    def on_edges(self, name: str, edges: np.ndarray) -> Tensor:
+        """Return the mean of a constant over the triangles at each of some edges, () or (.., k)."""
+        value = self.constant(name)
+        if value.dim() == 0 or value.shape[-1] == 1:
+            return value
+        sides, n_edges = self.surface.sides, len(self.surface.edges)
+        total = at_nodes(value, sides, n_edges)
+        count = at_nodes(torch.ones_like(self.face_area), sides, n_edges)
+        return (total / count)[..., edges]
+
+    def volume(self) -> Tensor:
+        """Return the volume of each triangle (.., F) [m^3]."""
+        return self.constant("thickness") * self.face_area
+
+    def node_mass(self, n_nodes: int) -> Tensor:
+        """Return the mass (.., N) that the shells give to nodes [kg]."""
+        return at_nodes(self.constant("density") * self.volume() / 3, self.surface.triangles, n_nodes)
+
+    def node_length(self, n_nodes: int) -> Tensor:
+        """Return (N,): the node's share of the area over the square root of the whole area [m]; see `Body`."""
+        share = at_nodes(self.face_area / 3, self.surface.triangles, n_nodes)
+        return share / self.face_area.sum().sqrt() if self.groups else share
+
+    def normal_edges(self) -> np.ndarray:
+        """Return the indices of the edges that carry a mid-edge normal."""
+        return np.unique(self.surface.sides[~self.by_hinges])
+
+
+def face_constants(
+    thickness: Number, material: Material, stiffness: dict[str, Number], bending: str, count: int
+) -> dict[str, Tensor]:
+    """Return the constants of triangles, each () or (.., F) or (B, 1).
+
+    `membrane` is the stiffness [N/m] that an edge has per rest length; `bending` is k_hinge [N m] or k_mid [N m].
+    """
+    unknown = set(stiffness) - {"membrane", "bending"}
+    if unknown:
+        raise InputError(f"stiffness: expected any of membrane, bending, got {', '.join(sorted(unknown))}")
+    m, h = material.constants(), positive(thickness, "thickness")
+    constants = {"thickness": h, "density": m["density"], "relaxation": m["relaxation"], "poisson": m["poisson"]}
+    cubed = m["youngs"] * h**3
+    derived = {
+        "membrane": 0.5 * math.sqrt(3) * m["youngs"] * h,
+        "bending": cubed / (6 * math.sqrt(3)) if bending == "hinge" else cubed / (24 * (1 - m["poisson"] ** 2)),
+    }
+    for name, value in derived.items():
+        constants[name] = positive(stiffness[name], f"stiffness.{name}") if name in stiffness else value
+    return broadcastable(constants, count, "triangles")
+
+
+def normal_directors(shells_: Shells, nodes: Tensor) -> Tensor:
+    """Return the mid-edge normals at rest (M, 3): the mean of the normals of the triangles at each edge."""
+    surface, edges = shells_.surface, shells_.normal_edges()
+    x = nodes[surface.triangles]
+    normals = unit(torch.linalg.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0]))
+    total = nodes.new_zeros(len(surface.edges), 3)
+    for k in range(3):
+        total.index_add_(0, torch.as_tensor(surface.sides[:, k]), normals)
+    mean = total[edges]
+    folded = torch.linalg.vector_norm(mean, dim=-1) < 1e-6
+    if bool(folded.any()):
+        start, end = surface.edges[edges[int(folded.nonzero()[0])]].tolist()
+        raise InputError(f"shell: the triangles at the edge ({start}, {end}) lie on one another: move a node")
+    tangent = unit(nodes[surface.edges[edges, 1]] - nodes[surface.edges[edges, 0]])
+    return unit(mean - tangent * (mean * tangent).sum(-1, keepdim=True))
+
+
+# ---- elastic terms -----------------------------------------------------------------------------------------------
+
+
+def membrane_terms(body: Body, shells_: Shells) -> list[ElasticTerm]:
+    """Return the stretching of the triangles' edges, or none for a robot without shells."""
+    if not shells_.groups:
+        return []
+    edges = np.arange(len(body.surface.edges))
+    stencil = StretchStencil(body.surface.edges, body.shell_edge_length.clone(), "membrane_stretch", controlled=False)
+    stiffness = {"membrane": shells_.on_edges("membrane", edges) * body.shell_edge_length}
+    dissipation = viscous(stiffness, shells_.on_edges("relaxation", edges))
+    return [ElasticTerm("membrane", stencil, LinearElastic(stiffness), measure=None, dissipation=dissipation)]
+
+
+def bending_terms(body: Body, shells_: Shells) -> list[ElasticTerm]:
+    """Return the bending of hinges and of triangles with mid-edge normals, as far as there are any."""
+    terms = []
+    surface = body.surface
+    hinged = np.flatnonzero(shells_.by_hinges[surface.hinge_triangles[:, 0]])
+    if len(hinged):
+        terms.append(_hinge_term(shells_, body, hinged))
+    faces = np.flatnonzero(~shells_.by_hinges)
+    if len(faces):
+        terms.append(_mid_edge_term(shells_, body, faces))
+    return terms
+
+
+def _hinge_term(shells_: Shells, body: Body, hinged: np.ndarray) -> ElasticTerm:
+    surface = shells_.surface
+    edges = surface.hinge_edges[hinged]
+    stiffness = {"hinge": shells_.on_edges("bending", edges).clone()}
+    every = len(hinged) == len(surface.hinges)
+    chosen = torch.as_tensor(hinged)
+
+    def controlled(control) -> tuple[Tensor | None]:
+        angle = control.natural_hinge_angle
+        return (angle if angle is None or every else angle[:, chosen.to(angle.device)],)
+
+    return ElasticTerm(
+        "hinge",
+        HingeStencil(surface.hinges[hinged]),
+        LinearElastic(stiffness),
+        measure=body.nodes.new_ones(()),
+        natural=(body.hinge_angle[hinged].clone(),),
+        controlled=controlled,
+        dissipation=viscous(stiffness, shells_.on_edges("relaxation", edges)),
+    )
+
+
+def _mid_edge_term(shells_: Shells, body: Body, faces: np.ndarray) -> ElasticTerm:
+    surface = shells_.surface
+    carried = shells_.normal_edges()
+    place = np.zeros(len(surface.edges), dtype=np.int64)
+    place[carried] = np.arange(len(carried)) + len(body.rod_edges) + len(body.joint_edges)
+    stencil = MidEdgeStencil(
+        surface.triangles[faces],
+        place[surface.sides[faces]],
+        surface.signs[faces],
+        3 * body.n_nodes,
+        shape_matrix(body.nodes, surface.triangles[faces]),
+        surface.hinge_of_sides()[faces],
+    )
+    constants = {n: _of_faces(shells_.constant(n), faces) for n in ("bending", "poisson", "relaxation")}
+
+    def controlled(control) -> tuple[Tensor | None, ...]:
+        angle = control.natural_hinge_angle
+        return (None, None, None) if angle is None else stencil.natural_at(angle)
+
+    natural = stencil.natural_at(body.hinge_angle[None])
+    relaxation = constants["relaxation"]
+    damped = bool((relaxation > 0).any())
+    return ElasticTerm(
+        "midedge",
+        stencil,
+        Plate(constants["bending"], constants["poisson"]),
+        measure=shells_.face_area[faces],
+        natural=tuple(b.squeeze(0) for b in natural),
+        controlled=controlled,
+        dissipation=Plate(constants["bending"] * relaxation, constants["poisson"].clone()) if damped else None,
+    )
+
+
+def _of_faces(constant: Tensor, faces: np.ndarray) -> Tensor:
+    return constant.clone() if constant.dim() == 0 or constant.shape[-1] == 1 else constant[..., faces]
+
+
+def natural_hinge_angles(shells_: Shells, nodes: Tensor) -> Tensor:
+    """Return the angles (H,) of the hinges at rest: those of the shape as built; zero between flat triangles."""
+    hinges = nodes[shells_.surface.hinges]  # (H, 4, 3)
+    e, a, b = (Vec3(*(hinges[:, k] - hinges[:, 0]).unbind(-1)) for k in (1, 2, 3))
+    flat = torch.as_tensor(shells_.flat[shells_.surface.hinge_triangles].all(1))
+    return torch.where(flat, 0.0, shells.hinge_angle(e, a, b))

@@ -1,0 +1,192 @@
+"""Stencils and the material of thin shells: hinges, mid-edge normals, plates."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.elastic.energy import Energy, Strain, batch_last
+from torchdismech.elastic.stencil import Derivatives, Stencil, anchors, edge_variables
+from torchdismech.geometry import shells
+from torchdismech.geometry.vec3 import Vec3
+from torchdismech.state import Control, State
+
+__all__ = ["HingeStencil", "MidEdgeStencil", "Plate"]
+
+
+class HingeStencil(Stencil):
+    """The angle [rad] between the normals of two triangles that share an edge.
+
+    It is positive where the surface bends as the outside of a ball, normals outwards. Variables: the edge, and from its
+    start the nodes opposite to it in the two triangles. Angles beyond pi, where the triangles pass through each other,
+    are out of its range.
+
+    Parameters
+    ----------
+    hinges : (H, 4) start and end of the edge, opposite nodes (see `geometry.surface.Surface`).
+    """
+
+    closed_form = True
+
+    def __init__(self, hinges: np.ndarray):
+        start, end, first, second = np.asarray(hinges).T
+        super().__init__([v for node in (end, first, second) for v in edge_variables(start, node)], ["hinge_angle"])
+
+    def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
+        """Return (hinge angle,)."""
+        return (shells.hinge_angle(*_vectors(local)),)
+
+    def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
+        """Return the angle and its derivatives in closed form."""
+        angle, first, second = shells.hinge_angle_derivatives(*_vectors(local))
+        return (angle,), [first], lambda weight: [weight * s for s in second]
+
+
+class MidEdgeStencil(Stencil):
+    r"""Curvatures of triangles by the normals at the middles of their sides (Grinspun et al. 2006).
+
+    Every side k carries a unit normal N_k, given by an angle about the side (a dof that the two triangles at the side
+    share) against a frame that is parallel transported with it. With w_k = tan(angle from n to N_k), l, A and t the
+    rest lengths, area and rotated side vectors of the triangle,
+
+        b = sum_k w_k / (A l_k)  t_k (x) t_k
+
+    is its shape operator; the strains are its components in the plane of the triangle at rest (axis 1 along side 2).
+    Positive curvature: normals spread, as on the outside of a ball.
+
+    Three things differ from the papers. Their w_k = (s_k xi_k - sin phi_k) / cos phi_k, linear in a scalar xi_k, agrees
+    to second order in the angles, but depends on the frame that xi is measured in; tan of the difference of two angles
+    does not, so that a rotated or curved shell costs nothing, its normals keep no memory of the steps taken, and a held
+    normal stays where it is. They take t_k from the current triangle and leave its derivative, and that of cos phi_k,
+    out of the forces; here the rest shape's t_k stand (stretching by eps changes curvatures by that fraction), so the
+    energy depends on angles alone, and forces and matrix are its exact derivatives.
+
+    Parameters
+    ----------
+    triangles : (F, 3) node indices.
+    edges, signs : (F, 3) the framed edge opposite to each node and whether the triangle walks it as stored.
+    first_angle_dof : index in q of the angle of framed edge 0.
+    shape : (F, 3, 3) the matrices w_k -> (b11, b22, b12) [1/m], from `shape_matrix`.
+    hinges : (F, 3) the hinge at each side, -1 on the boundary; a control sets natural angles of hinges.
+    """
+
+    closed_form = True
+    edges: Tensor
+    signs: Tensor
+    shape: Tensor
+    hinges: Tensor
+
+    def __init__(
+        self,
+        triangles: np.ndarray,
+        edges: np.ndarray,
+        signs: np.ndarray,
+        first_angle_dof: int,
+        shape: Tensor,
+        hinges: np.ndarray,
+    ):
+        a, b, c = np.asarray(triangles).T
+        angles = [[(first_angle_dof + edges[:, k], signs[:, k])] for k in range(3)]
+        names = ["curvature11", "curvature22", "curvature12"]
+        super().__init__([*edge_variables(c, a), *edge_variables(a, b), *angles], names)
+        self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
+        self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64), persistent=False)
+        self.register_buffer("shape", shape)
+        self.register_buffer("hinges", torch.as_tensor(hinges), persistent=False)
+
+    def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
+        """Return the anchors of the three sides' frames, (3, F, B) each, and the shape matrices (3, 3, F, 1)."""
+        return (*anchors(state, self.edges, self.signs), self.shape.permute(1, 2, 0).unsqueeze(-1).contiguous())
+
+    def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
+        """Return the components (b11, b22, b12) [1/m]."""
+        return _mapped(constants[6], self._normals(local, *constants).slopes)
+
+    def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
+        """Return the strains and their derivatives in closed form."""
+        normals, shape = self._normals(local, *constants), constants[6]
+        by_slope = normals.first()
+        columns = [_mapped(shape, (by_slope[0][a], by_slope[1][a], by_slope[2][a])) for a in range(9)]
+        first = [[column[i] for column in columns] for i in range(3)]
+
+        def second(*weights: Tensor) -> list[Tensor]:
+            w0, w1, w2 = (sum(weights[i] * shape[i, k] for i in range(3)) for k in range(3))
+            return normals.second((w0, w1, w2))  # type: ignore[arg-type]
+
+        return _mapped(shape, normals.slopes), first, second
+
+    def natural_at(self, hinge_angles: Tensor) -> tuple[Tensor, ...]:
+        """Return the strains (B, F) of the shape whose hinges have the angles (B, H): half at either triangle."""
+        slopes = torch.tan(0.5 * hinge_angles)
+        slopes = torch.cat([slopes, torch.zeros_like(slopes[:, :1])], dim=1)  # what -1 points at
+        b = torch.einsum("fik,bfk->ibf", self.shape, slopes[:, self.hinges])
+        return b[0], b[1], b[2]
+
+    @staticmethod
+    def _normals(local: list[Tensor], *constants: Tensor) -> shells.MidEdge:
+        frames = [Vec3(*v.unbind(0)) for v in constants[:6]]
+        return shells.mid_edge(Vec3(*local[:3]), Vec3(*local[3:6]), local[6:], frames[:3], frames[3:])
+
+
+def shape_matrix(nodes: Tensor, triangles: np.ndarray) -> Tensor:
+    """Return the matrices (F, 3, 3) that take slopes w_k to (b11, b22, b12) [1/m] for triangles with rest `nodes`.
+
+    b = sum_k w_k l_k / A nu_k (x) nu_k with nu_k the unit vector out of side k; axis 1 is along side 2 (node 0 to 1).
+    """
+    x = nodes[torch.as_tensor(triangles)]  # (F, 3, 3)
+    sides = torch.stack([x[:, 2] - x[:, 1], x[:, 0] - x[:, 2], x[:, 1] - x[:, 0]], dim=1)
+    length = torch.linalg.vector_norm(sides, dim=-1)
+    double_area = torch.linalg.cross(sides[:, 1], sides[:, 2])
+    area = 0.5 * torch.linalg.vector_norm(double_area, dim=-1)
+    n = double_area / (2 * area)[:, None]
+    one = sides[:, 2] / length[:, 2:]
+    two = torch.linalg.cross(n, one)
+    out = torch.linalg.cross(sides / length[..., None], n[:, None].expand_as(sides))
+    c1, c2 = (out * one[:, None]).sum(-1), (out * two[:, None]).sum(-1)
+    scale = length / area[:, None]
+    return torch.stack([scale * c1 * c1, scale * c2 * c2, scale * c1 * c2], dim=1)
+
+
+class Plate(Energy):
+    """psi = stiffness [(1 - nu) tr(b^2) + nu tr(b)^2], b the change of curvature (b11, b22, b12).
+
+    Parameters
+    ----------
+    stiffness : E h^3 / (24 (1 - nu^2)), half the flexural rigidity; broadcasts against (B, F) [N m].
+    poisson : nu, broadcasts against (B, F).
+    """
+
+    closed_form = True
+    per_robot = ("stiffness", "poisson")
+    stiffness: nn.Parameter
+    poisson: nn.Parameter
+
+    def __init__(self, stiffness: Tensor, poisson: Tensor):
+        super().__init__()
+        self.stiffness = nn.Parameter(stiffness, requires_grad=False)
+        self.poisson = nn.Parameter(poisson, requires_grad=False)
+
+    def density(self, strain: Strain) -> Tensor:
+        """Return psi [J/m^2]."""
+        b11, b22, b12 = strain
+        k, nu = batch_last(self.stiffness), batch_last(self.poisson)
+        trace = b11 + b22
+        return k * ((1 - nu) * (b11 * b11 + b22 * b22 + 2 * b12 * b12) + nu * trace * trace)
+
+    def derivatives(self, strain: Strain) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Return the moments and the constant matrix of second derivatives."""
+        b11, b22, b12 = strain
+        k, nu = batch_last(self.stiffness), batch_last(self.poisson)
+        own, other, shear = 2 * k, 2 * k * nu, 4 * k * (1 - nu)
+        first = [own * b11 + other * b22, own * b22 + other * b11, shear * b12]
+        return first, [[own, other, None], [other, own, None], [None, None, shear]]
+
+
+def _vectors(local: list[Tensor]) -> tuple[Vec3, Vec3, Vec3]:
+    return Vec3(*local[:3]), Vec3(*local[3:6]), Vec3(*local[6:9])
+
+
+def _mapped(shape: Tensor, slopes: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return shape (3, 3, F, 1) times three slopes (F, B)."""
+    return tuple(shape[i, 0] * slopes[0] + shape[i, 1] * slopes[1] + shape[i, 2] * slopes[2] for i in range(3))

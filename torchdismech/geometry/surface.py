@@ -1,0 +1,75 @@
+"""Topology of a triangulated surface: its edges, which triangles they bound, the hinges between triangles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Surface", "find_surface"]
+
+# Side k of a triangle lies opposite to its node k and is walked from node k + 1 to node k + 2.
+SIDE_START, SIDE_END = (1, 2, 0), (2, 0, 1)
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Triangles with their edges and hinges.
+
+    Attributes
+    ----------
+    triangles : (F, 3) node indices, counter-clockwise seen from the outside.
+    edges : (M, 2) node indices, in order of appearance; stored as the first triangle walks them.
+    sides : (F, 3) the edge opposite to each node of each triangle.
+    signs : (F, 3) +1 where the triangle walks that edge as it is stored, else -1.
+    hinges : (H, 4) for each edge with two triangles, in the order of `edges`: its start, its end, the node opposite to
+        it in the triangle that walks it as it is stored, the node opposite in the other one.
+    hinge_edges : (H,) the edge of each hinge.
+    hinge_triangles : (H, 2) its two triangles.
+    """
+
+    triangles: np.ndarray
+    edges: np.ndarray
+    sides: np.ndarray
+    signs: np.ndarray
+    hinges: np.ndarray
+    hinge_edges: np.ndarray
+    hinge_triangles: np.ndarray
+
+    def hinge_of_sides(self) -> np.ndarray:
+        """Return the hinge (F, 3) at each side of each triangle, -1 on the boundary."""
+        hinge_of_edge = np.full(len(self.edges), -1)
+        hinge_of_edge[self.hinge_edges] = np.arange(len(self.hinge_edges))
+        return hinge_of_edge[self.sides]
+
+
+def find_surface(triangles: np.ndarray) -> Surface:
+    """Return the topology of triangles (F, 3) that form an oriented manifold (see `mesh_checks.check_mesh`)."""
+    triangles = np.asarray(triangles, dtype=np.int64).reshape(-1, 3)
+    walked = np.stack([triangles[:, SIDE_START], triangles[:, SIDE_END]], axis=-1).reshape(-1, 2)
+    _, first, inverse = np.unique(np.sort(walked, axis=1), axis=0, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))  # edges numbered by appearance
+    sides = rank[inverse.reshape(-1)]
+    edges = walked[np.sort(first)]
+    signs = np.where((edges[sides] == walked).all(1), 1, -1)
+    opposite = triangles.reshape(-1)  # side k of triangle f stands at 3 f + k, opposite to node k
+    forward, backward = (_side_of_edge(sides, signs == s, len(edges)) for s in (1, -1))
+    inner = np.flatnonzero(backward >= 0)
+    front, back = forward[inner], backward[inner]
+    hinges = np.concatenate([edges[inner], opposite[front][:, None], opposite[back][:, None]], axis=1)
+    return Surface(
+        triangles,
+        edges,
+        sides.reshape(-1, 3),
+        signs.reshape(-1, 3),
+        hinges,
+        inner,
+        np.stack([front, back], axis=1) // 3,
+    )
+
+
+def _side_of_edge(sides: np.ndarray, chosen: np.ndarray, n_edges: int) -> np.ndarray:
+    """Return the side (M,) among the chosen ones that is at each edge, -1 where there is none."""
+    found = np.full(n_edges, -1)
+    found[sides[chosen]] = np.flatnonzero(chosen)
+    return found
