@@ -1,0 +1,259 @@
+"""Checks of triangle meshes that files and the builder share; each refusal names the triangle, edge or node.
+
+A shell has to be a manifold: at most two triangles at an edge, one fan of triangles around a node, and two sides that
+can be told apart (no Moebius strip). Winding that is only inconsistent is repaired, and the repair is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from torchdismech.errors import InputError
+from torchdismech.geometry.checks import check_nodes
+
+__all__ = ["CheckedMesh", "check_mesh", "triangle_problems"]
+
+# Two nodes of a triangle that are closer than this part of the robot's size are at the same place up to rounding.
+SHORTEST_EDGE = 1e-12
+# Smallest height over longest edge; below it the normal of a triangle is mostly rounding noise.
+SMALLEST_HEIGHT = 1e-9
+# So many faulty elements are named one by one; of the others the message gives the number.
+MOST_NAMED = 50
+
+
+@dataclass(frozen=True)
+class CheckedMesh:
+    """Triangles that can be simulated.
+
+    Attributes
+    ----------
+    triangles : (F, 3) int64, each connected body wound as its first triangle.
+    repairs : one sentence for each thing that was changed; empty where nothing was.
+    bodies : number of parts that are not connected.
+    """
+
+    triangles: np.ndarray
+    repairs: list[str]
+    bodies: int
+
+
+def check_mesh(
+    nodes: np.ndarray, triangles: np.ndarray, where: str = "shell", allow_unused: bool = False
+) -> CheckedMesh:
+    """Refuse a triangle mesh that cannot be simulated as a shell; turn triangles that are wound inconsistently.
+
+    Parameters
+    ----------
+    nodes : (N, 3) positions [m].
+    triangles : (F, 3) integer array, 0-based indices of nodes, F >= 1.
+    where : what the messages start with (a file, a call).
+    allow_unused : whether nodes may belong to no triangle (they may belong to rods).
+
+    Raises
+    ------
+    InputError
+        Arrays of a wrong shape or type; nodes that are not finite; an index out of range; a triangle that names a node
+        twice, stands twice (in any winding) or has no area; an edge of more than two triangles; parts that touch in a
+        single node; a surface that cannot be oriented; nodes in no triangle, unless they are allowed.
+    """
+    nodes, triangles = _checked_arrays(nodes, triangles, where)
+    problems = triangle_problems(nodes, triangles)
+    if problems:
+        raise InputError(f"{where}: {problems[0][1]}")
+    if not allow_unused:
+        _refuse_unused_nodes(len(nodes), triangles, where)
+    pairs, opposed = _neighbours(triangles, len(nodes), where)
+    _refuse_single_node_contacts(triangles, pairs, where)
+    turned, bodies = _orientation(triangles, pairs // 3, opposed, where)
+    repairs = []
+    if turned.any():
+        repairs.append(
+            f"{turned.sum()} of {len(triangles)} triangles were turned so that each body is wound as its first triangle"
+        )
+        triangles = np.where(turned[:, None], triangles[:, [0, 2, 1]], triangles)
+    return CheckedMesh(triangles, repairs, bodies)
+
+
+def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int = 0) -> list[tuple[int, str]]:
+    """Return (triangle, sentence) for the first fault of each kind, sorted by triangle.
+
+    Faults of single triangles and repetitions only. Indices in the sentences count from `first_index`. The arrays have
+    their right shapes and the nodes are finite.
+    """
+    if not len(triangles):
+        return []
+    name = _namer(triangles, first_index)
+    outside = ((triangles < 0) | (triangles >= len(nodes))).any(axis=1)
+    if outside.any():
+        k = int(np.flatnonzero(outside)[0])
+        last = first_index + len(nodes) - 1
+        missing = next(i for i in triangles[k] if not 0 <= i < len(nodes)) + first_index
+        return [(k, f"{name(k)}: there is no node {missing}; nodes are numbered {first_index} to {last}")]
+    problems = []
+    twice = (triangles == np.roll(triangles, 1, axis=1)).any(axis=1)
+    if twice.any():
+        k = int(np.flatnonzero(twice)[0])
+        problems.append((k, f"{name(k)} names a node twice; expected three different nodes: remove it"))
+    again, first = _repetitions(triangles)
+    if len(again):
+        k, before = int(again[0]), int(first[0])
+        problems.append(
+            (k, f"{name(k)} was given before as {name(before)}: each triangle may stand once, remove one of them")
+        )
+    flat = np.flatnonzero(_has_no_area(nodes, triangles) & ~twice)
+    if len(flat):
+        k = int(flat[0])
+        problems.append(
+            (
+                k,
+                f"{name(k)} has no area: its nodes are on one line (height below {SMALLEST_HEIGHT:g} of its longest "
+                f"edge) or at one place, at {nodes[triangles[k]].tolist()}: move a node or remove the triangle",
+            )
+        )
+    return sorted(problems)
+
+
+def _checked_arrays(nodes: np.ndarray, triangles: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
+    nodes, triangles = np.asarray(nodes), np.asarray(triangles)
+    if not (np.issubdtype(nodes.dtype, np.floating) or np.issubdtype(nodes.dtype, np.integer)):
+        raise InputError(f"{where}: expected real numbers as positions of the nodes, got an array of {nodes.dtype}")
+    nodes = nodes.astype(np.float64)
+    check_nodes(nodes, where)
+    if triangles.ndim != 2 or triangles.shape[1] != 3 or len(triangles) == 0:
+        raise InputError(f"{where}: expected triangles of shape (F, 3) with F >= 1, got shape {triangles.shape}")
+    if not np.issubdtype(triangles.dtype, np.integer):
+        raise InputError(f"{where}: expected integer node indices in the triangles, got an array of {triangles.dtype}")
+    return nodes, triangles.astype(np.int64)
+
+
+def _namer(triangles: np.ndarray, first_index: int = 0) -> Callable[[int], str]:
+    def name(k: int) -> str:
+        a, b, c = (int(i) + first_index for i in triangles[k])
+        return f"triangle {k + first_index} (nodes {a}, {b}, {c})"
+
+    return name
+
+
+def _listed(names: list[str]) -> str:
+    """Return the names in one line; the number of those past `MOST_NAMED`."""
+    rest = len(names) - MOST_NAMED
+    return "; ".join(names[:MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
+
+
+def _repetitions(triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the triangles whose three nodes stood before in any order, and where they stood first."""
+    corners = np.sort(triangles, axis=1)
+    order = np.lexsort(corners.T)  # stable: equal triangles stay in the order of the file
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (corners[order][1:] != corners[order][:-1]).any(axis=1)
+    first = np.empty_like(order)
+    first[order] = order[new][np.cumsum(new) - 1]
+    again = np.flatnonzero(first != np.arange(len(order)))
+    return again, first[again]
+
+
+def _has_no_area(nodes: np.ndarray, triangles: np.ndarray) -> np.ndarray:
+    """Return (F,) bool: nodes of the triangle at one place or on one line, up to rounding."""
+    size = np.ptp(nodes, axis=0).max()
+    if size == 0:
+        return np.ones(len(triangles), dtype=bool)
+    x = nodes[triangles] / size
+    sides = np.roll(x, -1, axis=1) - x  # (F, 3, 3)
+    lengths = np.linalg.norm(sides, axis=2)
+    longest = np.maximum(lengths.max(axis=1), np.finfo(np.float64).tiny)
+    u, v = sides[:, 0] / longest[:, None], sides[:, 1] / longest[:, None]
+    height = np.linalg.norm(np.cross(u, v), axis=1)  # smallest height over longest edge
+    # written so that NaN counts as a fault
+    return ~((height >= SMALLEST_HEIGHT) & (lengths.min(axis=1) > SHORTEST_EDGE))
+
+
+def _refuse_unused_nodes(n_nodes: int, triangles: np.ndarray, where: str) -> None:
+    unused = np.flatnonzero(np.bincount(triangles.reshape(-1), minlength=n_nodes) == 0)
+    if len(unused):
+        raise InputError(
+            f"{where}: {len(unused)} of {n_nodes} nodes belong to no triangle (node {_listed(list(map(str, unused)))}, "
+            "counted from 0): without mass their motion is undefined; remove them or connect them"
+        )
+
+
+def _neighbours(triangles: np.ndarray, n_nodes: int, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the inner edges as pairs (H, 2) of sides, and (H,) bool: walked in opposite directions, as they should.
+
+    Side k of triangle f is number 3 f + k and goes from node k + 1 to node k + 2.
+    """
+    start, end = np.roll(triangles, -1, axis=1).reshape(-1), np.roll(triangles, -2, axis=1).reshape(-1)
+    key = np.minimum(start, end) * n_nodes + np.maximum(start, end)
+    order = np.argsort(key, kind="stable")
+    edges, first, counts = np.unique(key[order], return_index=True, return_counts=True)
+    crowded = np.flatnonzero(counts > 2)
+    if len(crowded):
+        names = []
+        for e in crowded:
+            owners = ", ".join(str(side // 3) for side in order[first[e] : first[e] + counts[e]])
+            names.append(f"edge ({edges[e] // n_nodes}, {edges[e] % n_nodes}) of triangles {owners}")
+        raise InputError(
+            f"{where}: expected at most two triangles at an edge, got more at {len(crowded)} of {len(edges)}: "
+            f"{_listed(names)}: remove triangles, or give the parts nodes of their own"
+        )
+    inner = first[counts == 2]
+    pairs = np.stack([order[inner], order[inner + 1]], axis=1)
+    return pairs, start[pairs[:, 0]] == end[pairs[:, 1]]
+
+
+def _labels(count: int, a: np.ndarray, b: np.ndarray) -> tuple[int, np.ndarray]:
+    """Return the number of connected parts of a graph of `count` nodes with edges (a, b), and the part of each node."""
+    return connected_components(coo_array((np.ones(len(a), dtype=np.int8), (a, b)), shape=(count, count)), False)
+
+
+def _refuse_single_node_contacts(triangles: np.ndarray, pairs: np.ndarray, where: str) -> None:
+    """Refuse nodes around which the triangles form more than one fan."""
+    # Corners (triangle, node) are one fan where they are joined by inner edges: both ends of each join two corners.
+    corner = triangles.reshape(-1)
+    base, side = pairs // 3 * 3, pairs % 3
+    ends = [base + (side + k) % 3 for k in (1, 2)]  # corners at the start and at the end of both sides
+    same = corner[ends[0][:, 0]] == corner[ends[0][:, 1]]  # both sides start at the same node
+    partner = [np.where(same, ends[k][:, 1], ends[1 - k][:, 1]) for k in (0, 1)]
+    n_fans, fan = _labels(
+        len(corner), np.concatenate([ends[0][:, 0], ends[1][:, 0]]), np.concatenate([partner[0], partner[1]])
+    )
+    node_of_fan = np.zeros(n_fans, dtype=np.int64)
+    node_of_fan[fan] = corner
+    fans = np.bincount(node_of_fan, minlength=int(corner.max()) + 1)
+    touching = np.flatnonzero(fans > 1)
+    if len(touching):
+        names = []
+        for node in touching:
+            here = np.flatnonzero(corner == node)
+            members = [here[fan[here] == part] // 3 for part in np.unique(fan[here])]
+            names.append(f"node {node} between triangles " + " and ".join(", ".join(map(str, m)) for m in members))
+        raise InputError(
+            f"{where}: parts of the surface touch in a single node, where bending is undefined: {_listed(names)}: "
+            "give each part a node of its own, or join them by an edge"
+        )
+
+
+def _orientation(
+    triangles: np.ndarray, neighbours: np.ndarray, opposed: np.ndarray, where: str
+) -> tuple[np.ndarray, int]:
+    """Return which triangles (F,) have to be turned so that each body is wound as its first one, and the bodies."""
+    # Each triangle stands in the graph twice, as it is (f) and turned (F + f); edges join what fits together. A body
+    # whose two copies are connected can be walked around to the other side of the surface.
+    count = len(triangles)
+    f, g = neighbours.T
+    other = np.where(opposed, 0, count)
+    _, label = _labels(2 * count, np.concatenate([f, f + count]), np.concatenate([g + other, g + count - other]))
+    one_sided = np.flatnonzero(label[:count] == label[count:])
+    if len(one_sided):
+        raise InputError(
+            f"{where}: the surface of {_namer(triangles)(int(one_sided[0]))} cannot be oriented: it has one side only, "
+            "as a Moebius strip; cut it along a row of edges (give the two sides of the cut nodes of their own)"
+        )
+    bodies, body = _labels(count, f, g)
+    first = np.full(bodies, count)
+    np.minimum.at(first, body, np.arange(count))
+    return label[:count] != label[first[body]], bodies
