@@ -313,7 +313,8 @@ class RobotBuilder:
         """Return the body, and how its joint edges average the constants of the rods (J, E)."""
         check_rods(self._nodes, rods.edges, where="robot")
         surface = shells.surface
-        check_mesh(self._nodes, surface.triangles, where="robot", allow_unused=True)
+        if self._shells:
+            check_mesh(self._nodes, surface.triangles, where="robot", allow_unused=True)
         every = np.concatenate([rods.edges.reshape(-1), surface.triangles.reshape(-1)])
         check_every_node_used(len(self._nodes), every, where="robot")
         chains = find_rods(len(self._nodes), rods.edges)

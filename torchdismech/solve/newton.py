@@ -127,9 +127,16 @@ class _Iterate:
 
 
 def _noise(at: _Iterate, solver, weight: Tensor) -> Tensor:
-    """Return the norm (B,) below which a residual is rounding noise: no iterate can be told from the root there."""
+    """Return the norm (B,) below which a residual is rounding noise: no iterate can be told from the root there.
+
+    An angle feels the rounding of the positions around it: it counts as large as they are over the length that weighs
+    it.
+    """
     diagonal = at.values[torch.as_tensor(solver.pattern.diagonal, device=at.values.device)].t()
-    noise = torch.linalg.vector_norm(weight * diagonal * at.x, dim=1) * (ROUNDING * torch.finfo(at.x.dtype).eps)
+    angle = weight != 1
+    positions = torch.where(angle, 0.0, at.x).abs().amax(1, keepdim=True)
+    size = torch.where(angle, torch.maximum(at.x.abs(), weight * positions), at.x)
+    noise = torch.linalg.vector_norm(weight * diagonal * size, dim=1) * (ROUNDING * torch.finfo(at.x.dtype).eps)
     return torch.nan_to_num(noise, nan=0.0, posinf=0.0)
 
 
