@@ -20,8 +20,8 @@ RECTANGLE_PATTERNS = ("equilateral", "right", "cross", "random", "rotated")
 ROUND_PATTERNS = ("regular", "random")
 ROW_HEIGHT = math.sqrt(3) / 2  # of an equilateral triangle with sides 1
 # Unstructured meshes: nodes move until no angle is below the first, and a mesh with one below the second is refused.
-WANTED_ANGLE, SMALLEST_ANGLE = math.radians(28), math.radians(20)
-MOST_MOVES = 60  # typically 3 to 15 are enough
+WANTED_ANGLE, SMALLEST_ANGLE = math.radians(24), math.radians(20)
+MOST_MOVES = 60  # typically 3 to 10 are enough
 JITTER = 0.25  # standard deviation of the random shifts, in spacings
 BORDER = 0.45  # no interior node starts closer to the border than this, in spacings
 MOVABLE_BORDER = 1.6  # interior nodes of a turned grid move only if they are closer to the border than this
@@ -344,33 +344,34 @@ def _relaxed(
     triangulated anew.
     """
     nodes = np.concatenate([border, inner])
+    triangles = triangulate(nodes)
     moving = len(border) + np.flatnonzero(movable)
-    best = triangulate(nodes), nodes
-    smallest = _smallest_angle(nodes, best[0])
+    best, smallest = Mesh(nodes, triangles), _smallest_angle(nodes, triangles)
     for _ in range(MOST_MOVES):
         if smallest >= WANTED_ANGLE:
             break
         nodes = nodes.copy()
-        nodes[moving] = project(_patch_centres(nodes, triangulate(nodes)))[moving]
+        nodes[moving] = project(_patch_centres(nodes, triangles))[moving]
         triangles = triangulate(nodes)
         angle = _smallest_angle(nodes, triangles)
         if angle > smallest:
-            best, smallest = (triangles, nodes), angle
+            best, smallest = Mesh(nodes, triangles), angle
     if smallest < SMALLEST_ANGLE:
         raise InputError(
             f"spacing: no mesh with angles above {math.degrees(SMALLEST_ANGLE):g} degrees was found for {spacing:g} "
             f"(best: {math.degrees(smallest):.1f} degrees): take a smaller spacing, another seed or another pattern"
         )
-    return Mesh(best[1], best[0])
+    return best
 
 
 def _patch_centres(nodes: np.ndarray, triangles: np.ndarray) -> np.ndarray:
     """Return for each node (N, 3) the mean of the centres of its triangles, weighted by area."""
     x = nodes[triangles]
     area = np.linalg.norm(np.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0]), axis=1)
+    weighted = area[:, None] * x.mean(axis=1)
     total, weight = np.zeros_like(nodes), np.zeros(len(nodes))
     for k in range(3):
-        np.add.at(total, triangles[:, k], area[:, None] * x.mean(axis=1))
+        np.add.at(total, triangles[:, k], weighted)
         np.add.at(weight, triangles[:, k], area)
     return total / weight[:, None]
 

@@ -1,0 +1,235 @@
+"""Triangle meshes in the usual file formats, read and written through trimesh.
+
+Units and axes are as in the file: nothing is scaled, no axis is turned upwards. Nodes and triangles keep the order of
+the file, with two exceptions: STL and glTF cannot share a node between triangles with different normals or textures and
+so repeat it; in these formats nodes at exactly the same place are merged.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchdismech.errors import InputError
+from torchdismech.geometry.mesh_checks import check_mesh
+from torchdismech.io.dismech import Geometry
+
+__all__ = ["READ_SUFFIXES", "WRITE_SUFFIXES", "read_mesh", "write_mesh"]
+
+READ_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb", ".gltf")
+WRITE_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb")
+# Formats that repeat nodes.
+MERGED = (".stl", ".glb", ".gltf")
+# Enough digits after the point that positions of robots in metres come back with all of theirs.
+WRITE_OPTIONS: dict[str, dict[str, Any]] = {".obj": {"digits": 17, "include_normals": False}, ".off": {"digits": 17}}
+
+
+def read_mesh(path: str | Path) -> Geometry:
+    """Read a shell from a mesh file: obj, stl, ply, off, glb or gltf.
+
+    Several meshes in one file are placed as the file says and joined into one set of triangles; polygons are cut into
+    triangles. Colours, textures and normals are not read. The winding is that of the file.
+
+    Raises
+    ------
+    InputError
+        Named with the file: it is missing, empty, broken or of an unknown kind; it holds no triangles, or lines or
+        points beside them; its triangles do not form a shell (see `check_mesh`); nodes at the same place in a format
+        that does not have to repeat them, because the shell would be cut there.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    _check_suffix(path, READ_SUFFIXES)
+    content = _content(path)
+    nodes, triangles = _joined(path, _loaded(path, suffix, content))
+    _check_counts(path, suffix, content, nodes, triangles)
+    if suffix in MERGED:
+        nodes, triangles = _merged(nodes, triangles)
+    check_mesh(nodes, triangles, where=str(path))
+    if suffix not in MERGED:
+        _refuse_repeated_nodes(path, nodes)
+    return Geometry(nodes, np.zeros((0, 2), dtype=np.int64), triangles)
+
+
+def write_mesh(path: str | Path, nodes: np.ndarray, triangles: np.ndarray) -> None:
+    """Write a shell to a mesh file: obj, stl, ply, off or glb.
+
+    obj and off keep 17 digits after the point; stl, ply and glb hold single precision.
+
+    Parameters
+    ----------
+    nodes : (N, 3) positions [m].
+    triangles : (F, 3) indices of nodes.
+
+    Raises
+    ------
+    InputError
+        An unknown kind of file, a file that cannot be written, triangles that `read_mesh` would refuse.
+    """
+    import trimesh
+
+    path = Path(path)
+    _check_suffix(path, WRITE_SUFFIXES)
+    check_mesh(nodes, triangles, where=f"write_mesh({path.name})")
+    suffix = path.suffix.lower()
+    mesh = trimesh.Trimesh(np.asarray(nodes, dtype=np.float64), np.asarray(triangles), process=False)
+    try:
+        mesh.export(path, file_type=suffix[1:], **WRITE_OPTIONS.get(suffix, {}))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _check_suffix(path: Path, known: tuple[str, ...]) -> None:
+    if path.suffix.lower() not in known:
+        raise InputError(f"{path}: expected a mesh file that ends in {', '.join(known)}, got {path.suffix!r}")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    if not content.strip():
+        raise InputError(f"{path}: the file is empty; expected a triangle mesh")
+    return content
+
+
+def _loaded(path: Path, suffix: str, content: bytes):
+    """Return the file as a scene of trimesh, with nodes and faces as they stand in it."""
+    import trimesh
+
+    # From the path, because a gltf file names other files; from the text where it has to be simplified first.
+    source = io.BytesIO(_plain_obj(path, content)) if suffix == ".obj" else str(path)
+    try:
+        with warnings.catch_warnings():
+            # So numpy reports text that is no number, where it would otherwise drop the rest of the numbers.
+            warnings.simplefilter("error", DeprecationWarning)
+            return trimesh.load_scene(
+                source, file_type=suffix[1:], process=False, maintain_order=True, skip_materials=True, fix_texture=False
+            )
+    except Exception as error:  # a parser meets a broken file with whatever error comes first
+        raise InputError(f"{path}: not a readable {suffix[1:]} file: {type(error).__name__}: {error}") from error
+
+
+def _plain_obj(path: Path, content: bytes) -> bytes:
+    """Return an obj file with only its vertices and faces, so that normals, textures and groups cannot split it."""
+    vertices, faces = [], []
+    lines = content.decode("latin-1").replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
+    for number, line in enumerate(lines, start=1):
+        key, *fields = line.split("#", 1)[0].split() or [""]
+        if key == "v":
+            vertices.append(_obj_vertex(f"{path}:{number}", fields))
+        elif key == "f":
+            faces.append(_obj_face(f"{path}:{number}", fields, len(vertices)))
+        elif key in ("l", "p"):
+            raise InputError(f"{path}:{number}: expected a shell of faces (f) only, got lines or points: {line!r}")
+    return "\n".join(vertices + faces).encode()
+
+
+def _obj_vertex(where: str, fields: list[str]) -> str:
+    try:
+        if len(fields) < 3:  # what follows the third number is a weight or a colour
+            raise ValueError
+        return "v " + " ".join(repr(float(field)) for field in fields[:3])
+    except ValueError as error:
+        raise InputError(f"{where}: expected three numbers of a vertex, got {' '.join(fields)!r}") from error
+
+
+def _obj_face(where: str, fields: list[str], count: int) -> str:
+    """Return the face by vertices counted from 1; the file may count them backwards from -1, the latest one."""
+    try:
+        if len(fields) < 3:
+            raise ValueError
+        corners = [int(field.split("/")[0]) for field in fields]
+        if 0 in corners:
+            raise ValueError
+    except ValueError as error:
+        got = " ".join(fields)
+        raise InputError(f"{where}: expected three or more vertices of a face, counted from 1, got {got!r}") from error
+    corners = [count + 1 + corner if corner < 0 else corner for corner in corners]
+    if min(corners) < 1:
+        raise InputError(f"{where}: the face counts back past the first vertex: {' '.join(fields)!r}")
+    return "f " + " ".join(map(str, corners))
+
+
+def _joined(path: Path, scene) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and triangles of all meshes of a scene, each at its place."""
+    import trimesh
+
+    nodes, triangles, first = [np.zeros((0, 3))], [np.zeros((0, 3), dtype=np.int64)], 0
+    for name in scene.graph.nodes_geometry:
+        place, geometry = scene.graph[name]
+        mesh = scene.geometry[geometry]
+        if not isinstance(mesh, trimesh.Trimesh):
+            raise InputError(
+                f"{path}: expected triangles only, got {geometry!r}, a {type(mesh).__name__} (points or lines)"
+            )
+        x = np.asarray(mesh.vertices, dtype=np.float64)
+        faces = np.asarray(mesh.faces, dtype=np.int64)
+        if not np.array_equal(place, np.eye(4)):  # the identity would still add rounding
+            x = x @ place[:3, :3].T + place[:3, 3]
+            if np.linalg.det(place[:3, :3]) < 0:
+                faces = faces[:, ::-1]  # a mirror turns the triangles
+        nodes.append(x)
+        triangles.append(faces + first)
+        first += len(x)
+    joined = np.concatenate(triangles)
+    if not len(joined):
+        raise InputError(f"{path}: the file holds no triangles; expected a triangle mesh")
+    return np.concatenate(nodes), joined
+
+
+def _check_counts(path: Path, suffix: str, content: bytes, nodes: np.ndarray, triangles: np.ndarray) -> None:
+    """Refuse a file of which not all was read: fewer nodes or faces than it says that it has."""
+    said_nodes, said_faces = _said_counts(suffix, content)
+    if said_nodes is not None and said_nodes != len(nodes):
+        raise InputError(f"{path}: the file says it has {said_nodes} nodes, {len(nodes)} could be read")
+    if said_faces is not None and said_faces > len(triangles):  # a polygon gives more than one triangle
+        raise InputError(f"{path}: the file says it has {said_faces} faces, only {len(triangles)} could be read")
+
+
+def _said_counts(suffix: str, content: bytes) -> tuple[int | None, int | None]:
+    """Return how many nodes and faces there are by the words of the file, None where it does not say."""
+    if suffix == ".obj":
+        vertices, faces = (len(re.findall(rb"^[ \t]*%b[ \t]" % key, content, re.MULTILINE)) for key in (b"v", b"f"))
+        return vertices, faces
+    if suffix == ".ply":
+        counts = dict(re.findall(rb"^element[ \t]+(\w+)[ \t]+(\d+)", content.split(b"end_header")[0], re.MULTILINE))
+        return int(counts.get(b"vertex", 0)), int(counts.get(b"face", 0))
+    if suffix == ".off":
+        words = re.sub(rb"#.*", b"", content).split()
+        return int(words[1]), int(words[2])
+    if suffix == ".stl":
+        binary = len(content) >= 84 and len(content) == 84 + 50 * int.from_bytes(content[80:84], "little")
+        return None, None if binary else len(re.findall(rb"\bfacet\s+normal\b", content, re.IGNORECASE))
+    return None, None
+
+
+def _merged(nodes: np.ndarray, triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mesh with one node at each place, in order of appearance."""
+    first = _first_at_place(nodes)
+    kept = first == np.arange(len(nodes))
+    return nodes[kept], (np.cumsum(kept) - 1)[first][triangles]
+
+
+def _refuse_repeated_nodes(path: Path, nodes: np.ndarray) -> None:
+    first = _first_at_place(nodes)
+    again = np.flatnonzero(first != np.arange(len(nodes)))
+    if len(again):
+        raise InputError(
+            f"{path}: {len(again)} nodes are at the place of another, the first is node {again[0]} at that of node "
+            f"{first[again[0]]} (counted from 0): the shell would be cut there; merge them in the program that wrote "
+            "the file"
+        )
+
+
+def _first_at_place(nodes: np.ndarray) -> np.ndarray:
+    """Return for each node (N,) the first node at exactly the same place."""
+    # Adding 0.0 makes -0.0 and 0.0 the same.
+    _, first, inverse = np.unique(nodes + 0.0, axis=0, return_index=True, return_inverse=True)
+    return first[inverse.reshape(-1)]
