@@ -3,9 +3,11 @@
 from torchdismech import elastic, forces, trainable
 from torchdismech.builder import RobotBuilder
 from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech.geometry import meshes
 from torchdismech.geometry.curves import arc, helix, straight
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Static, StepInfo
 from torchdismech.io.dismech import Geometry, read_dismech
+from torchdismech.io.meshes import read_mesh
 from torchdismech.materials import Circle, Material, Rectangle
 from torchdismech.model import Model
 from torchdismech.rollout import rollout, unroll
@@ -35,7 +37,9 @@ __all__ = [
     "elastic",
     "forces",
     "helix",
+    "meshes",
     "read_dismech",
+    "read_mesh",
     "rollout",
     "straight",
     "trainable",

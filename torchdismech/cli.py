@@ -37,7 +37,8 @@ FAILED = 3  # exit status: a robot's step failed, or another process
 INTERRUPTED = 130  # exit status: stopped by the keyboard
 # How long a process waits for the next frame of another: computing may take so long, a death is noticed at once.
 PATIENCE = timedelta(days=1)
-SCALARS_A_SPRING = 250  # numbers that are alive while the stiffness of a bend-twist spring is computed
+# numbers that are alive while the stiffness of a bend-twist spring, a hinge or a triangle is computed
+SCALARS_A_STENCIL = 250
 
 SceneFile = Annotated[Path, typer.Argument(metavar="SCENE.toml", help="The scene file.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes CUDA where there is one.")]
@@ -175,7 +176,9 @@ def _check_divisible(scene: Scene, processes: Processes) -> None:
 @_refusing
 def check(
     scene: SceneFile,
-    springs: Annotated[bool, typer.Option("--springs", help="Print the nodes of every bend-twist spring.")] = False,
+    springs: Annotated[
+        bool, typer.Option("--springs", help="Print the nodes of every bend-twist spring and of every hinge.")
+    ] = False,
     device: Device = "auto",
     batch: Batch = None,
     seed: Seed = None,
@@ -185,7 +188,7 @@ def check(
     from torchdismech.io.scene import load_scene
 
     overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
-    loaded = load_scene(scene, overrides)
+    loaded = load_scene(scene, {**overrides, "simulation.compile": False})  # nothing runs long here
     model = build_model(loaded, _device(device))
     build_schedule(loaded, model)
     build_integrator(loaded)
@@ -194,6 +197,10 @@ def check(
         print("\nspring: node before, centre, node after")
         for k, nodes in enumerate(model.springs.tolist()):
             print(f"{k}: {nodes[0]} {nodes[1]} {nodes[2]}")
+        if len(model.hinges):
+            print("\nhinge: start and end of the edge, nodes opposite to it")
+        for k, nodes in enumerate(model.hinges.tolist()):
+            print(f"{k}: {nodes[0]} {nodes[1]} {nodes[2]} {nodes[3]}")
 
 
 @app.command()
@@ -285,18 +292,20 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
     else:
         steps = f"{simulation.integrator}, {scene.steps} steps of {simulation.dt:g} s"
     frames = 1 + -(-scene.steps // document.output.every)
-    stored = 8 * frames * scene.batch * (6 * nodes + edges)
+    stored = 8 * frames * scene.batch * (6 * nodes + model.body.n_angles)
     return {
         "scene": str(scene.path),
         "robots": f"{scene.batch}, {'planar' if document.robot.planar else 'in space'}, on {model.device}",
         "nodes": str(nodes),
         "rod edges": f"{edges} (rods: {len(model.body.rods)})",
+        "triangles": f"{len(model.triangles)} (hinges: {len(model.hinges)})",
         "springs": str(len(model.springs)),
         "dofs": f"{model.n_dofs}, of which free {model.n_free}",
         "forces": ", ".join(type(force).__name__ for force in model.forces) or "none",
         "over time": _over_time(scene),
         "integrator": steps,
         "solver": model.solver_for(scene.batch).describe(),
+        "factorisation": f"{1e6 * _factor_time(model, scene.batch):.3g} us a robot to factor and solve, measured",
         "memory": f"about {_size(_step_memory(model, scene.batch))} for a step of the batch",
         "file": f"{frames} frames, about {_size(stored)}",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
@@ -326,7 +335,28 @@ def _drawn_range(name: str, values: Tensor) -> str:
     return f"{name} from {values.min().item():.6g} to {values.max().item():.6g}"
 
 
+def _factor_time(model: Model, batch: int) -> float:
+    """Return the time [s] a robot that factoring and solving the matrix at the initial state takes.
+
+    The elastic matrix may be singular there (a free robot); with the masses of a step of 10 ms it is not.
+    """
+    import torch
+
+    state = model.initial_state(batch=batch)
+    start = model.start_step(state)
+    _, values = model.force_and_stiffness(start, state.q, state.velocity, state.time)
+    values = model.add_mass(values, 1e4)
+    solver, rhs = model.solver_for(batch), torch.ones_like(state.q[:, model.free_index])
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        solver.factor(values).solve(rhs)[0, 0].item()
+        times.append(time.perf_counter() - began)
+    return min(times) / batch
+
+
 def _step_memory(model: Model, batch: int) -> int:
     """Return an estimate of the bytes that a step takes at its peak: matrix, factor and the kernels' scalars."""
-    evaluation = 2 * model.pattern.nnz + SCALARS_A_SPRING * len(model.springs)
+    stencils = len(model.springs) + len(model.hinges) + len(model.triangles)
+    evaluation = 2 * model.pattern.nnz + SCALARS_A_STENCIL * stencils
     return model.solver_for(batch).memory(batch) + 8 * batch * evaluation

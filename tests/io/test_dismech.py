@@ -112,7 +112,9 @@ MALFORMED = {
     "triangle of two": (NODES + "*Triangles\n1,2\n", 6, "expected 3 numbers in the section of triangles"),
     "triangle, missing node": (NODES + "*Triangles\n1,2,9\n", 6, "there is no node 9"),
     "triangle, node twice": (NODES + "*Triangles\n1,2,2\n", 6, "names a node twice"),
-    "triangle twice": (NODES + "*Triangles\n1,2,3\n2,3,1\n", 7, "was given before on line 6"),
+    "triangle twice": (NODES + "*Triangles\n1,2,3\n2,3,1\n", 7, "was given before as triangle 1 (nodes 1, 2, 3)"),
+    "triangle twice, turned": (NODES + "*Triangles\n1,2,3\n\n3,2,1\n", 8, "was given before as triangle 1"),
+    "triangle without area": ("*Nodes\n0,0,0\n1,0,0\n2,0,0\n*Triangles\n1,2,3\n", 6, "has no area"),
     "binary": (b"\x93NUMPY\xff\xfe", None, "not a text file"),
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from torchdismech.body import Body
@@ -32,7 +33,7 @@ from torchdismech.builder.shells import (
 from torchdismech.elastic import ElasticTerm, Energy, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.geometry.checks import check_every_node_used, check_folds, check_rods
+from torchdismech.geometry.checks import check_every_node_used, check_folds, check_nodes, check_rods
 from torchdismech.geometry.frames import first_director, unit
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.geometry.topology import Rod, Springs, find_joint_springs, find_rods, find_springs
@@ -80,6 +81,12 @@ class RobotBuilder:
     def nodes(self) -> np.ndarray:
         """Nodes so far (N, 3) [m]."""
         return self._nodes
+
+    def add_nodes(self, nodes) -> np.ndarray:
+        """Add nodes (k, 3) before the rods and shells that use them, and return their indices (k,)."""
+        points = np.asarray(nodes, dtype=float)
+        check_nodes(points, where="nodes")
+        return self._join(points)
 
     def add_rod(
         self,
@@ -275,19 +282,13 @@ class RobotBuilder:
 
     def _join(self, points: np.ndarray) -> np.ndarray:
         """Add the points that are new and return the index of each."""
-        index = np.empty(len(points), dtype=np.int64)
-        existing = self._nodes
-        fresh: list[np.ndarray] = []
-        for k, point in enumerate(points):
-            near = np.flatnonzero(np.linalg.norm(existing - point, axis=1) <= self.join_distance)
-            if len(near):
-                index[k] = near[0]
-            else:
-                index[k] = len(existing) + len(fresh)
-                fresh.append(point)
-        if fresh:
-            self._nodes = np.concatenate([existing, np.array(fresh)])
-        return index
+        distance, index = (
+            cKDTree(self._nodes).query(points) if len(self._nodes) else (np.full(len(points), np.inf), None)
+        )
+        fresh = distance > self.join_distance
+        numbers = len(self._nodes) + np.cumsum(fresh) - 1
+        self._nodes = np.concatenate([self._nodes, points[fresh]])
+        return numbers if index is None else np.where(fresh, numbers, index)
 
     def _checked(self, nodes: Sequence[int], what: str) -> np.ndarray:
         index = np.asarray(nodes, dtype=np.int64).reshape(-1)

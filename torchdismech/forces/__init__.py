@@ -5,16 +5,20 @@ from torchdismech.forces.damping import MassDamping, Viscous
 from torchdismech.forces.loads import Buoyancy, Gravity, PointForce
 from torchdismech.forces.local import LocalForce
 from torchdismech.forces.resistive import QuadraticResistive, Resistive
+from torchdismech.forces.surface import Drag, Pressure, Thrust
 
 __all__ = [
     "Block",
     "Buoyancy",
+    "Drag",
     "Force",
     "Gravity",
     "LocalForce",
     "MassDamping",
     "PointForce",
+    "Pressure",
     "QuadraticResistive",
     "Resistive",
+    "Thrust",
     "Viscous",
 ]

@@ -139,10 +139,10 @@ def _namer(triangles: np.ndarray, first_index: int = 0) -> Callable[[int], str]:
     return name
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: list[str], separator: str = "; ") -> str:
     """Return the names in one line; the number of those past `MOST_NAMED`."""
     rest = len(names) - MOST_NAMED
-    return "; ".join(names[:MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
+    return separator.join(names[:MOST_NAMED]) + (f"{separator}and {rest} more" if rest > 0 else "")
 
 
 def _repetitions(triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -176,8 +176,8 @@ def _refuse_unused_nodes(n_nodes: int, triangles: np.ndarray, where: str) -> Non
     unused = np.flatnonzero(np.bincount(triangles.reshape(-1), minlength=n_nodes) == 0)
     if len(unused):
         raise InputError(
-            f"{where}: {len(unused)} of {n_nodes} nodes belong to no triangle (node {_listed(list(map(str, unused)))}, "
-            "counted from 0): without mass their motion is undefined; remove them or connect them"
+            f"{where}: {len(unused)} of {n_nodes} nodes belong to no triangle (node "
+            f"{_listed(list(map(str, unused)), ', ')}, counted from 0): without mass their motion is undefined; remove them or connect them"
         )
 
 

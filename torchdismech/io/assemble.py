@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from torchdismech.io.randomize import Numbers
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schedule import Path3, Rotation, Schedule, Translation, Twisting
 from torchdismech.io.tables import TimeTable, read_time_table
-from torchdismech.materials import Circle, Material, Rectangle
+from torchdismech.materials import Circle, Material, Number, Rectangle
 from torchdismech.model import Model
 
 if TYPE_CHECKING:
@@ -32,8 +32,12 @@ AXES = "xyz"
 def build_model(scene: Scene, device: str | torch.device = "cpu") -> Model:
     """Return the model with the numbers of each robot in it."""
     document = scene.document
-    builder = RobotBuilder(planar=document.robot.planar, join_distance=0.0)  # nodes are as the file has them
+    robot = document.robot
+    builder = RobotBuilder(planar=robot.planar, join_distance=0.0, joints=robot.joints)
+    _refuse_coincident_nodes(scene)
+    builder.add_nodes(scene.geometry.nodes)  # so that they keep the file's numbers
     _add_rods(scene, builder)
+    _add_shells(scene, builder)
     for k, clamp in enumerate(document.clamp):
         nodes = _selected(scene, ("clamp", k), clamp.nodes, clamp.box)
         builder.clamp(nodes=nodes.tolist(), axes=clamp.axes, twist=clamp.twist)
@@ -85,6 +89,12 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
             {springs: f"kappa1 of {springs} springs", 2 * springs: f"kappa1 and kappa2 of {springs} springs"},
         ),
         twist=_table(scene, "natural_twist", actuation.natural_twist, {springs: f"twist of {springs} springs"}),
+        hinge_angle=_table(
+            scene,
+            "natural_hinge_angle",
+            actuation.natural_hinge_angle,
+            {len(model.hinges): f"angle of {len(model.hinges)} hinges"},
+        ),
         length=_lengths(scene, actuation.rest_length, edges),
     )
 
@@ -101,49 +111,62 @@ def _selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: schema.B
     return inside
 
 
-# ---- rods --------------------------------------------------------------------------------------------------------
+# ---- rods and shells ---------------------------------------------------------------------------------------------
 
 
 def _add_rods(scene: Scene, builder: RobotBuilder) -> None:
     """Add the edges in the order of the file, table by table for runs of edges that share one."""
     nodes, edges = scene.geometry.nodes, scene.geometry.rod_edges
-    table_of = _table_of_each_edge(scene)
-    # All nodes go in with the first run, so they keep their numbers; the others find theirs by position.
+    for k, run in _runs(edges, _table_of_each(scene, "rod", edges)):
+        used, inverse = np.unique(run, return_inverse=True)
+        section, material, stiffness = _rod_constants(scene, k)
+        natural = scene.document.rod[k].natural
+        builder.add_rods(nodes[used], inverse.reshape(-1, 2), section, material, natural, stiffness)
+
+
+def _add_shells(scene: Scene, builder: RobotBuilder) -> None:
+    """Add the triangles, likewise."""
+    nodes = scene.geometry.nodes
+    triangles = scene.geometry.triangles
+    for k, run in _runs(triangles, _table_of_each(scene, "shell", triangles)):
+        used, inverse = np.unique(run, return_inverse=True)
+        shell = scene.document.shell[k]
+        thickness, material, stiffness = _shell_constants(scene, k)
+        faces = inverse.reshape(-1, 3)
+        builder.add_shell(nodes[used], faces, thickness, material, shell.bending, shell.natural, stiffness)
+
+
+def _runs(elements: np.ndarray, table_of: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (table, elements) for each run of elements that share a table."""
     starts = np.flatnonzero(np.diff(table_of, prepend=-1))
-    if len(starts) > 1:
-        _refuse_coincident_nodes(scene)
-    for start, stop in zip(starts, [*starts[1:], len(edges)], strict=True):
-        k = int(table_of[start])
-        run = edges[start:stop]
-        points = nodes
-        if start > 0:
-            used, inverse = np.unique(run, return_inverse=True)
-            points, run = nodes[used], inverse.reshape(-1, 2)
-        section, material, stiffness = _constants(scene, k)
-        builder.add_rods(points, run, section, material, scene.document.rod[k].natural, stiffness)
+    for start, stop in zip(starts, [*starts, len(elements)][1:], strict=True):
+        yield int(table_of[start]), elements[start:stop]
 
 
-def _table_of_each_edge(scene: Scene) -> np.ndarray:
-    """Return the index of the [[rod]] table (E,) of each edge."""
-    edges = scene.geometry.rod_edges
-    table_of = np.full(len(edges), -1)
-    for k, rod in enumerate(scene.document.rod):
-        if rod.nodes is None and rod.box is None:
-            inside = np.ones(len(edges), dtype=bool)
-        else:
-            selected = _selected(scene, ("rod", k), rod.nodes, rod.box)
-            inside = np.isin(edges[:, 0], selected) & np.isin(edges[:, 1], selected)
+def _table_of_each(scene: Scene, kind: str, elements: np.ndarray) -> np.ndarray:
+    """Return the index of the [[rod]] or [[shell]] table of each edge or triangle."""
+    name = {"rod": "rod edge", "shell": "triangle"}[kind]
+    table_of = np.full(len(elements), -1)
+    for k, table in enumerate(getattr(scene.document, kind)):
+        inside: np.ndarray = np.ones(len(elements), dtype=bool)
+        if table.nodes is not None or table.box is not None:
+            selected = np.isin(elements, _selected(scene, (kind, k), table.nodes, table.box))
+            inside = np.asarray(selected.all(axis=1))
         if not inside.any():
-            raise SceneError(scene.path, ("rod", k), "no rod edge has both its nodes in this table's selection")
+            problem = (
+                f"no {name} has all its nodes in this table's selection" if len(elements) else f"there is no {name}"
+            )
+            raise SceneError(scene.path, (kind, k), problem)
         both = np.flatnonzero(inside & (table_of >= 0))
         if len(both):
-            problem = f"edge {both[0]} belongs to rod.{table_of[both[0]]} already: the selections must not overlap"
-            raise SceneError(scene.path, ("rod", k), problem)
+            other = table_of[both[0]]
+            problem = f"{name} {both[0]} belongs to {kind}.{other} already: the selections must not overlap"
+            raise SceneError(scene.path, (kind, k), problem)
         table_of[inside] = k
     if (table_of < 0).any():
         missing = int(np.flatnonzero(table_of < 0)[0])
-        nodes = edges[missing].tolist()
-        raise SceneError(scene.path, "rod", f"edge {missing} (nodes {nodes}) belongs to no [[rod]] table")
+        nodes = elements[missing].tolist()
+        raise SceneError(scene.path, kind, f"{name} {missing} (nodes {nodes}) belongs to no [[{kind}]] table")
     return table_of
 
 
@@ -153,15 +176,15 @@ def _refuse_coincident_nodes(scene: Scene) -> None:
     same = np.flatnonzero((np.diff(nodes[order], axis=0) == 0).all(axis=1))
     if len(same):
         a, b = sorted(order[same[0] : same[0] + 2].tolist())
-        problem = f"nodes {a} and {b} are at the same place: with several [[rod]] tables they have to be one node"
-        raise SceneError(scene.path, "rod", problem)
+        problem = f"nodes {a} and {b} are at the same place: if they belong together they have to be one node"
+        raise SceneError(scene.path, "robot", problem)
 
 
-def _constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, dict[str, float | torch.Tensor]]:
+def _rod_constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, dict[str, Number]]:
     """Return section, material and given stiffnesses of a [[rod]] table."""
     rod = scene.document.rod[k]
 
-    def number(nominal: float, *name: str) -> float | torch.Tensor:
+    def number(nominal: float, *name: str) -> Number:
         return scene.numbers.scalar(("rod", k, *name), nominal)
 
     section: Circle | Rectangle
@@ -175,6 +198,21 @@ def _constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, dict
     material = Material(youngs, number(rod.density, "density"), number(rod.poisson, "poisson"))
     given = rod.stiffness.model_dump(exclude_none=True)
     return section, material, {name: number(value, "stiffness", name) for name, value in given.items()}
+
+
+def _shell_constants(scene: Scene, k: int) -> tuple[Number, Material, dict[str, Number]]:
+    """Return thickness, material and given stiffnesses of a [[shell]] table."""
+    shell = scene.document.shell[k]
+
+    def number(nominal: float, *name: str) -> Number:
+        return scene.numbers.scalar(("shell", k, *name), nominal)
+
+    material = Material(
+        number(shell.youngs, "youngs"), number(shell.density, "density"), number(shell.poisson, "poisson")
+    )
+    given = shell.stiffness.model_dump(exclude_none=True)
+    stiffness = {name: number(value, "stiffness", name) for name, value in given.items()}
+    return number(shell.thickness, "thickness"), material, stiffness
 
 
 # ---- forces ------------------------------------------------------------------------------------------------------
@@ -195,9 +233,33 @@ def _forces(scene: Scene) -> list[forces.Force]:
         found.append(forces.MassDamping(numbers.scalar(("environment", "mass_damping"), environment.mass_damping)))
     if environment.resistive is not None:
         found.append(_resistive(numbers, environment.resistive))
+    found += _on_triangles(scene)
     for k, load in enumerate(scene.document.point_force):
         force = numbers.vector(("point_force", k, "force"), load.force)
         found.append(forces.PointForce(load.nodes, force, load.start, load.stop))
+    return found
+
+
+def _on_triangles(scene: Scene) -> list[forces.Force]:
+    environment, numbers = scene.document.environment, scene.numbers
+    drag, thrust = environment.drag, environment.thrust
+    given = [name for name in ("drag", "pressure", "thrust") if getattr(environment, name) is not None]
+    if given and not len(scene.geometry.triangles):
+        raise SceneError(scene.path, ("environment", given[0]), "acts on triangles, and the robot has none")
+    found: list[forces.Force] = []
+    if drag is not None:
+        density, coefficient = (
+            numbers.scalar(("environment", "drag", name), getattr(drag, name)) for name in ("density", "coefficient")
+        )
+        found.append(forces.Drag(density, coefficient))
+    if environment.pressure is not None:
+        found.append(forces.Pressure(numbers.scalar(("environment", "pressure"), environment.pressure)))
+    if thrust is not None:
+        coefficient, refill = (
+            numbers.scalar(("environment", "thrust", name), getattr(thrust, name)) for name in ("coefficient", "refill")
+        )
+        axis = "body" if thrust.axis is None else torch.tensor(thrust.axis, dtype=torch.float64)
+        found.append(forces.Thrust(coefficient, thrust.smoothing, axis, refill))
     return found
 
 
@@ -293,7 +355,7 @@ def _table(scene: Scene, key: str, name: str | None, columns: dict[int, str]) ->
     if name is None:
         return None
     if 0 in columns:
-        raise SceneError(scene.path, f"actuation.{key}", "the robot has no bend-twist springs to actuate")
+        raise SceneError(scene.path, f"actuation.{key}", "the robot has no such elements to actuate")
     table = read_time_table(_existing(scene, f"actuation.{key}", name), columns)
     if scene.document.simulation.integrator == "static" and len(table.times) > 1:
         problem = f'{name} has {len(table.times)} rows: integrator = "static" has no time; expected one row'

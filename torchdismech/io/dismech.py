@@ -22,6 +22,7 @@ import numpy as np
 
 from torchdismech.errors import InputError
 from torchdismech.geometry.checks import edge_problems
+from torchdismech.geometry.mesh_checks import triangle_problems
 
 __all__ = ["Geometry", "read_dismech"]
 
@@ -64,7 +65,8 @@ def read_dismech(path: str | Path) -> Geometry:
     InputError
         Named with file and line: an unknown or repeated header, data before a header, a wrong number of columns, a
         number that is not finite, an index that is missing or below 1, an edge from a node to itself, given twice or
-        without length, an empty file, a file without nodes or without edges and triangles.
+        without length, a triangle that names a node twice, is given twice or has no area, an empty file, a file
+        without nodes or without edges and triangles.
     """
     path = Path(path)
     sections = _sections(path, _text(path))
@@ -77,7 +79,8 @@ def read_dismech(path: str | Path) -> Geometry:
     if not any(sections[name].rows for name in ("edges", "triangles") if name in sections):
         raise InputError(f"{path}: nodes only; expected an *Edges or a *Triangles section with at least one row")
     nodes = np.array(sections["nodes"].rows, dtype=np.float64)
-    return Geometry(nodes, _edges(path, sections.get("edges"), nodes), _triangles(path, sections, nodes))
+    edges = _edges(path, sections.get("edges"), nodes)
+    return Geometry(nodes, edges, _triangles(path, sections.get("triangles"), nodes))
 
 
 def _text(path: Path) -> str:
@@ -147,22 +150,12 @@ def _edges(path: Path, section: _Section | None, nodes: np.ndarray) -> np.ndarra
     return edges
 
 
-def _triangles(path: Path, sections: dict[str, _Section], nodes: np.ndarray) -> np.ndarray:
-    section = sections.get("triangles")
+def _triangles(path: Path, section: _Section | None, nodes: np.ndarray) -> np.ndarray:
     if section is None or not section.rows:
         return np.zeros((0, 3), dtype=np.int64)
     triangles = np.array(section.rows).astype(np.int64) - 1
-    seen: dict[tuple[int, ...], int] = {}
-    for line, corners in zip(section.lines, triangles.tolist(), strict=True):
-        shown = ", ".join(str(i + 1) for i in corners)
-        if max(corners) >= len(nodes):
-            missing = max(corners) + 1
-            raise InputError(
-                f"{path}:{line}: triangle ({shown}): there is no node {missing}; nodes are numbered 1 to {len(nodes)}"
-            )
-        if len(set(corners)) < 3:
-            raise InputError(f"{path}:{line}: triangle ({shown}) names a node twice")
-        first = seen.setdefault(tuple(sorted(corners)), line)
-        if first != line:
-            raise InputError(f"{path}:{line}: triangle ({shown}) was given before on line {first}")
+    problems = triangle_problems(nodes, triangles, first_index=1)
+    if problems:
+        triangle, problem = problems[0]
+        raise InputError(f"{path}:{section.lines[triangle]}: {problem}")
     return triangles

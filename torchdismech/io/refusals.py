@@ -27,21 +27,13 @@ class SceneError(InputError):
 
 
 # Tables and keys that scene files may have one day: key, what it is, what to do today
-SHELLS = "shells are not built yet in this version"
 CONTACT = "contact is not built yet in this version"
 TO_COME: dict[Key, str] = {
-    ("shell",): f"{SHELLS}; remove the table [shell]",
     ("floor",): f"{CONTACT}; remove the table [floor]",
     ("obstacle",): f"{CONTACT}; remove the tables [[obstacle]]",
     ("self_contact",): f"{CONTACT}; remove the table [self_contact]",
-    ("robot", "triangles"): f"{SHELLS}; give rod_edges only",
     ("rod", "contact_radius"): f"{CONTACT}; remove the key",
-    ("environment", "drag"): f"drag acts on triangles, and {SHELLS}; remove the key",
-    ("environment", "pressure"): f"pressure acts on triangles, and {SHELLS}; remove the key",
-    ("environment", "thrust"): f"thrust acts on triangles, and {SHELLS}; remove the key",
-    ("actuation", "natural_hinge_angle"): f"hinges belong to shells, and {SHELLS}; remove the key",
 }
-MESHES = (".obj", ".stl", ".ply", ".off", ".glb", ".gltf", ".3mf", ".msh", ".dae")
 
 
 def refuse_features_to_come(path: Path, raw: dict[str, Any]) -> None:
@@ -51,10 +43,6 @@ def refuse_features_to_come(path: Path, raw: dict[str, Any]) -> None:
         for table in tables if isinstance(tables, list) else [tables]:
             if isinstance(table, dict) and key[-1] in table:
                 raise SceneError(path, key, sentence)
-    robot = raw.get("robot")
-    file = robot.get("file") if isinstance(robot, dict) else None
-    if isinstance(file, str) and file.lower().endswith(MESHES):
-        raise SceneError(path, "robot.file", f"{file!r} is a mesh: {SHELLS}; expected a DiSMech text file")
 
 
 # ---- what pydantic found -----------------------------------------------------------------------------------------

@@ -14,10 +14,12 @@ import torch
 from pydantic import ValidationError
 
 from torchdismech.geometry.checks import check_every_node_used, check_rods
+from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.integrate import Integrator
 from torchdismech.io import schema
 from torchdismech.io.assemble import build_integrator, build_model, build_schedule
 from torchdismech.io.dismech import Geometry, read_dismech
+from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
 from torchdismech.io.randomize import Numbers, draw
 from torchdismech.io.refusals import Key, SceneError, refuse_features_to_come, sentences
 from torchdismech.io.schedule import Schedule, load_function
@@ -49,7 +51,7 @@ class Scene:
     path, text : the file.
     tables : its tables with the overrides in place.
     document : the same, checked and with defaults.
-    geometry : nodes and rod edges.
+    geometry : nodes, rod edges and triangles.
     numbers, randomized : what was drawn for each robot, by key and by name.
     whole : number of robots of the scene that this is a part of; its own number where it is all.
     """
@@ -202,17 +204,20 @@ def _geometry(path: Path, robot: schema.Robot) -> Geometry:
         file = path.parent / robot.file
         if not file.is_file():
             raise SceneError(path, "robot.file", f"no such file: {file}")
-        geometry = read_dismech(file)
-        if len(geometry.triangles):
-            problem = f"{file} has {len(geometry.triangles)} triangles: shells are not built yet in this version"
-            raise SceneError(path, "robot.file", problem)
+        geometry = read_mesh(file) if file.suffix.lower() in READ_SUFFIXES else read_dismech(file)
         where = f"{file}"
     else:
-        nodes, edges = np.array(robot.nodes, dtype=np.float64), np.array(robot.rod_edges, dtype=np.int64)
-        geometry = Geometry(nodes, edges, np.zeros((0, 3), dtype=np.int64))
-        where = f"{path}: robot.rod_edges"
-    check_rods(geometry.nodes, geometry.rod_edges, where=where)
-    check_every_node_used(len(geometry.nodes), geometry.rod_edges, where=where)
+        edges = np.array(robot.rod_edges or [], dtype=np.int64).reshape(-1, 2)
+        triangles = np.array(robot.triangles or [], dtype=np.int64).reshape(-1, 3)
+        geometry = Geometry(np.array(robot.nodes, dtype=np.float64), edges, triangles)
+        where = f"{path}: robot.{'rod_edges' if robot.triangles is None else 'triangles'}"
+    check_rods(geometry.nodes, geometry.rod_edges, where=where.replace("triangles", "rod_edges"))
+    if len(geometry.triangles):
+        check_mesh(geometry.nodes, geometry.triangles, where=where, allow_unused=True)
+    used = np.concatenate([geometry.rod_edges.reshape(-1), geometry.triangles.reshape(-1)])
+    check_every_node_used(len(geometry.nodes), used, where=where)
+    if robot.planar and len(geometry.triangles):
+        raise SceneError(path, "robot.planar", "expected a robot of rods: one with triangles moves in space")
     if robot.planar and np.ptp(geometry.nodes[:, 1]) > 0:
         raise SceneError(path, "robot.planar", "the robot is not planar: the y of its nodes differ")
     return geometry
@@ -220,7 +225,7 @@ def _geometry(path: Path, robot: schema.Robot) -> Geometry:
 
 def _check_indices(path: Path, document: schema.Document, geometry: Geometry) -> None:
     """Refuse node and edge indices that the robot does not have."""
-    for name in ("rod", "mass", "clamp", "move", "point_force"):
+    for name in ("rod", "shell", "mass", "clamp", "move", "point_force"):
         for k, table in enumerate(getattr(document, name)):
             for kind, count in (("nodes", len(geometry.nodes)), ("edges", len(geometry.rod_edges))):
                 index = getattr(table, kind, None)

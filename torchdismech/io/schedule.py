@@ -103,7 +103,7 @@ class Schedule:
     node_motions : applied one after the other in the order of their starts.
     edge_motions : twists, which add up.
     curvature : (S,) columns for kappa1, or (2 S,) for kappa1 and then kappa2 [1].
-    twist, length : (S,) columns [rad], (E,) columns [m].
+    twist, hinge_angle, length : (S,) columns [rad], (H,) columns [rad], (E,) columns [m].
     function : called last with (time, model, control); what it returns counts.
     """
 
@@ -111,6 +111,7 @@ class Schedule:
     edge_motions: list[Twisting]
     curvature: TimeTable | None = None
     twist: TimeTable | None = None
+    hinge_angle: TimeTable | None = None
     length: TimeTable | None = None
     function: Function | None = None
 
@@ -119,6 +120,7 @@ class Schedule:
         control = Control(
             natural_curvature=self._natural_curvature(time, model),
             natural_twist=None if self.twist is None else self.twist.at(time),
+            natural_hinge_angle=None if self.hinge_angle is None else self.hinge_angle.at(time),
             rest_length=None if self.length is None else self.length.at(time),
             clamped_q=self._clamped_q(time, model),
         )
@@ -128,7 +130,7 @@ class Schedule:
         if not self.node_motions and not self.edge_motions:
             return None
         x = model.nodes.expand(len(time), -1, -1).clone()
-        theta = x.new_zeros(len(time), len(model.rod_edges))
+        theta = x.new_zeros(len(time), model.body.n_angles)
         for motion in sorted(self.node_motions, key=lambda m: m.start):
             x[:, motion.index] = motion.moved(x[:, motion.index], time)
         for twisting in self.edge_motions:

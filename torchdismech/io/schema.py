@@ -48,19 +48,28 @@ def _exactly_one(table: Table, *names: str) -> str:
 class Robot(Table):
     """[robot]: where the geometry comes from."""
 
-    file: str | None = Field(default=None, description="name of a DiSMech text file")
+    file: str | None = Field(default=None, description="name of a DiSMech text file or of a mesh")
     nodes: list[Vector] | None = Field(default=None, min_length=2, description="list of positions [x, y, z] in m")
     rod_edges: list[Annotated[list[Index], Field(min_length=2, max_length=2)]] | None = Field(
         default=None, min_length=1, description="list of pairs of node indices, from 0"
     )
+    triangles: list[Annotated[list[Index], Field(min_length=3, max_length=3)]] | None = Field(
+        default=None, min_length=1, description="list of triples of node indices, from 0"
+    )
     planar: bool = Field(default=False, description="true or false: keep to the x-z plane")
+    joints: Literal["stiff", "pinned"] = Field(
+        default="stiff", description="whether rods resist bending where they branch or meet a shell"
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Robot:
-        if _exactly_one(self, "file", "nodes") == "nodes" and self.rod_edges is None:
-            raise ValueError("nodes are given without rod_edges")
-        if self.file is not None and self.rod_edges is not None:
-            raise ValueError("expected either file or nodes and rod_edges, got file and rod_edges")
+        elements = [name for name in ("rod_edges", "triangles") if getattr(self, name) is not None]
+        if _exactly_one(self, "file", "nodes") == "nodes" and not elements:
+            raise ValueError("nodes are given without rod_edges or triangles")
+        if self.file is not None and elements:
+            raise ValueError(f"expected either file or nodes and {elements[0]}, got file and {elements[0]}")
+        if self.planar and self.triangles is not None:
+            raise ValueError("planar = true is for rods; a robot with triangles moves in space")
         return self
 
 
@@ -124,6 +133,33 @@ class Rod(Table):
             self.stiffness.GJ,
         ):
             raise ValueError("youngs is missing: Young's modulus [Pa], or all of EA, EI1, EI2, GJ in stiffness")
+        if self.nodes is not None or self.box is not None:
+            _exactly_one(self, "nodes", "box")
+        return self
+
+
+class ShellStiffness(Table):
+    """Stiffnesses in place of what thickness and material give."""
+
+    membrane: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of an edge per length [N/m]")
+    bending: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of a hinge or a plate [N m]")
+
+
+class Shell(Table):
+    """[shell] or [[shell]]: thickness and material of triangles."""
+
+    thickness: Annotated[Positive, PER_ROBOT] = Field(description="thickness [m]")
+    youngs: Annotated[Positive, PER_ROBOT] = Field(description="Young's modulus [Pa]")
+    poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
+    density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
+    bending: Literal["hinge", "midedge"] = Field(default="hinge", description="bending model")
+    natural: Literal["initial", "flat"] = Field(default="initial", description="natural shape")
+    stiffness: ShellStiffness = Field(default=ShellStiffness(), description="{membrane = .., bending = ..}, any subset")
+    nodes: Nodes | None = Field(default=None, description="node indices: the table is for the triangles between them")
+    box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the triangles inside")
+
+    @model_validator(mode="after")
+    def _one_selection(self) -> Shell:
         if self.nodes is not None or self.box is not None:
             _exactly_one(self, "nodes", "box")
         return self
@@ -224,6 +260,22 @@ class Resistive(Table):
         return self
 
 
+class Drag(Table):
+    """Drag of the fluid on triangles."""
+
+    density: Annotated[Positive, PER_ROBOT] = Field(description="density of the fluid [kg/m^3]")
+    coefficient: Annotated[NotNegative, PER_ROBOT] = Field(description="drag coefficient")
+
+
+class Thrust(Table):
+    """Thrust of a bell that expels fluid."""
+
+    coefficient: Annotated[NotNegative, PER_ROBOT] = Field(description="thrust per rate of displaced volume [N s/m^3]")
+    smoothing: Positive = Field(description="flow below which the thrust fades [m^3/s]")
+    axis: Vector | None = Field(default=None, description="direction [x, y, z]; by default the bell's own axis")
+    refill: Annotated[float, PER_ROBOT, Field(ge=0, le=1)] = Field(default=0.0, description="share when refilling")
+
+
 class Environment(Table):
     """[environment]: what acts everywhere. Without a key, that force is absent."""
 
@@ -234,6 +286,9 @@ class Environment(Table):
     viscosity: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="viscous force [Pa s]")
     resistive: Resistive | None = Field(default=None, description="{tangential = .., normal = ..}")
     mass_damping: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="damping rate [1/s]")
+    drag: Drag | None = Field(default=None, description="{density = .., coefficient = ..}")
+    pressure: Annotated[float, PER_ROBOT] | None = Field(default=None, description="on triangles, along normals [Pa]")
+    thrust: Thrust | None = Field(default=None, description="{coefficient = .., smoothing = ..}")
 
     @model_validator(mode="after")
     def _buoyancy_needs_gravity(self) -> Environment:
@@ -263,13 +318,14 @@ class Actuation(Table):
         default=None, description="name of a CSV file: time, kappa1 of each spring, .."
     )
     natural_twist: str | None = Field(default=None, description="name of a CSV file: time, twist of each spring")
+    natural_hinge_angle: str | None = Field(default=None, description="name of a CSV file: time, angle of each hinge")
     rest_length: str | None = Field(default=None, description="name of a CSV file: time, rest length of each rod edge")
     python: str | None = Field(default=None, description='"file.py:function"')
 
     @model_validator(mode="after")
     def _not_empty(self) -> Actuation:
         if not self.model_fields_set:
-            raise ValueError("expected at least one of natural_curvature, natural_twist, rest_length, python")
+            raise ValueError(f"expected at least one of {', '.join(type(self).model_fields)}")
         return self
 
     @field_validator("python")
@@ -370,8 +426,9 @@ class Output(Table):
 class Document(Table):
     """A scene file."""
 
-    robot: Robot = Field(description="table [robot]: file, or nodes and rod_edges")
-    rod: list[Rod] = Field(min_length=1, description="table [rod], or several [[rod]]")
+    robot: Robot = Field(description="table [robot]: file, or nodes with rod_edges and triangles")
+    rod: list[Rod] = Field(default=[], description="table [rod], or several [[rod]]")
+    shell: list[Shell] = Field(default=[], description="table [shell], or several [[shell]]")
     mass: list[Mass] = Field(default=[], description="tables [[mass]]")
     clamp: list[Clamp] = Field(default=[], description="tables [[clamp]]")
     move: list[Move] = Field(default=[], description="tables [[move]]")
@@ -382,7 +439,7 @@ class Document(Table):
     batch: Batch = Field(default=Batch(), description="table [batch]")
     output: Output = Field(default=Output(), description="table [output]")
 
-    @field_validator("rod", mode="before")
+    @field_validator("rod", "shell", mode="before")
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return [value] if isinstance(value, dict) else value
