@@ -175,9 +175,10 @@ def _has_no_area(nodes: np.ndarray, triangles: np.ndarray) -> np.ndarray:
 def _refuse_unused_nodes(n_nodes: int, triangles: np.ndarray, where: str) -> None:
     unused = np.flatnonzero(np.bincount(triangles.reshape(-1), minlength=n_nodes) == 0)
     if len(unused):
+        names = _listed(list(map(str, unused)), ", ")
         raise InputError(
-            f"{where}: {len(unused)} of {n_nodes} nodes belong to no triangle (node "
-            f"{_listed(list(map(str, unused)), ', ')}, counted from 0): without mass their motion is undefined; remove them or connect them"
+            f"{where}: {len(unused)} of {n_nodes} nodes belong to no triangle: node {names} (counted from 0); without "
+            "mass their motion is undefined: remove them or connect them"
         )
 
 
