@@ -48,6 +48,8 @@ def read_mesh(path: str | Path) -> Geometry:
     content = _content(path)
     nodes, triangles = _joined(path, _loaded(path, suffix, content))
     _check_counts(path, suffix, content, nodes, triangles)
+    if not len(triangles):
+        raise InputError(f"{path}: the file holds no triangles; expected a triangle mesh")
     if suffix in MERGED:
         nodes, triangles = _merged(nodes, triangles)
     check_mesh(nodes, triangles, where=str(path))
@@ -118,7 +120,7 @@ def _loaded(path: Path, suffix: str, content: bytes):
 
 def _plain_obj(path: Path, content: bytes) -> bytes:
     """Return an obj file with only its vertices and faces, so that normals, textures and groups cannot split it."""
-    vertices, faces = [], []
+    vertices, faces, places = [], [], []
     lines = content.decode("latin-1").replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
     for number, line in enumerate(lines, start=1):
         key, *fields = line.split("#", 1)[0].split() or [""]
@@ -126,9 +128,15 @@ def _plain_obj(path: Path, content: bytes) -> bytes:
             vertices.append(_obj_vertex(f"{path}:{number}", fields))
         elif key == "f":
             faces.append(_obj_face(f"{path}:{number}", fields, len(vertices)))
+            places.append(number)
         elif key in ("l", "p"):
             raise InputError(f"{path}:{number}: expected a shell of faces (f) only, got lines or points: {line!r}")
-    return "\n".join(vertices + faces).encode()
+    for number, corners in zip(places, faces, strict=True):  # faces may stand before their vertices
+        if max(corners) > len(vertices):
+            raise InputError(
+                f"{path}:{number}: there is no vertex {max(corners)}; vertices are numbered 1 to {len(vertices)}"
+            )
+    return "\n".join(vertices + ["f " + " ".join(map(str, corners)) for corners in faces]).encode()
 
 
 def _obj_vertex(where: str, fields: list[str]) -> str:
@@ -140,7 +148,7 @@ def _obj_vertex(where: str, fields: list[str]) -> str:
         raise InputError(f"{where}: expected three numbers of a vertex, got {' '.join(fields)!r}") from error
 
 
-def _obj_face(where: str, fields: list[str], count: int) -> str:
+def _obj_face(where: str, fields: list[str], count: int) -> list[int]:
     """Return the face by vertices counted from 1; the file may count them backwards from -1, the latest one."""
     try:
         if len(fields) < 3:
@@ -154,7 +162,7 @@ def _obj_face(where: str, fields: list[str], count: int) -> str:
     corners = [count + 1 + corner if corner < 0 else corner for corner in corners]
     if min(corners) < 1:
         raise InputError(f"{where}: the face counts back past the first vertex: {' '.join(fields)!r}")
-    return "f " + " ".join(map(str, corners))
+    return corners
 
 
 def _joined(path: Path, scene) -> tuple[np.ndarray, np.ndarray]:
@@ -170,7 +178,7 @@ def _joined(path: Path, scene) -> tuple[np.ndarray, np.ndarray]:
                 f"{path}: expected triangles only, got {geometry!r}, a {type(mesh).__name__} (points or lines)"
             )
         x = np.asarray(mesh.vertices, dtype=np.float64)
-        faces = np.asarray(mesh.faces, dtype=np.int64)
+        faces = np.asarray(mesh.faces, dtype=np.int64).reshape(-1, 3)  # without faces trimesh returns shape (0,)
         if not np.array_equal(place, np.eye(4)):  # the identity would still add rounding
             x = x @ place[:3, :3].T + place[:3, 3]
             if np.linalg.det(place[:3, :3]) < 0:
@@ -178,14 +186,13 @@ def _joined(path: Path, scene) -> tuple[np.ndarray, np.ndarray]:
         nodes.append(x)
         triangles.append(faces + first)
         first += len(x)
-    joined = np.concatenate(triangles)
-    if not len(joined):
-        raise InputError(f"{path}: the file holds no triangles; expected a triangle mesh")
-    return np.concatenate(nodes), joined
+    return np.concatenate(nodes), np.concatenate(triangles)
 
 
 def _check_counts(path: Path, suffix: str, content: bytes, nodes: np.ndarray, triangles: np.ndarray) -> None:
-    """Refuse a file of which not all was read: fewer nodes or faces than it says that it has."""
+    """Refuse a file of which not all was read: fewer nodes or faces than it says that it has, or edges in a ply."""
+    if suffix == ".ply" and _ply_elements(content).get("edge", 0):
+        raise InputError(f"{path}: expected triangles only, got edges beside them: remove the edges")
     said_nodes, said_faces = _said_counts(suffix, content)
     if said_nodes is not None and said_nodes != len(nodes):
         raise InputError(f"{path}: the file says it has {said_nodes} nodes, {len(nodes)} could be read")
@@ -199,8 +206,8 @@ def _said_counts(suffix: str, content: bytes) -> tuple[int | None, int | None]:
         vertices, faces = (len(re.findall(rb"^[ \t]*%b[ \t]" % key, content, re.MULTILINE)) for key in (b"v", b"f"))
         return vertices, faces
     if suffix == ".ply":
-        counts = dict(re.findall(rb"^element[ \t]+(\w+)[ \t]+(\d+)", content.split(b"end_header")[0], re.MULTILINE))
-        return int(counts.get(b"vertex", 0)), int(counts.get(b"face", 0))
+        counts = _ply_elements(content)
+        return counts.get("vertex", 0), counts.get("face", 0)
     if suffix == ".off":
         words = re.sub(rb"#.*", b"", content).split()
         return int(words[1]), int(words[2])
@@ -208,6 +215,12 @@ def _said_counts(suffix: str, content: bytes) -> tuple[int | None, int | None]:
         binary = len(content) >= 84 and len(content) == 84 + 50 * int.from_bytes(content[80:84], "little")
         return None, None if binary else len(re.findall(rb"\bfacet\s+normal\b", content, re.IGNORECASE))
     return None, None
+
+
+def _ply_elements(content: bytes) -> dict[str, int]:
+    """Return how many elements of each name the header of a ply file declares."""
+    header = content.split(b"end_header")[0].decode("latin-1")
+    return {name: int(n) for name, n in re.findall(r"^element[ \t]+(\w+)[ \t]+(\d+)", header, re.MULTILINE)}
 
 
 def _merged(nodes: np.ndarray, triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
