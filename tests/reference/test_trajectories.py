@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.reference.loading import load, reference_model, tensor
+from tests.reference.loading import hinge_order, load, reference_model, tensor
 from tests.reference.paper_midedge import with_paper_midedge
 from torchdismech import Control, ImplicitEuler, Static, forces
 
@@ -171,3 +171,76 @@ def test_the_papers_falling_plate_of_mid_edge_normals():
     model = reference_model(data, forces=[gravity_of(data)], clamped=data["fixedDOF"])
     errors = list(steps_of(with_paper_midedge(model, data), data, 0.005, 6))
     assert len(errors) == len(data["t"]) and max(errors) < 1e-6
+
+
+def test_the_swimming_ray():
+    """Match a ray of hinges whose centre line is actuated, with buoyancy and drag, for its 104 steps."""
+    data = load("stingRay_n4")
+    model = reference_model(data, forces=[gravity_of(data), forces.Drag(1000.0, 0.5)])
+    order, signs = hinge_order(model, data["hinge_nodes"])
+    # The file keeps the last angles only. They, and the motion, are those of a wave of 3.384 Hz along the centre line
+    # from the front hinge on, a sixth of a turn later from hinge to hinge, taken at the start of each step.
+    ours = [int(np.flatnonzero(order == hinge)[0]) for hinge in (18, 34, 9, 14)]
+    state = model.initial_state()
+    integrator = ImplicitEuler(0.001, force_tolerance=1e-11, relative_tolerance=1e-11)
+    errors = []
+    for step in range(1, 105):
+        phase = np.pi / 2 + np.arange(4) * np.pi / 3 - 2 * np.pi * 3.384 * 0.001 * (step - 1)
+        wave = -np.pi / 4 * (1 + np.sin(phase))
+        angles = model.natural_strains(1).natural_hinge_angle.clone()
+        angles[0, ours] = tensor(wave * signs[ours])
+        state, _ = integrator.step(model, state, Control(natural_hinge_angle=angles), throw=True)
+        frame = np.flatnonzero(np.abs(data["t"] - 0.001 * step) < 1e-9)
+        if len(frame):
+            errors.append(relative_error(state.positions[0], data, frame[0]))
+    assert np.abs(wave - data["end_hinge_thetaBar"][[18, 34, 9, 14]]).max() < 1e-9  # the frequency's last digit
+    assert len(errors) == len(data["t"]) and max(errors) < 1e-6
+
+
+class DoubledDrag(forces.Drag):
+    """The file's drag: the right force, its matrix twice too large."""
+
+    def derivatives(self, state, control):
+        """Return twice the derivatives."""
+        doubled = super().derivatives(state, control)
+        return [tuple(None if block is None else 2 * block for block in pair) for pair in doubled]
+
+
+def parachute_errors(drag, stopped_early: bool) -> list[float]:
+    """Return the largest differences [m] of the nodes at the file's times.
+
+    The file's Newton's method, slowed down by the matrix of its drag, was stopped by the size of its last step. Those
+    same iterations are taken here, or as many as a solution needs.
+    """
+    data = load("parachute_shipped")
+    # its joints have no stiffness: the sides of triangles at them have no say
+    model = reference_model(data, forces=[gravity_of(data), drag(1.0, 10.0)], joints="pinned")
+    integrator = ImplicitEuler(0.01)
+    state = model.initial_state()
+    errors = []
+    for step in range(1, 41):
+        if stopped_early:
+            balance = integrator._balance(model, model.start_step(state), state.q, integrator.dt)
+            x = state.q[:, model.free_index]
+            for _ in range(int(data["newton_iters"][step - 1])):
+                residual, values = balance.residual_and_matrix(x)
+                x = x - model.solver_for(1).factor(values).solve(residual)
+            state = integrator._after(balance, balance.full(x))
+        else:
+            state, _ = integrator.step(model, state, throw=True)
+        frame = np.flatnonzero(np.abs(data["t"] - 0.01 * step) < 1e-6)
+        if len(frame):
+            errors.append(np.abs(state.positions[0].numpy() - data["X"][frame[0]]).max())
+    assert len(errors) == len(data["t"])
+    return errors
+
+
+def test_the_falling_parachute_as_its_file_was_solved():
+    """Match a canopy on ropes with a payload for 0.4 s, with the file's own iterations."""
+    assert max(parachute_errors(DoubledDrag, stopped_early=True)) < 4e-6  # m, of 0.7 m that it falls
+
+
+def test_the_falling_parachute_solved():
+    """Find how far the file's early stops led it astray: 0.7 mm, of 0.7 m that it falls."""
+    errors = parachute_errors(forces.Drag, stopped_early=False)
+    assert errors[0] < 1e-7 and 5e-4 < errors[-1] < 8e-4
