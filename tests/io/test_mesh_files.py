@@ -169,6 +169,16 @@ def test_scenes_are_placed_and_joined(tmp_path):
     assert np.array_equal(normals, np.tile([0, 0, 0.5], (6, 1)))
 
 
+def test_meshes_of_a_scene_keep_the_order_of_the_file(tmp_path):
+    """Join twelve meshes in the order in which they were added."""
+    scene = trimesh.Scene()
+    for k in range(12):
+        scene.add_geometry(trimesh.Trimesh(SQUARE + [2 * k, 0, 0], HALVES, process=False), geom_name=f"part {k}")
+    scene.export(tmp_path / "parts.glb")
+    geometry = read_mesh(tmp_path / "parts.glb")
+    assert geometry.nodes[::4, 0].tolist() == [2 * k for k in range(12)]
+
+
 def test_units_and_axes_are_those_of_the_file(tmp_path):
     """Neither scale nor turn, though glTF calls y upward and metres its unit."""
     nodes = np.array([[0, 0, 0], [1000, 0, 0], [0, 2000, 0], [0, 0, 3000]], dtype=np.float64)

@@ -21,7 +21,7 @@ ROUND_PATTERNS = ("regular", "random")
 ROW_HEIGHT = math.sqrt(3) / 2  # of an equilateral triangle with sides 1
 # Unstructured meshes: nodes move until no angle is below the first, and a mesh with one below the second is refused.
 WANTED_ANGLE, SMALLEST_ANGLE = math.radians(24), math.radians(20)
-MOST_MOVES = 60  # typically 3 to 10 are enough
+MOST_MOVES, MOVES_BEFORE_DROP = 120, 15  # typically less than 5 are enough
 JITTER = 0.25  # standard deviation of the random shifts, in spacings
 BORDER = 0.45  # no interior node starts closer to the border than this, in spacings
 MOVABLE_BORDER = 1.6  # interior nodes of a turned grid move only if they are closer to the border than this
@@ -124,7 +124,8 @@ def disc(radius: float, spacing: float, pattern: str = "regular", seed: int = 0)
     nodes = _cylindrical(distance[ring], azimuth, 0.0)
     rim = ring == divisions
     inner = _jittered(nodes[~rim], spacing, seed) * (1, 1, 0)
-    inner = inner[np.linalg.norm(inner, axis=1) < radius - BORDER * spacing]
+    outside = np.linalg.norm(inner, axis=1, keepdims=True) / (radius - BORDER * spacing)
+    inner = inner / np.maximum(outside, 1.0)
     return _relaxed(nodes[rim], inner, np.ones(len(inner), dtype=bool), _planar, lambda nodes: nodes, spacing)
 
 
@@ -341,21 +342,25 @@ def _relaxed(
     """Return a mesh of fixed border nodes and inner nodes that moved until its triangles were well shaped.
 
     Each movable node goes to the mean of the centres of its triangles, weighted by area; then all nodes are
-    triangulated anew.
+    triangulated anew. Where that comes to rest with a small angle there is a node too many: it is left out.
     """
     nodes = np.concatenate([border, inner])
+    moving = np.concatenate([np.zeros(len(border), dtype=bool), movable])
     triangles = triangulate(nodes)
-    moving = len(border) + np.flatnonzero(movable)
-    best, smallest = Mesh(nodes, triangles), _smallest_angle(nodes, triangles)
-    for _ in range(MOST_MOVES):
+    best, smallest = Mesh(nodes, triangles), _angles(nodes, triangles).min()
+    for move in range(1, MOST_MOVES + 1):
         if smallest >= WANTED_ANGLE:
             break
-        nodes = nodes.copy()
-        nodes[moving] = project(_patch_centres(nodes, triangles))[moving]
+        nodes = np.where(moving[:, None], project(_patch_centres(nodes, triangles)), nodes)
         triangles = triangulate(nodes)
-        angle = _smallest_angle(nodes, triangles)
-        if angle > smallest:
-            best, smallest = Mesh(nodes, triangles), angle
+        angles = _angles(nodes, triangles)
+        if angles.min() > smallest:
+            best, smallest = Mesh(nodes, triangles), angles.min()
+        worst = triangles[angles.min(axis=1).argmin()]
+        if move % MOVES_BEFORE_DROP == 0 and moving[worst].any():
+            kept = np.arange(len(nodes)) != worst[moving[worst]][0]
+            nodes, moving = nodes[kept], moving[kept]
+            triangles = triangulate(nodes)
     if smallest < SMALLEST_ANGLE:
         raise InputError(
             f"spacing: no mesh with angles above {math.degrees(SMALLEST_ANGLE):g} degrees was found for {spacing:g} "
@@ -376,9 +381,9 @@ def _patch_centres(nodes: np.ndarray, triangles: np.ndarray) -> np.ndarray:
     return total / weight[:, None]
 
 
-def _smallest_angle(nodes: np.ndarray, triangles: np.ndarray) -> float:
-    """Return the smallest angle of all triangles [rad]."""
+def _angles(nodes: np.ndarray, triangles: np.ndarray) -> np.ndarray:
+    """Return the angles (F, 3) of the triangles [rad]."""
     x = nodes[triangles]
     to_next, to_last = np.roll(x, -1, axis=1) - x, np.roll(x, 1, axis=1) - x
     sine = np.linalg.norm(np.cross(to_next, to_last), axis=2)
-    return float(np.arctan2(sine, (to_next * to_last).sum(axis=2)).min())
+    return np.arctan2(sine, (to_next * to_last).sum(axis=2))

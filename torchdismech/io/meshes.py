@@ -170,7 +170,8 @@ def _joined(path: Path, scene) -> tuple[np.ndarray, np.ndarray]:
     import trimesh
 
     nodes, triangles, first = [np.zeros((0, 3))], [np.zeros((0, 3), dtype=np.int64)], 0
-    for name in scene.graph.nodes_geometry:
+    order = {name: k for k, name in enumerate(scene.geometry)}  # of the file; the graph is walked in another one
+    for name in sorted(scene.graph.nodes_geometry, key=lambda name: order[scene.graph[name][1]]):
         place, geometry = scene.graph[name]
         mesh = scene.geometry[geometry]
         if not isinstance(mesh, trimesh.Trimesh):
