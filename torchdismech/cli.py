@@ -188,8 +188,8 @@ def check(
     from torchdismech.io.scene import load_scene
 
     overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
-    loaded = load_scene(scene, {**overrides, "simulation.compile": False})  # nothing runs long here
-    model = build_model(loaded, _device(device))
+    loaded = load_scene(scene, overrides)
+    model = build_model(loaded, _device(device), compile=False)  # nothing runs long here
     build_schedule(loaded, model)
     build_integrator(loaded)
     print(_table(_what_will_run(loaded, model)))

@@ -23,6 +23,8 @@ FILES = {
     "lonely.txt": "*Nodes\n0,0,0\n0.1,0,0\n0.2,0,0\n*Edges\n1,2\n",
     "shell.txt": "*Nodes\n0,0,0\n1,0,0\n0,1,0\n*Triangles\n1,2,3\n",
     "mixed.txt": "*Nodes\n0,0,0\n1,0,0\n0,1,0\n*Edges\n1,2\n*Triangles\n1,2,3\n",
+    "broken.obj": "v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 7\n",
+    "words.ply": "these are words",
     "kappa.csv": "time,a,b\n0,0,0\n1,0.1,0.2\n",
     "short.csv": "0,0\n1,0.1\n",
     "backwards.csv": "0,0,0\n1,0,0\n0.5,0,0\n",
@@ -52,6 +54,25 @@ def rod(**changes: str | None) -> str:
     return "\n".join(f"{name} = {value}" for name, value in keys.items() if value is not None)
 
 
+def shell(**changes: str | None) -> str:
+    """Return the table [shell] with some keys replaced, added or left out."""
+    keys = {"thickness": "1e-3", "youngs": "1e6", "density": "1000.0"} | changes
+    return "\n".join(f"{name} = {value}" for name, value in keys.items() if value is not None)
+
+
+def square(triangles: str) -> str:
+    """Return the table [robot] of a square with these triangles."""
+    return f"nodes = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]\ntriangles = {triangles}"
+
+
+SQUARE = square("[[0, 1, 2], [0, 2, 3]]")
+
+
+def shell_scene(**tables: str | None) -> str:
+    """Return a good scene of a square shell with some tables replaced, added or left out."""
+    return scene_text(**({"robot": SQUARE, "rod": None, "shell": shell()} | tables))
+
+
 SOLID = 'section = {shape = "circle", radius = 1e-3}\nyoungs = 1e6\ndensity = 1000.0\n'
 DRAW = '[batch]\nsize = 4\n[batch.randomize]\n"{}" = {}\n'
 
@@ -64,7 +85,7 @@ MALFORMED = {
     "table twice": ("[robot]\n[robot]\n", "not TOML"),
     # tables and keys
     "no simulation": (scene_text(simulation=None), "simulation: missing"),
-    "no rod": (scene_text(rod=None), "rod: missing"),
+    "no rod": (scene_text(rod=None), "rod: rod edge 0 (nodes [0, 1]) belongs to no [[rod]] table"),
     "unknown table": (scene_text(enviroment="viscosity = 0.1"), "enviroment: unknown key", "'environment'"),
     "misspelt key": (scene_text(rod=rod(youngs=None, yougns="1e6")), "rod.yougns: unknown key", "'youngs'"),
     "unknown key in a section": (
@@ -126,11 +147,11 @@ MALFORMED = {
     "compressible beyond 0.5": (scene_text(rod=rod(poisson="0.51")), "rod.poisson:", "0.5"),
     "unknown stiffness": (scene_text(rod=rod(stiffness="{EI = 1.0}")), "rod.stiffness.EI: unknown key; did you mean"),
     "unknown natural": (scene_text(rod=rod(natural='"flat"')), "rod.natural: expected 'initial' or 'straight'"),
-    "edges without a rod": (scene_text(rod=rod(nodes="[0, 1, 2]")), "rod: edge 2", "belongs to no [[rod]] table"),
+    "edges without a rod": (scene_text(rod=rod(nodes="[0, 1, 2]")), "rod: rod edge 2", "belongs to no [[rod]] table"),
     "rod without edges": (scene_text(rod=rod(nodes="[0, 2]")), "rod.0: no rod edge"),
     "edge in two rods": (
         scene_text(rod=None) + f"[[rod]]\n{SOLID}nodes = [0, 1, 2]\n[[rod]]\n{SOLID}nodes = [1, 2, 3]\n",
-        "rod.1: edge 1 belongs to rod.0 already",
+        "rod.1: rod edge 1 belongs to rod.0 already",
     ),
     "fault in a second rod": (
         scene_text(rod=None) + f"[[rod]]\n{SOLID}nodes = [0, 1]\n[[rod]]\n{rod(youngs='0')}\nnodes = [1, 2, 3]\n",
@@ -331,24 +352,126 @@ MALFORMED = {
         scene_text() + DRAW.format("rod.youngs", "{uniform = [1, 2]}") + '"rod.0.youngs" = {uniform = [1, 2]}\n',
         "drawn under another name",
     ),
+    # shells: tables
+    "no thickness": (shell_scene(shell=shell(thickness=None)), "shell.thickness: missing (thickness [m])"),
+    "negative thickness": (shell_scene(shell=shell(thickness="-1e-3")), "shell.thickness: expected greater than 0"),
+    "shell without youngs": (shell_scene(shell=shell(youngs=None)), "shell.youngs: missing"),
+    "weightless shell": (shell_scene(shell=shell(density="0.0")), "shell.density: expected greater than 0"),
+    "unknown bending": (shell_scene(shell=shell(bending='"hinges"')), "shell.bending: expected 'hinge' or 'midedge'"),
+    "natural of a rod": (shell_scene(shell=shell(natural='"straight"')), "shell.natural: expected 'initial' or 'flat'"),
+    "section of a shell": (shell_scene(shell=shell(section="1.0")), "shell.section: unknown key"),
+    "stiffness of a rod": (shell_scene(shell=shell(stiffness="{EA = 1.0}")), "shell.stiffness.EA: unknown key"),
+    "shell with poisson 0.6": (shell_scene(shell=shell(poisson="0.6")), "shell.poisson:", "0.5"),
+    "nodes and box of a shell": (
+        shell_scene(shell=shell(nodes="[0, 1, 2]", box="{min = [0, 0, 0], max = [1, 1, 1]}")),
+        "shell: expected exactly one of nodes or box",
+    ),
+    "shell without triangles": (shell_scene(shell=shell(nodes="[0, 1]")), "shell.0: no triangle"),
+    "triangles without a shell": (
+        shell_scene(shell=shell(nodes="[0, 1, 2]")),
+        "shell: triangle 1",
+        "no [[shell]] table",
+    ),
+    "no shell table": (shell_scene(shell=None), "shell: triangle 0 (nodes [0, 1, 2]) belongs to no [[shell]]"),
+    "triangle in two shells": (
+        shell_scene(shell=None) + 2 * f"[[shell]]\n{shell()}\n",
+        "shell.1: triangle 0 belongs to shell.0 already",
+    ),
+    "node of a shell out of range": (
+        shell_scene(shell=shell(nodes="[0, 1, 9]")),
+        "shell.0.nodes: expected nodes 0 to 3",
+    ),
+    "shell table for rods": (scene_text(shell=shell()), "shell.0: there is no triangle"),
+    "rod table for shells": (shell_scene(rod=rod()), "rod.0: there is no rod edge"),
+    "unlike bending at an edge": (
+        shell_scene(shell=None)
+        + "[[shell]]\n"
+        + shell(nodes="[0, 1, 2]")
+        + "\n[[shell]]\n"
+        + shell(nodes="[0, 2, 3]", bending='"midedge"'),
+        "bending is 'hinge' on one side of the edge (2, 0)",
+    ),
+    # shells: geometry
+    "planar shell": (shell_scene(robot=SQUARE + "\nplanar = true"), "robot: planar = true is for rods"),
+    "triangle out of range": (shell_scene(robot=square("[[0, 1, 4]]")), "robot.triangles: triangle 0", "no node 4"),
+    "triangle of two nodes": (shell_scene(robot=square("[[0, 1, 1]]")), "robot.triangles: triangle 0", "twice"),
+    "triangle of two numbers": (shell_scene(robot=square("[[0, 1]]")), "robot.triangles.0:", "3 items"),
+    "triangle given twice": (
+        shell_scene(robot=square("[[0, 1, 2], [0, 2, 3], [2, 1, 0]]")),
+        "robot.triangles: triangle 2",
+        "given before as triangle 0",
+    ),
+    "triangle on a line": (
+        shell_scene(robot="nodes = [[0, 0, 0], [1, 0, 0], [2, 0, 0]]\ntriangles = [[0, 1, 2]]"),
+        "robot.triangles: triangle 0",
+        "has no area",
+    ),
+    "three triangles at an edge": (
+        shell_scene(
+            robot="nodes = [[0,0,0], [1,0,0], [0,1,0], [0,-1,0], [0,0,1]]\n"
+            "triangles = [[0, 1, 2], [1, 0, 3], [0, 1, 4]]"
+        ),
+        "robot.triangles: expected at most two triangles at an edge",
+        "edge (0, 1)",
+    ),
+    "triangles that touch in a node": (
+        shell_scene(
+            robot="nodes = [[0,0,0], [1,0,0], [1,1,0], [-1,0,0], [-1,-1,0]]\ntriangles = [[0, 1, 2], [0, 3, 4]]"
+        ),
+        "robot.triangles: parts of the surface touch in a single node",
+    ),
+    "shell with a lonely node": (shell_scene(robot=square("[[0, 1, 2]]")), "robot.triangles: node 3"),
+    "file and triangles": (
+        shell_scene(robot='file = "shell.txt"\ntriangles = [[0, 1, 2]]'),
+        "robot: expected either file or nodes and triangles",
+    ),
+    "coincident nodes": (
+        shell_scene(
+            robot="nodes = [[0,0,0], [1,0,0], [1,1,0], [0,0,0], [-1,0,0], [0,1,1]]\ntriangles = [[0, 1, 2], [3, 4, 5]]"
+        ),
+        "robot: nodes 0 and 3 are at the same place",
+    ),  # fmt: skip
+    "missing mesh": (shell_scene(robot='file = "body.stl"'), "robot.file: no such file", "body.stl"),
+    "broken mesh": (shell_scene(robot='file = "broken.obj"'), "broken.obj"),
+    "mesh that is text": (shell_scene(robot='file = "words.ply"'), "words.ply"),
+    "unknown joints": (
+        scene_text(robot=GOOD["robot"] + '\njoints = "loose"'),
+        "robot.joints: expected 'stiff' or 'pinned'",
+    ),
+    # shells: forces and actuation
+    "drag without density": (
+        shell_scene(environment="drag = {coefficient = 1.0}"),
+        "environment.drag.density: missing",
+    ),
+    "negative drag": (
+        shell_scene(environment="drag = {density = 1.0, coefficient = -1.0}"),
+        "environment.drag.coefficient: expected greater than or equal to 0",
+    ),
+    "drag on rods": (scene_text(environment="drag = {density = 1.0, coefficient = 1.0}"), "environment.drag: acts on"),
+    "pressure on rods": (scene_text(environment="pressure = 1.0"), "environment.pressure: acts on triangles"),
+    "thrust on rods": (
+        scene_text(environment="thrust = {coefficient = 1.0, smoothing = 1e-3}"),
+        "environment.thrust: acts",
+    ),
+    "thrust without smoothing": (
+        shell_scene(environment="thrust = {coefficient = 1.0}"),
+        "environment.thrust.smoothing",
+    ),
+    "pressure of text": (shell_scene(environment='pressure = "high"'), "environment.pressure: expected a valid number"),
+    "hinges of rods": (
+        scene_text(actuation='natural_hinge_angle = "kappa.csv"'),
+        "actuation.natural_hinge_angle: the robot has no such elements",
+    ),
+    "angles of too many hinges": (
+        shell_scene(actuation='natural_hinge_angle = "kappa.csv"'),
+        "kappa.csv",
+        "angle of 1 hinges",
+    ),
     # what is not built yet
-    "shell": (scene_text(shell="thickness = 1e-3"), "shell: shells are not built yet"),
-    "triangles": (scene_text(robot=GOOD["robot"] + "\ntriangles = [[0, 1, 2]]"), "robot.triangles: shells are not"),
-    "mesh": (scene_text(robot='file = "body.stl"'), "robot.file: 'body.stl' is a mesh: shells are not built yet"),
-    "triangles in the file": (scene_text(robot='file = "shell.txt"'), "robot.file:", "1 triangles: shells are not"),
-    "rods and triangles in the file": (scene_text(robot='file = "mixed.txt"'), "robot.file:", "shells are not"),
     "floor": (scene_text(floor="height = 0.0"), "floor: contact is not built yet"),
     "obstacle": (scene_text(obstacle='shape = "sphere"'), "obstacle: contact is not built yet"),
     "self-contact": (scene_text(self_contact="stiffness = 1.0"), "self_contact: contact is not built yet"),
     "contact radius": (scene_text(rod=rod(contact_radius="1e-3")), "rod.contact_radius: contact is not built yet"),
-    "drag": (scene_text(environment="drag = {density = 1.0, coefficient = 1.0}"), "environment.drag:", "not built yet"),
-    "pressure": (scene_text(environment="pressure = 1.0"), "environment.pressure:", "not built yet"),
-    "thrust": (scene_text(environment="thrust = {}"), "environment.thrust:", "not built yet"),
-    "hinge angle": (
-        scene_text(actuation='natural_hinge_angle = "t.csv"'),
-        "actuation.natural_hinge_angle:",
-        "not built yet",
-    ),
 }
 
 

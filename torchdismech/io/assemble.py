@@ -29,8 +29,8 @@ __all__ = ["build_integrator", "build_model", "build_schedule"]
 AXES = "xyz"
 
 
-def build_model(scene: Scene, device: str | torch.device = "cpu") -> Model:
-    """Return the model with the numbers of each robot in it."""
+def build_model(scene: Scene, device: str | torch.device = "cpu", compile: bool = True) -> Model:
+    """Return the model with the numbers of each robot in it; compile=False does not, whatever the scene says."""
     document = scene.document
     robot = document.robot
     builder = RobotBuilder(planar=robot.planar, join_distance=0.0, joints=robot.joints)
@@ -47,7 +47,7 @@ def build_model(scene: Scene, device: str | torch.device = "cpu") -> Model:
         builder.add_force(force)
     simulation = document.simulation
     try:
-        return builder.finalize(solver=simulation.solver, compile=simulation.compile, device=device)
+        return builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)
     except InputError as error:
         raise SceneError(scene.path, "", str(error)) from error
 
