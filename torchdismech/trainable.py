@@ -4,13 +4,14 @@
 stiffness = scaled(model, ["bend_twist.EI1", "bend_twist.EI2"])   # one factor for both, positive by construction
 optimizer = torch.optim.Adam(stiffness.parameters(), lr=0.02)     # a step of 0.02 is a change by 2 %
 ```
+Constants that go with other powers of a number, as a shell's do with its thickness, are given with these.
 The values at the time of the call stay as they are and are multiplied (or shifted) anew at each evaluation, by
 `torch.nn.utils.parametrize`. Several tensors that share one factor move together, as EI and GJ do with Young's modulus.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,18 @@ class Factor(nn.Module):
         return base * self.log_factor.exp()
 
 
+class _Power(nn.Module):
+    """value = base * exp(power * log_factor), the factor shared with others."""
+
+    def __init__(self, factor: Factor, power: float):
+        super().__init__()
+        self.factor, self.power = factor, float(power)
+
+    def forward(self, base: Tensor) -> Tensor:
+        """Return the base scaled by a power of the factor."""
+        return base * (self.power * self.factor.log_factor).exp()
+
+
 class Shift(nn.Module):
     """value = base + unit * shift.
 
@@ -60,12 +73,13 @@ class Shift(nn.Module):
         return base + self.unit * self.shift
 
 
-def scaled(model: Model, names: Sequence[str], shape: Sequence[int] = ()) -> Factor:
+def scaled(model: Model, names: Sequence[str] | Mapping[str, float], shape: Sequence[int] = ()) -> Factor:
     """Give the named constants one trained factor, which is returned.
 
     Parameters
     ----------
-    names : names from `constants(model)`.
+    names : names from `constants(model)`; or these with the power of the factor that each goes with, such as
+        {"membrane.membrane": 1, "hinge.hinge": 3, "mass": 1, "node_volume": 1} for the thickness of a shell.
     shape : of the factor, e.g. (E,) for one per element or (B, 1) for one per robot.
 
     Raises
@@ -76,9 +90,10 @@ def scaled(model: Model, names: Sequence[str], shape: Sequence[int] = ()) -> Fac
     factor = Factor(shape, model.dtype).to(model.device)
     for name, (module, attribute) in _found(model, names):
         value = getattr(module, attribute)
-        if bool((value == 0).any()):
+        if bool((value == 0).any()) and name != "mass":  # some angles have no inertia, whatever the masses are
             raise InputError(f"scaled: {name} is zero somewhere, which no factor changes; use shifted(...)")
-        _attach(module, attribute, factor, name)
+        power = names[name] if isinstance(names, Mapping) else 1.0
+        _attach(module, attribute, factor if power == 1 else _Power(factor, power), name)
     return factor
 
 
@@ -121,7 +136,7 @@ def _kind(module: nn.Module) -> str:
     return kind.__mro__[1].__name__ if parametrize.is_parametrized(module) else kind.__name__
 
 
-def _found(model: Model, names: Sequence[str]) -> Iterator[tuple[str, Owner]]:
+def _found(model: Model, names: Sequence[str] | Mapping[str, float]) -> Iterator[tuple[str, Owner]]:
     known = constants(model)
     for name in names:
         if name not in known:

@@ -13,7 +13,11 @@ from torchdismech.io.scene import load_scene
 
 DOCUMENTATION = Path(__file__).resolve().parents[2] / "docs" / "scene.md"
 FILES = {
-    "arm.txt": "*Nodes\n0,0,0\n0.1,0,0\n0.2,0,0\n0.3,0,0\n*Edges\n1,2\n2,3\n3,4\n",
+    "arm.txt": (
+        "*Nodes\n0,0,0\n0.1,0,0\n0.2,0,0\n0.3,0,0\n0.4,0.05,0\n0.4,-0.05,0\n0.5,0,0\n"
+        "*Edges\n1,2\n2,3\n3,4\n*Triangles\n4,6,5\n5,6,7\n"
+    ),
+    "hinge.csv": "0, 0\n1, 0.1\n",
     "path.csv": "0, 0,0,0, 0.1,0,0\n",
     "kappa.csv": "0, 0,0\n1, 0.1,0.1\n",
     "twist.csv": "0, 0,0\n",
@@ -60,8 +64,10 @@ def test_documented_scene_runs(tmp_path, example):
     [
         (
             'file = "arm.txt"',
-            "nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]\nrod_edges = [[0, 1], [1, 2], [2, 3]]",
+            "nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0], [0.4, 0.05, 0], [0.4, -0.05, 0], [0.5, 0, 0]]\n"
+            "rod_edges = [[0, 1], [1, 2], [2, 3]]\ntriangles = [[3, 5, 4], [4, 5, 6]]",
         ),
+        ('bending = "midedge"', 'bending = "hinge"'),
         ("velocity = [0.1, 0.0, 0.0]", "rotation = {axis = [0, 0, 1], center = [0, 0, 0], rate = 1.0}"),
         ('law = "quadratic", density = 1000.0', 'law = "linear"'),
         (
@@ -69,7 +75,7 @@ def test_documented_scene_runs(tmp_path, example):
             'section = {shape = "circle", radius = 1e-3}\nnodes = [0, 1, 2, 3]',
         ),
     ],
-    ids=["inline geometry", "rotation", "linear law", "rod by nodes"],
+    ids=["inline geometry", "hinges", "rotation", "linear law", "rod by nodes"],
 )
 def test_documented_alternatives_are_accepted(tmp_path, example, old, new):
     """Accept what the comments offer in place of the example's own keys."""

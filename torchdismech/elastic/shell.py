@@ -119,7 +119,7 @@ class MidEdgeStencil(Stencil):
     def natural_at(self, hinge_angles: Tensor) -> tuple[Tensor, ...]:
         """Return the strains (B, F) of the shape whose hinges have the angles (B, H): half at either triangle."""
         slopes = torch.tan(0.5 * hinge_angles)
-        slopes = torch.cat([slopes, torch.zeros_like(slopes[:, :1])], dim=1)  # what -1 points at
+        slopes = torch.nn.functional.pad(slopes, (0, 1))  # what -1 points at: flat
         b = torch.einsum("fik,bfk->ibf", self.shape, slopes[:, self.hinges])
         return b[0], b[1], b[2]
 
