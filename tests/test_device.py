@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, straight
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, meshes, straight
 
 
 def rods(**options):
@@ -14,6 +14,20 @@ def rods(**options):
     builder.clamp(nodes=[0, 1])
     builder.add_force(forces.Gravity((0, 0, -9.81)))
     builder.add_force(forces.Resistive(0.1, 0.5))
+    return builder.finalize(**options)
+
+
+def hybrid(bending, **options):
+    """Return a model of two shells with a rod each, falling through a fluid."""
+    builder = RobotBuilder()
+    youngs = torch.tensor([[1e6], [2e6]], dtype=torch.float64)
+    sheet = meshes.rectangle(0.08, 0.06, 0.02)
+    index = builder.add_shell(sheet.nodes, sheet.triangles, 2e-3, Material(youngs, 1000.0, 0.3), bending)
+    end = sheet.nodes[index[-1]]
+    builder.add_rod(straight(end, end + [0.06, 0.0, 0.02], 5), Circle(2e-3), Material(youngs, 1000.0))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_force(forces.Drag(10.0, 1.0))
     return builder.finalize(**options)
 
 
@@ -37,6 +51,31 @@ def test_compiled_kernels_agree():
     """Take the same steps with compiled stencil kernels."""
     # compiled kernels contract and reorder products: rounding, amplified by the stiffness of the rod
     assert (tips_after(rods(compile=True)) - tips_after(rods())).abs().max() < 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bending", ["hinge", "midedge"])
+def test_compiled_shells_agree(bending):
+    """Take the same steps with compiled kernels of hinges, mid-edge normals and joints."""
+    compiled, eager = (tips_after(hybrid(bending, compile=c), steps=5) for c in (True, False))
+    assert (compiled - eager).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("bending", ["hinge", "midedge"])
+def test_float32_shells_follow_float64(bending):
+    """Stay near the float64 run in float32."""
+    tolerances = {"force_tolerance": 1e-4, "relative_tolerance": 1e-3}
+    single = tips_after(hybrid(bending, dtype=torch.float32), steps=5, **tolerances)
+    # forces of 1e-4 N on nodes of 1 g move them by 1e-5 m a step of 10 ms
+    assert (single - tips_after(hybrid(bending), steps=5)).abs().max() < 2e-4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("bending", ["hinge", "midedge"])
+def test_shells_on_cuda_agree(bending):
+    """Take the same steps on a CUDA device."""
+    found = tips_after(hybrid(bending, device="cuda"), steps=5)
+    assert (found - tips_after(hybrid(bending), steps=5)).abs().max() < 1e-9
 
 
 @pytest.mark.gpu
