@@ -1,4 +1,4 @@
-"""The code in the README and in docs/gradients.md."""
+"""The code in the README, in docs/gradients.md and in docs/shells.md."""
 
 import re
 from pathlib import Path
@@ -24,6 +24,16 @@ def test_the_code_on_gradients_runs():
     exec(compile(block, "gradients.md", "exec"), names)
     assert names["stiffness"].log_factor.item() != 0.0
     assert names["stiffness"].log_factor.grad is not None
+
+
+def test_the_code_on_shells_runs():
+    """Run the block of docs/shells.md: the sheet sinks."""
+    text = (ROOT / "docs" / "shells.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    names: dict = {"__name__": "shells"}
+    exec(compile(block, "shells.md", "exec"), names)
+    trajectory = names["trajectory"]
+    assert not trajectory.failed.any() and trajectory.positions[-1, 0, :, 2].min() < -0.05
 
 
 def test_the_command_lines_exist():
