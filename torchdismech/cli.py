@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import time
 import traceback
@@ -225,22 +224,9 @@ def plot(
 
 
 def _device(name: str) -> str:
-    import torch
+    from torchdismech.processes import device_of_process
 
-    from torchdismech.errors import InputError
-
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"--device: expected auto, cpu or cuda, got {name!r}")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: PyTorch finds no CUDA device here; take --device cpu")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cpu" or "LOCAL_RANK" not in os.environ:
-        return name
-    index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-    if index >= count:
-        raise InputError(f"process {index} has no CUDA device of its own, there are {count}: start at most {count}")
-    return f"cuda:{index}"
+    return device_of_process(name, "--device")
 
 
 def _table(rows: dict[str, str]) -> str:

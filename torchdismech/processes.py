@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, SimulationError
 
-__all__ = ["ALONE", "ProcessError", "Processes", "joined", "started"]
+__all__ = ["ALONE", "ProcessError", "Processes", "device_of_process", "joined", "started"]
 
 T = TypeVar("T")
 
@@ -109,6 +109,25 @@ class Processes:
 
 
 ALONE = Processes()
+
+
+def device_of_process(name: str, what: str = "device") -> str:
+    """Return the device for "auto", "cpu" or "cuda" in this process: under torchrun each has a GPU of its own.
+
+    `what` is the setting's name in messages.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"{what}: expected auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"{what} cuda: PyTorch finds no CUDA device here; take cpu or auto")
+    if name == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    if "LOCAL_RANK" not in os.environ:
+        return "cuda"
+    index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if index >= count:
+        raise InputError(f"process {index} has no CUDA device of its own, there are {count}: start at most {count}")
+    return f"cuda:{index}"
 
 
 def started() -> int | None:

@@ -8,18 +8,18 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from torchdismech import InputError
+from torchdismech.processes import device_of_process
 from training import checkpoint, pictures
 from training.board import Board
 from training.config import load
 from training.data import Recordings, read
-from training.fit import device_of, recordings_of
+from training.fit import recordings_of
 from training.loop import predict_all
 from training.metrics import HORIZONS, Errors, baselines
-from training.system import GROUPS, System, build
+from training.system import System, build
 
 __all__ = ["evaluate", "trained_system"]
 
@@ -38,12 +38,9 @@ def trained_system(
         raise InputError(f"{folder}: its data has no evaluation split: name one with --set data.eval=...")
     recordings, _ = recordings_of(config, config.data.train)
     fitted, _ = recordings.split(config.data.held_out, config.seed)
-    system = build(config, fitted, device_of(config))
+    system = build(config, fitted, device_of_process(config.device))
     tensors, _ = checkpoint.load(folder, weights)
-    with torch.no_grad():
-        for group in GROUPS:
-            for name, parameter in system.group(group).items():
-                parameter.copy_(tensors[f"{group}.{name}"])
+    system.take(tensors, folder)
     repaired, _ = recordings_of(config, config.data.eval)
     return system, repaired, read(config.data.path, config.data.eval, **config.data.options)
 
@@ -52,8 +49,8 @@ def evaluate(folder: Path, settings: list[str] | None = None, stage: str | None 
     """Return the errors of a run's best weights (or of those after a stage) and of the baselines on the eval split.
 
     Predictions start from the repaired recordings; errors are against what was measured, spikes and all, so that they
-    compare with those of others. Writes them into the run's folder, under the name of the split
-    and of the stage: .json, .csv and .png (error over horizon), and the event file.
+    compare with those of others. Writes them into the run's folder, under the name of the split and of the stage:
+    .json, .csv and .png (error over horizon), and the event file.
     """
     weights = "best" if stage is None else f"after-{stage}"
     system, repaired, recordings = trained_system(folder, settings, weights)

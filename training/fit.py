@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 import typer
 
 from torchdismech import InputError
-from torchdismech.processes import ALONE, Processes, joined
+from torchdismech.processes import ALONE, Processes, device_of_process, joined
 from training import checkpoint, data
 from training.board import Board
 from training.config import Config, load
@@ -21,7 +20,7 @@ from training.loop import Trainer, predict_all
 from training.metrics import Errors, baselines
 from training.system import build, undetermined
 
-__all__ = ["device_of", "fit", "recordings_of"]
+__all__ = ["fit", "recordings_of"]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -30,15 +29,6 @@ def recordings_of(config: Config, split: str | None) -> tuple[data.Recordings, l
     """Return the checked and repaired recordings of a split, and what was repaired."""
     recordings = data.read(config.data.path, split, **config.data.options)
     return data.prepared(recordings, data.Rules(**config.data.rules))
-
-
-def device_of(config: Config) -> str:
-    """Return the device of this process."""
-    if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
-        return "cpu"
-    if not torch.cuda.is_available():
-        raise InputError("device: PyTorch finds no CUDA device here; take cpu or auto")
-    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
 def fit(config: Config, folder: Path, resume: bool = False, processes: Processes = ALONE, until=None) -> Errors:
@@ -53,7 +43,7 @@ def fit(config: Config, folder: Path, resume: bool = False, processes: Processes
     torch.manual_seed(config.seed)
     recordings, messages = recordings_of(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
-    system = build(config, fitted, device_of(config))
+    system = build(config, fitted, device_of_process(config.device))
     warning = undetermined(config)
     say = print if processes.writes else (lambda *_: None)
     for message in [*messages, *([f"warning: {warning}"] if warning else [])]:
@@ -92,14 +82,14 @@ def main(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to fit to what; see docs/training.md.")],
     settings: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a field.")] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Folder of the run; by default runs/NAME-DATE.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, by its own config.")] = False,
 ) -> None:
     """Fit a robot to recordings."""
     try:
         if resume and out is None:
             raise InputError("--resume: say which run with --out FOLDER")
         loaded = load(out / "config.json" if resume and out else config, settings)
-        with joined("gloo" if device_of(loaded) == "cpu" else "nccl") as processes:
+        with joined("gloo" if device_of_process(loaded.device) == "cpu" else "nccl") as processes:
             folder = out or Path("runs") / f"{loaded.name}-{datetime.now():%Y%m%d-%H%M%S}"
             if out is None and processes.world > 1:
                 raise InputError("--out: several processes need one folder: name it")

@@ -18,7 +18,7 @@ from training.board import Board
 from training.config import Config, Stage
 from training.data import Recordings, WindowSampler, gather, windows
 from training.metrics import Errors, robust_loss
-from training.system import GROUPS, System
+from training.system import System
 
 __all__ = ["Trainer", "predict_all"]
 
@@ -76,7 +76,7 @@ class Trainer:
         self.fitted, self.held_out = fitted, held_out
         self.processes, self.board = processes, board
         self.progress = Progress()
-        self.parameters = {f"{g}.{name}": p for g in GROUPS for name, p in system.group(g).items()}
+        self.parameters = system.parameters_by_name()
         for stage in config.stages:
             longest = max(stage.horizon) + 2
             if longest > fitted.frames:
@@ -265,7 +265,7 @@ class Trainer:
             torch.distributed.barrier()
         if checkpoint.exists(self.folder, "best"):
             tensors, _ = checkpoint.load(self.folder, "best")
-            self._take(tensors)
+            self.system.take(tensors, self.folder)
 
     # ---- checkpoints -------------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class Trainer:
         """Take up what `save` wrote."""
         tensors, facts = checkpoint.load(self.folder, "last")
         self.progress = Progress(**facts["progress"])
-        self._take(tensors)
+        self.system.take(tensors, self.folder)
         if not facts["running"]:
             return
         stage = self.config.stages[self.progress.stage]
@@ -301,12 +301,3 @@ class Trainer:
                 self._optimizer.state[parameter] = {k.split("/", 2)[1]: tensors[k] for k in keys}
         if facts["sampler"] is not None:
             self._sampler_for(stage, facts["sampler"]["steps"]).load_state_dict(facts["sampler"])
-
-    def _take(self, tensors: dict[str, Tensor]) -> None:
-        """Set the parameters from tensors by name."""
-        missing = [name for name in self.parameters if name not in tensors]
-        if missing:
-            raise InputError(f"{self.folder}: its checkpoint has no {missing[0]!r}: it belongs to another config")
-        with torch.no_grad():
-            for name, parameter in self.parameters.items():
-                parameter.copy_(tensors[name])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +50,7 @@ class Prediction:
     iterations: float
 
 
-class System(nn.Module):
+class System(nn.Module, ABC):
     """What makes predictions and has parameters in the groups "constants" and "learned"."""
 
     dt: float
@@ -74,6 +75,20 @@ class System(nn.Module):
     @abstractmethod
     def group(self, name: str) -> dict[str, nn.Parameter]:
         """Return the parameters of a group by name."""
+
+    def parameters_by_name(self) -> dict[str, nn.Parameter]:
+        """Return the parameters of all groups, as checkpoints name them."""
+        return {f"{group}.{name}": p for group in GROUPS for name, p in self.group(group).items()}
+
+    @torch.no_grad()
+    def take(self, tensors: dict[str, Tensor], folder: Path) -> None:
+        """Set the parameters from those of a checkpoint in a folder."""
+        parameters = self.parameters_by_name()
+        missing = [name for name in parameters if name not in tensors]
+        if missing:
+            raise InputError(f"{folder}: its checkpoint has no {missing[0]!r}: it belongs to another config")
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
 
     def constants(self) -> dict[str, Tensor]:
         """Return the present values of the trained constants."""

@@ -9,17 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import gradcheck
 
+from tests.networks import NETWORK
 from torchdismech import Control, Material, Model, Rectangle, RobotBuilder, State, forces, helix, unroll
 from torchdismech.elastic import Energy
 from torchdismech.integrate.base import Integrator
 
 HELIX = helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 6)
-NETWORK = (
-    torch.tensor(
-        [[0, 0, 0], [0.03, 0, 0.01], [0.06, 0.01, 0], [-0.01, 0.03, 0], [0, 0.06, 0.01], [0.01, -0.03, -0.01]]
-    ).numpy(),
-    torch.tensor([[1, 0], [1, 2], [0, 3], [4, 3], [5, 0]]).numpy(),  # edges stored both ways
-)
 # Steps are solved to the rounding of their residuals, so that differences see a smooth function.
 EXACT = {"force_tolerance": 1e-14, "relative_tolerance": 0.0}
 

@@ -1,10 +1,10 @@
 """The Newton matrix is the derivative of the residual, in every integrator, with every force."""
 
-import numpy as np
 import pytest
 import torch
 
 from tests import shells
+from tests.networks import NETWORK
 from torchdismech import (
     Control,
     ImplicitEuler,
@@ -42,11 +42,6 @@ SHELL_FORCES = {
     "damping": FORCES["damping"],
 }
 HELIX = helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 8)
-# a star with edges stored both ways
-NETWORK = (
-    np.array([[0, 0, 0], [0.03, 0, 0.01], [0.06, 0.01, 0], [-0.01, 0.03, 0], [0, 0.06, 0.01], [0.01, -0.03, -0.01]]),
-    np.array([[1, 0], [1, 2], [0, 3], [4, 3], [5, 0]]),
-)
 
 
 def robot(shape: str, loads):

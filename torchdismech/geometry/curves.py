@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from torchdismech.errors import InputError
 
 __all__ = ["arc", "helix", "straight"]
 
 
-def straight(start: Sequence[float], end: Sequence[float], nodes: int) -> np.ndarray:
+def straight(start: ArrayLike, end: ArrayLike, nodes: int) -> np.ndarray:
     """Return `nodes` points (nodes, 3) evenly from `start` to `end`."""
     if nodes < 2:
         raise InputError(f"straight: expected at least 2 nodes, got {nodes}")
     return np.linspace(np.asarray(start, dtype=float), np.asarray(end, dtype=float), nodes)
 
 
-def arc(center: Sequence[float], start: Sequence[float], axis: Sequence[float], angle: float, nodes: int) -> np.ndarray:
+def arc(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, nodes: int) -> np.ndarray:
     """Return points (nodes, 3) on the arc of `start` turned about `axis` through `center` by `angle` [rad]."""
     return helix(center, start, axis, angle, 0.0, nodes)
 
 
-def helix(
-    center: Sequence[float], start: Sequence[float], axis: Sequence[float], angle: float, height: float, nodes: int
-) -> np.ndarray:
+def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, height: float, nodes: int) -> np.ndarray:
     """Return points (nodes, 3): `start` turned about `axis` through `center` by `angle` and risen by `height`."""
     if nodes < 2:
         raise InputError(f"helix: expected at least 2 nodes, got {nodes}")

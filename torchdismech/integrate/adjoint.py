@@ -43,8 +43,7 @@ def implicit_step(
     """Return the state after a step and which rows (B,) were solved.
 
     Where autograd records, the state can be differentiated by `state` (but its time), `control` and the tensors of
-    `model`. A row
-    whose matrix cannot be factored at its root has NaN for gradients; one that was not solved has none.
+    `model`. A row whose matrix cannot be factored at its root has NaN for gradients; one that was not solved has none.
 
     Parameters
     ----------
