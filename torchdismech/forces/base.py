@@ -12,7 +12,7 @@ from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.state import Control, State
 
-__all__ = ["Block", "Derivatives", "Force", "number"]
+__all__ = ["Block", "Derivatives", "Force", "acting", "number", "scalar", "vector"]
 
 Derivatives = list[tuple[Tensor | None, Tensor | None]]
 
@@ -76,3 +76,31 @@ def number(value) -> Tensor:
     if not torch.isfinite(tensor).all():
         raise InputError(f"a force's parameter must be finite, got {value}")
     return tensor
+
+
+def scalar(value, what: str) -> Tensor:
+    """Return a parameter that is one number, () or (B, 1)."""
+    tensor = number(value)
+    if tensor.dim() and tensor.shape[1:] != (1,):
+        raise InputError(
+            f"{what}: expected one number, or one of each robot with shape (B, 1), got {tuple(tensor.shape)}"
+        )
+    return tensor
+
+
+def vector(value, what: str) -> Tensor:
+    """Return a parameter that is one vector, (3,) or (B, 3)."""
+    tensor = number(value)
+    if tensor.shape[-1:] != (3,) or tensor.dim() > 2:
+        raise InputError(f"{what}: expected shape (3,) or (B, 3), got {tuple(tensor.shape)}")
+    return tensor
+
+
+def acting(time: Tensor, start: float, stop: float) -> Tensor:
+    """Return where (B,) the times are in start < t <= stop.
+
+    Open at the start, so that an implicit Euler step, which sees a force at its end, feels it for exactly
+    (stop - start) / dt steps.
+    """
+    rounding = 1e-9 * (1 + time.abs())  # n * dt is off by some ulps
+    return (time > start + rounding) & (time <= stop + rounding)

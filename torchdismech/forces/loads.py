@@ -10,17 +10,10 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, number
+from torchdismech.forces.base import Force, acting, number, vector
 from torchdismech.state import Control, State
 
 __all__ = ["Buoyancy", "Gravity", "PointForce"]
-
-
-def _vector(value, what: str) -> Tensor:
-    vector = number(value)
-    if vector.shape[-1:] != (3,) or vector.dim() > 2:
-        raise InputError(f"{what}: expected shape (3,) or (B, 3), got {tuple(vector.shape)}")
-    return vector
 
 
 class Gravity(Force):
@@ -30,7 +23,7 @@ class Gravity(Force):
 
     def __init__(self, acceleration):
         super().__init__()
-        self.acceleration = nn.Parameter(_vector(acceleration, "Gravity.acceleration"), requires_grad=False)
+        self.acceleration = nn.Parameter(vector(acceleration, "Gravity.acceleration"), requires_grad=False)
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return m g on the nodes."""
@@ -51,7 +44,7 @@ class Buoyancy(Force):
 
     def __init__(self, acceleration, fluid_density):
         super().__init__()
-        self.acceleration = nn.Parameter(_vector(acceleration, "Buoyancy.acceleration"), requires_grad=False)
+        self.acceleration = nn.Parameter(vector(acceleration, "Buoyancy.acceleration"), requires_grad=False)
         self.fluid_density = nn.Parameter(number(fluid_density), requires_grad=False)
 
     def forward(self, state: State, control: Control) -> Tensor:
@@ -62,10 +55,7 @@ class Buoyancy(Force):
 
 
 class PointForce(Force):
-    """A constant force on each of some nodes, at the times start < t <= stop.
-
-    The interval is open at its start so that an implicit Euler step, which sees the force at its end, feels it for
-    exactly (stop - start) / dt steps.
+    """A constant force on each of some nodes, at the times start < t <= stop (see `base.acting`).
 
     Parameters
     ----------
@@ -81,7 +71,7 @@ class PointForce(Force):
         if not start < stop:
             raise InputError(f"PointForce: start has to be before stop, got start={start}, stop={stop}")
         self.nodes = list(nodes)
-        self.force = nn.Parameter(_vector(force, "PointForce.force"), requires_grad=False)
+        self.force = nn.Parameter(vector(force, "PointForce.force"), requires_grad=False)
         self.start, self.stop = float(start), float(stop)
 
     def bind(self, body: Body) -> None:
@@ -93,8 +83,7 @@ class PointForce(Force):
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force on its nodes while it is on."""
-        rounding = 1e-9 * (1 + state.time.abs())  # n * dt is off by some ulps
-        on = (state.time > self.start + rounding) & (state.time <= self.stop + rounding)
+        on = acting(state.time, self.start, self.stop)
         load = state.q.new_zeros(state.batch, self.body.n_nodes, 3)
         index = torch.as_tensor(self.nodes, device=load.device)
         force = (self.force.expand(state.batch, 3) * on[:, None]).unsqueeze(1).expand(-1, len(self.nodes), -1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Block, Derivatives, Force, number
+from torchdismech.forces.base import Block, Derivatives, Force, acting, scalar, vector
 from torchdismech.geometry.frames import unit
 from torchdismech.geometry.surface import find_surface
 from torchdismech.state import Control, State
@@ -71,8 +71,8 @@ class Drag(SurfaceForce):
 
     def __init__(self, density, coefficient, explicit: bool = False):
         super().__init__(explicit=explicit)
-        self.density = nn.Parameter(_scalar(density, "Drag.density"), requires_grad=False)
-        self.coefficient = nn.Parameter(_scalar(coefficient, "Drag.coefficient"), requires_grad=False)
+        self.density = nn.Parameter(scalar(density, "Drag.density"), requires_grad=False)
+        self.coefficient = nn.Parameter(scalar(coefficient, "Drag.coefficient"), requires_grad=False)
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the drag (B, n)."""
@@ -138,7 +138,7 @@ class Pressure(SurfaceForce):
         super().__init__(triangles)
         if not start < stop:
             raise InputError(f"Pressure: start has to be before stop, got start={start}, stop={stop}")
-        self.pressure = nn.Parameter(_scalar(pressure, "Pressure.pressure"), requires_grad=False)
+        self.pressure = nn.Parameter(scalar(pressure, "Pressure.pressure"), requires_grad=False)
         self.start, self.stop = float(start), float(stop)
 
     def forward(self, state: State, control: Control) -> Tensor:
@@ -159,9 +159,7 @@ class Pressure(SurfaceForce):
 
     def _present(self, state: State) -> Tensor:
         """Return the pressure (B, 1) at the state's time."""
-        rounding = 1e-9 * (1 + state.time.abs())  # n * dt is off by some ulps
-        on = (state.time > self.start + rounding) & (state.time <= self.stop + rounding)
-        return self.pressure * on[:, None]
+        return self.pressure * acting(state.time, self.start, self.stop)[:, None]
 
 
 class Thrust(SurfaceForce):
@@ -209,10 +207,10 @@ class Thrust(SurfaceForce):
         super().__init__(triangles, explicit)
         if not (math.isfinite(smoothing) and smoothing > 0):
             raise InputError(f"Thrust.smoothing: expected a flow above 0 m^3/s, got {smoothing}")
-        self.coefficient = nn.Parameter(_scalar(coefficient, "Thrust.coefficient"), requires_grad=False)
+        self.coefficient = nn.Parameter(scalar(coefficient, "Thrust.coefficient"), requires_grad=False)
         self.smoothing = float(smoothing)
         self.axis = None if _is_body(axis) else nn.Parameter(_direction(axis), requires_grad=False)
-        self.refill = nn.Parameter(_scalar(refill, "Thrust.refill"), requires_grad=False)
+        self.refill = nn.Parameter(scalar(refill, "Thrust.refill"), requires_grad=False)
         if bool(((self.refill < 0) | (self.refill > 1)).any()):
             raise InputError(f"Thrust.refill: expected a share from 0 to 1, got {refill}")
 
@@ -342,15 +340,6 @@ def _skew(vector: Tensor) -> Tensor:
 # ---- parameters and choices ----------------------------------------------------------------------------------------
 
 
-def _scalar(value, what: str) -> Tensor:
-    scalar = number(value)
-    if scalar.dim() and scalar.shape[1:] != (1,):
-        raise InputError(
-            f"{what}: expected one number, or one of each robot with shape (B, 1), got {tuple(scalar.shape)}"
-        )
-    return scalar
-
-
 def _is_body(axis) -> bool:
     if isinstance(axis, str) and axis != "body":
         raise InputError(f"Thrust.axis: expected 'body' or a direction (3,) or (B, 3), got {axis!r}")
@@ -358,8 +347,8 @@ def _is_body(axis) -> bool:
 
 
 def _direction(axis) -> Tensor:
-    direction = number(axis)
-    if direction.shape[-1:] != (3,) or direction.dim() > 2 or bool((direction == 0).all(-1).any()):
+    direction = vector(axis, "Thrust.axis")
+    if bool((direction == 0).all(-1).any()):
         raise InputError(f"Thrust.axis: expected 'body' or a direction (3,) or (B, 3) that is not zero, got {axis}")
     return direction
 

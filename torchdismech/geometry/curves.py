@@ -28,7 +28,7 @@ def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, he
         raise InputError(f"helix: expected at least 2 nodes, got {nodes}")
     direction = np.asarray(axis, dtype=float)
     if not np.linalg.norm(direction) > 0:
-        raise InputError(f"helix: expected an axis that is not zero, got {axis}")
+        raise InputError(f"helix: expected an axis that is not zero, got {axis!r}")
     direction = direction / np.linalg.norm(direction)
     arm = np.asarray(start, dtype=float) - np.asarray(center, dtype=float)
     along = direction * (arm @ direction)
