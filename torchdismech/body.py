@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
+from scipy.sparse import coo_matrix, csgraph
 from torch import Tensor, nn
 
 from torchdismech.geometry.surface import Surface
@@ -111,6 +112,11 @@ class Body(nn.Module):
     def links(self) -> np.ndarray:
         """All pairs of nodes that an edge joins (rod edges, then edges of triangles), (E + M, 2)."""
         return np.concatenate([self.rod_edges, self.surface.edges])
+
+    def parts(self) -> int:
+        """Return how many parts the robot has that no edge joins."""
+        ones, (start, end), n = np.ones(len(self.links)), self.links.T, self.n_nodes
+        return int(csgraph.connected_components(coo_matrix((ones, (start, end)), shape=(n, n)), directed=False)[0])
 
     @property
     def n_angles(self) -> int:

@@ -285,6 +285,7 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
         "nodes": str(nodes),
         "rod edges": f"{edges} (rods: {len(model.body.rods)})",
         "triangles": f"{len(model.triangles)} (hinges: {len(model.hinges)})",
+        "bodies": f"{model.body.parts()} that no edge joins" if model.body.parts() > 1 else "1",
         "springs": str(len(model.springs)),
         "dofs": f"{model.n_dofs}, of which free {model.n_free}",
         "forces": ", ".join(type(force).__name__ for force in model.forces) or "none",

@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
+from tests import shells
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight
+from torchdismech.testing import check_force
 
 LENGTH, RADIUS, DENSITY = 0.4, 5e-3, 1200.0
 VOLUME = math.pi * RADIUS**2 * LENGTH
@@ -117,3 +119,25 @@ def test_bad_parameters_are_refused():
     rod(used)
     with pytest.raises(InputError, match="another model"):
         rod(used)
+
+
+class Neighbours(forces.LocalForce):
+    """A force between neighbours on rods and shells: what a learned one may be."""
+
+    def nodal_force(self, state, control):
+        """Return pushes along the edges that depend on their length, on relative velocity and on the angles there."""
+        x, u = state.positions, state.node_velocities
+        a, b = torch.as_tensor(self.body.links).T
+        e = x[:, b] - x[:, a]
+        push = torch.tanh(30 * e) + 0.1 * (u[:, b] - u[:, a]) * e.norm(dim=-1, keepdim=True)
+        return torch.zeros_like(x).index_add(1, a, push).index_add(1, b, -push)
+
+
+@pytest.mark.parametrize("shape", ["hinge", "midedge", "midedge_rod"])
+def test_local_forces_reach_along_the_edges_of_shells(shape):
+    """Find the derivatives of a force between neighbours on a shell with its rod."""
+    force = Neighbours(reach=1)
+    model = shells.robot(shape, [force])
+    noise = torch.randn(2, model.n_dofs, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    state = model.initial_state(q=model.initial_state(batch=2).q + 2e-3 * noise, velocity=0.1 * noise)
+    check_force(force, model, state).raise_if_failed()

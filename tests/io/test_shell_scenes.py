@@ -162,3 +162,24 @@ def test_resumed_run_is_the_uninterrupted_one(tmp_path, bending):
     assert torch.equal(both[0].positions, both[1].positions) and torch.equal(both[0].twist, both[1].twist)
     assert both[0].twist.shape[-1] == (0 if bending == "hinge" else len(model_of_sheet().body.surface.edges))
     assert set(both[0].energies) == {"kinetic", "membrane", bending}
+
+
+def test_turned_triangles_and_loose_parts_are_told(tmp_path):
+    """Warn of triangles that were wound against the others, and count the parts that nothing joins."""
+    robot = f"nodes = {[*SHEET.nodes.tolist(), [9, 0, 0], [9, 1, 0], [9, 0, 1]]}\n"
+    faces = SHEET.triangles.copy()
+    faces[2] = faces[2, ::-1]
+    count = len(SHEET.nodes)
+    path = written(tmp_path, f"{robot}triangles = {[*faces.tolist(), [count, count + 1, count + 2]]}")
+    with pytest.warns(UserWarning, match="1 of .* triangles"):
+        model = load_scene(path).build().model
+    assert sorted(model.triangles[2].tolist()) == sorted(SHEET.triangles[2].tolist())
+    assert np.array_equal(model.triangles[2], np.roll(SHEET.triangles[2], -_shift(model.triangles[2], 2)))
+    with pytest.warns(UserWarning, match="triangles"):
+        printed = CliRunner().invoke(app, ["check", str(path)]).stdout
+    assert "2 that no edge joins" in printed
+
+
+def _shift(face, k: int) -> int:
+    """Return by how many places a triangle of the sheet is rolled."""
+    return next(s for s in range(3) if np.array_equal(np.roll(SHEET.triangles[k], -s), face))

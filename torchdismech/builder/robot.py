@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -69,7 +70,6 @@ class RobotBuilder:
         self._nodes = np.zeros((0, 3))
         self._rods: list[RodGroup] = []
         self._shells: list[ShellGroup] = []
-        self.repairs: list[str] = []
         self._clamps: list[tuple[np.ndarray, str, bool]] = []
         self._masses: list[tuple[np.ndarray, Tensor]] = []
         self._forces: list[Force] = []
@@ -144,7 +144,7 @@ class RobotBuilder:
     ) -> np.ndarray:
         """Add a shell: nodes (k, 3) and triangles (m, 3) into them; return the indices (k,) of its nodes.
 
-        Triangles that are wound against their neighbours are turned; `repairs` says how many.
+        Triangles that are wound against their neighbours are turned; a warning says how many.
 
         Parameters
         ----------
@@ -158,7 +158,8 @@ class RobotBuilder:
         """
         points, faces = np.asarray(nodes, dtype=float), np.asarray(triangles, dtype=np.int64)
         checked = check_mesh(points, faces, where="shell")
-        self.repairs += checked.repairs
+        for repair in checked.repairs:
+            warnings.warn(repair, stacklevel=2)
         _check_choice("bending", bending, BENDING)
         _check_choice("natural", natural, NATURAL["shell"])
         constants = face_constants(thickness, material, stiffness or {}, bending, len(faces))
