@@ -1,0 +1,93 @@
+"""Where rods meet shells."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests import shells
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Static, forces, meshes, straight
+
+LENGTH, RADIUS, YOUNGS = 0.2, 2e-3, 1e8
+
+
+def rod_on_a_held_plate(joints: str, across: bool = True):
+    """Return a rod that leaves a held plate, across it at its middle or along it at a side, with a force at its end."""
+    sheet = meshes.rectangle(0.04, 0.04, 0.01, "cross")
+    middle = int(np.argmin(np.linalg.norm(sheet.nodes - [0.02 if across else 0.04, 0.02, 0], axis=1)))
+    builder = RobotBuilder(joints=joints)
+    index = builder.add_shell(sheet.nodes, sheet.triangles, 2e-3, Material(1e8, 1000.0, 0.3))
+    start = sheet.nodes[middle]
+    end = start + ([0, 0, LENGTH] if across else [LENGTH, 0, 0])
+    rod = builder.add_rod(straight(start, end, 21), Circle(RADIUS), Material(YOUNGS, 1000.0, 0.3))
+    assert rod[0] == index[middle]
+    builder.clamp(nodes=index.tolist())
+    builder.add_force(forces.PointForce([rod[-1]], (0, 1e-4, 0)))
+    return builder.finalize(), int(rod[-1])
+
+
+@pytest.mark.parametrize("across", [True, False])
+def test_stiff_joints_hold_a_rod_like_a_clamp(across):
+    """Bend as a cantilever that is held at the joint, by springs that are stiffer than those along the rod."""
+    model, tip = rod_on_a_held_plate("stiff", across)
+    state, _ = Static(force_tolerance=1e-10).step(model, model.initial_state(), throw=True)
+    deflection = (state.positions[0, tip, 1] - model.nodes[tip, 1]).item()
+    edge, bending = LENGTH / 20, YOUNGS * np.pi * RADIUS**4 / 4
+    # springs EI / edge at the nodes of the rod, force x (distance to the tip)^2 each; the joint's is stiffer than that
+    rigid = 1e-4 * edge / bending * sum((LENGTH - k * edge) ** 2 for k in range(1, 20))
+    as_soft_as_the_rod = rigid + 1e-4 * edge / bending * LENGTH**2
+    assert rigid * 0.999 < deflection < 0.5 * (rigid + as_soft_as_the_rod)
+
+
+def test_pinned_joints_let_a_rod_swing():
+    """Have no springs, no angles at the joint, and let the rod turn about it."""
+    model, tip = rod_on_a_held_plate("pinned")
+    assert len(model.springs) == 19 and len(model.body.joint_edges) == 0
+    stiff, _ = rod_on_a_held_plate("stiff")
+    ends = []
+    for robot in (model, stiff):
+        state = robot.initial_state()
+        for _ in range(20):
+            state, _ = ImplicitEuler(0.01).step(robot, state, throw=True)
+        ends.append((state.positions[0, tip, 1] - robot.nodes[tip, 1]).item())
+    assert ends[0] > 5 * ends[1]
+
+
+def test_joints_add_no_mass():
+    """Weigh as much as the parts do, however many joint edges there are."""
+    model, _ = rod_on_a_held_plate("stiff")
+    parts = 0.04 * 0.04 * 2e-3 * 1000.0 + np.pi * RADIUS**2 * LENGTH * 1000.0
+    assert model.body.node_mass().sum().item() == pytest.approx(parts, rel=1e-12)
+    angles = model.body.mass[3 * model.body.n_nodes :]
+    assert (angles[:20] > 0).all() and (angles[20:] == 0).all() and len(angles) == 20 + len(model.body.joint_edges)
+    assert torch.equal(
+        model.algebraic.nonzero().flatten(), 3 * model.body.n_nodes + torch.arange(20, model.body.n_angles)
+    )
+
+
+def test_joint_edges_are_the_sides_of_the_triangles_at_the_rod():
+    """Give angles to the sides of the triangles at the joint, and a spring to each pair of edges that meets there."""
+    model = shells.robot("hinge_rod")
+    joint = 1  # the rod begins at node 1 of the patch
+    around = [t for t in model.triangles.tolist() if joint in t]
+    sides = {frozenset((t[k], t[k - 1])) for t in around for k in range(3)}
+    assert {frozenset(e) for e in model.body.joint_edges.tolist()} == sides
+    framed = [frozenset(e) for e in model.body.framed_edges.tolist()]
+    pairs = {frozenset((a, b)) for a in framed for b in framed if a != b and a & b}
+    springs = {frozenset((frozenset((a, b)), frozenset((b, c)))) for a, b, c in model.springs.tolist()}
+    assert springs == pairs
+
+
+def test_a_rod_along_a_shell_shares_its_edge():
+    """Let a rod run along sides of triangles: those sides carry the rod's own twist, and no second one."""
+    sheet = meshes.rectangle(0.04, 0.02, 0.02, "right")
+    builder = RobotBuilder()
+    builder.add_shell(sheet.nodes, sheet.triangles, 1e-3, Material(1e6, 1000.0, 0.3), "midedge")
+    row = np.flatnonzero(sheet.nodes[:, 1] < 1e-9)
+    builder.add_rod(sheet.nodes[row[np.argsort(sheet.nodes[row, 0])]], Circle(1e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[int(row[0])])
+    model = builder.finalize()
+    rods = {frozenset(e) for e in model.rod_edges.tolist()}
+    joints = {frozenset(e) for e in model.body.joint_edges.tolist()}
+    assert not rods & joints and len(model.body.normal_edges) == len(model.body.surface.edges)
+    state, info = ImplicitEuler(0.01).step(model, model.initial_state())
+    assert bool(info.converged.all())
