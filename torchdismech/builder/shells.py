@@ -15,8 +15,8 @@ from torchdismech.builder.rods import viscous
 from torchdismech.elastic import ElasticTerm, HingeStencil, LinearElastic, MidEdgeStencil, Plate, StretchStencil
 from torchdismech.elastic.shell import shape_matrix
 from torchdismech.errors import InputError
-from torchdismech.geometry import shells
 from torchdismech.geometry.frames import unit
+from torchdismech.geometry.shells import hinge_angle
 from torchdismech.geometry.surface import Surface, find_surface
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.materials import Material, Number, positive
@@ -128,9 +128,9 @@ def face_constants(
     return broadcastable(constants, count, "triangles")
 
 
-def normal_directors(shells_: Shells, nodes: Tensor) -> Tensor:
+def normal_directors(shells: Shells, nodes: Tensor) -> Tensor:
     """Return the mid-edge normals at rest (M, 3): the mean of the normals of the triangles at each edge."""
-    surface, edges = shells_.surface, shells_.normal_edges()
+    surface, edges = shells.surface, shells.normal_edges()
     x = nodes[surface.triangles]
     normals = unit(torch.linalg.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0]))
     total = nodes.new_zeros(len(surface.edges), 3)
@@ -148,55 +148,49 @@ def normal_directors(shells_: Shells, nodes: Tensor) -> Tensor:
 # ---- elastic terms -----------------------------------------------------------------------------------------------
 
 
-def membrane_terms(body: Body, shells_: Shells) -> list[ElasticTerm]:
+def membrane_terms(body: Body, shells: Shells) -> list[ElasticTerm]:
     """Return the stretching of the triangles' edges, or none for a robot without shells."""
-    if not shells_.groups:
+    if not shells.groups:
         return []
     edges = np.arange(len(body.surface.edges))
     stencil = StretchStencil(body.surface.edges, body.shell_edge_length.clone(), "membrane_stretch", controlled=False)
-    stiffness = {"membrane": shells_.on_edges("membrane", edges) * body.shell_edge_length}
-    dissipation = viscous(stiffness, shells_.on_edges("relaxation", edges))
+    stiffness = {"membrane": shells.on_edges("membrane", edges) * body.shell_edge_length}
+    dissipation = viscous(stiffness, shells.on_edges("relaxation", edges))
     return [ElasticTerm("membrane", stencil, LinearElastic(stiffness), measure=None, dissipation=dissipation)]
 
 
-def bending_terms(body: Body, shells_: Shells) -> list[ElasticTerm]:
+def bending_terms(body: Body, shells: Shells) -> list[ElasticTerm]:
     """Return the bending of hinges and of triangles with mid-edge normals, as far as there are any."""
     terms = []
     surface = body.surface
-    hinged = np.flatnonzero(shells_.by_hinges[surface.hinge_triangles[:, 0]])
+    hinged = np.flatnonzero(shells.by_hinges[surface.hinge_triangles[:, 0]])
     if len(hinged):
-        terms.append(_hinge_term(shells_, body, hinged))
-    faces = np.flatnonzero(~shells_.by_hinges)
+        terms.append(_hinge_term(shells, body, hinged))
+    faces = np.flatnonzero(~shells.by_hinges)
     if len(faces):
-        terms.append(_mid_edge_term(shells_, body, faces))
+        terms.append(_mid_edge_term(shells, body, faces))
     return terms
 
 
-def _hinge_term(shells_: Shells, body: Body, hinged: np.ndarray) -> ElasticTerm:
-    surface = shells_.surface
+def _hinge_term(shells: Shells, body: Body, hinged: np.ndarray) -> ElasticTerm:
+    surface = shells.surface
     edges = surface.hinge_edges[hinged]
-    stiffness = {"hinge": shells_.on_edges("bending", edges).clone()}
-    every = len(hinged) == len(surface.hinges)
-    chosen = torch.as_tensor(hinged)
-
-    def controlled(control) -> tuple[Tensor | None]:
-        angle = control.natural_hinge_angle
-        return (angle if angle is None or every else angle[:, chosen.to(angle.device)],)
-
+    stiffness = {"hinge": shells.on_edges("bending", edges).clone()}
+    stencil = HingeStencil(surface.hinges[hinged], hinged)
     return ElasticTerm(
         "hinge",
-        HingeStencil(surface.hinges[hinged]),
+        stencil,
         LinearElastic(stiffness),
         measure=body.nodes.new_ones(()),
         natural=(body.hinge_angle[hinged].clone(),),
-        controlled=controlled,
-        dissipation=viscous(stiffness, shells_.on_edges("relaxation", edges)),
+        controlled=stencil.natural_of,
+        dissipation=viscous(stiffness, shells.on_edges("relaxation", edges)),
     )
 
 
-def _mid_edge_term(shells_: Shells, body: Body, faces: np.ndarray) -> ElasticTerm:
-    surface = shells_.surface
-    carried = shells_.normal_edges()
+def _mid_edge_term(shells: Shells, body: Body, faces: np.ndarray) -> ElasticTerm:
+    surface = shells.surface
+    carried = shells.normal_edges()
     place = np.zeros(len(surface.edges), dtype=np.int64)
     place[carried] = np.arange(len(carried)) + len(body.rod_edges) + len(body.joint_edges)
     stencil = MidEdgeStencil(
@@ -207,11 +201,7 @@ def _mid_edge_term(shells_: Shells, body: Body, faces: np.ndarray) -> ElasticTer
         shape_matrix(body.nodes, surface.triangles[faces]),
         surface.hinge_of_sides()[faces],
     )
-    constants = {n: _of_faces(shells_.constant(n), faces) for n in ("bending", "poisson", "relaxation")}
-
-    def controlled(control) -> tuple[Tensor | None, ...]:
-        angle = control.natural_hinge_angle
-        return (None, None, None) if angle is None else stencil.natural_at(angle)
+    constants = {n: _of_faces(shells.constant(n), faces) for n in ("bending", "poisson", "relaxation")}
 
     natural = stencil.natural_at(body.hinge_angle[None])
     relaxation = constants["relaxation"]
@@ -220,9 +210,9 @@ def _mid_edge_term(shells_: Shells, body: Body, faces: np.ndarray) -> ElasticTer
         "midedge",
         stencil,
         Plate(constants["bending"], constants["poisson"]),
-        measure=shells_.face_area[faces],
+        measure=shells.face_area[faces],
         natural=tuple(b.squeeze(0) for b in natural),
-        controlled=controlled,
+        controlled=stencil.natural_of,
         dissipation=Plate(constants["bending"] * relaxation, constants["poisson"].clone()) if damped else None,
     )
 
@@ -231,9 +221,9 @@ def _of_faces(constant: Tensor, faces: np.ndarray) -> Tensor:
     return constant.clone() if constant.dim() == 0 or constant.shape[-1] == 1 else constant[..., faces]
 
 
-def natural_hinge_angles(shells_: Shells, nodes: Tensor) -> Tensor:
+def natural_hinge_angles(shells: Shells, nodes: Tensor) -> Tensor:
     """Return the angles (H,) of the hinges at rest: those of the shape as built; zero between flat triangles."""
-    hinges = nodes[shells_.surface.hinges]  # (H, 4, 3)
+    hinges = nodes[shells.surface.hinges]  # (H, 4, 3)
     e, a, b = (Vec3(*(hinges[:, k] - hinges[:, 0]).unbind(-1)) for k in (1, 2, 3))
-    flat = torch.as_tensor(shells_.flat[shells_.surface.hinge_triangles].all(1))
-    return torch.where(flat, 0.0, shells.hinge_angle(e, a, b))
+    flat = torch.as_tensor(shells.flat[shells.surface.hinge_triangles].all(1))
+    return torch.where(flat, 0.0, hinge_angle(e, a, b))

@@ -24,14 +24,22 @@ class HingeStencil(Stencil):
 
     Parameters
     ----------
-    hinges : (H, 4) start and end of the edge, opposite nodes (see `geometry.surface.Surface`).
+    hinges : (K, 4) start and end of the edge, opposite nodes (see `geometry.surface.Surface`).
+    numbers : (K,) which of the robot's hinges these are, as a control counts them.
     """
 
     closed_form = True
+    numbers: Tensor
 
-    def __init__(self, hinges: np.ndarray):
+    def __init__(self, hinges: np.ndarray, numbers: np.ndarray):
         start, end, first, second = np.asarray(hinges).T
         super().__init__([v for node in (end, first, second) for v in edge_variables(start, node)], ["hinge_angle"])
+        self.register_buffer("numbers", torch.as_tensor(numbers), persistent=False)
+
+    def natural_of(self, control: Control) -> tuple[Tensor | None]:
+        """Return the natural angles (B, K) that a control sets."""
+        angles = control.natural_hinge_angle
+        return (None if angles is None else angles[:, self.numbers],)
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return (hinge angle,)."""
@@ -122,6 +130,11 @@ class MidEdgeStencil(Stencil):
         slopes = torch.nn.functional.pad(slopes, (0, 1))  # what -1 points at: flat
         b = torch.einsum("fik,bfk->ibf", self.shape, slopes[:, self.hinges])
         return b[0], b[1], b[2]
+
+    def natural_of(self, control: Control) -> tuple[Tensor | None, ...]:
+        """Return the natural curvatures (B, F) that a control sets."""
+        angles = control.natural_hinge_angle
+        return (None, None, None) if angles is None else self.natural_at(angles)
 
     @staticmethod
     def _normals(local: list[Tensor], *constants: Tensor) -> shells.MidEdge:
