@@ -1,0 +1,44 @@
+"""What the examples share: running a scene file, and drawing what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from torchdismech import Trajectory, rollout
+from torchdismech.io.scene import load_scene
+
+__all__ = ["pictured", "run"]
+
+
+def run(scene: Path, allow_code: bool = False, progress: bool = True, **overrides: Any) -> Trajectory:
+    """Return the trajectory of a scene file; overrides by dotted key, as in **{"simulation.dt": 1e-2}.
+
+    Raises a `SimulationError` if a step of any robot fails.
+    """
+    loaded = load_scene(scene, overrides)
+    setup = loaded.build(allow_code=allow_code)
+    trajectory = rollout(
+        setup.model,
+        setup.state,
+        setup.integrator,
+        setup.steps,
+        schedule=setup.schedule,
+        every=setup.every,
+        progress=progress,
+        throw=True,
+    )
+    return dataclasses.replace(trajectory, randomized=loaded.randomized)
+
+
+def pictured(trajectory: Trajectory, path: Path, robot: int = 0, node: int = -1, snapshots: int = 9) -> None:
+    """Draw a trajectory where matplotlib is installed, and say so either way."""
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"no {path}: pictures need matplotlib, pip install 'torchdismech[view]'")
+        return
+    from torchdismech.view import save_picture
+
+    save_picture(trajectory, path, robot, node, snapshots)
+    print(f"wrote {path}")
