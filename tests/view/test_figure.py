@@ -101,3 +101,46 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
         save_picture(trajectory, tmp_path / "none" / "run.png")
     with pytest.raises(InputError, match="ends in .png"):
         save_picture(trajectory, tmp_path / "run.xyz")
+
+
+def billowing(rods: bool, batch: int = 2) -> Trajectory:
+    """Return a made-up run of two triangles, whose outer corners sink; with a rod on one of these or without."""
+    nodes = np.array([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [1, 1, -1]])[: 5 if rods else 4]
+    recorder = Recorder()
+    recorder.start(
+        6, np.array([[2, 4]] if rods else [], dtype=np.int64).reshape(-1, 2), np.array([[0, 1, 3], [1, 2, 3]])
+    )
+    zero = torch.zeros(batch, dtype=torch.long)
+    for step in range(6):
+        sunk = nodes - 0.1 * step * np.outer(np.arange(len(nodes)) == 2, (0, 0, 1))
+        q = torch.cat([torch.tensor(sunk).flatten(), torch.zeros(int(rods), dtype=torch.float64)]).repeat(batch, 1)
+        other = torch.zeros(batch, int(rods), 3, dtype=torch.float64)
+        time = torch.full((batch,), 0.5 * step, dtype=torch.float64)
+        state = State(q, q, q, other, other, other[:, :, 0], time)
+        recorder.append(Frame(step, state, zero, zero, time, zero, {}))
+    return recorder.trajectory()
+
+
+@pytest.mark.parametrize("rods", [False, True])
+def test_shells_are_surfaces(rods):
+    """Draw each of a few shapes as a translucent surface of all triangles, inside the axes, beside its rods."""
+    trajectory = billowing(rods)
+    shapes = draw_trajectory(trajectory, node=2).axes[0]
+    assert shapes.name == "3d"
+    assert len(shapes.collections) == 4
+    for surface in shapes.collections:
+        assert len(surface.get_facecolor()) == 2 and (surface.get_facecolor()[:, 3] < 1).all()
+    assert len(draw_trajectory(trajectory, snapshots=2).axes[0].collections) == 2
+    # an edge that is drawn is two points and a lifted pen
+    assert len(lines_with(shapes, 3)) == (4 if rods else 0)
+    # all robots at the end: the four border edges of the surface, and the rod
+    outlines = next(line for line in shapes.get_lines() if "at the end" in str(line.get_label()))
+    assert len(outlines.get_data_3d()[0]) == 2 * 3 * (5 if rods else 4)
+    lowest = trajectory.positions[..., 2].min().item()
+    assert shapes.get_zlim()[0] <= lowest and shapes.get_zlim()[1] >= 0
+
+
+def test_flat_shell_is_drawn_in_space():
+    """Draw three axes also of a shell that stays in a plane."""
+    trajectory = billowing(rods=False).frames(slice(1))
+    assert draw_trajectory(trajectory).axes[0].name == "3d"

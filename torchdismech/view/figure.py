@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchdismech.errors import InputError
+from torchdismech.geometry.surface import find_surface
 from torchdismech.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -16,12 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["draw_trajectory", "save_picture"]
 
 AXES = "xyz"
+# Shapes that are drawn if nobody says how many: surfaces hide each other sooner than lines do.
+SNAPSHOTS, SNAPSHOTS_OF_SHELLS = 9, 4
 # A direction in which the robot extends less than this part of its size is left out of the picture.
 FLAT = 1e-6
 COMPONENT_COLOURS = ("#4477aa", "#228833", "#cc3311")
 
 
-def save_picture(trajectory: Trajectory, path: str | Path, robot: int = 0, node: int = -1, snapshots: int = 9) -> None:
+def save_picture(
+    trajectory: Trajectory, path: str | Path, robot: int = 0, node: int = -1, snapshots: int | None = None
+) -> None:
     """Draw a trajectory to a file, whose ending (.png, .pdf, .svg) says the format; arguments as `draw_trajectory`."""
     path = Path(path)
     if not path.parent.is_dir():
@@ -35,14 +40,16 @@ def save_picture(trajectory: Trajectory, path: str | Path, robot: int = 0, node:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def draw_trajectory(trajectory: Trajectory, robot: int = 0, node: int = -1, snapshots: int = 9) -> Figure:
+def draw_trajectory(trajectory: Trajectory, robot: int = 0, node: int = -1, snapshots: int | None = None) -> Figure:
     """Return a figure of one robot's shapes over time and of one node's displacement.
+
+    Rods are lines; shells are shaded, translucent surfaces, always in space.
 
     Parameters
     ----------
     robot : which robot of the batch.
     node : whose path is drawn; -1 is the last.
-    snapshots : number of shapes, evenly in time.
+    snapshots : number of shapes, evenly in time; by default 9, or 4 of a robot with shells.
 
     Raises
     ------
@@ -59,14 +66,17 @@ def draw_trajectory(trajectory: Trajectory, robot: int = 0, node: int = -1, snap
     shapes = paths[:, robot]
     drawn = np.concatenate([shapes.reshape(-1, 3), paths[-1].reshape(-1, 3)])
     factor, unit = _length_unit(np.ptp(drawn, axis=0).max())
-    axes = _drawn_axes(drawn)
+    shells = len(trajectory.triangles) > 0
+    axes = [0, 1, 2] if shells else _drawn_axes(drawn)
     projection: Any = {"projection": "3d"} if len(axes) == 3 else {}
     left = figure.add_subplot(1, 2, 1, **projection)
     if batch > 1:
-        ends = np.concatenate([_lines(shape, trajectory.rod_edges) for shape in paths[-1] * factor])
+        outlines = np.concatenate([trajectory.rod_edges, _border_edges(trajectory.triangles)])
+        ends = np.concatenate([_lines(shape, outlines) for shape in paths[-1] * factor])
         label = f"all {batch} robots at the end"
         left.plot(*(ends[:, k] for k in axes), color="0.5", lw=0.6, alpha=0.35, zorder=0, label=label)
-    _draw_shapes(figure, left, trajectory, shapes * factor, node, axes, unit, snapshots)
+    count = (SNAPSHOTS_OF_SHELLS if shells else SNAPSHOTS) if snapshots is None else snapshots
+    _draw_shapes(figure, left, trajectory, shapes * factor, node, axes, unit, count)
     left.set_title(f"robot {robot} of {batch}" if batch > 1 else "robot 0")
     _draw_displacement(figure.add_subplot(1, 2, 2), trajectory, paths[:, :, node], robot, node)
     return figure
@@ -110,6 +120,12 @@ def _lines(shape: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.concatenate([ends, np.full_like(ends[:, :1], np.nan)], axis=1).reshape(-1, 3)
 
 
+def _border_edges(triangles: np.ndarray) -> np.ndarray:
+    """Return the edges (k, 2) that only one of the triangles (F, 3) has."""
+    surface = find_surface(triangles)
+    return np.delete(surface.edges, surface.hinge_edges, axis=0)
+
+
 def _draw_shapes(
     figure: Figure,
     plot: Any,
@@ -130,8 +146,11 @@ def _draw_shapes(
     plot.plot(*(shapes[:, node, k] for k in axes), color="#bb5566", lw=1, ls="--", label=f"path of node {node}")
     for frame in shown:
         colour = colour_of_time.to_rgba(times[frame])
-        lines = _lines(shapes[frame], trajectory.rod_edges)
-        plot.plot(*(lines[:, k] for k in axes), color=colour, lw=1.8, solid_capstyle="round")
+        if len(trajectory.triangles):
+            _draw_surface(plot, shapes[frame], trajectory.triangles, colour)
+        if len(trajectory.rod_edges):
+            lines = _lines(shapes[frame], trajectory.rod_edges)
+            plot.plot(*(lines[:, k] for k in axes), color=colour, lw=1.8, solid_capstyle="round")
         plot.plot(*([shapes[frame, node, k]] for k in axes), "o", color=colour, ms=4)
     names = [f"{AXES[k]} [{unit}]" for k in axes]
     plot.set_xlabel(names[0], labelpad=8)
@@ -139,6 +158,10 @@ def _draw_shapes(
     if len(axes) == 3:
         plot.set_zlabel(names[2])
         plot.set_aspect("equal")
+        if len(
+            trajectory.triangles
+        ):  # a little smaller: what falls or rises far makes a tall box, whose labels need room
+            plot.set_box_aspect([np.ptp(getattr(plot, f"get_{axis}lim")()) for axis in AXES], zoom=0.85)
         plot.view_init(elev=22, azim=-60)
         _thin_out_ticks(plot)
     else:
@@ -147,6 +170,17 @@ def _draw_shapes(
     plot.legend(loc="best" if len(axes) == 2 else "upper left", frameon=False, fontsize=9)
     if times[-1] > times[0]:
         figure.colorbar(colour_of_time, ax=plot, label="time [s]", shrink=0.75, pad=0.08 if len(axes) == 3 else 0.02)
+
+
+def _draw_surface(plot: Any, shape: np.ndarray, triangles: np.ndarray, colour: Any) -> None:
+    """Draw triangles (F, 3) of the nodes (N, 3), each shaded by how it lies in the light."""
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+    surface = Poly3DCollection(
+        shape[triangles], facecolors=[colour], edgecolors=[colour], lw=0.3, shade=True, alpha=0.6
+    )
+    plot.add_collection3d(surface)
+    plot.auto_scale_xyz(*shape.T, had_data=True)  # a collection does not widen the axes by itself in all versions
 
 
 def _thin_out_ticks(plot: Any) -> None:
