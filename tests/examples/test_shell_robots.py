@@ -1,0 +1,167 @@
+"""Examples made of shells: their numbers against closed forms, balances and symmetries."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from examples.jellyfish import jellyfish
+from examples.manta_ray import manta_ray
+from examples.parachute import parachute
+from examples.plate import plate
+from examples.running import run
+from torchdismech import meshes, read_dismech, read_mesh
+from torchdismech.io.meshes import write_mesh
+from torchdismech.io.scene import load_scene
+
+SWIMMERS = {"manta_ray": manta_ray, "jellyfish": jellyfish}
+
+
+@pytest.mark.parametrize("name", ["plate_10.obj", "plate_20.obj", "ray.obj", "parachute.txt", "jellyfish.txt"])
+def test_geometry_is_what_the_script_writes(name, tmp_path):
+    """Find the committed files to be what the generators make today."""
+    for example in (plate, manta_ray, parachute, jellyfish):
+        example.write_geometry(tmp_path)
+    (committed,) = Path(plate.__file__).parents[1].glob(f"*/{name}")
+    read = read_mesh if name.endswith(".obj") else read_dismech
+    now, then = read(tmp_path / name), read(committed)
+    # cosines may differ in the last digit from one machine to another
+    np.testing.assert_allclose(now.nodes, then.nodes, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(now.triangles, then.triangles)
+    np.testing.assert_array_equal(now.rod_edges, then.rod_edges)
+
+
+# ---- plate -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("scene", "bending"), plate.CASES)
+def test_plate_sags_as_plate_theory_says(scene, bending):
+    """Come to Kirchhoff's deflection with the square of the edges' length, for every thickness alike."""
+    coarse, fine = (
+        plate.coefficients(plate.sagged(scene, bending, f"plate_{n}.obj"), scene, bending) for n in plate.DIVISIONS
+    )
+    theory = plate.THEORY[scene]
+    # the thinnest sags by 1.5 % of its thickness, and stretching adds about the square of that: measured 4e-4
+    assert np.ptp(fine) < 1e-3 * theory
+    # measured 3.4 % (clamped) and 0.6 %; a clamped plate has the larger slopes for the mesh to follow
+    assert abs(fine.mean() / theory - 1) < 0.05
+    # what is left in the limit: 0.1 % by normals; 0.7 % by hinges, as the halved triangles at the sides are not
+    # equilateral, and hinges are a plate on equilateral meshes only
+    limit = fine + (fine - coarse) / 3
+    assert abs(limit.mean() / theory - 1) < (0.01 if bending == "hinge" else 0.003)
+
+
+def test_plate_on_a_random_mesh(tmp_path):
+    """Give the same deflection on an unstructured mesh as on a regular one."""
+    mesh = meshes.rectangle(plate.SIDE, plate.SIDE, plate.SIDE / 10, pattern="random", seed=1)
+    write_mesh(tmp_path / "random.obj", mesh.nodes, mesh.triangles)
+    runs = [plate.sagged("supported.toml", "midedge", m) for m in (tmp_path / "random.obj", "plate_10.obj")]
+    random, regular = (plate.coefficients(r, "supported.toml", "midedge").mean() for r in runs)
+    # both are 2.5 % above theory at this spacing; their difference is a small part of that: measured 0.1 %
+    assert random == pytest.approx(regular, rel=0.005)
+
+
+# ---- manta ray ---------------------------------------------------------------------------------------------------
+
+
+def check_ray(trajectory):
+    """Check direction, size and the two symmetries of the rays' ways."""
+    assert not trajectory.failed.any()
+    ways = manta_ray.advances(trajectory)
+    for lag, way in zip(manta_ray.LAG, ways, strict=True):
+        assert (np.sign(lag) * way > 0).all()
+        assert (abs(way) > 0.02).all() and (abs(way) < 0.5).all()  # a fraction of the body each stroke
+    middles = manta_ray.middles(trajectory)
+    # rounding only: measured 2e-13 m
+    assert abs(middles[:, :, 0]).max() < 1e-9
+    for ahead in range(0, len(ways), 2):
+        # rounding, too: the two take the same Newton steps (measured 4e-12 m)
+        mirrored = middles[:, ahead + 1] * (1, -1, 1)
+        assert abs(middles[:, ahead] - mirrored).max() < 1e-8
+
+
+def test_ray_swims(tmp_path):
+    """Swim where the wave on the body says, by a fraction of its length in the first stroke, mirror images alike."""
+    mesh = manta_ray.write_geometry(tmp_path, divisions=4)
+    shorter = {"robot.file": str(mesh), "simulation.duration": 1.0, "output.every": 5}
+    check_ray(run(manta_ray.FOLDER / "scene.toml", allow_code=True, progress=False, **shorter))
+
+
+@pytest.mark.slow
+def test_ray_swims_on():
+    """Swim on for four and six strokes."""
+    check_ray(run(manta_ray.FOLDER / "scene.toml", allow_code=True, progress=False))
+
+
+# ---- parachute ---------------------------------------------------------------------------------------------------
+
+
+def check_parachute(trajectory, scene):
+    """Check the balance of forces and how the speed grows with the weight."""
+    assert not trajectory.failed.any()
+    weight, drag = parachute.weights(scene), parachute.drags(trajectory, scene)
+    # the balance is exact once nothing accelerates: measured 2e-4, as the lightest still breathes
+    np.testing.assert_allclose(drag, weight, rtol=2e-3)
+    speed = -trajectory.velocities[-1].mean(dim=1)[:, 2].numpy()
+    ratio = speed / np.sqrt(weight)
+    # the cloth's own weight and stiffness shape the bowl, too: measured 1.3 %
+    assert np.ptp(ratio) < 0.02 * ratio.mean()
+    # a flat plate with this drag has speed^2 = 2 weight / (rho C_d area); the bowl is narrower: measured 1.4 and 1.5
+    assert (ratio > 1.2 * (2 / (10.0 * 1.5 * 3**0.5 * parachute.SIDE**2)) ** 0.5).all()
+
+
+def test_parachute_settles(tmp_path):
+    """Fall in the end at the speed at which drag carries the weight, with the square root of the weight."""
+    file = parachute.write_geometry(tmp_path, divisions=4)
+    scene = load_scene(parachute.FOLDER / "scene.toml")
+    payload = len(meshes.hexagon(parachute.SIDE, 4).nodes)
+    text = scene.text.replace("nodes = [127]", f"nodes = [{payload}]").replace("parachute.txt", file.name)
+    (tmp_path / "scene.toml").write_text(text)
+    # longer steps: the cloth's ripples, which they damp, are not what is looked at
+    check_parachute(run(tmp_path / "scene.toml", progress=False, **{"simulation.dt": 1e-2}), scene)
+
+
+@pytest.mark.slow
+def test_parachute_settles_on_the_finer_mesh():
+    """Settle as the example is shipped."""
+    scene = load_scene(parachute.FOLDER / "scene.toml")
+    check_parachute(run(scene.path, progress=False), scene)
+
+
+# ---- jellyfish ---------------------------------------------------------------------------------------------------
+
+
+def check_jellyfish(trajectory):
+    """Check that all with thrust rise, the more the stronger it is, and that the one without sinks."""
+    assert not trajectory.failed.any()
+    idle, *strokes = jellyfish.rises(trajectory)
+    mean = np.array([stroke.mean() for stroke in strokes])
+    assert (mean > 0).all()
+    for same_frequency in (mean[:4], mean[4:]):
+        assert (np.diff(same_frequency) > 0).all()
+    assert (idle < 0).all() and idle.mean() < mean.min()
+    aside = trajectory.positions[:, :, jellyfish.TOP, :2].abs().max().item()
+    assert aside < 1e-9  # it is symmetric: rounding only
+    return idle
+
+
+def test_jellyfish_rises(tmp_path):
+    """Rise in the first two seconds on a coarse mesh."""
+    file = jellyfish.write_geometry(tmp_path, spacing=0.04)
+    shorter = {"robot.file": str(file), "simulation.duration": 2.0}
+    check_jellyfish(run(jellyfish.FOLDER / "scene.toml", allow_code=True, progress=False, **shorter))
+
+
+@pytest.mark.slow
+def test_jellyfish_rises_on():
+    """Rise with every stroke; without thrust sink at last nearly as fast as a rigid bell, but not faster."""
+    idle = check_jellyfish(run(jellyfish.FOLDER / "scene.toml", allow_code=True, progress=False))
+    # strokes of 1 s; pulsing and the tentacles slow it down: measured 2 %
+    assert 0.9 < -idle[-1] / jellyfish.sinking_speed() < 1.0
+
+
+@pytest.mark.parametrize("name", SWIMMERS)
+def test_swimmers_do_not_run_code_unasked(name):
+    """Refuse the actuation's file where it was not allowed."""
+    with pytest.raises(ValueError, match="allow-code"):
+        run(SWIMMERS[name].FOLDER / "scene.toml", progress=False)
