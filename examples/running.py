@@ -7,10 +7,12 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from torchdismech import Trajectory, rollout
+import numpy as np
+
+from torchdismech import Geometry, Trajectory, rollout, straight
 from torchdismech.io.scene import load_scene
 
-__all__ = ["pictured", "run"]
+__all__ = ["pictured", "run", "straight_rod"]
 
 
 def run(scene: Path, allow_code: bool = False, progress: bool = True, **overrides: Any) -> Trajectory:
@@ -33,7 +35,7 @@ def run(scene: Path, allow_code: bool = False, progress: bool = True, **override
     return dataclasses.replace(trajectory, randomized=loaded.randomized)
 
 
-def pictured(trajectory: Trajectory, path: Path, robot: int = 0, node: int = -1, snapshots: int = 9) -> None:
+def pictured(trajectory: Trajectory, path: Path, robot: int = 0, node: int = -1, snapshots: int | None = None) -> None:
     """Draw a trajectory where matplotlib is installed, and say so either way."""
     if importlib.util.find_spec("matplotlib") is None:
         print(f"no {path}: pictures need matplotlib, pip install 'torchdismech[view]'")
@@ -42,3 +44,10 @@ def pictured(trajectory: Trajectory, path: Path, robot: int = 0, node: int = -1,
 
     save_picture(trajectory, path, robot, node, snapshots)
     print(f"wrote {path}")
+
+
+def straight_rod(length: float, nodes: int) -> Geometry:
+    """Return a rod along x from the origin [m]."""
+    order = np.arange(nodes)
+    edges = np.stack([order[:-1], order[1:]], axis=1)
+    return Geometry(straight((0, 0, 0), (length, 0, 0), nodes), edges, np.zeros((0, 3), dtype=np.int64))

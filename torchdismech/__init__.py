@@ -6,7 +6,7 @@ from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.geometry import meshes
 from torchdismech.geometry.curves import arc, helix, straight
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Static, StepInfo
-from torchdismech.io.dismech import Geometry, read_dismech
+from torchdismech.io.dismech import Geometry, read_dismech, write_dismech
 from torchdismech.io.meshes import read_mesh
 from torchdismech.materials import Circle, Material, Rectangle
 from torchdismech.model import Model
@@ -44,6 +44,7 @@ __all__ = [
     "straight",
     "trainable",
     "unroll",
+    "write_dismech",
 ]
 
 __version__ = "0.1.0"

@@ -209,7 +209,9 @@ def plot(
     node: Annotated[int, typer.Option(help="The node whose path is drawn; -1 is the last.")] = -1,
     robot: Annotated[int, typer.Option(help="The robot of the batch.")] = 0,
     out: Annotated[Path | None, typer.Option(help="The picture; by default run.png beside the file.")] = None,
-    snapshots: Annotated[int, typer.Option(min=1, help="How many shapes are drawn.")] = 9,
+    snapshots: Annotated[
+        int | None, typer.Option(min=1, help="How many shapes are drawn; by default 9, with shells 4.")
+    ] = None,
 ) -> None:
     """Draw shapes of a robot at several times, and how a node moves."""
     from torchdismech.trajectory import Trajectory

@@ -30,9 +30,8 @@ from pathlib import Path
 import numpy as np
 
 from examples.jellyfish.pulsing import FREQUENCY
-from examples.parachute.parachute import write_structure
 from examples.running import pictured, run
-from torchdismech import Geometry, Trajectory, meshes, straight
+from torchdismech import Geometry, Trajectory, meshes, straight, write_dismech
 from torchdismech.io.scene import load_scene
 
 FOLDER = Path(__file__).parent
@@ -59,7 +58,7 @@ def jellyfish(spacing: float = SPACING) -> Geometry:
 def write_geometry(folder: Path = FOLDER, spacing: float = SPACING) -> Path:
     """Write the jellyfish and return the file's path."""
     path = folder / "jellyfish.txt"
-    write_structure(path, jellyfish(spacing))
+    write_dismech(path, jellyfish(spacing))
     return path
 
 

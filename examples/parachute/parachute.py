@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from examples.running import pictured, run
-from torchdismech import Geometry, Trajectory, meshes, straight
+from torchdismech import Geometry, Trajectory, meshes, straight, write_dismech
 from torchdismech.io.scene import Scene, load_scene
 
 FOLDER = Path(__file__).parent
@@ -52,17 +52,10 @@ def parachute(divisions: int = DIVISIONS) -> Geometry:
     return Geometry(np.concatenate(nodes), np.concatenate(edges), canopy.triangles)
 
 
-def write_structure(path: Path, geometry: Geometry) -> None:
-    """Write a structure as DiSMech text, numbered from 1; numbers come back with all their digits."""
-    sections = {"Nodes": geometry.nodes, "Edges": geometry.rod_edges + 1, "Triangles": geometry.triangles + 1}
-    rows = [[f"*{name}", *(", ".join(map(str, row)) for row in table.tolist())] for name, table in sections.items()]
-    path.write_text("\n".join("\n".join(section) for section in rows) + "\n", encoding="utf-8")
-
-
 def write_geometry(folder: Path = FOLDER, divisions: int = DIVISIONS) -> Path:
     """Write the parachute and return the file's path."""
     path = folder / "parachute.txt"
-    write_structure(path, parachute(divisions))
+    write_dismech(path, parachute(divisions))
     return path
 
 

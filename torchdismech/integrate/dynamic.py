@@ -32,7 +32,11 @@ class _EulerBalance(Balance):
 
 
 class ImplicitEuler(Integrator):
-    """First order, damps fast motion strongly: the robust choice. Parameters as for `Integrator`."""
+    """First order, damps fast motion strongly: the robust choice. Parameters as for `Integrator`.
+
+    It damps instabilities, too: a step much longer than the time in which a buckling grows may stay on the unstable
+    branch. Take steps of about that time where robots buckle.
+    """
 
     def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
         return _EulerBalance(model, start, clamped_q, dt)

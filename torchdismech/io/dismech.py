@@ -24,7 +24,7 @@ from torchdismech.errors import InputError
 from torchdismech.geometry.checks import edge_problems
 from torchdismech.geometry.mesh_checks import triangle_problems
 
-__all__ = ["Geometry", "read_dismech"]
+__all__ = ["Geometry", "read_dismech", "write_dismech"]
 
 SECTIONS = {"nodes": "nodes", "rodnodes": "nodes", "edges": "edges", "rodedges": "edges", "triangles": "triangles"}
 COLUMNS = {"nodes": 3, "edges": 2, "triangles": 3}
@@ -81,6 +81,16 @@ def read_dismech(path: str | Path) -> Geometry:
     nodes = np.array(sections["nodes"].rows, dtype=np.float64)
     edges = _edges(path, sections.get("edges"), nodes)
     return Geometry(nodes, edges, _triangles(path, sections.get("triangles"), nodes))
+
+
+def write_dismech(path: str | Path, geometry: Geometry) -> None:
+    """Write a structure as DiSMech text; its numbers come back with all their digits."""
+    sections = {"Nodes": geometry.nodes, "Edges": geometry.rod_edges + 1, "Triangles": geometry.triangles + 1}
+    lines = []
+    for name, table in sections.items():
+        if len(table):
+            lines += [f"*{name}", *(", ".join(map(str, row)) for row in table.tolist())]
+    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _text(path: Path) -> str:
