@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from torchdismech import InputError, read_dismech
+from torchdismech import Geometry, InputError, read_dismech, write_dismech
 
 INPUTS = Path(__file__).resolve().parents[3] / "shared" / "inputs"
 NEEDS_INPUTS = pytest.mark.skipif(not INPUTS.is_dir(), reason="the folder ../shared is not here")
@@ -136,3 +136,17 @@ def test_missing_files_and_folders_are_refused(tmp_path):
         read_dismech(tmp_path / "arm.txt")
     with pytest.raises(InputError, match="cannot be read"):
         read_dismech(tmp_path)
+
+
+def test_what_is_written_is_read(tmp_path):
+    """Read back all digits of nodes, edges and triangles; leave out what there is none of."""
+    random = np.random.default_rng(0)
+    nodes = random.normal(size=(5, 3))
+    both = Geometry(nodes, np.array([[3, 4]]), np.array([[0, 1, 2], [2, 1, 3]]))
+    rods = Geometry(nodes[:2], np.array([[0, 1]]), np.zeros((0, 3), dtype=np.int64))
+    for geometry in (both, rods):
+        write_dismech(tmp_path / "robot.txt", geometry)
+        found = read_dismech(tmp_path / "robot.txt")
+        for name in ("nodes", "rod_edges", "triangles"):
+            assert np.array_equal(getattr(found, name), getattr(geometry, name))
+    assert "Triangles" not in (tmp_path / "robot.txt").read_text()
