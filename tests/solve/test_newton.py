@@ -5,7 +5,7 @@ import torch
 
 from torchdismech import Status
 from torchdismech.solve import linear
-from torchdismech.solve.newton import newton
+from torchdismech.solve.newton import newton, relaxed_newton
 from torchdismech.sparse import Pattern
 
 PATTERN = Pattern.union(2, np.array([1]), np.array([0]), symmetric=True)  # values: (0,0), (1,0), (1,1)
@@ -136,3 +136,27 @@ def test_overshooting_steps_are_halved():
     equations = Equations(torch.arctan, lambda x: [1 / (1 + x[:, 0] ** 2), zero, 1 / (1 + x[:, 1] ** 2)])
     result = solved(equations, torch.tensor([[10.0, -3.0]], dtype=torch.float64))
     assert result.status[0] == Status.CONVERGED
+
+
+def test_relaxed_steps_pass_minima_of_the_residual_that_are_no_roots():
+    """Find the root of x^3 - 2 x + 2 from the wrong side of a minimum of its norm, where Newton's method ends.
+
+    Rows: the one root at -1.7693 from 0; from beyond both turning points; NaN; a row that does not run.
+    """
+    zero = torch.zeros(4, dtype=torch.float64)
+    equations = Equations(
+        lambda x: torch.stack([x[:, 0] ** 3 - 2 * x[:, 0] + 2, x[:, 1]], 1),
+        lambda x: [3 * x[:, 0] ** 2 - 2, zero, zero + 1],
+    )
+    start = torch.tensor([[0.0, 0.1], [2.0, 0.1], [torch.nan, 0.0], [0.0, 0.1]], dtype=torch.float64)
+    running = torch.tensor([True, True, True, False])
+    plain = solved(equations, start, running=running)
+    assert Status.CONVERGED not in plain.status[:3].tolist()
+    inertia = torch.full((2, 1), 4.0, dtype=torch.float64)
+    ones, tolerance = torch.ones(2, dtype=torch.float64), torch.full((4,), 1e-12, dtype=torch.float64)
+    found = relaxed_newton(equations, start, linear.make("dense", PATTERN), tolerance, ones, inertia, 60, running)
+    assert found.status.tolist() == [Status.CONVERGED, Status.CONVERGED, Status.NOT_FINITE, Status.CONVERGED]
+    # the derivative at the root is 7.4: a residual of 1e-12 leaves 2e-13
+    assert torch.allclose(found.x[:2, 0], torch.full((2,), -1.769292354238631, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert torch.equal(found.x[3], start[3]) and found.iterations[3] == 0
+    assert (found.residual[:2] <= 1e-12).all()

@@ -83,6 +83,11 @@ class Balance(ABC):
             return 1.0
         return torch.where(self.model.algebraic, 1 / self.position_gain, 1.0)
 
+    def inertia(self) -> Tensor:
+        """Return the inertia's part of the matrix's diagonal (n_free, 1) or (n_free, B)."""
+        mass = self.mass_gain * self.model.body.mass[..., self.model.free_index]
+        return mass.unsqueeze(-1) if mass.dim() == 1 else mass.t()
+
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, edges keeping the length that the step asks for to first order."""
         q = self.full(x)

@@ -15,7 +15,7 @@ from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.integrate.adjoint import implicit_step
 from torchdismech.integrate.balance import Balance
 from torchdismech.model import Model, StepStart
-from torchdismech.solve.newton import Root, newton
+from torchdismech.solve.newton import Root, newton, relaxed_newton
 from torchdismech.state import Control, State
 
 __all__ = ["Integrator", "Schedule", "StepInfo"]
@@ -171,12 +171,12 @@ class Integrator(ABC):
         scale = self._force_scale(model, start, dt)
         tolerance = (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
         root = None
-        for ahead, descending in self._attempts(balance, dt):
+        for ahead, method in self._attempts(balance, dt):
             rows = running if root is None else running & (root.status != Status.CONVERGED)
             if root is not None and not bool(rows.any()):
                 break
-            balance.descending = descending
-            found = self._newton(balance, self._guess(balance, ahead), tolerance, rows)
+            balance.descending = method == "descending"
+            found = self._newton(balance, self._guess(balance, ahead), tolerance, rows, method)
             root = found if root is None else _merged_roots(root, found, rows)
         assert root is not None
         q = balance.full(root.x)
@@ -193,21 +193,23 @@ class Integrator(ABC):
     def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
         """Return the equations of one step."""
 
-    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[float, bool]]:
-        """Yield how far ahead [s] the first iterate is and whether to descend the potential, for rows not solved yet.
+    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[float, str]]:
+        """Yield how far ahead [s] the first iterate is and the method, for rows that are not solved yet.
 
         Where inertia leads is closest for smooth motion, where the robot is for violent motion. Descending the
-        potential is slow far from the root and sure.
+        potential is slow far from the root and sure; where there is none, relaxed steps take its place.
         """
-        yield dt, False
-        yield 0.0, False
-        if balance.has_potential:
-            yield 0.0, True
+        yield dt, "plain"
+        yield 0.0, "plain"
+        yield 0.0, "descending" if balance.has_potential else "relaxed"
 
-    def _newton(self, balance: Balance, guess: Tensor, tolerance: Tensor, running: Tensor) -> Root:
+    def _newton(self, balance: Balance, guess: Tensor, tolerance: Tensor, running: Tensor, method: str) -> Root:
         model = balance.model
         weight = model.residual_weight()
         solver = model.solver_for(guess.shape[0])
+        if method == "relaxed":
+            inertia = balance.inertia()
+            return relaxed_newton(balance, guess, solver, tolerance, weight, inertia, self.max_iterations, running)
         return newton(balance, guess, solver, tolerance, weight, self.max_iterations, self.line_search, running)
 
     def _guess(self, balance: Balance, dt: float) -> Tensor:

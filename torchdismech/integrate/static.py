@@ -118,8 +118,8 @@ class Static(Integrator):
     def _elapsed(self, dt: float) -> None:
         return None
 
-    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[float, bool]]:
-        yield 0.0, balance.has_potential
+    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[float, str]]:
+        yield 0.0, "descending" if balance.has_potential else "plain"
 
     def _force_scale(self, model: Model, start: StepStart, dt: float) -> Tensor:
         still = dataclasses.replace(start, state=start.state.replace(velocity=torch.zeros_like(start.state.q)))

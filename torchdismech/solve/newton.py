@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,11 +11,13 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 
-__all__ = ["Root", "System", "newton"]
+__all__ = ["Root", "System", "newton", "relaxed_newton"]
 
 RUNNING = -1
 SMALLEST_STEP = 2.0**-12  # below this fraction of the Newton step a line search gives up
 ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
+LARGEST_GROWTH = 2.0  # of the residual in a relaxed step; beyond it the step is taken back and relaxed more
+FASTEST_RELAXATION = 0.1  # the least factor by which the relaxation falls in a step
 SHIFTS = 12  # how often a matrix that is not positive definite is shifted, tenfold each time
 
 
@@ -109,6 +112,56 @@ def newton(
     return Root(at.x, status, iterations, at.norm, tolerance)
 
 
+def relaxed_newton(
+    system: System,
+    x: Tensor,
+    solver,
+    tolerance: Tensor,
+    weight: Tensor,
+    inertia: Tensor,
+    max_iterations: int,
+    running: Tensor,
+) -> Root:
+    """Find x as `newton` does, by steps of the matrix with a multiple of `inertia` added to its diagonal.
+
+    The multiple follows the residual's norm, from 1 down to 0 at the root (pseudo-transient continuation, Kelley and
+    Keyes, SIAM J. Numer. Anal. 1998). The norm may rise on the way: so this gets past minima of the norm that are no
+    roots, where Newton's method with a line search ends. It takes some tens of iterations.
+
+    Parameters
+    ----------
+    inertia : (m, 1) or (m, B), not negative: such that the matrix with it is well conditioned.
+    Others as for `newton`.
+    """
+    status = torch.where(running, RUNNING, int(Status.CONVERGED))
+    iterations = torch.zeros_like(status)
+    at = _Iterate(x, *system.residual_and_matrix(x), weight)
+    status = _judged(status, at.norm, tolerance)
+    tolerance = torch.maximum(tolerance, _noise(at, solver, weight))
+    diagonal = torch.as_tensor(solver.pattern.diagonal, device=x.device)
+    relaxation = torch.ones_like(at.norm)
+    for _ in range(max_iterations):
+        active = status == RUNNING
+        if not bool(active.any()):
+            break
+        values = at.values.clone()
+        values[diagonal] += relaxation * inertia
+        factor = solver.factor(values, rows=active)
+        step = factor.solve(-at.residual)
+        solved = active & factor.ok
+        moved = torch.where(solved[:, None], system.advanced(at.x, torch.where(solved[:, None], step, 0.0)), at.x)
+        trial = _Iterate(moved, *system.residual_and_matrix(moved), weight)
+        growth = trial.norm / at.norm
+        good = solved & (growth < LARGEST_GROWTH)  # False where it is NaN
+        change = torch.where(good, growth.clamp(FASTEST_RELAXATION, LARGEST_GROWTH), LARGEST_GROWTH**2)
+        relaxation = torch.where(active, relaxation * change, relaxation)
+        at = at.merged(trial, good)
+        iterations += active
+        status = _judged(status, at.norm, tolerance)
+    status = torch.where(status == RUNNING, int(Status.MAX_ITERATIONS), status)
+    return Root(at.x, status, iterations, at.norm, tolerance)
+
+
 def _judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:
     """Return the status with running rows marked that converged or stopped being finite."""
     running = status == RUNNING
@@ -124,6 +177,15 @@ class _Iterate:
         self.residual = residual
         self.values = values
         self.norm = torch.linalg.vector_norm(residual * weight, dim=1)
+
+    def merged(self, other: _Iterate, take: Tensor) -> _Iterate:
+        """Return this with the rows where `take` (B,) holds replaced by those of `other`."""
+        merged = copy.copy(self)
+        merged.x = torch.where(take[:, None], other.x, self.x)
+        merged.residual = torch.where(take[:, None], other.residual, self.residual)
+        merged.values = torch.where(take, other.values, self.values)
+        merged.norm = torch.where(take, other.norm, self.norm)
+        return merged
 
 
 def _noise(at: _Iterate, solver, weight: Tensor) -> Tensor:
