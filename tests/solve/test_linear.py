@@ -8,7 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.solve.topologies import TOPOLOGIES, chain, cliques, grid, random_graph, random_values, star
+from tests.solve.topologies import (
+    TOPOLOGIES,
+    chain,
+    cliques,
+    grid,
+    hinges,
+    mid_edges,
+    random_graph,
+    random_values,
+    star,
+)
 from torchdismech.errors import InputError
 from torchdismech.solve import linear
 from torchdismech.solve.linear.banded import BandedSolver
@@ -383,6 +393,13 @@ class TestMultifrontalOnAnyGraph:
         stats = linear.make("multifrontal", cliques([range(20)], 20)).stats
         assert (stats.fronts, stats.levels, stats.fill, stats.largest) == (1, 1, 210, 20)
 
+    def test_multiplications_are_counted_pivot_by_pivot(self):
+        """Count as many multiplications as a loop over the columns of Cholesky, and say twice that for LU."""
+        stats = linear.make("multifrontal", cliques([range(20)], 20)).stats
+        assert stats.multiplications == sum(rows + rows * (rows + 1) // 2 for rows in range(20))
+        described = linear.make("multifrontal", cliques([range(20)], 20, symmetric=False)).describe()
+        assert f"{2 * stats.multiplications / 1e6:.2g} million multiplications" in described
+
 
 def wild_values(pattern, batch):
     """Return values of symmetric matrices far from dominance: nothing but pivoting keeps their LU in bounds."""
@@ -441,6 +458,17 @@ class TestBandedLayout:
         factor = BandedSolver(pattern).factor(random_values(pattern, "definite", 3).to(dtype), indefinite=indefinite)
         assert all(band.flags.f_contiguous for band in factor.parts.bands)
         assert factor.parts.bands.dtype == (np.float32 if dtype == torch.float32 else np.float64)
+
+    def test_band_of_a_shell_with_unknowns_on_its_edges(self):
+        """Walk along a strip, not across: a row of nodes and the edges to the next one lie side by side."""
+        # 15 nodes a row with 3 unknowns and 3 edges each, and one triangle's reach; from a middle of the border 232.
+        assert BandedSolver(mid_edges(15, 30)).order.lower <= 15 * 6 + 12
+
+    def test_bands_of_several_parts(self):
+        """Number each part of a pattern that falls apart on its own."""
+        parts = cliques([range(3 * k, 3 * k + 6) for k in (0, 1, 2, 4, 5)] + [[21, 22]], 24)
+        assert sorted(BandedSolver(parts).order.order) == list(range(24))
+        assert BandedSolver(parts).order.lower == 5
 
     def test_unknown_method_is_refused(self):
         """Name the methods."""
@@ -636,10 +664,17 @@ class TestChoice:
             (chain(101, symmetric=False), 256, "banded"),
             (star(24, 20), 256, "multifrontal"),
             (star(24, 20, symmetric=False), 256, "multifrontal"),
+            (hinges(20), 1, "banded"),
+            (hinges(20), 64, "banded"),
+            (hinges(20, symmetric=False), 64, "banded"),
+            (mid_edges(20, 20), 64, "banded"),
+            (mid_edges(20, 20, symmetric=False), 1, "banded"),
+            (hinges(40), 16, "banded"),
+            (hinges(40), 64, "multifrontal"),  # the bands of all robots are too large
         ],
     )
     def test_choose(self, pattern, batch, expected):
-        """Take dense for tiny matrices (also none at all), banded for chains, multifrontal where a band is wasteful."""
+        """Take dense for tiny matrices (also none at all), banded for chains and hinges, multifrontal for the rest."""
         assert linear.choose(pattern, batch).name == expected
 
     def test_choice_away_from_the_cpu_counts_calls(self):

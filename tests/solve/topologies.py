@@ -49,13 +49,46 @@ def grid(side=6, symmetric=True):
     return cliques(squares, 3 * side * side, symmetric)
 
 
+def triangles(side, rows):
+    """Return the triangles of `rows` rows of `side` nodes: squares halved along the same diagonal."""
+    corner = (side * np.arange(rows - 1)[:, None] + np.arange(side - 1)).ravel()
+    lower, upper = [corner, corner + 1, corner + side], [corner + 1, corner + side + 1, corner + side]
+    return np.concatenate([np.stack(lower, axis=1), np.stack(upper, axis=1)])
+
+
+def _triangle_edges(mesh):
+    """Return the numbers of the three edges of each triangle, and how many edges there are."""
+    pairs = np.sort(mesh[:, [[1, 2], [2, 0], [0, 1]]], axis=2).reshape(-1, 2)
+    unique, number = np.unique(pairs, axis=0, return_inverse=True)
+    return number.reshape(-1, 3), len(unique)
+
+
+def hinges(side=5, symmetric=True):
+    """Return the pattern of a shell that bends at hinges: the nodes of two triangles with a common edge."""
+    mesh = triangles(side, side)
+    edges, count = _triangle_edges(mesh)
+    around = [np.unique(mesh[(edges == e).any(1)]) for e in range(count)]
+    return cliques([sum((_x(int(v)) for v in nodes), []) for nodes in around], 3 * side * side, symmetric)
+
+
+def mid_edges(side=4, rows=4, symmetric=True):
+    """Return the pattern of a shell with an unknown per edge, numbered last, that touches its triangles only."""
+    mesh = triangles(side, rows)
+    edges, count = _triangle_edges(mesh)
+    first = 3 * side * rows
+    groups = [
+        sum((_x(int(v)) for v in nodes), []) + (first + own).tolist() for nodes, own in zip(mesh, edges, strict=True)
+    ]
+    return cliques(groups, first + count, symmetric)
+
+
 def random_graph(n, rng, symmetric=True):
     """Return a random sparse pattern, often disconnected."""
     entries = rng.integers(0, n, size=(2, int(rng.integers(0, 3 * n))))
     return Pattern.union(n, entries[0], entries[1], symmetric)
 
 
-TOPOLOGIES = {"chain": chain, "ring": ring, "star": star, "grid": grid}
+TOPOLOGIES = {"chain": chain, "ring": ring, "star": star, "grid": grid, "mid_edges": mid_edges}
 
 
 def random_values(pattern, kind, batch, seed=0):

@@ -18,6 +18,8 @@ __all__ = ["BandedOrder", "TreeNode", "banded_order", "nested_dissection"]
 _KEPT_END = 0.3
 # Directions tried in the plane of the two smoothest modes of a graph: square and round shapes have no preferred one.
 _DIRECTIONS = 4
+# Walks from one end of a graph to the other, to find a vertex at an end.
+_SWEEPS = 3
 # Below this many vertices a dense eigensolver is faster than shift-invert Lanczos (2 ms at 150).
 _DENSE_MODES = 150
 
@@ -41,15 +43,46 @@ class BandedOrder:
 
 
 def banded_order(pattern: Pattern) -> BandedOrder:
-    """Return the narrowest of the pattern's hint, its own numbering and reverse Cuthill-McKee.
+    """Return the narrowest of the pattern's hint, its own numbering and reverse Cuthill-McKee from several starts.
 
-    On a tie the earlier of the three is taken.
+    On a tie the earlier is taken.
     """
-    candidates = [np.arange(pattern.n), csgraph.reverse_cuthill_mckee(_adjacency(pattern), symmetric_mode=True)]
+    candidates = [np.arange(pattern.n), *_cuthill_mckee(_adjacency(pattern))]
     if pattern.order_hint is not None:
         candidates.insert(0, np.asarray(pattern.order_hint))
     orders = [_with_bandwidths(pattern, order.astype(np.int64)) for order in candidates]
     return min(orders, key=lambda o: o.lower + o.upper)
+
+
+def _cuthill_mckee(graph: sparse.csr_matrix) -> list[np.ndarray]:
+    """Return orders by reverse Cuthill-McKee: of the graph, and of its groups of like vertices from two starts.
+
+    It walks from a vertex with the fewest neighbours, which need not be at an end. In a shell with unknowns on its
+    edges these are found all along the border: of 450 nodes, 30 along, the whole graph has bandwidth 232, the groups
+    96. A shell that rods hold, 164, has 133 from a far vertex. None of the three is the best of them for all shells.
+    """
+    groups, members = _compressed(graph)
+    walks = [csgraph.reverse_cuthill_mckee(groups, symmetric_mode=True), _from_far_vertices(groups)]
+    whole = csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)
+    return [whole, *(np.concatenate([members[v] for v in walk]) for walk in walks)]
+
+
+def _from_far_vertices(graph: sparse.csr_matrix) -> np.ndarray:
+    """Return the reverse Cuthill-McKee order that begins in each component at a vertex far from most others."""
+    m, degree = graph.shape[0], np.diff(graph.indptr)
+    count, label = csgraph.connected_components(graph, directed=False)
+    far = np.empty(count, dtype=np.int64)
+    for k in range(count):
+        vertices = np.flatnonzero(label == k)
+        start = vertices[np.argmin(degree[vertices])]
+        for _ in range(_SWEEPS):
+            start = csgraph.breadth_first_order(graph, start, return_predecessors=False)[-1]
+        far[k] = start
+    # A walk begins at the vertex with the fewest neighbours: hang one more vertex, with one neighbour, on the far one.
+    hung = sparse.coo_matrix((np.ones(count, dtype=np.int32), (far, np.arange(count))), shape=(m, count))
+    longer = sparse.bmat([[graph, hung], [hung.T, None]], format="csr")
+    walk = csgraph.reverse_cuthill_mckee(longer, symmetric_mode=True)
+    return walk[walk < m]
 
 
 def _with_bandwidths(pattern: Pattern, order: np.ndarray) -> BandedOrder:

@@ -25,14 +25,26 @@ SOLVERS: dict[str, type[Solver]] = {
 # What follows was measured on one CPU core, factor + solve, microseconds per robot.
 # Short rods at B = 256, dense / banded: n = 11 1.1 / 2.3, n = 15 1.8 / 2.9, n = 23 7.1 / 3.9.
 DENSE_UP_TO = 16
-# The band may hold this many times the numbers of the fronts before banded is slower: LAPACK works in the cache.
-# Banded / multifrontal at B = 16, and how many times: rod 54 / 253 (0.3), six-armed star of rods 60 / 171 (0.9),
-# 20 x 20 shell 1240 / 2580 (1.0), twelve-armed star 374 / 291 (1.8), branching tree 794 / 406 (3.2).
-BAND_TO_FRONTS = 1.5
-# For few robots the calls of the multifrontal method (40 us each) count. At B = 1: tree 747 / 1370 (3.2), larger tree
-# 3440 / 1580 (6.3).
-FEW_ROBOTS = 8
-BAND_TO_FRONTS_FEW = 4.0
+# Shells and a hybrid (`python -m benchmarks.shell_factor`), banded / multifrontal / a loop of qdldl:
+#                              Cholesky, B = 1         B = 16                 B = 64                 LU, B = 64
+# hybrid, n = 630              607 / 1750 / 690        516 / 551 / 628        635 / 774 / 626        1440 / 1130
+# hinges 20 x 20, n = 1200     1130 / 4880 / 2560      1250 / 2350 / 2400     1180 / 2330 / 2460     2710 / 3480
+# hinges 15 x 30, n = 1350     911 / 5230 / 2480       1030 / 2440 / 2390     1030 / 2560 / 2400     2410 / 3830
+# mid-edges 15 x 30, n = 2611  1710 / 8960 / 2800      2110 / 3480 / 2730     1950 / 3520 / 2740     7540 / 5330
+# hinges 40 x 40, n = 4800     11300 / 26800 / 37900   11100 / 17900 / 37100  24100 / 20600 / 37500  55300 / 28600
+# The times follow the numbers that are moved rather than the multiplications. Nanoseconds, for Cholesky (True) and LU
+# (False): per number of a band, narrow or wide; per number of the fronts and per unknown that passes through them; and
+# for the calls that one bucket of fronts takes for factor + solve, however many robots.
+NARROW_BAND = 64
+NARROW_BAND_TIME = {True: 4.5, False: 4.3}
+WIDE_BAND_TIME = {True: 7.5, False: 6.0}
+FRONT_TIME = {True: 6.0, False: 8.5}
+UNKNOWN_TIME = 150.0
+BUCKET_TIME = {True: 80e3, False: 105e3}
+BUCKETS_OF_OVERHEAD = 2  # what one factor + solve takes besides its buckets
+# Bands of all robots that take more bytes come at up to twice the time, for fresh memory is cleared page by page: hinges
+# 40 x 40 with 590 MB took 10900 to 27500 us in several runs, with 147 MB mostly 11000.
+LARGE_BANDS = 500e6
 # Away from the CPU the time of small problems is calls, one after the other. A bucket of fronts takes as many as two
 # blocks of the block elimination (counted at B = 1 on the CPU: 73 and 35 us). Not yet measured on a GPU.
 BLOCKS_PER_BUCKET = 2
@@ -46,7 +58,7 @@ def make(name: str, pattern: Pattern, **options) -> Solver:
 
 
 def choose(pattern: Pattern, batch: int, device: torch.device | str = "cpu") -> Solver:
-    """Return the direct solver that is likely the fastest: dense if tiny, banded for chains, multifrontal for the rest.
+    """Return the direct solver that is likely the fastest: dense if tiny, banded if narrow, multifrontal for the rest.
 
     Parameters
     ----------
@@ -58,8 +70,21 @@ def choose(pattern: Pattern, batch: int, device: torch.device | str = "cpu") -> 
         return DenseSolver(pattern)
     banded, multifrontal = BandedSolver(pattern), MultifrontalSolver(pattern)
     if torch.device(device).type == "cpu":
-        ratio = BAND_TO_FRONTS if batch >= FEW_ROBOTS else BAND_TO_FRONTS_FEW
-        narrow = banded.memory(1) <= ratio * multifrontal.memory(1)
+        narrow = _banded_time(banded, batch) <= _multifrontal_time(multifrontal, batch)
     else:
         narrow = banded.block_count <= BLOCKS_PER_BUCKET * multifrontal.stats.buckets
     return banded if narrow else multifrontal
+
+
+def _banded_time(solver: BandedSolver, batch: int) -> float:
+    """Return an estimate of the time of factor + solve on a CPU, in nanoseconds per robot."""
+    per_number = NARROW_BAND_TIME if solver.order.lower <= NARROW_BAND else WIDE_BAND_TIME
+    time = per_number[solver.pattern.symmetric] * solver.memory(1) / 8
+    return 2 * time if solver.memory(batch) > LARGE_BANDS else time
+
+
+def _multifrontal_time(solver: MultifrontalSolver, batch: int) -> float:
+    """Return an estimate of the time of factor + solve on a CPU, in nanoseconds per robot."""
+    symmetric, stats = solver.pattern.symmetric, solver.stats
+    calls = BUCKET_TIME[symmetric] * (stats.buckets + BUCKETS_OF_OVERHEAD)
+    return FRONT_TIME[symmetric] * stats.front_numbers + UNKNOWN_TIME * solver.pattern.n + calls / max(batch, 1)

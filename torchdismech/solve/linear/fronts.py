@@ -49,6 +49,8 @@ class Stats:
     largest : side of the largest front.
     fill : numbers in the Cholesky factor.
     padded_fill : the same with padding to bucket sizes.
+    front_numbers : numbers in all fronts of a matrix of this pattern, padded: what is moved.
+    multiplications : of a Cholesky factorisation, without padding; LU takes twice as many.
     """
 
     fronts: int
@@ -57,6 +59,8 @@ class Stats:
     largest: int
     fill: int
     padded_fill: int
+    front_numbers: int
+    multiplications: int
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ class Bucket:
     ----------
     count, p, u : number of fronts; padded number of pivots and of boundary unknowns.
     blocks : where each kind of block starts, and the end.
+    kept, numbers : how many numbers the blocks that the factor keeps hold, and all.
     pivots, boundary : (count * p,), (count * u,) unknowns; padding points at n.
     padding : places of the ones that padded pivots have on the diagonal.
     source, target : entry `source` of the values goes to place `target`, always among the kept ones.
@@ -100,6 +105,7 @@ class Bucket:
             pivots[k, : len(front.pivots)] = front.pivots
             boundary[k, : len(front.boundary)] = front.boundary
         self.pivots, self.boundary = IndexMap(pivots.ravel()), IndexMap(boundary.ravel())
+        self.numbers = self.blocks[4]
         slot, local = np.nonzero(pivots == n)
         self.padding = IndexMap(self.place(slot, local, local))
         self.source, self.target = IndexMap(np.empty(0)), IndexMap(np.empty(0))
@@ -196,8 +202,16 @@ def build_buckets(fronts: list[Front], pattern: Pattern) -> tuple[list[Bucket], 
         largest=max((len(f.pivots) + len(f.boundary) for f in fronts), default=0),
         fill=sum(len(f.pivots) * (len(f.pivots) + 1) // 2 + len(f.pivots) * len(f.boundary) for f in fronts),
         padded_fill=sum(b.count * (b.p * b.p + b.u * b.p) for b in buckets),
+        front_numbers=sum(b.numbers for b in buckets),
+        multiplications=sum(_multiplications(len(f.pivots), len(f.boundary)) for f in fronts),
     )
     return buckets, stats
+
+
+def _multiplications(p: int, u: int) -> int:
+    """Return the multiplications that a Cholesky factorisation takes to eliminate p unknowns, u others touched."""
+    rows = p + u - 1 - np.arange(p)  # below each pivot
+    return int((rows + rows * (rows + 1) // 2).sum())
 
 
 def _padded(size: int) -> int:

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from torchdismech.solve.linear.base import DirectSolver, growth_limit
+from torchdismech.solve.linear.base import DirectSolver, IndexMap, growth_limit
 from torchdismech.solve.linear.fronts import Bucket, build_buckets, build_fronts
 from torchdismech.sparse import Pattern
 
@@ -49,10 +49,11 @@ class MultifrontalSolver(DirectSolver):
     def describe(self) -> str:
         """Return one line for a person: the method and its sizes."""
         s = self.stats
-        kind = "Cholesky" if self.pattern.symmetric else "LU"
+        kind, work = ("Cholesky", s.multiplications) if self.pattern.symmetric else ("LU", 2 * s.multiplications)
         return (
             f"multifrontal {kind}, n = {self.pattern.n}: {s.fronts} fronts in {s.levels} levels ({s.buckets} batched "
-            f"calls), largest front {s.largest}, fill {s.fill} of {self.pattern.nnz} entries"
+            f"calls), largest front {s.largest}, fill {s.fill} of {self.pattern.nnz} entries, "
+            f"{work / 1e6:.2g} million multiplications"
         )
 
     def memory(self, batch: int) -> int:
@@ -72,23 +73,43 @@ class MultifrontalSolver(DirectSolver):
         return _LU(self._buckets[False], values, self.pattern.n)
 
 
-def _assembled(bucket: Bucket, values: Tensor, updates: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the blocks of a bucket's fronts, those to keep (b, kept) and the rest (b, count * u * u).
+def _kept(bucket: Bucket, values: Tensor, rests: dict[int, Tensor]) -> Tensor:
+    """Return the blocks to keep of a bucket's fronts (b, kept): entries, ones on padding, what the children left over.
 
-    They hold the entries, ones on padding, and what the children left over. `values` is (b, nnz), `updates[child]` the
-    factored child's rest; one that no later bucket asks for is dropped.
+    `values` is (b, nnz), `rests[child]` the factored child's rest.
     """
-    device, batch = values.device, len(values)
-    kept = values.new_zeros(batch, bucket.kept)
-    rest = values.new_zeros(batch, bucket.count * bucket.u**2)
+    device = values.device
+    kept = values.new_zeros(len(values), bucket.kept)
     kept.index_copy_(1, bucket.target.on(device), values.index_select(1, bucket.source.on(device)))
-    kept.index_fill_(1, bucket.padding.on(device), 1.0)
+    if len(bucket.padding.array):
+        kept.index_fill_(1, bucket.padding.on(device), 1.0)
     for update in bucket.children:
-        for blocks, (source, target) in ((kept, update.kept), (rest, update.passed)):
-            blocks.index_add_(1, target.on(device), updates[update.child].index_select(1, source.on(device)))
+        _add(kept, rests[update.child], *update.kept)
+    return kept
+
+
+def _rest(bucket: Bucket, left: Tensor, right: Tensor, rests: dict[int, Tensor]) -> Tensor:
+    """Return what the children left over for the boundaries minus left @ right (b, count, u, u), as (b, count * u * u).
+
+    A child's rest that no later bucket asks for is dropped.
+    """
+    passing = [update for update in bucket.children if len(update.passed[0].array)]
+    size = (len(left), bucket.count * bucket.u**2)
+    rest = left.new_zeros(size) if passing else left.new_empty(size)
+    for update in passing:
+        _add(rest, rests[update.child], *update.passed)
+    left, right = left.flatten(0, 1), right.flatten(0, 1)
+    # With beta 0 the product is written without looking at what was there.
+    rest.view(len(left), bucket.u, bucket.u).baddbmm_(left, right, beta=1 if passing else 0, alpha=-1)
     for child in bucket.finished:
-        del updates[child]
-    return kept, rest
+        del rests[child]
+    return rest
+
+
+def _add(blocks: Tensor, rest: Tensor, source: IndexMap, target: IndexMap) -> None:
+    """Add entries `source` of a child's rest to places `target` of blocks (b, any) of its parents."""
+    if len(source.array):
+        blocks.index_add_(1, target.on(blocks.device), rest.index_select(1, source.on(blocks.device)))
 
 
 def _block(kept: Tensor, bucket: Bucket, kind: int, rows: int, cols: int) -> Tensor:
@@ -96,10 +117,9 @@ def _block(kept: Tensor, bucket: Bucket, kind: int, rows: int, cols: int) -> Ten
     return kept[:, bucket.blocks[kind] : bucket.blocks[kind + 1]].view(len(kept), bucket.count, rows, cols)
 
 
-def _subtract_product(rest: Tensor, left: Tensor, right: Tensor) -> None:
-    """Subtract left @ right (b, count, u, u) from the rest (b, count * u * u) in place."""
-    left, right = left.flatten(0, 1), right.flatten(0, 1)
-    rest.view(len(left), left.shape[1], right.shape[2]).baddbmm_(left, right, alpha=-1)
+def _sound(failed: list[Tensor], pivots: list[Tensor]) -> Tensor:
+    """Return (b,) bool: no front (b, count) failed and all pivots (b, count * p) are finite."""
+    return (torch.cat(failed, dim=1) == 0).all(1) & torch.isfinite(torch.cat(pivots, dim=1)).all(1)
 
 
 class _Tree(ABC):
@@ -143,19 +163,19 @@ class _Cholesky(_Tree):
     def __init__(self, buckets: list[Bucket], values: Tensor, n: int):
         super().__init__(buckets, n)
         values = values.t().contiguous()
-        self.ok = torch.ones(len(values), dtype=torch.bool, device=values.device)
         self.lower: list[tuple[Tensor, Tensor]] = []
-        updates: dict[int, Tensor] = {}
+        rests: dict[int, Tensor] = {}
+        failed, pivots = [], []
         for k, bucket in enumerate(buckets):
             p, u = bucket.p, bucket.u
-            kept, rest = _assembled(bucket, values, updates)
+            kept = _kept(bucket, values, rests)
             top, info = torch.linalg.cholesky_ex(_block(kept, bucket, 0, p, p))
-            self.ok &= (info == 0).all(1) & torch.isfinite(top.diagonal(dim1=2, dim2=3)).all((1, 2))
+            failed.append(info)
+            pivots.append(top.diagonal(dim1=2, dim2=3).flatten(1))
             below = torch.linalg.solve_triangular(top.mT, _block(kept, bucket, 1, u, p), upper=True, left=False)
             self.lower.append((top, below))
-            if u:
-                _subtract_product(rest, below, below.mT)
-                updates[k] = rest
+            rests[k] = _rest(bucket, below, below.mT, rests)
+        self.ok = _sound(failed, pivots)
 
     def _forward(self, k: int, mine: Tensor, transpose: bool) -> tuple[Tensor, Tensor]:
         top, below = self.lower[k]
@@ -174,21 +194,24 @@ class _LU(_Tree):
         super().__init__(buckets, n)
         limit = growth_limit(values)
         values = values.t().contiguous()
-        self.ok = torch.ones(len(values), dtype=torch.bool, device=values.device)
         self.parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-        updates: dict[int, Tensor] = {}
+        rests: dict[int, Tensor] = {}
+        failed, diagonals, bounded = [], [], []
         for k, bucket in enumerate(buckets):
             p, u = bucket.p, bucket.u
-            kept, rest = _assembled(bucket, values, updates)
+            kept = _kept(bucket, values, rests)
             lu, pivots, info = torch.linalg.lu_factor_ex(_block(kept, bucket, 0, p, p))
-            self.ok &= (info == 0).all(1) & torch.isfinite(lu.diagonal(dim1=2, dim2=3)).all((1, 2))
+            failed.append(info)
+            diagonals.append(lu.diagonal(dim1=2, dim2=3).flatten(1))
             left = _block(kept, bucket, 1, u, p).contiguous()
             right = torch.linalg.lu_solve(lu, pivots, _block(kept, bucket, 2, p, u))
             self.parts.append((lu, pivots, left, right))
+            rests[k] = _rest(bucket, left, right, rests)
             if u:
-                _subtract_product(rest, left, right)
-                updates[k] = rest
-                self.ok &= rest.abs().amax(1) <= limit
+                bounded.append(rests[k].abs().amax(1) <= limit)
+        self.ok = _sound(failed, diagonals)
+        if bounded:
+            self.ok &= torch.stack(bounded).all(0)
 
     def _forward(self, k: int, mine: Tensor, transpose: bool) -> tuple[Tensor, Tensor]:
         lu, pivots, left, right = self.parts[k]
