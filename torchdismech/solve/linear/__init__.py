@@ -42,7 +42,7 @@ FRONT_TIME = {True: 6.0, False: 8.5}
 UNKNOWN_TIME = 150.0
 BUCKET_TIME = {True: 80e3, False: 105e3}
 BUCKETS_OF_OVERHEAD = 2  # what one factor + solve takes besides its buckets
-# Bands of all robots that take more bytes come at up to twice the time: fresh memory is cleared page by page: 40 x 40
+# Bands of all robots that take more bytes come at up to twice the time: fresh memory is cleared page by page. 40 x 40
 # hinges with 590 MB took 10900 to 27500 us in several runs, with 147 MB mostly 11000.
 LARGE_BANDS = 500e6
 # Away from the CPU the time of small problems is calls, one after the other. A bucket of fronts takes as many as two
