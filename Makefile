@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt
 ONE_THREAD = OMP_NUM_THREADS=1
 
-.PHONY: help venv test demo fit-example tensorboard lint benchmark-rods clean
+.PHONY: help venv test demo fit-example tensorboard lint benchmark-rods benchmark-shells clean
 
 help:
 	@echo "make demo            simulate 64 rods from examples/demo/scene.toml: a table, demo.h5 and demo.png"
@@ -21,6 +21,7 @@ help:
 	@echo "make tensorboard     show the newest run of training in the browser (RUNS=runs: where runs are)"
 	@echo "make lint            ruff check, ruff format --check, mypy"
 	@echo "make benchmark-rods  what a step costs, beside PyElastica (BENCHMARK_FLAGS='--quick' for a short look)"
+	@echo "make benchmark-shells  what a step of a shell and of a parachute costs"
 	@echo "make venv            only make the virtual environment $(VENV)"
 	@echo "make clean           remove $(VENV) and what the targets above wrote"
 	@echo ""
@@ -76,6 +77,9 @@ lint: $(VENV)/with-dev
 
 benchmark-rods: $(VENV)/with-benchmark
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.rods $(BENCHMARK_FLAGS)
+
+benchmark-shells: $(VENV)/with-benchmark
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.shells $(BENCHMARK_FLAGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.h5 demo.png

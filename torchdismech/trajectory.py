@@ -137,7 +137,7 @@ class Trajectory:
     ----------
     step, time : (T,) number of steps done and time [s]; row 0 is the initial state.
     positions, velocities : (T, B, N, 3) of the nodes [m, m/s].
-    twist : (T, B, E) twist angles of the edges [rad].
+    twist : (T, B, A) angles of the framed edges [rad]: rods' twist first, then joints', then mid-edge normals.
     iterations, iterations_max, residual, status : (T, B), as in `Frame`.
     energies : (T, B) [J] by name.
     rod_edges, triangles : (E, 2), (F, 3) node indices.
