@@ -158,9 +158,8 @@ def _draw_shapes(
     if len(axes) == 3:
         plot.set_zlabel(names[2])
         plot.set_aspect("equal")
-        if len(
-            trajectory.triangles
-        ):  # a little smaller: what falls or rises far makes a tall box, whose labels need room
+        if len(trajectory.triangles):
+            # a little smaller: what falls or rises far makes a tall box, whose labels need room
             plot.set_box_aspect([np.ptp(getattr(plot, f"get_{axis}lim")()) for axis in AXES], zoom=0.85)
         plot.view_init(elev=22, azim=-60)
         _thin_out_ticks(plot)
