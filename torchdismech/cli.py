@@ -294,7 +294,7 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
         "over time": _over_time(scene),
         "integrator": steps,
         "solver": model.solver_for(scene.batch).describe(),
-        "factorisation": f"{1e6 * _factor_time(model, scene.batch):.3g} us a robot to factor and solve, measured",
+        "factorisation": f"{1e3 * _factor_time(model, scene.batch):.3g} ms a robot to factor and solve, measured",
         "memory": f"about {_size(_step_memory(model, scene.batch))} for a step of the batch",
         "file": f"{frames} frames, about {_size(stored)}",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",

@@ -135,7 +135,7 @@ def test_hinges_follow_a_table(tmp_path):
     printed = CliRunner().invoke(app, ["check", str(path), "--springs"]).stdout
     last = setup.model.hinges[-1].tolist()
     assert printed.strip().endswith(f"{count - 1}: {' '.join(map(str, last))}")
-    assert "us a robot to factor and solve" in printed and f"(hinges: {count})" in printed
+    assert "ms a robot to factor and solve" in printed and f"(hinges: {count})" in printed
 
 
 def model_of_sheet():
