@@ -40,6 +40,11 @@ FORCES = {
 SHELL_FORCES = {
     "loads": FORCES["loads"],
     "damping": FORCES["damping"],
+    "fluid": lambda: [
+        forces.Drag(100.0, 1.0),
+        forces.Pressure(20.0),
+        forces.Thrust(50.0, smoothing=1e-5, refill=0.3, explicit=False),
+    ],
 }
 HELIX = helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 8)
 
