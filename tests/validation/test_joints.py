@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests import shells
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Static, forces, meshes, straight
+from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Static, forces, meshes, straight
 
 LENGTH, RADIUS, YOUNGS = 0.2, 2e-3, 1e8
 
@@ -91,3 +91,31 @@ def test_a_rod_along_a_shell_shares_its_edge():
     assert not rods & joints and len(model.body.normal_edges) == len(model.body.surface.edges)
     state, info = ImplicitEuler(0.01).step(model, model.initial_state())
     assert bool(info.converged.all())
+
+
+def test_shells_wound_against_each_other_are_joined():
+    """Turn the second sheet, and say so: an edge that both walk the same way would be no hinge."""
+    nodes = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0.0]])
+    material = Material(1e6, 1000.0, 0.3)
+    builder = RobotBuilder()
+    builder.add_shell(nodes[:3], [[0, 1, 2]], 1e-3, material)
+    builder.add_shell(nodes[[0, 2, 3]], [[0, 2, 1]], 2e-3, material)
+    with pytest.warns(UserWarning, match="1 of 2 triangles were turned"):
+        model = builder.finalize()
+    assert len(model.hinges) == 1 and len(model.body.surface.edges) == 5
+
+
+def test_a_shell_may_be_added_in_parts_that_touch_in_a_node():
+    """Take two opposite quarters of a square, then the other two: whole it is a surface."""
+    nodes = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0.5, 0.5, 0]])
+    material = Material(1e6, 1000.0, 0.3)
+    builder = RobotBuilder()
+    index = builder.add_nodes(nodes)
+    builder.add_shell(nodes, [[0, 1, 4], [2, 3, 4]], 1e-3, material)
+    with pytest.raises(InputError, match="touch in a single node"):
+        builder.finalize()
+    builder.add_shell(nodes, [[1, 2, 4], [3, 0, 4]], 2e-3, material)
+    model = builder.finalize()
+    assert len(model.hinges) == 4 and index.tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(InputError, match="integer node indices"):
+        builder.add_shell(nodes, [[0.0, 1.0, 2.5]], 1e-3, material)

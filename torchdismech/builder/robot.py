@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,7 +35,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import check_every_node_used, check_folds, check_nodes, check_rods
 from torchdismech.geometry.frames import first_director, unit
-from torchdismech.geometry.mesh_checks import check_mesh
+from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.geometry.topology import Rod, Springs, find_joint_springs, find_rods, find_springs
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.model import Model
@@ -123,7 +122,7 @@ class RobotBuilder:
         directors=None,
     ) -> np.ndarray:
         """Add a network of rods: nodes (k, 3) and edges (m, 2) into them; else as `add_rod`."""
-        points, pairs = np.asarray(nodes, dtype=float), np.asarray(edges, dtype=np.int64)
+        points, pairs = np.asarray(nodes, dtype=float), np.asarray(edges)
         check_rods(points, pairs, where="rod")
         _check_choice("natural", natural, NATURAL["rod"])
         constants = edge_constants(section, material, stiffness or {}, len(pairs))
@@ -144,7 +143,8 @@ class RobotBuilder:
     ) -> np.ndarray:
         """Add a shell: nodes (k, 3) and triangles (m, 3) into them; return the indices (k,) of its nodes.
 
-        Triangles that are wound against their neighbours are turned; a warning says how many.
+        Shells that share nodes are joined there, along shared edges into one surface. `finalize` checks how all
+        triangles lie to each other; those that are wound against their neighbours are turned, a warning says how many.
 
         Parameters
         ----------
@@ -156,15 +156,12 @@ class RobotBuilder:
             [N m] (hinge: E h^3 / (6 sqrt(3)); midedge: E h^3 / (24 (1 - nu^2))), in place of what thickness and
             material give.
         """
-        points, faces = np.asarray(nodes, dtype=float), np.asarray(triangles, dtype=np.int64)
-        checked = check_mesh(points, faces, where="shell")
-        for repair in checked.repairs:
-            warnings.warn(repair, stacklevel=2)
+        points, faces = check_triangles(nodes, triangles, where="shell")
         _check_choice("bending", bending, BENDING)
         _check_choice("natural", natural, NATURAL["shell"])
         constants = face_constants(thickness, material, stiffness or {}, bending, len(faces))
         index = self._join(points)
-        self._shells.append(ShellGroup(index[checked.triangles], constants, bending, natural))
+        self._shells.append(ShellGroup(index[faces], constants, bending, natural))
         return index
 
     def clamp(self, nodes: Sequence[int] | None = None, box=None, axes: str = "xyz", twist: bool = True) -> None:
@@ -209,17 +206,17 @@ class RobotBuilder:
         Terms and what their strains are: "stretch" (1) and "bend_twist" (1/m) of rods, densities in J/m; of shells
         "membrane" (1), J/m along each edge; "hinge" (angle [rad]), J a hinge; "midedge" (b11, b22, b12 [1/m]), J/m^2.
         """
-        self._check_strain(name)
+        _check_choice("energy", name, STRAINS)
         self._energies.append((name, part, energy))
 
     def replace_energy(self, name: str, energy: Energy) -> None:
         """Put an energy density in place of the linear one of a term (see `add_energy`)."""
-        self._check_strain(name)
+        _check_choice("energy", name, STRAINS)
         self._energies.append((name, None, energy))
 
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
         """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J)."""
-        self._check_strain(name)
+        _check_choice("energy", name, STRAINS)
         self._dissipations.append((name, dissipation))
 
     def finalize(
@@ -259,10 +256,6 @@ class RobotBuilder:
         return model.to(device=device, dtype=dtype)
 
     # ---- parts -------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _check_strain(name: str) -> None:
-        _check_choice("energy", name, STRAINS)
 
     def _add_residuals(self, terms: dict[str, ElasticTerm]) -> None:
         """Put the energies and dissipations that were added into their terms."""
@@ -315,8 +308,6 @@ class RobotBuilder:
         """Return the body, and how its joint edges average the constants of the rods (J, E)."""
         check_rods(self._nodes, rods.edges, where="robot")
         surface = shells.surface
-        if self._shells:
-            check_mesh(self._nodes, surface.triangles, where="robot", allow_unused=True)
         every = np.concatenate([rods.edges.reshape(-1), surface.triangles.reshape(-1)])
         check_every_node_used(len(self._nodes), every, where="robot")
         chains = find_rods(len(self._nodes), rods.edges)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from torchdismech.elastic import ElasticTerm, HingeStencil, LinearElastic, MidEd
 from torchdismech.elastic.shell import shape_matrix
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import unit
+from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.geometry.shells import hinge_angle
 from torchdismech.geometry.surface import Surface, find_surface
 from torchdismech.geometry.vec3 import Vec3
@@ -50,9 +52,13 @@ class Shells:
 
     def __init__(self, groups: list[ShellGroup], nodes: Tensor):
         self.groups = groups
-        self.surface: Surface = find_surface(
-            np.concatenate([np.zeros((0, 3), dtype=np.int64), *(g.triangles for g in groups)])
-        )
+        triangles = np.concatenate([np.zeros((0, 3), dtype=np.int64), *(g.triangles for g in groups)])
+        if groups:
+            checked = check_mesh(nodes.numpy(), triangles, where="shell", allow_unused=True)
+            triangles = checked.triangles
+            for repair in checked.repairs:
+                warnings.warn(f"shell: {repair}", stacklevel=3)  # said where finalize is called
+        self.surface: Surface = find_surface(triangles)
         counts = [len(g.triangles) for g in groups]
         names = groups[0].constants if groups else ()
         self.constants = {name: joined([g.constants[name] for g in groups], counts) for name in names}
@@ -202,7 +208,6 @@ def _mid_edge_term(shells: Shells, body: Body, faces: np.ndarray) -> ElasticTerm
         surface.hinge_of_sides()[faces],
     )
     constants = {n: _of_faces(shells.constant(n), faces) for n in ("bending", "poisson", "relaxation")}
-
     natural = stencil.natural_at(body.hinge_angle[None])
     relaxation = constants["relaxation"]
     damped = bool((relaxation > 0).any())

@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from torchdismech.errors import InputError
 from torchdismech.geometry.checks import check_nodes
 
-__all__ = ["CheckedMesh", "check_mesh", "triangle_problems"]
+__all__ = ["CheckedMesh", "check_mesh", "check_triangles", "triangle_problems"]
 
 # Two nodes of a triangle that are closer than this part of the robot's size are at the same place up to rounding.
 SHORTEST_EDGE = 1e-12
@@ -61,10 +61,7 @@ def check_mesh(
         twice, stands twice (in any winding) or has no area; an edge of more than two triangles; parts that touch in a
         single node; a surface that cannot be oriented; nodes in no triangle, unless they are allowed.
     """
-    nodes, triangles = _checked_arrays(nodes, triangles, where)
-    problems = triangle_problems(nodes, triangles)
-    if problems:
-        raise InputError(f"{where}: {problems[0][1]}")
+    nodes, triangles = check_triangles(nodes, triangles, where)
     if not allow_unused:
         _refuse_unused_nodes(len(nodes), triangles, where)
     pairs, opposed = _neighbours(triangles, len(nodes), where)
@@ -77,6 +74,18 @@ def check_mesh(
         )
         triangles = np.where(turned[:, None], triangles[:, [0, 2, 1]], triangles)
     return CheckedMesh(triangles, repairs, bodies)
+
+
+def check_triangles(nodes: np.ndarray, triangles: np.ndarray, where: str = "shell") -> tuple[np.ndarray, np.ndarray]:
+    """Return the arrays as float64 and int64, refusing what is wrong with a triangle alone, as `check_mesh` does.
+
+    For a part of a surface: how its triangles lie to each other is seen when all parts are there.
+    """
+    nodes, triangles = _checked_arrays(nodes, triangles, where)
+    problems = triangle_problems(nodes, triangles)
+    if problems:
+        raise InputError(f"{where}: {problems[0][1]}")
+    return nodes, triangles
 
 
 def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int = 0) -> list[tuple[int, str]]:

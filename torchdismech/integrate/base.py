@@ -201,7 +201,10 @@ class Integrator(ABC):
         """
         yield dt, "plain"
         yield 0.0, "plain"
-        yield 0.0, "descending" if balance.has_potential else "relaxed"
+        if balance.has_potential:
+            yield 0.0, "descending"
+        elif self.line_search:  # relaxed steps may be taken back: not whole Newton steps
+            yield 0.0, "relaxed"
 
     def _newton(self, balance: Balance, guess: Tensor, tolerance: Tensor, running: Tensor, method: str) -> Root:
         model = balance.model
