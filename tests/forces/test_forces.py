@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests import shells
-from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, forces, meshes, straight
 from torchdismech.testing import check_force
 
 LENGTH, RADIUS, DENSITY = 0.4, 5e-3, 1200.0
@@ -141,3 +141,23 @@ def test_local_forces_reach_along_the_edges_of_shells(shape):
     noise = torch.randn(2, model.n_dofs, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     state = model.initial_state(q=model.initial_state(batch=2).q + 2e-3 * noise, velocity=0.1 * noise)
     check_force(force, model, state).raise_if_failed()
+
+
+@pytest.mark.parametrize("spacing", [0.05, 0.02])
+def test_viscosity_and_buoyancy_of_a_shell_do_not_depend_on_its_mesh(spacing):
+    """Resist by viscosity x root of the area, and lift by the fluid's weight in the shell's volume, on any mesh."""
+    sheet = meshes.rectangle(0.2, 0.1, spacing, "random", seed=0)
+    builder = RobotBuilder()
+    builder.add_shell(sheet.nodes, sheet.triangles, 3e-3, Material(1e6, 1000.0, 0.3))
+    viscous, buoyancy = forces.Viscous(0.5), forces.Buoyancy((0, 0, -9.81), 800.0)
+    builder.add_force(viscous)
+    builder.add_force(buoyancy)
+    model = builder.finalize()
+    velocity = torch.tensor([1.0, 2.0, -3.0], dtype=torch.float64).repeat(model.body.n_nodes)
+    state = model.initial_state(velocity=velocity)
+    total = viscous(state, Control())[0].view(-1, 3).sum(0)
+    expected = -0.5 * math.sqrt(0.2 * 0.1) * torch.tensor([1.0, 2.0, -3.0], dtype=torch.float64)
+    assert torch.allclose(total, expected, rtol=1e-12)
+    lift = buoyancy(state, Control())[0].view(-1, 3).sum(0)
+    assert lift[2].item() == pytest.approx(800.0 * 9.81 * 0.2 * 0.1 * 3e-3, rel=1e-12)
+    assert model.body.node_mass().sum().item() == pytest.approx(1000.0 * 0.2 * 0.1 * 3e-3, rel=1e-12)
