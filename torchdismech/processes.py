@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 from collections.abc import Iterator
@@ -148,6 +149,9 @@ def joined(backend: str | None = None, timeout: timedelta = TIMEOUT) -> Iterator
     if world == 1:
         yield ALONE
         return
+    # Functions of this package have the group of the moment of its import as a default, which would keep the group, and
+    # its threads, alive beyond `destroy_process_group`, to abort the interpreter as it ends. Optimisers import it.
+    importlib.import_module("torch.distributed.nn")
     dist.init_process_group(backend or ("nccl" if torch.cuda.is_available() else "gloo"), timeout=timeout)
     try:
         yield Processes(dist.get_rank(), world)
