@@ -1,0 +1,387 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchdismech.contact import broad_phase
+from torchdismech.contact.broad_phase import adjacent, grown, overlapping, padded
+from torchdismech.errors import InputError
+
+# Pairs come out of comparisons of the given numbers: every test asks for exact equality.
+
+
+def compared_all(low, high, other_low=None, other_high=None, excluded=None):
+    """Return the overlapping pairs by comparing every box with every other; of a robot that is not finite, none."""
+    within = other_low is None
+    if within:
+        other_low, other_high = low, high
+    touch = (low[:, :, None] <= other_high[:, None]) & (other_low[:, None] <= high[:, :, None])
+    touch = touch.all(-1)
+    finite = torch.stack([c.isfinite().flatten(1).all(1) for c in (low, high, other_low, other_high)]).all(0)
+    touch &= finite[:, None, None]
+    if within:
+        touch &= torch.ones_like(touch).triu(1)
+    if excluded is not None:
+        touch.view(len(low), -1)[:, excluded] = False
+    return touch.nonzero().unbind(1)
+
+
+def assert_same(found, expected):
+    """Compare lists of pairs, order included."""
+    for one, another in zip(found, expected, strict=True):
+        assert one.dtype == torch.int64
+        assert torch.equal(one, another)
+
+
+def cloud(seed, batch, count, spacing=1.0, mixed=0.0, flat=False, lattice=False, place=0.0):
+    """Return boxes around random places: sizes over `mixed` decades, on integers where they often just touch."""
+    rng = np.random.default_rng(seed)
+    side = spacing * max(count, 1) ** (1 / 3)
+    centre = rng.uniform(0, side, (batch, count, 3)) * rng.uniform(0.1, 10, (batch, 1, 1))
+    half = rng.uniform(0, 1, (batch, count, 3)) * 10 ** (mixed * rng.uniform(-1, 0, (batch, count, 1)))
+    if flat:
+        centre[..., rng.integers(3)] = 0.0
+        half[..., rng.integers(3)] = 0.0
+    if lattice:
+        centre, half = np.round(centre), np.round(half)
+    centre += place * rng.normal(size=(batch, 1, 3))
+    return torch.from_numpy(centre - half), torch.from_numpy(centre + half)
+
+
+CASES = {
+    "spread": {"spacing": 2.0},
+    "crowded": {"spacing": 0.3},
+    "flat": {"flat": True},
+    "touching": {"lattice": True},
+    "two decades of sizes": {"mixed": 2.0},
+    "eight decades of sizes": {"mixed": 8.0, "spacing": 0.1},
+    "far away": {"place": 1e6},
+    "far away, touching": {"place": 0.0, "lattice": True, "spacing": 1e5},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("batch", "count"), [(1, 1), (1, 2), (1, 150), (5, 60), (3, 17)])
+def test_pairs_within_a_set_are_those_of_all_comparisons(case, batch, count):
+    """Find what comparing all boxes finds, for many kinds of sets."""
+    for seed in range(4):
+        boxes = cloud(seed, batch, count, **case)
+        assert_same(overlapping(*boxes), compared_all(*boxes))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("count", "others"), [(1, 1), (1, 90), (70, 4), (60, 60)])
+def test_pairs_between_sets_are_those_of_all_comparisons(case, count, others):
+    """Find what comparing each box of one set with each of the other finds."""
+    for seed in range(4):
+        low, high = cloud(seed, 3, count + others, **case)
+        split = (low[:, :count], high[:, :count], low[:, count:], high[:, count:])
+        assert_same(overlapping(*split), compared_all(*split))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 30.0])
+def test_sets_of_different_sizes_meet(scale):
+    """Find pairs between two sets that share no level: large obstacles and small primitives, and the reverse."""
+    low, high = cloud(0, 2, 140, spacing=0.3)
+    centre, half = (low + high)[:, 100:] / 2, scale * (high - low)[:, 100:] / 2
+    split = (low[:, :100], high[:, :100], centre - half, centre + half)
+    expected = compared_all(*split)
+    assert len(expected[0]) > 0
+    assert_same(overlapping(*split), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.data(),
+    batch=st.integers(1, 3),
+    count=st.integers(1, 12),
+    others=st.integers(0, 6),
+)
+def test_any_boxes(data, batch, count, others):
+    """Search for boxes, finite or not, where columns and sweep and plain comparison disagree."""
+    number = st.one_of(
+        st.integers(-3, 3).map(float),
+        st.floats(-1e9, 1e9),
+        st.sampled_from([0.0, -0.0, 1e-300, 5e-324, 1e6 + 1e-9, 1e300, float("nan"), float("inf")]),
+    )
+    total = count + others
+    numbers = data.draw(st.lists(number, min_size=6 * batch * total, max_size=6 * batch * total))
+    ends = torch.tensor(numbers, dtype=torch.float64).view(2, batch, total, 3)
+    low, high = torch.minimum(*ends), torch.maximum(*ends)
+    assert_same(overlapping(low, high), compared_all(low, high))
+    split = (low[:, :count], high[:, :count], low[:, count:], high[:, count:])
+    assert_same(overlapping(*split), compared_all(*split))
+
+
+def test_closed_intervals():
+    """Count boxes that share a corner only, and not those that a rounding error parts."""
+    low = torch.tensor([[[0.0, 0, 0], [1, 1, 1], [2, 2, np.nextafter(2, 3)]]], dtype=torch.float64)
+    high = torch.tensor([[[1.0, 1, 1], [2, 2, 2], [3, 3, 3]]], dtype=torch.float64)
+    assert [p.tolist() for p in overlapping(low, high)] == [[0], [0], [1]]
+
+
+def test_comparisons_are_made_with_the_given_numbers():
+    """Keep apart boxes whose distance is lost when the robot is shifted to its corner."""
+    low = torch.tensor([[[-1e9, 0, 0], [-1.0, 0, 0], [1e-12, 0, 0]]], dtype=torch.float64)
+    high = torch.tensor([[[-1e9, 0, 0], [0.0, 1, 1], [1.0, 1, 1]]], dtype=torch.float64)
+    assert len(overlapping(low, high)[0]) == 0
+
+
+@pytest.mark.parametrize("extent", [0.0, 1.0])
+def test_identical_boxes_all_overlap(extent):
+    """Pair all of many equal boxes, with and without extent, in all robots."""
+    low = torch.full((3, 40, 3), 7.0, dtype=torch.float64)
+    found = overlapping(low, low + extent)
+    assert len(found[0]) == 3 * 40 * 39 // 2
+    assert_same(found, compared_all(low, low + extent))
+
+
+@pytest.mark.parametrize(("batch", "count", "others"), [(0, 5, 5), (2, 0, 5), (2, 5, 0), (2, 0, 0), (0, 0, 0)])
+def test_nothing_to_compare(batch, count, others):
+    """Return no pairs, of the right type, for empty sets and empty batches."""
+    low, other = torch.zeros(batch, count, 3), torch.zeros(batch, others, 3)
+    for part in overlapping(low, low, other, other):
+        assert part.shape == (0,) and part.dtype == torch.int64
+    if count == 0 or batch == 0:
+        assert all(part.shape == (0,) for part in overlapping(low, low))
+
+
+def test_each_row_of_a_batch_is_as_alone():
+    """Get for robot i in a batch what robot i gives alone: robots of all sizes and places, some at the same place."""
+    low, high = cloud(0, 6, 80, spacing=0.2, mixed=1.0)
+    scale = torch.tensor([1e-6, 1.0, 1.0, 1e3, 1.0, 1e6], dtype=torch.float64)[:, None, None]
+    low, high = low * scale, high * scale
+    low[2], high[2] = low[1], high[1]
+    low[4] += 1e6
+    high[4] += 1e6
+    robot, first, second = overlapping(low, high)
+    for i in range(6):
+        alone = overlapping(low[i : i + 1], high[i : i + 1])
+        assert len(alone[0]) > 0
+        assert torch.equal(alone[1], first[robot == i])
+        assert torch.equal(alone[2], second[robot == i])
+    assert torch.equal(first[robot == 1], first[robot == 2])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_robots_that_are_not_finite_have_no_pairs(value):
+    """Leave out the robots with one bad coordinate, whichever; the others are as before."""
+    low, high = cloud(3, 6, 50)
+    expected = overlapping(low, high)
+    bad_low, bad_high = low.clone(), high.clone()
+    bad_low[1, 7, 0] = bad_high[1, 7, 0] = value
+    bad_low[4, :, 1] = bad_high[4, :, 1] = value
+    found = overlapping(bad_low, bad_high)
+    kept = (expected[0] != 1) & (expected[0] != 4)
+    assert_same(found, [part[kept] for part in expected])
+    # in the second set of boxes only
+    split = (low[:, :20], high[:, :20], bad_low[:, 20:], bad_high[:, 20:])
+    assert_same(overlapping(*split), compared_all(*split))
+    # all robots
+    everywhere = torch.full_like(low, value)
+    assert len(overlapping(everywhere, everywhere)[0]) == 0
+
+
+def test_a_stray_primitive_does_not_hide_the_others():
+    """Find the pairs of a robot of which one box is 10^9 robots away."""
+    low, high = cloud(5, 1, 100)
+    low[0, 3] += 1e9
+    high[0, 3] += 1e9
+    assert_same(overlapping(low, high), compared_all(low, high))
+
+
+def test_chunks_change_nothing(monkeypatch):
+    """Give the same pairs when candidates are compared a few at a time, fewer even than one box has."""
+    low, high = cloud(1, 3, 80, spacing=0.4, mixed=1.5)
+    expected = overlapping(low, high)
+    between = overlapping(low[:, :30], high[:, :30], low[:, 30:], high[:, 30:])
+    for chunk in (1, 7, 1000):
+        monkeypatch.setattr(broad_phase, "CHUNK", chunk)
+        assert_same(overlapping(low, high), expected)
+        assert_same(overlapping(low[:, :30], high[:, :30], low[:, 30:], high[:, 30:]), between)
+
+
+def test_candidates_of_a_few_large_boxes_stay_few(monkeypatch):
+    """Compare about as many candidates with one edge 100 times longer than the others as without it."""
+    tested = []
+    plain = broad_phase._expanded
+
+    def counted(begin, count):
+        tested.append(int(count.sum()))
+        return plain(begin, count)
+
+    monkeypatch.setattr(broad_phase, "_expanded", counted)
+    low, high = cloud(0, 1, 3000, spacing=2.0)
+    overlapping(low, high)
+    without = sum(tested)
+    tested.clear()
+    high[0, 0, 0] = low[0, 0, 0] + 100.0
+    overlapping(low, high)
+    # all 3000 are compared with the long one at most twice a column, of which it has up to four
+    assert sum(tested) < without + 8 * 3000
+    assert without < 30 * 3000  # and far from all 4.5 million
+
+
+def test_excluded_pairs_never_count():
+    """Leave out the excluded keys, in all robots, within a set and between two; ties with none left are fine."""
+    low, high = cloud(2, 3, 60, spacing=0.6)
+    rng = np.random.default_rng(0)
+    keys = torch.from_numpy(np.unique(rng.integers(0, 3600, 1500)))
+    assert_same(overlapping(low, high, excluded=keys), compared_all(low, high, excluded=keys))
+    split = (low[:, :24], high[:, :24], low[:, 24:], high[:, 24:])
+    keys = keys[keys < 24 * 36]
+    assert_same(overlapping(*split, excluded=keys), compared_all(*split, excluded=keys))
+    assert_same(overlapping(low, high, excluded=keys[:0]), overlapping(low, high))
+    assert len(overlapping(low, high, excluded=torch.arange(3600))[0]) == 0
+
+
+def test_runs_repeat_exactly():
+    """Give the same lists again, also for float32 corners, whose comparison is exact too."""
+    low, high = (corner.float() for corner in cloud(4, 4, 100, spacing=0.7))
+    assert_same(overlapping(low, high), overlapping(low.clone(), high.clone()))
+    assert_same(overlapping(low, high), compared_all(low, high))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (lambda low, high: (low[0], high[0]), r"low and high must be \(B, M, 3\)"),
+        (lambda low, high: (low, high[:, :2]), "low and high must be"),
+        (lambda low, high: (low, high, low), "both other_low and other_high"),
+        (lambda low, high: (low, high, low[:1], high[:1]), "expand boxes that all robots share"),
+        (lambda low, high: (low, low - 1.0), "box 0 of robot 0: low .* is above high .* on axis 0"),
+        (lambda low, high: (low, high, None, None, torch.tensor([3, 2])), "increasing keys"),
+        (lambda low, high: (low, high, None, None, torch.tensor([25])), r"0 \.\.\. 24"),
+        (lambda low, high: (low, high, None, None, torch.tensor([-1, 2])), "increasing keys"),
+        (lambda low, high: (low, high, None, None, torch.tensor([1.0])), "int64"),
+    ],
+)
+def test_refusals(arguments, message):
+    """Refuse shapes that do not fit, boxes inside out, and keys that a search would miss."""
+    with pytest.raises(InputError, match=message):
+        overlapping(*arguments(*cloud(0, 2, 5)))
+
+
+# Tables of fixed capacity
+
+
+def test_padded_holds_every_pair_in_order():
+    """Find each robot's pairs again in its row, in order, and the rest of the row empty."""
+    low, high = cloud(0, 5, 60, spacing=0.7)
+    low[2] = high[2] = float("nan")
+    robot, first, second = overlapping(low, high)
+    index, mask = padded(robot, first, second, batch=5)
+    assert index.shape[1] == grown(0, int(torch.bincount(robot).max()))
+    assert mask.sum() == len(robot) and not mask[2].any()
+    assert torch.equal(index[mask], torch.stack((first, second), 1))
+    assert torch.equal(mask.nonzero()[:, 0], robot)
+    assert (index[~mask] == 0).all()
+    assert torch.equal(mask, mask.sort(1, descending=True).values)  # filled from the left
+
+
+def test_padded_keeps_its_capacity_and_grows_when_it_must():
+    """Keep the shape while it suffices, also with no pairs at all; grow, without losing one, when it does not."""
+    none = torch.empty(0, dtype=torch.int64)
+    assert padded(none, none, none, batch=3)[0].shape == (3, 16, 2)
+    assert padded(none, none, none, batch=3, capacity=54)[0].shape == (3, 54, 2)
+    assert padded(none, none, none, batch=0)[0].shape == (0, 16, 2)
+    robot = torch.zeros(55, dtype=torch.int64)
+    index, mask = padded(robot, torch.arange(55), torch.arange(55) + 1, batch=2, capacity=54)
+    assert index.shape == (2, 81, 2) and mask.sum(1).tolist() == [55, 0]
+    with pytest.raises(InputError, match="robot 2 in a batch of 2"):
+        padded(robot + 2, robot, robot, batch=2)
+
+
+def test_capacities_are_a_geometric_series():
+    """Grow from 16 by half at a time, never shrink, and suffice."""
+    assert [grown(0, n) for n in (0, 16, 17, 25, 37, 55, 82)] == [16, 16, 24, 36, 54, 81, 122]
+    assert grown(122, 3) == 122
+    assert grown(1000, 1001) == 1500
+
+
+# Neighbours by topology
+
+
+def near_by_walking(primitives, others, links, ring):
+    """Return the keys of near pairs by walking from every node, `ring` links at a time."""
+    nodes = 1 + max(int(a.max()) for a in (primitives, others, links) if a.size)
+    beside = [set() for _ in range(nodes)]
+    for i, j in links.tolist():
+        beside[i].add(j)
+        beside[j].add(i)
+    reached = []
+    for start in range(nodes):
+        near = {start}
+        for _ in range(ring):
+            near |= {b for a in near for b in beside[a]}
+        reached.append(near)
+    return [
+        i * len(others) + j
+        for i, one in enumerate(primitives.tolist())
+        for j, another in enumerate(others.tolist())
+        if (others is not primitives or i < j) and set().union(*(reached[a] for a in one)) & set(another)
+    ]
+
+
+@pytest.mark.parametrize("ring", [0, 1, 2, 3])
+@pytest.mark.parametrize("corners", [(1, 2), (2, 2), (2, 3), (3, 1)])
+def test_neighbours_are_those_that_a_walk_reaches(ring, corners):
+    """Exclude what walking the links finds: points, edges and triangles, within a set and between two."""
+    rng = np.random.default_rng(ring)
+    for links in (rng.integers(0, 30, (25, 2)), np.stack([np.arange(29), np.arange(1, 30)], 1)):
+        one, another = (rng.integers(0, 30, (15, k)) for k in corners)
+        assert adjacent(one, links=links, ring=ring).tolist() == near_by_walking(one, one, links, ring)
+        assert adjacent(one, another, links, ring).tolist() == near_by_walking(one, another, links, ring)
+
+
+def test_neighbours_in_small_and_empty_sets():
+    """Exclude nothing where there is nothing, and take tensors as well as arrays."""
+    empty = np.zeros((0, 2), dtype=int)
+    edges = torch.tensor([[0, 1], [1, 2], [5, 6]])
+    assert adjacent(empty).tolist() == []
+    assert adjacent(edges, empty).tolist() == [] and adjacent(empty, edges).tolist() == []
+    assert adjacent(edges).tolist() == [1]
+    assert adjacent(edges, torch.tensor([[2], [6]])).tolist() == [1 * 2 + 0, 2 * 2 + 1]
+    assert adjacent(edges, links=empty, ring=3).tolist() == [1]
+
+
+def test_neighbours_on_a_large_mesh():
+    """Take 30000 edges between 10000 nodes, far too many for a matrix that is not sparse."""
+    n = 100
+    i = np.arange(n * n).reshape(n, n)
+    steps = [(i[:, :-1], i[:, 1:]), (i[:-1], i[1:]), (i[:-1, :-1], i[1:, 1:])]
+    edges = np.concatenate([np.stack([a.ravel(), b.ravel()], 1) for a, b in steps])
+    degree = np.bincount(edges.ravel())
+    assert len(adjacent(edges)) == (degree * (degree - 1) // 2).sum()
+    assert len(adjacent(edges, links=edges, ring=1)) > len(adjacent(edges))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"primitives": [[0, -1]]}, "primitives must be node numbers"),
+        ({"primitives": [[0.0, 1.0]]}, "primitives must be node numbers"),
+        ({"primitives": [[0, 1]], "others": [1, 2]}, "others must be node numbers"),
+        ({"primitives": [[0, 1]], "ring": -1}, "ring must be at least 0"),
+        ({"primitives": [[0, 1]], "ring": 2}, "give links"),
+    ],
+)
+def test_refused_topologies(arguments, message):
+    """Refuse what are no node numbers, and a ring without links."""
+    with pytest.raises(InputError, match=message):
+        adjacent(**arguments)
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_the_same_pairs():
+    """Give on a GPU, number for number, what the CPU gives."""
+    low, high = cloud(0, 4, 200, spacing=0.8, mixed=1.0)
+    keys = torch.arange(0, 40000, 7)
+    here = overlapping(low, high, excluded=keys)
+    there = overlapping(low.cuda(), high.cuda(), excluded=keys.cuda())
+    assert_same([part.cpu() for part in there], here)
+    split = (low[:, :80], high[:, :80], low[:, 80:], high[:, 80:])
+    assert_same([part.cpu() for part in overlapping(*(corner.cuda() for corner in split))], overlapping(*split))
+    index, mask = padded(*there, batch=4)
+    assert torch.equal(index[mask].cpu(), torch.stack(here[1:], 1))
