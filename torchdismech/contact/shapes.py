@@ -1,0 +1,326 @@
+"""Obstacles' signed distances, with their first and second derivatives.
+
+A shape is fixed in its own frame; where the obstacle moves, the caller subtracts the motion from the points first. The
+distance d is negative inside, its gradient is the unit normal n (outwards), its Hessian the curvature. Everything is
+torch code that autograd follows, by the points and by the shape's sizes; autograd of d is n, of n the curvature.
+
+A distance has kinks: the centre of a sphere, the axis of a capsule, inside a box the points with two nearest faces.
+There the values are those of one side, so nothing is infinite or NaN: at a centre or an axis d is replaced, within
+rounding, by the plane through it with a fixed normal and no curvature. A box's curvature jumps where the nearest
+feature changes (face, edge, corner); a capsule's where its caps begin.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.body import robots
+from torchdismech.errors import InputError
+from torchdismech.forces.base import scalar, vector
+
+__all__ = ["Box", "Capsule", "HalfSpace", "Shape", "Sphere"]
+
+
+class Shape(nn.Module):
+    """A region of space that bodies cannot enter, by its signed distance."""
+
+    per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
+
+    def distance(self, points: Tensor) -> Tensor:
+        """Return the signed distances (B, N) [m] of the points (B, N, 3), negative inside."""
+        return self.distance_and_derivatives(points)[0]
+
+    def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the signed distances with their derivatives by the points.
+
+        Parameters
+        ----------
+        points : (B, N, 3) in the frame of the obstacle [m].
+
+        Returns
+        -------
+        distance : (B, N) [m], negative inside.
+        normal : (B, N, 3) gradient of the distance, a unit vector.
+        curvature : (B, N, 3, 3) Hessian of the distance [1/m].
+        """
+        raise TypeError(f"{type(self).__name__} has to define distance_and_derivatives(points)")
+
+    @property
+    def depth(self) -> Tensor:
+        """Largest depth that a point can have inside, () or (B, 1) [m]."""
+        raise TypeError(f"{type(self).__name__} has to define depth")
+
+
+class HalfSpace(Shape):
+    """All on the far side of a plane.
+
+    Parameters
+    ----------
+    point : a point of the plane, (3,) or (B, 3) [m].
+    normal : out of the half-space, (3,) or (B, 3), of any length.
+
+    A floor at height h is `HalfSpace((0, 0, h), (0, 0, 1))`.
+
+    Raises
+    ------
+    InputError
+        A normal of zero length; parameters of a wrong shape or not finite.
+    """
+
+    per_robot = ("point", "normal")
+
+    def __init__(self, point, normal):
+        super().__init__()
+        self.point = _parameter(vector, point, "HalfSpace.point")
+        self.normal = _parameter(vector, normal, "HalfSpace.normal")
+        _refuse_zero(self.normal, "HalfSpace.normal: expected a vector of some length", normal)
+        _refuse_mixed(self)
+
+    def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the distances from the plane, its normal and no curvature."""
+        normal = _per_point(self.normal / self.normal.norm(dim=-1, keepdim=True))
+        distance = ((points - _per_point(self.point)) * normal).sum(-1)
+        return distance, normal.expand_as(points), points.new_zeros(*points.shape, 3)
+
+    @property
+    def depth(self) -> Tensor:
+        """Infinite."""
+        return self.point.new_tensor(math.inf)
+
+
+class Sphere(Shape):
+    """A ball.
+
+    Parameters
+    ----------
+    center : (3,) or (B, 3) [m].
+    radius : () or (B, 1) [m].
+
+    Raises
+    ------
+    InputError
+        A radius that is not positive; parameters of a wrong shape or not finite.
+    """
+
+    per_robot = ("center", "radius")
+
+    def __init__(self, center, radius):
+        super().__init__()
+        self.center = _parameter(vector, center, "Sphere.center")
+        self.radius = _parameter(scalar, radius, "Sphere.radius")
+        _refuse_nonpositive(self.radius, "Sphere.radius", radius)
+        _refuse_mixed(self)
+
+    def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the distances from the sphere; at its centre the normal is z."""
+        away = points - _per_point(self.center)
+        up = torch.eye(3, dtype=away.dtype, device=away.device)[2]
+        length, normal, inverse = polar(away, rounding(self.radius), up)
+        curvature = inverse[..., None, None] * (_identity(normal) - square(normal))
+        return length - self.radius, normal, curvature
+
+    @property
+    def depth(self) -> Tensor:
+        """The radius."""
+        return self.radius
+
+
+class Capsule(Shape):
+    """All within a radius of a segment: a cylinder with round ends.
+
+    Parameters
+    ----------
+    start, end : of the segment, (3,) or (B, 3) [m].
+    radius : () or (B, 1) [m].
+
+    Raises
+    ------
+    InputError
+        A segment without length (take a sphere); a radius that is not positive; parameters of a wrong shape or not
+        finite.
+    """
+
+    per_robot = ("start", "end", "radius")
+
+    def __init__(self, start, end, radius):
+        super().__init__()
+        self.start = _parameter(vector, start, "Capsule.start")
+        self.end = _parameter(vector, end, "Capsule.end")
+        self.radius = _parameter(scalar, radius, "Capsule.radius")
+        _refuse_nonpositive(self.radius, "Capsule.radius", radius)
+        _refuse_mixed(self)
+        _refuse_zero(
+            self.end - self.start, "Capsule.end: expected another point than Capsule.start (or take a Sphere)", end
+        )
+
+    def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the distances from the capsule; on its axis the normal is a fixed direction across it."""
+        start, end = _per_point(self.start), _per_point(self.end)
+        axis = (end - start) / (end - start).norm(dim=-1, keepdim=True)
+        from_start, from_end = points - start, points - end
+        along = (from_start * axis).sum(-1, keepdim=True)
+        before, past = along < 0, (from_end * axis).sum(-1, keepdim=True) > 0
+        away = torch.where(before, from_start, torch.where(past, from_end, from_start - along * axis))
+        # Subtracting what is along the axis leaves rounding of its size, also on the axis itself.
+        smallest = rounding(self.radius + along.detach().squeeze(-1).abs())
+        length, normal, inverse = polar(away, smallest, _across(axis))
+        barrel = (~(before | past)).to(axis.dtype)[..., None]
+        tangential = _identity(normal) - square(normal) - barrel * square(axis)
+        return length - self.radius, normal, inverse[..., None, None] * tangential
+
+    @property
+    def depth(self) -> Tensor:
+        """The radius."""
+        return self.radius
+
+
+class Box(Shape):
+    """A box, turned about its centre.
+
+    Parameters
+    ----------
+    center : (3,) or (B, 3) [m].
+    size : lengths of the sides, (3,) or (B, 3) [m].
+    rotation : from the box's axes to the world's, as a rotation vector, (3,) or (B, 3) [rad]: axis times angle.
+
+    Raises
+    ------
+    InputError
+        A side that is not positive; a rotation matrix; parameters of a wrong shape or not finite.
+
+    Notes
+    -----
+    Inside, the normal is that of the nearest face, of the first of x, y, z where two are equally near; in a plane
+    through the centre the face on the positive side counts as the nearer one.
+    """
+
+    per_robot = ("center", "size", "rotation")
+
+    def __init__(self, center, size, rotation=(0.0, 0.0, 0.0)):
+        super().__init__()
+        self.center = _parameter(vector, center, "Box.center")
+        self.size = _parameter(vector, size, "Box.size")
+        self.rotation = _parameter(vector, rotation, "Box.rotation")
+        _refuse_nonpositive(self.size, "Box.size", size)
+        _refuse_matrix(self.rotation)
+        _refuse_mixed(self)
+
+    def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the distances from the surface of the box."""
+        turn = _rotation_matrix(self.rotation)  # (3, 3) or (B, 3, 3)
+        local = (points - _per_point(self.center)) @ turn
+        side = torch.where(local < 0, -1.0, 1.0).to(local.dtype)
+        beyond = local * side - _per_point(self.size) / 2  # past each pair of faces
+        over = beyond > 0
+        excess = torch.where(over, beyond, 0.0)
+        # Within rounding of the surface the nearest face decides, as inside.
+        face_distance, face = beyond.max(-1)
+        face_normal = torch.nn.functional.one_hot(face, 3).to(local.dtype)
+        smallest = rounding(self.size.amin(-1, keepdim=True))
+        length, outward, inverse = polar(excess, smallest, face_normal)
+        distance = torch.where(inverse > 0, length, face_distance)
+        tangential = torch.diag_embed(over.to(local.dtype)) - square(outward)
+        mirrored = side[..., :, None] * tangential * side[..., None, :]
+        world = turn if turn.dim() == 2 else turn[:, None]
+        curvature = inverse[..., None, None] * (world @ mirrored @ world.mT)
+        return distance, (side * outward) @ turn.mT, curvature
+
+    @property
+    def depth(self) -> Tensor:
+        """Half the smallest side."""
+        smallest = self.size.amin(-1) / 2
+        return smallest[:, None] if smallest.dim() else smallest
+
+
+def polar(away: Tensor, smallest: Tensor, fallback: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the length (..., ) of vectors (..., 3), their direction and 1 / length.
+
+    A vector no longer than `smallest` has the direction `fallback`, its component in that direction as its length and
+    0 as its inverse length: the plane that touches the cone |v| there.
+    """
+    squared = (away * away).sum(-1)
+    apart = squared > smallest * smallest
+    length = torch.where(apart, squared, 1.0).sqrt()  # 1: the branch that is not taken needs a finite gradient too
+    inverse = torch.where(apart, 1 / length, 0.0)
+    direction = torch.where(apart[..., None], away / length[..., None], fallback)
+    return torch.where(apart, length, (away * fallback).sum(-1)), direction, inverse
+
+
+def rounding(size: Tensor) -> Tensor:
+    """Return the length below which a difference of positions in a shape of this size has no direction."""
+    return 4 * torch.finfo(size.dtype).eps * size.detach()
+
+
+def _per_point(parameter: Tensor) -> Tensor:
+    """Return a vector parameter (3,) or (B, 3) so that it broadcasts against points (B, N, 3)."""
+    return parameter if parameter.dim() == 1 else parameter[:, None]
+
+
+def square(vectors: Tensor) -> Tensor:
+    """Return the outer product (..., 3, 3) of each vector (..., 3) with itself."""
+    return vectors[..., :, None] * vectors[..., None, :]
+
+
+def _identity(like: Tensor) -> Tensor:
+    return torch.eye(3, dtype=like.dtype, device=like.device)
+
+
+def _across(axis: Tensor) -> Tensor:
+    """Return a unit vector across each unit vector (..., 3)."""
+    # The coordinate axis that is farthest from it.
+    other = torch.nn.functional.one_hot(axis.abs().argmin(-1), 3).to(axis.dtype)
+    across = torch.linalg.cross(axis, other)
+    return across / across.norm(dim=-1, keepdim=True)
+
+
+def _rotation_matrix(rotation: Tensor) -> Tensor:
+    """Return the matrices (..., 3, 3) of rotation vectors (..., 3), smooth also at zero."""
+    x, y, z = rotation.unbind(-1)
+    zero = torch.zeros_like(x)
+    rows = [torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))]
+    return torch.linalg.matrix_exp(torch.stack(rows, -2))
+
+
+def _parameter(kind, value, what: str) -> nn.Parameter:
+    """Return a checked parameter, `kind` being `scalar` or `vector`; a copy, so that no two shapes share one."""
+    real = isinstance(value, Tensor) and value.dtype.is_floating_point
+    try:
+        tensor = value if real else torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{what}: expected numbers, got {value!r}") from error
+    if not torch.isfinite(tensor).all():
+        raise InputError(f"{what}: expected finite numbers, got {value}")
+    return nn.Parameter(kind(tensor, what).clone(), requires_grad=False)
+
+
+def _refuse_nonpositive(parameter: Tensor, what: str, value) -> None:
+    if not (parameter > 0).all():
+        raise InputError(f"{what}: expected lengths above 0, got {value}")
+
+
+def _refuse_zero(vectors: Tensor, message: str, value) -> None:
+    # Squares are summed: below this length they are no normal floating-point numbers.
+    if not (vectors.norm(dim=-1) > math.sqrt(torch.finfo(vectors.dtype).tiny)).all():
+        raise InputError(f"{message}, got {value}")
+
+
+def _refuse_matrix(rotation: Tensor) -> None:
+    """Refuse a rotation matrix, which would read as the rotation vectors of three robots."""
+    if rotation.shape == (3, 3) and torch.allclose(rotation @ rotation.mT, _identity(rotation), atol=1e-6):
+        raise InputError(
+            "Box.rotation: expected a rotation vector (axis times angle), (3,) or (B, 3), got what looks like a "
+            "rotation matrix: convert it, for instance by scipy.spatial.transform.Rotation.as_rotvec"
+        )
+
+
+def _refuse_mixed(shape: Shape) -> None:
+    """Refuse parameters that are given for different numbers of robots."""
+    numbers = robots(shape, shape.per_robot)
+    if len(numbers) > 1:
+        shapes = ", ".join(f"{name} {tuple(getattr(shape, name).shape)}" for name in shape.per_robot)
+        raise InputError(
+            f"{type(shape).__name__}: expected parameters for one number of robots, got {sorted(numbers)}: {shapes}"
+        )
