@@ -1,14 +1,15 @@
 """Which primitives may touch: pairs of overlapping boxes, for all robots of a batch at once.
 
-Columns and a sweep. Space is cut into square columns along z, and the boxes of a column are swept in the order of
-their lower z. A box stands in every column that it overlaps; two boxes are compared where they share a column and one
-begins within the z of the other, and count in one column only: the one that holds the higher of their low corners, on
-each axis. So columns and sweep only save work, and which pairs come out is decided by comparing the given numbers.
+Columns and a sweep. Call z the longest axis of a robot. Space is cut into square columns along z, and the boxes of a
+column are swept in the order of their lower z. A box stands in every column that it overlaps; two boxes are compared
+where they share a column and one begins within the z of the other, and count in one column only: the one that holds
+the higher of their low corners, on each axis. So columns and sweep only save work: which pairs come out is decided by
+comparing the given numbers.
 
-Boxes of very different size get columns of different width: *level* k has columns LEVEL_RATIO times as wide as level
-k+1, and a box is a *resident* of the level whose columns are the narrowest that are wider than it, so it stands in four
-of them at most. Pairs between levels are found at the coarser one: each box also *visits* all coarser levels that have
-residents. Most sets have one level, and no visits.
+Boxes of very different size get columns of different width: *level* k has columns four times as wide as level k+1, and
+a box is a *resident* of the finest level whose columns are wider than it, so it stands in four of them at most. Pairs
+between levels are found at the coarser one: each box also *visits* all coarser levels that have residents. Most sets
+have one level, and no visits.
 
 Columns are numbered modulo WRAP: no robot is too large, and boxes that overlap are never far enough apart to be taken
 for neighbours twice. A robot's columns depend on its own boxes only: row i of a batch gives what robot i gives alone.
@@ -29,14 +30,13 @@ from torchdismech.errors import InputError
 
 __all__ = ["adjacent", "grown", "overlapping", "padded"]
 
-TYPICAL = 1.25  # the widest box of the typical level, in median boxes
-ROOM = 1.6  # the width of a column in the widest boxes of its level; > 1, or a box could stand in more than four
-LEVEL_RATIO = 4
-LEVELS = 16  # boxes 4^15 times smaller than the largest are small enough to share a level
-WRAP_BITS = 10
-WRAP = 1 << WRAP_BITS
+TYPICAL = 1.9  # the widest box of the typical level, in median boxes
+ROOM = 1.05  # the width of a column in the widest boxes of its level; > 1, or a box could stand in more than four
+WIDEN = 2  # columns of a level are 2^WIDEN times as wide as those of the next finer one
+LEVELS = 16  # boxes 4^15 times smaller than the largest are few enough to share a level
+WRAP = 1024  # columns along an axis before the numbers repeat; a power of two
 SMALLEST = 16  # places for pairs that a robot has at least
-CHUNK = 1 << 20  # candidate pairs compared at a time: bounds the memory to some 50 MB beside the result
+CHUNK = 1 << 18  # candidate pairs compared at a time: some 20 MB
 
 Pairs = tuple[Tensor, Tensor, Tensor]
 
@@ -265,7 +265,7 @@ class _Columns:
     def of(cls, low: Tensor, high: Tensor) -> _Columns:
         """Sort finite boxes (3, B, M) by their lower z and choose the widths of the columns.
 
-        What is called z is the longest axis of each robot: flat robots are then cut both ways.
+        z is from here on the longest axis of each robot, x and y the next two in turn: what is flat is cut both ways.
         """
         batch, width = low.shape[1:]
         spread = high.amax(2) - low.amin(2)
@@ -341,7 +341,7 @@ class _Columns:
         x = (_at(column[0], member) + (corner & 1)) & (WRAP - 1)
         y = (_at(column[1], member) + (corner >> 1)) & (WRAP - 1)
         rank = boxes - robot * self.width
-        # fewer than 2^63 keys for all that fits in memory
+        # below 2^63 while B * M < 2^39 boxes: more than fit in memory
         key = ((_at(stratum, member) * WRAP + x) * WRAP + y) * self.width + _at(rank, member)
         key, order = key.sort()
         member = _at(member, order)
@@ -366,14 +366,14 @@ def _levels(size: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
 
     `spread` (B, 1) is the extent of each robot. Sizes relative to the median: robust against a few large boxes.
     """
-    # Boxes without extent do not need columns without width.
-    typical = torch.maximum(TYPICAL * size.median(1, keepdim=True).values, spread * 2.0**-30)
+    middle = size.sort(1).values[:, (size.shape[1] - 1) // 2, None]  # Tensor.median is refused in deterministic mode
+    typical = torch.maximum(TYPICAL * middle, spread * 2.0**-30)  # boxes without extent: not columns without width
     typical = torch.where(typical > 0, typical, 1.0)
-    rung = torch.ceil(torch.log2(size / typical) / 2).clamp_(min=-LEVELS)  # size <= typical * 4^rung
+    rung = torch.ceil(torch.log2(size / typical) / WIDEN).clamp_(min=-LEVELS)  # size <= typical * 4^rung
     top = rung.amax(1, keepdim=True)
     level = (top - rung).clamp_(max=LEVELS - 1).long()
     deep = torch.arange(LEVELS, device=size.device)
-    cell = ROOM * typical * torch.exp2(2 * (top - deep))
+    cell = ROOM * typical * torch.exp2(WIDEN * (top - deep))
     return level, torch.maximum(cell, spread * 2.0**-40)  # numbers of columns stay exact
 
 
