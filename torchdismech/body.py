@@ -37,9 +37,11 @@ class Body(nn.Module):
     surface : the triangles, their edges and hinges.
     mass : (..., n) lumped mass of each dof [kg; kg m^2 for twist angles; 0 for angles without inertia].
     edge_length : (..., E) rest lengths of the rod edges [m].
-    edge_radius : (..., E) radius of a circle that drag and contact may use [m].
+    edge_radius : (..., E) radius of a circle that drag may use [m].
+    edge_contact_radius : (..., E) radius of the capsules that touch other things [m].
     shell_edge_length : (..., M) rest lengths of the triangles' edges [m].
     face_area : (..., F) rest areas of the triangles [m^2].
+    face_contact_radius : (..., F) half the shell's thickness [m].
     hinge_angle : (..., H) angles of the hinges at rest [rad].
     node_length : (..., N) length that belongs to each node [m]: half of each rod edge; of a shell, the node's share of
         its area over the square root of the shell's area, so that viscous drag does not depend on the mesh.
@@ -50,8 +52,10 @@ class Body(nn.Module):
         "mass",
         "edge_length",
         "edge_radius",
+        "edge_contact_radius",
         "shell_edge_length",
         "face_area",
+        "face_contact_radius",
         "hinge_angle",
         "node_length",
         "node_volume",
@@ -60,8 +64,10 @@ class Body(nn.Module):
     mass: Tensor
     edge_length: Tensor
     edge_radius: Tensor
+    edge_contact_radius: Tensor
     shell_edge_length: Tensor
     face_area: Tensor
+    face_contact_radius: Tensor
     hinge_angle: Tensor
     node_length: Tensor
     node_volume: Tensor
@@ -141,6 +147,23 @@ class Body(nn.Module):
         """Return the mass of each node (..., N) [kg]."""
         return self.mass[..., : 3 * self.n_nodes : 3]
 
+    def node_contact_radius(self) -> Tensor:
+        """Return the largest contact radius (..., N) of what meets at each node [m]."""
+        rods = _largest(self.edge_contact_radius, self.rod_edges, self.n_nodes)
+        return torch.maximum(rods, _largest(self.face_contact_radius, self.triangles, self.n_nodes))
+
+    def side_contact_radius(self) -> Tensor:
+        """Return the largest contact radius (..., M) of the triangles at each of their edges [m]."""
+        return _largest(self.face_contact_radius, self.surface.sides, len(self.surface.edges))
+
     def typical_length(self) -> Tensor:
         """Return the mean rest length () of all edges [m]."""
         return torch.cat([self.edge_length.flatten(), self.shell_edge_length.flatten()]).mean()
+
+
+def _largest(values: Tensor, elements: np.ndarray, count: int) -> Tensor:
+    """Return (..., count): the largest value (..., M) of the elements (M, k) at each place, zero where there is none."""
+    index = torch.as_tensor(elements, device=values.device).flatten()
+    spread = values.unsqueeze(-1).expand(*values.shape, elements.shape[1]).flatten(-2)
+    result = values.new_zeros(*values.shape[:-1], count)
+    return result.scatter_reduce(-1, index.expand(*values.shape[:-1], -1), spread, "amax")

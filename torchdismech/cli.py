@@ -333,8 +333,7 @@ def _factor_time(model: Model, batch: int) -> float:
 
     state = model.initial_state(batch=batch)
     start = model.start_step(state)
-    _, values = model.force_and_stiffness(start, state.q, state.velocity, state.time)
-    values = model.add_mass(values, 1e4)
+    _, values = model.force_and_stiffness(start, state.q, state.velocity, state.time, mass_gain=1e4)
     solver, rhs = model.solver_for(batch), torch.ones_like(state.q[:, model.free_index])
     times = []
     for _ in range(3):

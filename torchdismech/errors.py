@@ -23,6 +23,7 @@ class Status(enum.IntEnum):
     FOLDED_EDGE = 4
     SINGULAR = 5
     STOPPED = 6
+    PASSED_THROUGH = 7
 
     @property
     def explanation(self) -> str:
@@ -44,6 +45,9 @@ _EXPLANATIONS = {
     Status.FOLDED_EDGE: (
         "an edge turned by 180 degrees within the step, or two edges of a spring folded back onto each other: "
         "the frames are undefined there; take a smaller dt or set max_substeps"
+    ),
+    Status.PASSED_THROUGH: (
+        "bodies passed through each other within the step, or may have: take a smaller dt or set max_substeps"
     ),
     Status.STOPPED: "the robot failed in an earlier run and was not stepped in this one",
     Status.SINGULAR: (

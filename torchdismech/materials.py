@@ -30,7 +30,7 @@ class Circle:
     radius: Number
 
     def constants(self) -> dict[str, Tensor]:
-        """Return area, second moments I1 and I2, torsion constant J, polar moment, contact and drag radius."""
+        """Return area, second moments I1 and I2, torsion constant J, polar moment, drag radius."""
         r = positive(self.radius, "Circle.radius")
         second = math.pi * r**4 / 4
         return {"area": math.pi * r**2, "I1": second, "I2": second, "J": 2 * second, "polar": 2 * second, "radius": r}
@@ -44,7 +44,7 @@ class Rectangle:
     height: Number
 
     def constants(self) -> dict[str, Tensor]:
-        """Return area, second moments I1 and I2, torsion constant J, polar moment, contact and drag radius."""
+        """Return area, second moments I1 and I2, torsion constant J, polar moment, drag radius."""
         w, h = positive(self.width, "Rectangle.width"), positive(self.height, "Rectangle.height")
         long, short = torch.maximum(w, h), torch.minimum(w, h)
         ratio = short / long

@@ -10,6 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.body import Body, robots
+from torchdismech.contact import Obstacle, SelfContact
+from torchdismech.contact.coupling import CouplingCache, StepPairs
+from torchdismech.contact.path import Path
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.term import TermConstants
 from torchdismech.errors import InputError
@@ -31,6 +34,7 @@ class StepStart:
     control: Control
     constants: list[TermConstants]
     held_force: Tensor  # (B, n) explicit forces and the control's force
+    pairs: StepPairs | None = None  # what may touch each other
 
 
 class Model(nn.Module):
@@ -46,8 +50,10 @@ class Model(nn.Module):
     directors : (A, 3) reference directors of the framed edges at rest.
     solver : name of a linear solver, or "auto".
     compile : compile the stencil kernels at first use (seconds to a minute, cached on disk); worth it for long runs.
+    self_contact : how parts of the robot touch each other; None lets them pass through each other.
     """
 
+    self_contact: SelfContact | None
     terms: Sequence[ElasticTerm]
     forces: Sequence[Force]
     directors: Tensor
@@ -72,14 +78,18 @@ class Model(nn.Module):
         directors: Tensor,
         solver: str = "auto",
         compile: bool = False,
+        self_contact: SelfContact | None = None,
     ):
         super().__init__()
         self.body = body
         self.terms = nn.ModuleList(terms)  # type: ignore[assignment]
         self.forces = nn.ModuleList(forces)  # type: ignore[assignment]
         self.register_buffer("directors", directors)
+        self.self_contact = self_contact
         for force in forces:
             force.bind(body)
+        if self_contact is not None:
+            self_contact.bind(body)
         self._number_unknowns(free)
         self._lay_out_matrix()
         if solver != "auto" and solver not in linear.SOLVERS:
@@ -140,6 +150,11 @@ class Model(nn.Module):
         """Device of the buffers."""
         return self.body.nodes.device
 
+    @property
+    def obstacles(self) -> list[Obstacle]:
+        """What the robot may touch."""
+        return [force for force in self.forces if isinstance(force, Obstacle)]
+
     def term(self, name: str) -> ElasticTerm:
         """Return the elastic term of that name."""
         for term in self.terms:
@@ -155,22 +170,36 @@ class Model(nn.Module):
     def batch(self) -> int | None:
         """Number of robots that the parameters are given for, or None where they serve any number."""
         numbers = robots(self.body, self.body.per_robot)
-        numbers |= set().union(*(t.robots() for t in self.terms), *(robots(f, f.per_robot) for f in self.forces))
+        outside = [m for f in (*self.forces, self.self_contact) if f is not None for m in f.modules()]
+        numbers |= set().union(*(t.robots() for t in self.terms), *(_robots(m) for m in outside))
         if len(numbers) > 1:
             raise InputError(f"the model's parameters are given for different numbers of robots: {sorted(numbers)}")
         return max(numbers, default=None)
 
-    def solver_for(self, batch: int) -> linear.Solver:
+    def solver_for(self, batch: int, pairs: StepPairs | None = None) -> linear.Solver:
         """Return the linear solver for the matrices of so many robots on the model's device."""
         if self.solver_name != "auto":
             batch = 1  # a named solver is the same for all
         key = (self.device, batch)
-        if key not in self._solvers:
+        pattern, solvers = (
+            (self.pattern, self._solvers) if pairs is None else (pairs.coupling.pattern, pairs.coupling.solvers)
+        )
+        if key not in solvers:
             if self.solver_name == "auto":
-                self._solvers[key] = linear.choose(self.pattern, batch=batch, device=self.device)
+                solvers[key] = linear.choose(pattern, batch=batch, device=self.device)
             else:
-                self._solvers[key] = linear.make(self.solver_name, self.pattern)
-        return self._solvers[key]
+                solvers[key] = linear.make(self.solver_name, pattern)
+        return solvers[key]
+
+    def may_touch(self, start: Tensor, end: Tensor, slack: Tensor) -> StepPairs | None:
+        """Return the parts that may touch while q goes from `start` to `end` (B, n), up to `slack` (B,) [m] beside.
+
+        None where nothing can.
+        """
+        if self.self_contact is None:
+            return None
+        x0, x1 = (q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) for q in (start, end))
+        return StepPairs(self.self_contact.pairs(x0, x1, slack), self._couplings)
 
     # ---- states ------------------------------------------------------------------------------------------------
 
@@ -253,10 +282,17 @@ class Model(nn.Module):
 
     # ---- forces ------------------------------------------------------------------------------------------------
 
-    def start_step(self, state: State, control: Control | None = None, elapsed: float | None = None) -> StepStart:
+    def start_step(
+        self,
+        state: State,
+        control: Control | None = None,
+        elapsed: float | None = None,
+        pairs: StepPairs | None = None,
+    ) -> StepStart:
         """Return what the evaluations of a step from `state` share.
 
-        `elapsed` [s] is the time from the state to where forces are evaluated; without it nothing dissipates.
+        `elapsed` [s] is the time from the state to where forces are evaluated; without it nothing dissipates. `pairs`
+        is what may touch on the way (see `may_touch`); without it, what touches at the state.
         """
         control = control or Control()
         self.check_batch(state, control)
@@ -264,7 +300,8 @@ class Model(nn.Module):
         for force in self.forces:
             if force.explicit:
                 held = held + force(state, control)
-        return StepStart(state, control, [t.constants(state, control, elapsed) for t in self.terms], held)
+        pairs = self.may_touch(state.q, state.q, torch.zeros_like(state.time)) if pairs is None else pairs
+        return StepStart(state, control, [t.constants(state, control, elapsed) for t in self.terms], held, pairs)
 
     def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
         """Return the elastic force (B, n) at q (B, n)."""
@@ -283,9 +320,16 @@ class Model(nn.Module):
                 total = total + force(trial, start.control)
         return total
 
+    def internal_force(self, start: StepStart, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return the elastic force and that between parts that touch (B, n) at q and velocity (B, n)."""
+        force = self.elastic_force(start, q)
+        if start.pairs is None or self.self_contact is None:
+            return force
+        return force + self.self_contact.force(start.pairs.pairs, q, velocity)
+
     def force(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
-        """Return elastic plus external force (B, n)."""
-        return self.elastic_force(start, q) + self.external_force(start, q, velocity, time)
+        """Return internal plus external force (B, n)."""
+        return self.internal_force(start, q, velocity) + self.external_force(start, q, velocity, time)
 
     def force_and_stiffness(
         self,
@@ -293,47 +337,70 @@ class Model(nn.Module):
         q: Tensor,
         velocity: Tensor,
         time: Tensor,
-        position_gain: float | Tensor = 1.0,
-        velocity_gain: float | Tensor = 0.0,
+        position_gain: float = 1.0,
+        velocity_gain: float = 0.0,
+        mass_gain: float = 0.0,
         load_factor: float = 1.0,
     ) -> tuple[Tensor, Tensor]:
-        """Return the force (B, n) and the values (nnz, B) of -position_gain dF/dq - velocity_gain dF/dvelocity.
+        """Return the force (B, n) and the values of mass_gain M - position_gain dF/dq - velocity_gain dF/dvelocity.
 
-        A gain is a number, or (nnz, 1) for each entry of the matrix (see `entry_gains`). External forces and their
-        derivatives are multiplied by `load_factor`.
+        The values (nnz, B) stand on the pattern of `solver_for(B, start.pairs)`. Rows and columns of algebraic unknowns
+        have other gains (see `_entry_gains`). External forces and their derivatives are multiplied by `load_factor`.
         """
+        by_position, by_velocity = self._entry_gains(position_gain, velocity_gain)
         transposed = q.t().contiguous()
         total = torch.zeros_like(transposed)
         values = q.new_zeros(self.pattern.nnz, q.shape[0])
         for term, constants in zip(self.terms, start.constants, strict=True):
             force, stiffness = term.force_and_stiffness(transposed, constants)
             total += force
-            values += (
-                stiffness if isinstance(position_gain, float) and position_gain == 1 else position_gain * stiffness
-            )
+            values += stiffness if isinstance(by_position, float) and by_position == 1 else by_position * stiffness
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force_module, scatters in zip(self.forces, self._force_scatters, strict=True):
             if not scatters:
                 continue
             derivatives = force_module.derivatives(trial, start.control)
-            for scatter, (by_q, by_velocity) in zip(scatters, derivatives, strict=True):
-                for gain, blocks in ((position_gain, by_q), (velocity_gain, by_velocity)):
+            for scatter, derivative in zip(scatters, derivatives, strict=True):
+                for gain, blocks in zip((by_position, by_velocity), derivative, strict=True):
                     if blocks is not None and not (isinstance(gain, float) and gain == 0):
                         values -= gain * scatter((load_factor * blocks).flatten(1).t().contiguous())
-        return total.t() + load_factor * self.external_force(start, q, velocity, time), values
+        if mass_gain:
+            self._add_mass(values, mass_gain)
+        force = total.t() + load_factor * self.external_force(start, q, velocity, time)
+        if start.pairs is None or self.self_contact is None:
+            return force, values
+        contact, values = start.pairs.added(self.self_contact, q, velocity, values, position_gain, velocity_gain)
+        return force + contact, values
 
     @property
-    def loads_are_constant(self) -> bool:
-        """Whether no external force changes with position or velocity within a step."""
-        return not any(self._force_scatters[k] for k in range(len(self.forces)))
+    def conservative(self) -> bool:
+        """Whether all forces that change within a step have a potential."""
+        loads = zip(self.forces, self._force_scatters, strict=True)
+        smooth = self.self_contact is None or self.self_contact.symmetric
+        return smooth and all(force.conservative for force, scatters in loads if scatters)
 
-    def elastic_potential(self, start: StepStart, q: Tensor) -> Tensor:
-        """Return the potential (B,) of the elastic force at q (B, n): energy and what the step dissipates [J]."""
+    def load_potential(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loads that do not change within a step (B, n), and the potential (B,) of the others at q."""
+        trial = start.state.replace(q=q, velocity=velocity, time=time)
+        constant, potential = start.held_force, q.new_zeros(q.shape[0])
+        for force, scatters in zip(self.forces, self._force_scatters, strict=True):
+            if force.explicit:
+                continue
+            if not scatters:
+                constant = constant + force(trial, start.control)
+            else:
+                potential = potential + force.potential(trial, start.control)
+        return constant, potential
+
+    def internal_potential(self, start: StepStart, q: Tensor) -> Tensor:
+        """Return the potential (B,) of the internal forces at q (B, n): energy and what the step dissipates [J]."""
         transposed = q.t().contiguous()
         total = q.new_zeros(q.shape[0])
         for term, constants in zip(self.terms, start.constants, strict=True):
             total = total + term.potential(transposed, constants)
-        return total
+        if start.pairs is None or self.self_contact is None:
+            return total
+        return total + self.self_contact.energy(start.pairs.pairs, q)
 
     def natural_strains(self, batch: int) -> Control:
         """Return a control (B, ...) that sets the model's own natural strains and rest lengths."""
@@ -361,6 +428,10 @@ class Model(nn.Module):
         energies = {"kinetic": 0.5 * (self.body.mass * state.velocity**2).sum(1)}
         for term, constants in zip(self.terms, start.constants, strict=True):
             energies.update(term.energies(q, constants))
+        if self.self_contact is not None and start.pairs is not None:
+            energies["self_contact"] = self.self_contact.energy(start.pairs.pairs, state.q)
+        for obstacle in self.obstacles:
+            energies[obstacle.name] = obstacle.potential(state, start.control)
         return energies
 
     @torch.no_grad()
@@ -388,15 +459,14 @@ class Model(nn.Module):
         twist = self.free_index >= 3 * self.body.n_nodes
         return torch.where(twist, 1 / length, torch.ones_like(length))
 
-    def add_mass(self, values: Tensor, factor: float) -> Tensor:
+    def _add_mass(self, values: Tensor, factor: float) -> None:
         """Add factor * mass to the diagonal of the values (nnz, B), in place."""
         mass = self.body.mass[..., self.free_index] * factor
         mass = mass.expand(values.shape[1], -1).t() if mass.dim() == 2 else mass.unsqueeze(-1)
         values[self._diagonal] += mass
-        return values
 
-    def entry_gains(self, position_gain: float, velocity_gain: float) -> tuple[float | Tensor, float | Tensor]:
-        """Return the gains of `force_and_stiffness` for equations whose algebraic rows and columns differ.
+    def _entry_gains(self, position_gain: float, velocity_gain: float) -> tuple[float | Tensor, float | Tensor]:
+        """Return the gains of the matrix, each a number or (nnz, 1): algebraic rows and columns differ.
 
         An algebraic unknown is seen with a gain of 1 instead of `position_gain`, and its row is divided by it.
         """
@@ -445,10 +515,12 @@ class Model(nn.Module):
                 rows.append(r[keep])
                 cols.append(c[keep])
         symmetric = all(f.symmetric or f.explicit for f in self.forces)
+        symmetric &= self.self_contact is None or self.self_contact.symmetric
         r, c = (np.concatenate(x) if x else np.zeros(0, dtype=np.int64) for x in (rows, cols))
         if not symmetric:  # solvers want a pattern that is symmetric in structure
             r, c = np.concatenate([r, c]), np.concatenate([c, r])
         self.pattern = Pattern.union(self.n_free, r, c, symmetric, self._chain_order())
+        self._couplings = CouplingCache(self.pattern, self._unknown[: 3 * self.body.n_nodes])
         self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
         algebraic = self.algebraic[self.free_index].cpu().numpy()
         for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
@@ -472,6 +544,12 @@ class Model(nn.Module):
         first_seen = np.array(list(dict.fromkeys(order)))
         unknown = self._unknown[first_seen]
         return unknown[unknown >= 0]
+
+
+def _robots(module: nn.Module) -> set[int]:
+    """Return the numbers of robots that a part of a force is given for."""
+    own = module.robots if isinstance(module, Path) else set()
+    return own | robots(module, getattr(module, "per_robot", ()))
 
 
 def _block_entries(rows: np.ndarray, cols: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

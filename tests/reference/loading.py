@@ -73,6 +73,8 @@ def reference_model(
     planar: bool = False,
     clamped: np.ndarray | None = None,
     joints: str = "stiff",
+    contacts=(),
+    radius: float = 1e-3,
 ) -> Model:
     """Return a model with the file's masses, stiffnesses, lengths, natural strains and directors."""
     get = lambda key: data[prefix + key]  # noqa: E731
@@ -83,7 +85,7 @@ def reference_model(
     faces = data.get(prefix + "faces", np.zeros((0, 3))).astype(int)
     edges = get("Edges").astype(int)[: rods if len(faces) else None]
     if len(edges):
-        builder.add_rods(nodes, edges, Circle(1e-3), placeholder, directors=_directors(get, nodes, edges))
+        builder.add_rods(nodes, edges, Circle(radius), placeholder, directors=_directors(get, nodes, edges))
     if len(faces):
         bending = "midedge" if prefix + "tri_nodes" in data else "hinge"
         builder._nodes = nodes  # the shell's nodes keep the file's numbers
@@ -91,6 +93,8 @@ def reference_model(
         builder.add_shell(nodes[used], np.searchsorted(used, faces), 1e-3, placeholder, bending=bending)
     for force in forces:
         builder.add_force(force)
+    for contact in contacts:
+        builder.add_contact(contact)
     if clamped is not None:
         builder._free = _all_but(builder._free, clamped, data, prefix)  # type: ignore[method-assign]
     model = builder.finalize()

@@ -30,6 +30,7 @@ from torchdismech.builder.shells import (
     natural_hinge_angles,
     normal_directors,
 )
+from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
@@ -72,6 +73,7 @@ class RobotBuilder:
         self._clamps: list[tuple[np.ndarray, str, bool]] = []
         self._masses: list[tuple[np.ndarray, Tensor]] = []
         self._forces: list[Force] = []
+        self._self_contact: SelfContact | None = None
         self._terms: list[ElasticTerm] = []
         self._energies: list[tuple[str, str | None, Energy]] = []
         self._dissipations: list[tuple[str, Energy]] = []
@@ -95,6 +97,7 @@ class RobotBuilder:
         natural: str = "initial",
         stiffness: dict[str, Number] | None = None,
         directors=None,
+        contact_radius: Number | None = None,
     ) -> np.ndarray:
         """Add a rod through `nodes` (k, 3) and return the indices (k,) of its nodes.
 
@@ -105,11 +108,12 @@ class RobotBuilder:
             (where rods branch, the angle as built is kept).
         stiffness : any of EA [N], EI1, EI2, GJ [N m^2] in place of what section and material give.
         directors : (k-1, 3) reference directors d1 instead of those carried along the rod.
+        contact_radius : [m]; by default the circle's radius, half the smaller side of a rectangle.
         """
         points = np.asarray(nodes, dtype=float)
         chain = np.arange(len(points))
         edges = np.stack([chain[:-1], chain[1:]], axis=1)
-        return self.add_rods(points, edges, section, material, natural, stiffness, directors)
+        return self.add_rods(points, edges, section, material, natural, stiffness, directors, contact_radius)
 
     def add_rods(
         self,
@@ -120,12 +124,13 @@ class RobotBuilder:
         natural: str = "initial",
         stiffness: dict[str, Number] | None = None,
         directors=None,
+        contact_radius: Number | None = None,
     ) -> np.ndarray:
         """Add a network of rods: nodes (k, 3) and edges (m, 2) into them; else as `add_rod`."""
         points, pairs = np.asarray(nodes, dtype=float), np.asarray(edges)
         check_rods(points, pairs, where="rod")
         _check_choice("natural", natural, NATURAL["rod"])
-        constants = edge_constants(section, material, stiffness or {}, len(pairs))
+        constants = edge_constants(section, material, stiffness or {}, contact_radius, len(pairs))
         index = self._join(points)
         directors = None if directors is None else np.asarray(directors, dtype=float).reshape(len(pairs), 3)
         self._rods.append(RodGroup(index[pairs], constants, natural, directors))
@@ -194,6 +199,15 @@ class RobotBuilder:
         """Add an external force."""
         self._forces.append(force)
 
+    def add_contact(self, contact: Obstacle | SelfContact) -> None:
+        """Let the robot touch an obstacle, or its parts each other."""
+        if isinstance(contact, Obstacle):
+            self._forces.append(contact)
+        elif self._self_contact is None:
+            self._self_contact = contact
+        else:
+            raise InputError("add_contact: the robot has self-contact already")
+
     def add_term(self, term: ElasticTerm) -> None:
         """Add an elastic term of your own: a stencil on the nodes of this robot and an energy."""
         if term.name in {*STRAINS, *(t.name for t in self._terms)}:
@@ -252,7 +266,9 @@ class RobotBuilder:
         ]
         self._add_residuals({t.name: t for t in terms})
         free = self._free(body.framed_edges)
-        model = Model(body, [t.to(dtype) for t in terms], self._forces, free, directors.to(dtype), solver, compile)
+        terms = [t.to(dtype) for t in terms]
+        directors = directors.to(dtype)
+        model = Model(body, terms, self._forces, free, directors, solver, compile, self._self_contact)
         return model.to(device=device, dtype=dtype)
 
     # ---- parts -------------------------------------------------------------------------------------------------
@@ -326,8 +342,10 @@ class RobotBuilder:
             mass=self._mass(rods, shells, len(joints)),
             edge_length=rods.length,
             edge_radius=_per_element(rods.constant("radius"), len(rods.edges)),
+            edge_contact_radius=_per_element(rods.constant("contact_radius"), len(rods.edges)),
             shell_edge_length=shells.edge_length,
             face_area=shells.face_area,
+            face_contact_radius=_per_element(0.5 * shells.constant("thickness"), len(surface.triangles)),
             hinge_angle=natural_hinge_angles(shells, nodes),
             node_length=at_nodes(0.5 * rods.length, rods.edges, count) + shells.node_length(count),
             node_volume=at_nodes(0.5 * rods.volume(), rods.edges, count)

@@ -77,14 +77,19 @@ class Rods:
 
 
 def edge_constants(
-    section: Circle | Rectangle, material: Material, stiffness: dict[str, Number], count: int
+    section: Circle | Rectangle,
+    material: Material,
+    stiffness: dict[str, Number],
+    contact_radius: Number | None,
+    count: int,
 ) -> dict[str, Tensor]:
     """Return section, material and stiffness constants, each () or (.., E) or (B, 1)."""
     s, m = section.constants(), material.constants()
     unknown = set(stiffness) - {"EA", "EI1", "EI2", "GJ"}
     if unknown:
         raise InputError(f"stiffness: expected any of EA, EI1, EI2, GJ, got {', '.join(sorted(unknown))}")
-    constants = {**s, "density": m["density"], "relaxation": m["relaxation"]}
+    contact = s["radius"] if contact_radius is None else positive(contact_radius, "contact_radius")
+    constants = {**s, "density": m["density"], "relaxation": m["relaxation"], "contact_radius": contact}
     derived = {
         "EA": m["youngs"] * s["area"],
         "EI1": m["youngs"] * s["I1"],

@@ -38,9 +38,11 @@ class Force(nn.Module):
     Attributes
     ----------
     symmetric : whether the derivatives by position and by velocity are symmetric matrices.
+    conservative : whether the force changes with position alone and has a `potential`, which robust solvers descend.
     """
 
     symmetric = True
+    conservative = False
     per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
     body: Body
 
@@ -64,6 +66,10 @@ class Force(nn.Module):
     def blocks(self) -> list[Block]:
         """Return where the derivatives stand; [] for a force without any."""
         return []
+
+    def potential(self, state: State, control: Control) -> Tensor:
+        """Return the potential (B,) of a `conservative` force [J]: its gradient by position is minus the force."""
+        raise TypeError(f"{type(self).__name__} is conservative: it has to define potential(state, control)")
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
         """Return for each of `blocks` (dF/dq, dF/dvelocity), each (B, S, r, c) or None for zero."""

@@ -31,12 +31,15 @@ __all__ = ["implicit_step"]
 STATE = tuple(f.name for f in dataclasses.fields(State))
 Q, TIME = STATE.index("q"), STATE.index("time")
 
+# the balance of forces of a state and a control, of the robots with these numbers (B,), or of all in their order
+Equations = Callable[[State, Control, Tensor | None], Balance]
+
 
 def implicit_step(
     model: Model,
     state: State,
     control: Control,
-    equations: Callable[[State, Control], Balance],
+    equations: Equations,
     solve: Callable[[Balance], tuple[Tensor, Tensor]],
     after: Callable[[Balance, Tensor], State],
 ) -> tuple[State, Tensor]:
@@ -47,7 +50,7 @@ def implicit_step(
 
     Parameters
     ----------
-    equations : makes the balance of forces of a state and a control.
+    equations : makes the balance of forces.
     solve : finds q (B, n) of a balance, and which rows (B,) can be trusted.
     after : makes the state after the step of a balance and q.
     """
@@ -75,15 +78,16 @@ class _Problem:
 
     model: Model
     given: tuple[str, ...]  # fields of the control that are set
-    equations: Callable[[State, Control], Balance]
+    equations: Equations
     solve: Callable[[Balance], tuple[Tensor, Tensor]]
     after: Callable[[Balance, Tensor], State]
 
-    def balance(self, inputs) -> Balance:
-        """Return the equations of the step from the flat inputs."""
+    def balance(self, inputs, robots: Tensor | None = None) -> Balance:
+        """Return the equations of the step from the flat inputs; of these robots (B,) if given."""
+        inputs = inputs if robots is None else [t[robots] for t in inputs]
         state = State(**dict(zip(STATE, inputs[: len(STATE)], strict=True)))
         control = Control(**dict(zip(self.given, inputs[len(STATE) :], strict=True)))
-        return self.equations(state, control)
+        return self.equations(state, control, robots)
 
     def solved(self, inputs) -> tuple[Tensor, ...]:
         """Return the fields of the state after the step, then the rows (B,) that were solved."""
@@ -140,7 +144,7 @@ def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients
     gradients = [torch.where(accepted.view(-1, *[1] * (g.dim() - 1)), g, 0.0) for g in gradients]
     x = q[donor][:, model.free_index]
     with torch.enable_grad():
-        balance = problem.balance([t[donor] for t in leaves])
+        balance = problem.balance(leaves, donor)
         root = x.requires_grad_()
         after = problem.after(balance, balance.full(root))
         outputs = [(getattr(after, name), g) for name, g in zip(STATE, gradients, strict=True)]
@@ -157,9 +161,9 @@ def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients
 @torch.no_grad()
 def _adjoint(problem: _Problem, leaves, donor: Tensor, x: Tensor, rhs: Tensor, rows: Tensor) -> Tensor:
     """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A cannot be factored."""
-    balance = problem.balance([t.detach()[donor] for t in leaves])
+    balance = problem.balance([t.detach() for t in leaves], donor)
     _, values = balance.residual_and_matrix(x)
-    solver = problem.model.solver_for(len(rows))
+    solver = problem.model.solver_for(len(rows), balance.start.pairs)
     factor = solver.factor(values, rows=rows)
     solution = factor.solve(rhs, transpose=True)
     lost = rows & ~factor.ok

@@ -39,6 +39,11 @@ class Balance(ABC):
         """Return the position (B, n) where forces are evaluated: `moving`, algebraic angles as in q."""
         return torch.where(self.model.algebraic, q, moving)
 
+    @property
+    def has_potential(self) -> bool:
+        """Whether the residual is the gradient of a potential."""
+        return self.model.conservative
+
     @abstractmethod
     def acceleration(self, q: Tensor) -> Tensor:
         """Return the acceleration (B, n) in the inertial force."""
@@ -59,18 +64,15 @@ class Balance(ABC):
         """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
         q = self.full(x)
         position, velocity, time = self.evaluated_at(q)
-        elastic = self.model.elastic_force(self.start, position)
+        internal = self.model.internal_force(self.start, position, velocity)
         external = self.load_factor() * self.model.external_force(self.start, position, velocity, time)
-        return self._with_inertia(q, elastic + external)
+        return self._with_inertia(q, internal + external)
 
     def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
         q = self.full(x)
-        position, velocity, time = self.evaluated_at(q)
-        gains = self.model.entry_gains(self.position_gain, self.velocity_gain)
-        force, values = self.model.force_and_stiffness(self.start, position, velocity, time, *gains, self.load_factor())
-        if self.mass_gain:
-            values = self.model.add_mass(values, self.mass_gain)
+        gains = (self.position_gain, self.velocity_gain, self.mass_gain, self.load_factor())
+        force, values = self.model.force_and_stiffness(self.start, *self.evaluated_at(q), *gains)
         return self._with_inertia(q, force), values
 
     def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
@@ -94,20 +96,16 @@ class Balance(ABC):
         moved = self.model.advance(q, self.model.spread(step, torch.zeros_like(q)))
         return moved.index_select(1, self.model.free_index)
 
-    @property
-    def has_potential(self) -> bool:
-        """Whether the residual is the gradient of a potential: it is if the loads do not change within the step."""
-        return self.model.loads_are_constant
-
     def potential(self, x: Tensor) -> Tensor | None:
         """Return the potential (B,) if Newton's steps are to descend it, else None: the residual's norm judges them."""
         if not self.descending:
             return None
         q = self.full(x)
         position, velocity, time = self.evaluated_at(q)
-        load = self.load_factor() * self.model.external_force(self.start, position, velocity, time)
-        elastic = self.model.elastic_potential(self.start, position) / self.position_gain
-        potential = elastic - (load * self._row_weight() * q).sum(1)
+        internal = self.model.internal_potential(self.start, position)
+        constant, varying = self.model.load_potential(self.start, position, velocity, time)
+        potential = (internal + self.load_factor() * varying) / self.position_gain
+        potential = potential - self.load_factor() * (constant * self._row_weight() * q).sum(1)
         if self.mass_gain:
             potential = potential + (0.5 / self.mass_gain) * (self.model.body.mass * self.acceleration(q) ** 2).sum(1)
         return potential

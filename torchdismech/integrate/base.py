@@ -14,6 +14,7 @@ from torch import Tensor
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.integrate.adjoint import implicit_step
 from torchdismech.integrate.balance import Balance
+from torchdismech.integrate.encounters import Encounters
 from torchdismech.model import Model, StepStart
 from torchdismech.solve.newton import Root, newton, relaxed_newton
 from torchdismech.state import Control, State
@@ -150,15 +151,28 @@ class Integrator(ABC):
 
     def _attempt(self, model, state, control, dt, running) -> tuple[State, StepInfo]:
         """Solve one step of dt."""
+        model.check_batch(state, control)
         infos: list[StepInfo] = []
+        with torch.no_grad():
+            encounters = Encounters(model, state, self._ahead(model, state, control, dt))
 
-        def equations(state: State, control: Control) -> Balance:
-            start = model.start_step(state, control, self._elapsed(dt))
+        def equations(state: State, control: Control, robots: Tensor | None = None) -> Balance:
+            pairs = encounters.pairs
+            pairs = pairs if pairs is None or robots is None else pairs.rows(robots)
+            start = model.start_step(state, control, self._elapsed(dt), pairs)
             clamped_q = state.q if control.clamped_q is None else torch.where(model.free, state.q, control.clamped_q)
             return self._balance(model, start, clamped_q, dt)
 
         def solve(balance: Balance) -> tuple[Tensor, Tensor]:
             q, info = self._solved(balance, dt, running)
+            missed = running & info.converged & encounters.missed(q)
+            while bool(missed.any()) and encounters.widen(q):
+                again, second = self._solved(equations(balance.start.state, balance.start.control), dt, missed)
+                second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
+                q, info = torch.where(missed[:, None], again, q), info.merged(second, missed)
+                missed = running & info.converged & encounters.missed(q)
+            passed = running & info.converged & encounters.passed(self._after(balance, q))
+            info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
             infos.append(info)
             return q, running & info.converged
 
@@ -209,7 +223,7 @@ class Integrator(ABC):
     def _newton(self, balance: Balance, guess: Tensor, tolerance: Tensor, running: Tensor, method: str) -> Root:
         model = balance.model
         weight = model.residual_weight()
-        solver = model.solver_for(guess.shape[0])
+        solver = model.solver_for(guess.shape[0], balance.start.pairs)
         if method == "relaxed":
             inertia = balance.inertia()
             return relaxed_newton(balance, guess, solver, tolerance, weight, inertia, self.max_iterations, running)
@@ -220,6 +234,11 @@ class Integrator(ABC):
         model, state = balance.model, balance.start.state
         step = torch.where(model.free, dt * state.velocity, balance.base - state.q)
         return model.advance(state.q, step).index_select(1, model.free_index)
+
+    def _ahead(self, model: Model, state: State, control: Control, dt: float) -> Tensor:
+        """Return where (B, n) inertia and the clamps lead in dt."""
+        held = state.q if control.clamped_q is None else control.clamped_q
+        return torch.where(model.free, state.q + dt * state.velocity, held)
 
     def _force_scale(self, model: Model, start: StepStart, dt: float) -> Tensor:
         """Return the sum of the norms of momentum over dt, external and elastic force at the start (B,)."""

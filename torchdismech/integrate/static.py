@@ -115,6 +115,9 @@ class Static(Integrator):
     def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
         return _StaticBalance(model, start, clamped_q, self._share)
 
+    def _ahead(self, model: Model, state: State, control: Control, dt: float) -> Tensor:
+        return super()._ahead(model, state, control, 0.0)
+
     def _elapsed(self, dt: float) -> None:
         return None
 

@@ -1,0 +1,20 @@
+"""Contact of robots with a floor, with obstacles, and of their parts with each other."""
+
+from torchdismech.contact.obstacle import Obstacle
+from torchdismech.contact.path import Path
+from torchdismech.contact.response import Barrier, Friction, Penalty
+from torchdismech.contact.self_contact import SelfContact
+from torchdismech.contact.shapes import Box, Capsule, HalfSpace, Sphere
+
+__all__ = [
+    "Barrier",
+    "Box",
+    "Capsule",
+    "Friction",
+    "HalfSpace",
+    "Obstacle",
+    "Path",
+    "Penalty",
+    "SelfContact",
+    "Sphere",
+]

@@ -1,0 +1,115 @@
+r"""The force between two surfaces, from their gap, their normal and how they slide.
+
+    F = N n - mu N gamma(|v_t|) v_t / |v_t|,    N = -dphi/dd,    v_t = v - (n . v) n
+
+acts on the body, its opposite on what is touched; d is the gap, n = dd/dx the normal towards the body and v the
+body's relative velocity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.contact.response import Friction, Response
+
+__all__ = ["ContactLaw", "LawConstants"]
+
+
+@dataclass(frozen=True)
+class LawConstants:
+    """The constants of a law for each contact, broadcasting against the gaps."""
+
+    stiffness: Tensor
+    tolerance: Tensor
+    friction: tuple[Tensor, Tensor] | None  # coefficient and slip velocity
+
+    def at(self, robot: Tensor) -> LawConstants:
+        """Return the constants of single contacts (A,), of the robots with these numbers; () stay as they are."""
+
+        def pick(value: Tensor) -> Tensor:
+            if value.dim() == 0:
+                return value
+            return value[0, 0] if value.shape[0] == 1 else value[:, 0][robot]
+
+        friction = None if self.friction is None else (pick(self.friction[0]), pick(self.friction[1]))
+        return LawConstants(pick(self.stiffness), pick(self.tolerance), friction)
+
+
+class ContactLaw(nn.Module):
+    """A normal response and the friction that goes with it (None: smooth)."""
+
+    def __init__(self, response: Response, friction: Friction | None = None):
+        super().__init__()
+        self.response = response
+        self.friction = friction
+
+    @property
+    def constants(self) -> LawConstants:
+        """The law's constants as they are now, each () or (B, 1)."""
+        friction = None if self.friction is None else (self.friction.coefficient, self.friction.slip_velocity)
+        return LawConstants(self.response.stiffness, self.response.tolerance, friction)
+
+    def energy(self, gap: Tensor, constants: LawConstants) -> Tensor:
+        """Return the potential (..) of the normal force [J]."""
+        return self.response.energy(gap, constants.stiffness, constants.tolerance)
+
+    def force(self, gap: Tensor, normal: Tensor, velocity: Tensor, constants: LawConstants) -> Tensor:
+        """Return F (.., 3) of gaps (..), normals and relative velocities (.., 3); autograd can follow it."""
+        slope, _ = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
+        load = -slope.unsqueeze(-1)
+        if constants.friction is None:
+            return load * normal
+        coefficient, slip_velocity = constants.friction
+        sliding = velocity - _dot(velocity, normal) * normal
+        ratio, _ = self.response.slipping(_speed(sliding).squeeze(-1), slip_velocity)
+        return load * (normal - (coefficient * ratio).unsqueeze(-1) * sliding)
+
+    def force_and_derivatives(
+        self, gap: Tensor, normal: Tensor, curvature: Tensor, velocity: Tensor, constants: LawConstants
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return F (.., 3), dF/dx and dF/dvelocity (.., 3, 3); the last is None without friction.
+
+        `curvature` (.., 3, 3) is dn/dx, symmetric [1/m].
+        """
+        slope, stiffness = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
+        load = -slope.unsqueeze(-1)
+        force = load * normal
+        by_gap = -stiffness.unsqueeze(-1) * normal  # dF/dd
+        by_x = load.unsqueeze(-1) * curvature
+        if constants.friction is None:
+            return force, by_x + _outer(by_gap, normal), None
+        mu, slip_velocity = constants.friction[0].unsqueeze(-1), constants.friction[1]
+        along = _dot(velocity, normal)
+        sliding = velocity - along * normal
+        speed = _speed(sliding)
+        ratio, rise = (k.unsqueeze(-1) for k in self.response.slipping(speed.squeeze(-1), slip_velocity))
+        by_gap = by_gap + stiffness.unsqueeze(-1) * mu * ratio * sliding
+        direction = sliding / torch.where(speed > 0, speed, 1.0)
+        unit = torch.eye(3, dtype=gap.dtype, device=gap.device)
+        # dF/dv_t, then v_t by x (the normal turns) and by the velocity (projected)
+        by_sliding = -(mu * load).unsqueeze(-1) * (
+            ratio.unsqueeze(-1) * unit + (rise - ratio).unsqueeze(-1) * _outer(direction, direction)
+        )
+        turning = along.unsqueeze(-1) * curvature + _outer(normal, (curvature @ velocity.unsqueeze(-1)).squeeze(-1))
+        by_x = by_x + _outer(by_gap, normal) - by_sliding @ turning
+        by_velocity = by_sliding @ (unit - _outer(normal, normal))
+        return force - mu * load * ratio * sliding, by_x, by_velocity
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Return the scalar products (.., 1)."""
+    return (a * b).sum(-1, keepdim=True)
+
+
+def _speed(v: Tensor) -> Tensor:
+    """Return the lengths (.., 1); their gradient at zero is zero."""
+    square = _dot(v, v)
+    moving = square > 0
+    return torch.where(moving, torch.where(moving, square, 1.0).sqrt(), 0.0)
+
+
+def _outer(a: Tensor, b: Tensor) -> Tensor:
+    return a.unsqueeze(-1) * b.unsqueeze(-2)

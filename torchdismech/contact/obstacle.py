@@ -1,0 +1,96 @@
+"""Contact of a robot's nodes with a floor or another rigid thing."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.contact.law import ContactLaw
+from torchdismech.contact.path import Path
+from torchdismech.contact.response import Friction, Response
+from torchdismech.contact.shapes import Shape
+from torchdismech.errors import InputError
+from torchdismech.forces.base import Block, Derivatives, Force
+from torchdismech.state import Control, State
+
+__all__ = ["Obstacle"]
+
+
+class Obstacle(Force):
+    """A rigid thing that the nodes of a robot may touch.
+
+    Each node is a ball with the contact radius of what it belongs to (the rod's, or half the shell's thickness). Edges
+    and triangles between the nodes are not seen: they should be short against the radius of what they lie on.
+
+    Parameters
+    ----------
+    shape : what it looks like at displacement zero.
+    response, friction : the law between the surfaces.
+    path : how it moves; at rest by default.
+    name : what reports call it.
+    """
+
+    radius: Tensor
+
+    def __init__(
+        self,
+        shape: Shape,
+        response: Response,
+        friction: Friction | None = None,
+        path: Path | None = None,
+        name: str = "obstacle",
+    ):
+        super().__init__()
+        if not name:
+            raise InputError("Obstacle.name: expected a name, got an empty one")
+        self.shape = shape
+        self.law = ContactLaw(response, friction)
+        self.path = path
+        self.name = name
+
+    @property
+    def symmetric(self) -> bool:  # type: ignore[override]
+        """Whether the derivatives are symmetric matrices: without friction."""
+        return self.law.friction is None
+
+    @property
+    def conservative(self) -> bool:  # type: ignore[override]
+        """Whether there is a potential of the whole force: without friction."""
+        return self.law.friction is None
+
+    def bind(self, body: Body) -> None:
+        """Learn the nodes' radii."""
+        super().bind(body)
+        self.register_buffer("radius", body.node_contact_radius(), persistent=False)
+
+    def relative(self, state: State) -> tuple[Tensor, Tensor]:
+        """Return positions and velocities (B, N, 3) of the nodes as the moving obstacle sees them."""
+        if self.path is None:
+            return state.positions, state.node_velocities
+        displacement, velocity = self.path.at(state.time)
+        return state.positions - displacement.unsqueeze(1), state.node_velocities - velocity.unsqueeze(1)
+
+    def forward(self, state: State, control: Control) -> Tensor:
+        """Return the contact force (B, n) [N]."""
+        points, velocity = self.relative(state)
+        distance, normal, _ = self.shape.distance_and_derivatives(points)
+        return self.body.on_nodes(self.law.force(distance - self.radius, normal, velocity, self.law.constants))
+
+    def blocks(self) -> list[Block]:
+        """Return each node's three coordinates."""
+        dofs = 3 * np.arange(self.body.n_nodes)[:, None] + np.arange(3)
+        return [Block(dofs, dofs)]
+
+    def derivatives(self, state: State, control: Control) -> Derivatives:
+        """Return the derivatives by position and by velocity (B, N, 3, 3)."""
+        points, velocity = self.relative(state)
+        distance, normal, curvature = self.shape.distance_and_derivatives(points)
+        gap = distance - self.radius
+        _, by_x, by_velocity = self.law.force_and_derivatives(gap, normal, curvature, velocity, self.law.constants)
+        return [(by_x, by_velocity)]
+
+    def potential(self, state: State, control: Control) -> Tensor:
+        """Return the potential (B,) of the normal forces [J]."""
+        points, _ = self.relative(state)
+        return self.law.energy(self.shape.distance(points) - self.radius, self.law.constants).sum(1)

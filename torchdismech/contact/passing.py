@@ -1,0 +1,82 @@
+"""Whether bodies passed through each other in a step: seen from where they were and where they are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact.obstacle import Obstacle
+from torchdismech.contact.pairs import PairTable, vectors
+from torchdismech.contact.self_contact import KERNELS, Pairs
+from torchdismech.state import State
+
+__all__ = ["pairs_passed", "passed_obstacle"]
+
+TOUCH = 0.01  # of the sum of the radii: closer, and the middle surfaces count as having met
+ADVANCES = 64  # a pair that gets along no faster than this counts as having met
+SAMPLES = 16  # of the way of a node that may have passed through an obstacle
+DIP = 0.5  # a way that leads so much of an obstacle's depth deeper than both of its ends leads through it
+
+
+@torch.no_grad()
+def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
+    """Return the robots (B,) of which parts passed through each other, moving straight from `start` to `end` (B, n).
+
+    A distance changes no faster than its points move against each other, so it can only have been zero on the way
+    where that motion is longer than the sum of the distances at both ends. Those pairs are followed by conservative
+    advancement: always as far as they cannot have met yet.
+    """
+    passed = torch.zeros(start.shape[0], dtype=torch.bool, device=start.device)
+    for kernel, table in zip(KERNELS, pairs.tables, strict=True):
+        x0, x1 = table.gathered(start), table.gathered(end)
+        motion = _relative_motion(x1 - x0, 2 if kernel is KERNELS[0] else 1)
+        suspect = motion >= _distance(kernel, x0) + _distance(kernel, x1)
+        if not bool(suspect.any()):
+            continue
+        met = _met(kernel, table, x0[:, suspect], (x1 - x0)[:, suspect], motion[suspect], table.reaches[suspect])
+        robot = table.places[0][suspect]
+        passed[robot[met]] = True
+    return passed
+
+
+def _met(kernel, table: PairTable, x: Tensor, way: Tensor, motion: Tensor, reach: Tensor) -> Tensor:
+    """Return which pairs (A,) come within `TOUCH` of each other on the way from x (12, A)."""
+    share = torch.zeros_like(motion)
+    done = torch.zeros_like(motion, dtype=torch.bool)
+    met = torch.zeros_like(done)
+    for _ in range(ADVANCES):
+        distance = _distance(kernel, x + share * way)
+        met = met | (~done & ~(distance > TOUCH * reach))  # also where it is NaN
+        done = done | met
+        share = share + torch.where(done, 0.0, distance / motion)
+        done = done | (share >= 1)
+        if bool(done.all()):
+            return met
+    return met | ~done
+
+
+def _distance(kernel, coordinates: Tensor) -> Tensor:
+    nodes = vectors(coordinates)
+    r = kernel(*nodes).difference(nodes)
+    return r.dot(r).sqrt()
+
+
+def _relative_motion(way: Tensor, first: int) -> Tensor:
+    """Return a bound (C,) of how far points of two primitives move against each other; `first` nodes are of one."""
+    moves = way.unflatten(0, (4, 3))
+    moves = moves - moves.mean(0)
+    lengths = torch.linalg.vector_norm(moves, dim=1)
+    return lengths[:first].amax(0) + lengths[first:].amax(0)
+
+
+@torch.no_grad()
+def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
+    """Return the robots (B,) of which a node passed through the obstacle."""
+    (x0, _), (x1, _) = obstacle.relative(before), obstacle.relative(after)
+    d0, d1 = (obstacle.shape.distance(x) - obstacle.radius for x in (x0, x1))
+    suspect = torch.linalg.vector_norm(x1 - x0, dim=-1) >= d0.clamp_min(0) + d1.clamp_min(0) + obstacle.shape.depth
+    if not bool(suspect.any()):
+        return torch.zeros(len(d0), dtype=torch.bool, device=d0.device)
+    shares = torch.linspace(0, 1, SAMPLES + 2, dtype=d0.dtype, device=d0.device)[1:-1]
+    deepest = torch.stack([obstacle.shape.distance(torch.lerp(x0, x1, s)) for s in shares]).amin(0) - obstacle.radius
+    return (suspect & (deepest < torch.minimum(d0, d1) - DIP * obstacle.shape.depth)).any(1)

@@ -1,0 +1,200 @@
+"""Contact of a robot's parts with each other: rods with rods, rods with shells, shells with shells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.body import Body
+from torchdismech.contact.broad_phase import adjacent, overlapping, padded
+from torchdismech.contact.law import ContactLaw
+from torchdismech.contact.pairs import Kernel, PairTable, Touching, touching, vectors
+from torchdismech.contact.response import Friction, Response
+from torchdismech.errors import InputError
+from torchdismech.geometry.distances import closest_on_triangle, closest_segments
+
+__all__ = ["Pairs", "SelfContact"]
+
+KERNELS = (closest_segments, closest_on_triangle)  # edges with edges, points with triangles
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What may touch in a step: edges with edges, points with triangles.
+
+    Attributes
+    ----------
+    tables : one of each kind.
+    low, high : (B, N, 3) the boxes that the nodes may move in without another pair coming close [m].
+    """
+
+    tables: tuple[PairTable, PairTable]
+    low: Tensor
+    high: Tensor
+
+    def rows(self, index: Tensor) -> Pairs:
+        """Return the pairs of the robots that `index` selects."""
+        first, second = self.tables
+        return Pairs((first.rows(index), second.rows(index)), self.low[index], self.high[index])
+
+    def cover(self, positions: Tensor) -> Tensor:
+        """Return the robots (B,) whose nodes (B, N, 3) are where the pairs are complete."""
+        return ((positions >= self.low) & (positions <= self.high)).flatten(1).all(1)
+
+
+class Primitives(nn.Module):
+    """Points, edges or triangles of a robot with the radii of their surfaces."""
+
+    nodes: Tensor
+    radius: Tensor
+
+    def __init__(self, nodes: np.ndarray, radius: Tensor):
+        super().__init__()
+        self.register_buffer("nodes", torch.as_tensor(nodes), persistent=False)  # (M, k)
+        self.register_buffer("radius", radius, persistent=False)  # (M,), (1, M) or (B, M)
+
+    def boxes(self, low: Tensor, high: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+        """Return boxes (B, M, 3) about the surfaces, grown by `more`, while the nodes stay in boxes (B, N, 3)."""
+        grown = (self.radius + more).unsqueeze(-1)
+        return low[:, self.nodes].amin(2) - grown, high[:, self.nodes].amax(2) + grown
+
+    def radii(self, robot: Tensor, index: Tensor) -> Tensor:
+        """Return the radii (K,) of primitives of robots."""
+        return self.radius[index] if self.radius.dim() == 1 else self.radius[robot % len(self.radius), index]
+
+
+class SelfContact(nn.Module):
+    """Contact between the parts of a robot.
+
+    Every rod edge and every side of a triangle may touch every other, and every node every triangle, but for those
+    that are neighbours. Surfaces are those of capsules about the edges and of triangles with half the shell's
+    thickness to each side. Each pair has a potential of its own: where two surfaces lie on each other, the stiffness
+    adds up over the pairs that are close.
+
+    Parameters
+    ----------
+    response, friction : the law between two surfaces.
+    ring : pairs that are so many edges apart, or less, are neighbours and never touch. By default as many as it takes
+        to get out of contact: neighbours on a rod whose edges are shorter than its diameter always overlap.
+    """
+
+    body: Body
+    _near_edges: Tensor
+    _near_triangles: Tensor
+
+    def __init__(self, response: Response, friction: Friction | None = None, ring: int | None = None):
+        super().__init__()
+        if ring is not None and ring < 0:
+            raise InputError(f"SelfContact.ring: expected 0 or more edges, got {ring}")
+        self.law = ContactLaw(response, friction)
+        self.ring = ring
+        self._capacity = [0, 0]  # places for pairs of each kind; kept from step to step, so that shapes change seldom
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the derivative of the forces is a symmetric matrix."""
+        return self.law.friction is None
+
+    def bind(self, body: Body) -> None:
+        """Learn the robot; find which of its parts are neighbours."""
+        if hasattr(self, "body"):
+            raise InputError("SelfContact: belongs to another model already; make a new one for each model")
+        self.body = body
+        rod, side = body.edge_contact_radius, body.side_contact_radius()
+        lead = max(rod.shape[:-1], side.shape[:-1], key=len)
+        radius = torch.cat([rod.expand(*lead, -1), side.expand(*lead, -1)], dim=-1)
+        self.edges = Primitives(body.links, radius)
+        self.points = Primitives(np.arange(body.n_nodes)[:, None], body.node_contact_radius())
+        self.triangles = Primitives(body.triangles, body.face_contact_radius)
+        ring = self._neighbours() if self.ring is None else self.ring
+        self.register_buffer("_near_edges", adjacent(body.links, None, body.links, ring), persistent=False)
+        near = adjacent(self.points.nodes.numpy(), body.triangles, body.links, ring)
+        self.register_buffer("_near_triangles", near, persistent=False)
+
+    def _neighbours(self) -> int:
+        """Return how many edges apart parts have to be, beyond the next, to be out of contact on a straight rod."""
+        lengths = torch.cat([self.body.edge_length.flatten(), self.body.shell_edge_length.flatten()])
+        reach = 2 * self.points.radius.max() + self.law.response.tolerance.max()
+        return int(torch.ceil(reach / lengths.min()).item()) - 1
+
+    # ---- broad phase -------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def pairs(self, start: Tensor, end: Tensor, slack: Tensor) -> Pairs:
+        """Return what may touch while the nodes move from `start` to `end` (B, N, 3) and up to `slack` (B,) beside."""
+        margin = slack.view(-1, 1, 1)
+        low, high = torch.minimum(start, end) - margin, torch.maximum(start, end) + margin
+        tables = (
+            self._table(0, low, high, self.edges, self.edges, self._near_edges),
+            self._table(1, low, high, self.points, self.triangles, self._near_triangles),
+        )
+        return Pairs(tables, low, high)
+
+    def _table(
+        self, kind: int, low: Tensor, high: Tensor, first: Primitives, second: Primitives, near: Tensor
+    ) -> PairTable:
+        """Return the pairs of primitives that may touch while the nodes stay in their boxes (B, N, 3)."""
+        batch, half = low.shape[0], 0.5 * self.law.response.tolerance
+        boxes = first.boxes(low, high, half)
+        others = (None, None) if second is first else second.boxes(low, high, half)
+        robot, i, j = overlapping(*boxes, others[0], others[1], near)
+        nodes = torch.cat([first.nodes[i], second.nodes[j]], dim=-1)
+        reach = first.radii(robot, i) + second.radii(robot, j)
+        close = self._close(KERNELS[kind], low, high, robot, nodes, reach)
+        robot, i, j, nodes, reach = (x[close] for x in (robot, i, j, nodes, reach))
+        index, filled = padded(robot, i, j, batch, self._capacity[kind])
+        self._capacity[kind] = index.shape[1]
+        table = PairTable(index.new_zeros(*filled.shape, 4), low.new_zeros(filled.shape), filled)
+        table.nodes[filled], table.reach[filled] = nodes, reach
+        return table
+
+    def _close(self, kernel: Kernel, low, high, robot: Tensor, nodes: Tensor, reach: Tensor) -> Tensor:
+        """Return which of the pairs (K,) can get into contact: boxes say little of long edges that lie askew.
+
+        A distance changes by no more than the nodes move, so it is enough to know it in the middle of their boxes.
+        """
+        middle, room = 0.5 * (low + high), 0.5 * torch.linalg.vector_norm(high - low, dim=-1)
+        x = middle[robot[:, None], nodes]  # (K, 4, 3)
+        corners = vectors(x.flatten(1).t().contiguous())
+        r = kernel(*corners).difference(corners)
+        rooms, split = room[robot[:, None], nodes], 2 if kernel is closest_segments else 1
+        moves = rooms[:, :split].amax(1) + rooms[:, split:].amax(1)
+        tolerance = self.law.constants.at(robot).tolerance
+        return r.dot(r).sqrt() <= reach + tolerance + moves
+
+    # ---- forces ------------------------------------------------------------------------------------------------
+
+    def touching(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> list[Touching]:
+        """Return the pairs of each kind that touch at q (B, n) and a velocity (B, n)."""
+        follow = torch.is_grad_enabled()
+        return [
+            touching(kernel, table, q, velocity, self.law.constants, follow)
+            for kernel, table in zip(KERNELS, pairs.tables, strict=True)
+        ]
+
+    def force(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return the force (B, n) [N]."""
+        total = torch.zeros_like(q)
+        for table, found in zip(pairs.tables, self.touching(pairs, q, velocity), strict=True):
+            total = total + summed(table, found, found.force(self.law), q)
+        return total
+
+    def energy(self, pairs: Pairs, q: Tensor) -> Tensor:
+        """Return the potential (B,) of the normal forces [J]."""
+        total = q.new_zeros(q.shape[0])
+        for table, found in zip(pairs.tables, self.touching(pairs, q, torch.zeros_like(q)), strict=True):
+            robot = table.places[0][found.chosen]
+            total = total.index_add(0, robot, self.law.energy(found.gap, found.constants))
+        return total
+
+
+def summed(table: PairTable, found: Touching, force: Tensor, q: Tensor) -> Tensor:
+    """Return the forces (A, 3) on the first primitives, and their opposites, summed at the dofs (B, n)."""
+    batch, n = q.shape
+    index = table.places[0][found.chosen] * n + table.dofs[:, found.chosen]
+    # index_put sums in a fixed order on every device; index_add does not
+    total = q.new_zeros(batch * n).index_put((index.flatten(),), found.nodal(force).flatten(), accumulate=True)
+    return total.view(batch, n)

@@ -1,0 +1,165 @@
+r"""Closest points of two segments and of a point and a triangle, with the derivatives of their distance.
+
+Both are one problem. Four nodes x_i with weights w_i span the difference of the two points,
+
+    r = sum_i w_i x_i,   w = w(s) affine in at most two parameters s (a place on each segment, or two on the triangle),
+
+and the distance is the least |r| over the s that are allowed. At the minimum each s is either *free* (r is normal to
+dr/ds, its *slide*) or held at a bound. What follows from that, for the free s, holds for every kind of pair:
+
+    d|r|/dx_i = w_i n,                           n = r / |r|
+    ds/dx_i   = -G^-1 (W_i r + w_i r_s),         G = r_s r_s^T,  W_i = dw_i/ds,  r_s = dr/ds
+    d2(r^2/2)/dx_i dx_j = w_i w_j 1 + (W_i r + w_i r_s)^T ds/dx_j
+
+Where the closest points are unique the distance is once continuously differentiable; its second derivative jumps where
+a parameter gets free. It is not differentiable where the points are not unique (parallel segments side by side): there
+one of the closest pairs is taken, at an end of one of the segments.
+
+V. J. Lumelsky, On fast computation of distance between line segments, Information Processing Letters 21, 1985.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.geometry.vec3 import Vec3
+
+__all__ = ["Closest", "closest_on_triangle", "closest_segments"]
+
+PARALLEL = 1e-10  # sin^2 of the angle between segments below which they count as parallel: keeps 6 digits of s
+FLAT = 1e-14  # area^2 over side^4 below which a triangle counts as a segment
+
+Slide = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Closest:
+    """Closest points of pairs of four nodes; components of equal shape.
+
+    Attributes
+    ----------
+    weights : four tensors w_i: the difference of the closest points is r = sum_i w_i x_i.
+    slides : two directions in which w may change, four tensors each; all zero where a direction is held.
+    """
+
+    weights: tuple[Tensor, Tensor, Tensor, Tensor]
+    slides: tuple[Slide, Slide]
+
+    def difference(self, nodes: tuple[Vec3, ...]) -> Vec3:
+        """Return r [m], from the closest point of the second primitive to that of the first."""
+        return combined(self.weights, nodes)
+
+    def slid(self, nodes: tuple[Vec3, ...]) -> tuple[Vec3, Vec3]:
+        """Return dr/ds of both slides [m]."""
+        return combined(self.slides[0], nodes), combined(self.slides[1], nodes)
+
+    def differentiable(self, nodes: tuple[Vec3, ...]) -> Closest:
+        """Return the same with weights that autograd can follow: one exact Newton step of the stationary condition."""
+        r, (e, f) = self.difference(nodes), self.slid(nodes)
+        s, t = _solved(e, f, -r.dot(e), -r.dot(f))
+        weights = tuple(w + s * a + t * b for w, a, b in zip(self.weights, self.slides[0], self.slides[1], strict=True))
+        return Closest(weights, self.slides)  # type: ignore[arg-type]
+
+
+def combined(weights, vectors) -> Vec3:
+    """Return the sum of vectors with weights."""
+    total = vectors[0].times(weights[0])
+    for w, v in zip(weights[1:], vectors[1:], strict=True):
+        total = total + v.times(w)
+    return total
+
+
+def inverse_gram(e: Vec3, f: Vec3) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (g11, g12, g22), the inverse of the matrix of scalar products of two slides; zero for slides of length 0.
+
+    Slides of a `Closest` are either zero or independent.
+    """
+    ee, ef, ff = e.dot(e), e.dot(f), f.dot(f)
+    no_e, no_f = ee == 0, ff == 0
+    ee, ff = torch.where(no_e, 1.0, ee), torch.where(no_f, 1.0, ff)
+    det = ee * ff - ef * ef
+    return torch.where(no_e, 0.0, ff / det), -ef / det, torch.where(no_f, 0.0, ee / det)
+
+
+def _solved(e: Vec3, f: Vec3, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    g11, g12, g22 = inverse_gram(e, f)
+    return g11 * a + g12 * b, g12 * a + g22 * b
+
+
+@torch.no_grad()
+def closest_segments(a0: Vec3, a1: Vec3, b0: Vec3, b1: Vec3) -> Closest:
+    """Return the closest points of the segments a and b; nodes in the order a0, a1, b0, b1.
+
+    Segments may be points. Of the candidates (both parameters free, or one end against the other segment) the
+    nearest is taken, so no case is decided by the order in which bounds are tested.
+    """
+    e, f, g = a1 - a0, b1 - b0, a0 - b0
+    ee, ef, ff, eg, fg = e.dot(e), e.dot(f), f.dot(f), e.dot(g), f.dot(g)
+    s_ends, t_ends = _clamped(ef - eg, ee), _clamped(fg + ef, ff)  # nearest to b1 on a; nearest to a1 on b
+    s_start, t_start = _clamped(-eg, ee), _clamped(fg, ff)  # nearest to b0 on a; nearest to a0 on b
+    zero, one = torch.zeros_like(ee), torch.ones_like(ee)
+    det = ee * ff - ef * ef
+    crossing = det > PARALLEL * ee * ff
+    safe = torch.where(crossing, det, 1.0)
+    s, t = (ef * fg - ff * eg) / safe, (ee * fg - ef * eg) / safe
+    inside = crossing & (s > 0) & (s < 1) & (t > 0) & (t < 1)
+    # where the inner stationary point is inside it is the minimum
+    best = (torch.where(inside, s, zero), torch.where(inside, t, zero))
+    least = torch.where(inside, -torch.inf, _distance2(g, e, f, zero, t_start))
+    best = (best[0], torch.where(inside, t, t_start))
+    for s_end, t_end in ((one, t_ends), (s_start, zero), (s_ends, one)):
+        found = _distance2(g, e, f, s_end, t_end)
+        nearer = found < least
+        best = (torch.where(nearer, s_end, best[0]), torch.where(nearer, t_end, best[1]))
+        least = torch.where(nearer, found, least)
+    s, t = best
+    free_s = ((s > 0) & (s < 1)).to(s.dtype)
+    free_t = ((t > 0) & (t < 1)).to(s.dtype)
+    return Closest((1 - s, s, t - 1, -t), ((-free_s, free_s, zero, zero), (zero, zero, free_t, -free_t)))
+
+
+@torch.no_grad()
+def closest_on_triangle(p: Vec3, t0: Vec3, t1: Vec3, t2: Vec3) -> Closest:
+    """Return the closest points of a point and a triangle (which may be flat); nodes in the order p, t0, t1, t2."""
+    e, f, g = t1 - t0, t2 - t0, p - t0
+    ee, ef, ff, eg, fg = e.dot(e), e.dot(f), f.dot(f), e.dot(g), f.dot(g)
+    det = ee * ff - ef * ef
+    proper = det > FLAT * (ee + ff) ** 2
+    safe = torch.where(proper, det, 1.0)
+    u, v = (ff * eg - ef * fg) / safe, (ee * fg - ef * eg) / safe
+    inside = proper & (u > 0) & (v > 0) & (u + v < 1)
+    zero, one = torch.zeros_like(ee), torch.ones_like(ee)
+    along = _clamped(fg - eg + ee - ef, ee + ff - 2 * ef)  # on the side from t1 to t2
+    sides = ((_clamped(eg, ee), zero), (zero, _clamped(fg, ff)), (1 - along, along))
+    least = torch.full_like(ee, torch.inf)
+    best_u, best_v, side = zero, zero, torch.zeros_like(ee, dtype=torch.long)
+    for k, (su, sv) in enumerate(sides):
+        found = _distance2(g, -e, f, su, sv)
+        nearer = found < least
+        best_u, best_v = torch.where(nearer, su, best_u), torch.where(nearer, sv, best_v)
+        side = torch.where(nearer, k, side)
+        least = torch.where(nearer, found, least)
+    u, v = torch.where(inside, u, best_u), torch.where(inside, v, best_v)
+    moves = torch.where(side == 2, v, torch.where(side == 1, v, u))
+    moving = (~inside & (moves > 0) & (moves < 1)).to(ee.dtype)
+    both = inside.to(ee.dtype)
+    on_0, on_1, on_2 = (moving * (side == k) for k in range(3))
+    # r = p - (1 - u - v) t0 - u t1 - v t2; the third side is walked from t1 to t2: u falls as v grows
+    first = (zero, both + on_0 + on_1, on_2 - both - on_0, -on_1 - on_2)
+    second = (zero, both, zero, -both)
+    return Closest((one, u + v - 1, -u, -v), (first, second))
+
+
+def _clamped(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Return the quotient in [0, 1]; 0 for 0 / 0."""
+    nothing = denominator == 0
+    return torch.where(nothing, 0.0, numerator / torch.where(nothing, 1.0, denominator)).clamp(0, 1)
+
+
+def _distance2(g: Vec3, e: Vec3, f: Vec3, s: Tensor, t: Tensor) -> Tensor:
+    """Return |g + s e - t f|^2."""
+    r = g + e.times(s) - f.times(t)
+    return r.dot(r)
