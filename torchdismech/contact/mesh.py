@@ -40,7 +40,7 @@ class Mesh(Shape):
     -----
     The sign is that of the pseudonormal at the nearest face, edge or vertex (Baerentzen and Aanaes 2005): right
     everywhere for a surface that does not cut itself, which is not checked. The normal is that of the nearest face;
-    nearest to an edge or a vertex it is the direction to or from it, and on the edge or vertex itself the pseudonormal.
+    nearest to an edge or a vertex it is the direction to or from it, and on the edge or vertex itself a face's.
     The curvature is 0 for a face, (1 - n n - e e)/d for an edge along e and (1 - n n)/d for a vertex: it jumps where
     the nearest feature changes; the normal jumps where two of them are equally near that do not touch.
 
@@ -86,7 +86,7 @@ class Mesh(Shape):
         on_face, on_edge = feature == 0, ((feature > 0) & (feature < 4)).to(points.dtype)[..., None]
         away = from_start - on_edge * (from_start * axis).sum(-1, keepdim=True) * axis
         length, direction, inverse = polar(away, rounding(self.size.amax()), pseudonormal)
-        # At the edge or vertex itself `polar` returns the plane of the pseudonormal, which has its sign already.
+        # Where `polar` returns a plane, that of the pseudonormal, it has its sign already.
         inside = (inverse > 0) & ((away.detach() * pseudonormal).sum(-1) < 0)
         sign = torch.where(inside, -1.0, 1.0).to(points.dtype)
         curved = torch.where(on_face, 0.0, sign * inverse)[..., None, None]
@@ -129,7 +129,10 @@ def _nearest_feature(points: Tensor, corners: Tensor, normal: Tensor) -> tuple[T
     s, length = (t.squeeze(-1).gather(-1, edge[..., None]).squeeze(-1) for t in (along, lengths))
     corner = torch.where(s <= 0, edge, (edge + 1) % 3)
     feature = torch.where((s > 0) & (s < length), 1 + edge, 4 + corner)
-    feature = torch.where((outside <= 0).all(-1), 0, feature)
+    # Right above an edge within a flat face rounding could put a point outside both triangles, and give it a curvature.
+    height = (relative[..., 0, :] * normal).sum(-1).abs()
+    on_face = outside.amax(-1) <= rounding(lengths.amax((-2, -1)) + height)
+    feature = torch.where(on_face, 0, feature)
     start = torch.where(feature == 0, 0, torch.where(feature < 4, edge, corner))
     return feature, _row(corners, start), _row(axes, edge)
 
