@@ -1,0 +1,15 @@
+"""Complementarity: linear problems of a batch, and frictional contact given as matrices."""
+
+from torchdismech.solve.complementarity.contact import ContactSolution, solve_contact
+from torchdismech.solve.complementarity.gradient import differentiable_impulses
+from torchdismech.solve.complementarity.lcp import LcpSolution, solve_lcp
+from torchdismech.solve.complementarity.problem import independent_contacts
+
+__all__ = [
+    "ContactSolution",
+    "LcpSolution",
+    "differentiable_impulses",
+    "independent_contacts",
+    "solve_contact",
+    "solve_lcp",
+]

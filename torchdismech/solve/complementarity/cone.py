@@ -1,0 +1,166 @@
+"""Coulomb's law on the exact second-order cone: its residual, and Newton's method on it from a good first guess."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["ConeLaw", "polished"]
+
+PROXIMAL = 1e-9  # part of the step that a Newton step forgoes where redundant contacts leave its matrix singular
+SMALLEST_STEP = 2.0**-8  # of the Newton step, in its line search
+DECREASE = 1e-4  # part of the decrease to first order that a line search asks for
+
+
+@dataclass(frozen=True)
+class ConeLaw:
+    """Coulomb's law v = W p + b as the root of the natural map (Alart and Curnier).
+
+    F_n = p_n - max(0, p_n - v_n / w_n), F_t = p_t - projection of (p_t - v_t / w_t) onto the disk of radius
+    mu max(0, p_n - v_n / w_n), with w_n and w_t the contact's own entries of W. On a pyramid the disk is a regular
+    polygon.
+    """
+
+    delassus: Tensor  # (B, 3C, 3C)
+    free: Tensor  # (B, 3C)
+    mu: Tensor  # (B, C)
+    active: Tensor  # (B, C)
+    unit: Tensor  # (B, C, 2), what the residual's normal and tangential parts are multiplied with
+    angle: Tensor | None = None  # (B, C) of the polygon's first vertex; None for the disk
+    directions: int = 0  # the polygon's vertices
+
+    def own(self) -> tuple[Tensor, Tensor]:
+        """Return w_n and w_t (B, C), 1 where a contact does not exist or nothing can move it."""
+        diagonal = self.delassus.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))
+        normal, tangential = diagonal[..., 0], diagonal[..., 1:].amax(2)
+        normal = torch.where(self.active & (normal > 0), normal, 1.0)
+        return normal, torch.where(self.active & (tangential > 0), tangential, 1.0)
+
+    def velocity(self, impulse: Tensor) -> Tensor:
+        """Return v (B, C, 3) of the impulses (B, 3C)."""
+        return ((self.delassus @ impulse[..., None])[..., 0] + self.free).unflatten(1, (-1, 3))
+
+    def map(self, impulse: Tensor) -> Tensor:
+        """Return F (B, C, 3), an impulse; zero where a contact does not exist."""
+        p, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.own()
+        v = self.velocity(impulse)
+        pressed = (p[..., 0] - v[..., 0] / normal).clamp(min=0.0)
+        pulled = p[..., 1:] - v[..., 1:] / tangential[..., None]
+        f = torch.cat([(p[..., 0] - pressed)[..., None], p[..., 1:] - self.limited(pulled, self.mu * pressed)], 2)
+        return torch.where(self.active[..., None], f, 0.0)
+
+    def limited(self, x: Tensor, radius: Tensor) -> Tensor:
+        """Return the point nearest to x (B, C, 2) of the disk, or polygon, with this circumradius (B, C)."""
+        if self.angle is None:
+            return _on_disk(x, radius)
+        return _on_polygon(x, radius, self.angle, self.directions)
+
+    def residual(self, impulse: Tensor) -> Tensor:
+        """Return the largest violation (B,), a velocity: F times w_n or w_t, times `unit`."""
+        normal, tangential = self.own()
+        f = self.map(impulse)
+        parts = torch.stack([f[..., 0].abs() * normal, torch.linalg.vector_norm(f[..., 1:], dim=2) * tangential], 2)
+        return (parts * self.unit).flatten(1).amax(1)
+
+    def modes(self, impulse: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where contacts stick and where they slide, (B, C) bool each. Without friction they slide."""
+        p, v, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.velocity(impulse), self.own()
+        pressed = p[..., 0] - v[..., 0] / normal
+        pulled = p[..., 1:] - v[..., 1:] / tangential[..., None]
+        touching = self.active & (pressed > 0)
+        held = (self.limited(pulled, self.mu * pressed.clamp(min=0.0)) == pulled).all(2) & (self.mu > 0)
+        return touching & held, touching & ~held
+
+    def matrix(self, impulse: Tensor) -> Tensor:
+        """Return dF/dp (B, 3C, 3C), an element of the generalised Jacobian; identity where no contact exists."""
+        rows, contacts = self.mu.shape
+        p, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.own()
+        v = self.velocity(impulse)
+        along = self.delassus.unflatten(1, (contacts, 3))
+        unit = torch.eye(3 * contacts, dtype=p.dtype, device=p.device).unflatten(0, (contacts, 3))
+        d_pressed = unit[:, 0] - along[:, :, 0] / normal[..., None]  # (B, C, 3C)
+        d_pulled = unit[:, 1:] - along[:, :, 1:] / tangential[..., None, None]
+        pressed = p[..., 0] - v[..., 0] / normal
+        pulled = p[..., 1:] - v[..., 1:] / tangential[..., None]
+        length = torch.linalg.vector_norm(pulled, dim=2)
+        touching = self.active & (pressed > 0)
+        slides = touching & (length > self.mu * pressed)
+        d_pressed = torch.where(touching[..., None], d_pressed, 0.0)
+        safe = torch.where(slides, length, 1.0)
+        y = pulled / safe[..., None]
+        turned = d_pulled - y[..., None] * (y[..., None, :] @ d_pulled)
+        sliding = (self.mu * pressed / safe)[..., None, None] * turned + y[..., None] * (
+            self.mu[..., None] * d_pressed
+        )[:, :, None]
+        projected = torch.where(slides[..., None, None], sliding, torch.where(touching[..., None, None], d_pulled, 0.0))
+        return (unit - torch.cat([d_pressed[:, :, None], projected], 2)).flatten(1, 2)
+
+
+def _on_disk(x: Tensor, radius: Tensor) -> Tensor:
+    """Return x (..., 2) shortened to at most the radius (...)."""
+    length = torch.linalg.vector_norm(x, dim=-1)
+    return torch.where((length > radius)[..., None], x * (radius / length.clamp(min=1e-300))[..., None], x)
+
+
+def _on_polygon(x: Tensor, radius: Tensor, angle: Tensor, directions: int) -> Tensor:
+    """Return the point nearest to x (..., 2) of a regular polygon whose first vertex lies at `angle` (...)."""
+    sector = 2 * math.pi / directions
+    face = (torch.floor((torch.atan2(x[..., 1], x[..., 0]) - angle) / sector) + 0.5) * sector + angle
+    out, along = torch.stack([face.cos(), face.sin()], -1), torch.stack([-face.sin(), face.cos()], -1)
+    depth, offset = radius * math.cos(sector / 2), (x * along).sum(-1)
+    half = radius * math.sin(sector / 2)
+    offset = torch.maximum(torch.minimum(offset, half), -half)
+    on_face = depth[..., None] * out + offset[..., None] * along
+    return torch.where(((x * out).sum(-1) > depth)[..., None], on_face, x)
+
+
+def polished(law: ConeLaw, impulse: Tensor, tolerance: Tensor, max_iterations: int) -> tuple[Tensor, Tensor]:
+    """Return impulses (B, 3C) on the exact cone by damped Newton steps on the natural map, and the iterations (B,).
+
+    The best iterate is returned: a row that does not converge is not worse than it came.
+
+    Parameters
+    ----------
+    law : the problem, scaled.
+    impulse : (B, 3C) first guess.
+    tolerance : (B,) of `law.residual`.
+    """
+    best, least = impulse, law.residual(impulse)
+    merit = _length(law.map(impulse))
+    iterations = torch.zeros_like(merit, dtype=torch.long)
+    for _ in range(max_iterations):
+        running = (least > tolerance) & torch.isfinite(merit)
+        if not bool(running.any()):
+            break
+        matrix = law.matrix(impulse)
+        matrix.diagonal(dim1=1, dim2=2).add_(PROXIMAL)
+        step = torch.linalg.solve_ex(matrix, -law.map(impulse).flatten(1)[..., None])[0][..., 0]
+        impulse, merit = _searched(law, impulse, step, merit, running)
+        iterations += running
+        residual = law.residual(impulse)
+        better = residual < least  # False where it is NaN
+        best, least = torch.where(better[:, None], impulse, best), torch.where(better, residual, least)
+    return best, iterations
+
+
+def _searched(law: ConeLaw, impulse: Tensor, step: Tensor, merit: Tensor, running: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where a halved step first reduces the norm of the natural map, and that norm.
+
+    A row where none does takes the smallest: the map is not smooth, and beyond the kink the next step may be better.
+    """
+    fraction, searching = torch.ones_like(merit), running
+    while bool(searching.any()):
+        trial = torch.where(searching[:, None], impulse + fraction[:, None] * step, impulse)
+        trial_merit = _length(law.map(trial))
+        fits = searching & ((trial_merit <= (1 - DECREASE * fraction) * merit) | (fraction <= SMALLEST_STEP))
+        impulse, merit = torch.where(fits[:, None], trial, impulse), torch.where(fits, trial_merit, merit)
+        searching = searching & ~fits
+        fraction = 0.5 * fraction
+    return impulse, merit
+
+
+def _length(f: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(f.flatten(1), dim=1)

@@ -1,0 +1,245 @@
+"""Impulses of frictional contact in one time step, for a batch of robots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from torchdismech.solve.complementarity.cone import ConeLaw, polished
+from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
+from torchdismech.solve.complementarity.gauss_seidel import gauss_seidel
+from torchdismech.solve.complementarity.interior_point import crossed_over, interior_point
+from torchdismech.solve.complementarity.lcp import check_options, status_of
+from torchdismech.solve.complementarity.problem import (
+    ScaledContacts,
+    check_contacts,
+    check_symmetric,
+    independent_contacts,
+    scaled_contacts,
+    without_padding,
+)
+from torchdismech.solve.complementarity.pyramid import (
+    PyramidSystem,
+    joined,
+    pyramid_directions,
+    pyramid_matrix,
+)
+
+__all__ = ["CONES", "CONTACT_METHODS", "ContactSolution", "solve_contact"]
+
+CONTACT_METHODS = ("interior_point", "fischer_burmeister", "gauss_seidel")
+CONES = ("second_order", "pyramid")
+# first impulse, and first velocity over it, of the scaled problem: rows that a start does not solve try the next
+STARTS = ((10.0, 0.1), (1.0, 0.1), (100.0, 0.1), (1.0, 1.0), (1000.0, 0.01), (0.1, 1.0))
+MAX_ITERATIONS = {"interior_point": 60, "fischer_burmeister": 200, "gauss_seidel": 2000}
+POLISHING = 40  # Newton iterations on the exact cone
+
+
+@dataclass(frozen=True)
+class ContactSolution:
+    """Impulses of frictional contact.
+
+    Attributes
+    ----------
+    impulses : (B, 3C) per contact (normal, tangent 1, tangent 2). Exactly zero where a contact is not active. Where the
+        row did not converge the best iterate; zeros where its input is not finite. Look at `status` first.
+    velocity : (B, 3C) W p + b, also of contacts that rank selection dropped; zero where a contact is not active.
+    status : (B,) `Status` values: CONVERGED, MAX_ITERATIONS, NOT_FINITE.
+    iterations : (B,) of the method and of the polish together.
+    residual : (B,) largest violation on the problem as given, in the units of b; NaN where the input is not finite.
+        With w_n and w_t the contact's own entries of W: normal |min(w_n p_n, v_n)|, which bounds penetration velocity,
+        tension and lack of complementarity; tangential w_t |p_t - (p_t - v_t / w_t put back into the cone)|, which
+        bounds the excess over the cone and the lack of dissipation. On the pyramid its own complementarity conditions,
+        likewise.
+    sticking, sliding : (B, C) bool; neither where a contact is open, dropped or not active.
+    dropped : (B, C) bool, contacts that rank selection left out: no impulse, not part of the residual.
+    """
+
+    impulses: Tensor
+    velocity: Tensor
+    status: Tensor
+    iterations: Tensor
+    residual: Tensor
+    sticking: Tensor
+    sliding: Tensor
+    dropped: Tensor
+
+
+def solve_contact(
+    delassus: Tensor,
+    free: Tensor,
+    mu: Tensor,
+    active: Tensor,
+    *,
+    method: str = "interior_point",
+    cone: str = "second_order",
+    directions: int = 8,
+    angle: Tensor | None = None,
+    regularisation: float = 1e-10,
+    rank_tolerance: float | None = None,
+    tolerance: float = 1e-8,
+    max_iterations: int | None = None,
+) -> ContactSolution:
+    """Find impulses p with v = W p + b, 0 <= p_n complementary to v_n >= 0, and Coulomb friction |p_t| <= mu p_n.
+
+    The cone is first taken as a pyramid (Stewart and Trinkle; Anitescu and Potra), which makes it a linear
+    complementarity problem; its solution is then polished by Newton's method on the exact cone, so that friction
+    opposes the sliding velocity exactly. A row that fails starts again, from other first values and with its pyramid
+    turned to where the best impulses so far point. Rows do not influence each other, nor do contacts that are not
+    active.
+
+    Solutions need not be unique: of redundant contacts only what they do together is determined.
+
+    Parameters
+    ----------
+    delassus : (B, 3C, 3C) W, symmetric positive semidefinite; per contact (normal, tangent 1, tangent 2).
+    free : (B, 3C) b, relative velocity (or displacement) without contact, positive normals separate.
+    mu : (B, C) coefficients of friction.
+    active : (B, C) bool; False is padding, whose numbers are not read.
+    method : "interior_point"; "fischer_burmeister" (semismooth Newton with Levenberg-Marquardt on the full matrix of
+        the pyramid's problem); "gauss_seidel" (projected, on the exact cone from the start, without any factorisation).
+    cone : "second_order" or "pyramid" (the pyramid's solution as it is).
+    directions : edges of the pyramid, even, at least 4.
+    angle : (B, C) of the first direction from tangent 1 [rad]; by default it lies along the tangential part of b.
+    regularisation : what is added to the unit-scaled diagonal of W at the normals while the pyramid's problem is
+        solved: the normal velocity is off by this times w_n p_n. The polish works without it, and the residual is
+        always that of the problem as given.
+    rank_tolerance : where given, contacts with redundant normals are dropped first, see `independent_contacts`.
+    tolerance : of the residual, relative to the largest |b| of the row.
+    max_iterations : from each start; by default 60, 200 (fischer_burmeister), 2000 sweeps (gauss_seidel).
+
+    Raises
+    ------
+    InputError
+        Shapes or types that do not fit, negative mu, W not symmetric, an unknown or contradictory option.
+    """
+    check_contacts(delassus, free, mu, active)
+    limit = MAX_ITERATIONS.get(method, 1) if max_iterations is None else max_iterations
+    check_options("solve_contact", method, CONTACT_METHODS, tolerance, limit)
+    _check_cone(method, cone, directions, angle, mu)
+    _check_conditioning(regularisation, rank_tolerance)
+    delassus, free, mu = without_padding(delassus, free, mu, active)
+    finite = torch.isfinite(delassus).flatten(1).all(1) & torch.isfinite(free).all(1) & torch.isfinite(mu).all(1)
+    active = active & finite[:, None]
+    delassus, free, mu = without_padding(delassus, free, mu, active)
+    check_symmetric(delassus)
+    kept = active if rank_tolerance is None else independent_contacts(delassus, active, rank_tolerance)
+    polygon = None
+    if angle is None:
+        angle = _angle(free)
+    if cone == "pyramid":
+        polygon = angle
+    law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), polygon, directions)
+    problem = scaled_contacts(*without_padding(delassus, free, mu, kept), kept)
+    goal = tolerance * free.abs().amax(1)
+    impulses = torch.zeros_like(free)
+    residual = law.residual(impulses)
+    iterations = torch.zeros_like(finite, dtype=torch.long)
+    for k, start in enumerate(STARTS if method == "interior_point" else STARTS[:1]):
+        rows = (residual > goal).nonzero().flatten()
+        if not len(rows):
+            break
+        if k and cone == "second_order":
+            angle = torch.where((residual > goal)[:, None], _angle(impulses), angle)
+        attempt = _Attempt(problem.rows(rows), method, cone, start, regularisation, goal[rows])
+        found, used = attempt.solved(angle[rows], directions, tolerance, limit)
+        iterations[rows] += used
+        trial = impulses.index_copy(0, rows, found)
+        error = law.residual(trial)
+        better = error < residual  # False where it is NaN
+        impulses, residual = torch.where(better[:, None], trial, impulses), torch.where(better, error, residual)
+    sticking, sliding = law.modes(impulses)
+    return ContactSolution(
+        impulses=impulses,
+        velocity=torch.where(active.repeat_interleave(3, 1), law.velocity(impulses).flatten(1), 0.0),
+        status=status_of(finite, residual, goal),
+        iterations=iterations,
+        residual=torch.where(finite, residual, torch.nan),
+        sticking=sticking,
+        sliding=sliding,
+        dropped=active & ~kept,
+    )
+
+
+def _angle(vector: Tensor) -> Tensor:
+    """Return the angle (B, C) of the tangential parts of (B, 3C)."""
+    each = vector.unflatten(1, (-1, 3))
+    return torch.atan2(each[..., 2], each[..., 1])
+
+
+def _check_cone(method: str, cone: str, directions: int, angle: Tensor | None, mu: Tensor) -> None:
+    if cone not in CONES:
+        raise InputError(f"solve_contact: cone must be one of {', '.join(CONES)}, got {cone!r}")
+    if directions < 4 or directions % 2:
+        raise InputError(f"solve_contact: directions must be even and at least 4, got {directions}")
+    if angle is not None and angle.shape != mu.shape:
+        raise InputError(f"solve_contact: expected angle of shape {tuple(mu.shape)}, got {tuple(angle.shape)}")
+    if method == "gauss_seidel" and (cone == "pyramid" or angle is not None):
+        raise InputError("solve_contact: gauss_seidel works on the second-order cone: give no angle and no pyramid")
+
+
+def _check_conditioning(regularisation: float, rank_tolerance: float | None) -> None:
+    if not regularisation >= 0:
+        raise InputError(f"solve_contact: regularisation must not be negative, got {regularisation}")
+    if rank_tolerance is not None and not 0 < rank_tolerance < 1:
+        raise InputError(f"solve_contact: rank_tolerance must lie between 0 and 1, got {rank_tolerance}")
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """One try at the scaled problem."""
+
+    problem: ScaledContacts
+    method: str
+    cone: str
+    start: tuple[float, float]
+    regularisation: float
+    goal: Tensor  # (B,) of the residual on the problem as given
+
+    def solved(self, angle: Tensor, directions: int, tolerance: float, limit: int) -> tuple[Tensor, Tensor]:
+        """Return impulses (B, 3C) of the problem as given and the iterations (B,)."""
+        problem = self.problem
+        each = problem.scale.unflatten(1, (-1, 3))[..., :2]
+        unit = problem.magnitude[:, None, None] / each
+        law = ConeLaw(problem.delassus, problem.free, problem.mu, problem.active, unit)
+        if self.method == "gauss_seidel":
+            p, iterations = gauss_seidel(law, torch.zeros_like(problem.free), self.goal, limit)
+        else:
+            p, iterations = self._on_pyramid(pyramid_directions(angle, directions), 0.1 * tolerance, limit)
+            if self.cone == "second_order":
+                p, polishing = polished(law, p, self.goal, POLISHING)
+                iterations = iterations + polishing
+        p = torch.where(problem.active.repeat_interleave(3, 1), p, 0.0)
+        return problem.magnitude[:, None] * problem.scale * p, iterations
+
+    def _on_pyramid(self, directions: Tensor, tolerance: float, limit: int) -> tuple[Tensor, Tensor]:
+        problem = self.problem
+        rubs = problem.active & (problem.mu > 0)
+        directions = torch.where(rubs[..., None, None], directions, 0.0)
+        count = directions.shape[3]
+        system = PyramidSystem(problem.delassus, problem.free, problem.mu, directions)
+        present = joined(problem.active, rubs[..., None].expand(-1, -1, count), rubs)
+        regularised = problem.delassus.clone()
+        regularised.diagonal(dim1=1, dim2=2)[:, ::3].add_(self.regularisation)
+        softened = PyramidSystem(regularised, problem.free, problem.mu, directions)
+        if self.method == "interior_point":
+            z, w = self._first(rubs, count)
+            z, iterations = interior_point(softened, z, w, present, tolerance, limit)
+        else:
+            z = torch.zeros_like(system.q)
+            z, iterations = fischer_burmeister(pyramid_matrix(softened), system.q, z, present, tolerance, limit)
+        z = crossed_over(system, torch.where(present, z.clamp(min=0.0), 0.0), present)
+        return system.impulse(z).flatten(1), iterations
+
+    def _first(self, rubs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return z and w inside the pyramids."""
+        impulse, ratio = self.start
+        one = torch.ones_like(self.problem.mu)
+        mu = torch.where(rubs, self.problem.mu, 1.0)
+        weights = (mu / (2 * count))[..., None].expand(-1, -1, count)
+        z = joined(one, weights, ratio * one) * impulse
+        w = joined(ratio * one, ratio * torch.ones_like(weights), 0.5 * mu) * impulse
+        return z, w

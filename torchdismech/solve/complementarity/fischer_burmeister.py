@@ -1,0 +1,79 @@
+"""Semismooth Newton on the Fischer-Burmeister function, damped as Levenberg and Marquardt did; a batch of LCPs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["fischer_burmeister"]
+
+DAMPING = 1e-3  # first multiple of the identity in the normal equations
+SMALLEST_DAMPING, LARGEST_DAMPING = 1e-14, 1e8
+EASED, STIFFENED = 0.2, 4.0  # factors of the damping after a step that reduced the merit, and after one that did not
+
+
+def fischer_burmeister(
+    matrix: Tensor, q: Tensor, z: Tensor, present: Tensor, tolerance: float, max_iterations: int
+) -> tuple[Tensor, Tensor]:
+    """Find the root of phi_i = z_i + w_i - sqrt(z_i^2 + w_i^2), w = A z + q.
+
+    Parameters
+    ----------
+    matrix : (B, m, m) A, scaled; q : (B, m).
+    z : (B, m) first iterate.
+    present : (B, m) bool; other unknowns do not exist.
+    tolerance : of the largest |phi_i|.
+
+    Returns
+    -------
+    z (B, m) and the iterations (B,) used.
+    """
+    function = _Function(matrix, q, present)
+    phi = function.value(z)
+    merit = phi.square().sum(1)
+    damping = torch.full_like(merit, DAMPING)
+    iterations = torch.zeros_like(merit, dtype=torch.long)
+    for _ in range(max_iterations):
+        running = (phi.abs().amax(1) > tolerance) & (damping < LARGEST_DAMPING)  # False where phi is NaN
+        if not bool(running.any()):
+            break
+        jacobian = function.jacobian(z)
+        normal = jacobian.mT @ jacobian
+        normal.diagonal(dim1=1, dim2=2).add_(damping[:, None])
+        factor, _ = torch.linalg.cholesky_ex(normal)
+        step = torch.cholesky_solve(-(jacobian.mT @ phi[..., None]), factor)[..., 0]
+        trial = z + step
+        trial_phi = function.value(trial)
+        trial_merit = trial_phi.square().sum(1)
+        good = running & (trial_merit < merit)  # False where it is NaN
+        z, phi = torch.where(good[:, None], trial, z), torch.where(good[:, None], trial_phi, phi)
+        merit = torch.where(good, trial_merit, merit)
+        damping = torch.where(good, (EASED * damping).clamp(min=SMALLEST_DAMPING), STIFFENED * damping)
+        iterations += running
+    return z, iterations
+
+
+class _Function:
+    """phi(z) and its generalised Jacobian."""
+
+    def __init__(self, matrix: Tensor, q: Tensor, present: Tensor):
+        self.matrix, self.q, self.present = matrix, q, present
+
+    def value(self, z: Tensor) -> Tensor:
+        """Return phi (B, m), without cancellation where both are positive."""
+        w = (self.matrix @ z[..., None])[..., 0] + self.q
+        length = torch.hypot(z, w)
+        total = z + w
+        phi = torch.where(total > 0, 2 * z * w / (total + length).clamp(min=1e-300), total - length)
+        return torch.where(self.present, phi, 0.0)
+
+    def jacobian(self, z: Tensor) -> Tensor:
+        """Return dphi/dz (B, m, m); at z_i = w_i = 0 the element of the direction (1, 1)."""
+        w = (self.matrix @ z[..., None])[..., 0] + self.q
+        length = torch.hypot(z, w)
+        corner = length == 0
+        safe = torch.where(corner, 1.0, length)
+        by_z = torch.where(corner, 1 - 0.5**0.5, 1 - z / safe)
+        by_w = torch.where(corner, 1 - 0.5**0.5, 1 - w / safe)
+        by_z, by_w = torch.where(self.present, by_z, 1.0), torch.where(self.present, by_w, 0.0)
+        return by_w[..., None] * self.matrix + torch.diag_embed(by_z)

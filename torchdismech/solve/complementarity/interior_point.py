@@ -1,0 +1,129 @@
+"""Interior-point method for a batch of linear complementarity problems, each row with its own steps and end."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["Factored", "LinearSystem", "crossed_over", "interior_point"]
+
+BOUNDARY = 0.995  # fraction of the way to the boundary that a step may take
+SHORT_STEP = 0.1  # after a shorter step the next one is centred more
+CENTRED = 0.5  # part of the mean product that a centred step aims at, at least
+CROSSOVERS = 3  # steps on the equations of the active set that end the iteration
+FREE, HELD = 1e-10, 1e10  # what is added to the diagonal of unknowns that move, and of those held at zero
+
+
+class Factored(Protocol):
+    """Factors of A + diag(d)."""
+
+    def solve(self, right: Tensor) -> Tensor:
+        """Return x (B, m) with (A + diag(d)) x = right."""
+        ...
+
+
+class LinearSystem(Protocol):
+    """The map w = A z + q of a complementarity problem, with the one solve that an interior point needs."""
+
+    q: Tensor
+
+    def product(self, z: Tensor) -> Tensor:
+        """Return A z (B, m)."""
+        ...
+
+    def factor(self, diagonal: Tensor) -> Factored:
+        """Return factors of A + diag(diagonal), diagonal (B, m) positive."""
+        ...
+
+
+def interior_point(
+    system: LinearSystem, z: Tensor, w: Tensor, present: Tensor, tolerance: float, max_iterations: int
+) -> tuple[Tensor, Tensor]:
+    """Follow the central path z_i w_i = t, w = A z + q, to t = 0 with predictor and corrector (Mehrotra).
+
+    z and w move by one and the same step length, per row of the batch, so that a step s shrinks the residual of
+    w = A z + q by exactly 1 - s. The path leads to a solution for certain where A is monotone (A + A^T positive
+    semidefinite); friction is not, and there rows may fail. What ends here is small, not zero: see `crossed_over`.
+
+    Parameters
+    ----------
+    system : the map w = A z + q, scaled so that |q| is about 1.
+    z, w : (B, m) positive first iterates.
+    present : (B, m) bool; other unknowns do not exist: they do not move, and A must not couple them with the rest.
+    tolerance : of the residual of w = A z + q, and of z_i w_i or of the smaller of z_i and w_i.
+
+    Returns
+    -------
+    The best iterates z (B, m) and the iterations (B,) used.
+    """
+    count = present.sum(1).clamp(min=1)
+    iterations = torch.zeros_like(count)
+    last_step = torch.ones_like(z[:, 0])
+    running = torch.ones_like(last_step, dtype=torch.bool)
+    best, least = z, torch.full_like(last_step, torch.inf)
+    for _ in range(max_iterations + 1):
+        gap = torch.where(present, system.product(z) + system.q - w, 0.0)
+        products = torch.where(present, z * w, 0.0)
+        mean = products.sum(1) / count
+        smaller = torch.minimum(torch.minimum(z, w), products)
+        error = torch.maximum(gap.abs().amax(1), torch.where(present, smaller, 0.0).amax(1))
+        better = running & (error < least)  # False where it is NaN
+        best, least = torch.where(better[:, None], z, best), torch.where(better, error, least)
+        running = running & (error > tolerance) & torch.isfinite(error)
+        if not bool(running.any()):
+            break
+        factored = system.factor(torch.where(present, w / z, 1.0))
+        dz, dw = _direction(factored, z, w, gap, -products, present)
+        reach = _step_length(z, w, dz, dw, present)[:, None]
+        predicted = torch.where(present, (z + reach * dz) * (w + reach * dw), 0.0).sum(1) / count
+        centring = (predicted / mean).clamp(0.0, 1.0) ** 3
+        centring = torch.where(last_step < SHORT_STEP, centring.clamp(min=CENTRED), centring)
+        dz, dw = _direction(factored, z, w, gap, (centring * mean)[:, None] - products - dz * dw, present)
+        last_step = _step_length(z, w, dz, dw, present)
+        running = running & torch.isfinite(dz).all(1) & torch.isfinite(dw).all(1)
+        z = torch.where(running[:, None], z + last_step[:, None] * dz, z)
+        w = torch.where(running[:, None], w + last_step[:, None] * dw, w)
+        iterations += running
+    return best, iterations
+
+
+def _direction(factored, z, w, gap, products, present) -> tuple[Tensor, Tensor]:
+    """Return the step that removes the gap of w = A z + q and changes the products z_i w_i by `products`."""
+    dz = factored.solve(torch.where(present, products / z - gap, 0.0))
+    dw = (products - w * dz) / z
+    return torch.where(present, dz, 0.0), torch.where(present, dw, 0.0)
+
+
+def _step_length(z, w, dz, dw, present) -> Tensor:
+    """Return the longest step (B,) up to 1 that keeps a little of every z_i and w_i."""
+    most = torch.where(present, torch.maximum(-dz / z, -dw / w), 0.0).amax(1)
+    return (BOUNDARY / most.clamp(min=BOUNDARY)).clamp(max=1.0)
+
+
+def crossed_over(system: LinearSystem, z: Tensor, present: Tensor) -> Tensor:
+    """Return z (B, m) after a few Newton steps on the equations of its active set.
+
+    z_i = 0 where z_i < w_i, else w_i = 0: what is small becomes zero. A row keeps a step where it reduces the largest
+    |min(z_i, w_i)|. Where the equations are singular, the steps stay close to z.
+    """
+
+    def natural(z):
+        w = system.product(z) + system.q
+        return w, torch.where(present, torch.minimum(z, w).abs(), 0.0).amax(1)
+
+    w, error = natural(z)
+    for _ in range(CROSSOVERS):
+        moving = z > w
+        diagonal = torch.where(moving, torch.full_like(z, FREE), HELD)
+        right = torch.where(present, torch.where(moving, -w, -HELD * z), 0.0)
+        step = system.factor(torch.where(present, diagonal, 1.0)).solve(right)
+        trial = torch.where(present & moving, (z + step).clamp(min=0.0), torch.where(present, 0.0, z))
+        trial_w, trial_error = natural(trial)
+        better = trial_error < error
+        if not bool(better.any()):
+            break
+        z = torch.where(better[:, None], trial, z)
+        w, error = torch.where(better[:, None], trial_w, w), torch.where(better, trial_error, error)
+    return z

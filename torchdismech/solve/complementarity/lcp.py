@@ -1,0 +1,159 @@
+"""Linear complementarity problems of a batch, given by their matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError, Status
+from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
+from torchdismech.solve.complementarity.interior_point import crossed_over, interior_point
+
+__all__ = ["LCP_METHODS", "LcpSolution", "solve_lcp", "status_of"]
+
+LCP_METHODS = ("interior_point", "fischer_burmeister")
+EQUILIBRATIONS = 6
+STARTS = ((10.0, 0.1), (1.0, 1.0), (100.0, 0.1))  # first z_i and w_i / z_i of the scaled problem, in the order tried
+
+
+@dataclass(frozen=True)
+class LcpSolution:
+    """Solutions of a batch of linear complementarity problems.
+
+    Attributes
+    ----------
+    z : (B, m); where the row did not converge the best iterate, zeros where its input is not finite.
+    status : (B,) `Status` values: CONVERGED, MAX_ITERATIONS, NOT_FINITE.
+    iterations : (B,).
+    residual : (B,) largest |min(a_i z_i, w_i)| with a_i the largest |entry| of row i of A: in the units of q.
+    """
+
+    z: Tensor
+    status: Tensor
+    iterations: Tensor
+    residual: Tensor
+
+
+def solve_lcp(
+    matrix: Tensor, q: Tensor, method: str = "interior_point", tolerance: float = 1e-8, max_iterations: int = 60
+) -> LcpSolution:
+    """Find z >= 0 with w = A z + q >= 0 and z_i w_i = 0, for each row of a batch.
+
+    A need not be symmetric. Where A + A^T is positive semidefinite a solution is found if w >= 0, z >= 0 is feasible
+    at all; for other matrices (friction) that is likely, not certain, and the status says so.
+
+    Parameters
+    ----------
+    matrix : (B, m, m) A.
+    q : (B, m).
+    method : "interior_point" (predictor-corrector, from up to three starts) or "fischer_burmeister" (semismooth Newton
+        with Levenberg-Marquardt damping).
+    tolerance : of the residual, relative to the largest |q_i| of the row.
+    max_iterations : from each start.
+
+    Raises
+    ------
+    InputError
+        Shapes that do not fit; an unknown method; a tolerance or number of iterations that is not positive.
+    """
+    if q.ndim != 2 or matrix.shape != (*q.shape, q.shape[1]):
+        raise InputError(
+            f"solve_lcp: expected A of shape (B, m, m) and q of shape (B, m), got {tuple(matrix.shape)} and "
+            f"{tuple(q.shape)}"
+        )
+    check_options("solve_lcp", method, LCP_METHODS, tolerance, max_iterations)
+    finite = torch.isfinite(matrix).flatten(1).all(1) & torch.isfinite(q).all(1)
+    unit = torch.eye(q.shape[1], dtype=q.dtype, device=q.device)
+    matrix = torch.where(finite[:, None, None], matrix, unit)
+    q = torch.where(finite[:, None], q, 0.0)
+    size = q.abs().amax(1)
+    z = torch.zeros_like(q)
+    residual = _residual(matrix, q, z)
+    iterations = torch.zeros_like(finite, dtype=torch.long)
+    for start in STARTS if method == "interior_point" else STARTS[:1]:
+        rows = (residual > tolerance * size).nonzero().flatten()
+        if not len(rows):
+            break
+        found, used = _scaled_solution(matrix[rows], q[rows], method, start, tolerance, max_iterations)
+        iterations[rows] += used
+        error = _residual(matrix[rows], q[rows], found)
+        better = error < residual[rows]  # False where it is NaN
+        z[rows] = torch.where(better[:, None], found, z[rows])
+        residual[rows] = torch.where(better, error, residual[rows])
+    return LcpSolution(z, status_of(finite, residual, tolerance * size), iterations, _unless(finite, residual))
+
+
+def check_options(who: str, method: str, methods: tuple[str, ...], tolerance: float, max_iterations: int) -> None:
+    """Refuse an unknown method and numbers that are not positive."""
+    if method not in methods:
+        raise InputError(f"{who}: method must be one of {', '.join(methods)}, got {method!r}")
+    if not tolerance > 0:
+        raise InputError(f"{who}: tolerance must be positive, got {tolerance}")
+    if max_iterations < 1:
+        raise InputError(f"{who}: max_iterations must be at least 1, got {max_iterations}")
+
+
+def status_of(finite: Tensor, residual: Tensor, tolerance: Tensor) -> Tensor:
+    """Return the status (B,) of rows by whether their input is finite and their residual small."""
+    status = torch.where(residual <= tolerance, int(Status.CONVERGED), int(Status.MAX_ITERATIONS))
+    return torch.where(finite, status, int(Status.NOT_FINITE))
+
+
+def _unless(finite: Tensor, residual: Tensor) -> Tensor:
+    return torch.where(finite, residual, torch.nan)
+
+
+def _residual(matrix: Tensor, q: Tensor, z: Tensor) -> Tensor:
+    w = (matrix @ z[..., None])[..., 0] + q
+    return torch.minimum(matrix.abs().amax(2) * z, w).abs().amax(1)
+
+
+class _DenseSystem:
+    """w = A z + q with A as it is."""
+
+    def __init__(self, matrix: Tensor, q: Tensor):
+        self.matrix, self.q = matrix, q
+
+    def product(self, z: Tensor) -> Tensor:
+        """Return A z."""
+        return (self.matrix @ z[..., None])[..., 0]
+
+    def factor(self, diagonal: Tensor) -> _DenseFactors:
+        """Return factors of A + diag(diagonal)."""
+        return _DenseFactors(self.matrix, diagonal)
+
+
+class _DenseFactors:
+    """LU factors of A + diag(d), rows divided by 1 + d so that pivots are chosen among comparable numbers."""
+
+    def __init__(self, matrix: Tensor, diagonal: Tensor):
+        self.scale = 1 / (1 + diagonal)
+        scaled = self.scale[..., None] * (matrix + torch.diag_embed(diagonal))
+        self.factors, self.pivots, _ = torch.linalg.lu_factor_ex(scaled)
+
+    def solve(self, right: Tensor) -> Tensor:
+        """Return x (B, m)."""
+        return torch.linalg.lu_solve(self.factors, self.pivots, (self.scale * right)[..., None])[..., 0]
+
+
+def _scaled_solution(matrix, q, method, start, tolerance, max_iterations) -> tuple[Tensor, Tensor]:
+    """Return z and iterations of the problem after Ruiz equilibration of rows and columns and scaling of q to 1."""
+    rows, columns = torch.ones_like(q), torch.ones_like(q)
+    for _ in range(EQUILIBRATIONS):
+        scaled = (rows[..., None] * matrix * columns[:, None]).abs()
+        by_row, by_column = scaled.amax(2), scaled.amax(1)
+        rows = rows / torch.where(by_row > 0, by_row, 1.0).sqrt()
+        columns = columns / torch.where(by_column > 0, by_column, 1.0).sqrt()
+    scaled = rows[..., None] * matrix * columns[:, None]
+    magnitude = (rows * q).abs().amax(1, keepdim=True)
+    system = _DenseSystem(scaled, rows * q / magnitude)
+    present = torch.ones_like(q, dtype=torch.bool)
+    if method == "interior_point":
+        z = torch.full_like(q, start[0])
+        z, iterations = interior_point(system, z, start[1] * z, present, 0.1 * tolerance, max_iterations)
+    else:
+        z = torch.zeros_like(q)
+        z, iterations = fischer_burmeister(scaled, system.q, z, present, 0.1 * tolerance, max_iterations)
+    return columns * crossed_over(system, z.clamp(min=0.0), present) * magnitude, iterations

@@ -1,0 +1,139 @@
+"""The frictional contact problem of a batch: what is accepted, and how it is conditioned before it is solved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+
+__all__ = ["ScaledContacts", "independent_contacts", "scaled_contacts"]
+
+EQUILIBRATIONS = 6  # Ruiz iterations; each halves the exponents of the row norms
+ASYMMETRY = 1e-6  # of W, relative to its largest entry, that is still taken for rounding
+
+
+@dataclass(frozen=True)
+class ScaledContacts:
+    """The problem with unit scales: W' = s W s, b' = s b / m, impulses p = m s p'.
+
+    Contacts that do not exist have a unit diagonal in W', b' = 0 and mu' = 0. The two tangential unknowns of a contact
+    share one scale, so that its cone stays round: mu' = mu s_n / s_t.
+    """
+
+    delassus: Tensor  # (B, 3C, 3C)
+    free: Tensor  # (B, 3C)
+    mu: Tensor  # (B, C)
+    active: Tensor  # (B, C)
+    scale: Tensor  # (B, 3C), s
+    magnitude: Tensor  # (B,), m
+
+    def rows(self, index: Tensor) -> ScaledContacts:
+        """Return the problems of some rows."""
+        return ScaledContacts(**{name: value[index] for name, value in vars(self).items()})
+
+
+def check_contacts(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> None:
+    """Refuse a problem with wrong shapes, a negative coefficient of friction, or a W that is not symmetric."""
+    if free.ndim != 2 or free.shape[1] % 3 or not free.shape[1]:
+        raise InputError(f"contacts: expected free velocities b of shape (B, 3C) with C >= 1, got {tuple(free.shape)}")
+    rows, size = free.shape
+    expected = {"W": (rows, size, size), "mu": (rows, size // 3), "active": (rows, size // 3)}
+    for (name, shape), value in zip(expected.items(), (delassus, mu, active), strict=True):
+        if tuple(value.shape) != shape:
+            raise InputError(f"contacts: expected {name} of shape {shape} to go with b, got {tuple(value.shape)}")
+    if active.dtype != torch.bool:
+        raise InputError(f"contacts: active must be a bool tensor, got {active.dtype}")
+    if not (delassus.dtype == free.dtype == mu.dtype and free.dtype in (torch.float32, torch.float64)):
+        raise InputError(
+            "contacts: W, b and mu must all be float64 (or all float32), got "
+            f"{delassus.dtype}, {free.dtype} and {mu.dtype}"
+        )
+    if bool((active & (mu < 0)).any()):
+        row, contact = (active & (mu < 0)).nonzero()[0].tolist()
+        raise InputError(f"contacts: mu of row {row}, contact {contact} is negative: {mu[row, contact].item():g}")
+
+
+def check_symmetric(delassus: Tensor) -> None:
+    """Refuse a W (B, n, n) that is not symmetric or has a negative diagonal."""
+    lopsided = (delassus - delassus.mT).abs().amax((1, 2)) > ASYMMETRY * delassus.abs().amax((1, 2))
+    negative = (delassus.diagonal(dim1=1, dim2=2) < 0).any(1)
+    for wrong, what in ((lopsided, "is not symmetric"), (negative, "has a negative diagonal entry")):
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0, 0])
+            raise InputError(f"contacts: W of row {row} {what}; a Delassus operator is symmetric positive semidefinite")
+
+
+def without_padding(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return W, b and mu with the entries of contacts that do not exist replaced: unit diagonal, zero elsewhere."""
+    every = active.repeat_interleave(3, 1)
+    delassus = torch.where(every[:, :, None] & every[:, None], delassus, torch.diag_embed((~every).to(delassus.dtype)))
+    return delassus, torch.where(every, free, 0.0), torch.where(active, mu, 0.0)
+
+
+def scaled_contacts(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> ScaledContacts:
+    """Return the problem equilibrated (Ruiz, symmetric, largest entries) and with the largest |b'| brought to 1.
+
+    The friction problem is positively homogeneous in b, so bringing |b'| to 1 loses nothing.
+
+    Parameters
+    ----------
+    delassus, free, mu, active : as from `without_padding`.
+    """
+    scale = torch.ones_like(free)
+    for _ in range(EQUILIBRATIONS):
+        norm = (scale[:, :, None] * delassus * scale[:, None]).abs().amax(2).unflatten(1, (-1, 3))
+        tangential = norm[..., 1:].amax(2, keepdim=True).expand(-1, -1, 2)
+        norm = torch.cat([norm[..., :1], tangential], 2).flatten(1)
+        scale = scale / torch.where(norm > 0, norm, 1.0).sqrt()
+    magnitude = (scale * free).abs().amax(1)
+    magnitude = torch.where(magnitude > 0, magnitude, 1.0)
+    each = scale.unflatten(1, (-1, 3))
+    return ScaledContacts(
+        delassus=scale[:, :, None] * delassus * scale[:, None],
+        free=scale * free / magnitude[:, None],
+        mu=mu * each[..., 0] / each[..., 1],
+        active=active,
+        scale=scale,
+        magnitude=magnitude,
+    )
+
+
+def independent_contacts(delassus: Tensor, active: Tensor, tolerance: float = 1e-10) -> Tensor:
+    """Return (B, C) which active contacts have independent normals, by inertial rank selection.
+
+    A Cholesky factorisation of the normal block of W with diagonal pivoting; it is the QR factorisation with column
+    pivoting of L^-1 J_n^T (mass matrix L L^T) without the need of J_n. A contact is dropped where the part of its
+    normal inverse inertia that the contacts chosen so far do not span is below `tolerance` times the whole.
+
+    What is dropped is not held: where its normal is a *difference* of others it may penetrate, and its friction is
+    lost. Look at the velocities of the dropped contacts.
+
+    Parameters
+    ----------
+    delassus : (B, 3C, 3C); active : (B, C) bool.
+    """
+    normal = delassus[:, ::3, ::3]
+    whole = normal.diagonal(dim1=1, dim2=2)
+    usable = active & (whole > 0)
+    scale = torch.where(usable, whole, 1.0).rsqrt()
+    left = torch.where(usable, 1.0, 0.0).to(
+        whole.dtype
+    )  # diagonal of what is not spanned yet, of the unit-scaled block
+    normal = scale[:, :, None] * torch.where(usable[:, :, None] & usable[:, None], normal, 0.0) * scale[:, None]
+    chosen = torch.zeros_like(active)
+    factor = torch.zeros_like(normal)
+    for k in range(active.shape[1]):
+        pivot_value, pivot = torch.where(chosen, 0.0, left).max(1)
+        take = pivot_value > tolerance
+        if not bool(take.any()):
+            break
+        index = pivot[:, None, None].expand(-1, 1, normal.shape[2])
+        row = normal.gather(1, index)[:, 0] - (factor @ factor.gather(1, index).mT)[..., 0]
+        column = torch.where(take[:, None], row / torch.where(take, pivot_value, 1.0).sqrt()[:, None], 0.0)
+        factor[:, :, k] = column
+        left = left - column.square()
+        chosen = chosen | (take[:, None] & torch.nn.functional.one_hot(pivot, active.shape[1]).bool())
+    return chosen
