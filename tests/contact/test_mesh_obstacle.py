@@ -27,6 +27,17 @@ def bracket() -> trimesh.Trimesh:
     return trimesh.Trimesh(vertices, np.concatenate([top, top[:, ::-1] - 6, np.reshape(sides, (-1, 3))]), process=False)
 
 
+def spike(pieces: int = 40) -> trimesh.Trimesh:
+    """Return a thin pyramid with its tip at the origin, one of its three sides cut into many triangles."""
+    a, b, c = (0.3 * np.array([np.cos(t), np.sin(t), 0]) - (0, 0, 2) for t in (0, 2 * np.pi / 3, 4 * np.pi / 3))
+    side = a + np.linspace(0, 1, pieces + 1)[:, None] * (b - a)
+    tip, last = pieces + 1, pieces + 2
+    cut = np.stack([np.arange(pieces), np.arange(1, pieces + 1)], axis=1)
+    faces = [np.insert(cut, 2, tip, axis=1), np.insert(cut[:, ::-1], 2, last, axis=1)]
+    faces.append(np.array([(pieces, last, tip), (last, 0, tip)]))
+    return trimesh.Trimesh(np.concatenate([side, [(0, 0, 0), c]]), np.concatenate(faces), process=False)
+
+
 def two_bodies() -> trimesh.Trimesh:
     """Return two separate bodies."""
     other = trimesh.creation.box((1, 1, 1))
@@ -40,6 +51,7 @@ MESHES = {
     "torus": lambda: trimesh.creation.torus(1.0, 0.4, 24, 12),
     "cylinder": lambda: trimesh.creation.cylinder(0.5, 2.0, sections=64),  # fans of thin triangles
     "bracket": bracket,
+    "spike": spike,
     "two bodies": two_bodies,
     "tetrahedron": lambda: trimesh.Trimesh(
         np.eye(4)[:, :3], [(0, 1, 2), (0, 3, 1), (1, 3, 2), (2, 3, 0)], process=False
@@ -81,6 +93,14 @@ def test_distance_is_the_independent_one(name):
     assert inside.any() and not inside.all()
     # trimesh takes triangles as degenerate by an absolute tolerance of 1e-8 in places; seen: 1e-14
     np.testing.assert_allclose(distance, np.where(inside, -expected, expected), rtol=1e-12, atol=1e-12)
+
+
+def test_tip_has_the_right_side_all_around():
+    """Ask around the tip of a spike: no number of triangles of one side tilts the others' points to the inside."""
+    mesh = spike()
+    points = torch.nn.functional.normalize(scattered(mesh, 4000), dim=-1) * 0.1
+    inside = Mesh(mesh.vertices, mesh.faces).distance(points)[0].numpy() < 0
+    assert (inside == (winding_number(mesh, points[0].numpy()) > 0.5)).all()
 
 
 def pairs_looked_at(monkeypatch, search: nearest.NearestTriangle, points: torch.Tensor) -> int:
