@@ -29,8 +29,7 @@ class ConeLaw:
     mu: Tensor  # (B, C)
     active: Tensor  # (B, C)
     unit: Tensor  # (B, C, 2), what the residual's normal and tangential parts are multiplied with
-    angle: Tensor | None = None  # (B, C) of the polygon's first vertex; None for the disk
-    directions: int = 0  # the polygon's vertices
+    polygon: tuple[Tensor, int] | None = None  # angle (B, C) of its first vertex and how many; None for the disk
 
     def own(self) -> tuple[Tensor, Tensor]:
         """Return w_n and w_t (B, C), 1 where a contact does not exist or nothing can move it."""
@@ -54,9 +53,7 @@ class ConeLaw:
 
     def limited(self, x: Tensor, radius: Tensor) -> Tensor:
         """Return the point nearest to x (B, C, 2) of the disk, or polygon, with this circumradius (B, C)."""
-        if self.angle is None:
-            return _on_disk(x, radius)
-        return _on_polygon(x, radius, self.angle, self.directions)
+        return _on_disk(x, radius) if self.polygon is None else _on_polygon(x, radius, *self.polygon)
 
     def residual(self, impulse: Tensor) -> Tensor:
         """Return the largest violation (B,), a velocity: F times w_n or w_t, times `unit`."""

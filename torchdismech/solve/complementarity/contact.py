@@ -15,8 +15,7 @@ from torchdismech.solve.complementarity.interior_point import crossed_over, inte
 from torchdismech.solve.complementarity.lcp import check_options, status_of
 from torchdismech.solve.complementarity.problem import (
     ScaledContacts,
-    check_contacts,
-    check_symmetric,
+    admitted,
     independent_contacts,
     scaled_contacts,
     without_padding,
@@ -32,10 +31,11 @@ __all__ = ["CONES", "CONTACT_METHODS", "ContactSolution", "solve_contact"]
 
 CONTACT_METHODS = ("interior_point", "fischer_burmeister", "gauss_seidel")
 CONES = ("second_order", "pyramid")
-# first impulse, and first velocity over it, of the scaled problem: rows that a start does not solve try the next
-STARTS = ((10.0, 0.1), (1.0, 0.1), (100.0, 0.1), (1.0, 1.0), (1000.0, 0.01), (0.1, 1.0))
+# First impulse, first velocity over it (scaled problem), and how much finer the pyramid is when its solution shall be
+# polished: rows that one start does not solve try the next.
+STARTS = ((10.0, 0.1, 1), (1.0, 0.1, 2), (100.0, 0.1, 2), (1.0, 1.0, 4), (1000.0, 0.01, 4), (0.1, 1.0, 4))
 MAX_ITERATIONS = {"interior_point": 60, "fischer_burmeister": 200, "gauss_seidel": 2000}
-POLISHING = 40  # Newton iterations on the exact cone
+POLISHING = 60  # Newton iterations on the exact cone
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class ContactSolution:
         likewise.
     sticking, sliding : (B, C) bool; neither where a contact is open, dropped or not active.
     dropped : (B, C) bool, contacts that rank selection left out: no impulse, not part of the residual.
+    cone : the cone on which the impulses are a solution.
     """
 
     impulses: Tensor
@@ -66,6 +67,7 @@ class ContactSolution:
     sticking: Tensor
     sliding: Tensor
     dropped: Tensor
+    cone: str
 
 
 def solve_contact(
@@ -88,8 +90,8 @@ def solve_contact(
     The cone is first taken as a pyramid (Stewart and Trinkle; Anitescu and Potra), which makes it a linear
     complementarity problem; its solution is then polished by Newton's method on the exact cone, so that friction
     opposes the sliding velocity exactly. A row that fails starts again, from other first values and with its pyramid
-    turned to where the best impulses so far point. Rows do not influence each other, nor do contacts that are not
-    active.
+    turned to where the best impulses so far point, and finer. Rows do not influence each other, nor do contacts that
+    are not active.
 
     Solutions need not be unique: of redundant contacts only what they do together is determined.
 
@@ -116,23 +118,15 @@ def solve_contact(
     InputError
         Shapes or types that do not fit, negative mu, W not symmetric, an unknown or contradictory option.
     """
-    check_contacts(delassus, free, mu, active)
     limit = MAX_ITERATIONS.get(method, 1) if max_iterations is None else max_iterations
     check_options("solve_contact", method, CONTACT_METHODS, tolerance, limit)
     _check_cone(method, cone, directions, angle, mu)
     _check_conditioning(regularisation, rank_tolerance)
-    delassus, free, mu = without_padding(delassus, free, mu, active)
-    finite = torch.isfinite(delassus).flatten(1).all(1) & torch.isfinite(free).all(1) & torch.isfinite(mu).all(1)
-    active = active & finite[:, None]
-    delassus, free, mu = without_padding(delassus, free, mu, active)
-    check_symmetric(delassus)
+    delassus, free, mu, active, finite = admitted(delassus, free, mu, active)
     kept = active if rank_tolerance is None else independent_contacts(delassus, active, rank_tolerance)
-    polygon = None
-    if angle is None:
-        angle = _angle(free)
-    if cone == "pyramid":
-        polygon = angle
-    law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), polygon, directions)
+    angle = _angle(free) if angle is None else angle
+    polygon = (angle, directions) if cone == "pyramid" else None
+    law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), polygon)
     problem = scaled_contacts(*without_padding(delassus, free, mu, kept), kept)
     goal = tolerance * free.abs().amax(1)
     impulses = torch.zeros_like(free)
@@ -161,6 +155,7 @@ def solve_contact(
         sticking=sticking,
         sliding=sliding,
         dropped=active & ~kept,
+        cone=cone,
     )
 
 
@@ -195,7 +190,7 @@ class _Attempt:
     problem: ScaledContacts
     method: str
     cone: str
-    start: tuple[float, float]
+    start: tuple[float, float, int]
     regularisation: float
     goal: Tensor  # (B,) of the residual on the problem as given
 
@@ -208,7 +203,8 @@ class _Attempt:
         if self.method == "gauss_seidel":
             p, iterations = gauss_seidel(law, torch.zeros_like(problem.free), self.goal, limit)
         else:
-            p, iterations = self._on_pyramid(pyramid_directions(angle, directions), 0.1 * tolerance, limit)
+            finer = self.start[2] if self.cone == "second_order" else 1
+            p, iterations = self._on_pyramid(pyramid_directions(angle, finer * directions), 0.1 * tolerance, limit)
             if self.cone == "second_order":
                 p, polishing = polished(law, p, self.goal, POLISHING)
                 iterations = iterations + polishing
@@ -236,7 +232,7 @@ class _Attempt:
 
     def _first(self, rubs: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Return z and w inside the pyramids."""
-        impulse, ratio = self.start
+        impulse, ratio, _ = self.start
         one = torch.ones_like(self.problem.mu)
         mu = torch.where(rubs, self.problem.mu, 1.0)
         weights = (mu / (2 * count))[..., None].expand(-1, -1, count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchdismech.errors import Status
+from torchdismech.errors import InputError, Status
 from torchdismech.solve.complementarity.contact import ContactSolution
 
 __all__ = ["differentiable_impulses"]
@@ -31,7 +31,17 @@ def differentiable_impulses(solution: ContactSolution, delassus: Tensor, free: T
     ----------
     solution : of `solve_contact` with the same W, b, mu and cone="second_order".
     delassus, free, mu : (B, 3C, 3C), (B, 3C), (B, C), with the graph that the derivatives shall follow.
+
+    Raises
+    ------
+    InputError
+        A solution on the pyramid: its impulses obey other equations.
     """
+    if solution.cone != "second_order":
+        raise InputError(
+            f"differentiable_impulses: expected a solution on the second-order cone, got one on the {solution.cone}; "
+            'solve with cone="second_order"'
+        )
     solved = (solution.status == int(Status.CONVERGED))[:, None]
     closed = (solution.sticking | solution.sliding) & solved
     sliding = solution.sliding & solved

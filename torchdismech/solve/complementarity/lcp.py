@@ -56,13 +56,18 @@ def solve_lcp(
     Raises
     ------
     InputError
-        Shapes that do not fit; an unknown method; a tolerance or number of iterations that is not positive.
+        Shapes or types that do not fit; an unknown method; a tolerance or number of iterations that is not positive.
     """
     if q.ndim != 2 or matrix.shape != (*q.shape, q.shape[1]):
         raise InputError(
             f"solve_lcp: expected A of shape (B, m, m) and q of shape (B, m), got {tuple(matrix.shape)} and "
             f"{tuple(q.shape)}"
         )
+    if not matrix.dtype == q.dtype == torch.float64:
+        raise InputError(
+            f"solve_lcp: A and q must be float64, got {matrix.dtype} and {q.dtype}; convert with .double()"
+        )
+    matrix, q = matrix.detach(), q.detach()
     check_options("solve_lcp", method, LCP_METHODS, tolerance, max_iterations)
     finite = torch.isfinite(matrix).flatten(1).all(1) & torch.isfinite(q).all(1)
     unit = torch.eye(q.shape[1], dtype=q.dtype, device=q.device)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 
-__all__ = ["ScaledContacts", "independent_contacts", "scaled_contacts"]
+__all__ = ["ScaledContacts", "admitted", "independent_contacts", "scaled_contacts", "without_padding"]
 
 EQUILIBRATIONS = 6  # Ruiz iterations; each halves the exponents of the row norms
 ASYMMETRY = 1e-6  # of W, relative to its largest entry, that is still taken for rounding
@@ -35,7 +35,7 @@ class ScaledContacts:
         return ScaledContacts(**{name: value[index] for name, value in vars(self).items()})
 
 
-def check_contacts(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> None:
+def _check_contacts(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> None:
     """Refuse a problem with wrong shapes, a negative coefficient of friction, or a W that is not symmetric."""
     if free.ndim != 2 or free.shape[1] % 3 or not free.shape[1]:
         raise InputError(f"contacts: expected free velocities b of shape (B, 3C) with C >= 1, got {tuple(free.shape)}")
@@ -46,17 +46,15 @@ def check_contacts(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -
             raise InputError(f"contacts: expected {name} of shape {shape} to go with b, got {tuple(value.shape)}")
     if active.dtype != torch.bool:
         raise InputError(f"contacts: active must be a bool tensor, got {active.dtype}")
-    if not (delassus.dtype == free.dtype == mu.dtype and free.dtype in (torch.float32, torch.float64)):
-        raise InputError(
-            "contacts: W, b and mu must all be float64 (or all float32), got "
-            f"{delassus.dtype}, {free.dtype} and {mu.dtype}"
-        )
+    for name, value in {"W": delassus, "b": free, "mu": mu}.items():
+        if value.dtype != torch.float64:
+            raise InputError(f"contacts: {name} must be float64, got {value.dtype}; convert it with .double()")
     if bool((active & (mu < 0)).any()):
         row, contact = (active & (mu < 0)).nonzero()[0].tolist()
         raise InputError(f"contacts: mu of row {row}, contact {contact} is negative: {mu[row, contact].item():g}")
 
 
-def check_symmetric(delassus: Tensor) -> None:
+def _check_symmetric(delassus: Tensor) -> None:
     """Refuse a W (B, n, n) that is not symmetric or has a negative diagonal."""
     lopsided = (delassus - delassus.mT).abs().amax((1, 2)) > ASYMMETRY * delassus.abs().amax((1, 2))
     negative = (delassus.diagonal(dim1=1, dim2=2) < 0).any(1)
@@ -64,6 +62,20 @@ def check_symmetric(delassus: Tensor) -> None:
         if bool(wrong.any()):
             row = int(wrong.nonzero()[0, 0])
             raise InputError(f"contacts: W of row {row} {what}; a Delassus operator is symmetric positive semidefinite")
+
+
+def admitted(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> tuple[Tensor, ...]:
+    """Return W, b, mu and active, detached and without padding, and the rows (B,) whose numbers are finite.
+
+    Rows that are not finite come back without contacts.
+    """
+    _check_contacts(delassus, free, mu, active)
+    delassus, free, mu = without_padding(delassus.detach(), free.detach(), mu.detach(), active)
+    finite = torch.isfinite(delassus).flatten(1).all(1) & torch.isfinite(free).all(1) & torch.isfinite(mu).all(1)
+    active = active & finite[:, None]
+    delassus, free, mu = without_padding(delassus, free, mu, active)
+    _check_symmetric(delassus)
+    return delassus, free, mu, active, finite
 
 
 def without_padding(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -126,7 +138,7 @@ def independent_contacts(delassus: Tensor, active: Tensor, tolerance: float = 1e
     chosen = torch.zeros_like(active)
     factor = torch.zeros_like(normal)
     for k in range(active.shape[1]):
-        pivot_value, pivot = torch.where(chosen, 0.0, left).max(1)
+        pivot_value, pivot = left.masked_fill(chosen, 0.0).max(1)
         take = pivot_value > tolerance
         if not bool(take.any()):
             break

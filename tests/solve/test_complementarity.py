@@ -1,0 +1,517 @@
+"""Frictional contact and linear complementarity problems of a batch, against closed forms and other solvers."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import nnls
+
+from torchdismech.errors import InputError, Status
+from torchdismech.solve.complementarity import (
+    differentiable_impulses,
+    independent_contacts,
+    solve_contact,
+    solve_lcp,
+)
+from torchdismech.solve.complementarity.pyramid import PyramidSystem, pyramid_directions, pyramid_matrix
+
+METHODS = ["interior_point", "fischer_burmeister", "gauss_seidel"]
+
+
+def normal_numbers(*shape, seed=0):
+    """Return normally distributed float64 numbers."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def every(mu):
+    """Return the mask of all contacts."""
+    return torch.ones_like(mu, dtype=torch.bool)
+
+
+def random_contacts(rows, contacts, freedoms, disparity, friction=1.5, seed=0):
+    """Return W = J M^-1 J^T, b = J u and mu of random bodies whose masses differ up to 10^disparity."""
+    generator = torch.Generator().manual_seed(seed)
+    jacobian = torch.randn(rows, 3 * contacts, freedoms, generator=generator, dtype=torch.float64)
+    mass = 10 ** (disparity * torch.rand(rows, freedoms, generator=generator, dtype=torch.float64))
+    motion = torch.randn(rows, freedoms, 1, generator=generator, dtype=torch.float64)
+    mu = friction * torch.rand(rows, contacts, generator=generator, dtype=torch.float64)
+    return jacobian @ (jacobian.mT / mass[..., None]), (jacobian @ motion)[..., 0], mu
+
+
+def disks_on_plane(rows, contacts, friction=0.2, seed=0):
+    """Return contacts along a stiff arm of 9 freedoms pressed on a plane: redundant, stiff, little friction."""
+    generator = torch.Generator().manual_seed(seed)
+    place = torch.linspace(0.05, 1.0, contacts, dtype=torch.float64)
+    start = torch.arange(3, dtype=torch.float64) / 3
+    past = (place[:, None] - start).clamp(min=0.0)
+    shapes = past.clamp(max=1 / 3) + 0.5 * past.square()  # (C, 3)
+    jacobian = torch.zeros(rows, contacts, 3, 9, dtype=torch.float64)
+    for axis in range(3):
+        jacobian[:, :, axis, 3 * axis : 3 * axis + 3] = shapes
+    tilt = torch.randn(rows, 1, 3, 9, generator=generator, dtype=torch.float64)
+    jacobian = (jacobian + 0.05 * tilt * place[:, None, None]).flatten(1, 2)
+    stiffness = 10 ** (6 * torch.rand(9, generator=generator, dtype=torch.float64))  # [N/m], 1 to 1e6
+    matrix = 0.15 * torch.eye(9, dtype=torch.float64) + torch.diag((1e-3**2 + 1e-3 * 1e-2) * stiffness)
+    motion = torch.randn(rows, 9, 1, generator=generator, dtype=torch.float64)
+    motion[:, :3] = -motion[:, :3].abs()
+    mu = friction * torch.rand(rows, contacts, generator=generator, dtype=torch.float64)
+    return jacobian @ torch.linalg.solve(matrix, jacobian.mT), (jacobian @ motion)[..., 0], mu
+
+
+def block(velocity, mass=2.0, size=(0.4, 0.3, 0.1)):
+    """Return W and b (1, 12), and the total of impulses (3, 12), of a box on its four lower corners.
+
+    velocity : (vz, vx, vy) of its centre.
+    """
+    a, b, c = size
+    corners = torch.tensor([[x * a / 2, y * b / 2, -c / 2] for x in (-1, 1) for y in (-1, 1)], dtype=torch.float64)
+    inertia = mass / 12 * torch.tensor([b * b + c * c, a * a + c * c, a * a + b * b], dtype=torch.float64)
+    axes = torch.tensor([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]], dtype=torch.float64)  # normal, tangents
+    blocks = [torch.cat([axes, torch.linalg.cross(r.expand(3, 3), axes)], 1) for r in corners]
+    jacobian = torch.cat(blocks)
+    inverse = torch.diag(1 / torch.cat([torch.full((3,), mass, dtype=torch.float64), inertia]))
+    twist = torch.cat([axes.T @ torch.tensor(velocity, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)])
+    total = torch.eye(3, dtype=torch.float64).repeat(1, 4)
+    return (jacobian @ inverse @ jacobian.T)[None], (jacobian @ twist)[None], total
+
+
+def violation(delassus, free, mu, impulses):
+    """Return the largest violation (B,) of Coulomb's law, relative to |b|: an independent statement of it."""
+    p = impulses.unflatten(1, (-1, 3))
+    v = ((delassus @ impulses[..., None])[..., 0] + free).unflatten(1, (-1, 3))
+    own = delassus.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3)).amax(2)
+    size, speed = p[..., 1:].norm(dim=2), v[..., 1:].norm(dim=2)
+    limit = mu * p[..., 0]
+    penetration = (-v[..., 0]).clamp(min=0)
+    tension = own * (-p[..., 0]).clamp(min=0)
+    both = torch.minimum(own * p[..., 0], v[..., 0]).clamp(min=0)
+    over = own * (size - limit).clamp(min=0)
+    # sliding inside the cone, and sliding that friction does not oppose: both are lack of dissipation
+    idle = torch.minimum(own * (limit - size).clamp(min=0), speed)
+    along = (p[..., 1:] * v[..., 1:]).sum(2)
+    power = torch.where(
+        size * speed > 0, speed * (1 + along / (size * speed).clamp(min=1e-300)), torch.zeros_like(speed)
+    )
+    power = torch.minimum(power, own * size)
+    worst = torch.stack([penetration, tension, both, over, idle, power]).amax((0, 2))
+    return worst / free.abs().amax(1)
+
+
+class TestOneContact:
+    """A point on a plane: W = diag(2, 1, 1)."""
+
+    W = torch.diag(torch.tensor([2.0, 1.0, 1.0], dtype=torch.float64))
+    FREE = torch.tensor([[1.0, 5.0, 0.0], [-1.0, 0.1, 0.15], [-1.0, 3.0, 4.0], [-1.0, 0.0, 0.0]], dtype=torch.float64)
+    # open; p_n = 1/2 and p_t = -v_t; p_n = 1/2 and p_t = -mu p_n v_t / |v_t|; pressed without sliding
+    IMPULSES = [[0, 0, 0], [0.5, -0.1, -0.15], [0.5, -0.15, -0.2], [0.5, 0, 0]]
+
+    @pytest.mark.parametrize(
+        ("method", "cone"), [*((m, "second_order") for m in METHODS), *((m, "pyramid") for m in METHODS[:2])]
+    )
+    def test_has_the_closed_form(self, method, cone):
+        """Open, stick and slide with the impulses of the closed form; the pyramid is exact along b."""
+        mu = torch.full((4, 1), 0.5, dtype=torch.float64)
+        result = solve_contact(self.W.expand(4, 3, 3), self.FREE, mu, every(mu), method=method, cone=cone)
+        assert result.status.tolist() == [Status.CONVERGED] * 4
+        # the tolerance of 1e-8 |b| lets impulses be off by as much over W
+        torch.testing.assert_close(result.impulses, torch.tensor(self.IMPULSES, dtype=torch.float64), rtol=0, atol=5e-8)
+        assert result.sticking.flatten().tolist() == [False, True, False, True]
+        assert result.sliding.flatten().tolist() == [False, False, True, False]
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_without_friction(self, method):
+        """Press without tangential impulse where mu is zero."""
+        mu = torch.zeros(4, 1, dtype=torch.float64)
+        result = solve_contact(self.W.expand(4, 3, 3), self.FREE, mu, every(mu), method=method)
+        expected = torch.tensor([[0.0, 0, 0], [0.5, 0, 0], [0.5, 0, 0], [0.5, 0, 0]], dtype=torch.float64)
+        torch.testing.assert_close(result.impulses, expected, rtol=0, atol=5e-8)
+        assert not result.sticking.any()
+
+    def test_pyramid_between_two_directions(self):
+        """Dissipate mu p_n cos(pi / d) |v_t| where the sliding direction lies in the middle of a face."""
+        free = self.FREE[2:3]
+        angle = torch.atan2(free[:, 2:], free[:, 1:2]) + math.pi / 8
+        mu = torch.full((1, 1), 0.5, dtype=torch.float64)
+        result = solve_contact(self.W[None], free, mu, every(mu), cone="pyramid", directions=8, angle=angle)
+        assert result.status.item() == Status.CONVERGED
+        power = (result.impulses[0, 1:] * result.velocity[0, 1:]).sum() / result.velocity[0, 1:].norm()
+        # the tolerance over W, as above
+        assert power.item() == pytest.approx(-0.25 * math.cos(math.pi / 8), abs=1e-7)
+
+    def test_scales_with_its_units(self):
+        """Scale impulses as b / W does, over many orders: the problem is homogeneous."""
+        mu = torch.full((4, 1), 0.5, dtype=torch.float64)
+        for velocity, inertia in itertools.product((1e-9, 1.0, 1e6), (1e-6, 1.0, 1e9)):
+            result = solve_contact(inertia * self.W.expand(4, 3, 3), velocity * self.FREE, mu, every(mu))
+            assert (result.status == Status.CONVERGED).all()
+            scaled = result.impulses * inertia / velocity
+            torch.testing.assert_close(scaled, torch.tensor(self.IMPULSES, dtype=torch.float64), rtol=0, atol=5e-8)
+
+
+class TestBlock:
+    """A box on four corners: W has 12 rows and rank 6."""
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_sticks(self, method):
+        """Take the whole momentum where friction can: 2 kg at (-1, 0.2, 0.1) m/s with mu = 0.5."""
+        delassus, free, total = block([-1.0, 0.2, 0.1])
+        mu = torch.full((1, 4), 0.5, dtype=torch.float64)
+        result = solve_contact(delassus, free, mu, every(mu), method=method)
+        assert result.status.item() == Status.CONVERGED
+        expected = torch.tensor([2.0, -0.4, -0.2], dtype=torch.float64)
+        # 1e-8 |b| over W = 1/m, and four contacts
+        torch.testing.assert_close(total @ result.impulses[0], expected, rtol=0, atol=1e-7)
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_slides(self, method):
+        """Brake by mu times the normal impulse, against the motion, without turning."""
+        delassus, free, total = block([-1.0, 3.0, 4.0])
+        mu = torch.full((1, 4), 0.25, dtype=torch.float64)
+        result = solve_contact(delassus, free, mu, every(mu), method=method)
+        assert result.status.item() == Status.CONVERGED
+        assert result.sliding.all()
+        expected = 2.0 * torch.tensor([1.0, -0.25 * 0.6, -0.25 * 0.8], dtype=torch.float64)
+        # 1e-8 |b| = 4e-8 m/s over W = 1/m, and four contacts
+        torch.testing.assert_close(total @ result.impulses[0], expected, rtol=0, atol=4e-7)
+
+    def test_rank_selection_keeps_three_corners(self):
+        """Drop one of four corners of a plane; it gets no impulse, and three hold a box that falls straight."""
+        delassus, free, total = block([-1.0, 0.0, 0.0])
+        mu = torch.full((1, 4), 0.5, dtype=torch.float64)
+        result = solve_contact(delassus, free, mu, every(mu), rank_tolerance=1e-10)
+        assert result.status.item() == Status.CONVERGED
+        assert result.dropped.sum().item() == 1
+        assert not (result.sticking | result.sliding)[result.dropped].any()
+        assert (result.impulses.unflatten(1, (4, 3))[result.dropped] == 0).all()
+        expected = torch.tensor([2.0, 0.0, 0.0], dtype=torch.float64)
+        torch.testing.assert_close(total @ result.impulses[0], expected, rtol=0, atol=1e-7)  # as for sticking
+
+
+@pytest.mark.parametrize("contacts", [1, 3, 8, 20, 40])
+@pytest.mark.parametrize("cone", ["second_order", "pyramid"])
+def test_interior_point_converges_on_random_problems(contacts, cone):
+    """Solve 95 % of hard random problems from cold: half the rank, masses 1 to 1e6, mu up to 1.5."""
+    delassus, free, mu = random_contacts(64, contacts, max(3, 3 * contacts // 2), 6.0, seed=contacts)
+    result = solve_contact(delassus, free, mu, every(mu), cone=cone)
+    solved = result.status == Status.CONVERGED
+    rate = solved.double().mean().item()
+    print(f"{cone}, C = {contacts}: {rate:.3f} of 64")
+    assert rate >= (0.95 if cone == "second_order" else 0.92)
+    assert (result.residual[solved] <= 1e-8 * free[solved].abs().amax(1)).all()
+    assert torch.isfinite(result.impulses).all()
+    if cone == "second_order":
+        # the residual bounds each violation up to small factors: a projection bounds a distance by at most 2
+        assert violation(delassus, free, mu, result.impulses)[solved].max().item() <= 1e-7
+
+
+@pytest.mark.parametrize("contacts", [8, 20, 40])
+def test_interior_point_converges_on_disks(contacts):
+    """Solve every problem of redundant disks on a plane with stiffness up to 1e6 N/m and mu below 0.2."""
+    delassus, free, mu = disks_on_plane(64, contacts, seed=contacts)
+    result = solve_contact(delassus, free, mu, every(mu))
+    assert (result.status == Status.CONVERGED).all()
+    assert violation(delassus, free, mu, result.impulses).max().item() <= 1e-7  # as above
+
+
+@pytest.mark.parametrize("method", ["fischer_burmeister", "gauss_seidel"])
+def test_other_methods_flag_what_they_do_not_solve(method):
+    """Solve most disks, and no row that does not obey Coulomb's law counts as solved."""
+    delassus, free, mu = disks_on_plane(32, 6)
+    result = solve_contact(delassus, free, mu, every(mu), method=method)
+    solved = result.status == Status.CONVERGED
+    assert solved.double().mean().item() >= 0.8
+    assert (result.status[~solved] == Status.MAX_ITERATIONS).all()
+    assert violation(delassus, free, mu, result.impulses)[solved].max().item() <= 1e-7  # as above
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_agree(method):
+    """Find the same impulses by each method where they are unique: full rank, little friction."""
+    delassus, free, mu = random_contacts(16, 4, 20, 0.0, friction=0.3)
+    result = solve_contact(delassus, free, mu, every(mu), method=method, tolerance=1e-10)
+    expected = solve_contact(delassus, free, mu, every(mu), tolerance=1e-10)
+    assert (result.status == Status.CONVERGED).all()
+    # W is conditioned to 1e3 or better here
+    torch.testing.assert_close(result.impulses, expected.impulses, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_row_alone_is_row_in_batch(method):
+    """Solve a row of a masked batch as the same contacts alone, whatever stands in the padding."""
+    delassus, free, mu = random_contacts(6, 5, 24, 1.0, friction=0.5, seed=3)
+    active = torch.rand(6, 5, generator=torch.Generator().manual_seed(1)) < 0.6
+    active[0], active[1] = True, False
+    padding = ~active.repeat_interleave(3, 1)
+    delassus[padding[:, :, None] | padding[:, None]] = torch.nan
+    free[padding], mu[~active] = torch.inf, -7.0
+    together = solve_contact(delassus, free, mu, active, method=method)
+    assert (together.status == Status.CONVERGED).all()
+    assert (together.impulses[padding] == 0).all()
+    assert (together.velocity[padding] == 0).all()
+    for row in range(6):
+        kept = ~padding[row]
+        if not kept.any():
+            continue
+        here = active[row]
+        alone = solve_contact(
+            delassus[row, kept][:, kept][None],
+            free[row, kept][None],
+            mu[row, here][None],
+            here[here][None],
+            method=method,
+        )
+        # other sizes, other order of sums: rounding (1e-16) times the condition of W (1e4), but the same steps
+        torch.testing.assert_close(together.impulses[row, kept], alone.impulses[0], rtol=0, atol=1e-10)
+        assert together.iterations[row] == alone.iterations[0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nan_stays_in_its_row(method):
+    """Report NOT_FINITE for the rows with NaN only, and solve the others as before."""
+    delassus, free, mu = random_contacts(4, 3, 14, 1.0, friction=0.5)
+    clean = solve_contact(delassus, free, mu, every(mu), method=method)
+    delassus, free, mu = delassus.clone(), free.clone(), mu.clone()
+    delassus[0, 2, 1], free[1, 4], mu[3, 0] = torch.nan, torch.inf, torch.nan
+    result = solve_contact(delassus, free, mu, every(mu), method=method)
+    assert result.status.tolist() == [Status.NOT_FINITE, Status.NOT_FINITE, Status.CONVERGED, Status.NOT_FINITE]
+    assert torch.equal(result.impulses[2], clean.impulses[2])
+    assert (result.impulses[[0, 1, 3]] == 0).all()
+    assert result.residual[[0, 1, 3]].isnan().all()
+
+
+def test_impossible_contact_is_flagged():
+    """Report MAX_ITERATIONS where nothing can stop the approach: a contact between two fixed bodies."""
+    zero = torch.zeros(1, 3, 3, dtype=torch.float64)
+    free = torch.tensor([[-1.0, 0.0, 0.0]], dtype=torch.float64)
+    mu = torch.full((1, 1), 0.5, dtype=torch.float64)
+    for method in METHODS:
+        result = solve_contact(zero, free, mu, every(mu), method=method)
+        assert result.status.item() == Status.MAX_ITERATIONS
+        assert result.residual.item() == pytest.approx(1.0)
+
+
+def test_elimination_solves_the_whole_matrix():
+    """Solve (A + diag d) x = r through 3C x 3C as through A itself, with d over twelve orders."""
+    delassus, free, mu = random_contacts(8, 3, 5, 0.0)
+    directions = pyramid_directions(normal_numbers(8, 3), 8)
+    system = PyramidSystem(delassus, free, mu, directions)
+    matrix, right = pyramid_matrix(system), normal_numbers(*system.q.shape, seed=1)
+    torch.testing.assert_close((matrix @ right[..., None])[..., 0], system.product(right), rtol=1e-12, atol=1e-12)
+    diagonal = 10 ** (3 * normal_numbers(*system.q.shape, seed=2)).clamp(-6, 6)
+    x = system.factor(diagonal).solve(right)
+    back = (matrix @ x[..., None])[..., 0] + diagonal * x
+    # backward error: rounding of the largest terms of each row
+    size = (matrix.abs() @ x.abs()[..., None])[..., 0] + diagonal * x.abs() + right.abs()
+    assert ((back - right).abs() / size).max().item() < 1e-11
+
+
+class TestLcp:
+    """z >= 0, w = A z + q >= 0, z w = 0."""
+
+    @pytest.mark.parametrize("method", METHODS[:2])
+    def test_matches_enumeration(self, method):
+        """Find the one complementary basis that is feasible, for unsymmetric positive definite A."""
+        skew = normal_numbers(32, 4, 4, seed=1)
+        root = normal_numbers(32, 4, 4)
+        matrix = root @ root.mT + 0.1 * torch.eye(4, dtype=torch.float64) + skew - skew.mT
+        q = normal_numbers(32, 4, seed=2)
+        result = solve_lcp(matrix, q, method)
+        assert (result.status == Status.CONVERGED).all()
+        for row in range(32):
+            # the tolerance of 1e-8 |q| over the smallest eigenvalue, 0.1
+            np.testing.assert_allclose(result.z[row], enumerated(matrix[row], q[row]), atol=1e-6)
+
+    @pytest.mark.parametrize("method", METHODS[:2])
+    def test_matches_nonnegative_least_squares(self, method):
+        """Minimise |G z - h| over z >= 0 as scipy does."""
+        g, h = normal_numbers(8, 30, 20), normal_numbers(8, 30, seed=1)
+        result = solve_lcp(g.mT @ g, -(g.mT @ h[..., None])[..., 0], method)
+        assert (result.status == Status.CONVERGED).all()
+        for row in range(8):
+            # the tolerance over the smallest eigenvalue of G^T G, about 1
+            np.testing.assert_allclose(result.z[row], nnls(g[row].numpy(), h[row].numpy())[0], atol=1e-6)
+
+    def test_rows_keep_their_own_status(self):
+        """Flag the row without a solution and the row with NaN; solve the others."""
+        matrix = torch.eye(2, dtype=torch.float64).repeat(4, 1, 1)
+        q = torch.tensor([[-1.0, 2.0], [-1.0, 1.0], [1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+        matrix[1] = 0.0
+        matrix[2, 0, 0] = torch.nan
+        for method in METHODS[:2]:
+            result = solve_lcp(matrix, q, method)
+            expected = [Status.CONVERGED, Status.MAX_ITERATIONS, Status.NOT_FINITE, Status.CONVERGED]
+            assert result.status.tolist() == expected
+            # the tolerance, with A = 1
+            np.testing.assert_allclose(result.z[0], [1.0, 0.0], atol=2e-8)
+
+
+def enumerated(matrix, q):
+    """Return the solution of a small complementarity problem by trying all bases."""
+    matrix, q = matrix.numpy(), q.numpy()
+    for basis in itertools.product([False, True], repeat=len(q)):
+        free = np.array(basis)
+        z = np.zeros(len(q))
+        z[free] = np.linalg.solve(matrix[np.ix_(free, free)], -q[free])
+        if (z >= 0).all() and (matrix @ z + q)[~free].min(initial=0.0) >= 0:
+            return z
+    raise AssertionError("no complementary basis")
+
+
+class TestDerivatives:
+    """Derivatives of impulses by W, b and mu, against central differences of the solver."""
+
+    STEP = 1e-6
+
+    def differences(self, inputs, direction, weights):
+        """Return the central difference (B,) of the weighted impulses, and where no contact changed its mode."""
+        ends = []
+        for sign in (1.0, -1.0):
+            moved = [x + sign * self.STEP * d for x, d in zip(inputs, direction, strict=True)]
+            ends.append(solve_contact(*moved, every(inputs[2]), tolerance=1e-12))
+        values = [(end.impulses * weights).sum(1) for end in ends]
+        same = (ends[0].sticking == ends[1].sticking) & (ends[0].sliding == ends[1].sliding)
+        solved = (ends[0].status == Status.CONVERGED) & (ends[1].status == Status.CONVERGED)
+        return (values[0] - values[1]) / (2 * self.STEP), same.all(1) & solved
+
+    @pytest.mark.parametrize("contacts", [1, 4])
+    def test_match_central_differences(self, contacts):
+        """Follow W, b and mu through sticking, sliding and open contacts."""
+        inputs = random_contacts(16, contacts, 3 * contacts + 2, 0.0, seed=contacts)
+        weights = normal_numbers(16, 3 * contacts, seed=7)
+        solution = solve_contact(*inputs, every(inputs[2]), tolerance=1e-12)
+        assert (solution.status == Status.CONVERGED).all()
+        assert solution.sticking.any()
+        assert solution.sliding.any()
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        impulses = differentiable_impulses(solution, *leaves)
+        # a root to 1e-12 is a root: the step changes it by 1e-12 |b| over the smallest eigenvalue of W (1e-2)
+        torch.testing.assert_close(impulses.detach(), solution.impulses, rtol=0, atol=1e-9)
+        gradients = torch.autograd.grad((impulses * weights).sum(), leaves)
+        for k in range(3):
+            direction = [torch.zeros_like(x) for x in inputs]
+            direction[k] = 0.1 * normal_numbers(*inputs[k].shape, seed=k)
+            if k == 0:
+                direction[k] = direction[k] + direction[k].mT
+            expected, smooth = self.differences(inputs, direction, weights)
+            exact = (gradients[k] * direction[k]).flatten(1).sum(1)
+            assert smooth.sum() >= 12
+            # differences of a solution to 1e-12 over steps of 1e-6
+            torch.testing.assert_close(exact[smooth], expected[smooth], rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.parametrize(("velocity", "friction"), [([-1.0, 0.2, 0.1], 0.5), ([-1.0, 3.0, 4.0], 0.25)])
+    def test_of_redundant_contacts(self, velocity, friction):
+        """Get the derivative of the total impulse of a box right, sticking and sliding."""
+        delassus, free, total = block(velocity)
+        mu = torch.full((1, 4), friction, dtype=torch.float64)
+        solution = solve_contact(delassus, free, mu, every(mu), tolerance=1e-12)
+        free.requires_grad_()
+        impulses = differentiable_impulses(solution, delassus, free, mu)
+        for k in range(3):
+            (gradient,) = torch.autograd.grad((total @ impulses[0])[k], free, retain_graph=True)
+            for axis in range(3):  # the box as a whole moves faster
+                change = torch.zeros(3, dtype=torch.float64)
+                change[axis] = 1.0
+                exact = (gradient[0] * change.repeat(4)).sum().item()
+                ends = []
+                for sign in (1.0, -1.0):
+                    moved = [x + sign * 1e-4 * c for x, c in zip(velocity, change.tolist(), strict=True)]
+                    other = solve_contact(*block(moved)[:2], mu, every(mu), tolerance=1e-12)
+                    ends.append((total @ other.impulses[0])[k].item())
+                # second order in the step of 1e-4 over speeds of 1
+                assert exact == pytest.approx((ends[0] - ends[1]) / 2e-4, abs=1e-6)
+
+    def test_padding_and_failed_rows_have_none(self):
+        """Give zero derivatives, not NaN, to padding that holds NaN and to rows that did not converge."""
+        delassus, free, mu = random_contacts(3, 2, 8, 0.0)
+        active = every(mu)
+        active[0, 1] = False
+        delassus[0, 3:], delassus[0, :, 3:], free[0, 3:], mu[0, 1] = (torch.nan,) * 4
+        free[2, 0] = torch.nan
+        solution = solve_contact(delassus, free, mu, active)
+        leaves = [x.requires_grad_() for x in (delassus, free, mu)]
+        impulses = differentiable_impulses(solution, *leaves)
+        gradients = torch.autograd.grad(impulses.sum(), leaves)
+        assert all(torch.isfinite(g).all() for g in gradients)
+        assert all((g[2] == 0).all() for g in gradients)
+        assert (gradients[1][0, 3:] == 0).all()
+
+    def test_refuses_the_pyramid(self):
+        """Refuse a solution on the pyramid, whose impulses obey other equations."""
+        delassus, free, mu = random_contacts(1, 1, 3, 0.0)
+        solution = solve_contact(delassus, free, mu, every(mu), cone="pyramid")
+        with pytest.raises(InputError, match="second-order cone"):
+            differentiable_impulses(solution, delassus, free, mu)
+
+
+def test_independent_contacts_span_the_normals():
+    """Choose as many contacts as the normal block has rank, per row, and never one that is not active."""
+    jacobian = normal_numbers(4, 10, 6)
+    jacobian[1, :, 3:] = 0.0  # rank 3
+    delassus = torch.zeros(4, 30, 30, dtype=torch.float64)
+    delassus[:, ::3, ::3] = jacobian @ jacobian.mT
+    active = torch.ones(4, 10, dtype=torch.bool)
+    active[2, :6] = False
+    chosen = independent_contacts(delassus, active)
+    assert chosen.sum(1).tolist() == [6, 3, 4, 6]
+    assert not (chosen & ~active).any()
+    for row in range(4):
+        assert torch.linalg.matrix_rank(jacobian[row, chosen[row]]) == chosen[row].sum()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"free": torch.zeros(2, 5, dtype=torch.float64)}, "shape \\(B, 3C\\)"),
+        ({"delassus": torch.zeros(2, 6, 5, dtype=torch.float64)}, "expected W of shape"),
+        ({"mu": torch.zeros(2, 3, dtype=torch.float64)}, "expected mu of shape"),
+        ({"active": torch.ones(2, 2)}, "bool"),
+        ({"free": torch.zeros(2, 6)}, "b must be float64"),
+        ({"mu": torch.full((2, 2), -0.1, dtype=torch.float64)}, "row 0, contact 0 is negative"),
+        ({"delassus": torch.ones(2, 6, 6, dtype=torch.float64).triu()}, "W of row 0 is not symmetric"),
+        ({"delassus": -torch.eye(6, dtype=torch.float64).expand(2, 6, 6)}, "negative diagonal"),
+        ({"method": "lemke"}, "method must be one of"),
+        ({"cone": "sphere"}, "cone must be one of"),
+        ({"directions": 7}, "directions must be even"),
+        ({"directions": 2}, "at least 4"),
+        ({"angle": torch.zeros(2, 3, dtype=torch.float64)}, "angle of shape"),
+        ({"method": "gauss_seidel", "cone": "pyramid"}, "gauss_seidel works on the second-order cone"),
+        ({"tolerance": 0.0}, "tolerance must be positive"),
+        ({"tolerance": math.nan}, "tolerance must be positive"),
+        ({"max_iterations": 0}, "max_iterations"),
+        ({"regularisation": -1.0}, "regularisation"),
+        ({"rank_tolerance": 2.0}, "rank_tolerance"),
+    ],
+)
+def test_malformed_contacts_are_refused(change, message):
+    """Refuse input that cannot be solved, and name it."""
+    arguments = {
+        "delassus": torch.eye(6, dtype=torch.float64).expand(2, 6, 6),
+        "free": torch.zeros(2, 6, dtype=torch.float64),
+        "mu": torch.zeros(2, 2, dtype=torch.float64),
+        "active": torch.ones(2, 2, dtype=torch.bool),
+        **change,
+    }
+    with pytest.raises(InputError, match=message):
+        solve_contact(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"q": torch.zeros(2, 2, dtype=torch.float64)}, "expected A of shape"),
+        ({"q": torch.zeros(2, 3)}, "float64"),
+        ({"method": "gauss_seidel"}, "method must be one of interior_point, fischer_burmeister"),
+        ({"tolerance": -1.0}, "tolerance"),
+    ],
+)
+def test_malformed_lcps_are_refused(change, message):
+    """Refuse input that cannot be solved, and name it."""
+    arguments = {
+        "matrix": torch.eye(3, dtype=torch.float64).expand(2, 3, 3),
+        "q": torch.zeros(2, 3, dtype=torch.float64),
+        **change,
+    }
+    with pytest.raises(InputError, match=message):
+        solve_lcp(**arguments)
