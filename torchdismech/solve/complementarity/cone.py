@@ -31,6 +31,17 @@ class ConeLaw:
     unit: Tensor  # (B, C, 2), what the residual's normal and tangential parts are multiplied with
     polygon: tuple[Tensor, int] | None = None  # angle (B, C) of its first vertex and how many; None for the disk
 
+    def rows(self, index: Tensor) -> ConeLaw:
+        """Return the law of some rows."""
+        return ConeLaw(
+            delassus=self.delassus[index],
+            free=self.free[index],
+            mu=self.mu[index],
+            active=self.active[index],
+            unit=self.unit[index],
+            polygon=None if self.polygon is None else (self.polygon[0][index], self.polygon[1]),
+        )
+
     def own(self) -> tuple[Tensor, Tensor]:
         """Return w_n and w_t (B, C), 1 where a contact does not exist or nothing can move it."""
         diagonal = self.delassus.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))
@@ -125,38 +136,42 @@ def polished(law: ConeLaw, impulse: Tensor, tolerance: Tensor, max_iterations: i
     impulse : (B, 3C) first guess.
     tolerance : (B,) of `law.residual`.
     """
-    best, least = impulse, law.residual(impulse)
-    merit = _length(law.map(impulse))
-    iterations = torch.zeros_like(merit, dtype=torch.long)
+    best, least = impulse.clone(), law.residual(impulse)
+    iterations = torch.zeros_like(least, dtype=torch.long)
+    index = torch.arange(len(least), device=least.device)  # the rows that still run
     for _ in range(max_iterations):
-        running = (least > tolerance) & torch.isfinite(merit)
-        if not bool(running.any()):
+        going = ((least[index] > tolerance[index]) & torch.isfinite(impulse).all(1)).nonzero().flatten()
+        if not len(going):
             break
+        if len(going) < len(index):
+            law, impulse, index = law.rows(going), impulse[going], index[going]
         matrix = law.matrix(impulse)
         matrix.diagonal(dim1=1, dim2=2).add_(PROXIMAL)
         step = torch.linalg.solve_ex(matrix, -law.map(impulse).flatten(1)[..., None])[0][..., 0]
-        impulse, merit = _searched(law, impulse, step, merit, running)
-        iterations += running
+        impulse = _searched(law, impulse, step)
+        iterations[index] += 1
         residual = law.residual(impulse)
-        better = residual < least  # False where it is NaN
-        best, least = torch.where(better[:, None], impulse, best), torch.where(better, residual, least)
+        better = residual < least[index]  # False where it is NaN
+        best[index] = torch.where(better[:, None], impulse, best[index])
+        least[index] = torch.where(better, residual, least[index])
     return best, iterations
 
 
-def _searched(law: ConeLaw, impulse: Tensor, step: Tensor, merit: Tensor, running: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where a halved step first reduces the norm of the natural map, and that norm.
+def _searched(law: ConeLaw, impulse: Tensor, step: Tensor) -> Tensor:
+    """Return where a halved step first reduces the norm of the natural map.
 
     A row where none does takes the smallest: the map is not smooth, and beyond the kink the next step may be better.
     """
-    fraction, searching = torch.ones_like(merit), running
+    merit = _length(law.map(impulse))
+    fraction, searching = torch.ones_like(merit), torch.ones_like(merit, dtype=torch.bool)
+    found = impulse
     while bool(searching.any()):
-        trial = torch.where(searching[:, None], impulse + fraction[:, None] * step, impulse)
-        trial_merit = _length(law.map(trial))
-        fits = searching & ((trial_merit <= (1 - DECREASE * fraction) * merit) | (fraction <= SMALLEST_STEP))
-        impulse, merit = torch.where(fits[:, None], trial, impulse), torch.where(fits, trial_merit, merit)
+        trial = impulse + fraction[:, None] * step
+        fits = (_length(law.map(trial)) <= (1 - DECREASE * fraction) * merit) | (fraction <= SMALLEST_STEP)
+        found = torch.where((searching & fits)[:, None], trial, found)
         searching = searching & ~fits
         fraction = 0.5 * fraction
-    return impulse, merit
+    return found
 
 
 def _length(f: Tensor) -> Tensor:

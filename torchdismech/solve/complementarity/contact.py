@@ -78,9 +78,9 @@ def solve_contact(
     *,
     method: str = "interior_point",
     cone: str = "second_order",
-    directions: int = 8,
+    directions: int | None = None,
     angle: Tensor | None = None,
-    regularisation: float = 1e-10,
+    regularisation: float | None = None,
     rank_tolerance: float | None = None,
     tolerance: float = 1e-8,
     max_iterations: int | None = None,
@@ -104,11 +104,12 @@ def solve_contact(
     method : "interior_point"; "fischer_burmeister" (semismooth Newton with Levenberg-Marquardt on the full matrix of
         the pyramid's problem); "gauss_seidel" (projected, on the exact cone from the start, without any factorisation).
     cone : "second_order" or "pyramid" (the pyramid's solution as it is).
-    directions : edges of the pyramid, even, at least 4.
-    angle : (B, C) of the first direction from tangent 1 [rad]; by default it lies along the tangential part of b.
+    directions : edges of the pyramid, even, at least 4; by default 8.
+    angle : (B, C) of the first direction from tangent 1 [rad]; by default it lies along the tangential part of b. On
+        the second-order cone it is where the first attempt begins.
     regularisation : what is added to the unit-scaled diagonal of W at the normals while the pyramid's problem is
-        solved: the normal velocity is off by this times w_n p_n. The polish works without it, and the residual is
-        always that of the problem as given.
+        solved, by default 1e-10: the normal velocity is off by this times w_n p_n until the last steps, which work
+        without it. The residual is always that of the problem as given.
     rank_tolerance : where given, contacts with redundant normals are dropped first, see `independent_contacts`.
     tolerance : of the residual, relative to the largest |b| of the row.
     max_iterations : from each start; by default 60, 200 (fischer_burmeister), 2000 sweeps (gauss_seidel).
@@ -120,8 +121,13 @@ def solve_contact(
     """
     limit = MAX_ITERATIONS.get(method, 1) if max_iterations is None else max_iterations
     check_options("solve_contact", method, CONTACT_METHODS, tolerance, limit)
-    _check_cone(method, cone, directions, angle, mu)
-    _check_conditioning(regularisation, rank_tolerance)
+    if method == "gauss_seidel":
+        _check_no_pyramid(cone=cone, directions=directions, angle=angle, regularisation=regularisation)
+    directions = 8 if directions is None else directions
+    regularisation = 1e-10 if regularisation is None else regularisation
+    _check_conditioning(cone, directions, regularisation, rank_tolerance)
+    if angle is not None and angle.shape != mu.shape:
+        raise InputError(f"solve_contact: expected angle of shape {tuple(mu.shape)}, got {tuple(angle.shape)}")
     delassus, free, mu, active, finite = admitted(delassus, free, mu, active)
     kept = active if rank_tolerance is None else independent_contacts(delassus, active, rank_tolerance)
     angle = _angle(free) if angle is None else angle
@@ -165,18 +171,22 @@ def _angle(vector: Tensor) -> Tensor:
     return torch.atan2(each[..., 2], each[..., 1])
 
 
-def _check_cone(method: str, cone: str, directions: int, angle: Tensor | None, mu: Tensor) -> None:
+def _check_no_pyramid(cone: str, **options: object) -> None:
+    """Refuse what only a pyramid has a use for."""
+    given = [name for name, value in options.items() if value is not None] + ["cone"] * (cone != "second_order")
+    if given:
+        raise InputError(
+            f"solve_contact: gauss_seidel works on the second-order cone without a pyramid, so it takes no "
+            f"{', '.join(given)}; leave it out or choose interior_point"
+        )
+
+
+def _check_conditioning(cone: str, directions: int, regularisation: float, rank_tolerance: float | None) -> None:
+    """Refuse values of the options that make no sense."""
     if cone not in CONES:
         raise InputError(f"solve_contact: cone must be one of {', '.join(CONES)}, got {cone!r}")
     if directions < 4 or directions % 2:
         raise InputError(f"solve_contact: directions must be even and at least 4, got {directions}")
-    if angle is not None and angle.shape != mu.shape:
-        raise InputError(f"solve_contact: expected angle of shape {tuple(mu.shape)}, got {tuple(angle.shape)}")
-    if method == "gauss_seidel" and (cone == "pyramid" or angle is not None):
-        raise InputError("solve_contact: gauss_seidel works on the second-order cone: give no angle and no pyramid")
-
-
-def _check_conditioning(regularisation: float, rank_tolerance: float | None) -> None:
     if not regularisation >= 0:
         raise InputError(f"solve_contact: regularisation must not be negative, got {regularisation}")
     if rank_tolerance is not None and not 0 < rank_tolerance < 1:

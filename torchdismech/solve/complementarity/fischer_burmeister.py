@@ -28,29 +28,27 @@ def fischer_burmeister(
     -------
     z (B, m) and the iterations (B,) used.
     """
+    found = z.clone()
+    iterations = torch.zeros_like(z[:, 0], dtype=torch.long)
+    index = torch.arange(len(z), device=z.device)  # the rows that still run
     function = _Function(matrix, q, present)
     phi = function.value(z)
-    merit = phi.square().sum(1)
-    damping = torch.full_like(merit, DAMPING)
-    iterations = torch.zeros_like(merit, dtype=torch.long)
+    damping = torch.full_like(z[:, 0], DAMPING)
     for _ in range(max_iterations):
-        running = (phi.abs().amax(1) > tolerance) & (damping < LARGEST_DAMPING)  # False where phi is NaN
-        if not bool(running.any()):
+        going = ((phi.abs().amax(1) > tolerance) & (damping < LARGEST_DAMPING)).nonzero().flatten()  # not where NaN
+        if not len(going):
             break
-        jacobian = function.jacobian(z)
-        normal = jacobian.mT @ jacobian
-        normal.diagonal(dim1=1, dim2=2).add_(damping[:, None])
-        factor, _ = torch.linalg.cholesky_ex(normal)
-        step = torch.cholesky_solve(-(jacobian.mT @ phi[..., None]), factor)[..., 0]
-        trial = z + step
+        if len(going) < len(index):
+            z, phi, damping, index = z[going], phi[going], damping[going], index[going]
+            function = function.rows(going)
+        trial = z + function.step(z, phi, damping)
         trial_phi = function.value(trial)
-        trial_merit = trial_phi.square().sum(1)
-        good = running & (trial_merit < merit)  # False where it is NaN
+        good = trial_phi.square().sum(1) < phi.square().sum(1)  # False where it is NaN
         z, phi = torch.where(good[:, None], trial, z), torch.where(good[:, None], trial_phi, phi)
-        merit = torch.where(good, trial_merit, merit)
         damping = torch.where(good, (EASED * damping).clamp(min=SMALLEST_DAMPING), STIFFENED * damping)
-        iterations += running
-    return z, iterations
+        found[index] = z
+        iterations[index] += 1
+    return found, iterations
 
 
 class _Function:
@@ -58,6 +56,18 @@ class _Function:
 
     def __init__(self, matrix: Tensor, q: Tensor, present: Tensor):
         self.matrix, self.q, self.present = matrix, q, present
+
+    def rows(self, index: Tensor) -> _Function:
+        """Return the functions of some rows."""
+        return _Function(self.matrix[index], self.q[index], self.present[index])
+
+    def step(self, z: Tensor, phi: Tensor, damping: Tensor) -> Tensor:
+        """Return the damped step of the normal equations."""
+        jacobian = self.jacobian(z)
+        normal = jacobian.mT @ jacobian
+        normal.diagonal(dim1=1, dim2=2).add_(damping[:, None])
+        factor, _ = torch.linalg.cholesky_ex(normal)
+        return torch.cholesky_solve(-(jacobian.mT @ phi[..., None]), factor)[..., 0]
 
     def value(self, z: Tensor) -> Tensor:
         """Return phi (B, m), without cancellation where both are positive."""

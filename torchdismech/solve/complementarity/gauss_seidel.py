@@ -25,32 +25,39 @@ def gauss_seidel(law: ConeLaw, impulse: Tensor, tolerance: Tensor, max_iteration
     tolerance : (B,) of `law.residual`.
     max_iterations : sweeps.
     """
+    found = impulse.clone()
+    iterations = torch.zeros_like(tolerance, dtype=torch.long)
+    index = torch.arange(len(tolerance), device=tolerance.device)  # the rows that still run
+    for sweep in range(max_iterations):
+        if sweep % CHECKED == 0:
+            p = found[index]
+            going = (law.residual(p) > tolerance[index]).nonzero().flatten()
+            if not len(going):
+                break
+            if len(going) < len(index):
+                law, p, index = law.rows(going), p[going], index[going]
+            velocity = law.velocity(p).flatten(1)  # rid of the rounding that the sweeps gathered
+        _sweep(law, p, velocity)
+        found[index] = p
+        iterations[index] += 1
+    return found, iterations
+
+
+def _sweep(law: ConeLaw, p: Tensor, velocity: Tensor) -> None:
+    """Improve the impulses p (B, 3C) contact by contact, in place, and the velocities (B, 3C) that follow from them."""
     normal, _ = law.own()
     # the tangential step must not exceed the largest eigenvalue of the contact's own 2 x 2 block: at most its trace
-    blocks = law.delassus.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))
-    tangential = torch.where(law.active, blocks[..., 1:].sum(2).clamp(min=1e-300), 1.0)
-    p = impulse.clone()
-    velocity = law.velocity(p).flatten(1)
-    running = law.residual(p) > tolerance
-    iterations = torch.zeros_like(running, dtype=torch.long)
-    for sweep in range(max_iterations):
-        if not bool(running.any()):
-            break
-        for contact in range(law.mu.shape[1]):
-            i = 3 * contact
-            moves = running & law.active[:, contact]
-            pressed = (p[:, i] - velocity[:, i] / normal[:, contact]).clamp(min=0.0)
-            change = torch.where(moves, pressed - p[:, i], 0.0)[:, None]
-            p[:, i] += change[:, 0]
-            velocity += law.delassus[:, i] * change
-            pulled = p[:, i + 1 : i + 3] - velocity[:, i + 1 : i + 3] / tangential[:, contact, None]
-            length = torch.linalg.vector_norm(pulled, dim=1, keepdim=True).clamp(min=1e-300)
-            limited = pulled * (law.mu[:, contact, None] * p[:, i : i + 1] / length).clamp(max=1.0)
-            change = torch.where(moves[:, None], limited - p[:, i + 1 : i + 3], 0.0)
-            p[:, i + 1 : i + 3] += change
-            velocity += (change[:, None] @ law.delassus[:, i + 1 : i + 3])[:, 0]
-        iterations += running
-        if sweep % CHECKED == CHECKED - 1:
-            velocity = law.velocity(p).flatten(1)  # rid of the rounding that the updates gather
-            running = running & (law.residual(p) > tolerance)
-    return p, iterations
+    trace = law.delassus.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))[..., 1:].sum(2)
+    tangential = torch.where(law.active & (trace > 0), trace, 1.0)
+    for contact in range(law.mu.shape[1]):
+        i, moves = 3 * contact, law.active[:, contact, None]
+        pressed = (p[:, i : i + 1] - velocity[:, i : i + 1] / normal[:, contact, None]).clamp(min=0.0)
+        change = torch.where(moves, pressed - p[:, i : i + 1], 0.0)
+        p[:, i : i + 1] += change
+        velocity += law.delassus[:, i] * change
+        pulled = p[:, i + 1 : i + 3] - velocity[:, i + 1 : i + 3] / tangential[:, contact, None]
+        length = torch.linalg.vector_norm(pulled, dim=1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+        limited = pulled * (law.mu[:, contact, None] * p[:, i : i + 1] / length).clamp(max=1.0)
+        change = torch.where(moves, limited - p[:, i + 1 : i + 3], 0.0)
+        p[:, i + 1 : i + 3] += change
+        velocity += (change[:, None] @ law.delassus[:, i + 1 : i + 3])[:, 0]

@@ -37,6 +37,10 @@ class LinearSystem(Protocol):
         """Return factors of A + diag(diagonal), diagonal (B, m) positive."""
         ...
 
+    def rows(self, index: Tensor) -> LinearSystem:
+        """Return the systems of some rows of the batch."""
+        ...
+
 
 def interior_point(
     system: LinearSystem, z: Tensor, w: Tensor, present: Tensor, tolerance: float, max_iterations: int
@@ -58,35 +62,42 @@ def interior_point(
     -------
     The best iterates z (B, m) and the iterations (B,) used.
     """
-    count = present.sum(1).clamp(min=1)
-    iterations = torch.zeros_like(count)
-    last_step = torch.ones_like(z[:, 0])
-    running = torch.ones_like(last_step, dtype=torch.bool)
-    best, least = z, torch.full_like(last_step, torch.inf)
+    best, least = z.clone(), torch.full_like(z[:, 0], torch.inf)
+    iterations = torch.zeros_like(least, dtype=torch.long)
+    last_step = torch.ones_like(least)
+    index = torch.arange(len(z), device=z.device)  # the rows that still run; the others cost nothing any more
     for _ in range(max_iterations + 1):
         gap = torch.where(present, system.product(z) + system.q - w, 0.0)
-        products = torch.where(present, z * w, 0.0)
-        mean = products.sum(1) / count
-        smaller = torch.minimum(torch.minimum(z, w), products)
-        error = torch.maximum(gap.abs().amax(1), torch.where(present, smaller, 0.0).amax(1))
-        better = running & (error < least)  # False where it is NaN
-        best, least = torch.where(better[:, None], z, best), torch.where(better, error, least)
-        running = running & (error > tolerance) & torch.isfinite(error)
-        if not bool(running.any()):
+        smaller = torch.where(present, torch.minimum(torch.minimum(z, w), z * w), 0.0)
+        error = torch.maximum(gap.abs().amax(1), smaller.amax(1))
+        better = error < least[index]  # False where it is NaN
+        best[index] = torch.where(better[:, None], z, best[index])
+        least[index] = torch.where(better, error, least[index])
+        going = ((error > tolerance) & torch.isfinite(error)).nonzero().flatten()
+        if not len(going):
             break
-        factored = system.factor(torch.where(present, w / z, 1.0))
-        dz, dw = _direction(factored, z, w, gap, -products, present)
-        reach = _step_length(z, w, dz, dw, present)[:, None]
-        predicted = torch.where(present, (z + reach * dz) * (w + reach * dw), 0.0).sum(1) / count
-        centring = (predicted / mean).clamp(0.0, 1.0) ** 3
-        centring = torch.where(last_step < SHORT_STEP, centring.clamp(min=CENTRED), centring)
-        dz, dw = _direction(factored, z, w, gap, (centring * mean)[:, None] - products - dz * dw, present)
-        last_step = _step_length(z, w, dz, dw, present)
-        running = running & torch.isfinite(dz).all(1) & torch.isfinite(dw).all(1)
-        z = torch.where(running[:, None], z + last_step[:, None] * dz, z)
-        w = torch.where(running[:, None], w + last_step[:, None] * dw, w)
-        iterations += running
+        if len(going) < len(index):
+            system, index = system.rows(going), index[going]
+            z, w, gap, present, last_step = (x[going] for x in (z, w, gap, present, last_step))
+        z, w, last_step = _stepped(system, z, w, gap, present, last_step)
+        iterations[index] += 1
     return best, iterations
+
+
+def _stepped(system: LinearSystem, z, w, gap, present, last_step) -> tuple[Tensor, Tensor, Tensor]:
+    """Return z, w and the step length (B,) after one predictor and corrector."""
+    count = present.sum(1).clamp(min=1)
+    products = torch.where(present, z * w, 0.0)
+    mean = products.sum(1) / count
+    factored = system.factor(torch.where(present, w / z, 1.0))
+    dz, dw = _direction(factored, z, w, gap, -products, present)
+    reach = _step_length(z, w, dz, dw, present)[:, None]
+    predicted = torch.where(present, (z + reach * dz) * (w + reach * dw), 0.0).sum(1) / count
+    centring = (predicted / mean).clamp(0.0, 1.0) ** 3
+    centring = torch.where(last_step < SHORT_STEP, centring.clamp(min=CENTRED), centring)
+    dz, dw = _direction(factored, z, w, gap, (centring * mean)[:, None] - products - dz * dw, present)
+    step = _step_length(z, w, dz, dw, present)
+    return z + step[:, None] * dz, w + step[:, None] * dw, step
 
 
 def _direction(factored, z, w, gap, products, present) -> tuple[Tensor, Tensor]:

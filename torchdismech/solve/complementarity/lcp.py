@@ -125,6 +125,10 @@ class _DenseSystem:
         """Return A z."""
         return (self.matrix @ z[..., None])[..., 0]
 
+    def rows(self, index: Tensor) -> _DenseSystem:
+        """Return the systems of some rows."""
+        return _DenseSystem(self.matrix[index], self.q[index])
+
     def factor(self, diagonal: Tensor) -> _DenseFactors:
         """Return factors of A + diag(diagonal)."""
         return _DenseFactors(self.matrix, diagonal)

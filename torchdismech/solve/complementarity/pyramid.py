@@ -36,6 +36,7 @@ class PyramidSystem:
 
     def __init__(self, delassus: Tensor, free: Tensor, mu: Tensor, directions: Tensor):
         self.delassus = delassus  # (B, 3C, 3C)
+        self.free = free  # (B, 3C)
         self.mu = mu  # (B, C)
         self.directions = directions  # (B, C, 2, d)
         velocity = free.unflatten(1, (-1, 3))
@@ -57,6 +58,10 @@ class PyramidSystem:
         return joined(
             velocity[..., 0], self.along(velocity[..., 1:]) + slack[..., None], self.mu * normal - weights.sum(2)
         )
+
+    def rows(self, index: Tensor) -> PyramidSystem:
+        """Return the systems of some rows."""
+        return PyramidSystem(self.delassus[index], self.free[index], self.mu[index], self.directions[index])
 
     def factor(self, diagonal: Tensor) -> _PyramidFactors:
         """Return factors of A + diag(diagonal)."""
