@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests import shells
+from tests.contact.robots import ROBOTS
 from tests.networks import NETWORK
 from torchdismech import (
     Control,
@@ -65,28 +66,29 @@ def robot(shape: str, loads):
     return builder.finalize()
 
 
-def balance_far_from_the_start(integrator, model, far: float = 5.0):
+def balance_far_from_the_start(integrator, model, far: float = 5.0, size: float = 6e-3):
     """Return the equations of a step that starts deformed and moving, and unknowns far from that start.
 
     Edges of rods turn by more than 90 degrees within the step and twist by several rad: the frames are transported a
-    long way. Shells are taken less `far`: their triangles must not fold up.
+    long way. Shells are taken less `far`: their triangles must not fold up. `size` [m] is how deformed all is.
     """
     generator = torch.Generator().manual_seed(3)
 
     def noise(scale):
         return scale * torch.randn(2, model.n_dofs, dtype=torch.float64, generator=generator)
 
-    lengths = torch.cat([torch.full((3 * len(model.nodes),), 0.006), torch.full((model.body.n_angles,), 0.5)])
+    lengths = torch.cat([torch.full((3 * len(model.nodes),), size), torch.full((model.body.n_angles,), 0.5)])
     rest = model.initial_state().q
     state = model.initial_state(q=rest + noise(lengths), velocity=noise(lengths * 20))
     control = Control(
         natural_curvature=torch.full((2, len(model.springs), 2), 0.1, dtype=torch.float64),
         natural_hinge_angle=torch.full((2, len(model.hinges)), 0.2, dtype=torch.float64),
     )
-    start = model.start_step(state, control)
+    end = state.q + noise(far * lengths)
+    start = model.start_step(state, control, pairs=model.may_touch(state.q, end, end.new_full((2,), 0.01)))
     balance = integrator._balance(model, start, state.q, integrator.dt)
-    unknowns = (state.q + noise(far * lengths))[:, model.free_index]
-    if not len(model.triangles):
+    unknowns = end[:, model.free_index]
+    if not len(model.triangles) and far > 1:
         turned = (model.tangents(balance.full(unknowns)) * state.tangent).sum(-1)
         assert turned.min() < 0.0  # some edge turned by more than 90 degrees
     return balance, unknowns
@@ -115,7 +117,7 @@ def check_matrix(balance, x) -> None:
     """Hold the matrix against central differences of the residual at x."""
     model = balance.model
     residual, values = balance.residual_and_matrix(x)
-    matrix = model.pattern.to_dense(values)
+    matrix = model.solver_for(len(x), balance.start.pairs).pattern.to_dense(values)
     assert torch.allclose(residual, balance.residual(x), rtol=1e-12, atol=1e-12 * residual.abs().max().item())
     columns = []
     for k in range(x.shape[1]):
@@ -131,13 +133,39 @@ def check_matrix(balance, x) -> None:
     assert ((matrix - differences).abs() <= 1e-5 * row_scale).all()
 
 
-@pytest.mark.parametrize("shape", ["network", "hinge", "midedge_rod"])
+@pytest.mark.parametrize("rough", [False, True])
+@pytest.mark.parametrize("law", ["penalty", "barrier"])
+@pytest.mark.parametrize("shape", ROBOTS)
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_matrix_of_contact(integrator, shape, law, rough):
+    """Match central differences of the residual, most of the robot being in contact and sliding."""
+    model = ROBOTS[shape](law, rough)
+    balance, x = balance_far_from_the_start(INTEGRATORS[integrator], model, far=0.5, size=1e-3)
+    report = touched(balance, x)
+    assert min(report) > 3
+    check_matrix(balance, x)
+
+
+def touched(balance, x) -> list[int]:
+    """Return how many contacts each robot has."""
+    q = balance.full(x)
+    state = balance.start.state.replace(q=q)
+    forces = sum(((o(state, balance.start.control) != 0).sum(1) for o in balance.model.obstacles), x.new_zeros(2))
+    if balance.start.pairs is not None:
+        forces = forces + (balance.model.self_contact.force(balance.start.pairs.pairs, q, 0 * q) != 0).sum(1)
+    return (forces / 3).tolist()
+
+
+@pytest.mark.parametrize("shape", ["network", "hinge", "midedge_rod", *ROBOTS])
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_potential(integrator, shape):
-    """Have the residual as the gradient of the potential where the loads are constant."""
-    make = robot if shape == "network" else shells.robot
-    model = make(shape, FORCES["loads"]())
-    balance, x = balance_far_from_the_start(INTEGRATORS[integrator], model, far=5.0 if shape == "network" else 0.5)
+    """Have the residual as the gradient of the potential where loads are constant and contact is smooth."""
+    if shape in ROBOTS:
+        model = ROBOTS[shape]("penalty", False)
+    else:
+        model = (robot if shape == "network" else shells.robot)(shape, FORCES["loads"]())
+    far = 5.0 if shape == "network" else 0.5
+    balance, x = balance_far_from_the_start(INTEGRATORS[integrator], model, far, 1e-3 if shape in ROBOTS else 6e-3)
     balance.descending = True
     residual = balance.residual(x)
     direction = torch.randn(x.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 1e-7

@@ -1,0 +1,68 @@
+"""Gradients through steps in contact: of a robot with itself and with obstacles, sticking and sliding."""
+
+from tests.contact.robots import ROBOTS
+from tests.gradients.cases import EXACT, GradientCase
+from torchdismech import ImplicitEuler, ImplicitMidpoint, Newmark, Static
+
+
+class TestRodsRubbing(GradientCase):
+    """Two rods that press and rub each other; by all parameters: stiffness, tolerance, friction, slip velocity."""
+
+    integrator = ImplicitEuler(0.005, **EXACT)
+
+    def model(self):
+        """Return the rods; the steps are slow against the slip velocity: they stick."""
+        return ROBOTS["rods"]("penalty", True)
+
+
+class TestRodsSliding(TestRodsRubbing):
+    """The same where contacts slide."""
+
+    def model(self):
+        """Return the rods with friction that is saturated at a tenth of their speed."""
+        model = super().model()
+        model.self_contact.law.friction.slip_velocity *= 0.01
+        return model
+
+
+class TestShellAndRodsAtABarrier(GradientCase):
+    """A shell and two rods held apart by a barrier, with friction, in the midpoint rule."""
+
+    integrator = ImplicitMidpoint(0.002, **EXACT)
+    steps = 2
+
+    def model(self):
+        """Return the shell and the rods."""
+        return ROBOTS["shell"]("barrier", True)
+
+
+class TestBetweenObstacles(GradientCase):
+    """A rod among moving obstacles; by their places and sizes, too."""
+
+    integrator = ImplicitEuler(0.005, **EXACT)
+
+    def model(self):
+        """Return the rod."""
+        return ROBOTS["obstacles"]("penalty", True)
+
+
+class TestObstaclesInNewmark(TestBetweenObstacles):
+    """The same by a barrier in Newmark's method."""
+
+    integrator = Newmark(0.002, **EXACT)
+
+    def model(self):
+        """Return the rod."""
+        return ROBOTS["obstacles"]("barrier", True)
+
+
+class TestRestingOnObstacles(GradientCase):
+    """The equilibrium of a rod among smooth obstacles."""
+
+    integrator = Static(**EXACT)
+    steps = 1
+    has_inertia = False
+
+    def model(self):
+        """Return the rod."""
+        return ROBOTS["obstacles"]("penalty", False)
