@@ -10,7 +10,8 @@ from torchdismech import Circle, Material, Model, RobotBuilder
 from torchdismech.contact import Barrier, Box, Capsule, Friction, HalfSpace, Obstacle, Path, Penalty, SelfContact, Sphere
 
 SIZE = shells.SIZE
-TOLERANCE = 0.6 * SIZE  # wide, so that most of a small robot is in contact
+# wide, so that most of a small robot is in contact; a penalty has fallen to exp(-15) at its tolerance
+TOLERANCE = {"penalty": 2 * SIZE, "barrier": 0.6 * SIZE}
 
 
 def numbers(*values: float) -> torch.Tensor:
@@ -20,7 +21,7 @@ def numbers(*values: float) -> torch.Tensor:
 
 def law(kind: str, rough: bool, rows=slice(None)) -> tuple:
     """Return a response and a friction of two robots, or of one of them."""
-    response = {"penalty": Penalty, "barrier": Barrier}[kind](numbers(0.5, 0.8)[rows], TOLERANCE)
+    response = {"penalty": Penalty, "barrier": Barrier}[kind](numbers(0.5, 0.8)[rows], TOLERANCE[kind])
     return response, Friction(numbers(0.3, 0.6)[rows], numbers(0.02, 0.05)[rows]) if rough else None
 
 
