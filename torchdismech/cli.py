@@ -290,7 +290,8 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
         "bodies": f"{model.body.parts()} that no edge joins" if model.body.parts() > 1 else "1",
         "springs": str(len(model.springs)),
         "dofs": f"{model.n_dofs}, of which free {model.n_free}",
-        "forces": ", ".join(type(force).__name__ for force in model.forces) or "none",
+        "forces": ", ".join(type(f).__name__ for f in model.forces if f not in model.obstacles) or "none",
+        "contact": _contact(scene, model),
         "over time": _over_time(scene),
         "integrator": steps,
         "solver": model.solver_for(scene.batch).describe(),
@@ -318,6 +319,31 @@ def _over_time(scene: Scene) -> str:
         parts += [f"{name} from {file}" for name, file in tables.items()]
         parts += [f"{actuation.python} (not run)"] if actuation.python else []
     return ", ".join(parts) or "nothing"
+
+
+def _contact(scene: Scene, model: Model) -> str:
+    """Return what touches what, and how large the parts of the robot are in that."""
+    import torch
+
+    from torchdismech.io.schema_contact import obstacle_name
+
+    document = scene.document
+    if not document.contacts:
+        return "none"
+    floor = [f"floor ({document.floor.response})"] if document.floor is not None else []
+    obstacles = [
+        f"{obstacle_name(k, table)} ({table.shape}, {table.response}{'' if table.at_rest else ', moving'})"
+        for k, table in enumerate(document.obstacle)
+    ]
+    own = document.self_contact
+    radii = torch.cat([model.body.edge_contact_radius.flatten(), model.body.face_contact_radius.flatten()])
+    return "; ".join(
+        [
+            ", ".join(floor + obstacles) or "no obstacles",
+            f"self-contact: {'no' if own is None else own.response}",
+            f"radii {radii.min().item():.6g} to {radii.max().item():.6g} m",
+        ]
+    )
 
 
 def _drawn_range(name: str, values: Tensor) -> str:

@@ -5,6 +5,7 @@ import typing
 from pathlib import Path
 
 import pytest
+import trimesh
 from pydantic import BaseModel
 
 from torchdismech import rollout
@@ -22,8 +23,13 @@ FILES = {
     "kappa.csv": "0, 0,0\n1, 0.1,0.1\n",
     "twist.csv": "0, 0,0\n",
     "length.csv": "0, 0.1,0.1,0.1\n",
+    "way.csv": "time, x, y, z\n0, 0,0,0\n1, 0,0,0.1\n",
     "act.py": "def act(time, model, control):\n    return control\n",
 }
+SPHERE = """shape = "sphere"                 # or "plane", "box", "capsule", "mesh"
+center = [0.0, 0.0, 0.3]         # m; of "sphere" and "box"
+radius = 0.1                     # m; of "sphere" and "capsule"
+"""
 
 
 @pytest.fixture
@@ -31,6 +37,7 @@ def example(tmp_path) -> str:
     """Return the text of the documented scene, with the files that it names beside it."""
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
+    trimesh.creation.icosphere(1, radius=0.1).apply_translation([0, 0, -0.3]).export(tmp_path / "rock.stl")
     found = re.search(r"```toml\n(.*?)```", DOCUMENTATION.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert found is not None
     return found[1]
@@ -74,8 +81,12 @@ def test_documented_scene_runs(tmp_path, example):
             'section = {shape = "circle", radius = 1e-3}',
             'section = {shape = "circle", radius = 1e-3}\nnodes = [0, 1, 2, 3]',
         ),
+        ("velocity = [0.0, 0.0, -0.1]", 'path = "way.csv"'),
+        (SPHERE, 'shape = "plane"\npoint = [0, 0, -1]\nnormal = [0, 0, 1]\n'),
+        (SPHERE, 'shape = "box"\ncenter = [0, 0, 1]\nsize = [0.1, 0.1, 0.2]\nrotation = [0, 0, 1.57]\n'),
+        (SPHERE, 'shape = "capsule"\nstart = [0, 0, 1]\nend = [0, 0, 2]\nradius = 0.1\n'),
     ],
-    ids=["inline geometry", "hinges", "rotation", "linear law", "rod by nodes"],
+    ids=["inline geometry", "hinges", "rotation", "linear law", "rod by nodes", "path", "plane", "box", "capsule"],
 )
 def test_documented_alternatives_are_accepted(tmp_path, example, old, new):
     """Accept what the comments offer in place of the example's own keys."""

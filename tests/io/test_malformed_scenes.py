@@ -33,6 +33,13 @@ FILES = {
     "ragged.csv": "0,0,0,0,0\n1,0,0\n",
     "empty.csv": "time,a,b\n",
     "negative.csv": "0,0.1,0.1,-0.1\n",
+    "path.csv": "time,x,y,z\n0,0,0,0\n1,0,0,0.1\n",
+    "early.csv": "0,0,0,0\n1,0,0,0\n0.5,0,0,0\n",
+    "holes.csv": "0,0,0,0\n1,0,nan,0\n",
+    "once.csv": "0,0,0,0\n",
+    "tetrahedron.obj": "v 0 0 1\nv 1 0 1\nv 0 1 1\nv 0 0 2\nf 1 3 2\nf 1 2 4\nf 2 3 4\nf 1 4 3\n",
+    "inwards.obj": "v 0 0 1\nv 1 0 1\nv 0 1 1\nv 0 0 2\nf 1 2 3\nf 1 4 2\nf 2 4 3\nf 1 3 4\n",
+    "open.obj": "v 0 0 1\nv 1 0 1\nv 0 1 1\nv 0 0 2\nf 1 3 2\nf 1 2 4\nf 2 3 4\n",
     "raises.py": "raise RuntimeError('no')",
     "nothing.py": "x = 1",
 }
@@ -71,6 +78,28 @@ SQUARE = square("[[0, 1, 2], [0, 2, 3]]")
 def shell_scene(**tables: str | None) -> str:
     """Return a good scene of a square shell with some tables replaced, added or left out."""
     return scene_text(**({"robot": SQUARE, "rod": None, "shell": shell()} | tables))
+
+
+def floor(**changes: str | None) -> str:
+    """Return the table [floor] with some keys replaced, added or left out."""
+    keys = {"height": "-0.1", "stiffness": "10.0"} | changes
+    return "\n".join(f"{name} = {value}" for name, value in keys.items() if value is not None)
+
+
+def ball(**changes: str | None) -> str:
+    """Return a table [[obstacle]] of a ball far off, with some keys replaced, added or left out."""
+    keys = {"shape": '"sphere"', "center": "[0, 0, 1]", "radius": "0.1", "stiffness": "10.0"} | changes
+    return "\n".join(f"{name} = {value}" for name, value in keys.items() if value is not None)
+
+
+def obstacles(*tables: str) -> str:
+    """Return a scene with several obstacles."""
+    return scene_text() + "".join(f"[[obstacle]]\n{table}\n" for table in tables)
+
+
+def obstacle(shape: str, **keys: str) -> str:
+    """Return a scene with an obstacle of a shape."""
+    return scene_text(obstacle=ball(shape=f'"{shape}"', **({"center": None, "radius": None} | keys)))
 
 
 SOLID = 'section = {shape = "circle", radius = 1e-3}\nyoungs = 1e6\ndensity = 1000.0\n'
@@ -467,11 +496,186 @@ MALFORMED = {
         "kappa.csv",
         "angle of 1 hinges",
     ),
-    # what is not built yet
-    "floor": (scene_text(floor="height = 0.0"), "floor: contact is not built yet"),
-    "obstacle": (scene_text(obstacle='shape = "sphere"'), "obstacle: contact is not built yet"),
-    "self-contact": (scene_text(self_contact="stiffness = 1.0"), "self_contact: contact is not built yet"),
-    "contact radius": (scene_text(rod=rod(contact_radius="1e-3")), "rod.contact_radius: contact is not built yet"),
+    # contact: the law
+    "floor without stiffness": (scene_text(floor="height = -0.1"), "floor.stiffness: missing (of each contact [N/m]"),
+    "soft as nothing": (scene_text(floor=floor(stiffness="0.0")), "floor.stiffness: expected greater than 0", "0.0"),
+    "negative stiffness": (scene_text(self_contact="stiffness = -1.0"), "self_contact.stiffness: expected", "-1.0"),
+    "negative friction": (
+        scene_text(floor=floor(friction="-0.1")),
+        "floor.friction: expected greater than or equal to 0",
+        "got -0.1",
+    ),
+    "friction of nan": (scene_text(floor=floor(friction="nan")), "floor.friction: expected", "got nan"),
+    "slip without friction": (
+        scene_text(floor=floor(slip_velocity="1e-3")),
+        "floor: slip_velocity belongs to friction, which is not given",
+    ),
+    "no slip velocity": (
+        scene_text(floor=floor(friction="0.1", slip_velocity="0.0")),
+        "floor.slip_velocity: expected greater than 0",
+    ),
+    "tolerance of zero": (
+        scene_text(obstacle=ball(tolerance="0")),
+        "obstacle.0.tolerance: expected greater than 0",
+        "got 0",
+    ),
+    "unknown response": (
+        scene_text(floor=floor(response='"spring"')),
+        "floor.response: expected 'penalty' or 'barrier'",
+        "got 'spring'",
+    ),
+    "response to come": (
+        scene_text(self_contact='stiffness = 1.0\nresponse = "complementarity"'),
+        "self_contact.response: 'complementarity' is not built yet",
+        "expected 'penalty' or 'barrier'",
+    ),
+    "barrier without line search": (
+        scene_text(floor=floor(response='"barrier"'), simulation=GOOD["simulation"] + "\nline_search = false"),
+        "simulation.line_search: expected true, got false",
+        "floor.response",
+    ),
+    "drawn friction below zero": (
+        scene_text(floor=floor(friction="0.1")) + DRAW.format("floor.friction", "{uniform = [-2, -1]}"),
+        'batch.randomize."floor.friction": robot',
+        "expected greater than or equal to 0",
+    ),
+    "drawing a friction that is not set": (
+        scene_text(floor=floor()) + DRAW.format("floor.friction", "{uniform = [0, 1]}"),
+        "batch.randomize.\"floor.friction\": there is no 'friction' in the scene",
+    ),
+    "drawing the ring": (
+        scene_text(self_contact="stiffness = 1.0\nring = 1") + DRAW.format("self_contact.ring", "{uniform = [0, 1]}"),
+        'batch.randomize."self_contact.ring": this number cannot differ',
+    ),
+    # contact: [floor], [self_contact], contact_radius
+    "floor of a kind": (scene_text(floor=floor(hight="0.0")), "floor.hight: unknown key; did you mean 'height'"),
+    "floor at infinity": (scene_text(floor=floor(height="-inf")), "floor.height: expected a finite number"),
+    "two floors": (f"{scene_text()}\n[[floor]]\n{floor()}\n", "floor: expected", "table [floor]"),
+    "start in the floor": (
+        scene_text(floor=floor(response='"barrier"', height="0.0")),
+        "floor: node 0 of robot 0 starts at a gap of -0.001 m",
+        "above 0",
+    ),
+    "one robot in the floor": (
+        scene_text(floor=floor(response='"barrier"'))
+        + "[batch]\nsize = 2\n[batch.randomize]\n"
+        + '"floor.height" = {values = [-0.1, 0.1]}\n',
+        "floor: node 0 of robot 1 starts at a gap of -0.101 m",
+    ),
+    "parts in each other": (
+        scene_text(
+            robot="nodes = [[0, 0, 0], [0.1, 0, 0], [0.05, -0.1, 0.001], [0.05, 0.1, 0.001]]\n"
+            "rod_edges = [[0, 1], [2, 3]]",
+            self_contact='stiffness = 1.0\nresponse = "barrier"',
+        ),
+        "self_contact: what joins nodes [0, 1, 2, 3] of robot 0 starts at a gap of -0.001 m",
+    ),
+    "negative ring": (
+        scene_text(self_contact="stiffness = 1.0\nring = -1"),
+        "self_contact.ring: expected greater than or equal to 0",
+    ),
+    "self-contact with a height": (
+        scene_text(self_contact="stiffness = 1.0\nheight = 0.0"),
+        "self_contact.height: unknown key",
+    ),
+    "contact radius of zero": (
+        scene_text(rod=rod(contact_radius="0.0"), floor=floor()),
+        "rod.contact_radius: expected greater than 0",
+    ),
+    "contact radius for nothing": (
+        scene_text(rod=rod(contact_radius="1e-3")),
+        "rod.contact_radius: nothing touches the robot",
+    ),
+    # contact: [[obstacle]]
+    "obstacle alone": (
+        scene_text() + f"[obstacle]\n{ball()}\n",
+        "obstacle: expected a valid list",
+        "tables [[obstacle]]",
+    ),
+    "obstacle without a shape": (scene_text(obstacle=ball(shape=None)), "obstacle.0: expected tables [[obstacle]]"),
+    "unknown shape": (scene_text(obstacle=ball(shape='"cone"')), "obstacle.0: expected tables", "'cone'"),
+    "key of another shape": (
+        scene_text(obstacle=ball(size="[1, 1, 1]")),
+        "obstacle.0.size: unknown key; expected one of stiffness",
+    ),
+    "ball without a radius": (scene_text(obstacle=ball(radius=None)), "obstacle.0.radius: missing (radius [m])"),
+    "ball of negative radius": (scene_text(obstacle=ball(radius="-1")), "obstacle.0.radius: expected greater than 0"),
+    "flat center": (scene_text(obstacle=ball(center="[0, 0]")), "obstacle.0.center:", "3 items"),
+    "plane without a normal": (
+        obstacle("plane", point="[0, 0, -1]", normal="[0, 0, 0]"),
+        "obstacle.0.normal: expected a direction that is not zero",
+    ),
+    "box without a side": (
+        obstacle("box", center="[0, 0, 1]", size="[1, 0, 1]"),
+        "obstacle.0.size.1: expected greater than 0",
+    ),
+    "rotation matrix": (
+        obstacle("box", center="[0, 0, 1]", size="[1, 1, 1]", rotation="[[1, 0, 0], [0, 1, 0], [0, 0, 1]]"),
+        "obstacle.0.rotation.0: expected a valid number (rotation vector",
+    ),
+    "quaternion": (
+        obstacle("box", center="[0, 0, 1]", size="[1, 1, 1]", rotation="[1, 0, 0, 0]"),
+        "obstacle.0.rotation:",
+        "(rotation vector",
+    ),
+    "capsule without length": (
+        obstacle("capsule", start="[0, 0, 1]", end="[0, 0, 1]", radius="0.1"),
+        "obstacle.0: expected an end apart from start",
+    ),
+    "obstacle's mesh missing": (obstacle("mesh", file='"rock.obj"'), "obstacle.0.file: no such file", "rock.obj"),
+    "obstacle's mesh open": (
+        obstacle("mesh", file='"open.obj"'),
+        "obstacle.0:",
+        "open.obj: expected a closed surface (watertight)",
+    ),
+    "obstacle's mesh inside out": (
+        obstacle("mesh", file='"inwards.obj"'),
+        "obstacle.0:",
+        "inwards.obj: expected triangles wound outwards",
+    ),
+    "obstacle's mesh of words": (obstacle("mesh", file='"words.ply"'), "obstacle.0:", "words.ply"),
+    "obstacle's mesh broken": (obstacle("mesh", file='"broken.obj"'), "obstacle.0:", "broken.obj"),
+    "two motions": (
+        scene_text(obstacle=ball(velocity="[1, 0, 0]", path='"path.csv"')),
+        "obstacle.0: expected velocity or path, got both",
+    ),
+    "obstacle's path missing": (scene_text(obstacle=ball(path='"p.csv"')), "obstacle.0.path: no such file"),
+    "obstacle's path backwards": (
+        scene_text(obstacle=ball(path='"early.csv"')),
+        "early.csv:3: expected a time after 1.0",
+    ),
+    "obstacle's path of two columns": (
+        scene_text(obstacle=ball(path='"kappa.csv"')),
+        "kappa.csv:2: expected 4 (time, displacement x y z) columns, got 3",
+    ),
+    "obstacle's path with nan": (scene_text(obstacle=ball(path='"holes.csv"')), "holes.csv:2: expected finite numbers"),
+    "obstacle's path of one row": (
+        scene_text(obstacle=ball(path='"once.csv"')),
+        "obstacle.0.path: once.csv: expected two rows or more, got 1",
+    ),
+    "two of one name": (
+        obstacles(ball(name='"rock"'), ball(name='"rock"')),
+        "obstacle.1.name: expected another name than that of obstacle.0, got 'rock'",
+    ),
+    "name of a number": (
+        obstacles(ball(name='"obstacle1"'), ball()),
+        "obstacle.1.name: expected another name than that of obstacle.0, got 'obstacle1'",
+    ),
+    "name with a slash": (scene_text(obstacle=ball(name='"a/b"')), "obstacle.0.name: expected a letter", "'a/b'"),
+    "name that is taken": (scene_text(obstacle=ball(name='"bend"')), "obstacle.0.name: 'bend' is what reports call"),
+    "start in an obstacle": (
+        scene_text(obstacle=ball(center="[0.3, 0, 0]", response='"barrier"')),
+        "obstacle.0: node 3 of robot 0 starts at a gap of -0.101 m",
+    ),
+    # contact: statics
+    "friction in statics": (
+        scene_text(floor=floor(friction="0.1"), simulation='integrator = "static"'),
+        "floor.friction needs velocities",
+    ),
+    "motion in statics": (
+        scene_text(obstacle=ball(velocity="[0, 0, 1]"), simulation='integrator = "static"'),
+        "obstacle.0 moves over time",
+    ),
 }
 
 
@@ -574,6 +778,14 @@ keys = st.sampled_from(
         "environment.gravity",
         "environment.resistive",
         "point_force",
+        "floor",
+        "floor.stiffness",
+        "obstacle",
+        "obstacle.shape",
+        "obstacle.velocity",
+        "obstacle.file",
+        "self_contact.response",
+        "self_contact.ring",
         "actuation.natural_curvature",
         "actuation.python",
         "simulation.integrator",

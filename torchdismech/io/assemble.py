@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from torchdismech.builder import RobotBuilder
 from torchdismech.errors import InputError
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Integrator, Newmark, Static
 from torchdismech.io import schema
+from torchdismech.io.contacts import add_contacts, contact_radius, refuse_overlap
 from torchdismech.io.randomize import Numbers
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schedule import Path3, Rotation, Schedule, Translation, Twisting
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["build_integrator", "build_model", "build_schedule"]
 
 AXES = "xyz"
+SUBSTEPS_WITH_CONTACT = 16
 
 
 def build_model(scene: Scene, device: str | torch.device = "cpu", compile: bool = True) -> Model:
@@ -45,11 +46,14 @@ def build_model(scene: Scene, device: str | torch.device = "cpu", compile: bool 
         builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
     for force in _forces(scene):
         builder.add_force(force)
+    add_contacts(scene, builder)
     simulation = document.simulation
     try:
-        return builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)
+        model = builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)
     except InputError as error:
         raise SceneError(scene.path, "", str(error)) from error
+    refuse_overlap(scene, model)
+    return model
 
 
 def build_integrator(scene: Scene) -> Integrator:
@@ -64,7 +68,10 @@ def build_integrator(scene: Scene) -> Integrator:
         common["max_iterations"] = simulation.max_iterations
     if simulation.integrator == "static":
         return Static(load_steps=simulation.load_steps or 1, **common)
-    common |= {"dt": simulation.dt, "max_substeps": simulation.max_substeps}
+    most = simulation.max_substeps
+    if most is None:  # a step in which bodies pass through each other is well taken in parts
+        most = SUBSTEPS_WITH_CONTACT if scene.document.contacts else 0
+    common |= {"dt": simulation.dt, "max_substeps": most}
     if simulation.integrator == "newmark":
         given = {name: getattr(simulation, name) for name in ("beta", "gamma")}
         return Newmark(**common, **{name: value for name, value in given.items() if value is not None})
@@ -76,7 +83,7 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
     actuation = scene.document.actuation or schema.Actuation.model_construct()
     springs, edges = len(model.springs), len(model.rod_edges)
     if actuation.python is not None:
-        _existing(scene, "actuation.python", actuation.python.rpartition(":")[0])
+        scene.existing("actuation.python", actuation.python.rpartition(":")[0])
     node_motions, edge_motions = _motions(scene)
     _check_held(scene, model)
     return Schedule(
@@ -121,7 +128,15 @@ def _add_rods(scene: Scene, builder: RobotBuilder) -> None:
         used, inverse = np.unique(run, return_inverse=True)
         section, material, stiffness = _rod_constants(scene, k)
         natural = scene.document.rod[k].natural
-        builder.add_rods(nodes[used], inverse.reshape(-1, 2), section, material, natural, stiffness)
+        builder.add_rods(
+            nodes[used],
+            inverse.reshape(-1, 2),
+            section,
+            material,
+            natural,
+            stiffness,
+            contact_radius=contact_radius(scene, k),
+        )
 
 
 def _add_shells(scene: Scene, builder: RobotBuilder) -> None:
@@ -308,7 +323,7 @@ def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotat
         return Rotation(move.nodes, move.start, move.stop, axis, center, rate)
     assert move.file is not None
     count = len(move.nodes)
-    table = read_time_table(_existing(scene, (*key, "file"), move.file), {3 * count: f"x y z of {count} nodes"})
+    table = read_time_table(scene.existing((*key, "file"), move.file), {3 * count: f"x y z of {count} nodes"})
     return Path3(move.nodes, -np.inf, np.inf, table)
 
 
@@ -344,19 +359,12 @@ def _moved_axes(scene: Scene, k: int, move: schema.Move) -> list[int]:
     return [0, 1, 2] if move.file is not None else []
 
 
-def _existing(scene: Scene, key: str | Key, name: str) -> Path:
-    path = scene.path.parent / name
-    if not path.is_file():
-        raise SceneError(scene.path, key, f"no such file: {path}")
-    return path
-
-
 def _table(scene: Scene, key: str, name: str | None, columns: dict[int, str]) -> TimeTable | None:
     if name is None:
         return None
     if 0 in columns:
         raise SceneError(scene.path, f"actuation.{key}", "the robot has no such elements to actuate")
-    table = read_time_table(_existing(scene, f"actuation.{key}", name), columns)
+    table = read_time_table(scene.existing(f"actuation.{key}", name), columns)
     if scene.document.simulation.integrator == "static" and len(table.times) > 1:
         problem = f'{name} has {len(table.times)} rows: integrator = "static" has no time; expected one row'
         raise SceneError(scene.path, f"actuation.{key}", problem)

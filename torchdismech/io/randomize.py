@@ -14,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from torchdismech.io.refusals import Key, SceneError, field_at, sentences
-from torchdismech.io.schema import PER_ROBOT, Batch, Distribution, Document
+from torchdismech.io.schema import Batch, Distribution, Document
+from torchdismech.io.schema_base import PER_ROBOT
 
 __all__ = ["Numbers", "draw"]
 

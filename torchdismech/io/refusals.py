@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from torchdismech.errors import InputError
 
-__all__ = ["SceneError", "field_at", "refuse_features_to_come", "sentences"]
+__all__ = ["Key", "SceneError", "field_at", "sentences"]
 
 Key = tuple[str | int, ...]
 
@@ -24,25 +24,6 @@ class SceneError(InputError):
     def __init__(self, path: str | Path, key: str | Key, problem: str):
         name = key if isinstance(key, str) else ".".join(str(part) for part in key)
         super().__init__(f"{path}: {name}: {problem}" if name else f"{path}: {problem}")
-
-
-# Tables and keys that scene files may have one day: key, what it is, what to do today
-CONTACT = "contact is not built yet in this version"
-TO_COME: dict[Key, str] = {
-    ("floor",): f"{CONTACT}; remove the table [floor]",
-    ("obstacle",): f"{CONTACT}; remove the tables [[obstacle]]",
-    ("self_contact",): f"{CONTACT}; remove the table [self_contact]",
-    ("rod", "contact_radius"): f"{CONTACT}; remove the key",
-}
-
-
-def refuse_features_to_come(path: Path, raw: dict[str, Any]) -> None:
-    """Refuse tables and keys of features that are not built yet, saying so."""
-    for key, sentence in TO_COME.items():
-        tables = raw.get(str(key[0])) if len(key) > 1 else raw
-        for table in tables if isinstance(tables, list) else [tables]:
-            if isinstance(table, dict) and key[-1] in table:
-                raise SceneError(path, key, sentence)
 
 
 # ---- what pydantic found -----------------------------------------------------------------------------------------
@@ -80,7 +61,8 @@ def _key_in_file(location: Key, raw: Any) -> Key:
     for k, part in enumerate(location):
         last = k == len(location) - 1
         if isinstance(raw, dict):
-            if part not in raw and not (last and isinstance(part, str)):
+            missing = last and isinstance(part, str) and part != raw.get("shape")
+            if part not in raw and not missing:
                 continue
             raw = raw.get(part)
         elif isinstance(raw, list) and isinstance(part, int):

@@ -21,7 +21,7 @@ from torchdismech.io.assemble import build_integrator, build_model, build_schedu
 from torchdismech.io.dismech import Geometry, read_dismech
 from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
 from torchdismech.io.randomize import Numbers, draw
-from torchdismech.io.refusals import Key, SceneError, refuse_features_to_come, sentences
+from torchdismech.io.refusals import Key, SceneError, sentences
 from torchdismech.io.schedule import Schedule, load_function
 from torchdismech.model import Model
 from torchdismech.solve.linear import SOLVERS
@@ -94,6 +94,13 @@ class Scene:
             randomized={name: values[rows] for name, values in self.randomized.items()},
         )
 
+    def existing(self, key: str | Key, name: str) -> Path:
+        """Return the path of a file that the scene names under a key; refuse one that is not there."""
+        path = self.path.parent / name
+        if not path.is_file():
+            raise SceneError(self.path, key, f"no such file: {path}")
+        return path
+
     def build(self, device: str | torch.device = "cpu", allow_code: bool = False) -> Setup:
         """Return what runs.
 
@@ -137,7 +144,7 @@ def load_scene(path: str | Path, overrides: Mapping[str, Any] | None = None, ste
     Raises
     ------
     SceneError
-        Named with file and key: what is missing, unknown, of a wrong type or impossible, or not built yet.
+        Named with file and key: what is missing, unknown, of a wrong type or impossible.
     InputError
         A fault in a file that the scene names, by line.
     """
@@ -150,7 +157,6 @@ def load_scene(path: str | Path, overrides: Mapping[str, Any] | None = None, ste
             inside[name] = value
     if steps is not None:
         _set_steps(path, tables.get("simulation"), steps)
-    refuse_features_to_come(path, tables)
     try:
         document = schema.Document.model_validate(tables)
     except ValidationError as error:

@@ -8,41 +8,17 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-__all__ = ["PER_ROBOT", "Document"]
+from torchdismech.io.schema_base import PER_ROBOT, Index, NotNegative, Positive, Table, Vector, exactly_one, nonzero
+from torchdismech.io.schema_contact import Contacts
 
+__all__ = ["Document"]
 
-class _PerRobot:
-    """Marks a number that [batch.randomize] may draw for each robot."""
-
-
-PER_ROBOT = _PerRobot()
-
-Index = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Vector = Annotated[list[float], Field(min_length=3, max_length=3)]
 Nodes = Annotated[list[Index], Field(min_length=1)]
 Stop = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 
-
 MOST_STEPS = 1e12  # beyond it a float64 no longer counts time in steps
-
-
-class Table(BaseModel):
-    """A table of a scene file: no key that is not listed, no conversion of types, finite numbers only."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-def _exactly_one(table: Table, *names: str) -> str:
-    """Return which of the keys is given; refuse none and several."""
-    given = [name for name in names if getattr(table, name) is not None]
-    if len(given) != 1:
-        listed = " or ".join(names)
-        raise ValueError(f"expected exactly one of {listed}, got {' and '.join(given) if given else 'none of them'}")
-    return given[0]
 
 
 class Robot(Table):
@@ -64,7 +40,7 @@ class Robot(Table):
     @model_validator(mode="after")
     def _one_source(self) -> Robot:
         elements = [name for name in ("rod_edges", "triangles") if getattr(self, name) is not None]
-        if _exactly_one(self, "file", "nodes") == "nodes" and not elements:
+        if exactly_one(self, "file", "nodes") == "nodes" and not elements:
             raise ValueError("nodes are given without rod_edges or triangles")
         if self.file is not None and elements:
             raise ValueError(f"expected either file or nodes and {elements[0]}, got file and {elements[0]}")
@@ -121,6 +97,7 @@ class Rod(Table):
     poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
     density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
     natural: Literal["initial", "straight"] = Field(default="initial", description="natural shape")
+    contact_radius: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="radius that touches [m]")
     nodes: Nodes | None = Field(default=None, description="node indices: the table is for the edges between them")
     box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the edges inside")
 
@@ -134,7 +111,7 @@ class Rod(Table):
         ):
             raise ValueError("youngs is missing: Young's modulus [Pa], or all of EA, EI1, EI2, GJ in stiffness")
         if self.nodes is not None or self.box is not None:
-            _exactly_one(self, "nodes", "box")
+            exactly_one(self, "nodes", "box")
         return self
 
 
@@ -161,7 +138,7 @@ class Shell(Table):
     @model_validator(mode="after")
     def _one_selection(self) -> Shell:
         if self.nodes is not None or self.box is not None:
-            _exactly_one(self, "nodes", "box")
+            exactly_one(self, "nodes", "box")
         return self
 
 
@@ -182,7 +159,7 @@ class Clamp(Table):
 
     @model_validator(mode="after")
     def _holds_something(self) -> Clamp:
-        _exactly_one(self, "nodes", "box")
+        exactly_one(self, "nodes", "box")
         if not self.axes and not self.twist:
             raise ValueError('axes = "" and twist = false: the clamp holds nothing')
         return self
@@ -205,9 +182,7 @@ class Rotation(Table):
     @field_validator("axis")
     @classmethod
     def _direction(cls, axis: list[float]) -> list[float]:
-        if not any(axis):
-            raise ValueError("expected a direction that is not zero")
-        return axis
+        return nonzero(axis)
 
 
 class Move(Table):
@@ -227,7 +202,7 @@ class Move(Table):
         if self.nodes is None and self.edges is None:
             raise ValueError("expected nodes or edges to move")
         if self.nodes is not None:
-            _exactly_one(self, "velocity", "rotation", "file")
+            exactly_one(self, "velocity", "rotation", "file")
         elif self.velocity is not None or self.rotation is not None or self.file is not None:
             raise ValueError("velocity, rotation and file move nodes: expected nodes")
         if (self.edges is None) != (self.twist_rate is None):
@@ -356,7 +331,9 @@ class Simulation(Table):
         default=None, description="most Newton iterations of a step, by default 50; static: 200"
     )
     line_search: bool = Field(default=True, description="true or false")
-    max_substeps: Annotated[int, Field(ge=0)] = Field(default=0, description="most parts a failed step is divided into")
+    max_substeps: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="most parts a failed step is divided into, by default none; 16 with contact"
+    )
     solver: str = Field(default="auto", description='"auto" or the name of a linear solver')
     compile: bool = Field(default=False, description="true or false: compile the kernels first")
 
@@ -400,7 +377,7 @@ class Distribution(Table):
 
     @model_validator(mode="after")
     def _sensible(self) -> Distribution:
-        kind = _exactly_one(self, "uniform", "loguniform", "normal", "values")
+        kind = exactly_one(self, "uniform", "loguniform", "normal", "values")
         numbers = getattr(self, kind)
         if kind in ("uniform", "loguniform") and numbers[0] > numbers[1]:
             raise ValueError(f"{kind}: expected [low, high] with low <= high, got {numbers}")
@@ -423,7 +400,7 @@ class Output(Table):
     every: Annotated[int, Field(ge=1)] = Field(default=10, description="steps from one stored frame to the next")
 
 
-class Document(Table):
+class Document(Contacts):
     """A scene file."""
 
     robot: Robot = Field(description="table [robot]: file, or nodes with rod_edges and triangles")
@@ -452,4 +429,26 @@ class Document(Table):
             raise ValueError('[[move]] prescribes motion over time, and integrator = "static" has no time')
         if any({"start", "stop"} & load.model_fields_set for load in self.point_force):
             raise ValueError('start and stop of [[point_force]] do not apply: integrator = "static" has no time')
+        self.check_contacts_in_statics()
+        return self
+
+    @model_validator(mode="after")
+    def _barriers_with_line_search(self) -> Document:
+        barriers = [key for key, law in self.contacts.items() if law.response == "barrier"]
+        if barriers and not self.simulation.line_search:
+            table = ".".join(map(str, barriers[0]))
+            raise ValueError(
+                f'simulation.line_search: expected true, got false: {table}.response = "barrier" keeps gaps open by it'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _radii_touch_something(self) -> Document:
+        given = [k for k, rod in enumerate(self.rod) if rod.contact_radius is not None]
+        if given and not self.contacts:
+            table = f"rod.{given[0]}" if len(self.rod) > 1 else "rod"
+            raise ValueError(
+                f"{table}.contact_radius: nothing touches the robot: add [floor], [[obstacle]] or [self_contact], "
+                "or remove the key"
+            )
         return self

@@ -1,0 +1,178 @@
+"""The floor, obstacles and self-contact of a checked scene."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchdismech.builder import RobotBuilder
+from torchdismech.contact import (
+    Barrier,
+    Box,
+    Capsule,
+    Friction,
+    HalfSpace,
+    Obstacle,
+    Path,
+    Penalty,
+    SelfContact,
+    Sphere,
+)
+from torchdismech.contact.mesh import Mesh
+from torchdismech.contact.shapes import Shape
+from torchdismech.errors import InputError
+from torchdismech.io import schema_contact as schema
+from torchdismech.io.refusals import Key, SceneError
+from torchdismech.io.schema import Circle
+from torchdismech.io.tables import read_time_table
+from torchdismech.materials import Number
+from torchdismech.model import Model
+
+if TYPE_CHECKING:
+    from torchdismech.io.scene import Scene
+
+__all__ = ["add_contacts", "contact_radius", "refuse_overlap"]
+
+RESPONSES: dict[str, type[Penalty] | type[Barrier]] = {"penalty": Penalty, "barrier": Barrier}
+TOLERANCE = 0.5  # of the smallest contact radius, where the scene does not say
+# [s] a moving obstacle's way is linear for so long: no run gets there, and a power of two rounds nothing
+FOREVER = 2.0**100
+
+
+def add_contacts(scene: Scene, builder: RobotBuilder) -> None:
+    """Let the robot touch what the scene says."""
+    for key, table in scene.document.contacts.items():
+        try:
+            builder.add_contact(_contact(scene, key, table))
+        except SceneError:
+            raise
+        except InputError as error:
+            raise SceneError(scene.path, key, str(error)) from error
+
+
+def contact_radius(scene: Scene, k: int) -> Number | None:
+    """Return the contact radius that a [[rod]] table gives, a number or (B, 1); None where the section decides."""
+    given = scene.document.rod[k].contact_radius
+    return None if given is None else scene.numbers.scalar(("rod", k, "contact_radius"), given)
+
+
+def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContact:
+    response, friction = _law(scene, key, table)
+    if isinstance(table, schema.SelfContact):
+        return SelfContact(response, friction, table.ring)
+    if isinstance(table, schema.Floor):
+        up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
+        height = scene.numbers.scalar((*key, "height"), table.height)
+        return Obstacle(HalfSpace(height * up, up), response, friction, name="floor")
+    assert isinstance(table, schema.Obstacle)
+    name = schema.obstacle_name(int(key[-1]), table)
+    return Obstacle(_shape(scene, key, table), response, friction, _path(scene, key, table), name)
+
+
+def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Penalty | Barrier, Friction | None]:
+    """Return the response and the friction of a table."""
+
+    def number(name: str) -> Number:
+        return scene.numbers.scalar((*key, name), getattr(table, name))
+
+    tolerance = TOLERANCE * _smallest_radius(scene) if table.tolerance is None else number("tolerance")
+    response = RESPONSES[table.response](number("stiffness"), tolerance)
+    friction = 0.0 if table.friction is None else number("friction")
+    smooth = not isinstance(friction, Tensor) and friction == 0
+    return response, None if smooth else Friction(friction, number("slip_velocity"))
+
+
+def _smallest_radius(scene: Scene) -> Number:
+    """Return the smallest contact radius of a robot, a number or (B, 1) [m]."""
+    numbers = scene.numbers
+    radii = []
+    for k, rod in enumerate(scene.document.rod):
+        given = contact_radius(scene, k)
+        if given is not None:
+            radii.append(given)
+        elif isinstance(rod.section, Circle):
+            radii.append(numbers.scalar(("rod", k, "section", "radius"), rod.section.radius))
+        else:
+            sides = {"width": rod.section.width, "height": rod.section.height}
+            radii += [0.5 * numbers.scalar(("rod", k, "section", name), side) for name, side in sides.items()]
+    for k, shell in enumerate(scene.document.shell):
+        radii.append(0.5 * numbers.scalar(("shell", k, "thickness"), shell.thickness))
+    smallest = radii[0]
+    for radius in radii[1:]:
+        smallest = torch.minimum(*(torch.as_tensor(r, dtype=torch.float64) for r in (smallest, radius)))
+    return smallest
+
+
+def _shape(scene: Scene, key: Key, table: schema.Obstacle) -> Shape:
+    def vector(name: str) -> Tensor:
+        return scene.numbers.vector((*key, name), getattr(table, name))
+
+    def number(name: str) -> Number:
+        return scene.numbers.scalar((*key, name), getattr(table, name))
+
+    if isinstance(table, schema.Plane):
+        return HalfSpace(vector("point"), vector("normal"))
+    if isinstance(table, schema.Ball):
+        return Sphere(vector("center"), number("radius"))
+    if isinstance(table, schema.Block):
+        return Box(vector("center"), vector("size"), vector("rotation"))
+    if isinstance(table, schema.Capsule):
+        return Capsule(vector("start"), vector("end"), number("radius"))
+    assert isinstance(table, schema.Mesh)
+    return Mesh.from_file(scene.existing((*key, "file"), table.file))
+
+
+def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:
+    if table.velocity is not None:
+        return Path.uniform(scene.numbers.vector((*key, "velocity"), table.velocity), FOREVER)
+    if table.path is None:
+        return None
+    rows = read_time_table(scene.existing((*key, "path"), table.path), {3: "displacement x y z"})
+    if len(rows.times) < 2:
+        raise SceneError(scene.path, (*key, "path"), f"{table.path}: expected two rows or more, got 1")
+    return Path(rows.times, rows.values)
+
+
+# ---- at the start ------------------------------------------------------------------------------------------------
+
+
+def refuse_overlap(scene: Scene, model: Model) -> None:
+    """Refuse robots that start where a barrier cannot keep surfaces apart: in an obstacle, or parts in each other."""
+    tables = scene.document.contacts
+    x = model.nodes.expand(scene.batch, -1, -1)
+    keys: list[Key] = [key for key in tables if key != ("self_contact",)]
+    for key, obstacle in zip(keys, model.obstacles, strict=True):
+        if obstacle.law.response.feasible_only:
+            gap = _gaps(obstacle, x)
+            robot, node = divmod(int(gap.argmin()), gap.shape[1])
+            if gap[robot, node] <= 0:
+                _refuse(scene, key, f"node {node} of robot {robot}", float(gap[robot, node]))
+    if model.self_contact is not None and model.self_contact.law.response.feasible_only:
+        _refuse_touching_parts(scene, model, model.self_contact)
+
+
+def _gaps(obstacle: Obstacle, x: Tensor) -> Tensor:
+    """Return the gaps (B, N) of nodes (B, N, 3) at the start of the run."""
+    if obstacle.path is not None:
+        displacement, _ = obstacle.path.at(x.new_zeros(len(x)))
+        x = x - displacement.unsqueeze(1)
+    return obstacle.shape.distance(x) - obstacle.radius
+
+
+def _refuse_touching_parts(scene: Scene, model: Model, contact: SelfContact) -> None:
+    x = model.nodes.expand(scene.batch, -1, -1)
+    pairs = contact.pairs(x, x, x.new_zeros(len(x)))
+    q = torch.cat([x.flatten(1), x.new_zeros(len(x), model.body.n_angles)], dim=1)
+    for table, found in zip(pairs.tables, contact.touching(pairs, q, torch.zeros_like(q)), strict=True):
+        if len(found.gap) and found.gap.min() <= 0:
+            worst = found.chosen[found.gap.argmin()]
+            robot, place = (int(index[worst]) for index in table.places)
+            nodes = table.nodes[robot, place].tolist()
+            _refuse(scene, ("self_contact",), f"what joins nodes {nodes} of robot {robot}", float(found.gap.min()))
+
+
+def _refuse(scene: Scene, key: Key, what: str, gap: float) -> None:
+    problem = f'{what} starts at a gap of {gap:.6g} m; response = "barrier" expects all gaps above 0 at the start'
+    raise SceneError(scene.path, key, problem)

@@ -1,0 +1,183 @@
+"""The tables of a scene file that say what touches what: [floor], [[obstacle]], [self_contact]."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from torchdismech.io.schema_base import PER_ROBOT, Index, NotNegative, Positive, Table, Vector, nonzero
+
+__all__ = ["Contacts", "Floor", "Law", "ObstacleTable", "SelfContact", "obstacle_name"]
+
+# what reports call other things: energies of the robot itself, and of its contact with the floor and with itself
+TAKEN_NAMES = ("kinetic", "stretch", "bend", "twist", "membrane", "hinge", "midedge", "self_contact", "floor")
+
+
+class Law(Table):
+    """How two surfaces push each other apart and rub."""
+
+    stiffness: Annotated[Positive, PER_ROBOT] = Field(
+        description="of each contact [N/m]: about its load, such as a node's weight, over the overlap it may have"
+    )
+    friction: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="coefficient of friction")
+    slip_velocity: Annotated[Positive, PER_ROBOT] = Field(
+        default=1e-3, description="at which friction has its full size [m/s]"
+    )
+    response: Literal["penalty", "barrier"] = Field(default="penalty", description="what keeps surfaces apart")
+    tolerance: Annotated[Positive, PER_ROBOT] | None = Field(
+        default=None, description="gap at which contact begins [m], by default half the smallest contact radius"
+    )
+
+    @field_validator("response", mode="before")
+    @classmethod
+    def _built(cls, response: object) -> object:
+        if response == "complementarity":
+            raise ValueError("'complementarity' is not built yet in this version; expected 'penalty' or 'barrier'")
+        return response
+
+    @model_validator(mode="after")
+    def _slips_with_friction(self) -> Law:
+        if self.friction is None and "slip_velocity" in self.model_fields_set:
+            raise ValueError("slip_velocity belongs to friction, which is not given: without it surfaces are smooth")
+        return self
+
+
+class Floor(Law):
+    """[floor]: all below a height."""
+
+    height: Annotated[float, PER_ROBOT] = Field(default=0.0, description="z of the floor [m]")
+
+
+class SelfContact(Law):
+    """[self_contact]: the robot's parts touch each other."""
+
+    ring: Index | None = Field(default=None, description="parts so many edges apart, or less, never touch")
+
+
+class Obstacle(Law):
+    """[[obstacle]]: a rigid thing; how it moves."""
+
+    name: str | None = Field(default=None, description="what reports call it")
+    velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
+    path: str | None = Field(default=None, description="name of a CSV file: time, displacement x y z")
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it does not move."""
+        return self.velocity is None and self.path is None
+
+    @field_validator("name")
+    @classmethod
+    def _usable(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+            raise ValueError(f"expected a letter and then letters, digits, _ or -, got {name!r}")
+        if name in TAKEN_NAMES:
+            raise ValueError(f"{name!r} is what reports call something else: choose another name")
+        return name
+
+    @model_validator(mode="after")
+    def _one_motion(self) -> Obstacle:
+        if self.velocity is not None and self.path is not None:
+            raise ValueError("expected velocity or path, got both")
+        return self
+
+
+class Plane(Obstacle):
+    """All on the far side of a plane."""
+
+    shape: Literal["plane"]
+    point: Annotated[Vector, PER_ROBOT] = Field(description="a point of the plane [x, y, z] in m")
+    normal: Annotated[Vector, PER_ROBOT] = Field(description="direction [x, y, z] to the side of the robot")
+
+    @field_validator("normal")
+    @classmethod
+    def _direction(cls, normal: list[float]) -> list[float]:
+        return nonzero(normal)
+
+
+class Ball(Obstacle):
+    """A ball."""
+
+    shape: Literal["sphere"]
+    center: Annotated[Vector, PER_ROBOT] = Field(description="center [x, y, z] in m")
+    radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
+
+
+class Block(Obstacle):
+    """A box, turned about its center."""
+
+    shape: Literal["box"]
+    center: Annotated[Vector, PER_ROBOT] = Field(description="center [x, y, z] in m")
+    size: Annotated[list[Positive], Field(min_length=3, max_length=3), PER_ROBOT] = Field(
+        description="lengths of the sides [x, y, z] in m"
+    )
+    rotation: Annotated[Vector, PER_ROBOT] = Field(
+        default=[0.0, 0.0, 0.0], description="rotation vector [x, y, z]: axis times angle in rad"
+    )
+
+
+class Capsule(Obstacle):
+    """All within a radius of a segment."""
+
+    shape: Literal["capsule"]
+    start: Annotated[Vector, PER_ROBOT] = Field(description="one end of its axis [x, y, z] in m")
+    end: Annotated[Vector, PER_ROBOT] = Field(description="the other end of its axis [x, y, z] in m")
+    radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
+
+    @model_validator(mode="after")
+    def _has_length(self) -> Capsule:
+        if self.start == self.end:
+            raise ValueError(f'expected an end apart from start (or shape = "sphere"), got {self.end} for both')
+        return self
+
+
+class Mesh(Obstacle):
+    """What a closed triangle mesh encloses."""
+
+    shape: Literal["mesh"]
+    file: str = Field(description="name of a closed triangle mesh")
+
+
+ObstacleTable = Annotated[Plane | Ball | Block | Capsule | Mesh, Field(discriminator="shape")]
+
+
+class Contacts(Table):
+    """What a scene says about contact."""
+
+    floor: Floor | None = Field(default=None, description="table [floor]")
+    obstacle: list[ObstacleTable] = Field(
+        default=[], description='tables [[obstacle]], each with shape = "plane", "sphere", "box", "capsule" or "mesh"'
+    )
+    self_contact: SelfContact | None = Field(default=None, description="table [self_contact]")
+
+    @property
+    def contacts(self) -> dict[tuple[str | int, ...], Law]:
+        """The tables by their keys."""
+        found: dict[tuple[str | int, ...], Law] = {} if self.floor is None else {("floor",): self.floor}
+        found |= {("obstacle", k): obstacle for k, obstacle in enumerate(self.obstacle)}
+        return found if self.self_contact is None else found | {("self_contact",): self.self_contact}
+
+    @model_validator(mode="after")
+    def _names_apart(self) -> Contacts:
+        names = [obstacle_name(k, obstacle) for k, obstacle in enumerate(self.obstacle)]
+        for k, name in enumerate(names):
+            if name in names[:k]:
+                problem = f"expected another name than that of obstacle.{names.index(name)}, got {name!r} for both"
+                raise ValueError(f"obstacle.{k}.name: {problem}")
+        return self
+
+    def check_contacts_in_statics(self) -> None:
+        """Refuse what needs time."""
+        for key, law in self.contacts.items():
+            name = ".".join(map(str, key))
+            if law.friction:
+                raise ValueError(f'{name}.friction needs velocities, and integrator = "static" has none')
+            if isinstance(law, Obstacle) and not law.at_rest:
+                raise ValueError(f'{name} moves over time, and integrator = "static" has no time')
+
+
+def obstacle_name(k: int, obstacle: Obstacle) -> str:
+    """Return what reports call the obstacle of the k-th table."""
+    return f"obstacle{k}" if obstacle.name is None else obstacle.name
