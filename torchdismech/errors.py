@@ -24,6 +24,7 @@ class Status(enum.IntEnum):
     SINGULAR = 5
     STOPPED = 6
     PASSED_THROUGH = 7
+    CONTACT_UNSOLVED = 8
 
     @property
     def explanation(self) -> str:
@@ -48,6 +49,9 @@ _EXPLANATIONS = {
     ),
     Status.PASSED_THROUGH: (
         "bodies passed through each other within the step, or may have: take a smaller dt or set max_substeps"
+    ),
+    Status.CONTACT_UNSOLVED: (
+        "the complementarity problem of the contacts was not solved: take a smaller dt or set max_substeps"
     ),
     Status.STOPPED: "the robot failed in an earlier run and was not stepped in this one",
     Status.SINGULAR: (

@@ -155,6 +155,23 @@ class Model(nn.Module):
         """What the robot may touch."""
         return [force for force in self.forces if isinstance(force, Obstacle)]
 
+    @property
+    def constrained(self) -> bool:
+        """Whether some contact is a constraint."""
+        own = self.self_contact is not None and self.self_contact.constrained
+        return own or any(o.constrained for o in self.obstacles)
+
+    @property
+    def needs_feasible_iterates(self) -> bool:
+        """Whether some contact needs surfaces apart in every iteration."""
+        laws = [o.law for o in self.obstacles] + ([] if self.self_contact is None else [self.self_contact.law])
+        return any(law.response.feasible_only for law in laws)
+
+    @property
+    def unknown(self) -> np.ndarray:
+        """Number (n,) of each dof among the unknowns, -1 where it is clamped."""
+        return self._unknown
+
     def term(self, name: str) -> ElasticTerm:
         """Return the elastic term of that name."""
         for term in self.terms:

@@ -6,8 +6,20 @@ import numpy as np
 import torch
 
 from tests import shells
-from torchdismech import Circle, Material, Model, RobotBuilder
-from torchdismech.contact import Barrier, Box, Capsule, Friction, HalfSpace, Obstacle, Path, Penalty, SelfContact, Sphere
+from torchdismech import Circle, Material, Model, RobotBuilder, forces
+from torchdismech.contact import (
+    Barrier,
+    Box,
+    Capsule,
+    Complementarity,
+    Friction,
+    HalfSpace,
+    Obstacle,
+    Path,
+    Penalty,
+    SelfContact,
+    Sphere,
+)
 
 SIZE = shells.SIZE
 # wide, so that most of a small robot is in contact; a penalty has fallen to exp(-15) at its tolerance
@@ -66,3 +78,33 @@ ROBOTS = {
     "shell": lambda kind, rough, rows=slice(None): crossing(kind, rough, True, rows),
     "obstacles": between,
 }
+
+
+def constrained_on_obstacles(mu: float) -> Model:
+    """Return two robots, each a rod that lies on a tilted floor and on a ball that moves, by constraints."""
+    builder = RobotBuilder()
+    t = np.linspace(0, 1, 5)[:, None]
+    rod = t * [3 * SIZE, 0.5 * SIZE, 0] + [0, 0, 2e-3] + np.array([0, 0, 2e-4]) * np.sin(3 * t)
+    builder.add_rod(rod, Circle(2e-3), Material(numbers(1e6, 2e6), 1000.0, 0.4))
+    builder.add_force(forces.Gravity((1.0, 0.3, -9.81)))
+    ball = Sphere((1.5 * SIZE, 0.25 * SIZE, -0.9 * SIZE), numbers(0.9 * SIZE, 0.91 * SIZE))
+    friction = numbers(mu, 0.7 * mu)
+    floor = HalfSpace((0.0, 0.0, 0.0), (0.1, 0.02, 1.0))
+    builder.add_contact(Obstacle(floor, Complementarity(), Friction(friction), name="floor"))
+    path = Path.uniform((0.05, 0.0, 0.02))
+    builder.add_contact(Obstacle(ball, Complementarity(), Friction(friction), path, "ball"))
+    return builder.finalize()
+
+
+def constrained_crossing(mu: float) -> Model:
+    """Return two robots, each a held rod and another that lies across it, by constraints."""
+    builder = RobotBuilder()
+    material = Material(numbers(1e6, 2e6), 1000.0, 0.4)
+    t = np.linspace(0, 1, 5)[:, None]
+    held = builder.add_rod(t * [3 * SIZE, 0.2 * SIZE, 0.1 * SIZE], Circle(2e-3), material)
+    builder.clamp(nodes=[*held[:2].tolist(), int(held[-1])])
+    across = t * [0.3 * SIZE, 2.9 * SIZE, 0.0] + [1.3 * SIZE, -1.4 * SIZE, 0.05 * SIZE + 4e-3]
+    builder.add_rod(across, Circle(2e-3), material)
+    builder.add_contact(SelfContact(Complementarity(), Friction(numbers(mu, 0.7 * mu))))
+    builder.add_force(forces.Gravity((1.0, 0.3, -9.81)))
+    return builder.finalize()

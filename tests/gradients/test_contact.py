@@ -1,6 +1,6 @@
 """Gradients through steps in contact: of a robot with itself and with obstacles, sticking and sliding."""
 
-from tests.contact.robots import ROBOTS
+from tests.contact.robots import ROBOTS, constrained_crossing, constrained_on_obstacles
 from tests.gradients.cases import EXACT, GradientCase
 from torchdismech import ImplicitEuler, ImplicitMidpoint, Newmark, Static
 
@@ -66,3 +66,31 @@ class TestRestingOnObstacles(GradientCase):
     def model(self):
         """Return the rod."""
         return ROBOTS["obstacles"]("penalty", False)
+
+
+class TestPressedOnConstraints(GradientCase):
+    """A rod on a tilted floor and a moving ball that it may not enter: some nodes stick, some slide."""
+
+    integrator = ImplicitEuler(0.005, **EXACT)
+
+    def model(self):
+        """Return the rod."""
+        return constrained_on_obstacles(0.3)
+
+
+class TestSlidingOnConstraints(TestPressedOnConstraints):
+    """The same with little friction: all contacts slide."""
+
+    def model(self):
+        """Return the rod."""
+        return constrained_on_obstacles(0.05)
+
+
+class TestRodsHeldApartByConstraints(GradientCase):
+    """A rod that falls on another one and rubs."""
+
+    integrator = ImplicitEuler(0.005, **EXACT)
+
+    def model(self):
+        """Return the rods."""
+        return constrained_crossing(0.3)

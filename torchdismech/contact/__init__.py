@@ -1,8 +1,9 @@
 """Contact of robots with a floor, with obstacles, and of their parts with each other."""
 
+from torchdismech.contact.mesh import Mesh
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.path import Path
-from torchdismech.contact.response import Barrier, Friction, Penalty
+from torchdismech.contact.response import Barrier, Complementarity, Friction, Penalty
 from torchdismech.contact.self_contact import SelfContact
 from torchdismech.contact.shapes import Box, Capsule, HalfSpace, Sphere
 
@@ -10,8 +11,10 @@ __all__ = [
     "Barrier",
     "Box",
     "Capsule",
+    "Complementarity",
     "Friction",
     "HalfSpace",
+    "Mesh",
     "Obstacle",
     "Path",
     "Penalty",

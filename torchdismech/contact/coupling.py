@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.contact.law import ContactLaw
 from torchdismech.contact.pairs import PairTable
 from torchdismech.contact.self_contact import Pairs, SelfContact, summed
 from torchdismech.sparse import Pattern
@@ -84,8 +85,9 @@ class StepPairs:
         values = self.coupling.widened(values)
         total = torch.zeros_like(q)
         for kind, found in enumerate(contact.touching(self.pairs, q, velocity)):
-            table = self.pairs.tables[kind]
-            force, blocks = found.force_and_blocks(contact.law, position_gain, velocity_gain)
+            table, law = self.pairs.tables[kind], contact.law
+            assert isinstance(law, ContactLaw)  # constraints touch nothing here
+            force, blocks = found.force_and_blocks(law, position_gain, velocity_gain)
             total = total + summed(table, found, force, q)
             self.coupling.add(values, kind, table, found.chosen, blocks)
         return total, values

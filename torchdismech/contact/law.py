@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from torchdismech.contact.response import Friction, Response
+from torchdismech.contact.response import Complementarity, Friction, Potential, Response, of_robots
+from torchdismech.errors import InputError
 
-__all__ = ["ContactLaw", "LawConstants"]
+__all__ = ["ConstraintLaw", "ContactLaw", "LawConstants", "law_of"]
 
 
 @dataclass(frozen=True)
@@ -28,28 +29,43 @@ class LawConstants:
 
     def at(self, robot: Tensor) -> LawConstants:
         """Return the constants of single contacts (A,), of the robots with these numbers; () stay as they are."""
+        friction = None if self.friction is None else tuple(of_robots(v, robot) for v in self.friction)
+        return LawConstants(of_robots(self.stiffness, robot), of_robots(self.tolerance, robot), friction)  # type: ignore[arg-type]
 
-        def pick(value: Tensor) -> Tensor:
-            if value.dim() == 0:
-                return value
-            return value[0, 0] if value.shape[0] == 1 else value[:, 0][robot]
 
-        friction = None if self.friction is None else (pick(self.friction[0]), pick(self.friction[1]))
-        return LawConstants(pick(self.stiffness), pick(self.tolerance), friction)
+class ConstraintLaw(nn.Module):
+    """No overlap, and the friction that goes with it (None: smooth), as constraints: see `contact.constraints`."""
+
+    def __init__(self, response: Complementarity, friction: Friction | None = None):
+        super().__init__()
+        if friction is not None and friction.slip_velocity is not None:
+            raise InputError("Friction.slip_velocity: Complementarity does not smooth friction; leave it out")
+        self.response = response
+        self.friction = friction
 
 
 class ContactLaw(nn.Module):
-    """A normal response and the friction that goes with it (None: smooth)."""
+    """A normal response by a potential and the friction that goes with it (None: smooth)."""
 
-    def __init__(self, response: Response, friction: Friction | None = None):
+    response: Potential
+
+    def __init__(self, response: Potential, friction: Friction | None = None):
         super().__init__()
+        if friction is not None and friction.slip_velocity is None:
+            raise InputError(
+                f"Friction.slip_velocity: {type(response).__name__} needs one, the velocity [m/s] at which friction "
+                "has its full size"
+            )
         self.response = response
         self.friction = friction
 
     @property
     def constants(self) -> LawConstants:
         """The law's constants as they are now, each () or (B, 1)."""
-        friction = None if self.friction is None else (self.friction.coefficient, self.friction.slip_velocity)
+        if self.friction is None:
+            return LawConstants(self.response.stiffness, self.response.tolerance, None)
+        assert self.friction.slip_velocity is not None
+        friction = (self.friction.coefficient, self.friction.slip_velocity)
         return LawConstants(self.response.stiffness, self.response.tolerance, friction)
 
     def energy(self, gap: Tensor, constants: LawConstants) -> Tensor:
@@ -97,6 +113,15 @@ class ContactLaw(nn.Module):
         by_x = by_x + _outer(by_gap, normal) - by_sliding @ turning
         by_velocity = by_sliding @ (unit - _outer(normal, normal))
         return force - mu * load * ratio * sliding, by_x, by_velocity
+
+
+def law_of(response: Response, friction: Friction | None) -> ContactLaw | ConstraintLaw:
+    """Return the law of a response with friction."""
+    if isinstance(response, Potential):
+        return ContactLaw(response, friction)
+    if isinstance(response, Complementarity):
+        return ConstraintLaw(response, friction)
+    raise InputError(f"response: expected Penalty, Barrier or Complementarity, got {type(response).__name__}")
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from torchdismech.body import Body
-from torchdismech.contact.law import ContactLaw
+from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.path import Path
 from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import Shape
@@ -45,19 +46,24 @@ class Obstacle(Force):
         if not name:
             raise InputError("Obstacle.name: expected a name, got an empty one")
         self.shape = shape
-        self.law = ContactLaw(response, friction)
+        self.law = law_of(response, friction)
         self.path = path
         self.name = name
 
     @property
+    def constrained(self) -> bool:
+        """Whether it is a constraint, and no force: the integrator finds its loads."""
+        return isinstance(self.law, ConstraintLaw)
+
+    @property
     def symmetric(self) -> bool:  # type: ignore[override]
         """Whether the derivatives are symmetric matrices: without friction."""
-        return self.law.friction is None
+        return self.constrained or self.law.friction is None
 
     @property
     def conservative(self) -> bool:  # type: ignore[override]
         """Whether there is a potential of the whole force: without friction."""
-        return self.law.friction is None
+        return self.constrained or self.law.friction is None
 
     def bind(self, body: Body) -> None:
         """Learn the nodes' radii."""
@@ -71,19 +77,34 @@ class Obstacle(Force):
         displacement, velocity = self.path.at(state.time)
         return state.positions - displacement.unsqueeze(1), state.node_velocities - velocity.unsqueeze(1)
 
+    def displacement(self, time: Tensor) -> Tensor:
+        """Return how far (B, 3) it has moved at the times (B,) [m]."""
+        return self.radius.new_zeros(len(time), 3) if self.path is None else self.path.at(time)[0]
+
+    def gap(self, q: Tensor, time: Tensor) -> Tensor:
+        """Return the gaps (B, N) between the nodes and the obstacle at q (B, n) and the times (B,) [m]."""
+        points = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) - self.displacement(time).unsqueeze(1)
+        return self.shape.distance(points) - self.radius
+
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the contact force (B, n) [N]."""
+        if isinstance(self.law, ConstraintLaw):
+            return torch.zeros_like(state.q)
         points, velocity = self.relative(state)
         distance, normal, _ = self.shape.distance_and_derivatives(points)
         return self.body.on_nodes(self.law.force(distance - self.radius, normal, velocity, self.law.constants))
 
     def blocks(self) -> list[Block]:
         """Return each node's three coordinates."""
+        if self.constrained:
+            return []
         dofs = 3 * np.arange(self.body.n_nodes)[:, None] + np.arange(3)
         return [Block(dofs, dofs)]
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
         """Return the derivatives by position and by velocity (B, N, 3, 3)."""
+        if isinstance(self.law, ConstraintLaw):
+            return []
         points, velocity = self.relative(state)
         distance, normal, curvature = self.shape.distance_and_derivatives(points)
         gap = distance - self.radius
@@ -92,5 +113,6 @@ class Obstacle(Force):
 
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of the normal forces [J]."""
-        points, _ = self.relative(state)
-        return self.law.energy(self.shape.distance(points) - self.radius, self.law.constants).sum(1)
+        if isinstance(self.law, ConstraintLaw):
+            return torch.zeros_like(state.time)
+        return self.law.energy(self.gap(state.q, state.time), self.law.constants).sum(1)

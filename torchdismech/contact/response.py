@@ -1,4 +1,4 @@
-"""How surfaces that come close push each other apart and rub: normal potentials of the gap, and friction."""
+"""How surfaces that come close push each other apart and rub: potentials of the gap or constraints, and friction."""
 
 from __future__ import annotations
 
@@ -11,12 +11,44 @@ from torch.nn.functional import softplus
 from torchdismech.errors import InputError
 from torchdismech.forces.base import scalar
 
-__all__ = ["Barrier", "Friction", "Penalty", "Response"]
+__all__ = ["Barrier", "Complementarity", "Friction", "Penalty", "Potential", "Response", "of_robots"]
 
 SHARPNESS = 15.0  # K1 delta and K2 v_slip: at the tolerance, and at the slip velocity, exp(-15) = 3e-7 is left
 
 
 class Response(nn.Module):
+    """What keeps surfaces apart: a `Potential`, or the constraint `Complementarity`."""
+
+    per_robot: tuple[str, ...] = ("tolerance",)
+    feasible_only = False  # whether gaps have to stay above zero, between iterations, too
+    tolerance: Tensor
+
+    def _set(self, name: str, value) -> None:
+        """Make a parameter of a number above 0, () or (B, 1)."""
+        tensor = scalar(value, f"{type(self).__name__}.{name}")
+        if not bool((tensor > 0).all()):
+            raise InputError(f"{type(self).__name__}.{name}: expected a number above 0, got {value}")
+        setattr(self, name, nn.Parameter(tensor, requires_grad=False))
+
+
+class Complementarity(Response):
+    """No overlap, and friction in Coulomb's cone, as constraints that hold at the end of a step.
+
+    The loads come from a complementarity problem in each Newton iteration (see `integrate.constrained`); nothing has to
+    be tuned. A normal load is there where surfaces touch only, impacts are inelastic. For `ImplicitEuler`, and without
+    friction for `Static`.
+
+    Parameters
+    ----------
+    tolerance : () or (B, 1) [m], by how much surfaces may overlap, or be apart under load.
+    """
+
+    def __init__(self, tolerance=1e-8):
+        super().__init__()
+        self._set("tolerance", tolerance)
+
+
+class Potential(Response):
     """A potential phi(d) of the gap d between two surfaces, zero where d is the tolerance or more.
 
     Parameters
@@ -26,17 +58,12 @@ class Response(nn.Module):
     """
 
     per_robot = ("stiffness", "tolerance")
-    feasible_only = False  # whether gaps have to stay above zero
     stiffness: Tensor
-    tolerance: Tensor
 
     def __init__(self, stiffness, tolerance):
         super().__init__()
-        for name, value in (("stiffness", stiffness), ("tolerance", tolerance)):
-            tensor = scalar(value, f"{type(self).__name__}.{name}")
-            if not bool((tensor > 0).all()):
-                raise InputError(f"{type(self).__name__}.{name}: expected a number above 0, got {value}")
-            setattr(self, name, nn.Parameter(tensor, requires_grad=False))
+        self._set("stiffness", stiffness)
+        self._set("tolerance", tolerance)
 
     @abstractmethod
     def energy(self, gap: Tensor, stiffness: Tensor, tolerance: Tensor) -> Tensor:
@@ -52,7 +79,7 @@ class Response(nn.Module):
         """Return gamma(v) / v and dgamma/dv: friction is mu N gamma, gamma rising from 0 at rest to 1 in sliding."""
 
 
-class Penalty(Response):
+class Penalty(Potential):
     r"""phi = k (log(1 + exp(-K1 d)) / K1)^2 with K1 = 15 / tolerance: a spring of stiffness 2 k with a smooth onset.
 
     Bodies in contact overlap by what their load needs. Implicit contact model of Tong, Choi, Joo and Jawed (Discrete
@@ -89,7 +116,7 @@ class Penalty(Response):
         return ratio, half * (1 - gamma**2)
 
 
-class Barrier(Response):
+class Barrier(Potential):
     r"""phi = -k (d - tolerance)^2 log(d / tolerance): grows without bound as the gap closes, so surfaces never touch.
 
     Li et al., Incremental Potential Contact, ACM Trans. Graph. 39, 2020. Needs a line search, and a start without
@@ -131,24 +158,33 @@ class Barrier(Response):
 
 
 class Friction(nn.Module):
-    """Coulomb friction, smoothed about zero velocity so that a resting contact creeps below `slip_velocity`.
+    """Coulomb friction; with potentials it is smoothed about zero velocity: a resting contact creeps.
 
     Parameters
     ----------
     coefficient : mu, () or (B, 1).
-    slip_velocity : () or (B, 1) [m/s], at which friction has (nearly) its full size.
+    slip_velocity : () or (B, 1) [m/s], at which smoothed friction has (nearly) its full size; None for
+        `Complementarity`, whose friction is not smoothed.
     """
 
     per_robot = ("coefficient", "slip_velocity")
     coefficient: Tensor
-    slip_velocity: Tensor
+    slip_velocity: Tensor | None
 
-    def __init__(self, coefficient, slip_velocity):
+    def __init__(self, coefficient, slip_velocity=None):
         super().__init__()
-        mu, slip = scalar(coefficient, "Friction.coefficient"), scalar(slip_velocity, "Friction.slip_velocity")
+        mu = scalar(coefficient, "Friction.coefficient")
         if bool((mu < 0).any()):
             raise InputError(f"Friction.coefficient: expected 0 or more, got {coefficient}")
-        if not bool((slip > 0).all()):
-            raise InputError(f"Friction.slip_velocity: expected a number above 0, got {slip_velocity}")
         self.coefficient = nn.Parameter(mu, requires_grad=False)
-        self.slip_velocity = nn.Parameter(slip, requires_grad=False)
+        slip = None if slip_velocity is None else scalar(slip_velocity, "Friction.slip_velocity")
+        if slip is not None and not bool((slip > 0).all()):
+            raise InputError(f"Friction.slip_velocity: expected a number above 0, got {slip_velocity}")
+        self.slip_velocity = None if slip is None else nn.Parameter(slip, requires_grad=False)
+
+
+def of_robots(value: Tensor, robot: Tensor) -> Tensor:
+    """Return a constant, () or (B, 1), for contacts of the robots with these numbers (A,): () or (A,)."""
+    if value.dim() == 0:
+        return value
+    return value[0, 0] if value.shape[0] == 1 else value[:, 0][robot]

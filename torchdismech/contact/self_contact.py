@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.contact.broad_phase import adjacent, overlapping, padded
-from torchdismech.contact.law import ContactLaw
+from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.pairs import Kernel, PairTable, Touching, touching, vectors
-from torchdismech.contact.response import Friction, Response
+from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.errors import InputError
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 
@@ -89,14 +89,19 @@ class SelfContact(nn.Module):
         super().__init__()
         if ring is not None and ring < 0:
             raise InputError(f"SelfContact.ring: expected 0 or more edges, got {ring}")
-        self.law = ContactLaw(response, friction)
+        self.law = law_of(response, friction)
         self.ring = ring
         self._capacity = [0, 0]  # places for pairs of each kind; kept from step to step, so that shapes change seldom
 
     @property
     def symmetric(self) -> bool:
         """Whether the derivative of the forces is a symmetric matrix."""
-        return self.law.friction is None
+        return self.constrained or self.law.friction is None
+
+    @property
+    def constrained(self) -> bool:
+        """Whether it is a constraint, and no force: the integrator finds its loads."""
+        return isinstance(self.law, ConstraintLaw)
 
     def bind(self, body: Body) -> None:
         """Learn the robot; find which of its parts are neighbours."""
@@ -162,13 +167,15 @@ class SelfContact(nn.Module):
         r = kernel(*corners).difference(corners)
         rooms, split = room[robot[:, None], nodes], 2 if kernel is closest_segments else 1
         moves = rooms[:, :split].amax(1) + rooms[:, split:].amax(1)
-        tolerance = self.law.constants.at(robot).tolerance
+        tolerance = of_robots(self.law.response.tolerance, robot)
         return r.dot(r).sqrt() <= reach + tolerance + moves
 
     # ---- forces ------------------------------------------------------------------------------------------------
 
     def touching(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> list[Touching]:
-        """Return the pairs of each kind that touch at q (B, n) and a velocity (B, n)."""
+        """Return the pairs of each kind that touch at q (B, n) and a velocity (B, n); none of a constraint."""
+        if isinstance(self.law, ConstraintLaw):
+            return []
         follow = torch.is_grad_enabled()
         return [
             touching(kernel, table, q, velocity, self.law.constants, follow)
@@ -176,8 +183,10 @@ class SelfContact(nn.Module):
         ]
 
     def force(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return the force (B, n) [N]."""
+        """Return the force (B, n) [N]; zero of a constraint."""
         total = torch.zeros_like(q)
+        if isinstance(self.law, ConstraintLaw):
+            return total
         for table, found in zip(pairs.tables, self.touching(pairs, q, velocity), strict=True):
             total = total + summed(table, found, found.force(self.law), q)
         return total
@@ -185,6 +194,8 @@ class SelfContact(nn.Module):
     def energy(self, pairs: Pairs, q: Tensor) -> Tensor:
         """Return the potential (B,) of the normal forces [J]."""
         total = q.new_zeros(q.shape[0])
+        if isinstance(self.law, ConstraintLaw):
+            return total
         for table, found in zip(pairs.tables, self.touching(pairs, q, torch.zeros_like(q)), strict=True):
             robot = table.places[0][found.chosen]
             total = total.index_add(0, robot, self.law.energy(found.gap, found.constants))

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from torchdismech.integrate.balance import Balance
+from torchdismech.integrate.constrained import Laws
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
@@ -151,16 +152,22 @@ def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients
         outputs = [(y, g) for y, g in outputs if y.requires_grad]
         products = sum((y * g).sum() for y, g in outputs)
         (by_root,) = torch.autograd.grad(products, root, retain_graph=True)
-    multiplier = _adjoint(problem, leaves, donor, x.detach(), by_root, accepted) * weight
+    x = x.detach()
+    multiplier, laws, of_contacts = _adjoint(problem, leaves, donor, x, by_root * weight, accepted)
     with torch.enable_grad():
-        total = products - (balance.residual(x.detach()) * multiplier).sum()
+        total = products - (balance.residual(x) * multiplier * weight).sum()
+        if laws is not None:
+            total = total - (laws.equations(balance, x) * of_contacts).sum()
         found = torch.autograd.grad(total, wanted, allow_unused=True)
     return tuple(torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found, strict=True))
 
 
 @torch.no_grad()
-def _adjoint(problem: _Problem, leaves, donor: Tensor, x: Tensor, rhs: Tensor, rows: Tensor) -> Tensor:
-    """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A cannot be factored."""
+def _adjoint(problem: _Problem, leaves, donor: Tensor, x: Tensor, rhs: Tensor, rows: Tensor):
+    """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A cannot be factored.
+
+    And, where contacts are constraints, the laws that they obey and the multipliers of these.
+    """
     balance = problem.balance([t.detach() for t in leaves], donor)
     _, values = balance.residual_and_matrix(x)
     solver = problem.model.solver_for(len(rows), balance.start.pairs)
@@ -170,5 +177,10 @@ def _adjoint(problem: _Problem, leaves, donor: Tensor, x: Tensor, rhs: Tensor, r
     if bool(lost.any()) and solver.solves_indefinite and solver.pattern.symmetric:
         again = solver.factor(values, rows=lost, indefinite=True)
         solution = torch.where(lost[:, None], again.solve(rhs, transpose=True), solution)
+        factor = again if bool(again.ok[rows].all()) else factor
         lost = lost & ~again.ok
-    return torch.where(lost[:, None], torch.nan, solution)
+    laws, of_contacts = None, None
+    if balance.constraints is not None:
+        laws = Laws(balance, x, factor, rows)
+        solution, of_contacts = laws.multipliers(rhs)
+    return torch.where(lost[:, None], torch.nan, solution), laws, of_contacts

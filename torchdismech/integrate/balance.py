@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.model import Model, StepStart
 
 __all__ = ["Balance"]
@@ -34,6 +35,7 @@ class Balance(ABC):
         self.base = clamped_q  # (B, n): clamped dofs are read from here
         self.dt = dt
         self.descending = False
+        self.constraints: ConstraintSet | None = None
 
     def at(self, moving: Tensor, q: Tensor) -> Tensor:
         """Return the position (B, n) where forces are evaluated: `moving`, algebraic angles as in q."""
@@ -42,7 +44,7 @@ class Balance(ABC):
     @property
     def has_potential(self) -> bool:
         """Whether the residual is the gradient of a potential."""
-        return self.model.conservative
+        return self.model.conservative and self.constraints is None
 
     @abstractmethod
     def acceleration(self, q: Tensor) -> Tensor:
@@ -66,14 +68,21 @@ class Balance(ABC):
         position, velocity, time = self.evaluated_at(q)
         internal = self.model.internal_force(self.start, position, velocity)
         external = self.load_factor() * self.model.external_force(self.start, position, velocity, time)
-        return self._with_inertia(q, internal + external)
+        return self._with_inertia(q, internal + external + self._constraint_force(q))
 
     def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
         q = self.full(x)
         gains = (self.position_gain, self.velocity_gain, self.mass_gain, self.load_factor())
         force, values = self.model.force_and_stiffness(self.start, *self.evaluated_at(q), *gains)
-        return self._with_inertia(q, force), values
+        if self.constraints is not None:
+            pattern = self.model.solver_for(q.shape[0], self.start.pairs).pattern
+            self.constraints.add_turning(values, q, pattern, self.model.unknown)
+        return self._with_inertia(q, force + self._constraint_force(q)), values
+
+    def _constraint_force(self, q: Tensor) -> Tensor | float:
+        """Return the force (B, n) of the present loads of contacts that are constraints."""
+        return 0.0 if self.constraints is None else self.constraints.force(q)
 
     def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
         balance = self.model.body.mass * self.acceleration(q) - force if self.mass_gain else -force

@@ -14,6 +14,7 @@ from torch import Tensor
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.integrate.adjoint import implicit_step
 from torchdismech.integrate.balance import Balance
+from torchdismech.integrate.constrained import constrained_newton
 from torchdismech.integrate.encounters import Encounters
 from torchdismech.model import Model, StepStart
 from torchdismech.solve.newton import Root, newton, relaxed_newton
@@ -154,26 +155,35 @@ class Integrator(ABC):
         model.check_batch(state, control)
         infos: list[StepInfo] = []
         with torch.no_grad():
-            encounters = Encounters(model, state, self._ahead(model, state, control, dt))
+            self._check_contact(model)
+            elapsed = self._elapsed(dt)
+            end = state.time if elapsed is None else state.time + dt
+            encounters = Encounters(model, state, self._ahead(model, state, control, dt), end)
 
         def equations(state: State, control: Control, robots: Tensor | None = None) -> Balance:
             pairs = encounters.pairs
             pairs = pairs if pairs is None or robots is None else pairs.rows(robots)
             start = model.start_step(state, control, self._elapsed(dt), pairs)
             clamped_q = state.q if control.clamped_q is None else torch.where(model.free, state.q, control.clamped_q)
-            return self._balance(model, start, clamped_q, dt)
+            balance = self._balance(model, start, clamped_q, dt)
+            balance.constraints = encounters.constraints(state, robots)
+            return balance
 
         def solve(balance: Balance) -> tuple[Tensor, Tensor]:
             q, info = self._solved(balance, dt, running)
             missed = running & info.converged & encounters.missed(q)
             while bool(missed.any()) and encounters.widen(q):
-                again, second = self._solved(equations(balance.start.state, balance.start.control), dt, missed)
+                balance = equations(balance.start.state, balance.start.control)
+                # loads belong to the contacts that were looked at: with constraints all are found anew
+                rows = missed if balance.constraints is None else running
+                again, second = self._solved(balance, dt, rows)
                 second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
-                q, info = torch.where(missed[:, None], again, q), info.merged(second, missed)
+                q, info = torch.where(rows[:, None], again, q), info.merged(second, rows)
                 missed = running & info.converged & encounters.missed(q)
             passed = running & info.converged & encounters.passed(self._after(balance, q))
             info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
             infos.append(info)
+            encounters.keep(balance.constraints)
             return q, running & info.converged
 
         after, accepted = implicit_step(model, state, control, equations, solve, self._after)
@@ -215,6 +225,8 @@ class Integrator(ABC):
         """
         yield dt, "plain"
         yield 0.0, "plain"
+        if balance.constraints is not None:
+            return
         if balance.has_potential:
             yield 0.0, "descending"
         elif self.line_search:  # relaxed steps may be taken back: not whole Newton steps
@@ -224,6 +236,8 @@ class Integrator(ABC):
         model = balance.model
         weight = model.residual_weight()
         solver = model.solver_for(guess.shape[0], balance.start.pairs)
+        if balance.constraints is not None:
+            return constrained_newton(balance, guess, solver, tolerance, weight, self.max_iterations, running)
         if method == "relaxed":
             inertia = balance.inertia()
             return relaxed_newton(balance, guess, solver, tolerance, weight, inertia, self.max_iterations, running)
@@ -234,6 +248,16 @@ class Integrator(ABC):
         model, state = balance.model, balance.start.state
         step = torch.where(model.free, dt * state.velocity, balance.base - state.q)
         return model.advance(state.q, step).index_select(1, model.free_index)
+
+    def _check_contact(self, model: Model) -> None:
+        """Refuse contact that this integrator cannot take."""
+        if model.constrained:
+            raise InputError(
+                f"contact by Complementarity goes with ImplicitEuler, got {type(self).__name__}: a constraint that "
+                "stops a moving body takes its energy, which this integrator would keep; or take Penalty or Barrier"
+            )
+        if not self.line_search and model.needs_feasible_iterates:
+            raise InputError("line_search: contact by Barrier needs it, to keep surfaces apart; set line_search=True")
 
     def _ahead(self, model: Model, state: State, control: Control, dt: float) -> Tensor:
         """Return where (B, n) inertia and the clamps lead in dt."""

@@ -38,6 +38,10 @@ class ImplicitEuler(Integrator):
     branch. Take steps of about that time where robots buckle.
     """
 
+    def _check_contact(self, model: Model) -> None:
+        if not model.constrained:
+            super()._check_contact(model)
+
     def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
         return _EulerBalance(model, start, clamped_q, dt)
 

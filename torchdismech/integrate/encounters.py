@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchdismech.contact import Obstacle
+from torchdismech.contact.constraints import ConstraintSet, Places
+from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
 from torchdismech.model import Model
 from torchdismech.state import State
@@ -22,24 +25,63 @@ class Encounters:
     ----------
     state : at the start of the step.
     ahead : (B, n) where the step is expected to lead.
+    end : (B,) the time at its end [s].
     """
 
-    def __init__(self, model: Model, state: State, ahead: Tensor):
+    def __init__(self, model: Model, state: State, ahead: Tensor, end: Tensor):
         self.model = model
         self.state = state
-        self.pairs = None
+        self.end = end
+        self.pairs: StepPairs | None = None
         self.searches = 0
-        contact = model.self_contact
-        if contact is not None:
-            way = (ahead - state.q)[:, : 3 * model.body.n_nodes].abs().amax(1)
-            self.slack = (contact.law.response.tolerance.reshape(-1) + MARGIN * way).detach()
-            self.pairs = model.may_touch(state.q, ahead, self.slack)
+        self.load: Tensor | None = None  # of the constraints, once they are solved
+        self.near: tuple[Tensor, ...] = ()
+        way = (ahead - state.q)[:, : 3 * model.body.n_nodes].abs().amax(1)
+        self.slack = model.body.node_contact_radius().mean() + MARGIN * way
+        self._look(ahead)
+
+    def _look(self, ahead: Tensor) -> None:
+        """Find what may touch on the way to `ahead` (B, n)."""
+        self.pairs = self.model.may_touch(self.state.q, ahead, self.slack)
+        reach = self.slack.unsqueeze(1)
+        self.near = tuple(
+            torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) < reach for o in self._bounds()
+        )
+
+    def _bounds(self) -> list[Obstacle]:
+        return [o for o in self.model.obstacles if o.constrained]
+
+    def constraints(self, state: State, robots: Tensor | None) -> ConstraintSet | None:
+        """Return the constraints of the step from `state`, of these robots (B,) if given, with the loads found."""
+        if not self.model.constrained:
+            return None
+        contact = self.model.self_contact
+        own = contact is not None and contact.constrained
+        places = Places(self.near, self.pairs.pairs if own and self.pairs is not None else None)
+        end, slack = (self.end, self.slack) if robots is None else (self.end[robots], self.slack[robots])
+        places = places if robots is None else places.rows(robots)
+        found = ConstraintSet(self._bounds(), contact if own else None, state, end, places)
+        found.reach = slack
+        if self.load is not None:
+            load = self.load if robots is None else self.load[robots]
+            found.load = load[found.robot, found.place]
+        return found
+
+    def keep(self, constraints: ConstraintSet | None) -> None:
+        """Remember the loads that the step found."""
+        if constraints is not None:
+            size = int(constraints.place.max()) + 1 if len(constraints) else 0
+            self.load = constraints.load.new_zeros(len(self.end), size, 3)
+            self.load[constraints.robot, constraints.place] = constraints.load
 
     def missed(self, q: Tensor) -> Tensor:
-        """Return the robots (B,) that got, at q (B, n), to where pairs may touch that were not looked at."""
+        """Return the robots (B,) that got, at q (B, n), to where things may touch that were not looked at."""
+        missed = torch.zeros(len(q), dtype=torch.bool, device=q.device)
+        for obstacle, near in zip(self._bounds(), self.near, strict=True):
+            missed = missed | ((obstacle.gap(q, self.end) < 0) & ~near).any(1)
         if self.pairs is None:
-            return torch.zeros(len(q), dtype=torch.bool, device=q.device)
-        return ~self.pairs.pairs.cover(q[:, : 3 * self.model.body.n_nodes].unflatten(1, (-1, 3)))
+            return missed
+        return missed | ~self.pairs.pairs.cover(q[:, : 3 * self.model.body.n_nodes].unflatten(1, (-1, 3)))
 
     def widen(self, q: Tensor) -> bool:
         """Look further, to where q (B, n) led and beyond; return whether it did: there is an end to it."""
@@ -47,7 +89,7 @@ class Encounters:
             return False
         self.searches += 1
         self.slack = 2 * self.slack
-        self.pairs = self.model.may_touch(self.state.q, q, self.slack)
+        self._look(q)
         return True
 
     def passed(self, after: State) -> Tensor:

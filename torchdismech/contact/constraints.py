@@ -1,0 +1,255 @@
+r"""Contact as constraints: surfaces do not overlap, and friction stays in Coulomb's cone, both exactly.
+
+In a step from q_0 to q each contact has a gap g(q), the displacement s of its surfaces along each other, and a load
+(N, T) with
+
+    0 <= N,  0 <= g,  N g = 0;      |T| <= mu N,  T = -mu N s / |s| where s is not zero.
+
+The normal n and the weights w_i of the closest points follow q; the plane in which surfaces slide, and the points that
+do, are those at the start of the step, so that s is linear in q. The nodes of a contact feel w_i N n + w0_i T.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.contact.obstacle import Obstacle
+from torchdismech.contact.pairs import vectors
+from torchdismech.contact.self_contact import KERNELS, Pairs, SelfContact
+from torchdismech.geometry.distances import Closest, inverse_gram
+from torchdismech.geometry.frames import first_director
+from torchdismech.geometry.vec3 import Vec3
+from torchdismech.sparse import Pattern
+from torchdismech.state import State
+
+__all__ = ["ConstraintSet", "Contacts", "Places", "places_of"]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Which contacts a step looks at.
+
+    Attributes
+    ----------
+    near : for each obstacle (B, N) bool: the nodes that may get to it.
+    pairs : what may touch of a robot's own parts; None if that is not constrained.
+    """
+
+    near: tuple[Tensor, ...]
+    pairs: Pairs | None
+
+    def rows(self, index: Tensor) -> Places:
+        """Return the places of the robots that `index` selects."""
+        return Places(tuple(n[index] for n in self.near), None if self.pairs is None else self.pairs.rows(index))
+
+
+@dataclass(frozen=True)
+class Contacts:
+    """The contacts of all robots at some q, one after the other: S of them.
+
+    Attributes
+    ----------
+    gap : (S,) [m].
+    normal : (S, 3) from what is touched to the first body.
+    weights : (S, 4) of the nodes at the normal force.
+    turning : (S, 12, 12) derivative of w_i n by the nodes: what a normal load of 1 N adds to the force's derivative.
+    """
+
+    gap: Tensor
+    normal: Tensor
+    weights: Tensor
+    turning: Tensor | None
+
+
+class ConstraintSet:
+    """The contacts of a step that are constraints; flat lists of all robots, in order of their source.
+
+    Parameters
+    ----------
+    obstacles, self_contact : those whose response is `Complementarity`; the latter None if there is none.
+    state : at the start of the step.
+    time : (B,) at its end [s].
+    places : which contacts to look at.
+
+    Attributes
+    ----------
+    robot : (S,) the robot of each contact.
+    nodes : (S, 4) its nodes; those without weight are 0.
+    friction : (S,) coefficients.
+    load : (S, 3) normal load and tangential loads along `tangents` [N].
+    tolerance : (B,) [m], by how much the laws may be broken.
+    reach : (B,) [m]; contacts nearer than this may bear a load.
+    """
+
+    def __init__(
+        self,
+        obstacles: list[Obstacle],
+        self_contact: SelfContact | None,
+        state: State,
+        time: Tensor,
+        places: Places,
+    ):
+        self.obstacles, self.self_contact, self.places = obstacles, self_contact, places
+        self.time = time
+        self._start, self._start_time = state.q, state.time
+        robots, nodes, friction = [], [], []
+        for obstacle, near in zip(obstacles, places.near, strict=True):
+            robot, node = near.nonzero(as_tuple=True)
+            robots.append(robot)
+            nodes.append(torch.nn.functional.pad(node.unsqueeze(1), (0, 3)))
+            friction.append(_of_robots(obstacle.law.friction, robot, state.q))
+        for table in () if places.pairs is None else places.pairs.tables:
+            robots.append(table.places[0])
+            nodes.append(table.nodes[table.places])
+            friction.append(_of_robots(self_contact.law.friction, robots[-1], state.q))  # type: ignore[union-attr]
+        self.robot, self.nodes, self.friction = torch.cat(robots), torch.cat(nodes), torch.cat(friction)
+        begin = self.at(state.q, state.time)
+        first = first_director(begin.normal)
+        self.tangents = torch.stack([first, torch.linalg.cross(begin.normal, first)], dim=1)  # (S, 2, 3)
+        self.sliding_weights = begin.weights
+        self.reach = torch.zeros_like(time)
+        self.load = state.q.new_zeros(len(self.robot), 3)
+        laws = [o.law for o in obstacles] + ([] if self_contact is None else [self_contact.law])
+        self.tolerance = torch.stack([law.response.tolerance.reshape(-1).expand(state.batch) for law in laws]).amin(0)
+        self._entries: tuple[Tensor, Tensor, Tensor] | None = None
+
+    @property
+    def place(self) -> Tensor:
+        """Number (S,) of each contact among those of its robot."""
+        return places_of(self.robot, len(self.time))
+
+    def __len__(self) -> int:
+        return len(self.robot)
+
+    def at(self, q: Tensor, time: Tensor, turning: bool = False) -> Contacts:
+        """Return the contacts at q (B, n) and a time (B,); `turning` with the derivatives of their normals."""
+        parts = []
+        for obstacle, near in zip(self.obstacles, self.places.near, strict=True):
+            x = q[:, : 3 * near.shape[1]].unflatten(1, (-1, 3)) - obstacle.displacement(time).unsqueeze(1)
+            distance, normal, curvature = obstacle.shape.distance_and_derivatives(x)
+            gap, normal, curvature = (v[near] for v in (distance - obstacle.radius, normal, curvature))
+            weights = torch.nn.functional.pad(gap.new_ones(len(gap), 1), (0, 3))
+            whole = torch.nn.functional.pad(curvature, (0, 9, 0, 9)) if turning else None
+            parts.append(Contacts(gap, normal, weights, whole))
+        if self.places.pairs is not None:
+            for kernel, table in zip(KERNELS, self.places.pairs.tables, strict=True):
+                x = table.gathered(q)
+                closest = kernel(*vectors(x))
+                closest = closest.differentiable(vectors(x)) if torch.is_grad_enabled() else closest
+                parts.append(_pair_contacts(closest, vectors(x), table.reaches, turning))
+        gap, normal, weights = (torch.cat([getattr(p, f) for p in parts]) for f in ("gap", "normal", "weights"))
+        turned = torch.cat([p.turning for p in parts]) if turning else None  # type: ignore[misc]
+        return Contacts(gap, normal, weights, turned)
+
+    # ---- as maps between dofs and contacts ----------------------------------------------------------------------
+
+    def arms(self, contacts: Contacts) -> Tensor:
+        """Return (S, 3, 12): how gap and slide change with the coordinates of a contact's nodes."""
+        normal = contacts.normal.unsqueeze(1) * contacts.weights.unsqueeze(2)  # (S, 4, 3)
+        slide = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]  # (S, 2, 4, 3)
+        return torch.cat([normal.unsqueeze(1), slide], dim=1).flatten(2)
+
+    @property
+    def dofs(self) -> Tensor:
+        """Coordinates (S, 12) of each contact's nodes, as numbers in one robot's q."""
+        return (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
+
+    def pulled(self, arms: Tensor, vector: Tensor) -> Tensor:
+        """Return (S, k): arms (S, k, 12) times a vector (B, n)."""
+        return (arms @ vector[self.robot.unsqueeze(1), self.dofs].unsqueeze(2)).squeeze(2)
+
+    def pushed(self, arms: Tensor, load: Tensor, like: Tensor) -> Tensor:
+        """Return (B, n): loads (S, k) through arms (S, k, 12) on the dofs."""
+        nodal = (load.unsqueeze(1) @ arms).squeeze(1)
+        batch, n = like.shape
+        index = (self.robot.unsqueeze(1) * n + self.dofs).flatten()
+        return like.new_zeros(batch * n).index_put((index,), nodal.flatten(), accumulate=True).view(batch, n)
+
+    def force(self, q: Tensor) -> Tensor:
+        """Return the force (B, n) of the present load at q (B, n)."""
+        return self.pushed(self.arms(self.at(q, self.time)), self.load, q)
+
+    def add_turning(self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
+        """Add to the values (nnz, B) on a pattern what the turning of the present loads adds, in place."""
+        if self._entries is None:
+            self._entries = self._places_in(pattern, unknown)
+        place, robot, source = self._entries
+        turning = self.at(q, self.time, turning=True).turning
+        assert turning is not None
+        entries = (-self.load[:, 0, None, None] * turning).flatten()[source]
+        values.view(-1).index_put_((place * values.shape[1] + robot,), entries, accumulate=True)
+
+    def _places_in(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Return place in the values, robot and source in the flat blocks (S, 12, 12) of the entries that count."""
+        device = self.nodes.device
+        dofs = torch.as_tensor(unknown, device=device)[self.dofs]
+        real = (self.sliding_weights != 0).detach()
+        obstacles = sum(int(near.sum()) for near in self.places.near)
+        real[:obstacles, 0], real[obstacles:] = True, True
+        real = real.repeat_interleave(3, dim=1) & (dofs >= 0)
+        kept = real.unsqueeze(2) & real.unsqueeze(1)
+        rows, cols = dofs.unsqueeze(2).expand(kept.shape), dofs.unsqueeze(1).expand(kept.shape)
+        if pattern.symmetric:
+            kept = kept & (rows >= cols)
+        keys = rows[kept] * pattern.n + cols[kept]
+        place = torch.searchsorted(torch.as_tensor(pattern.keys, device=device), keys)
+        robot = self.robot[:, None, None].expand(kept.shape)[kept]
+        return place, robot, kept.flatten().nonzero().flatten()
+
+    def slide(self, q: Tensor) -> Tensor:
+        """Return how far (S, 2) the surfaces slid along each other in the step to q (B, n) [m]."""
+        arms = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]
+        way = self.pulled(arms.flatten(2), q - self._start)
+        offset, moves = 0, []
+        for obstacle, near in zip(self.obstacles, self.places.near, strict=True):
+            count = int(near.sum())
+            moved = obstacle.displacement(self.time) - obstacle.displacement(self._start_time)
+            robot = self.robot[offset : offset + count]
+            moves.append((self.tangents[offset : offset + count] @ moved[robot].unsqueeze(2)).squeeze(2))
+            offset += count
+        moves.append(way.new_zeros(len(self) - offset, 2))
+        return way - torch.cat(moves)
+
+
+def _pair_contacts(closest: Closest, nodes, reach: Tensor, turning: bool) -> Contacts:
+    r = torch.stack(closest.difference(nodes).components(), dim=-1)
+    distance = torch.linalg.vector_norm(r, dim=-1).clamp_min(torch.finfo(r.dtype).tiny ** 0.5)
+    normal, weights = r / distance.unsqueeze(1), torch.stack(closest.weights, dim=1)
+    return Contacts(distance - reach, normal, weights, _turning(closest, nodes, r, distance) if turning else None)
+
+
+def _turning(closest: Closest, nodes, r: Tensor, distance: Tensor) -> Tensor:
+    """Return d(w_i n)/dx_j (S, 12, 12), the second derivative of the distance; see `geometry.distances`."""
+    weights = torch.stack(closest.weights, dim=1)
+    slides = torch.stack([torch.stack(s, dim=1) for s in closest.slides], dim=1)  # (S, 2, 4)
+    along = torch.stack([torch.stack(v.components(), dim=1) for v in closest.slid(nodes)], dim=1)  # (S, 2, 3)
+    stationary = slides.unsqueeze(3) * r[:, None, None] + weights[:, None, :, None] * along.unsqueeze(2)
+    stationary = stationary.flatten(2)  # (S, 2, 12)
+    g11, g12, g22 = inverse_gram(*(Vec3(*along[:, k].unbind(1)) for k in range(2)))
+    gram = torch.stack([g11, g12, g12, g22], dim=1).unflatten(1, (2, 2))
+    n = r / distance.unsqueeze(1)
+    across = torch.eye(3, dtype=r.dtype, device=r.device) - n.unsqueeze(2) * n.unsqueeze(1)
+    both = weights.unsqueeze(2) * weights.unsqueeze(1)
+    direct = (both[:, :, None, :, None] * across[:, None, :, None, :]).reshape(len(n), 12, 12)
+    return (direct - stationary.mT @ gram @ stationary) / distance[:, None, None]
+
+
+def places_of(robot: Tensor, batch: int) -> Tensor:
+    """Return the number (S,) of each item among those of its robot, in their order."""
+    count = torch.bincount(robot, minlength=batch)
+    order = torch.argsort(robot, stable=True)
+    place = torch.empty_like(robot)
+    place[order] = torch.arange(len(robot), device=robot.device) - (count.cumsum(0) - count)[robot[order]]
+    return place
+
+
+def _of_robots(friction, robot: Tensor, like: Tensor) -> Tensor:
+    """Return the coefficient (S,) of each contact; zero without friction."""
+    if friction is None:
+        return like.new_zeros(len(robot))
+    value = friction.coefficient
+    return value.expand(len(robot)) if value.dim() == 0 else value[robot % len(value), 0]
