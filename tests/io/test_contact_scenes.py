@@ -1,0 +1,339 @@
+"""Scenes with contact: what a file says is what touches, with these numbers, for each robot."""
+
+import numpy as np
+import pytest
+import torch
+import trimesh
+from typer.testing import CliRunner
+
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Status, Trajectory, forces, rollout, straight
+from torchdismech.cli import app
+from torchdismech.contact import (
+    Barrier,
+    Box,
+    Capsule,
+    Friction,
+    HalfSpace,
+    Obstacle,
+    Path,
+    Penalty,
+    SelfContact,
+    Sphere,
+)
+from torchdismech.contact.mesh import Mesh
+from torchdismech.io.scene import load_scene
+
+RADIUS, LENGTH, NODES = 5e-3, 0.2, 5
+WEIGHT = 1000.0 * np.pi * RADIUS**2 * LENGTH * 9.81  # [N] of the rod below
+
+
+def rod(height: float, start: float = 0.0) -> str:
+    """Return the tables of a rod along x."""
+    nodes = [[start + LENGTH * k / (NODES - 1), 0.0, height] for k in range(NODES)]
+    edges = [[k, k + 1] for k in range(NODES - 1)]
+    section = f'section = {{shape = "circle", radius = {RADIUS}}}'
+    return f"[robot]\nnodes = {nodes}\nrod_edges = {edges}\n[rod]\n{section}\nyoungs = 1e6\ndensity = 1000.0\n"
+
+
+def time(duration: float, dt: float = 2e-3) -> str:
+    """Return the table [simulation]."""
+    return f"[simulation]\ndt = {dt}\nduration = {duration}\n"
+
+
+GRAVITY = "[environment]\ngravity = [{}, 0, -9.81]\n"
+FLOOR = "[floor]\nheight = 0.0\nstiffness = 100.0\n"
+BALL = '[[obstacle]]\nshape = "sphere"\ncenter = [0.1, 0, -0.1]\nradius = 0.1\nstiffness = 100.0\n'
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Return a function that writes a scene (and files beside it) and loads it."""
+
+    def load(text: str, **files: str):
+        for name, content in files.items():
+            (tmp_path / name.replace("__", ".")).write_text(content)
+        path = tmp_path / "scene.toml"
+        path.write_text(text)
+        return load_scene(path)
+
+    return load
+
+
+def run(scene):
+    """Return the trajectory of a scene with every step stored; no robot fails."""
+    setup = scene.build()
+    trajectory = rollout(setup.model, setup.state, setup.integrator, setup.steps, schedule=setup.schedule)
+    assert not trajectory.failed.any()
+    return trajectory
+
+
+def randomized(name: str, values: list[float]) -> str:
+    """Return a batch in which a number differs from robot to robot."""
+    return f'[batch]\nsize = {len(values)}\n[batch.randomize]\n"{name}" = {{values = {values}}}\n'
+
+
+# ---- the tables --------------------------------------------------------------------------------------------------
+
+
+def test_scene_gives_the_numbers_of_the_same_robot_in_python(load):
+    """Run a scene with a rough floor, a moving barrier and self-contact, and the same robot from Python."""
+    text = rod(0.006) + "contact_radius = 6e-3\n" + GRAVITY.format(1.0) + time(0.05)
+    text += FLOOR + "friction = 0.3\nslip_velocity = 0.01\ntolerance = 2e-3\n"
+    text += BALL.replace("[0.1, 0, -0.1]", "[0.1, 0.12, 0.0]") + 'response = "barrier"\nvelocity = [0, -0.5, 0]\n'
+    text += "[self_contact]\nstiffness = 20.0\nfriction = 0.1\ntolerance = 1e-3\nring = 2\n"
+    robot = RobotBuilder()
+    nodes = straight([0, 0, 0.006], [LENGTH, 0, 0.006], NODES)
+    robot.add_rod(nodes, Circle(RADIUS), Material(1e6, 1000.0), contact_radius=6e-3)
+    robot.add_force(forces.Gravity([1.0, 0, -9.81]))
+    robot.add_contact(
+        Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(100.0, 2e-3), Friction(0.3, 0.01), name="floor")
+    )
+    path = Path([0.0, 1.0], [[0.0, 0.0, 0.0], [0.0, -0.5, 0.0]])
+    ball = Sphere((0.1, 0.12, 0), 0.1)
+    robot.add_contact(Obstacle(ball, Barrier(100.0, 3e-3), path=path, name="obstacle0"))  # half of the contact radius
+    robot.add_contact(SelfContact(Penalty(20.0, 1e-3), Friction(0.1, 1e-3), ring=2))
+    model = robot.finalize()
+    by_hand = rollout(model, model.initial_state(), ImplicitEuler(2e-3, max_substeps=16), 25)
+    ours = run(load(text))
+    # 1e-10 m: linspace and the file differ in the last digit of some coordinates, Newton leaves 1e-8 of the force
+    torch.testing.assert_close(ours.positions, by_hand.positions, rtol=0, atol=1e-10)
+    assert set(ours.energies) == set(by_hand.energies) and {"floor", "obstacle0", "self_contact"} <= set(ours.energies)
+    # the ball came 0.025 m nearer to a rod 4 mm off
+    assert (ours.positions[-1, 0, 2, 1] - ours.positions[0, 0, 2, 1]).abs() > 0.01
+
+
+def test_every_shape_reaches_the_model(load, tmp_path):
+    """Find shape, sizes, name and motion of each kind of obstacle."""
+    trimesh.creation.box((1.0, 2.0, 3.0)).apply_translation([0, 0, -5]).export(tmp_path / "rock.stl")
+    law = "stiffness = 3.0\n"
+    text = rod(0.1) + time(0.01)
+    text += f'[[obstacle]]\nshape = "plane"\npoint = [0, 0, -1]\nnormal = [0, 1, 2]\n{law}name = "slope"\n'
+    text += f'[[obstacle]]\nshape = "box"\ncenter = [0, 0, -2]\nsize = [1, 2, 3]\nrotation = [0, 0, 0.5]\n{law}'
+    text += f'[[obstacle]]\nshape = "capsule"\nstart = [0, 0, -2]\nend = [1, 0, -2]\nradius = 0.5\n{law}'
+    text += f'[[obstacle]]\nshape = "mesh"\nfile = "rock.stl"\n{law}path = "way.csv"\n'
+    plane, box, capsule, mesh = load(text, way__csv="time,x,y,z\n0,0,0,0\n2,0,1,4\n").build().model.obstacles
+    assert [o.name for o in (plane, box, capsule, mesh)] == ["slope", "obstacle1", "obstacle2", "obstacle3"]
+    assert isinstance(plane.shape, HalfSpace) and plane.shape.normal.tolist() == [0, 1, 2]
+    assert plane.shape.point.tolist() == [0, 0, -1]
+    assert isinstance(box.shape, Box) and box.shape.rotation.tolist() == [0, 0, 0.5]
+    assert box.shape.center.tolist() == [0, 0, -2] and box.shape.size.tolist() == [1, 2, 3]
+    assert isinstance(capsule.shape, Capsule) and capsule.shape.radius.item() == 0.5
+    assert capsule.shape.start.tolist() == [0, 0, -2] and capsule.shape.end.tolist() == [1, 0, -2]
+    assert isinstance(mesh.shape, Mesh) and mesh.shape.size.tolist() == [1, 2, 3]
+    displacement, velocity = mesh.path.at(torch.tensor([1.0], dtype=torch.float64))
+    assert displacement.tolist() == [[0, 0.5, 2]] and velocity.tolist() == [[0, 0.5, 2]]
+
+
+def test_defaults_are_those_of_the_documentation(load):
+    """Find a smooth penalty from half the smallest contact radius on, a floor at 0, and 16 substeps."""
+    setup = load(rod(0.1) + time(0.01) + "[floor]\nstiffness = 1.0\n").build()
+    (floor,) = setup.model.obstacles
+    assert isinstance(floor.law.response, Penalty) and floor.law.friction is None and floor.path is None
+    assert floor.law.response.tolerance.item() == 0.5 * RADIUS and floor.shape.point.tolist() == [0, 0, 0]
+    assert setup.integrator.max_substeps == 16
+    rough = load(rod(0.1) + time(0.01) + "max_substeps = 0\n" + FLOOR + "friction = 0.2\n").build()
+    assert rough.model.obstacles[0].law.friction.slip_velocity.item() == 1e-3 and rough.integrator.max_substeps == 0
+    smooth = load(rod(0.1) + time(0.01) + FLOOR + "friction = 0.0\n").build().model
+    assert smooth.obstacles[0].law.friction is None
+
+
+def test_default_tolerance_is_of_each_robots_smallest_radius(load):
+    """Draw radii of robots with two kinds of rod and a shell: half of the smallest counts."""
+    text = (
+        "[robot]\nnodes = [[0, 0, 1], [1, 0, 1], [2, 0, 1], [2, 1, 1]]\nrod_edges = [[0, 1]]\ntriangles = [[1, 2, 3]]\n"
+        + '[rod]\nsection = {shape = "rectangle", width = 4e-3, height = 6e-3}\nyoungs = 1e6\ndensity = 1e3\n'
+        + "[shell]\nthickness = 3e-3\nyoungs = 1e6\ndensity = 1e3\n"
+        + time(0.01)
+        + FLOOR
+    )
+    assert load(text).build().model.obstacles[0].law.response.tolerance.item() == 0.75e-3
+    text += randomized("rod.section.width", [4e-3, 1e-3])
+    tolerance = load(text).build().model.obstacles[0].law.response.tolerance
+    assert tolerance.flatten().tolist() == pytest.approx([0.75e-3, 0.25e-3], rel=1e-15)
+
+
+def test_check_prints_what_touches(load, tmp_path):
+    """Find obstacles by name and shape, self-contact and radii in one line."""
+
+    def line(text: str) -> str:
+        load(text)
+        printed = CliRunner().invoke(app, ["check", str(tmp_path / "scene.toml"), "--device", "cpu"])
+        assert printed.exit_code == 0, printed.output
+        return next(line for line in printed.stdout.splitlines() if line.startswith("contact"))
+
+    good = rod(0.1) + time(0.01)
+    assert line(good).split() == ["contact", "none"]
+    text = good + FLOOR + BALL + 'name = "ball"\nvelocity = [0, 0, 1]\n' + BALL + 'response = "barrier"\n'
+    expected = (
+        "floor (penalty), ball (sphere, penalty, moving), obstacle1 (sphere, barrier); self-contact: no; radii 0.005"
+    )
+    assert expected in line(text)
+    assert "no obstacles; self-contact: penalty" in line(good + "[self_contact]\nstiffness = 1.0\n")
+
+
+# ---- what happens ------------------------------------------------------------------------------------------------
+
+
+def test_floor_carries_the_weight(load):
+    """Drop a rod on a floor: it comes to rest with the overlap that its weight takes, and holds its weight."""
+    trajectory = run(load(rod(RADIUS + 1e-4) + GRAVITY.format(0.0) + time(0.5, dt=0.01) + FLOOR + "tolerance = 1e-4\n"))
+    overlap = RADIUS - trajectory.positions[-1, 0, :, 2]
+    # 2 k times the overlap of each node; the smooth onset adds exp(-15 d / tolerance), 1e-26 here
+    assert (2 * 100.0 * overlap.sum()).item() == pytest.approx(WEIGHT, rel=1e-3)
+
+
+def test_friction_holds_below_its_angle_and_slides_above(load):
+    """Tilt gravity by 0.2 on floors of friction 0.3 and 0.1: one rod sticks, the other slides as it should."""
+    text = rod(RADIUS) + GRAVITY.format(0.2 * 9.81) + time(0.2) + FLOOR + "friction = 0.3\n"
+    trajectory = run(load(text + randomized("floor.friction", [0.3, 0.1])))
+    moved = trajectory.positions[-1, :, :, 0].mean(1) - trajectory.positions[0, :, :, 0].mean(1)
+    assert moved[0] < 1e-3 * 0.2  # creeps at less than the slip velocity
+    # a = (0.2 - 0.1) g from the start; implicit Euler adds one step to the time, the first steps touch less
+    speed = trajectory.velocities[-1, 1, :, 0].mean().item()
+    assert speed == pytest.approx(0.1 * 9.81 * 0.2, rel=0.1)
+
+
+def test_rod_rests_on_a_mesh_like_on_the_sphere_that_it_stands_for(load, tmp_path):
+    """Drape a rod over a ball of triangles and over a sphere: they end in the same shape, as closely as balls agree."""
+    trimesh.creation.icosphere(4, radius=0.1).apply_translation([0.1, 0, -0.1]).export(tmp_path / "ball.stl")
+    mesh = BALL.replace('shape = "sphere"', 'shape = "mesh"\nfile = "ball.stl"')
+    mesh = mesh.replace("center = [0.1, 0, -0.1]\nradius = 0.1\n", "")
+    shared = rod(RADIUS) + GRAVITY.format(0.0) + time(0.3, dt=0.01) + '[[clamp]]\nnodes = [2]\naxes = "xy"\n'
+    on_sphere, on_mesh = (run(load(shared + obstacle)).positions[-1, 0] for obstacle in (BALL, mesh))
+    # a ball of 2560 triangles is at most 0.1 mm smaller
+    torch.testing.assert_close(on_mesh, on_sphere, rtol=0, atol=5e-4)
+    assert on_sphere[0, 2] < 0 and on_sphere[2, 2] > 0.8 * RADIUS
+
+
+@pytest.mark.parametrize("motion", ["velocity = [0, 0.2, 0]\n", 'path = "way.csv"\n'])
+def test_moving_obstacle_pushes_a_rod(load, motion):
+    """Move a block against a rod in space: it leaves at the block's speed or faster, no node inside the block."""
+    block = '[[obstacle]]\nshape = "box"\ncenter = [0.1, -0.06, 0]\nsize = [0.3, 0.1, 0.1]\nstiffness = 200.0\n'
+    text = rod(0.0) + time(0.1) + block + 'response = "barrier"\n' + motion
+    trajectory = run(load(text, way__csv="0,0,0,0\n1,0,0.2,0\n"))
+    front = -0.01 + 0.2 * trajectory.time
+    assert (trajectory.positions[:, 0, :, 1].amin(1) - RADIUS > front).all()
+    assert trajectory.velocities[-1, 0, :, 1].mean() > 0.19
+
+
+def test_self_contact_holds_a_rod_on_another(load):
+    """Lay a rod across another that is held: it stays on top with self-contact, and falls through without."""
+    text = (
+        "[robot]\nnodes = [[-0.05, 0, 0], [0, 0, 0], [0.05, 0, 0], [0, -0.05, 0.01], [0, 0, 0.01], [0, 0.05, 0.01]]\n"
+        "rod_edges = [[0, 1], [1, 2], [3, 4], [4, 5]]\n"
+        f'[rod]\nsection = {{shape = "circle", radius = {RADIUS}}}\nyoungs = 1e6\ndensity = 1000.0\n'
+        "[[clamp]]\nnodes = [0, 1, 2]\n" + GRAVITY.format(0.0) + time(0.1)
+    )
+    held = run(load(text + "[self_contact]\nstiffness = 100.0\n")).positions[-1, 0, 4, 2]
+    assert held > 0.8 * 2 * RADIUS
+    assert run(load(text)).positions[-1, 0, 4, 2] < -0.03
+
+
+def test_barrier_keeps_a_falling_rod_off_the_floor(load):
+    """Drop a rod at 1 m/s: its gap to the floor stays above 0."""
+    text = rod(0.03) + GRAVITY.format(0.0) + time(0.2) + FLOOR + 'response = "barrier"\n'
+    gap = run(load(text)).positions[:, 0, :, 2] - RADIUS
+    assert gap.min() > 0 and gap[-1].max() < 0.5 * RADIUS
+
+
+def test_plate_is_not_jumped_over(load):
+    """Shoot a rod at a plate that it would jump over in one step: the step is taken in parts unless that is off."""
+    plate = '[[obstacle]]\nshape = "box"\ncenter = [0.1, 0, -0.12]\nsize = [1, 1, 0.05]\nstiffness = 1e4\n'
+    text = rod(0.0) + "[environment]\ngravity = [0, 0, -400.0]\n" + plate + time(0.03, dt=0.03)
+    setup = load(text + "max_substeps = 0\n").build()
+    _, info = setup.integrator.step(setup.model, setup.state)
+    assert info.status.tolist() == [Status.PASSED_THROUGH]
+    assert (run(load(text)).positions[-1, 0, :, 2] > -0.12).all()
+
+
+# ---- numbers of each robot, resumed runs -------------------------------------------------------------------------
+
+ALL_NUMBERS = (
+    rod(0.0)
+    + "contact_radius = 5e-3\n"
+    + GRAVITY.format(0.5)
+    + time(0.01)
+    + "[floor]\nheight = -4.5e-3\nstiffness = 50.0\nfriction = 0.2\nslip_velocity = 0.01\ntolerance = 2e-3\n"
+    + '[[obstacle]]\nshape = "plane"\npoint = [0, 0, -4.5e-3]\nnormal = [0, 0.2, 1]\nstiffness = 50.0\n'
+    + '[[obstacle]]\nshape = "sphere"\ncenter = [0.1, 0, 0.104]\nradius = 0.1\n'
+    + "stiffness = 50.0\nvelocity = [0, 0, -0.1]\n"
+    + '[[obstacle]]\nshape = "box"\ncenter = [0.05, -0.05, 0]\nsize = [0.1, 0.091, 0.1]\nrotation = [0, 0, 0.01]\n'
+    + "stiffness = 50.0\n"
+    + '[[obstacle]]\nshape = "capsule"\nstart = [0, 0.02, 0]\nend = [0.1, 0.03, 0]\nradius = 0.0155\nstiffness = 50.0\n'
+    + "[self_contact]\nstiffness = 1.0\nfriction = 0.1\ntolerance = 2e-3\n"
+)
+DRAWS = {
+    "rod.contact_radius": (5e-3, 6e-3),
+    "floor.height": (-4.5e-3, -4e-3),
+    "floor.stiffness": (50.0, 80.0),
+    "floor.friction": (0.0, 0.2),
+    "floor.slip_velocity": (0.01, 0.02),
+    "floor.tolerance": (2e-3, 4e-3),
+    "obstacle.0.point.2": (-4.5e-3, -4e-3),
+    "obstacle.0.normal.1": (0.2, 0.4),
+    "obstacle.0.stiffness": (50.0, 80.0),
+    "obstacle.1.center.2": (0.104, 0.1035),
+    "obstacle.1.radius": (0.1, 0.1005),
+    "obstacle.1.velocity.2": (-0.1, -0.2),
+    "obstacle.2.center.1": (-0.05, -0.0495),
+    "obstacle.2.size.1": (0.091, 0.092),
+    "obstacle.2.rotation.2": (0.01, 0.02),
+    "obstacle.3.start.1": (0.02, 0.0195),
+    "obstacle.3.end.1": (0.03, 0.02),
+    "obstacle.3.radius": (0.0155, 0.016),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_each_number_reaches_its_robot(load, name):
+    """Give two robots different numbers: each moves as it does alone with its number, not as the other."""
+    both = run(load(ALL_NUMBERS + randomized(name, list(DRAWS[name]))))
+    for robot, value in enumerate(DRAWS[name]):
+        alone = run(load(ALL_NUMBERS + randomized(name, [value])))
+        # Newton stops at 1e-8 of the force; what rounding changes in it, some 1e-16 of 0.1 m, stays far below 1e-10 m
+        torch.testing.assert_close(both.positions[:, robot], alone.positions[:, 0], rtol=0, atol=1e-10)
+    assert (both.positions[-1, 0] - both.positions[-1, 1]).abs().max() > 1e-7
+
+
+CROSSED = (
+    "[robot]\nnodes = [[-0.05, 0, 0], [0, 0, 0], [0.05, 0, 0], [0, -0.05, 0.0095], [0.002, 0.06, 0.0095]]\n"
+    "rod_edges = [[0, 1], [1, 2], [3, 4]]\n"
+    f'[rod]\nsection = {{shape = "circle", radius = {RADIUS}}}\nyoungs = 1e6\ndensity = 1000.0\n'
+    "[[clamp]]\nnodes = [0, 1, 2]\n" + GRAVITY.format(1.0) + time(0.02)
+)
+
+
+def test_numbers_of_self_contact_reach_their_robots(load):
+    """Let a rod lie on another with a stiffness, friction, slip velocity and tolerance of each robot."""
+    law = {"stiffness": 100.0, "friction": 0.2, "slip_velocity": 0.01, "tolerance": 2e-3}
+    text = CROSSED + "[self_contact]\n" + "".join(f"{name} = {value}\n" for name, value in law.items())
+    for name, value in law.items():
+        values = [value, 1.5 * value]
+        both = run(load(text + randomized(f"self_contact.{name}", values))).positions
+        for robot, own in enumerate(values):
+            alone = run(load(text + randomized(f"self_contact.{name}", [own]))).positions
+            torch.testing.assert_close(both[:, robot], alone[:, 0], rtol=0, atol=1e-10)
+        assert (both[-1, 0] - both[-1, 1]).abs().max() > 1e-7
+
+
+def test_resumed_run_is_bitwise_the_uninterrupted_one(load, tmp_path):
+    """Stop a run in the midst of contact of all kinds and go on: nothing but the state is needed."""
+    ball = BALL.replace("[0.1, 0, -0.1]", "[0.1, 0.06, 0]") + "velocity = [-0.5, 0, 0]\n"
+    contacts = (
+        FLOOR.replace("0.0", "2e-3") + "friction = 0.3\n" + ball + "[self_contact]\nstiffness = 100.0\nfriction = 0.2\n"
+    )
+    load(CROSSED + contacts + "[output]\nevery = 2\n" + randomized("floor.friction", [0.1, 0.2]))
+
+    def simulate(*arguments) -> None:
+        command = ["simulate", tmp_path / "scene.toml", "--no-progress", "--device", "cpu", *arguments]
+        result = CliRunner().invoke(app, [str(part) for part in command])
+        assert result.exit_code == 0, result.output
+
+    whole, parts = tmp_path / "whole.h5", tmp_path / "parts.h5"
+    simulate("--out", whole)
+    simulate("--out", parts, "--steps", 6)
+    simulate("--resume", parts)
+    first, second = Trajectory.load(whole), Trajectory.load(parts)
+    assert torch.equal(first.positions, second.positions) and torch.equal(first.velocities, second.velocities)
+    for name in ("floor", "obstacle0", "self_contact"):
+        assert torch.equal(first.energies[name], second.energies[name]) and (first.energies[name][3] > 0).all()
