@@ -104,7 +104,10 @@ def closest_segments(a0: Vec3, a1: Vec3, b0: Vec3, b1: Vec3) -> Closest:
     det = ee * ff - ef * ef
     crossing = det > PARALLEL * ee * ff
     safe = torch.where(crossing, det, 1.0)
-    s, t = (ef * fg - ff * eg) / safe, (ee * fg - ef * eg) / safe
+    s = (ef * fg - ff * eg) / safe
+    t = (fg + s * ef) / torch.where(
+        crossing, ff, 1.0
+    )  # nearest to a(s): along b, s of nearly parallel segments may err
     inside = crossing & (s > 0) & (s < 1) & (t > 0) & (t < 1)
     # where the inner stationary point is inside it is the minimum
     best = (torch.where(inside, s, zero), torch.where(inside, t, zero))
@@ -129,7 +132,8 @@ def closest_on_triangle(p: Vec3, t0: Vec3, t1: Vec3, t2: Vec3) -> Closest:
     det = ee * ff - ef * ef
     proper = det > FLAT * (ee + ff) ** 2
     safe = torch.where(proper, det, 1.0)
-    u, v = (ff * eg - ef * fg) / safe, (ee * fg - ef * eg) / safe
+    u = (ff * eg - ef * fg) / safe
+    v = (fg - u * ef) / torch.where(proper, ff, 1.0)  # nearest at this u, which is inexact in thin triangles
     inside = proper & (u > 0) & (v > 0) & (u + v < 1)
     zero, one = torch.zeros_like(ee), torch.ones_like(ee)
     along = _clamped(fg - eg + ee - ef, ee + ff - 2 * ef)  # on the side from t1 to t2
