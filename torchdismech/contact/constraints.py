@@ -173,14 +173,16 @@ class ConstraintSet:
         """Return the force (B, n) of the present load at q (B, n)."""
         return self.pushed(self.arms(self.at(q, self.time)), self.load, q)
 
-    def add_turning(self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
-        """Add to the values (nnz, B) on a pattern what the turning of the present loads adds, in place."""
+    def add_turning(
+        self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray, factor: float = 1.0
+    ) -> None:
+        """Add `factor` times the derivative by the turning of the present loads to values (nnz, B), in place."""
         if self._entries is None:
             self._entries = self._places_in(pattern, unknown)
         place, robot, source = self._entries
         turning = self.at(q, self.time, turning=True).turning
         assert turning is not None
-        entries = (-self.load[:, 0, None, None] * turning).flatten()[source]
+        entries = (-factor * self.load[:, 0, None, None] * turning).flatten()[source]
         values.view(-1).index_put_((place * values.shape[1] + robot,), entries, accumulate=True)
 
     def _places_in(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:

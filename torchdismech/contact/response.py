@@ -28,7 +28,7 @@ class Response(nn.Module):
         tensor = scalar(value, f"{type(self).__name__}.{name}")
         if not bool((tensor > 0).all()):
             raise InputError(f"{type(self).__name__}.{name}: expected a number above 0, got {value}")
-        setattr(self, name, nn.Parameter(tensor, requires_grad=False))
+        setattr(self, name, nn.Parameter(tensor.clone(), requires_grad=False))
 
 
 class Complementarity(Response):
@@ -104,7 +104,8 @@ class Penalty(Potential):
     def _overlap(gap: Tensor, tolerance: Tensor) -> Tensor:
         """Return how deep the surfaces overlap [m], smoothed."""
         sharpness = SHARPNESS / tolerance
-        return softplus(-sharpness * gap, threshold=700.0) / sharpness
+        # beyond 40 it is its argument, to rounding; exp(40) overflows in no dtype
+        return softplus(-sharpness * gap, threshold=40.0) / sharpness
 
     @staticmethod
     def slipping(speed: Tensor, slip_velocity: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,11 +177,11 @@ class Friction(nn.Module):
         mu = scalar(coefficient, "Friction.coefficient")
         if bool((mu < 0).any()):
             raise InputError(f"Friction.coefficient: expected 0 or more, got {coefficient}")
-        self.coefficient = nn.Parameter(mu, requires_grad=False)
+        self.coefficient = nn.Parameter(mu.clone(), requires_grad=False)
         slip = None if slip_velocity is None else scalar(slip_velocity, "Friction.slip_velocity")
         if slip is not None and not bool((slip > 0).all()):
             raise InputError(f"Friction.slip_velocity: expected a number above 0, got {slip_velocity}")
-        self.slip_velocity = None if slip is None else nn.Parameter(slip, requires_grad=False)
+        self.slip_velocity = None if slip is None else nn.Parameter(slip.clone(), requires_grad=False)
 
 
 def of_robots(value: Tensor, robot: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torchdismech.errors import Status
 from torchdismech.integrate.balance import Balance
 from torchdismech.solve.complementarity import solve_contact
 from torchdismech.solve.linear import Factor
-from torchdismech.solve.newton import Root
+from torchdismech.solve.newton import Root, rounding_noise, shifted_factor
 
 __all__ = ["Laws", "constrained_newton"]
 
@@ -41,6 +41,7 @@ def constrained_newton(
     iterations = torch.zeros_like(status)
     at = _Iterate.of(balance, x, weight)
     violation = torch.full_like(at.norm, torch.inf)
+    tolerance = torch.maximum(tolerance, rounding_noise(x, at.values, solver, weight))
     for _ in range(max_iterations + 1):
         finite = torch.isfinite(at.norm)
         done = (at.norm <= tolerance) & (violation <= constraints.tolerance)
@@ -79,9 +80,7 @@ def _stepped(
     assert constraints is not None
     before = constraints.load
     outcome = torch.full_like(active, RUNNING, dtype=torch.long)
-    factor = solver.factor(at.values, rows=active)
-    if solver.pattern.symmetric and bool((active & ~factor.ok).any()):
-        factor = solver.factor(at.values, rows=active, indefinite=True)
+    factor = _factored(balance, at, solver, active)
     outcome = torch.where(active & ~factor.ok, int(Status.SINGULAR), outcome)
     q = balance.full(at.x)
     delassus = _Delassus(balance, constraints, q, factor, active)
@@ -96,6 +95,37 @@ def _stepped(
     there, found = _searched(balance, at, step, start, factor, weight, tolerance, going)
     outcome = torch.where(going & ~found, int(Status.LINE_SEARCH_FAILED), outcome)
     return there, torch.where(active, delassus.violation(balance.full(there.x)), violation), outcome
+
+
+def _factored(balance: Balance, at: _Iterate, solver, active: Tensor) -> Factor:
+    """Return the factor of the iterate's matrix; of rows where that is indefinite, without the turning of the loads.
+
+    A large load on a curved surface may make it so, and then says nothing of how contacts answer to loads. If it is
+    indefinite without, too, as that of a rod under strong compression, its diagonal is raised.
+    """
+    factor = solver.factor(at.values, rows=active)
+    lost = active & ~factor.ok
+    if not solver.pattern.symmetric or not bool(lost.any()):
+        return factor
+    assert balance.constraints is not None
+    values = at.values.clone()
+    balance.constraints.add_turning(values, balance.full(at.x), solver.pattern, balance.model.unknown, -1.0)
+    factor = _JoinedFactor(factor, solver.factor(values, rows=lost))
+    lost = active & ~factor.ok
+    return _JoinedFactor(factor, shifted_factor(solver, values, lost)) if bool(lost.any()) else factor
+
+
+class _JoinedFactor(Factor):
+    """Factors of unlike rows of a batch as one: each gives zeros in the rows of the other."""
+
+    def __init__(self, first: Factor, second: Factor):
+        self.parts = (first, second)
+        self.ok = first.ok | second.ok
+        self.dtype, self.shape = first.dtype, first.shape
+
+    def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
+        """Return the solutions (B, n)."""
+        return self.parts[0].solve(rhs, transpose) + self.parts[1].solve(rhs, transpose)
 
 
 def _searched(
@@ -187,12 +217,15 @@ class _Delassus:
         present = free.new_zeros(batch, size, 3)
         present[robot, place] = before[self.chosen]
         symmetric = 0.5 * (matrix + matrix.mT)
+        # loads that pull their own contacts in: A is indefinite, and there is no answer to be had from it
+        definite = (symmetric.diagonal(dim1=1, dim2=2) >= 0).all(1)
+        active = active & definite.unsqueeze(1)
         # what is not symmetric (drag, friction elsewhere) acts through the present loads; exact where they are right
         rest = ((matrix - symmetric) @ present.flatten(1).unsqueeze(2)).squeeze(2)
         solution = solve_contact(symmetric, b.flatten(1) + rest, mu, active, tolerance=ACCURACY)
         loads = torch.zeros_like(before)
         loads[self.chosen] = solution.impulses.unflatten(1, (-1, 3))[robot, place]
-        return loads, (solution.status == Status.CONVERGED) | ~active.any(1)
+        return loads, definite & ((solution.status == Status.CONVERGED) | ~active.any(1))
 
     def matrix(self, robot: Tensor, place: Tensor, size: int, transpose: bool = False) -> tuple[Tensor, Tensor]:
         """Return W (B, 3 size, 3 size) over the chosen contacts at their places, and the places taken (B, size).

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 
-__all__ = ["Root", "System", "newton", "relaxed_newton"]
+__all__ = ["Root", "System", "newton", "relaxed_newton", "rounding_noise", "shifted_factor"]
 
 RUNNING = -1
 SMALLEST_STEP = 2.0**-12  # below this fraction of the Newton step a line search gives up
@@ -97,7 +97,7 @@ def newton(
     at = _Iterate(x, *system.residual_and_matrix(x), weight)
     status = _judged(status, at.norm, tolerance)
     # noise excuses an iterate that Newton's method improved, not the first one
-    tolerance = torch.maximum(tolerance, _noise(at, solver, weight))
+    tolerance = torch.maximum(tolerance, rounding_noise(at.x, at.values, solver, weight))
     search = _GuardedStep(system, solver, weight, tolerance, line_search)
     more = bool((status == RUNNING).any())
     for _ in range(max_iterations):
@@ -137,7 +137,7 @@ def relaxed_newton(
     iterations = torch.zeros_like(status)
     at = _Iterate(x, *system.residual_and_matrix(x), weight)
     status = _judged(status, at.norm, tolerance)
-    tolerance = torch.maximum(tolerance, _noise(at, solver, weight))
+    tolerance = torch.maximum(tolerance, rounding_noise(at.x, at.values, solver, weight))
     diagonal = torch.as_tensor(solver.pattern.diagonal, device=x.device)
     relaxation = torch.ones_like(at.norm)
     for _ in range(max_iterations):
@@ -188,17 +188,17 @@ class _Iterate:
         return merged
 
 
-def _noise(at: _Iterate, solver, weight: Tensor) -> Tensor:
+def rounding_noise(x: Tensor, values: Tensor, solver, weight: Tensor) -> Tensor:
     """Return the norm (B,) below which a residual is rounding noise: no iterate can be told from the root there.
 
     An angle feels the rounding of the positions around it: it counts as large as they are over the length that weighs
     it.
     """
-    diagonal = at.values[torch.as_tensor(solver.pattern.diagonal, device=at.values.device)].t()
+    diagonal = values[torch.as_tensor(solver.pattern.diagonal, device=values.device)].t()
     angle = weight != 1
-    positions = torch.where(angle, 0.0, at.x).abs().amax(1, keepdim=True)
-    size = torch.where(angle, torch.maximum(at.x.abs(), weight * positions), at.x)
-    noise = torch.linalg.vector_norm(weight * diagonal * size, dim=1) * (ROUNDING * torch.finfo(at.x.dtype).eps)
+    positions = torch.where(angle, 0.0, x).abs().amax(1, keepdim=True)
+    size = torch.where(angle, torch.maximum(x.abs(), weight * positions), x)
+    noise = torch.linalg.vector_norm(weight * diagonal * size, dim=1) * (ROUNDING * torch.finfo(x.dtype).eps)
     return torch.nan_to_num(noise, nan=0.0, posinf=0.0)
 
 
@@ -288,17 +288,23 @@ class _GuardedStep:
             exact = factor.solve(-at.residual)
             repaired = lost & factor.ok
             return torch.where(repaired[:, None], exact, direction), repaired
-        diagonal = torch.as_tensor(self.solver.pattern.diagonal, device=at.values.device)
-        scale = at.values[diagonal].abs().amax(0)
-        repaired = torch.zeros_like(lost)
-        for k in range(SHIFTS):
-            shifted = at.values.clone()
-            shifted[diagonal] += 10.0 ** (k - SHIFTS + 1) * scale
-            factor = self.solver.factor(shifted, rows=lost & ~repaired)
-            descent = factor.solve(-at.residual)
-            found = lost & ~repaired & factor.ok
-            direction = torch.where(found[:, None], descent, direction)
-            repaired = repaired | found
-            if bool(repaired[lost].all()):
-                break
-        return direction, repaired
+        factor = shifted_factor(self.solver, at.values, lost)
+        repaired = lost & factor.ok
+        return torch.where(repaired[:, None], factor.solve(-at.residual), direction), repaired
+
+
+def shifted_factor(solver, values: Tensor, rows: Tensor):
+    """Return the factor of some rows' symmetric matrices, their diagonals raised until they are positive definite."""
+    diagonal = torch.as_tensor(solver.pattern.diagonal, device=values.device)
+    scale = values[diagonal].abs().amax(0)
+    shift, missing = torch.zeros_like(scale), rows
+    for k in range(SHIFTS):
+        shift = torch.where(missing, 10.0 ** (k - SHIFTS + 1) * scale, shift)
+        shifted = values.clone()
+        shifted[diagonal] += shift
+        factor = solver.factor(shifted, rows=rows)
+        factor.solve(torch.zeros_like(shifted[diagonal].t()))  # iterative solvers know only then whether it worked
+        missing = missing & ~factor.ok
+        if not bool(missing.any()):
+            break
+    return factor
