@@ -1,0 +1,204 @@
+"""Laws between two surfaces: potentials of the gap and their derivatives, friction within Coulomb's cone."""
+
+import math
+
+import pytest
+import torch
+
+from torchdismech.contact import Barrier, Friction, Penalty
+from torchdismech.contact.law import ContactLaw
+from torchdismech.errors import InputError
+
+RESPONSES = {"penalty": Penalty, "barrier": Barrier}
+STIFFNESS, TOLERANCE, SLIP = 40.0, 0.02, 0.1
+
+
+def real(*values: float) -> torch.Tensor:
+    """Return a tensor of numbers."""
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def gaps(kind: str, count: int = 2001) -> torch.Tensor:
+    """Return gaps up to beyond the tolerance, none of them at it; for a barrier above zero."""
+    low = -3 * TOLERANCE if kind == "penalty" else 1e-4 * TOLERANCE
+    return torch.linspace(low, 1.1 * TOLERANCE, count, dtype=torch.float64) + 1e-9
+
+
+@pytest.mark.parametrize("kind", RESPONSES)
+def test_derivatives_of_the_potential(kind):
+    """Match autograd, twice, and central differences."""
+    response = RESPONSES[kind](STIFFNESS, TOLERANCE)
+    gap = gaps(kind).requires_grad_()
+    constants = response.stiffness, response.tolerance
+    slope, curvature = response.derivatives(gap, *constants)
+    energy = response.energy(gap, *constants)
+    by_gap = torch.autograd.grad(energy.sum(), gap, create_graph=True)[0]
+    second = torch.autograd.grad(slope.sum(), gap)[0]
+    scale = float(slope.detach().abs().max())
+    assert torch.allclose(by_gap, slope, rtol=1e-9, atol=1e-12 * scale)
+    assert torch.allclose(second, curvature, rtol=1e-9, atol=1e-12 * scale / TOLERANCE)
+    h = 1e-4 * gap.detach().abs().clamp(1e-7, TOLERANCE)
+    difference = (response.energy(gap + h, *constants) - response.energy(gap - h, *constants)) / (2 * h)
+    inside = (gap < TOLERANCE - 1e-4) & (gap.abs() > 1e-6)
+    # 1e-6: h^2, and rounding of small energies
+    assert torch.allclose(difference[inside], slope[inside], rtol=1e-6, atol=1e-9 * scale)
+
+
+@pytest.mark.parametrize("kind", RESPONSES)
+def test_repulsive_and_stiffening(kind):
+    """Push apart the more the closer: a convex potential that falls to zero at the tolerance."""
+    response = RESPONSES[kind](STIFFNESS, TOLERANCE)
+    slope, curvature = response.derivatives(gaps(kind), response.stiffness, response.tolerance)
+    energy = response.energy(gaps(kind), response.stiffness, response.tolerance)
+    assert bool((slope <= 0).all() and (curvature >= 0).all() and (energy >= 0).all())
+    assert bool((slope.diff() >= 0).all() and (energy.diff() <= 0).all())
+
+
+@pytest.mark.parametrize("kind", RESPONSES)
+def test_onset_at_the_tolerance(kind):
+    """Start from nothing: exactly for the barrier, exp(-15) of the overlap force for the penalty."""
+    response = RESPONSES[kind](STIFFNESS, TOLERANCE)
+    edge = real(TOLERANCE * (1 - 1e-12), TOLERANCE, TOLERANCE * (1 + 1e-12))
+    slope, curvature = response.derivatives(edge, response.stiffness, response.tolerance)
+    energy = response.energy(edge, response.stiffness, response.tolerance)
+    assert slope[1:].tolist() == curvature[1:].tolist() == energy[1:].tolist() == [0.0, 0.0]
+    # softplus(-15) = 3.06e-7, its slope the same; times 2 k (tolerance / 15)
+    jump = 2 * STIFFNESS * TOLERANCE / 15 * 3.06e-7**2 if kind == "penalty" else 1e-9
+    assert -1.01 * jump <= float(slope[0]) <= 0
+
+
+def test_penalty_is_a_spring_deep_inside():
+    """Have 2 k times the overlap as its force, without overflow in a thousand tolerances and in single precision."""
+    for dtype, rtol in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+        response = Penalty(STIFFNESS, TOLERANCE).to(dtype)
+        gap = -TOLERANCE * torch.tensor([3.0, 10.0, 50.0, 1e3, 1e6], dtype=dtype)
+        slope, curvature = response.derivatives(gap, response.stiffness, response.tolerance)
+        energy = response.energy(gap, response.stiffness, response.tolerance)
+        assert torch.allclose(slope, 2 * STIFFNESS * gap, rtol=rtol)
+        assert torch.allclose(curvature, torch.full_like(gap, 2 * STIFFNESS), rtol=rtol)
+        assert torch.allclose(energy, STIFFNESS * gap**2, rtol=rtol)
+        far = torch.tensor([1e3, 1e6], dtype=dtype)
+        assert response.derivatives(far, response.stiffness, response.tolerance)[0].tolist() == [0.0, 0.0]
+
+
+def test_barrier_grows_without_bound():
+    """Reach any force before the gap closes, and none that is finite where surfaces overlap."""
+    response = Barrier(STIFFNESS, TOLERANCE)
+    constants = response.stiffness, response.tolerance
+    closing = TOLERANCE * 10.0 ** -torch.arange(1, 12, dtype=torch.float64)
+    slope, _ = response.derivatives(closing, *constants)
+    assert bool((slope.diff() < 0).all()) and float(slope[-1]) < -1e9 * STIFFNESS * TOLERANCE
+    closed = real(0.0, -1e-3 * TOLERANCE, -TOLERANCE)
+    assert bool(torch.isinf(response.energy(closed, *constants)).all())
+    assert bool((response.derivatives(closed, *constants)[0] == -torch.inf).all())
+
+
+def test_closed_form_of_the_barrier():
+    """Match k [2 (d - h) log(d/h) + (d - h)^2 / d] by hand."""
+    response = Barrier(STIFFNESS, TOLERANCE)
+    d = 0.25 * TOLERANCE
+    expected = STIFFNESS * (2 * (d - TOLERANCE) * math.log(d / TOLERANCE) + (d - TOLERANCE) ** 2 / d)
+    slope, _ = response.derivatives(real(d), response.stiffness, response.tolerance)
+    assert -float(slope) == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize("kind", RESPONSES)
+def test_limits_of_slipping(kind):
+    """Rise from a finite slope at rest to (nearly) one at the slip velocity, and stay there."""
+    speed = torch.cat([real(0.0), torch.logspace(-14, 3, 400, dtype=torch.float64) * SLIP])
+    ratio, rise = RESPONSES[kind].slipping(speed, torch.tensor(SLIP, dtype=torch.float64))
+    gamma = ratio * speed
+    steepest = {"penalty": 7.5 / SLIP, "barrier": 2 / SLIP}[kind]
+    assert float(ratio[0]) == pytest.approx(steepest, rel=1e-14) == float(rise[0])
+    assert bool((gamma <= 1 + 1e-15).all() and (gamma.diff() >= -1e-15).all() and (rise >= 0).all())
+    beyond = gamma[speed >= SLIP]
+    assert float(beyond.min()) >= {"penalty": 1 - 2 * math.exp(-15), "barrier": 1 - 1e-15}[kind]
+    h = 1e-6 * SLIP
+    middle = torch.linspace(0.01, 3, 200, dtype=torch.float64) * SLIP + 1e-5 * SLIP
+
+    def gammas(v):
+        return RESPONSES[kind].slipping(v, torch.tensor(SLIP, dtype=torch.float64))[0] * v
+
+    slope = (gammas(middle + h) - gammas(middle - h)) / (2 * h)
+    assert torch.allclose(
+        slope, RESPONSES[kind].slipping(middle, torch.tensor(SLIP, dtype=torch.float64))[1], atol=1e-5 / SLIP
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("kind", RESPONSES)
+def test_within_the_cone(kind, dtype):
+    """Keep friction against the sliding and within mu times the normal force, at all speeds."""
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.nn.functional.normalize(torch.randn(500, 3, generator=generator, dtype=torch.float64), dim=1)
+    speed = 10 ** (12 * torch.rand(500, 1, generator=generator, dtype=torch.float64) - 9)
+    velocity = speed * torch.randn(500, 3, generator=generator, dtype=torch.float64)
+    gap = torch.rand(500, generator=generator, dtype=torch.float64) * TOLERANCE + 1e-6
+    law = ContactLaw(RESPONSES[kind](STIFFNESS, TOLERANCE), Friction(0.4, SLIP)).to(dtype)
+    normal, velocity, gap = (x.to(dtype) for x in (normal, velocity, gap))
+    force = law.force(gap, normal, velocity, law.constants)
+    load = (force * normal).sum(1)
+    rubbing = force - load[:, None] * normal
+    sliding = velocity - (velocity * normal).sum(1, keepdim=True) * normal
+    rounding = 50 * torch.finfo(dtype).eps
+    assert bool((load >= 0).all())
+    assert bool((rubbing.norm(dim=1) <= (0.4 + rounding) * load).all())
+    assert bool(((rubbing * sliding).sum(1) <= rounding * load * sliding.norm(dim=1)).all())
+    smooth = ContactLaw(law.response).to(dtype)
+    assert torch.allclose(smooth.force(gap, normal, velocity, smooth.constants), load[:, None] * normal, rtol=rounding)
+
+
+@pytest.mark.parametrize("rough", [False, True])
+@pytest.mark.parametrize("kind", RESPONSES)
+def test_force_and_derivatives(kind, rough):
+    """Match central differences on a sphere, at rest, sticking and sliding."""
+    generator = torch.Generator().manual_seed(1)
+    friction = Friction(0.4, SLIP) if rough else None
+    law = ContactLaw(RESPONSES[kind](STIFFNESS, TOLERANCE), friction)
+    out = torch.nn.functional.normalize(torch.randn(60, 3, generator=generator, dtype=torch.float64), dim=1)
+    x = out * (1 + TOLERANCE * (0.1 + 0.8 * torch.rand(60, 1, generator=generator, dtype=torch.float64)))
+    v = SLIP * torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    v[:20] = 0
+    v[20:40] *= 0.1
+    unit = torch.eye(3, dtype=torch.float64)
+
+    def force(x, v):
+        length = x.norm(dim=1, keepdim=True)
+        return law.force(length[:, 0] - 1, x / length, v, law.constants)
+
+    length = x.norm(dim=1, keepdim=True)
+    normal = x / length
+    curvature = (unit - normal[:, :, None] * normal[:, None, :]) / length[..., None]
+    found, by_x, by_v = law.force_and_derivatives(length[:, 0] - 1, normal, curvature, v, law.constants)
+    assert torch.allclose(found, force(x, v), rtol=1e-14, atol=1e-14 * float(found.abs().max()))
+    assert (by_v is None) == (not rough)
+    h = 1e-7  # of a length of 0.02 and a velocity of 0.1: truncation 1e-10, or 1e-6 where the slope of gamma turns
+    for axis in range(3):
+        step = h * unit[axis]
+        for by, difference in (
+            (by_x, (force(x + step, v) - force(x - step, v)) / (2 * h)),
+            (by_v, (force(x, v + step) - force(x, v - step)) / (2 * h)),
+        ):
+            if by is not None:
+                error = (by[:, :, axis] - difference).abs().amax(1) / by.abs().amax((1, 2)).clamp_min(1e-12)
+                assert float(error.max()) < 1e-5
+            else:
+                assert float(difference.abs().max()) == 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Penalty(0.0, 1e-3),
+        lambda: Penalty(1.0, -1e-3),
+        lambda: Barrier(1.0, 0.0),
+        lambda: Barrier(float("nan"), 1e-3),
+        lambda: Friction(-0.1, 1e-3),
+        lambda: Friction(0.3, 0.0),
+        lambda: ContactLaw(Penalty(1.0, 1e-3), Friction(0.3)),
+    ],
+)
+def test_refused(make):
+    """Refuse constants that make no law."""
+    with pytest.raises(InputError):
+        make()

@@ -1,0 +1,230 @@
+"""The force between two primitives and its derivatives: both kernels, both responses, sticking and sliding."""
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech.contact import Barrier, Friction, Penalty
+from torchdismech.contact.law import ContactLaw
+from torchdismech.contact.pairs import PairTable, touching, vectors
+from torchdismech.geometry.distances import closest_on_triangle, closest_segments
+
+KERNELS = {"segments": closest_segments, "triangle": closest_on_triangle}
+RESPONSES = {"penalty": Penalty, "barrier": Barrier}
+SPEEDS = {"resting": 0.0, "sticking": 0.02, "sliding": 20.0}  # in slip velocities
+STIFFNESS, TOLERANCE, SLIP, MU = 100.0, 0.05, 0.3, 0.4
+BATCH, PLACES = 2, 40
+
+
+class Case:
+    """Pairs that all touch, each of nodes of its own; two robots with constants of their own."""
+
+    def __init__(self, kernel: str, response: str, rough: bool = True, speed: float = 1.0, seed: int = 0, x=None):
+        generator = torch.Generator().manual_seed(seed)
+
+        def random(*shape):
+            return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+        def normal(*shape):
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        stiffness = torch.tensor([[1.0], [1.5]], dtype=torch.float64) * STIFFNESS
+        friction = Friction(torch.tensor([[MU], [2 * MU]], dtype=torch.float64), SLIP) if rough else None
+        self.law = ContactLaw(RESPONSES[response](stiffness, TOLERANCE), friction)
+        self.kernel = KERNELS[kernel]
+        x = normal(BATCH, PLACES, 4, 3) if x is None else x
+        self.q = x.flatten(1)
+        self.velocity = speed * SLIP * normal(*self.q.shape)
+        places = x.shape[1]
+        nodes = torch.arange(4 * places).view(1, places, 4).expand(BATCH, -1, -1)
+        empty = PairTable(nodes, x.new_zeros(BATCH, places), torch.ones(BATCH, places, dtype=torch.bool))
+        points = vectors(empty.gathered(self.q))
+        r = self.kernel(*points).difference(points)
+        # the gap is chosen, by the reach: also overlapping for the penalty
+        share = random(BATCH, places)
+        self.gap = TOLERANCE * (0.05 + 0.9 * share if response == "barrier" else 1.8 * share - 0.9)
+        self.table = PairTable(nodes, r.dot(r).sqrt().view(BATCH, places) - self.gap, empty.filled)
+
+    def touching(self, q=None, velocity=None, follow=False):
+        """Return the pairs that touch."""
+        q = self.q if q is None else q
+        velocity = self.velocity if velocity is None else velocity
+        return touching(self.kernel, self.table, q, velocity, self.law.constants, follow)
+
+    def forces(self, q=None, velocity=None, follow=False) -> torch.Tensor:
+        """Return the nodal forces (12, A)."""
+        found = self.touching(q, velocity, follow)
+        assert len(found.chosen) == self.table.filled.numel()
+        return found.nodal(found.force(self.law))
+
+    def entries(self, vector: torch.Tensor) -> torch.Tensor:
+        """Return the entries (12, A) of q, or of what has its shape."""
+        return self.table.gathered(vector)
+
+    def steps(self, h: float):
+        """Yield for each coordinate of the pairs a step (B, n) by h of all of them: they have no node in common."""
+        for a in range(12):
+            step = torch.zeros_like(self.q).view(BATCH, -1, 12)
+            step[:, :, a] = h
+            yield a, step.flatten(1)
+
+
+def worst(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest error of blocks (A, 12, 12), relative to each block's largest entry."""
+    return float(((found - expected).abs().amax((1, 2)) / expected.abs().amax((1, 2))).max())
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_force_is_the_gradient_of_the_energy(kernel, response):
+    """Match autograd of the energy, and central differences."""
+    case = Case(kernel, response, rough=False)
+
+    def energy(q, follow=False):
+        found = case.touching(q, follow=follow)
+        return case.law.energy(found.gap, found.constants)
+
+    q = case.q.clone().requires_grad_()
+    gradient = case.entries(torch.autograd.grad(energy(q, True).sum(), q)[0])
+    force = case.forces()
+    scale = force.abs().amax(0)
+    assert float(((force + gradient).abs().amax(0) / scale).max()) < 1e-12
+    for a, step in case.steps(1e-6):
+        slope = (energy(case.q + step) - energy(case.q - step)) / 2e-6
+        # (1e-6 / tolerance)^2, times 15^2 for the penalty; rounding of the energy 1e-16 / 1e-6 of gaps and forces
+        assert float(((force[a] + slope).abs() / (scale + 1e-3 * scale.max())).max()) < 1e-5
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+@pytest.mark.parametrize("rough", [False, True])
+@pytest.mark.parametrize("response", RESPONSES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_blocks(kernel, response, rough, speed):
+    """Have -dF/dx and -dF/du in the blocks: against autograd, and central differences."""
+    case = Case(kernel, response, rough, SPEEDS[speed])
+    found = case.touching()
+    force, by_x = found.force_and_blocks(case.law, 1.0, 0.0)
+    _, by_u = found.force_and_blocks(case.law, 0.0, 1.0)
+    assert torch.allclose(force, found.force(case.law), rtol=1e-13, atol=1e-13 * float(force.abs().max()))
+    q, u = case.q.clone().requires_grad_(), case.velocity.clone().requires_grad_()
+    out = case.forces(q, u, follow=True)
+    auto_x, auto_u, quotient_x, quotient_u = (torch.empty_like(by_x) for _ in range(4))
+    for a, step in case.steps(1e-6):
+        gradients = torch.autograd.grad(out[a].sum(), (q, u), retain_graph=True, materialize_grads=True)
+        auto_x[:, a], auto_u[:, a] = (-case.entries(g).t() for g in gradients)
+        quotient_x[:, :, a] = -(case.forces(case.q + step) - case.forces(case.q - step)).t() / 2e-6
+        change = case.forces(velocity=case.velocity + step) - case.forces(velocity=case.velocity - step)
+        quotient_u[:, :, a] = -change.t() / 2e-6
+    assert worst(by_x, auto_x) < 1e-10
+    # quotients: (h / tolerance)^2 of the response, the same of closest points that run as the angle closes
+    assert worst(by_x, quotient_x) < 1e-4
+    if rough:
+        assert worst(by_u, auto_u) < 1e-10
+        assert worst(by_u, quotient_u) < 1e-4  # h / slip velocity where gamma's slope turns
+    else:
+        assert float(by_u.abs().max()) == 0 == float(quotient_u.abs().max())
+        assert torch.allclose(by_x, by_x.mT, rtol=1e-10, atol=1e-10 * float(by_x.abs().max()))
+    both = found.force_and_blocks(case.law, 0.5, 30.0)[1]
+    assert torch.allclose(both, 0.5 * by_x + 30 * by_u, rtol=1e-12, atol=1e-12 * float(both.abs().max()))
+
+
+def test_all_kinds_of_closest_points():
+    """Have points, edges and faces among the pairs above: both slides free, one, none."""
+    for kernel in KERNELS:
+        found = Case(kernel, "penalty").touching()
+        free = (found.slides.abs().sum(1) > 0).sum(0)
+        assert free.bincount(minlength=3).min() >= 5
+
+
+@pytest.mark.parametrize("rough", [False, True])
+@pytest.mark.parametrize("response", RESPONSES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_action_is_reaction(kernel, response, rough):
+    """Have no force in sum, and no moment but that of friction: it acts at the closest points, |r| from each other."""
+    case = Case(kernel, response, rough, 20.0)
+    found = case.touching()
+    contact = found.force(case.law)
+    force, x = found.nodal(contact).unflatten(0, (4, 3)), case.entries(case.q).unflatten(0, (4, 3))
+    scale = contact.norm(dim=1)
+    assert float((force.sum(0).norm(dim=0) / scale).max()) < 1e-14
+    moment = torch.linalg.cross(x, force, dim=1).sum(0).t()
+    couple = torch.linalg.cross(found.distance[:, None] * found.normal, contact)
+    assert float(((moment - couple).norm(dim=1) / scale).max()) < 1e-13
+    if not rough:
+        assert float((moment.norm(dim=1) / scale).max()) < 1e-13
+    else:
+        bound = case.law.constants.at(case.table.places[0]).friction[0] * found.distance * scale
+        assert bool((moment.norm(dim=1) <= bound).all())
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_blocks_turn_with_the_pair(kernel, response):
+    """Give the same force and blocks in a turned and shifted frame."""
+    case = Case(kernel, response)
+    turn = torch.linalg.matrix_exp(torch.tensor([[0, -0.7, 0.2], [0.7, 0, -1.1], [-0.2, 1.1, 0]], dtype=torch.float64))
+
+    def turned(vector, shift=0.0):
+        return (vector.unflatten(1, (-1, 3)) @ turn.t() + shift).flatten(1)
+
+    force, blocks = case.touching().force_and_blocks(case.law, 1.0, 5.0)
+    moved = case.touching(turned(case.q, 0.3), turned(case.velocity) + 0.7)
+    turned_force, turned_blocks = moved.force_and_blocks(case.law, 1.0, 5.0)
+    whole = torch.block_diag(*[turn] * 4)
+    # 1e-10: closest points of segments that are nearly parallel feel rounding, as 1e-16 / sin^2
+    assert torch.allclose(turned_force, force @ turn.t(), rtol=1e-10, atol=1e-11 * float(force.abs().max()))
+    assert worst(turned_blocks, whole @ blocks @ whole.t()) < 1e-9
+
+
+@pytest.mark.parametrize("rough", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_degenerate_pairs(kernel, rough):
+    """Give finite forces and blocks for pairs that cross, are parallel, flat or points, at any scale."""
+    x = torch.tensor(degenerate(kernel)).view(1, -1, 4, 3).expand(BATCH, -1, -1, -1)
+    for size in (1e-6, 1.0, 1e6):
+        for speed in SPEEDS.values():
+            case = Case(kernel, "penalty", rough, speed, x=size * x)
+            found = case.touching()
+            force, blocks = found.force_and_blocks(case.law, 1.0, 1e3)
+            assert len(force) == 2 * x.shape[1]
+            assert bool(torch.isfinite(force).all() and torch.isfinite(blocks).all())
+            q = case.q.clone().requires_grad_()
+            gradient = torch.autograd.grad(case.forces(q, follow=True).sum(), q)[0]
+            assert bool(torch.isfinite(gradient).all())
+
+
+def degenerate(kernel: str) -> np.ndarray:
+    """Return special pairs (K, 4, 3)."""
+    o, x, y, z = np.zeros(3), *np.eye(3)
+    if kernel == "segments":
+        pairs = [
+            [-x, x, -y, y],  # cross in one point
+            [-x, x, z - y, z + y],  # over each other, along the axes
+            [o, x, o, x],  # the same
+            [o, x, x, o],
+            [o, x, y, x + y],  # parallel, side by side
+            [o, x, y + 3 * x, y + 5 * x],  # parallel, apart
+            [o, x, 2 * x, 3 * x],  # collinear, apart
+            [o, 2 * x, x, 3 * x],  # collinear, on each other
+            [o, x, x, x + y],  # a common end
+            [o, o, z, z],  # points
+            [o, o, o, o],
+            [o, o, z - x, z + x],
+            [o, x, z, z + x + 1e-6 * y],  # nearly parallel
+        ]
+    else:
+        pairs = [
+            [(x + y) / 4, o, x, y],  # within
+            [z + (x + y) / 4, o, x, y],  # above
+            [x, o, x, y],  # at a corner
+            [x / 2, o, x, y],  # on a side
+            [z, o, x, y],  # above a corner
+            [z + x / 2, o, x, y],  # above a side
+            [z, o, x, 2 * x],  # flat
+            [x / 2, o, x, 2 * x],
+            [z, o, o, x],
+            [z, o, o, o],  # a point
+            [o, o, o, o],
+            [z, o, x, x / 2 + 1e-9 * y],  # nearly flat
+        ]
+    return np.array(pairs)
