@@ -1,0 +1,267 @@
+"""Which parts of a robot may touch: against all pairs, with neighbours, slack, radii of each robot."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from tests import shells
+from torchdismech import Circle, Material, Model, RobotBuilder, helix, straight
+from torchdismech.contact import Penalty, SelfContact
+from torchdismech.contact.self_contact import KERNELS
+from torchdismech.errors import InputError
+from torchdismech.geometry.vec3 import Vec3
+
+TOLERANCE = 2e-3
+RADII = torch.tensor([[1e-3], [4e-3], [8e-3]], dtype=torch.float64)
+
+
+def tangle(rows=slice(None), ring: int | None = 1, tolerance=TOLERANCE) -> Model:
+    """Return five bent rods and a patch of a shell in a small space; each robot with its own radii."""
+    rng = np.random.default_rng(0)
+    builder, material = RobotBuilder(), Material(1e6, 1000.0, 0.3)
+    for _ in range(5):
+        t = np.linspace(0, 1, 8)[:, None]
+        a, b, c = 0.035 * rng.normal(size=(3, 3))
+        builder.add_rod(a + t * b + 0.5 * t**2 * c, Circle(1e-3), material, contact_radius=RADII[rows])
+    nodes, triangles = shells.patch()
+    builder.add_shell(nodes - nodes.mean(0), triangles, 2 * RADII[rows], material)
+    builder.add_contact(SelfContact(Penalty(100.0, tolerance), ring=ring))
+    return builder.finalize()
+
+
+def primitives(model: Model) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the first and the second primitives of both kinds of pairs, as nodes."""
+    body = model.body
+    return [(body.links, body.links), (np.arange(body.n_nodes)[:, None], body.triangles)]
+
+
+def links_apart(model: Model) -> np.ndarray:
+    """Return how many links (N, N) lead from node to node."""
+    body = model.body
+    apart = np.full((body.n_nodes, body.n_nodes), 10**6)
+    np.fill_diagonal(apart, 0)
+    for i, j in body.links:
+        apart[i, j] = apart[j, i] = 1
+    for k in range(body.n_nodes):
+        apart = np.minimum(apart, apart[:, k, None] + apart[None, k])
+    return apart
+
+
+def radii(model: Model, kind: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the radii (B, M) of the first and second primitives of a kind."""
+    body = model.body
+    if kind == 1:
+        return body.node_contact_radius().expand(3, -1), body.face_contact_radius.expand(3, -1)
+    edges = torch.cat([body.edge_contact_radius.expand(3, -1), body.side_contact_radius().expand(3, -1)], 1)
+    return edges, edges
+
+
+def named(nodes, split: int) -> tuple[frozenset, ...]:
+    """Return the name of a pair of four nodes, the same whichever of two edges comes first."""
+    parts = frozenset(map(int, nodes[:split])), frozenset(map(int, nodes[split:]))
+    return tuple(sorted(parts, key=sorted))
+
+
+def near(model: Model, kind: int, positions: torch.Tensor, ring: int, tolerance: float) -> list[set]:
+    """Return the pairs of each robot that are within the tolerance at positions (B, N, 3): all are looked at."""
+    first, second = primitives(model)[kind]
+    reach_a, reach_b = radii(model, kind)
+    apart = links_apart(model)
+    found = []
+    for robot in range(len(positions)):
+        pairs = (
+            itertools.combinations(range(len(first)), 2)
+            if kind == 0
+            else itertools.product(range(len(first)), range(len(second)))
+        )
+        pairs = [p for p in pairs if apart[np.ix_(first[p[0]], second[p[1]])].min() > ring]
+        nodes = np.array([[*first[i], *second[j]] for i, j in pairs])
+        i, j = np.array(pairs).T
+        corners = tuple(Vec3(*v.unbind(-1)) for v in positions[robot][nodes].unbind(1))
+        r = KERNELS[kind](*corners).difference(corners)
+        close = r.dot(r).sqrt() < reach_a[robot, i] + reach_b[robot, j] + tolerance
+        found.append({named(n, len(first[0])) for n in nodes[close.numpy()]})
+    return found
+
+
+def listed(table, kind: int) -> list[set]:
+    """Return the pairs of each robot of a table."""
+    split = 2 if kind == 0 else 1
+    pairs = [table.nodes[robot][table.filled[robot]] for robot in range(len(table.filled))]
+    found = [{named(n, split) for n in nodes.tolist()} for nodes in pairs]
+    assert [len(f) for f in found] == table.filled.sum(1).tolist()  # none twice
+    return found
+
+
+def start_of(model: Model, shake: float = 0.0, seed: int = 0) -> torch.Tensor:
+    """Return positions (3, N, 3) about those at rest."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(3, len(model.nodes), 3, dtype=torch.float64, generator=generator)
+    return model.nodes + shake * noise
+
+
+@pytest.mark.parametrize("ring", [0, 1, 3])
+def test_all_that_touch_at_rest(ring):
+    """Find those pairs that are within the tolerance, and no other, where nothing moves."""
+    model = tangle(ring=ring)
+    x = start_of(model, 3e-3)
+    pairs = model.self_contact.pairs(x, x, torch.zeros(3, dtype=torch.float64))
+    for kind, table in enumerate(pairs.tables):
+        expected = near(model, kind, x, ring, TOLERANCE)
+        assert listed(table, kind) == expected
+        assert len(expected[2]) > 20
+        assert len(expected[0]) < len(expected[1]) < len(expected[2])  # as the radii
+        a, b = radii(model, kind)
+        # every pair has the sum of its own robot's radii
+        assert torch.allclose(table.reach[table.filled], (2 * RADII).expand_as(table.reach)[table.filled])
+        assert torch.equal(a.amax(1), RADII[:, 0]) and torch.equal(b.amax(1), RADII[:, 0])
+
+
+def test_all_that_touch_on_the_way():
+    """Find all pairs that come within the tolerance anywhere between start and end, and beside them up to the slack."""
+    model, slack = tangle(), 2e-3
+    start, end = start_of(model), start_of(model, 15e-3, seed=1)
+    pairs = model.self_contact.pairs(start, end, torch.full((3,), slack, dtype=torch.float64))
+    found = [listed(table, kind) for kind, table in enumerate(pairs.tables)]
+    generator = torch.Generator().manual_seed(2)
+    touched = 0
+    for share in np.linspace(0, 1, 15):
+        beside = slack * (2 * torch.rand(start.shape, generator=generator, dtype=torch.float64) - 1)
+        x = torch.lerp(start, end, float(share)) + beside
+        assert bool(pairs.cover(x).all())
+        for kind in range(2):
+            for expected, own in zip(near(model, kind, x, 1, TOLERANCE), found[kind], strict=True):
+                assert expected <= own
+                touched += len(expected)
+    assert touched > 500
+    # and not everything: far fewer than all pairs
+    assert all(len(own) < 0.7 * 40 * 39 / 2 for own in found[0])
+    outside = end.clone()
+    outside[1, 3] += 10 * slack + (end - start).abs().max()
+    assert pairs.cover(outside).tolist() == [True, False, True]
+
+
+def test_neighbours_on_a_rod_finer_than_its_diameter():
+    """Leave out by itself what overlaps on a straight rod, and let its far parts touch."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 41), Circle(8e-3), Material(1e6, 1000.0))  # edges 5, diameter 16
+    contact = SelfContact(Penalty(100.0, TOLERANCE))
+    builder.add_contact(contact)
+    model = builder.finalize()
+    x = model.nodes[None]
+    pairs = contact.pairs(x, x, torch.zeros(1, dtype=torch.float64))
+    assert not bool(pairs.tables[0].filled.any())
+    # folded back onto itself, its halves touch
+    folded = x.clone()
+    folded[:, 21:] = x[:, 19 - torch.arange(20)] + torch.tensor([0.0, 0.017, 0.0])
+    pairs = contact.pairs(folded, folded, torch.zeros(1, dtype=torch.float64))
+    nodes = pairs.tables[0].nodes[pairs.tables[0].filled]
+    assert len(nodes) > 30
+    # 16 + 2 mm over edges of 5 mm: four edges apart, or more
+    assert int((nodes[:, 2:].amin(1) - nodes[:, :2].amax(1)).abs().min()) >= 4
+
+
+def test_neighbours_as_given():
+    """Leave out pairs as many links apart as asked for, across joints of rods too."""
+    for ring in range(4):
+        builder = RobotBuilder()
+        line, branch = straight((0, 0, 0), (0.09, 0, 0), 10), straight((0.05, 0, 0), (0.05, 0, 0.04), 5)
+        builder.add_rod(line, Circle(1e-3), Material(1e6, 1000.0))
+        builder.add_rod(branch, Circle(1e-3), Material(1e6, 1000.0))
+        contact = SelfContact(Penalty(100.0, 1.0), ring=ring)  # all is within the tolerance
+        builder.add_contact(contact)
+        model = builder.finalize()
+        pairs = contact.pairs(model.nodes[None], model.nodes[None], torch.zeros(1, dtype=torch.float64))
+        found, apart = listed(pairs.tables[0], 0)[0], links_apart(model)
+        expected = sum(
+            apart[np.ix_(a, b)].min() > ring for a, b in itertools.combinations(model.body.links.tolist(), 2)
+        )
+        assert len(found) == expected
+    with pytest.raises(InputError, match="ring"):
+        SelfContact(Penalty(100.0, 1.0), ring=-1)
+
+
+def test_capacity_grows():
+    """Keep the tables' shapes while pairs fit, make room when there are more, lose none."""
+    model = tangle(tolerance=1e-4)
+    contact, still = model.self_contact, torch.zeros(3, dtype=torch.float64)
+    apart = start_of(model) * 20  # all parts far from each other: next to no pairs
+    sizes, counts = [], []
+    for positions in (apart, start_of(model), 0.3 * start_of(model), apart):
+        pairs = contact.pairs(positions, positions, still)
+        sizes.append(pairs.tables[0].capacity)
+        counts.append(int(pairs.tables[0].filled.sum(1).amax()))
+        assert listed(pairs.tables[0], 0) == near(model, 0, positions, 1, 1e-4)
+    assert counts[0] < counts[1] < counts[2] > counts[3]
+    assert sizes[0] <= sizes[1] < sizes[2] == sizes[3]
+
+
+def test_rows_are_the_robots_alone():
+    """Find for each robot of a batch the pairs, forces and energies that it has alone."""
+    model, u = tangle(), None
+    x = start_of(model, 3e-3)
+    q = torch.cat([x.flatten(1), x.new_zeros(3, model.body.n_angles)], dim=1)
+    slack = torch.tensor([0.0, 1e-3, 4e-3], dtype=torch.float64)
+    pairs = model.self_contact.pairs(x, x, slack)
+    u = torch.randn(q.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    force, energy = model.self_contact.force(pairs, q, u), model.self_contact.energy(pairs, q)
+    for i in range(3):
+        row = slice(i, i + 1)
+        alone = tangle(row).self_contact
+        own = alone.pairs(x[row], x[row], slack[row])
+        for kind in range(2):
+            assert listed(own.tables[kind], kind)[0] == listed(pairs.tables[kind], kind)[i]
+        # sums in the same order: the same bits, but for vector instructions
+        assert torch.allclose(alone.force(own, q[row], u[row])[0], force[i], rtol=1e-12, atol=1e-14)
+        assert torch.allclose(alone.energy(own, q[row])[0], energy[i], rtol=1e-12)
+
+
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf])
+def test_a_poisoned_robot(poison):
+    """Find the other robots' pairs, and say that the poisoned one's are not complete."""
+    model, still = tangle(), torch.zeros(3, dtype=torch.float64)
+    x = start_of(model, 3e-3)
+    healthy = model.self_contact.pairs(x, x, still)
+    sick = x.clone()
+    sick[1, 7, 2] = poison
+    pairs = model.self_contact.pairs(sick, sick, still)
+    assert pairs.cover(sick).tolist() == [True, poison == torch.inf, True] or not bool(pairs.cover(sick)[1])
+    for kind in range(2):
+        found, expected = listed(pairs.tables[kind], kind), listed(healthy.tables[kind], kind)
+        assert [found[0], found[2]] == [expected[0], expected[2]]
+    q = torch.cat([sick.flatten(1), x.new_zeros(3, model.body.n_angles)], dim=1)
+    force = model.self_contact.force(pairs, q, torch.zeros_like(q))
+    assert bool(torch.isfinite(force[[0, 2]]).all())
+
+
+def test_forces_add_up():
+    """Have forces and moments of all pairs together that cancel, in a coil whose turns touch."""
+    builder = RobotBuilder()
+    builder.add_rod(
+        helix((0, 0, 0), (0.02, 0, 0), (0, 0, 1), 6 * np.pi, 5e-3, 120), Circle(1e-3), Material(1e6, 1000.0)
+    )
+    builder.add_contact(SelfContact(Penalty(100.0, 4e-3)))
+    model = builder.finalize()
+    q = model.initial_state().q
+    pairs = model.self_contact.pairs(model.nodes[None], model.nodes[None], torch.zeros(1, dtype=torch.float64))
+    force = model.self_contact.force(pairs, q, torch.zeros_like(q))[0, : 3 * len(model.nodes)].view(-1, 3)
+    assert float(force.norm(dim=1).max()) > 1e-3
+    rounding = 1e-14 * float(force.abs().sum())
+    assert float(force.sum(0).norm()) < rounding
+    assert float(torch.linalg.cross(model.nodes, force).sum(0).norm()) < rounding
+
+
+def test_belongs_to_one_model():
+    """Refuse to be in two models: what is bound to one is not true of another."""
+    contact = SelfContact(Penalty(100.0, 1e-3))
+    for attempt in range(2):
+        builder = RobotBuilder()
+        builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5 + attempt), Circle(1e-3), Material(1e6, 1000.0))
+        builder.add_contact(contact)
+        if attempt:
+            with pytest.raises(InputError, match="another model"):
+                builder.finalize()
+        else:
+            builder.finalize()
