@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -119,10 +120,15 @@ class Body(nn.Module):
         """All pairs of nodes that an edge joins (rod edges, then edges of triangles), (E + M, 2)."""
         return np.concatenate([self.rod_edges, self.surface.edges])
 
+    @cached_property
+    def part_of_node(self) -> np.ndarray:
+        """Number (N,) of the part that each node belongs to: parts are what no edge joins."""
+        ones, (start, end), n = np.ones(len(self.links)), self.links.T, self.n_nodes
+        return csgraph.connected_components(coo_matrix((ones, (start, end)), shape=(n, n)), directed=False)[1]
+
     def parts(self) -> int:
         """Return how many parts the robot has that no edge joins."""
-        ones, (start, end), n = np.ones(len(self.links)), self.links.T, self.n_nodes
-        return int(csgraph.connected_components(coo_matrix((ones, (start, end)), shape=(n, n)), directed=False)[0])
+        return int(self.part_of_node.max()) + 1
 
     @property
     def n_angles(self) -> int:
@@ -162,7 +168,7 @@ class Body(nn.Module):
 
 
 def _largest(values: Tensor, elements: np.ndarray, count: int) -> Tensor:
-    """Return (..., count): the largest value (..., M) of the elements (M, k) at each place, zero where there is none."""
+    """Return (..., count): the largest value (..., M) of the elements (M, k) at each place; zero where none is."""
     index = torch.as_tensor(elements, device=values.device).flatten()
     spread = values.unsqueeze(-1).expand(*values.shape, elements.shape[1]).flatten(-2)
     result = values.new_zeros(*values.shape[:-1], count)

@@ -13,6 +13,7 @@ from torchdismech.body import Body, robots
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.contact.coupling import CouplingCache, StepPairs
 from torchdismech.contact.path import Path
+from torchdismech.contact.report import Report, contact_report
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.term import TermConstants
 from torchdismech.errors import InputError
@@ -450,6 +451,12 @@ class Model(nn.Module):
         for obstacle in self.obstacles:
             energies[obstacle.name] = obstacle.potential(state, start.control)
         return energies
+
+    def contact_report(self, state: State) -> Report:
+        """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
+        pairs = self.may_touch(state.q, state.q, torch.zeros_like(state.time))
+        own = None if pairs is None else pairs.pairs
+        return contact_report(self.body, self.obstacles, self.self_contact, state, own, None)
 
     @torch.no_grad()
     def strains(self, state: State) -> dict[str, Tensor]:

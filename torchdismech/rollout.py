@@ -106,8 +106,9 @@ def frames(
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
     zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     status = torch.where(running, zero, int(Status.STOPPED))
-    yield dataclasses.replace(Frame.initial(state, model.energies(state)), status=status)
-    total, most, residual = zero, zero, zero.to(state.q.dtype)
+    first = Frame.initial(state, model.energies(state))
+    yield dataclasses.replace(first, status=status, contact=model.contact_report(state))
+    total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
     for step in range(1, steps + 1):
         control = _control(model, state, integrator, schedule, controller)
         state, info = integrator.step(model, state, control, running)
@@ -116,11 +117,14 @@ def frames(
             raise SimulationError.from_status(info.status, f"step {step}")
         total, most = total + info.iterations, torch.maximum(most, info.iterations)
         residual = torch.maximum(residual, torch.where(running, info.residual, 0.0))
+        contact = dict(info.contact)
+        if contact:
+            deepest = contact["penetration"] = torch.maximum(deepest, contact["penetration"])
         running = running & info.converged
         _advance(bar, running, info)
         if step % every == 0 or step == steps:
-            yield Frame(step, state, total, most, residual, status, model.energies(state, control))
-            total, most, residual = zero, zero, zero.to(state.q.dtype)
+            yield Frame(step, state, total, most, residual, status, model.energies(state, control), contact)
+            total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,10 @@ UNITS = {
     "newton/residual": "N",
     "newton/status": "value of torchdismech.Status: 0 is converged",
     "energy": "J",
+    "contact/active": "1",
+    "contact/sticking": "1",
+    "contact/sliding": "1",
+    "contact/penetration": "m",
     "state/q": "m, rad",
     "state/velocity": "m/s, rad/s",
     "state/acceleration": "m/s^2, rad/s^2",
@@ -77,6 +81,7 @@ class Frame:
     residual : (B,) the largest residual at which one of these steps ended [N].
     status : (B,) long, value of `Status`: CONVERGED, or the first failure.
     energies : (B,) [J] by name.
+    contact : what contact did in the last of these steps, by name (see `contact.report`); "penetration" in all of them.
     """
 
     step: int
@@ -86,6 +91,7 @@ class Frame:
     residual: Tensor
     status: Tensor
     energies: Mapping[str, Tensor]
+    contact: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, state: State, energies: Mapping[str, Tensor]) -> Frame:
@@ -103,6 +109,7 @@ class Frame:
             self.residual.cpu(),
             self.status.cpu(),
             {name: value.cpu() for name, value in self.energies.items()},
+            {name: value.cpu() for name, value in self.contact.items()},
         )
 
     @classmethod
@@ -112,7 +119,8 @@ class Frame:
         names = ("iterations", "iterations_max", "residual", "status")
         tensors = {name: torch.cat([getattr(f, name) for f in frames]) for name in names}
         energies = {name: torch.cat([f.energies[name] for f in frames]) for name in frames[0].energies}
-        return cls(frames[0].step, state, energies=energies, **tensors)
+        contact = {name: torch.cat([f.contact[name] for f in frames]) for name in frames[0].contact}
+        return cls(frames[0].step, state, energies=energies, contact=contact, **tensors)
 
     def row(self) -> dict[str, Tensor]:
         """Return what goes into one row of a trajectory, by the names of its fields."""
@@ -140,6 +148,7 @@ class Trajectory:
     twist : (T, B, A) angles of the framed edges [rad]: rods' twist first, then joints', then mid-edge normals.
     iterations, iterations_max, residual, status : (T, B), as in `Frame`.
     energies : (T, B) [J] by name.
+    contact : (T, B) or (T, B, 3) by name, as in `Frame`.
     rod_edges, triangles : (E, 2), (F, 3) node indices.
     state : the last full state, after `state_step` steps.
     randomized : (B,) by dotted name, what was drawn for each robot.
@@ -162,6 +171,7 @@ class Trajectory:
     state_step: int
     randomized: dict[str, Tensor] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
+    contact: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def batch(self) -> int:
@@ -183,8 +193,9 @@ class Trajectory:
         os.replace(partial, path)
 
     def _datasets(self) -> dict[str, Tensor]:
-        energies = {f"energy/{name}": value for name, value in self.energies.items()}
-        return {dataset: getattr(self, name) for name, dataset in DATASETS.items()} | energies
+        named = {f"energy/{name}": value for name, value in self.energies.items()}
+        named |= {f"contact/{name}": value for name, value in self.contact.items()}
+        return {dataset: getattr(self, name) for name, dataset in DATASETS.items()} | named
 
     @classmethod
     def load(cls, path: str | Path) -> Trajectory:
@@ -214,6 +225,7 @@ class Trajectory:
         return cls(
             **{name: _mapped(file[dataset], count) for name, dataset in DATASETS.items()},
             energies={name: _mapped(values, count) for name, values in file["energy"].items()},
+            contact={name: _mapped(values, count) for name, values in _contact_datasets(file)},
             rod_edges=file["topology/rod_edges"][()],
             triangles=file["topology/triangles"][()],
             state=state,
@@ -229,7 +241,10 @@ class Trajectory:
     def frames(self, index: slice) -> Trajectory:
         """Return the trajectory with some of its frames only; the last state stays."""
         kept = {name: getattr(self, name)[index] for name in DATASETS}
-        return dataclasses.replace(self, **kept, energies={k: v[index] for k, v in self.energies.items()})
+        energies = {k: v[index] for k, v in self.energies.items()}
+        return dataclasses.replace(
+            self, **kept, energies=energies, contact={k: v[index] for k, v in self.contact.items()}
+        )
 
 
 class Recorder:
@@ -258,6 +273,7 @@ class Recorder:
         return Trajectory(
             **{name: torch.stack([row[name] for row in rows]) for name in DATASETS},  # type: ignore[arg-type]
             energies={name: torch.stack([f.energies[name] for f in frames]) for name in frames[0].energies},
+            contact={name: torch.stack([f.contact[name] for f in frames]) for name in frames[0].contact},
             rod_edges=self._rod_edges,
             triangles=self._triangles,
             state=frames[-1].state,
@@ -345,7 +361,10 @@ class TrajectoryWriter:
 
 def _row_datasets(frame: Frame) -> dict[str, Tensor]:
     row = frame.row()
-    return {DATASETS[name]: row[name] for name in DATASETS} | {f"energy/{k}": v for k, v in frame.energies.items()}
+    named = {f"energy/{k}": v for k, v in frame.energies.items()} | {
+        f"contact/{k}": v for k, v in frame.contact.items()
+    }
+    return {DATASETS[name]: row[name] for name in DATASETS} | named
 
 
 # ---- the file ----------------------------------------------------------------------------------------------------
@@ -441,8 +460,16 @@ def _allocate(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtyp
     space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
     h5py.h5d.create(group.id, name.rpartition("/")[2].encode(), h5py.h5t.py_create(dtype, logical=True), space, layout)
     unit = "J" if name.startswith("energy/") else UNITS.get(name.replace("backup/", ""))
+    unit = "N" if name.startswith("contact/force/") else unit
     if unit is not None:
         file[name].attrs["units"] = unit
+
+
+def _contact_datasets(file: h5py.File) -> list[tuple[str, h5py.Dataset]]:
+    """Return the datasets of contact by name, those of forces as "force/NAME"; none in a file without contact."""
+    group = file.get("contact", {})
+    plain = [(name, values) for name, values in group.items() if name != "force"]
+    return plain + [(f"force/{name}", values) for name, values in group.get("force", {}).items()]
 
 
 def _write_rows(file: h5py.File, index: int | slice, datasets: Mapping[str, Tensor]) -> None:

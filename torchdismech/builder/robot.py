@@ -202,6 +202,9 @@ class RobotBuilder:
     def add_contact(self, contact: Obstacle | SelfContact) -> None:
         """Let the robot touch an obstacle, or its parts each other."""
         if isinstance(contact, Obstacle):
+            taken = [f.name for f in self._forces if isinstance(f, Obstacle)]
+            if contact.name in {"kinetic", "self_contact", *taken}:
+                raise InputError(f"add_contact: {contact.name!r} is the name of something else; choose another name")
             self._forces.append(contact)
         elif self._self_contact is None:
             self._self_contact = contact

@@ -43,8 +43,8 @@ class Obstacle(Force):
         name: str = "obstacle",
     ):
         super().__init__()
-        if not name:
-            raise InputError("Obstacle.name: expected a name, got an empty one")
+        if not name or "/" in name:
+            raise InputError(f"Obstacle.name: expected a name without '/', got {name!r}")
         self.shape = shape
         self.law = law_of(response, friction)
         self.path = path

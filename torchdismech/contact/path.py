@@ -37,8 +37,8 @@ class Path(nn.Module):
         self.register_buffer("displacements", displacements)
 
     @classmethod
-    def uniform(cls, velocity, duration: float = 1e6) -> Path:
-        """Return the path at a velocity (3,) or (B, 3) [m/s] from time 0 on."""
+    def uniform(cls, velocity, duration: float = 2.0**40) -> Path:
+        """Return the path at a velocity (3,) or (B, 3) [m/s] from time 0 on, by default for good."""
         v = vector(velocity, "Path.uniform: velocity")
         return cls([0.0, duration], torch.stack([torch.zeros_like(v), duration * v]))
 

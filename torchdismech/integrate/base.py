@@ -6,11 +6,12 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from torchdismech.contact.report import Report, contact_report
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.integrate.adjoint import implicit_step
 from torchdismech.integrate.balance import Balance
@@ -38,6 +39,7 @@ class StepInfo:
     tolerance : what the residual was held against [N].
     force_scale : norm of inertial + external + elastic force at the start of the step [N].
     substeps : number of equal parts the step was taken in.
+    contact : what contact did (see `contact.report`), of the last part; {} for robots that touch nothing.
     """
 
     status: Tensor
@@ -46,6 +48,7 @@ class StepInfo:
     tolerance: Tensor
     force_scale: Tensor
     substeps: Tensor
+    contact: Report = field(default_factory=dict)
 
     @property
     def converged(self) -> Tensor:
@@ -54,7 +57,11 @@ class StepInfo:
 
     def merged(self, other: StepInfo, take: Tensor) -> StepInfo:
         """Return this with the rows where `take` holds replaced by those of `other`."""
-        return StepInfo(**{k: torch.where(take, getattr(other, k), v) for k, v in vars(self).items()})
+        own, others = vars(self), vars(other)
+        merged = {k: torch.where(take, others[k], v) for k, v in own.items() if k != "contact"}
+        names = set(self.contact) & set(other.contact)
+        contact = {k: _where(take, other.contact[k], self.contact[k]) for k in self.contact if k in names}
+        return StepInfo(**merged, contact=contact)
 
 
 class Integrator(ABC):
@@ -182,7 +189,8 @@ class Integrator(ABC):
                 missed = running & info.converged & encounters.missed(q)
             passed = running & info.converged & encounters.passed(self._after(balance, q))
             info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
-            infos.append(info)
+            report = self._report(balance, q, info.converged)
+            infos.append(dataclasses.replace(info, contact=report))
             encounters.keep(balance.constraints)
             return q, running & info.converged
 
@@ -249,6 +257,15 @@ class Integrator(ABC):
         step = torch.where(model.free, dt * state.velocity, balance.base - state.q)
         return model.advance(state.q, step).index_select(1, model.free_index)
 
+    def _report(self, balance: Balance, q: Tensor, rows: Tensor) -> Report:
+        """Return what contact did in a step to q (B, n); zeros in rows (B,) that did not make it."""
+        model, start = balance.model, balance.start
+        position, velocity, time = balance.evaluated_at(q)
+        state = start.state.replace(q=position, velocity=velocity, time=time)
+        pairs = None if start.pairs is None else start.pairs.pairs
+        found = contact_report(model.body, model.obstacles, model.self_contact, state, pairs, balance.constraints)
+        return {name: _where(rows, value, torch.zeros_like(value)) for name, value in found.items()}
+
     def _check_contact(self, model: Model) -> None:
         """Refuse contact that this integrator cannot take."""
         if model.constrained:
@@ -278,6 +295,11 @@ class Integrator(ABC):
     @abstractmethod
     def _after(self, balance: Balance, q: Tensor) -> State:
         """Return the state after the step, at q (B, n)."""
+
+
+def _where(take: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """Return the rows (B, ..) of `first` where `take` (B,) holds, else those of `second`."""
+    return torch.where(take.view(-1, *[1] * (first.dim() - 1)), first, second)
 
 
 def _merged_roots(first: Root, second: Root, take: Tensor) -> Root:
