@@ -14,8 +14,8 @@ __all__ = ["pairs_passed", "passed_obstacle"]
 
 TOUCH = 0.01  # of the sum of the radii: closer, and the middle surfaces count as having met
 ADVANCES = 64  # a pair that gets along no faster than this counts as having met
-SAMPLES = 16  # of the way of a node that may have passed through an obstacle
 DIP = 0.5  # a way that leads so much of an obstacle's depth deeper than both of its ends leads through it
+STRIDE = 0.25  # of the depth: how far a node is followed at least between two looks
 
 
 @torch.no_grad()
@@ -71,12 +71,20 @@ def _relative_motion(way: Tensor, first: int) -> Tensor:
 
 @torch.no_grad()
 def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
-    """Return the robots (B,) of which a node passed through the obstacle."""
+    """Return the robots (B,) of which a node passed through the obstacle, moving straight.
+
+    A node is followed as far as it cannot have got deep enough yet, and `STRIDE` at least: whatever leads through the
+    middle is found, however far it goes.
+    """
     (x0, _), (x1, _) = obstacle.relative(before), obstacle.relative(after)
     d0, d1 = (obstacle.shape.distance(x) - obstacle.radius for x in (x0, x1))
-    suspect = torch.linalg.vector_norm(x1 - x0, dim=-1) >= d0.clamp_min(0) + d1.clamp_min(0) + obstacle.shape.depth
-    if not bool(suspect.any()):
-        return torch.zeros(len(d0), dtype=torch.bool, device=d0.device)
-    shares = torch.linspace(0, 1, SAMPLES + 2, dtype=d0.dtype, device=d0.device)[1:-1]
-    deepest = torch.stack([obstacle.shape.distance(torch.lerp(x0, x1, s)) for s in shares]).amin(0) - obstacle.radius
-    return (suspect & (deepest < torch.minimum(d0, d1) - DIP * obstacle.shape.depth)).any(1)
+    depth, way = obstacle.shape.depth, torch.linalg.vector_norm(x1 - x0, dim=-1)
+    ahead = way >= d0.clamp_min(0) + d1.clamp_min(0) + depth
+    through = torch.minimum(d0, d1).clamp_max(0) - DIP * depth
+    passed, share = torch.zeros_like(ahead), torch.zeros_like(way)
+    while bool(ahead.any()):
+        gap = obstacle.shape.distance(torch.lerp(x0, x1, share.unsqueeze(-1))) - obstacle.radius
+        passed = passed | (ahead & (gap < through))
+        share = share + torch.where(ahead, torch.maximum(gap - through, STRIDE * depth) / way, 0.0)
+        ahead = ahead & ~passed & (share < 1)
+    return passed.any(1)

@@ -1,0 +1,205 @@
+"""Bodies that are shot at each other bounce, or are said to have passed through: never in silence."""
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech import (
+    Circle,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Model,
+    Newmark,
+    RobotBuilder,
+    Status,
+    straight,
+)
+from torchdismech.contact import Barrier, Box, Capsule, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
+from torchdismech.contact.passing import pairs_passed, passed_obstacle
+
+RADIUS, DT = 5e-3, 1e-2
+INTEGRATORS = {"euler": ImplicitEuler, "midpoint": ImplicitMidpoint, "newmark": Newmark}
+# strong enough to stop the fastest rod: 100 diameters a step are 100 m/s, its middle has a few grams
+RESPONSES = {"penalty": lambda: Penalty(2e7, 1e-3), "barrier": lambda: Barrier(1e6, 1e-3)}
+SPEEDS = torch.tensor([0.02, 0.1, 0.9, 1.1, 3.0, 30.0, 100.0], dtype=torch.float64)  # diameters a step
+
+
+def crossed(response) -> Model:
+    """Return a held rod along x and a free one along y above it."""
+    builder, material = RobotBuilder(), Material(1e8, 1000.0)
+    held = builder.add_rod(straight((-0.1, 0.007, 0), (0.1, 0.007, 0), 6), Circle(RADIUS), material)
+    builder.add_rod(straight((0.013, -0.1, 3 * RADIUS), (0.013, 0.1, 3 * RADIUS), 6), Circle(RADIUS), material)
+    builder.clamp(nodes=held.tolist())
+    builder.add_contact(SelfContact(response))
+    return builder.finalize()
+
+
+def falling(model: Model, direction=(0.0, 0.0, -1.0), nodes=slice(6, 12)):
+    """Return a state for each speed, some nodes moving in a direction."""
+    state = model.initial_state(batch=len(SPEEDS))
+    velocity = torch.zeros(len(SPEEDS), len(model.nodes), 3, dtype=torch.float64)
+    speed = 2 * RADIUS / DT * SPEEDS[:, None, None]
+    velocity[:, nodes] = speed * torch.tensor(direction, dtype=torch.float64)
+    twists = velocity.new_zeros(len(SPEEDS), model.body.n_angles)
+    return state.replace(velocity=torch.cat([velocity.flatten(1), twists], dim=1))
+
+
+def above(state) -> torch.Tensor:
+    """Return by how much (B,) the second rod is above the first where they cross [m]."""
+    x = state.positions
+    return x[:, 8:10, 2].mean(1) - x[:, 2:4, 2].mean(1)
+
+
+def shot(model: Model, state, integrator, steps: int = 8):
+    """Return the last state, the first failure (B,) of each robot, and the least height that it got to."""
+    status = torch.zeros(state.batch, dtype=torch.long)
+    least = above(state)
+    for _ in range(steps):
+        state, info = integrator.step(model, state, running=status == 0)
+        status = torch.where(status == 0, info.status, status)
+        least = torch.minimum(least, above(state))
+    return state, status, least
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_rods_shot_at_each_other(integrator, response):
+    """Never let a rod get through another in silence, at any speed."""
+    model = crossed(RESPONSES[response]())
+    # few iterations: a step that fails is no silence
+    _, status, least = shot(model, falling(model), INTEGRATORS[integrator](DT, max_iterations=12), steps=5)
+    assert float(least.min()) > 0
+    assert bool((status[-2:] == Status.PASSED_THROUGH).all())
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+def test_substeps_take_rods_through_the_contact(response):
+    """Bring rods into contact, at any speed, where steps may be parted."""
+    model = crossed(RESPONSES[response]())
+    state, status, least = shot(model, falling(model), ImplicitEuler(DT, max_substeps=512, max_iterations=15), steps=2)
+    assert status.tolist() == [0] * len(SPEEDS)
+    assert float(least.min()) > 0
+    velocity = state.node_velocities[:, 6:, 2].mean(1)
+    # all that could get there in two steps were stopped or thrown back
+    arrived = SPEEDS > 0.5
+    start = -2 * RADIUS / DT * SPEEDS
+    assert bool((velocity[arrived] > 0.5 * start[arrived]).all())
+
+
+def test_sliding_along_each_other():
+    """Not flag rods that pass close by: side by side along their axes, or one over the other."""
+    builder, material = RobotBuilder(), Material(1e8, 1000.0)
+    gap = 2 * RADIUS + 1.1e-3
+    builder.add_rod(straight((-0.1, 0, 0), (0.1, 0, 0), 6), Circle(RADIUS), material)
+    builder.add_rod(straight((-0.1, 0, gap), (0.1, 0, gap), 6), Circle(RADIUS), material)
+    builder.add_contact(SelfContact(Penalty(1e4, 1e-3)))
+    model = builder.finalize()
+    for direction in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.6, 0.8, 0.0), (0.0, 0.6, 0.8)):
+        _, status, _ = shot(model, falling(model, direction), ImplicitEuler(DT), steps=3)
+        assert status.tolist() == [0] * len(SPEEDS), direction
+
+
+def test_all_kinds_of_pairs():
+    """Find nodes and edges that cross a shell from how they move; moving together is not passing."""
+    builder, material = RobotBuilder(), Material(1e6, 1000.0)
+    builder.add_rod(straight((0.01, 0.02, 0.05), (0.03, 0.05, 0.09), 3), Circle(1e-4), material)
+    grid = np.stack(np.meshgrid(np.linspace(-0.1, 0.1, 5), np.linspace(-0.1, 0.1, 5)), -1).reshape(-1, 2)
+    triangles = [
+        t for i in range(4) for j in range(4) for a in [5 * i + j] for t in ((a, a + 1, a + 6), (a, a + 6, a + 5))
+    ]
+    builder.add_shell(np.c_[grid, np.zeros(25)], np.array(triangles), 1e-3, material)
+    builder.add_contact(SelfContact(Penalty(1e4, 1e-3)))
+    model = builder.finalize()
+    start = model.initial_state(batch=4).positions
+    way = torch.zeros_like(start)
+    way[0, :3, 2] = -0.3  # through the shell, from far above to far below
+    way[1] = torch.tensor([0.3, 0.1, -0.3])  # all together
+    way[2, :3] = torch.tensor([0.3, 0.2, -0.04])  # over it
+    way[3, 0, 2] = -0.051  # just through
+    angles = start.new_zeros(4, model.body.n_angles)
+    q0, q1 = (torch.cat([x.flatten(1), angles], dim=1) for x in (start, start + way))
+    pairs = model.may_touch(q0, q1, torch.full((4,), 1e-3, dtype=torch.float64)).pairs
+    assert pairs_passed(pairs, q0, q1).tolist() == [True, False, False, True]
+
+
+SHAPES = {
+    "sphere": lambda: Sphere((0, 0, 0), 2 * RADIUS),
+    "small sphere": lambda: Sphere((0, 0, 0), 0.2 * RADIUS),
+    "capsule": lambda: Capsule((0, -0.1, 0), (0, 0.1, 0), RADIUS),
+    "thin box": lambda: Box((0, 0, 0), (0.2, 0.2, 1e-3)),
+}
+
+
+def over(shape, response) -> Model:
+    """Return a rod of five nodes above an obstacle, its middle node over the middle of it."""
+    builder = RobotBuilder()
+    height = 0.05
+    builder.add_rod(straight((-0.1, 0, height), (0.1, 0, height), 5), Circle(RADIUS), Material(1e7, 1000.0))
+    builder.add_contact(Obstacle(shape, response))
+    return builder.finalize()
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_nodes_shot_at_obstacles(shape, response):
+    """Never let a node get through a small or thin obstacle in silence."""
+    model = over(SHAPES[shape](), RESPONSES[response]())
+    state = falling(model, nodes=slice(0, 5))
+    status = torch.zeros(state.batch, dtype=torch.long)
+    for _ in range(8):
+        state, info = ImplicitEuler(DT).step(model, state, running=status == 0)
+        status = torch.where(status == 0, info.status, status)
+        assert bool((state.positions[:, 2, 2] > 0).all())
+    assert bool((status[-2:] == Status.PASSED_THROUGH).all())
+    assert int(status[0]) == Status.CONVERGED
+
+
+def moved(model: Model, x0, x1):
+    """Return states of one robot each, all nodes far away but the first, which goes from x0 to x1 (B, 3)."""
+    states = []
+    for x in (x0, x1):
+        positions = model.nodes.repeat(len(x), 1, 1) + torch.tensor([50.0, 50.0, 50.0])
+        positions[:, 0] = torch.as_tensor(x)
+        q = torch.cat([positions.flatten(1), positions.new_zeros(len(x), model.body.n_angles)], dim=1)
+        states.append(model.initial_state(batch=len(x)).replace(q=q))
+    return states
+
+
+@pytest.mark.parametrize("distance", [0.1, 1.0, 30.0])
+def test_ways_through_a_sphere(distance):
+    """Find ways through the middle of a small sphere, however long; not those beside it, or that end in front of it."""
+    model = over(Sphere((0, 0, 0), 1e-3), Penalty(1e4, 1e-4))
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(200, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    across = np.cross(directions, rng.normal(size=(200, 3)))
+    across /= np.linalg.norm(across, axis=1, keepdims=True)
+    far = rng.uniform(0.02, 1, size=(2, 200, 1)) * distance
+    obstacle, reach = model.obstacles[0], RADIUS + 1e-3
+    for offset, passes in ((0.0, True), (0.8 * reach, True), (1.01 * reach, False), (3 * reach, False)):
+        start, end = far[0] * directions + offset * across, -far[1] * directions + offset * across
+        assert passed_obstacle(obstacle, *moved(model, start, end)).tolist() == [passes] * 200
+        assert not passed_obstacle(obstacle, *moved(model, start, 2 * start)).any()
+    assert not passed_obstacle(obstacle, *moved(model, (0.02 + far[0]) * directions, 1.1 * reach * directions)).any()
+
+
+def test_ways_along_obstacles():
+    """Not flag long ways along a thin box or over a mesh, nor any into a half-space, which has no other side."""
+    start = torch.tensor([[-0.2, 0, 0]], dtype=torch.float64).repeat(3, 1)
+    start[:, 2] = 0.5e-3 + torch.tensor([1e-4, 1e-3, 0.05]) + RADIUS
+    end = start * torch.tensor([-1.0, 1, 1])
+    model = over(Box((0, 0, 0), (1.0, 1.0, 1e-3)), Penalty(1e4, 1e-4))
+    assert passed_obstacle(model.obstacles[0], *moved(model, start, end)).tolist() == [False] * 3
+    end[:, 2] *= -1
+    assert passed_obstacle(model.obstacles[0], *moved(model, start, end)).tolist() == [True] * 3
+    floor = over(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(1e4, 1e-4))
+    assert not passed_obstacle(floor.obstacles[0], *moved(floor, start, end)).any()
+
+
+def test_a_robot_that_is_nowhere():
+    """Leave a robot with NaN to Newton's method, and judge the others."""
+    model = over(Sphere((0, 0, 0), 1e-2), Penalty(1e4, 1e-4))
+    start, end = torch.tensor([[0, 0, 0.1]] * 3).double(), torch.tensor([[0, 0, -0.1]] * 3).double()
+    end[1] = torch.nan
+    assert passed_obstacle(model.obstacles[0], *moved(model, start, end)).tolist() == [True, False, True]
