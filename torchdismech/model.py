@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchdismech.body import Body, robots
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.contact.coupling import CouplingCache, StepPairs
+from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.path import Path
 from torchdismech.contact.report import Report, contact_report
 from torchdismech.elastic import ElasticTerm
@@ -91,6 +92,7 @@ class Model(nn.Module):
             force.bind(body)
         if self_contact is not None:
             self_contact.bind(body)
+        self._check_methods()
         self._number_unknowns(free)
         self._lay_out_matrix()
         if solver != "auto" and solver not in linear.SOLVERS:
@@ -155,6 +157,15 @@ class Model(nn.Module):
     def obstacles(self) -> list[Obstacle]:
         """What the robot may touch."""
         return [force for force in self.forces if isinstance(force, Obstacle)]
+
+    def _check_methods(self) -> None:
+        """Refuse constraints that ask for different methods: all contacts of a step are one problem."""
+        laws = [o.law for o in self.obstacles] + ([] if self.self_contact is None else [self.self_contact.law])
+        methods = {law.response.method for law in laws if isinstance(law, ConstraintLaw)}
+        if len(methods) > 1:
+            raise InputError(
+                f"Complementarity.method: one for all contacts of a robot, got {', '.join(sorted(methods))}"
+            )
 
     @property
     def constrained(self) -> bool:

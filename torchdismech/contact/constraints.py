@@ -82,6 +82,7 @@ class ConstraintSet:
     friction : (S,) coefficients.
     load : (S, 3) normal load and tangential loads along `tangents` [N].
     tolerance : (B,) [m], by how much the laws may be broken.
+    method : by which the loads are found.
     reach : (B,) [m]; contacts nearer than this may bear a load.
     """
 
@@ -114,6 +115,7 @@ class ConstraintSet:
         self.reach = torch.zeros_like(time)
         self.load = state.q.new_zeros(len(self.robot), 3)
         laws = [o.law for o in obstacles] + ([] if self_contact is None else [self_contact.law])
+        self.method = str(laws[0].response.method)
         self.tolerance = torch.stack([law.response.tolerance.reshape(-1).expand(state.batch) for law in laws]).amin(0)
         self._entries: tuple[Tensor, Tensor, Tensor] | None = None
 

@@ -86,6 +86,17 @@ class Obstacle(Force):
         points = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) - self.displacement(time).unsqueeze(1)
         return self.shape.distance(points) - self.radius
 
+    def kept_out(self, q: Tensor, before: State, time: Tensor) -> Tensor:
+        """Return q (B, n) with the nodes that would overlap at the times (B,) carried along with the obstacle instead.
+
+        From where they were `before`, as they were then outside, so they are still.
+        """
+        count = 3 * self.body.n_nodes
+        moved = self.displacement(time) - self.displacement(before.time)
+        outside = (self.gap(q, time) > 0).unsqueeze(2)
+        nodes = torch.where(outside, q[:, :count].unflatten(1, (-1, 3)), before.positions + moved.unsqueeze(1))
+        return torch.cat([nodes.flatten(1), q[:, count:]], dim=1)
+
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the contact force (B, n) [N]."""
         if isinstance(self.law, ConstraintLaw):

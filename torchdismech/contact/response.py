@@ -10,6 +10,7 @@ from torch.nn.functional import softplus
 
 from torchdismech.errors import InputError
 from torchdismech.forces.base import scalar
+from torchdismech.solve.complementarity import CONTACT_METHODS
 
 __all__ = ["Barrier", "Complementarity", "Friction", "Penalty", "Potential", "Response", "of_robots"]
 
@@ -41,11 +42,16 @@ class Complementarity(Response):
     Parameters
     ----------
     tolerance : () or (B, 1) [m], by how much surfaces may overlap, or be apart under load.
+    method : of `solve.complementarity.solve_contact`: "interior_point" solves nearly all problems; "fischer_burmeister"
+        and "gauss_seidel" solve fewer, the latter needs no factorisation of what many contacts share.
     """
 
-    def __init__(self, tolerance=1e-8):
+    def __init__(self, tolerance=1e-8, method: str = "interior_point"):
         super().__init__()
         self._set("tolerance", tolerance)
+        if method not in CONTACT_METHODS:
+            raise InputError(f"Complementarity.method: expected one of {', '.join(CONTACT_METHODS)}, got {method!r}")
+        self.method = method
 
 
 class Potential(Response):

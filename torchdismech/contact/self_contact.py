@@ -191,6 +191,13 @@ class SelfContact(nn.Module):
             total = total + summed(table, found, found.force(self.law), q)
         return total
 
+    def smallest_gap(self, pairs: Pairs, q: Tensor) -> Tensor:
+        """Return the smallest gap (B,) between parts at q (B, n) [m], no larger than the tolerance."""
+        gap = self.law.response.tolerance.reshape(-1).expand(len(q)).clone()
+        for table, found in zip(pairs.tables, self.touching(pairs, q, torch.zeros_like(q)), strict=True):
+            gap = gap.scatter_reduce(0, table.places[0][found.chosen], found.gap, "amin")
+        return gap
+
     def energy(self, pairs: Pairs, q: Tensor) -> Tensor:
         """Return the potential (B,) of the normal forces [J]."""
         total = q.new_zeros(q.shape[0])

@@ -255,7 +255,11 @@ class Integrator(ABC):
         """Return the first iterate (B, n_free): moved by dt at the present velocity, clamped dofs at their targets."""
         model, state = balance.model, balance.start.state
         step = torch.where(model.free, dt * state.velocity, balance.base - state.q)
-        return model.advance(state.q, step).index_select(1, model.free_index)
+        ahead = model.advance(state.q, step)
+        for obstacle in model.obstacles:
+            if obstacle.law.response.feasible_only:
+                ahead = obstacle.kept_out(ahead, state, state.time + balance.dt)
+        return ahead.index_select(1, model.free_index)
 
     def _report(self, balance: Balance, q: Tensor, rows: Tensor) -> Report:
         """Return what contact did in a step to q (B, n); zeros in rows (B,) that did not make it."""

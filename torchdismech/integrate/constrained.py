@@ -222,7 +222,9 @@ class _Delassus:
         active = active & definite.unsqueeze(1)
         # what is not symmetric (drag, friction elsewhere) acts through the present loads; exact where they are right
         rest = ((matrix - symmetric) @ present.flatten(1).unsqueeze(2)).squeeze(2)
-        solution = solve_contact(symmetric, b.flatten(1) + rest, mu, active, tolerance=ACCURACY)
+        solution = solve_contact(
+            symmetric, b.flatten(1) + rest, mu, active, method=constraints.method, tolerance=ACCURACY
+        )
         loads = torch.zeros_like(before)
         loads[self.chosen] = solution.impulses.unflatten(1, (-1, 3))[robot, place]
         return loads, definite & ((solution.status == Status.CONVERGED) | ~active.any(1))

@@ -93,10 +93,14 @@ class Encounters:
         return True
 
     def passed(self, after: State) -> Tensor:
-        """Return the robots (B,) in which something passed through something else."""
-        passed = self.missed(after.q)
-        if self.pairs is not None:
+        """Return the robots (B,) in which something passed through something else, or through a barrier."""
+        passed, contact = self.missed(after.q), self.model.self_contact
+        if self.pairs is not None and contact is not None:
             passed = passed | pairs_passed(self.pairs.pairs, self.state.q, after.q)
+            if contact.law.response.feasible_only:
+                passed = passed | (contact.smallest_gap(self.pairs.pairs, after.q) <= 0)
         for obstacle in self.model.obstacles:
             passed = passed | passed_obstacle(obstacle, self.state, after)
+            if obstacle.law.response.feasible_only:  # the midpoint rule sees gaps in the middle of the step only
+                passed = passed | (obstacle.gap(after.q, self.end) <= 0).any(1)
         return passed

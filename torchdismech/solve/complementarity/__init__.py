@@ -1,11 +1,12 @@
 """Complementarity: linear problems of a batch, and frictional contact given as matrices."""
 
-from torchdismech.solve.complementarity.contact import ContactSolution, solve_contact
+from torchdismech.solve.complementarity.contact import CONTACT_METHODS, ContactSolution, solve_contact
 from torchdismech.solve.complementarity.gradient import differentiable_impulses
 from torchdismech.solve.complementarity.lcp import LcpSolution, solve_lcp
 from torchdismech.solve.complementarity.problem import independent_contacts
 
 __all__ = [
+    "CONTACT_METHODS",
     "ContactSolution",
     "LcpSolution",
     "differentiable_impulses",
