@@ -1,4 +1,4 @@
-"""The code in the README, in docs/gradients.md and in docs/shells.md."""
+"""The code in the README and in the pages of docs/."""
 
 import re
 from pathlib import Path
@@ -44,3 +44,15 @@ def test_the_command_lines_exist():
 
     known = set(get_command(app).commands)  # type: ignore[attr-defined]
     assert set(re.findall(r"^torchdismech (\w+)", README.read_text(encoding="utf-8"), flags=re.MULTILINE)) <= known
+
+
+def test_contact_page_runs():
+    """Run the block of docs/contact.md: two rods lie on a ball and on the floor, and overlap as little as they should."""
+    text = (ROOT / "docs" / "contact.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL).group(1)
+    names: dict = {}
+    exec(compile(block, "contact.md", "exec"), names)
+    contact = names["trajectory"].contact
+    assert (names["trajectory"].status == 0).all()
+    assert int(contact["active"][-1]) > 3
+    assert 0 < float(contact["penetration"].max()) < 5e-4
