@@ -10,50 +10,119 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.pairs import PairTable
+from torchdismech.contact.pairs import PairBlocks, PairTable
 from torchdismech.contact.self_contact import Pairs, SelfContact, summed
+from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse import Pattern
 
 __all__ = ["CouplingCache", "StepPairs"]
 
 KEPT = 4  # the pattern is made anew, with what it needs only, when it joins so many times more nodes than needed
+CHUNK = 4096  # pairs whose blocks are summed at a time: they stay in a processor's cache
+LOCAL = np.tril_indices(4)  # pairs of the four nodes of a pair of primitives, each once
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the blocks of a table's pairs stand in the values of a pattern.
+    """Where the 3 x 3 blocks of all pairs of nodes that a pattern joins stand in its values.
 
     Attributes
     ----------
-    place : (144, C) for each entry of each pair's block, in rows; meaningless where not `kept`.
-    kept : (144, C) bool: False for clamped dofs, and above the diagonal of a symmetric pattern.
+    keys : (U,) increasing keys i * N + j of the pairs of nodes, i >= j.
+    places : (9, 2 U) of the entries with the rows of i and the columns of j, then of those the other way round; one
+        past the values for what is not in the matrix: clamped dofs, and one of two equal entries of a symmetric block.
     """
 
-    place: Tensor
-    kept: Tensor
+    keys: np.ndarray
+    places: IndexMap
+
+    @classmethod
+    def of(cls, pattern: Pattern, keys: np.ndarray, unknown: np.ndarray) -> Layout:
+        """Find the blocks; `unknown` (N, 3) numbers the unknowns of the nodes, -1 where clamped."""
+        i, j = keys // len(unknown), keys % len(unknown)
+        rows, cols = _block_entries(unknown, np.concatenate([i, j]), np.concatenate([j, i]))
+        kept = (rows >= 0) & (cols >= 0)
+        if pattern.symmetric:
+            kept &= (rows >= cols) | (np.concatenate([i, j]) != np.concatenate([j, i]))
+            rows, cols = np.maximum(rows, cols), np.minimum(rows, cols)
+        places = np.full(rows.shape, pattern.nnz)
+        places[kept] = pattern.position(rows[kept], cols[kept])
+        return cls(keys, IndexMap(places))
 
 
-@dataclass(frozen=True)
 class Coupling:
-    """The pattern of a step with contact, and where everything goes in it."""
+    """The pattern of a step with contact, and where everything goes in it.
 
-    pattern: Pattern
-    solvers: dict
-    own: Tensor  # (nnz of the pattern without contact,) places of its entries
-    layouts: tuple[Layout, ...]
+    Parameters
+    ----------
+    pattern, solvers : of the matrix with contact.
+    own : places of the entries of the matrix without contact.
+    blocks : where the blocks of pairs of nodes stand.
+    tables : the pairs that may touch.
+    ranks : for each table, which of the blocks (10, C) the pairs of nodes in `LOCAL` have.
+    """
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        solvers: dict,
+        own: IndexMap,
+        blocks: Layout,
+        tables: tuple[PairTable, ...],
+        ranks: list[Tensor],
+    ):
+        self.pattern = pattern
+        self.solvers = solvers
+        self.own = own
+        self.blocks = blocks
+        self.tables = tables
+        self.ranks = ranks
+        self._targets: dict[int, tuple[Tensor, Tensor]] = {}
 
     def widened(self, values: Tensor) -> Tensor:
-        """Return values (nnz, B) on the pattern with contact of values on the one without."""
-        wide = values.new_zeros(self.pattern.nnz, values.shape[1])
-        return wide.index_copy_(0, self.own, values)
+        """Return values (nnz + 1, B) on the pattern with contact of values on the one without; the last row is spare."""
+        wide = values.new_zeros(self.pattern.nnz + 1, values.shape[1])
+        return wide.index_copy_(0, self.own.on(values.device), values)
 
-    def add(self, values: Tensor, kind: int, table: PairTable, chosen: Tensor, blocks: Tensor) -> None:
-        """Add the blocks (A, 12, 12) of the chosen pairs of a table to the values, in place."""
-        layout = self.layouts[kind]
-        batch = values.shape[1]
-        place, kept = layout.place[:, chosen], layout.kept[:, chosen]
-        index = place * batch + table.places[0][chosen]
-        values.view(-1).index_put_((index[kept],), blocks.flatten(1).t()[kept], accumulate=True)
+    def add(self, values: Tensor, kind: int, chosen: Tensor, blocks: PairBlocks) -> None:
+        """Add the blocks of the chosen pairs (A,) of a table to the widened values, in place."""
+        rows = self._entries.on(values.device)
+        target = self._target(kind, chosen, values.shape[1])
+        for k in range(0, len(chosen), CHUNK):
+            entries = blocks.entries(slice(k, k + CHUNK)).index_select(0, rows)
+            # index_put sums in a fixed order on every device; index_add does not
+            values.view(-1).index_put_((target[:, k : k + CHUNK],), entries, accumulate=True)
+
+    @cached_property
+    def _entries(self) -> IndexMap:
+        """Entries of a pair's block that are summed, (a, b, i, j) flattened; those with i >= j if symmetric."""
+        return IndexMap(np.flatnonzero(self._summed))
+
+    @cached_property
+    def _summed(self) -> np.ndarray:
+        """Flags (3, 3, 4, 4) of the entries (a, b, i, j) of a pair's block that are summed."""
+        a, b, i, j = np.indices((3, 3, 4, 4))
+        return ~((i < j) | ((i == j) & (a < b))) if self.pattern.symmetric else np.ones((3, 3, 4, 4), dtype=bool)
+
+    def _target(self, kind: int, chosen: Tensor, batch: int) -> Tensor:
+        """Return where the summed entries of the chosen pairs go, (entries, A) as numbers in (nnz + 1, B).
+
+        The same pairs touch in most iterations of a step: so it is kept.
+        """
+        if kind in self._targets and torch.equal(self._targets[kind][0], chosen):
+            return self._targets[kind][1]
+        table, device = self.tables[kind], chosen.device
+        robot, place = (x[chosen] for x in table.places)
+        nodes = table.nodes[robot, place].t()  # (4, A)
+        i, j = (torch.as_tensor(x.ravel(), device=device) for x in np.indices((4, 4)))
+        local = np.zeros((4, 4), dtype=np.int64)
+        local[LOCAL] = local.T[LOCAL] = np.arange(len(LOCAL[0]))
+        rank = self.ranks[kind].index_select(1, chosen)[torch.as_tensor(local.ravel(), device=device)]
+        rank = rank + len(self.blocks.keys) * (nodes[i] < nodes[j])  # (16, A)
+        target = self.blocks.places.on(device).index_select(1, rank.flatten()).view(9 * 16, -1)
+        target = target.index_select(0, self._entries.on(device)) * batch + robot
+        self._targets[kind] = (chosen, target)
+        return target
 
 
 class StepPairs:
@@ -82,15 +151,14 @@ class StepPairs:
         velocity_gain: float,
     ) -> tuple[Tensor, Tensor]:
         """Return the contact force (B, n), and values on the pattern without contact widened by its derivatives."""
-        values = self.coupling.widened(values)
+        wide = self.coupling.widened(values)
         total = torch.zeros_like(q)
         for kind, found in enumerate(contact.touching(self.pairs, q, velocity)):
-            table, law = self.pairs.tables[kind], contact.law
-            assert isinstance(law, ContactLaw)  # constraints touch nothing here
-            force, blocks = found.force_and_blocks(law, position_gain, velocity_gain)
+            table = self.pairs.tables[kind]
+            force, blocks = found.force_and_derivative(contact.law, position_gain, velocity_gain)
             total = total + summed(table, found, force, q)
-            self.coupling.add(values, kind, table, found.chosen, blocks)
-        return total, values
+            self.coupling.add(wide, kind, found.chosen, blocks)
+        return total, wide[:-1]
 
 
 class CouplingCache:
@@ -106,58 +174,45 @@ class CouplingCache:
         self.base = pattern
         self.unknown = unknown.reshape(-1, 3)
         self.pattern = pattern
-        self.joined = np.zeros(0, dtype=np.int64)  # keys i * N + j of the pairs of nodes that the pattern joins
         self.solvers: dict = {}  # of the pattern
-        self._own = torch.arange(pattern.nnz)
+        self._own = IndexMap(np.arange(pattern.nnz))
+        self._blocks = Layout.of(pattern, np.zeros(0, dtype=np.int64), self.unknown)
 
     def coupling(self, pairs: Pairs) -> Coupling:
         """Return the coupling for these pairs."""
-        count, device = len(self.unknown), pairs.low.device
+        count, (i, j) = len(self.unknown), LOCAL
         keys = []
         for table in pairs.tables:
-            nodes = table.nodes[table.places]  # (C, 4)
-            keys.append((nodes.unsqueeze(2) * count + nodes.unsqueeze(1)).flatten(1))  # (C, 16)
+            nodes = table.nodes[table.places].t()  # (4, C)
+            first, second = nodes[i], nodes[j]
+            keys.append(torch.maximum(first, second) * count + torch.minimum(first, second))  # (10, C)
         unique, inverse = torch.unique(torch.cat([k.flatten() for k in keys]), return_inverse=True)
         needed = unique.cpu().numpy()
-        if not np.isin(needed, self.joined, assume_unique=True).all():
+        if not np.isin(needed, self._blocks.keys, assume_unique=True).all():
             self._extend(needed)
-        places = [torch.as_tensor(x, device=device) for x in self._places(needed)]  # (U, 9) each
-        layouts, offset = [], 0
-        for k in keys:
-            own = inverse[offset : offset + k.numel()].view(-1, 4, 4)
-            offset += k.numel()
-            # (C, 4, 4, 3, 3) -> rows (4, 3), columns (4, 3)
-            p, f = (x[own].unflatten(-1, (3, 3)).permute(1, 3, 2, 4, 0).flatten(0, 3) for x in places)
-            layouts.append(Layout(p.contiguous(), f.contiguous()))
-        return Coupling(self.pattern, self.solvers, self._own.to(device), tuple(layouts))
+        rank = torch.as_tensor(np.searchsorted(self._blocks.keys, needed), device=inverse.device)[inverse]
+        ranks = [r.view_as(k) for r, k in zip(rank.split([k.numel() for k in keys]), keys, strict=True)]
+        return Coupling(self.pattern, self.solvers, self._own, self._blocks, pairs.tables, ranks)
 
     def _extend(self, needed: np.ndarray) -> None:
         """Make a pattern that joins these pairs of nodes, and those that it joined before if they are not too many."""
-        count = len(self.unknown)
-        self.joined = needed if len(self.joined) > KEPT * len(needed) else np.union1d(self.joined, needed)
-        rows, cols = self._unknowns(self.joined // count, self.joined % count)
+        count, joined = len(self.unknown), self._blocks.keys
+        joined = needed if len(joined) > KEPT * len(needed) else np.union1d(joined, needed)
+        rows, cols = _block_entries(self.unknown, joined // count, joined % count)
         keep = (rows >= 0) & (cols >= 0)
+        rows, cols = rows[keep], cols[keep]
         self.pattern = Pattern.union(
             self.base.n,
-            np.concatenate([self.base.rows, rows[keep]]),
-            np.concatenate([self.base.cols, cols[keep]]),
+            np.concatenate([self.base.rows, rows, cols]),  # both triangles: a symmetric pattern drops one
+            np.concatenate([self.base.cols, cols, rows]),
             self.base.symmetric,
         )
         self.solvers = {}
-        self._own = torch.from_numpy(self.pattern.position(self.base.rows, self.base.cols))
+        self._own = IndexMap(self.pattern.position(self.base.rows, self.base.cols))
+        self._blocks = Layout.of(self.pattern, joined, self.unknown)
 
-    def _unknowns(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the unknowns (U, 9) in the rows and columns of blocks of nodes."""
-        rows, cols = self.unknown[i], self.unknown[j]
-        return np.repeat(rows, 3, axis=1), np.tile(cols, 3)
 
-    def _places(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the blocks (U, 9) of pairs of nodes stand, and which of their entries do."""
-        count = len(self.unknown)
-        rows, cols = self._unknowns(keys // count, keys % count)
-        kept = (rows >= 0) & (cols >= 0)
-        if self.pattern.symmetric:
-            kept &= rows >= cols
-        place = np.zeros(rows.shape, dtype=np.int64)
-        place[kept] = self.pattern.position(rows[kept], cols[kept])
-        return place, kept
+def _block_entries(unknown: np.ndarray, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the unknowns (9, U) at the rows and columns of blocks of the nodes i and j (U,), row by row."""
+    rows, cols = unknown[i].T, unknown[j].T
+    return np.repeat(rows, 3, axis=0), np.tile(cols, (3, 1))

@@ -13,7 +13,7 @@ from torchdismech.contact.law import ContactLaw, LawConstants
 from torchdismech.geometry.distances import Closest, inverse_gram
 from torchdismech.geometry.vec3 import Vec3
 
-__all__ = ["Kernel", "PairTable", "Touching", "touching", "vectors"]
+__all__ = ["Kernel", "PairBlocks", "PairTable", "Touching", "touching", "vectors"]
 
 Kernel = Callable[[Vec3, Vec3, Vec3, Vec3], Closest]
 
@@ -105,29 +105,60 @@ class Touching:
 
     def force_and_blocks(self, law: ContactLaw, position_gain: float, velocity_gain: float) -> tuple[Tensor, Tensor]:
         """Return the force (A, 3), and -position_gain dF/dx - velocity_gain dF/du (A, 12, 12) of the nodal forces."""
+        force, blocks = self.force_and_derivative(law, position_gain, velocity_gain)
+        entries = blocks.entries(slice(None)).view(3, 3, 4, 4, -1)
+        return force, entries.permute(4, 2, 0, 3, 1).reshape(-1, 12, 12)
+
+    def force_and_derivative(
+        self, law: ContactLaw, position_gain: float, velocity_gain: float
+    ) -> tuple[Tensor, PairBlocks]:
+        """Return the force (A, 3), and the blocks of `force_and_blocks` not yet multiplied out."""
         unit = torch.eye(3, dtype=self.gap.dtype, device=self.gap.device)
         curvature = (unit - self.normal.unsqueeze(-1) * self.normal.unsqueeze(-2)) / self.distance[:, None, None]
         force, by_r, by_velocity = law.force_and_derivatives(
             self.gap, self.normal, curvature, self.velocity, self.constants
         )
-        weights = self.weights.t()
-        slides, along = self.slides.permute(2, 0, 1), self.along.permute(2, 0, 1)  # (A, 2, 4), (A, 2, 3)
-        r = self.distance[:, None] * self.normal
-        # the nodal gradient of r . r_s, (A, 2, 12), and minus what a slide does by each coordinate
-        stationary = _nodal(slides, r.unsqueeze(1)) + _nodal(weights.unsqueeze(1), along)
-        e, f = (Vec3(*along[:, k].unbind(-1)) for k in range(2))
-        g11, g12, g22 = inverse_gram(e, f)
-        gram = torch.stack([g11, g12, g12, g22], dim=-1).unflatten(-1, (2, 2))
-        sliding = -gram @ stationary  # ds/dx
-        by_slide = along @ by_r.mT  # (A, 2, 3): the force by each slide
-        total = -position_gain * by_r
+        by_r = by_r.movedim(0, 2).contiguous()  # (3, 3, A): from here on batch last
+        slides, along, r = self.slides, self.along, (self.distance[:, None] * self.normal).t()
+        by_slide = _applied(by_r, along)  # (2, 3, A): the force by each slide
+        matrix = -position_gain * by_r
         if by_velocity is not None:
-            carried = torch.einsum("aki,ica->akc", slides, self.nodal_velocity)
-            by_slide = by_slide + carried @ by_velocity.mT
-            total = total - velocity_gain * by_velocity
-        left = _nodal(weights.unsqueeze(1), by_slide) + _nodal(slides, force.unsqueeze(1))  # (A, 2, 12)
-        blocks = _nodal_blocks(weights, total) - position_gain * (left.mT @ sliding)
-        return force, blocks
+            by_velocity = by_velocity.movedim(0, 2).contiguous()
+            carried = (slides.unsqueeze(2) * self.nodal_velocity).sum(1)
+            by_slide = by_slide + _applied(by_velocity, carried)
+            matrix = matrix - velocity_gain * by_velocity
+        # ds/dx is minus the inverse Gram matrix times the nodal gradient of r . r_s, so its sign is that of the matrix
+        solved = inverse_gram(*(Vec3(*along[k].unbind(0)) for k in range(2)))
+        slides_solved, along_solved = _combined(solved, slides), _combined(solved, along)
+        sliding = _nodal(slides_solved, r.unsqueeze(0)) + _nodal(self.weights.unsqueeze(0), along_solved)
+        left = _nodal(self.weights.unsqueeze(0), by_slide) + _nodal(slides, force.t().unsqueeze(0))
+        return force, PairBlocks(self.weights, matrix, left, position_gain * sliding)
+
+
+@dataclass(frozen=True)
+class PairBlocks:
+    """Derivatives of the nodal forces of A pairs by the nodes' coordinates: w_i w_j M_ab + sum_k l_k,ia r_k,jb.
+
+    Attributes
+    ----------
+    weights : (4, A) w.
+    matrix : (3, 3, A) M.
+    left, right : (2, 4, 3, A) l and r.
+    """
+
+    weights: Tensor
+    matrix: Tensor
+    left: Tensor
+    right: Tensor
+
+    def entries(self, part: slice) -> Tensor:
+        """Return the entries (144, ..) of some of the pairs, in the order (a, b, i, j)."""
+        weights = self.weights[:, part]
+        left, right = (x[..., part].transpose(1, 2) for x in (self.left, self.right))  # (2, 3, 4, ..)
+        total = self.matrix[:, :, None, None, part] * (weights.unsqueeze(1) * weights)
+        for k in range(2):
+            total.addcmul_(left[k, :, None, :, None], right[k, None, :, None, :])
+        return total.flatten(0, 3)
 
 
 def touching(
@@ -181,12 +212,16 @@ def vectors(coordinates: Tensor) -> tuple[Vec3, Vec3, Vec3, Vec3]:
 
 
 def _nodal(weights: Tensor, vectors: Tensor) -> Tensor:
-    """Return (A, k, 12): vectors (A, k, 3) spread on nodes by weights (A, k, 4)."""
-    return (weights.unsqueeze(-1) * vectors.unsqueeze(-2)).flatten(2, 3)
+    """Return (k, 4, 3, A): vectors (k, 3, A) spread on nodes by weights (k, 4, A)."""
+    return weights.unsqueeze(2) * vectors.unsqueeze(1)
 
 
-def _nodal_blocks(weights: Tensor, matrix: Tensor) -> Tensor:
-    """Return (A, 12, 12): w_i w_j times the matrix (A, 3, 3)."""
-    count = len(weights)
-    pairs = weights.unsqueeze(2) * weights.unsqueeze(1)
-    return (pairs[:, :, None, :, None] * matrix[:, None, :, None, :]).reshape(count, 12, 12)
+def _applied(matrix: Tensor, vectors: Tensor) -> Tensor:
+    """Return matrices (3, 3, A) times vectors (k, 3, A)."""
+    return (matrix * vectors.unsqueeze(1)).sum(2)
+
+
+def _combined(gram: tuple[Tensor, Tensor, Tensor], pair: Tensor) -> Tensor:
+    """Return symmetric matrices (g11, g12, g22) of (A,) times pairs (2, .., A)."""
+    g11, g12, g22 = gram
+    return torch.stack([g11 * pair[0] + g12 * pair[1], g12 * pair[0] + g22 * pair[1]])
