@@ -17,6 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from torchdismech.contact.law import ConstraintLaw, ContactLaw
+from torchdismech.contact.response import Friction, Response
+from torchdismech.contact.shapes import Shape
 from torchdismech.elastic import Energy, Stencil, Sum
 from torchdismech.errors import InputError
 from torchdismech.model import Model
@@ -24,6 +27,8 @@ from torchdismech.model import Model
 __all__ = ["Factor", "Shift", "constants", "scaled", "shifted"]
 
 Owner = tuple[nn.Module, str]
+
+CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")
 
 
 class Factor(nn.Module):
@@ -113,8 +118,18 @@ def constants(model: Model) -> dict[str, Owner]:
     Elastic terms: "bend_twist.EI1", "bend_twist.natural_kappa1", "stretch.rest_length", dissipation
     "bend_twist.viscous_EI1"; forces: "Gravity.acceleration", with a number behind the second of a kind
     ("Viscous2.viscosity"); the body: "mass", "edge_length", ...
+
+    Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
+    coefficient), "floor.slip_velocity"; of its shape "floor.point", "ball.radius", ..., and "ball.shape.stiffness"
+    where that is a name of the law's, too. Then "self_contact.stiffness", .... Contact radii are not among them:
+    contact learns them when the model is made.
+
+    Raises
+    ------
+    InputError
+        The name of an obstacle makes two names of constants equal.
     """
-    found: dict[str, Owner] = {name: (model.body, name) for name in model.body.per_robot}
+    found: dict[str, Owner] = {name: (model.body, name) for name in model.body.per_robot if name not in CONTACT_RADII}
     for term in model.terms:
         for strain in term.stencil.strains:
             found[f"{term.name}.natural_{strain}"] = (term, f"natural_{strain}")
@@ -127,7 +142,34 @@ def constants(model: Model) -> dict[str, Owner]:
         kinds[kind] = kinds.get(kind, 0) + 1
         label = kind if kinds[kind] == 1 else f"{kind}{kinds[kind]}"
         found.update({f"{label}.{name}": (force, name) for name in force.per_robot})
-    return {name: (m, a) for name, (m, a) in found.items() if getattr(m, a) is not None}
+    touching = _of_contact(model)
+    if twice := sorted(found.keys() & touching.keys()):
+        raise InputError(f"two constants are called {twice[0]!r}; give the obstacle another name")
+    return {name: (m, a) for name, (m, a) in (found | touching).items() if getattr(m, a) is not None}
+
+
+def _of_contact(model: Model) -> dict[str, Owner]:
+    """Return the constants of obstacles and of self-contact by name."""
+    found: dict[str, Owner] = {}
+    for obstacle in model.obstacles:
+        law = _of_law(obstacle.law)
+        found |= {f"{obstacle.name}.{name}": owner for name, owner in law.items()}
+        for name in obstacle.shape.per_robot:
+            label = f"shape.{name}" if name in law else name
+            found[f"{obstacle.name}.{label}"] = (obstacle.shape, name)
+    if model.self_contact is not None:
+        found |= {f"self_contact.{name}": owner for name, owner in _of_law(model.self_contact.law).items()}
+    return found
+
+
+def _of_law(law: ContactLaw | ConstraintLaw) -> dict[str, Owner]:
+    """Return the constants of a law by name; the tolerance of a constraint says how well it is solved, and is none."""
+    found: dict[str, Owner] = {}
+    if isinstance(law, ContactLaw):
+        found = {name: (law.response, name) for name in law.response.per_robot}
+    if law.friction is not None:
+        found |= {"friction": (law.friction, "coefficient"), "slip_velocity": (law.friction, "slip_velocity")}
+    return found
 
 
 def _kind(module: nn.Module) -> str:
@@ -149,14 +191,22 @@ def _attach(module: nn.Module, attribute: str, change: nn.Module, name: str) -> 
         raise InputError(f"{name} is trained already")
     value = getattr(module, attribute)
     shape = next(change.parameters()).shape
+    if not _goes_with(shape, module, value):
+        raise InputError(f"{name}: a change of shape {tuple(shape)} does not go with its shape {tuple(value.shape)}")
+    parametrize.register_parametrization(module, attribute, change, unsafe=True)
+
+
+def _goes_with(shape: torch.Size, module: nn.Module, value: Tensor) -> bool:
+    """Return whether a change of that shape leaves the module a value that it can take."""
+    if isinstance(module, (Response, Friction)) or (isinstance(module, Shape) and value.numel() == 1):
+        # one number, or one of each robot
+        return not shape or (len(shape) == 2 and shape[1] == 1 and (value.numel() == 1 or _fits(shape, value.shape)))
     # a lone number takes any shape; a tensor keeps its own but for a leading robot dimension
-    if value.numel() != 1 and not (
+    return value.numel() == 1 or (
         shape[-1:] in ((), (1,), value.shape[-1:])
         and len(shape) <= 2
         and (value.dim() < 2 or _fits(shape, value.shape))
-    ):
-        raise InputError(f"{name}: a change of shape {tuple(shape)} does not go with its shape {tuple(value.shape)}")
-    parametrize.register_parametrization(module, attribute, change, unsafe=True)
+    )
 
 
 def _fits(shape: torch.Size, of: torch.Size) -> bool:
