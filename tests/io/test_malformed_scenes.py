@@ -86,6 +86,11 @@ def floor(**changes: str | None) -> str:
     return "\n".join(f"{name} = {value}" for name, value in keys.items() if value is not None)
 
 
+def constraint(**changes: str | None) -> str:
+    """Return the table [floor] of a floor that is a constraint, with some keys replaced or added."""
+    return floor(**({"stiffness": None, "response": '"complementarity"'} | changes))
+
+
 def ball(**changes: str | None) -> str:
     """Return a table [[obstacle]] of a ball far off, with some keys replaced, added or left out."""
     keys = {"shape": '"sphere"', "center": "[0, 0, 1]", "radius": "0.1", "stiffness": "10.0"} | changes
@@ -521,13 +526,69 @@ MALFORMED = {
     ),
     "unknown response": (
         scene_text(floor=floor(response='"spring"')),
-        "floor.response: expected 'penalty' or 'barrier'",
+        "floor.response: expected 'penalty', 'barrier' or 'complementarity'",
         "got 'spring'",
     ),
-    "response to come": (
+    "obstacle without stiffness": (
+        scene_text(obstacle=ball(stiffness=None, response='"barrier"')),
+        "obstacle.0.stiffness: missing (of each contact [N/m]",
+    ),
+    "self-contact without stiffness": (scene_text(self_contact="friction = 0.1"), "self_contact.stiffness: missing"),
+    "stiffness of a constraint": (
+        scene_text(floor=constraint(stiffness="1.0")),
+        'floor.stiffness: response = "complementarity" has no stiffness',
+        "remove the key",
+    ),
+    "stiffness of an obstacle's constraint": (
+        scene_text(obstacle=ball(response='"complementarity"')),
+        "obstacle.0.stiffness: response",
+    ),
+    "stiffness of a constraint with itself": (
         scene_text(self_contact='stiffness = 1.0\nresponse = "complementarity"'),
-        "self_contact.response: 'complementarity' is not built yet",
-        "expected 'penalty' or 'barrier'",
+        "self_contact.stiffness: response",
+    ),
+    "slip velocity of a constraint": (
+        scene_text(floor=constraint(friction="0.1", slip_velocity="1e-3")),
+        'floor.slip_velocity: response = "complementarity" does not smooth friction',
+        "remove the key",
+    ),
+    "constraint of no tolerance": (
+        scene_text(floor=constraint(tolerance="0.0")),
+        "floor.tolerance: expected greater than 0",
+    ),
+    "negative friction of a constraint": (
+        scene_text(floor=constraint(friction="-0.1")),
+        "floor.friction: expected greater than or equal to 0",
+    ),
+    "constraint in newmark": (
+        scene_text(floor=constraint(), simulation=GOOD["simulation"] + '\nintegrator = "newmark"'),
+        'floor.response: expected "penalty" or "barrier" with integrator = "newmark", got "complementarity"',
+        '"implicit_euler"',
+    ),
+    "constraint in the midpoint rule": (
+        scene_text(
+            obstacle=ball(stiffness=None, response='"complementarity"'),
+            simulation=GOOD["simulation"] + '\nintegrator = "implicit_midpoint"',
+        ),
+        'obstacle.0.response: expected "penalty" or "barrier" with integrator = "implicit_midpoint"',
+    ),
+    "constraint in statics": (
+        scene_text(self_contact='response = "complementarity"', simulation='integrator = "static"'),
+        'self_contact.response: expected "penalty" or "barrier" with integrator = "static"',
+    ),
+    "constraint without line search": (
+        scene_text(floor=constraint(), simulation=GOOD["simulation"] + "\nline_search = false"),
+        "simulation.line_search: expected true, got false",
+        "floor.response",
+    ),
+    "drawing the stiffness of a constraint": (
+        scene_text(floor=constraint()) + DRAW.format("floor.stiffness", "{uniform = [1, 2]}"),
+        "batch.randomize.\"floor.stiffness\": there is no 'stiffness' in the scene",
+    ),
+    "drawing the slip velocity of a constraint": (
+        scene_text(floor=constraint(friction="0.1")) + DRAW.format("floor.slip_velocity", "{uniform = [1, 2]}"),
+        'batch.randomize."floor.slip_velocity": robot',
+        "does not smooth friction",
     ),
     "barrier without line search": (
         scene_text(floor=floor(response='"barrier"'), simulation=GOOD["simulation"] + "\nline_search = false"),
@@ -596,7 +657,7 @@ MALFORMED = {
     "unknown shape": (scene_text(obstacle=ball(shape='"cone"')), "obstacle.0: expected tables", "'cone'"),
     "key of another shape": (
         scene_text(obstacle=ball(size="[1, 1, 1]")),
-        "obstacle.0.size: unknown key; expected one of stiffness",
+        "obstacle.0.size: unknown key; expected one of response",
     ),
     "ball without a radius": (scene_text(obstacle=ball(radius=None)), "obstacle.0.radius: missing (radius [m])"),
     "ball of negative radius": (scene_text(obstacle=ball(radius="-1")), "obstacle.0.radius: expected greater than 0"),
@@ -663,6 +724,7 @@ MALFORMED = {
     ),
     "name with a slash": (scene_text(obstacle=ball(name='"a/b"')), "obstacle.0.name: expected a letter", "'a/b'"),
     "name that is taken": (scene_text(obstacle=ball(name='"bend"')), "obstacle.0.name: 'bend' is what reports call"),
+    "name of a part": (scene_text(obstacle=ball(name='"part0"')), "obstacle.0.name: 'part0' is what reports call"),
     "start in an obstacle": (
         scene_text(obstacle=ball(center="[0.3, 0, 0]", response='"barrier"')),
         "obstacle.0: node 3 of robot 0 starts at a gap of -0.101 m",

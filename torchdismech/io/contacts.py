@@ -12,6 +12,7 @@ from torchdismech.contact import (
     Barrier,
     Box,
     Capsule,
+    Complementarity,
     Friction,
     HalfSpace,
     Obstacle,
@@ -21,6 +22,7 @@ from torchdismech.contact import (
     Sphere,
 )
 from torchdismech.contact.mesh import Mesh
+from torchdismech.contact.response import Response
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
 from torchdismech.io import schema_contact as schema
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_contacts", "contact_radius", "refuse_overlap"]
 
-RESPONSES: dict[str, type[Penalty] | type[Barrier]] = {"penalty": Penalty, "barrier": Barrier}
+POTENTIALS: dict[str, type[Penalty] | type[Barrier]] = {"penalty": Penalty, "barrier": Barrier}
 TOLERANCE = 0.5  # of the smallest contact radius, where the scene does not say
 # [s] a moving obstacle's way is linear for so long: no run gets there, and a power of two rounds nothing
 FOREVER = 2.0**100
@@ -71,17 +73,21 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
     return Obstacle(_shape(scene, key, table), response, friction, _path(scene, key, table), name)
 
 
-def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Penalty | Barrier, Friction | None]:
+def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction | None]:
     """Return the response and the friction of a table."""
 
     def number(name: str) -> Number:
         return scene.numbers.scalar((*key, name), getattr(table, name))
 
-    tolerance = TOLERANCE * _smallest_radius(scene) if table.tolerance is None else number("tolerance")
-    response = RESPONSES[table.response](number("stiffness"), tolerance)
+    tolerance = None if table.tolerance is None else number("tolerance")
     friction = 0.0 if table.friction is None else number("friction")
     smooth = not isinstance(friction, Tensor) and friction == 0
-    return response, None if smooth else Friction(friction, number("slip_velocity"))
+    if table.response == "complementarity":
+        response = Complementarity() if tolerance is None else Complementarity(tolerance)
+        return response, None if smooth else Friction(friction)
+    begin = TOLERANCE * _smallest_radius(scene) if tolerance is None else tolerance
+    potential = POTENTIALS[table.response](number("stiffness"), begin)
+    return potential, None if smooth else Friction(friction, number("slip_velocity"))
 
 
 def _smallest_radius(scene: Scene) -> Number:

@@ -433,12 +433,17 @@ class Document(Contacts):
         return self
 
     @model_validator(mode="after")
-    def _barriers_with_line_search(self) -> Document:
-        barriers = [key for key, law in self.contacts.items() if law.response == "barrier"]
-        if barriers and not self.simulation.line_search:
-            table = ".".join(map(str, barriers[0]))
+    def _responses_that_can_be_solved(self) -> Document:
+        constraints, integrator = self.keys_with("complementarity"), self.simulation.integrator
+        if constraints and integrator != "implicit_euler":
             raise ValueError(
-                f'simulation.line_search: expected true, got false: {table}.response = "barrier" keeps gaps open by it'
+                f'{constraints[0]}.response: expected "penalty" or "barrier" with integrator = "{integrator}", got '
+                '"complementarity", which goes with "implicit_euler" alone'
+            )
+        searched = self.keys_with("barrier") + constraints
+        if searched and not self.simulation.line_search:
+            raise ValueError(
+                f"simulation.line_search: expected true, got false: {searched[0]}.response is one that needs it"
             )
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from torchdismech.io.schema_base import PER_ROBOT, Index, NotNegative, Positive, Table, Vector, nonzero
 
@@ -18,24 +18,40 @@ TAKEN_NAMES = ("kinetic", "stretch", "bend", "twist", "membrane", "hinge", "mide
 class Law(Table):
     """How two surfaces push each other apart and rub."""
 
-    stiffness: Annotated[Positive, PER_ROBOT] = Field(
-        description="of each contact [N/m]: about its load, such as a node's weight, over the overlap it may have"
+    response: Literal["penalty", "barrier", "complementarity"] = Field(
+        default="penalty", description="what keeps surfaces apart"
+    )
+    stiffness: Annotated[Positive, PER_ROBOT] | None = Field(
+        default=None,
+        validate_default=True,
+        description="of each contact [N/m]: about its load, such as a node's weight, over the overlap it may have",
     )
     friction: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="coefficient of friction")
     slip_velocity: Annotated[Positive, PER_ROBOT] = Field(
         default=1e-3, description="at which friction has its full size [m/s]"
     )
-    response: Literal["penalty", "barrier"] = Field(default="penalty", description="what keeps surfaces apart")
     tolerance: Annotated[Positive, PER_ROBOT] | None = Field(
-        default=None, description="gap at which contact begins [m], by default half the smallest contact radius"
+        default=None,
+        description="gap at which contact begins [m], by default half the smallest contact radius; with "
+        "complementarity how far surfaces may overlap, by default 1e-8",
     )
 
-    @field_validator("response", mode="before")
+    @field_validator("stiffness")
     @classmethod
-    def _built(cls, response: object) -> object:
-        if response == "complementarity":
-            raise ValueError("'complementarity' is not built yet in this version; expected 'penalty' or 'barrier'")
-        return response
+    def _of_a_potential(cls, stiffness: float | None, info: ValidationInfo) -> float | None:
+        response = info.data.get("response")  # none if it was refused itself
+        if response == "complementarity" and stiffness is not None:
+            raise ValueError('response = "complementarity" has no stiffness, surfaces do not overlap: remove the key')
+        if response in ("penalty", "barrier") and stiffness is None:
+            raise ValueError(f"missing ({cls.model_fields['stiffness'].description})")
+        return stiffness
+
+    @field_validator("slip_velocity")
+    @classmethod
+    def _of_smoothed_friction(cls, slip_velocity: float, info: ValidationInfo) -> float:
+        if info.data.get("response") == "complementarity":
+            raise ValueError('response = "complementarity" does not smooth friction: remove the key')
+        return slip_velocity
 
     @model_validator(mode="after")
     def _slips_with_friction(self) -> Law:
@@ -73,7 +89,7 @@ class Obstacle(Law):
     def _usable(cls, name: str | None) -> str | None:
         if name is not None and not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
             raise ValueError(f"expected a letter and then letters, digits, _ or -, got {name!r}")
-        if name in TAKEN_NAMES:
+        if name in TAKEN_NAMES or (name is not None and re.fullmatch(r"part\d+", name)):  # part0: forces between parts
             raise ValueError(f"{name!r} is what reports call something else: choose another name")
         return name
 
@@ -167,6 +183,10 @@ class Contacts(Table):
                 problem = f"expected another name than that of obstacle.{names.index(name)}, got {name!r} for both"
                 raise ValueError(f"obstacle.{k}.name: {problem}")
         return self
+
+    def keys_with(self, response: str) -> list[str]:
+        """Return the dotted names of the tables with this response."""
+        return [".".join(map(str, key)) for key, law in self.contacts.items() if law.response == response]
 
     def check_contacts_in_statics(self) -> None:
         """Refuse what needs time."""
