@@ -12,6 +12,7 @@ from torchdismech.contact import (
     Barrier,
     Box,
     Capsule,
+    Complementarity,
     Friction,
     HalfSpace,
     Obstacle,
@@ -25,6 +26,9 @@ from torchdismech.io.scene import load_scene
 
 RADIUS, LENGTH, NODES = 5e-3, 0.2, 5
 WEIGHT = 1000.0 * np.pi * RADIUS**2 * LENGTH * 9.81  # [N] of the rod below
+
+
+RUBBER = Material(1e6, 1000.0)
 
 
 def rod(height: float, start: float = 0.0) -> str:
@@ -42,6 +46,7 @@ def time(duration: float, dt: float = 2e-3) -> str:
 
 GRAVITY = "[environment]\ngravity = [{}, 0, -9.81]\n"
 FLOOR = "[floor]\nheight = 0.0\nstiffness = 100.0\n"
+CONSTRAINT = '[floor]\nheight = 0.0\nresponse = "complementarity"\n'
 BALL = '[[obstacle]]\nshape = "sphere"\ncenter = [0.1, 0, -0.1]\nradius = 0.1\nstiffness = 100.0\n'
 
 
@@ -83,7 +88,7 @@ def test_scene_gives_the_numbers_of_the_same_robot_in_python(load):
     text += "[self_contact]\nstiffness = 20.0\nfriction = 0.1\ntolerance = 1e-3\nring = 2\n"
     robot = RobotBuilder()
     nodes = straight([0, 0, 0.006], [LENGTH, 0, 0.006], NODES)
-    robot.add_rod(nodes, Circle(RADIUS), Material(1e6, 1000.0), contact_radius=6e-3)
+    robot.add_rod(nodes, Circle(RADIUS), RUBBER, contact_radius=6e-3)
     robot.add_force(forces.Gravity([1.0, 0, -9.81]))
     robot.add_contact(
         Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(100.0, 2e-3), Friction(0.3, 0.01), name="floor")
@@ -100,6 +105,32 @@ def test_scene_gives_the_numbers_of_the_same_robot_in_python(load):
     assert set(ours.energies) == set(by_hand.energies) and {"floor", "obstacle0", "self_contact"} <= set(ours.energies)
     # the ball came 0.025 m nearer to a rod 4 mm off
     assert (ours.positions[-1, 0, 2, 1] - ours.positions[0, 0, 2, 1]).abs() > 0.01
+
+
+def test_scene_with_constraints_gives_the_numbers_of_the_same_robot_in_python(load):
+    """Run a scene with a rough floor, a moving ball and self-contact by constraints, and the same from Python."""
+    text = rod(RADIUS + 1e-3) + GRAVITY.format(1.0) + time(0.04)
+    text += CONSTRAINT + "friction = 0.3\ntolerance = 2e-8\n"
+    text += BALL.replace("[0.1, 0, -0.1]", "[0.1, 0.11, 0.02]").replace("stiffness = 100.0\n", "")
+    text += 'response = "complementarity"\nvelocity = [0, -0.5, 0]\n'
+    text += '[self_contact]\nresponse = "complementarity"\nfriction = 0.1\nring = 2\n'
+    robot = RobotBuilder()
+    robot.add_rod(straight([0, 0, RADIUS + 1e-3], [LENGTH, 0, RADIUS + 1e-3], NODES), Circle(RADIUS), RUBBER)
+    robot.add_force(forces.Gravity([1.0, 0, -9.81]))
+    floor = HalfSpace((0, 0, 0), (0, 0, 1))
+    robot.add_contact(Obstacle(floor, Complementarity(2e-8), Friction(0.3), name="floor"))
+    ball = Sphere((0.1, 0.11, 0.02), 0.1)
+    robot.add_contact(Obstacle(ball, Complementarity(), path=Path.uniform((0, -0.5, 0)), name="obstacle0"))
+    robot.add_contact(SelfContact(Complementarity(), Friction(0.1), ring=2))
+    model = robot.finalize()
+    by_hand = rollout(model, model.initial_state(), ImplicitEuler(2e-3, max_substeps=16), 20)
+    ours = run(load(text))
+    # 1e-10 m: linspace and the file differ in the last digit of some coordinates, Newton leaves 1e-8 of the force
+    torch.testing.assert_close(ours.positions, by_hand.positions, rtol=0, atol=1e-10)
+    assert (ours.positions[-1, 0, 2, 1] - ours.positions[0, 0, 2, 1]).abs() > 5e-3  # the ball pushed the rod
+    assert ours.positions[-1, 0, :, 2].min() < RADIUS + 1e-7  # and the floor holds it
+    tolerances = [o.law.response.tolerance.item() for o in load(text).build().model.obstacles]
+    assert tolerances == [2e-8, 1e-8]
 
 
 def test_every_shape_reaches_the_model(load, tmp_path):
@@ -193,6 +224,40 @@ def test_friction_holds_below_its_angle_and_slides_above(load):
     assert speed == pytest.approx(0.1 * 9.81 * 0.2, rel=0.1)
 
 
+def test_constraint_holds_below_the_angle_of_friction_and_lets_slide_above(load):
+    """Tilt gravity by 0.2 on floors of friction 0.3 and 0.1: one rod does not move at all, the other as it should."""
+    text = rod(RADIUS) + GRAVITY.format(0.2 * 9.81) + time(0.2) + CONSTRAINT + "friction = 0.3\n"
+    trajectory = run(load(text + randomized("floor.friction", [0.3, 0.1])))
+    moved = trajectory.positions[-1, 0] - trajectory.positions[0, 0]
+    # 100 steps, each with its laws broken by 1e-8 m at most
+    assert moved.abs().max() < 1e-6
+    # a = (0.2 - 0.1) g from the start, as the rod touches from the start; implicit Euler is exact for velocities
+    speed = trajectory.velocities[-1, 1, :, 0].mean().item()
+    assert speed == pytest.approx(0.1 * 9.81 * 0.2, rel=1e-4)
+    assert (trajectory.positions[:, :, :, 2] > RADIUS - 2e-8).all()
+    contact = trajectory.contact
+    assert (contact["sticking"][1:, 0] == NODES).all() and (contact["sliding"][1:, 0] == 0).all()
+    assert (contact["sliding"][1:, 1] == NODES).all() and (contact["penetration"] < 2e-8).all()
+    # the floor carries the weight, and a tangential force of what pulls, or of what friction gives
+    force = contact["force/floor"][-1] / WEIGHT
+    expected = torch.tensor([[-0.2, 0, 1], [-0.1, 0, 1]], dtype=torch.float64)
+    torch.testing.assert_close(force, expected, rtol=0, atol=1e-4)
+
+
+def test_responses_may_be_mixed(load):
+    """Drape a rod over a ball that is a constraint, on a penalty floor, against a wall with a barrier: all hold it."""
+    text = rod(RADIUS + 1e-3) + GRAVITY.format(3.0) + time(0.12, dt=4e-3) + FLOOR
+    text += '[[obstacle]]\nshape = "sphere"\ncenter = [0.1, 0, -0.05]\nradius = 0.053\nresponse = "complementarity"\n'
+    text += '[[obstacle]]\nshape = "plane"\npoint = [0.206, 0, 0]\nnormal = [-1, 0, 0]\nstiffness = 100.0\n'
+    text += 'response = "barrier"\n'
+    trajectory = run(load(text))
+    end = trajectory.positions[-1, 0]
+    assert (torch.linalg.vector_norm(end - torch.tensor([0.1, 0, -0.05]), dim=1) > 0.053 + RADIUS - 2e-8).all()
+    assert end[0, 2] < RADIUS and end[:, 0].max() < 0.206 - RADIUS
+    for name in ("floor", "obstacle0", "obstacle1"):
+        assert trajectory.contact[f"force/{name}"][-5:, 0].norm() > 0.01 * WEIGHT
+
+
 def test_rod_rests_on_a_mesh_like_on_the_sphere_that_it_stands_for(load, tmp_path):
     """Drape a rod over a ball of triangles and over a sphere: they end in the same shape, as closely as balls agree."""
     trimesh.creation.icosphere(4, radius=0.1).apply_translation([0.1, 0, -0.1]).export(tmp_path / "ball.stl")
@@ -226,6 +291,8 @@ def test_self_contact_holds_a_rod_on_another(load):
     )
     held = run(load(text + "[self_contact]\nstiffness = 100.0\n")).positions[-1, 0, 4, 2]
     assert held > 0.8 * 2 * RADIUS
+    constrained = run(load(text + '[self_contact]\nresponse = "complementarity"\n'))
+    assert constrained.positions[-1, 0, 4, 2] > 2 * RADIUS - 2e-8 and (constrained.contact["penetration"] < 2e-8).all()
     assert run(load(text)).positions[-1, 0, 4, 2] < -0.03
 
 
@@ -301,6 +368,37 @@ CROSSED = (
     f'[rod]\nsection = {{shape = "circle", radius = {RADIUS}}}\nyoungs = 1e6\ndensity = 1000.0\n'
     "[[clamp]]\nnodes = [0, 1, 2]\n" + GRAVITY.format(1.0) + time(0.02)
 )
+
+
+CONSTRAINED = (
+    rod(RADIUS)
+    + GRAVITY.format(1.0)
+    + time(0.02)
+    + CONSTRAINT
+    + "friction = 0.05\n"
+    + BALL.replace("[0.1, 0, -0.1]", "[0.1, 0.1045, 0.01]").replace("stiffness = 100.0\n", "friction = 0.05\n")
+    + 'response = "complementarity"\nvelocity = [0, -0.5, 0]\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("floor.friction", (0.0, 0.05)),
+        ("floor.height", (0.0, 1e-4)),
+        ("obstacle.0.friction", (0.05, 0.1)),
+        ("obstacle.0.radius", (0.1, 0.1005)),
+        ("obstacle.0.velocity.1", (-0.5, -0.6)),
+    ],
+)
+def test_each_number_of_a_constraint_reaches_its_robot(load, name, values):
+    """Give two robots different numbers of constraints: each moves as it does alone with its number."""
+    both = run(load(CONSTRAINED + randomized(name, list(values))))
+    for robot, value in enumerate(values):
+        alone = run(load(CONSTRAINED + randomized(name, [value])))
+        # contact problems are solved to 1e-8 m; the same iterations give the same numbers but for rounding
+        torch.testing.assert_close(both.positions[:, robot], alone.positions[:, 0], rtol=0, atol=1e-10)
+    assert (both.positions[-1, 0] - both.positions[-1, 1]).abs().max() > 1e-7
 
 
 def test_numbers_of_self_contact_reach_their_robots(load):
