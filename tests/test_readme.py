@@ -47,7 +47,7 @@ def test_the_command_lines_exist():
 
 
 def test_contact_page_runs():
-    """Run the block of docs/contact.md: two rods lie on a ball and on the floor, and overlap as little as they should."""
+    """Run the block of docs/contact.md: two rods lie on a ball and a floor and hardly overlap."""
     text = (ROOT / "docs" / "contact.md").read_text(encoding="utf-8")
     block = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL).group(1)
     names: dict = {}

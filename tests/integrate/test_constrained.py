@@ -1,0 +1,239 @@
+"""Steps with contact constraints: physics, convergence, and each robot of a batch on its own."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.contact.robots import constrained_crossing, constrained_on_obstacles, numbers
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    InputError,
+    Material,
+    Newmark,
+    RobotBuilder,
+    Static,
+    Status,
+    forces,
+    meshes,
+)
+from torchdismech.contact import Capsule, Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
+from torchdismech.contact.response import CONTACT_METHODS
+
+GROUND = HalfSpace, ((0.0, 0.0, 0.0), (0.0, 0.0, 1.0))
+
+
+def sled(slope: torch.Tensor, mu, rows=slice(None), viscosity=None):
+    """Return a straight rod of 6 nodes on slopes (B,), as gravity that is tilted."""
+    builder = RobotBuilder()
+    builder.add_rod(np.linspace([0, 0, 1e-3], [0.05, 0, 1e-3], 6), Circle(1e-3), Material(1e7, 1200.0, 0.4))
+    slope = slope[rows]
+    down = torch.stack([torch.sin(slope), torch.zeros_like(slope), -torch.cos(slope)], dim=1)
+    builder.add_force(forces.Gravity(9.81 * down))
+    if viscosity is not None:
+        builder.add_force(forces.Resistive(0.3 * viscosity, viscosity))
+    shape, sizes = GROUND
+    builder.add_contact(Obstacle(shape(*sizes), Complementarity(), Friction(mu), name="floor"))
+    return builder.finalize()
+
+
+def test_incline():
+    """Stick below atan(mu), slide above with g (sin - mu cos), from the first step on."""
+    slope = torch.tensor([0.1, 0.29, 0.3, 0.6], dtype=torch.float64)  # atan(0.3) = 0.2915
+    model = sled(slope, 0.3)
+    state = model.initial_state()
+    for _ in range(10):
+        state, info = ImplicitEuler(5e-3).step(model, state, throw=True)
+    speed = 0.05 * 9.81 * (torch.sin(slope) - 0.3 * torch.cos(slope)).clamp_min(0)
+    # implicit Euler is exact for constant forces; what is left is the tolerance of the steps, 1e-8 of their forces
+    assert torch.allclose(state.node_velocities[..., 0], speed[:, None].expand(-1, 6), atol=1e-7)
+    assert float(state.positions[..., 2].min()) > 1e-3 - 1e-8
+    assert int(info.iterations.max()) <= 2
+
+
+def test_fluid_beside_contact():
+    """Converge where drag makes the matrix unsymmetric: a sled reaches the speed at which drag carries its thrust."""
+    slope = torch.tensor([0.5], dtype=torch.float64)
+    model = sled(slope, 0.2, viscosity=2.0)
+    state = model.initial_state()
+    for _ in range(60):
+        state, info = ImplicitEuler(5e-3).step(model, state, throw=True)
+        assert int(info.iterations[0]) <= 5
+    weight = 9.81 * model.body.node_mass().sum()
+    final = weight * (torch.sin(slope) - 0.2 * torch.cos(slope)) / (0.3 * 2.0 * 0.05)
+    assert float(state.node_velocities[..., 0].mean()) == pytest.approx(float(final), rel=1e-3)
+
+
+def test_lies_on_a_ball():
+    """Carry a held rod's weight by a ball at its middle, symmetrically, with no overlap."""
+    builder = RobotBuilder()
+    builder.add_rod(np.linspace([-0.1, 0, 0.022], [0.1, 0, 0.022], 21), Circle(2e-3), Material(1e6, 1100.0))
+    builder.clamp(nodes=[10], axes="xy")
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    builder.add_force(forces.MassDamping(30.0))
+    builder.add_contact(Obstacle(Sphere((0, 0, 0), 0.02), Complementarity(), name="ball"))
+    model = builder.finalize()
+    state = model.initial_state()
+    for _ in range(40):
+        state, info = ImplicitEuler(5e-2).step(model, state, throw=True)
+    weight = 9.81 * float(model.body.node_mass().sum())
+    force = info.contact["force/ball"][0]
+    # its swings are damped to less than 1e-4 of the weight
+    assert float(force[2]) == pytest.approx(weight, rel=1e-4)
+    x = state.positions[0]
+    # rounding of a bent rod whose balance is solved to 1e-8 of its forces
+    assert torch.allclose(x[:, 2], x.flip(0)[:, 2], atol=1e-8)
+    assert float(info.contact["penetration"]) < 1e-8
+
+
+@pytest.mark.parametrize("factor", [0.98, 1.02])
+@pytest.mark.parametrize("angle", [1.0, 2.0])
+def test_capstan(angle, factor):
+    """Slide faster and faster around a post under a pull above exp(mu angle) times the other, slower below."""
+    mu, radius, last = 0.3, 0.02, 30
+    around = np.linspace(-angle / 2, angle / 2, last + 1)
+    arc = np.stack([np.sin(around), 0 * around, np.cos(around)], axis=1) * (radius + 5e-4)
+    builder = RobotBuilder()
+    # a heavy rope: a pull of 1 N does not tear it around the post at once
+    builder.add_rod(arc, Circle(5e-4), Material(1e8, 1e5), stiffness={"EI1": 1e-9, "EI2": 1e-9})
+    tangent = np.array([np.cos(angle / 2), 0, -np.sin(angle / 2)])
+    builder.add_force(forces.PointForce([last], factor * np.exp(mu * angle) * tangent))
+    builder.add_force(forces.PointForce([0], tangent * [-1, 0, 1]))
+    post = Capsule((0, -1, 0), (0, 1, 0), radius)
+    builder.add_contact(Obstacle(post, Complementarity(), Friction(mu), name="post"))
+    model = builder.finalize()
+    state, speeds = model.initial_state(), []
+    for _ in range(9):
+        state, info = ImplicitEuler(1e-3).step(model, state, throw=True)
+        speeds.append(float(state.node_velocities[0, 5:-5].norm(dim=-1).mean()))
+    assert int(info.contact["active"][0]) > 20
+    assert (speeds[-1] > speeds[-4]) is (factor > 1)
+
+
+def test_shell_falls_flat():
+    """Stop a falling sheet on a floor in one step, without bounce, and keep it there."""
+    sheet = meshes.rectangle(0.06, 0.06, spacing=0.02)
+    builder = RobotBuilder()
+    builder.add_shell(sheet.nodes + [0, 0, 6e-4], sheet.triangles, 1e-3, Material(1e6, 1000.0, 0.3))
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    shape, sizes = GROUND
+    builder.add_contact(Obstacle(shape(*sizes), Complementarity(), Friction(0.5), name="floor"))
+    model = builder.finalize()
+    state = model.initial_state()
+    heights = []
+    for _ in range(12):
+        state, info = ImplicitEuler(2e-3).step(model, state, throw=True)
+        heights.append(state.positions[0, :, 2].clone())
+    assert float(heights[-1].max()) == pytest.approx(5e-4, abs=1e-8)
+    assert float(state.velocity.abs().max()) < 1e-6
+    assert float(info.contact["force/floor"][0, 2]) == pytest.approx(
+        9.81 * float(model.body.node_mass().sum()), rel=1e-6
+    )
+
+
+def test_momentum_in_self_contact():
+    """Keep the momentum of a robot whose two free parts hit each other and rub."""
+    builder = RobotBuilder()
+    line = np.linspace([-0.05, 0, 0], [0.05, 0, 0], 8)
+    builder.add_rod(line, Circle(2e-3), Material(1e6, 1000.0))
+    builder.add_rod(line[:, [1, 0, 2]] + [0.011, 0.003, 0.02], Circle(2e-3), Material(1e6, 1000.0))
+    builder.add_contact(SelfContact(Complementarity(), Friction(0.4)))
+    model = builder.finalize()
+    velocity = torch.zeros(1, model.n_dofs, dtype=torch.float64)
+    nodes = velocity[:, : 3 * 16].view(1, 16, 3)
+    nodes[:, 8:] = torch.tensor([0.5, 0.1, -2.0])
+    state = model.initial_state(velocity=velocity)
+    mass = model.body.node_mass()[:, None]
+    before = (mass * state.node_velocities[0]).sum(0)
+    energy, touched = float(model.energies(state)["kinetic"]), False
+    for _ in range(20):
+        state, info = ImplicitEuler(1e-3).step(model, state, throw=True)
+        touched |= bool(info.contact["active"][0])
+        now = sum(float(e) for e in model.energies(state).values())
+        assert now <= energy * (1 + 1e-9)  # constraints and implicit Euler only take energy
+        energy = now
+    assert touched
+    # steps are solved to 1e-8 of their forces
+    assert torch.allclose((mass * state.node_velocities[0]).sum(0), before, atol=1e-7 * float(before.norm()))
+
+
+@pytest.mark.parametrize("make", [constrained_on_obstacles, constrained_crossing])
+def test_converges_quadratically(make):
+    """Take few iterations a step, loads that turn included."""
+    model = make(0.3)
+    state = model.initial_state()
+    for _ in range(10):
+        state, info = ImplicitEuler(5e-3).step(model, state, throw=True)
+        assert int(info.iterations.max()) <= 6
+    assert float(info.contact["penetration"].max()) < 1e-8
+
+
+def test_a_row_is_the_robot_alone():
+    """Match each robot stepped alone: one in the air, one that sticks, one that slides, one that fails."""
+    slope = torch.tensor([0.0, 0.1, 0.6, 0.2], dtype=torch.float64)
+    mu = numbers(0.3, 0.5, 0.2, 0.4)
+    together = sled(slope, mu)
+    velocity = torch.zeros(4, together.n_dofs, dtype=torch.float64)
+    velocity[0, 2:18:3] = 1.0  # the first one is thrown up
+    state = together.initial_state(velocity=velocity)
+    force = torch.zeros(4, together.n_dofs, dtype=torch.float64)
+    force[3, 4] = torch.nan
+    alone = [sled(slope, mu[[i]], [i]) for i in range(3)]
+    states = [model.initial_state(velocity=velocity[[i]]) for i, model in enumerate(alone)]
+    running = torch.ones(4, dtype=torch.bool)
+    for _ in range(15):
+        state, info = ImplicitEuler(5e-3).step(together, state, Control(force=force), running)
+        assert info.converged[:3].all()
+        if running[3]:
+            assert info.status[3] == Status.NOT_FINITE
+            running[3] = False
+        for i, model in enumerate(alone):
+            states[i], own = ImplicitEuler(5e-3).step(model, states[i], throw=True)
+            assert (state.q[i] - states[i].q[0]).abs().max() < 1e-9  # steps are solved to 1e-8 of their forces
+            assert int(info.contact["active"][i]) == int(own.contact["active"][0])
+    assert info.contact["active"].tolist()[:3] == [0, 6, 6]
+
+
+@pytest.mark.parametrize("method", CONTACT_METHODS)
+def test_methods(method):
+    """Find the same motion by each method for the contact problems."""
+    ends = []
+    for chosen in (method, "interior_point"):
+        builder = RobotBuilder()
+        builder.add_rod(np.linspace([0, 0, 2e-3], [0.1, 0, 2e-3], 5), Circle(2e-3), Material(1e5, 1000.0))
+        builder.add_force(forces.Gravity((4.0, 0.0, -9.81)))
+        shape, sizes = GROUND
+        builder.add_contact(Obstacle(shape(*sizes), Complementarity(method=chosen), Friction(0.3), name="floor"))
+        model = builder.finalize()
+        state = model.initial_state()
+        for _ in range(3):
+            state, _ = ImplicitEuler(1e-3).step(model, state, throw=True)
+        ends.append(state.velocity)
+    assert torch.allclose(ends[0], ends[1], atol=1e-8)  # the tolerance of steps, 1e-8 of their forces
+
+
+@pytest.mark.parametrize("integrator", [ImplicitMidpoint(1e-3), Newmark(1e-3), Static()])
+def test_other_integrators_are_refused(integrator):
+    """Say which integrator goes with constraints."""
+    model = constrained_crossing(0.3)
+    with pytest.raises(InputError, match="ImplicitEuler"):
+        integrator.step(model, model.initial_state())
+
+
+def test_options_without_meaning_are_refused():
+    """Refuse a slip velocity where friction is not smoothed, its absence where it is, and unknown or mixed methods."""
+    floor = HalfSpace((0, 0, 0), (0, 0, 1))
+    with pytest.raises(InputError, match="slip_velocity"):
+        Obstacle(floor, Complementarity(), Friction(0.3, 1e-3))
+    with pytest.raises(InputError, match="slip_velocity"):
+        Obstacle(floor, Penalty(1.0, 1e-3), Friction(0.3))
+    with pytest.raises(InputError, match="method"):
+        Complementarity(method="newton")
+    builder = RobotBuilder()
+    builder.add_rod(np.linspace([0, 0, 0.1], [0.1, 0, 0.1], 4), Circle(1e-3), Material(1e6, 1000.0))
+    builder.add_contact(Obstacle(floor, Complementarity(), name="floor"))
+    builder.add_contact(Obstacle(Sphere((0, 0, -1), 0.1), Complementarity(method="gauss_seidel"), name="ball"))
+    with pytest.raises(InputError, match="gauss_seidel"):
+        builder.finalize()
