@@ -27,7 +27,7 @@ from torchdismech.integrate.constrained import Laws
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
-__all__ = ["implicit_step"]
+__all__ = ["Equations", "implicit_step"]
 
 STATE = tuple(f.name for f in dataclasses.fields(State))
 Q, TIME = STATE.index("q"), STATE.index("time")

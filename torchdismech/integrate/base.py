@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdismech.contact.report import Report, contact_report
 from torchdismech.errors import InputError, SimulationError, Status
-from torchdismech.integrate.adjoint import implicit_step
+from torchdismech.integrate.adjoint import Equations, implicit_step
 from torchdismech.integrate.balance import Balance
 from torchdismech.integrate.constrained import constrained_newton
 from torchdismech.integrate.encounters import Encounters
@@ -178,24 +178,39 @@ class Integrator(ABC):
 
         def solve(balance: Balance) -> tuple[Tensor, Tensor]:
             q, info = self._solved(balance, dt, running)
-            missed = running & info.converged & encounters.missed(q)
-            while bool(missed.any()) and encounters.widen(q):
-                balance = equations(balance.start.state, balance.start.control)
-                # loads belong to the contacts that were looked at: with constraints all are found anew
-                rows = missed if balance.constraints is None else running
-                again, second = self._solved(balance, dt, rows)
-                second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
-                q, info = torch.where(rows[:, None], again, q), info.merged(second, rows)
-                missed = running & info.converged & encounters.missed(q)
-            passed = running & info.converged & encounters.passed(self._after(balance, q))
-            info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
-            report = self._report(balance, q, info.converged)
-            infos.append(dataclasses.replace(info, contact=report))
-            encounters.keep(balance.constraints)
+            if not encounters.none:
+                q, info = self._met(balance, q, info, dt, running, encounters, equations)
+            infos.append(info)
             return q, running & info.converged
 
         after, accepted = implicit_step(model, state, control, equations, solve, self._after)
         return state.merged(after, accepted), infos[0]
+
+    def _met(
+        self,
+        balance: Balance,
+        q: Tensor,
+        info: StepInfo,
+        dt: float,
+        running: Tensor,
+        encounters: Encounters,
+        equations: Equations,
+    ) -> tuple[Tensor, StepInfo]:
+        """Return q (B, n) and how it was found once nothing was overlooked that may touch, with what contact did."""
+        missed = running & info.converged & encounters.missed(q)
+        while bool(missed.any()) and encounters.widen(q):
+            balance = equations(balance.start.state, balance.start.control, None)
+            # loads belong to the contacts that were looked at: with constraints all are found anew
+            rows = missed if balance.constraints is None else running
+            again, second = self._solved(balance, dt, rows)
+            second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
+            q, info = torch.where(rows[:, None], again, q), info.merged(second, rows)
+            missed = running & info.converged & encounters.missed(q)
+        passed = running & info.converged & encounters.passed(self._after(balance, q))
+        status = torch.where(passed, int(Status.PASSED_THROUGH), info.status)
+        encounters.keep(balance.constraints)
+        report = self._report(balance, q, status == Status.CONVERGED)
+        return q, dataclasses.replace(info, status=status, contact=report)
 
     def _solved(self, balance: Balance, dt: float, running: Tensor) -> tuple[Tensor, StepInfo]:
         """Return q (B, n) where the forces balance and how it was found."""

@@ -26,6 +26,10 @@ class Encounters:
     state : at the start of the step.
     ahead : (B, n) where the step is expected to lead.
     end : (B,) the time at its end [s].
+
+    Attributes
+    ----------
+    none : whether the robots cannot touch anything: then there is nothing to guess or to check.
     """
 
     def __init__(self, model: Model, state: State, ahead: Tensor, end: Tensor):
@@ -34,11 +38,14 @@ class Encounters:
         self.end = end
         self.pairs: StepPairs | None = None
         self.searches = 0
+        self.none = not model.obstacles and model.self_contact is None
         self.load: Tensor | None = None  # of the constraints, once they are solved
         self.near: tuple[Tensor, ...] = ()
-        way = (ahead - state.q)[:, : 3 * model.body.n_nodes].abs().amax(1)
-        self.slack = model.body.node_contact_radius().mean() + MARGIN * way
-        self._look(ahead)
+        if not self.none:
+            way = (ahead - state.q)[:, : 3 * model.body.n_nodes].abs().amax(1)
+            radius = model.obstacles[0].radius if model.obstacles else model.self_contact.points.radius  # type: ignore[union-attr]
+            self.slack = radius.mean() + MARGIN * way
+            self._look(ahead)
 
     def _look(self, ahead: Tensor) -> None:
         """Find what may touch on the way to `ahead` (B, n)."""
