@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ from torchdismech.sparse import Pattern, Scatter
 from torchdismech.state import Control, State
 
 __all__ = ["Model", "StepStart"]
+
+COUPLING_SERVES = 100  # factorisations that the pattern of a step with contact is expected to serve
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,8 @@ class Model(nn.Module):
         )
         if key not in solvers:
             if self.solver_name == "auto":
-                solvers[key] = linear.choose(pattern, batch=batch, device=self.device)
+                served = math.inf if pairs is None else COUPLING_SERVES
+                solvers[key] = linear.choose(pattern, batch, self.device, served)
             else:
                 solvers[key] = linear.make(self.solver_name, pattern)
         return solvers[key]

@@ -677,6 +677,12 @@ class TestChoice:
         """Take dense for tiny matrices (also none at all), banded for chains and hinges, multifrontal for the rest."""
         assert linear.choose(pattern, batch).name == expected
 
+    def test_choice_for_a_pattern_that_serves_for_a_while(self):
+        """Skip the costly analysis of fronts where the pattern will have changed before it pays."""
+        pattern = star(24, 20)
+        assert linear.choose(pattern, 16, factorisations=1).name == "banded"
+        assert linear.choose(pattern, 16, factorisations=1000).name == "multifrontal"
+
     def test_choice_away_from_the_cpu_counts_calls(self):
         """Take the tree of fronts for a long chain on a GPU, for fewer steps in a row; blocks for a short one."""
         assert linear.choose(chain(101), 256, "cuda").name == "multifrontal"

@@ -80,7 +80,7 @@ class Coupling:
         self._targets: dict[int, tuple[Tensor, Tensor]] = {}
 
     def widened(self, values: Tensor) -> Tensor:
-        """Return values (nnz + 1, B) on the pattern with contact of values on the one without; the last row is spare."""
+        """Return values of the pattern without contact on the one with it (nnz + 1, B); the last row is spare."""
         wide = values.new_zeros(self.pattern.nnz + 1, values.shape[1])
         return wide.index_copy_(0, self.own.on(values.device), values)
 
@@ -154,8 +154,9 @@ class StepPairs:
         wide = self.coupling.widened(values)
         total = torch.zeros_like(q)
         for kind, found in enumerate(contact.touching(self.pairs, q, velocity)):
-            table = self.pairs.tables[kind]
-            force, blocks = found.force_and_derivative(contact.law, position_gain, velocity_gain)
+            table, law = self.pairs.tables[kind], contact.law
+            assert isinstance(law, ContactLaw)  # constraints touch nothing here
+            force, blocks = found.force_and_derivative(law, position_gain, velocity_gain)
             total = total + summed(table, found, force, q)
             self.coupling.add(wide, kind, found.chosen, blocks)
         return total, wide[:-1]

@@ -6,6 +6,8 @@ that the solution. See `docs/architecture.md` for the interface.
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from torchdismech.errors import InputError
@@ -48,6 +50,28 @@ LARGE_BANDS = 500e6
 # Away from the CPU the time of small problems is calls, one after the other. A bucket of fronts takes as many as two
 # blocks of the block elimination (counted at B = 1 on the CPU: 73 and 35 us). Not yet measured on a GPU.
 BLOCKS_PER_BUCKET = 2
+# Nested dissection takes 110 to 130 us an unknown (42 ms at n = 384, 145 ms at 1189, 620 ms at 4680), a band 5 to 50;
+# and in the table above fronts save no more than half of a band's time. Where contact changes the pattern, they have to
+# pay soon.
+DISSECTION_TIME = 120e3
+MOST_SAVED = 0.5
+# Solvers for a pattern that contact widened, milliseconds a robot for one factor + solve; in brackets the analysis,
+# once a pattern. Krylov: flexible CG, with friction BiCGStab, preconditioned by the direct factor of the matrix without
+# contact, to 1e-11 of the right-hand side:
+#                                       band           fronts  Krylov (iterations)
+# knot, k = 4e3 N/m, B = 1               0.44 [9]       [145]   6.95 (13)
+# knot, k = 4e5 N/m, B = 1               0.39 [9]       [145]   6.14 (15)
+# knot, k = 4e5 N/m, rough, B = 1        1.37 [6]       [141]   11.0 (15)
+# knot, k = 4e5 N/m, rough, B = 64       1.97 [6]       [146]   9.81 (15)
+# six rods, k = 50 N/m, B = 1            0.30 [8]       [41]    1.86 (3)
+# six rods, k = 1 N/m, B = 64            0.40 [10]      [43]    0.85 (2)
+# six rods, k = 2000 N/m, B = 64         0.36 [9]       [42]    1.25 (4)
+# six rods, k = 50 N/m, rough, B = 64    1.12 [5]       [40]    0.88 (2)
+# two rods, few contacts, B = 64         0.04 [3]       [15]    0.12 (3)
+# folded sheet, n = 1140, B = 1          1.42 [22]      [99]    5.27 (4)
+# folded sheet, n = 4680, B = 1          19.6 [170]     [560]   30.3 (4)
+# Krylov saves little analysis (a new band costs less than ten of its solves) and is 1.5 to 16 times slower but for one
+# case: contact takes a direct solver for the widened pattern, a band where the fronts' analysis would not pay.
 
 
 def make(name: str, pattern: Pattern, **options) -> Solver:
@@ -57,7 +81,9 @@ def make(name: str, pattern: Pattern, **options) -> Solver:
     return SOLVERS[name](pattern, **options)
 
 
-def choose(pattern: Pattern, batch: int, device: torch.device | str = "cpu") -> Solver:
+def choose(
+    pattern: Pattern, batch: int, device: torch.device | str = "cpu", factorisations: float = math.inf
+) -> Solver:
     """Return the direct solver that is likely the fastest: dense if tiny, banded if narrow, multifrontal for the rest.
 
     Parameters
@@ -65,12 +91,18 @@ def choose(pattern: Pattern, batch: int, device: torch.device | str = "cpu") -> 
     pattern : where the entries of the matrices stand.
     batch : number of robots.
     device : where the values will be.
+    factorisations : of all robots that the pattern is expected to serve; a costly analysis has to pay within them.
     """
     if pattern.n <= DENSE_UP_TO:
         return DenseSolver(pattern)
-    banded, multifrontal = BandedSolver(pattern), MultifrontalSolver(pattern)
-    if torch.device(device).type == "cpu":
-        narrow = _banded_time(banded, batch) <= _multifrontal_time(multifrontal, batch)
+    banded, on_cpu = BandedSolver(pattern), torch.device(device).type == "cpu"
+    if on_cpu:
+        time = _banded_time(banded, batch)
+        if MOST_SAVED * time * batch * factorisations < DISSECTION_TIME * pattern.n:
+            return banded
+    multifrontal = MultifrontalSolver(pattern)
+    if on_cpu:
+        narrow = time <= _multifrontal_time(multifrontal, batch)
     else:
         narrow = banded.block_count <= BLOCKS_PER_BUCKET * multifrontal.stats.buckets
     return banded if narrow else multifrontal

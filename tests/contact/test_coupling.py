@@ -1,0 +1,106 @@
+"""The matrix of a step with contact: every block where it belongs, and a pattern that is kept while it serves."""
+
+import pytest
+import torch
+
+from tests.contact.robots import ROBOTS
+from torchdismech.contact.coupling import CHUNK, CouplingCache, StepPairs
+from torchdismech.contact.pairs import PairBlocks, PairTable
+from torchdismech.contact.self_contact import Pairs
+
+GAINS = (0.7, 30.0)  # of position and velocity
+
+
+def pressed(kind: str, rough: bool):
+    """Return a model, its two robots' q and velocity, not the same, and what may touch there."""
+    model = ROBOTS[kind]("penalty", rough)
+    generator = torch.Generator().manual_seed(3)
+    q = model.initial_state(batch=2).q
+    q = q + 1e-3 * torch.randn(q.shape, generator=generator, dtype=q.dtype)
+    q[1, : 3 * model.body.n_nodes] += 2e-3  # a robot that is elsewhere
+    velocity = 0.1 * torch.randn(q.shape, generator=generator, dtype=q.dtype)
+    return model, q, velocity, model.may_touch(q, q, torch.zeros(2, dtype=q.dtype))
+
+
+def summed_one_by_one(model, q, velocity, pairs: StepPairs) -> torch.Tensor:
+    """Return the matrices (B, n_free, n_free) of the contacts, each pair's block added by itself."""
+    total = q.new_zeros(len(q), model.n_dofs, model.n_dofs)
+    for table, found in zip(pairs.pairs.tables, model.self_contact.touching(pairs.pairs, q, velocity), strict=True):
+        _, blocks = found.force_and_blocks(model.self_contact.law, *GAINS)
+        for block, chosen in zip(blocks, found.chosen.tolist(), strict=True):
+            dofs = table.dofs[:, chosen]
+            total[table.places[0][chosen], dofs[:, None], dofs] += block
+    return total[:, model.free_index][:, :, model.free_index]
+
+
+@pytest.mark.parametrize("rough", [False, True])
+@pytest.mark.parametrize("kind", ["rods", "shell"])
+def test_matrix_is_the_sum_of_the_blocks(kind, rough):
+    """Place every pair's block in the matrix of its robot, on top of what was there; clamped dofs drop out."""
+    model, q, velocity, pairs = pressed(kind, rough)
+    expected = summed_one_by_one(model, q, velocity, pairs)
+    assert bool((expected.abs().amax((1, 2)) > 0).all())  # both robots touch themselves
+    own = torch.randn(model.pattern.nnz, 2, dtype=q.dtype, generator=torch.Generator().manual_seed(0))
+    _, values = pairs.added(model.self_contact, q, velocity, own, *GAINS)
+    found = pairs.coupling.pattern.to_dense(values) - model.pattern.to_dense(own)
+    # 1e-12 of the largest entry: sums in another order
+    assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12
+
+
+def test_other_pairs_in_the_next_iteration():
+    """Place the blocks anew when other pairs touch than in the iteration before."""
+    model, q, velocity, pairs = pressed("shell", True)
+    own = torch.zeros(model.pattern.nnz, 2, dtype=q.dtype)
+    pairs.added(model.self_contact, q, velocity, own, *GAINS)
+    before = sum(len(f.chosen) for f in model.self_contact.touching(pairs.pairs, q, velocity))
+    moved = q.clone()
+    moved[0, : 3 * model.body.n_nodes] *= 1.3
+    assert sum(len(f.chosen) for f in model.self_contact.touching(pairs.pairs, moved, velocity)) != before
+    _, values = pairs.added(model.self_contact, moved, velocity, own, *GAINS)
+    expected = summed_one_by_one(model, moved, velocity, pairs)
+    found = pairs.coupling.pattern.to_dense(values)
+    assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12  # as above
+
+
+def test_rows_are_those_of_robots_alone():
+    """Give a robot the same matrix in a batch as alone."""
+    model, q, velocity, pairs = pressed("rods", True)
+    own = torch.zeros(model.pattern.nnz, 2, dtype=q.dtype)
+    both = pairs.coupling.pattern.to_dense(pairs.added(model.self_contact, q, velocity, own, *GAINS)[1])
+    for row in range(2):
+        alone = ROBOTS["rods"]("penalty", True, slice(row, row + 1))
+        x, v = q[row : row + 1], velocity[row : row + 1]
+        single = alone.may_touch(x, x, torch.zeros(1, dtype=q.dtype))
+        values = single.added(alone.self_contact, x, v, own[:, :1], *GAINS)[1]
+        # 1e-13: the order of the sums at an entry may change with the number of pairs in a chunk, no more
+        assert torch.allclose(both[row], single.coupling.pattern.to_dense(values)[0], rtol=1e-13, atol=1e-9)
+
+
+def test_pattern_is_kept_while_it_suffices():
+    """Keep pattern and solvers where nothing new may touch; extend them where something does."""
+    model, _, _, all_pairs = pressed("rods", False)
+    many = all_pairs.pairs
+    first, second = many.tables
+    last = slice(int(first.filled.sum(1).amin()) - 1, None)  # of nodes that are not clamped
+    one = PairTable(first.nodes[:, last], first.reach[:, last], first.filled[:, last])
+    few = Pairs((one, second), many.low, many.high)
+    cache = CouplingCache(model.pattern, model._unknown[: 3 * model.body.n_nodes])
+    small = cache.coupling(few)
+    grown = cache.coupling(many)
+    assert grown.pattern.nnz > small.pattern.nnz > model.pattern.nnz
+    assert set(small.pattern.keys.tolist()) <= set(grown.pattern.keys.tolist())
+    again = cache.coupling(few)
+    assert again.pattern is grown.pattern and again.solvers is grown.solvers
+
+
+def test_blocks_of_parts_are_those_of_all():
+    """Multiply out the same entries chunk by chunk as at once."""
+    generator = torch.Generator().manual_seed(1)
+    count = 2 * CHUNK + 7
+    sizes = ((4, count), (3, 3, count), (2, 4, 3, count), (2, 4, 3, count))
+    blocks = PairBlocks(*(torch.randn(s, generator=generator, dtype=torch.float64) for s in sizes))
+    parts = [blocks.entries(slice(k, k + CHUNK)) for k in range(0, count, CHUNK)]
+    whole = torch.einsum("ic,jc,abc->abijc", blocks.weights, blocks.weights, blocks.matrix)
+    whole = whole + torch.einsum("kiac,kjbc->abijc", blocks.left, blocks.right)
+    # rounding of sums of three terms of order one to ten
+    assert torch.allclose(torch.cat(parts, dim=1), whole.flatten(0, 3), rtol=1e-13, atol=1e-13)
