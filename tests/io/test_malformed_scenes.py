@@ -623,6 +623,15 @@ MALFORMED = {
         + '"floor.height" = {values = [-0.1, 0.1]}\n',
         "floor: node 0 of robot 1 starts at a gap of -0.101 m",
     ),
+    "clamped in a constraint": (
+        scene_text(floor=constraint(height="0.0")),
+        "floor: clamped node 0 of robot 0 starts at a gap of -0.001 m",
+        "expects the gaps of clamped nodes, which it cannot push out, above 0",
+    ),
+    "height held in a constraint": (
+        scene_text(clamp='nodes = [2]\naxes = "z"', floor=constraint(height="0.0")),
+        "floor: clamped node 2 of robot 0 starts at a gap of -0.001 m",
+    ),
     "parts in each other": (
         scene_text(
             robot="nodes = [[0, 0, 0], [0.1, 0, 0], [0.05, -0.1, 0.001], [0.05, 0.1, 0.001]]\n"
@@ -780,6 +789,15 @@ def test_good_scene_is_accepted(folder):
     path.write_text(scene_text())
     result = CliRunner().invoke(app, ["check", str(path)])
     assert result.exit_code == 0, result.output
+
+
+def test_constraint_pushes_out_what_can_move(folder):
+    """Accept nodes in a floor by complementarity if they can leave it, and clamped ones that just touch it."""
+    path = folder / "scene.toml"
+    for clamp, height in (('nodes = [0, 1]\naxes = "xy"', 0.0), ("nodes = [0, 1]", -1e-3)):
+        path.write_text(scene_text(clamp=clamp, floor=constraint(height=str(height))))
+        result = CliRunner().invoke(app, ["check", str(path)])
+        assert result.exit_code == 0, result.output
 
 
 def test_there_are_enough_cases():

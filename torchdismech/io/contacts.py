@@ -145,26 +145,36 @@ def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:
 
 
 def refuse_overlap(scene: Scene, model: Model) -> None:
-    """Refuse robots that start where a barrier cannot keep surfaces apart: in an obstacle, or parts in each other."""
+    """Refuse robots that start where a response cannot keep, or bring, surfaces apart.
+
+    With a barrier in an obstacle, or parts in each other; with complementarity held nodes in an obstacle.
+    """
     tables = scene.document.contacts
-    x = model.nodes.expand(scene.batch, -1, -1)
     keys: list[Key] = [key for key in tables if key != ("self_contact",)]
     for key, obstacle in zip(keys, model.obstacles, strict=True):
+        gap, held = _at_the_start(scene, model, obstacle)
         if obstacle.law.response.feasible_only:
-            gap = _gaps(obstacle, x)
-            robot, node = divmod(int(gap.argmin()), gap.shape[1])
-            if gap[robot, node] <= 0:
-                _refuse(scene, key, f"node {node} of robot {robot}", float(gap[robot, node]))
+            _refuse_gaps(scene, key, gap, gap <= 0, "")
+        elif obstacle.constrained:
+            _refuse_gaps(scene, key, gap, held & (gap < -obstacle.law.response.tolerance), "clamped ")
     if model.self_contact is not None and model.self_contact.law.response.feasible_only:
         _refuse_touching_parts(scene, model, model.self_contact)
 
 
-def _gaps(obstacle: Obstacle, x: Tensor) -> Tensor:
-    """Return the gaps (B, N) of nodes (B, N, 3) at the start of the run."""
-    if obstacle.path is not None:
-        displacement, _ = obstacle.path.at(x.new_zeros(len(x)))
-        x = x - displacement.unsqueeze(1)
-    return obstacle.shape.distance(x) - obstacle.radius
+def _at_the_start(scene: Scene, model: Model, obstacle: Obstacle) -> tuple[Tensor, Tensor]:
+    """Return the gaps (B, N) of the nodes [m], and which clamps keep from moving across the obstacle's surface."""
+    x = model.nodes.expand(scene.batch, -1, -1)
+    points = x - obstacle.displacement(x.new_zeros(len(x))).unsqueeze(1)
+    distance, normal, _ = obstacle.shape.distance_and_derivatives(points)
+    free = model.free[: 3 * model.body.n_nodes].view(-1, 3)
+    return distance - obstacle.radius, ((normal == 0) | ~free).all(2)
+
+
+def _refuse_gaps(scene: Scene, key: Key, gap: Tensor, refused: Tensor, what: str) -> None:
+    """Refuse the smallest of the gaps (B, N) that are `refused`, if there is any."""
+    if bool(refused.any()):
+        robot, node = divmod(int(gap.where(refused, torch.inf).argmin()), gap.shape[1])
+        _refuse(scene, key, f"{what}node {node} of robot {robot}", float(gap[robot, node]))
 
 
 def _refuse_touching_parts(scene: Scene, model: Model, contact: SelfContact) -> None:
@@ -180,5 +190,7 @@ def _refuse_touching_parts(scene: Scene, model: Model, contact: SelfContact) -> 
 
 
 def _refuse(scene: Scene, key: Key, what: str, gap: float) -> None:
-    problem = f'{what} starts at a gap of {gap:.6g} m; response = "barrier" expects all gaps above 0 at the start'
+    response = scene.document.contacts[key].response
+    expected = "all gaps" if response == "barrier" else "the gaps of clamped nodes, which it cannot push out,"
+    problem = f'{what} starts at a gap of {gap:.6g} m; response = "{response}" expects {expected} above 0 at the start'
     raise SceneError(scene.path, key, problem)
