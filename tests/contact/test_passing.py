@@ -123,6 +123,20 @@ def test_all_kinds_of_pairs():
     assert pairs_passed(pairs, q0, q1).tolist() == [True, False, False, True]
 
 
+def test_head_on():
+    """Find rods that pass straight through each other, where rounding makes their way as long as their distances."""
+    model = crossed(Penalty(1e4, 1e-3))
+    rng, count = np.random.default_rng(1), 200
+    start = model.initial_state(batch=count).positions.clone()
+    start[:, 6:, 2] += torch.as_tensor(rng.uniform(0, 0.1, (count, 1)))
+    end = start + torch.as_tensor(rng.uniform(-0.01, 0.01, (count, 1, 3)))  # both together
+    end[:, 6:, 2] -= start[:, 6:, 2] + torch.as_tensor(rng.uniform(1e-4, 0.1, (count, 1)))
+    angles = start.new_zeros(count, model.body.n_angles)
+    q0, q1 = (torch.cat([x.flatten(1), angles], dim=1) for x in (start, end))
+    pairs = model.may_touch(q0, q1, torch.full((count,), 1e-3, dtype=torch.float64)).pairs
+    assert bool(pairs_passed(pairs, q0, q1).all())
+
+
 SHAPES = {
     "sphere": lambda: Sphere((0, 0, 0), 2 * RADIUS),
     "small sphere": lambda: Sphere((0, 0, 0), 0.2 * RADIUS),

@@ -23,14 +23,15 @@ def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
     """Return the robots (B,) of which parts passed through each other, moving straight from `start` to `end` (B, n).
 
     A distance changes no faster than its points move against each other, so it can only have been zero on the way
-    where that motion is longer than the sum of the distances at both ends. Those pairs are followed by conservative
-    advancement: always as far as they cannot have met yet.
+    where that motion is as long as the sum of the distances at both ends, or longer (`TOUCH` makes that a comparison
+    beyond rounding: head-on it is as long). Those pairs are followed by conservative advancement: always as far as they
+    cannot have met yet.
     """
     passed = torch.zeros(start.shape[0], dtype=torch.bool, device=start.device)
     for kernel, table in zip(KERNELS, pairs.tables, strict=True):
         x0, x1 = table.gathered(start), table.gathered(end)
         motion = _relative_motion(x1 - x0, 2 if kernel is KERNELS[0] else 1)
-        suspect = motion >= _distance(kernel, x0) + _distance(kernel, x1)
+        suspect = motion + 2 * TOUCH * table.reaches >= _distance(kernel, x0) + _distance(kernel, x1)
         if not bool(suspect.any()):
             continue
         met = _met(kernel, table, x0[:, suspect], (x1 - x0)[:, suspect], motion[suspect], table.reaches[suspect])
