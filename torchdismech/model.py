@@ -28,7 +28,9 @@ from torchdismech.state import Control, State
 
 __all__ = ["Model", "StepStart"]
 
-COUPLING_SERVES = 100  # factorisations that the pattern of a step with contact is expected to serve
+# Factorisations that the pattern of a step with contact is expected to serve: a knot and folded sheets that move needed
+# a new one every 1 to 5 steps of 2 to 5 iterations.
+COUPLING_SERVES = 30
 
 
 @dataclass(frozen=True)
