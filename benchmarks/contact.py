@@ -1,7 +1,7 @@
 """What contact costs: bundles of rods, a folded sheet and a rod on a floor, beside the same runs without contact.
 
-``python -m benchmarks.contact`` prints the table, ``--out`` writes it as JSON; ``--quick`` takes fewer steps, ``--case``
-runs some of them, ``--device cuda`` runs on a GPU (wall time instead of process time).
+``python -m benchmarks.contact`` prints the table, ``--out`` writes it as JSON; ``--quick`` takes fewer steps,
+``--case`` runs some of them, ``--device cuda`` runs on a GPU (wall time instead of process time).
 
 The rods: six of 0.1 m, r = 2 mm, E = 1 MPa, 17 nodes each, side by side at small angles and pushed together. The sheet:
 1 mm thick, E = 1 MPa, folded once (at rest so), its two layers pushed together. The floor: a rod of 0.5 m, r = 5 mm,
@@ -291,7 +291,7 @@ def main() -> None:
         f"{'iterations':>12}{'residual':>10}{'converged':>10}{'peak MB':>9}"
     )
     runs = []
-    for name, batch in ((name, batch) for name in options.case for batch in BATCHES[name]):
+    for name, batch in [(case, batch) for case in options.case for batch in BATCHES[case]]:
         run = measured(name, batch, 4 if options.quick else 10, options.device)
         runs.append(run)
         print(
