@@ -338,7 +338,7 @@ def test_no_energy_from_a_bounce(integrator, kind, rough):
         assert start - least < 0.05 * fallen
 
 
-@pytest.mark.parametrize("integrator", ["euler"])
+@pytest.mark.parametrize("integrator", ["euler", "newmark"])  # the midpoint rule sees gaps in the middle of steps
 def test_barrier_keeps_gaps_open(integrator):
     """Keep every gap above zero, in every step, while a limp rod is thrown onto a floor, a ball and itself."""
     builder = RobotBuilder()
@@ -354,7 +354,7 @@ def test_barrier_keeps_gaps_open(integrator):
     velocity = torch.zeros(1, model.n_dofs, dtype=torch.float64)
     velocity[:, 2 : 3 * len(model.nodes) : 3] = -2.0
     state, smallest, touches = model.initial_state(velocity=velocity), math.inf, 0
-    rule = INTEGRATORS[integrator](2e-3, max_substeps=64)
+    rule = INTEGRATORS[integrator](2e-3, max_substeps=8)
     for _ in range(25):
         state, _ = rule.step(model, state, throw=True)
         gaps = [o.gap(state.q, state.time).min() for o in model.obstacles]
