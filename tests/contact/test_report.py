@@ -76,7 +76,7 @@ def test_no_report_without_contact():
     assert rollout(model, model.initial_state(), ImplicitEuler(5e-3), 1).contact == {}
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "kinetic", "floor"])
+@pytest.mark.parametrize("name", ["", "a/b", "kinetic", "floor", "part0"])
 def test_names_of_obstacles(name):
     """Refuse names that would hide another report."""
     builder = RobotBuilder()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -203,7 +204,7 @@ class RobotBuilder:
         """Let the robot touch an obstacle, or its parts each other."""
         if isinstance(contact, Obstacle):
             taken = [f.name for f in self._forces if isinstance(f, Obstacle)]
-            if contact.name in {"kinetic", "self_contact", *taken}:
+            if contact.name in {"kinetic", "self_contact", *taken} or re.fullmatch(r"part\d+", contact.name):
                 raise InputError(f"add_contact: {contact.name!r} is the name of something else; choose another name")
             self._forces.append(contact)
         elif self._self_contact is None:

@@ -31,6 +31,10 @@ class _Tally:
         }
         self.penetration = like.new_zeros(like.shape[0])
 
+    def overlap(self, gap: Tensor) -> None:
+        """Take note of gaps (B, N) of which no load is known."""
+        self.penetration = torch.maximum(self.penetration, (-gap).clamp_min(0).amax(1))
+
     def add(self, robot: Tensor, gap: Tensor, active: Tensor, slides: Tensor | None) -> None:
         """Count contacts (S,): robot, gap, whether they bear a load and, with friction, whether they slide."""
         named = {"active": active}
@@ -66,7 +70,9 @@ def contact_report(
     tally, forces = _Tally(state.q), {f"force/{o.name}": nothing[:, 0] for o in obstacles}
     forces |= {} if self_contact is None else _by_part(labels, nothing)
     for obstacle in obstacles:
-        if not obstacle.constrained:
+        if obstacle.constrained:
+            tally.overlap(obstacle.gap(state.q, state.time))
+        else:
             forces[f"force/{obstacle.name}"] = _add_obstacle(tally, obstacle, state)
     if self_contact is not None and pairs is not None and not self_contact.constrained:
         _add_pairs(tally, self_contact, state, pairs)

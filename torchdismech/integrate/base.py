@@ -260,7 +260,9 @@ class Integrator(ABC):
         weight = model.residual_weight()
         solver = model.solver_for(guess.shape[0], balance.start.pairs)
         if balance.constraints is not None:
-            return constrained_newton(balance, guess, solver, tolerance, weight, self.max_iterations, running)
+            return constrained_newton(
+                balance, guess, solver, tolerance, weight, self.max_iterations, self.line_search, running
+            )
         if method == "relaxed":
             inertia = balance.inertia()
             return relaxed_newton(balance, guess, solver, tolerance, weight, inertia, self.max_iterations, running)

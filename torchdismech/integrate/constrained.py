@@ -16,19 +16,27 @@ from torchdismech.contact.constraints import ConstraintSet, places_of
 from torchdismech.errors import Status
 from torchdismech.integrate.balance import Balance
 from torchdismech.solve.complementarity import solve_contact
-from torchdismech.solve.linear import Factor
+from torchdismech.solve.linear import Factor, Solver
 from torchdismech.solve.newton import Root, rounding_noise, shifted_factor
 
 __all__ = ["Laws", "constrained_newton"]
 
 RUNNING = -1
 SMALLEST_STEP = 2.0**-10
+NEAR = 0.1  # of the reach of a step: contacts that come nearer without loads may bear one
 REDUNDANT = 1e-11  # singular values below this part of the largest count as zero
 ACCURACY = 1e-10  # of the contact problem of an iterate, in parts of its largest gap or slide
 
 
 def constrained_newton(
-    balance: Balance, x: Tensor, solver, tolerance: Tensor, weight: Tensor, max_iterations: int, running: Tensor
+    balance: Balance,
+    x: Tensor,
+    solver,
+    tolerance: Tensor,
+    weight: Tensor,
+    max_iterations: int,
+    line_search: bool,
+    running: Tensor,
 ) -> Root:
     """Find x and loads of the contacts with |weight * r(x)| <= tolerance and no contact violated.
 
@@ -42,15 +50,16 @@ def constrained_newton(
     at = _Iterate.of(balance, x, weight)
     violation = torch.full_like(at.norm, torch.inf)
     tolerance = torch.maximum(tolerance, rounding_noise(x, at.values, solver, weight))
-    for _ in range(max_iterations + 1):
-        finite = torch.isfinite(at.norm)
+    step = _ConstrainedStep(balance, constraints, solver, tolerance, weight, line_search)
+    for k in range(max_iterations + 1):
         done = (at.norm <= tolerance) & (violation <= constraints.tolerance)
-        status = torch.where((status == RUNNING) & ~finite, int(Status.NOT_FINITE), status)
+        status = torch.where((status == RUNNING) & ~torch.isfinite(at.norm), int(Status.NOT_FINITE), status)
         status = torch.where((status == RUNNING) & done, int(Status.CONVERGED), status)
         active = status == RUNNING
-        if not bool(active.any()) or bool((iterations[active] >= max_iterations).any()):
+        if k == max_iterations or not bool(active.any()):
             break
-        at, violation, outcome = _stepped(balance, at, solver, weight, tolerance, violation, active)
+        at, found, outcome = step(at, active)
+        violation = torch.where(active, found, violation)
         status = torch.where(active & (outcome != RUNNING), outcome, status)
         iterations += active
     status = torch.where(status == RUNNING, int(Status.MAX_ITERATIONS), status)
@@ -72,47 +81,79 @@ class _Iterate:
         return cls(x, residual, values, torch.linalg.vector_norm(residual * weight, dim=1))
 
 
-def _stepped(
-    balance: Balance, at: _Iterate, solver, weight: Tensor, tolerance: Tensor, violation: Tensor, active: Tensor
-) -> tuple[_Iterate, Tensor, Tensor]:
-    """Return the next iterate, how much its contacts are violated (B,) [m], and RUNNING or why a row cannot go on."""
-    constraints = balance.constraints
-    assert constraints is not None
-    before = constraints.load
-    outcome = torch.full_like(active, RUNNING, dtype=torch.long)
-    factor = _factored(balance, at, solver, active)
-    outcome = torch.where(active & ~factor.ok, int(Status.SINGULAR), outcome)
-    q = balance.full(at.x)
-    delassus = _Delassus(balance, constraints, q, factor, active)
-    # without the loads; the residual has them
-    free = factor.solve(-(at.residual + delassus.pushed(before)))
-    loads, solved = delassus.loads(q, free, before)
-    outcome = torch.where(active & ~solved & (outcome == RUNNING), int(Status.CONTACT_UNSOLVED), outcome)
-    going = active & (outcome == RUNNING)
-    constraints.load = torch.where(going[constraints.robot].unsqueeze(1), loads, before)
-    step = torch.where(going[:, None], free + delassus.carried(constraints.load), 0.0)
-    start = torch.linalg.vector_norm(weight * (at.residual - delassus.pushed(constraints.load - before)), dim=1)
-    there, found = _searched(balance, at, step, start, factor, weight, tolerance, going)
-    outcome = torch.where(going & ~found, int(Status.LINE_SEARCH_FAILED), outcome)
-    return there, torch.where(active, delassus.violation(balance.full(there.x)), violation), outcome
+@dataclass(frozen=True)
+class _ConstrainedStep:
+    """One iteration: loads, then a step under them, guarded by a line search."""
 
+    balance: Balance
+    constraints: ConstraintSet
+    solver: Solver
+    tolerance: Tensor
+    weight: Tensor
+    line_search: bool
 
-def _factored(balance: Balance, at: _Iterate, solver, active: Tensor) -> Factor:
-    """Return the factor of the iterate's matrix; of rows where that is indefinite, without the turning of the loads.
+    def __call__(self, at: _Iterate, active: Tensor) -> tuple[_Iterate, Tensor, Tensor]:
+        """Return the next iterate, how much contacts are violated (B,) [m], and RUNNING or why a row cannot go on."""
+        constraints, before = self.constraints, self.constraints.load
+        factor = self._factored(at, active)
+        outcome = torch.where(active & ~factor.ok, int(Status.SINGULAR), RUNNING)
+        q = self.balance.full(at.x)
+        delassus = _Delassus(self.balance, constraints, q, factor, active)
+        free = factor.solve(-(at.residual + delassus.pushed(before)))  # the residual has the present loads in it
+        loads, solved = delassus.loads(q, free, before)
+        outcome = torch.where(active & ~solved & (outcome == RUNNING), int(Status.CONTACT_UNSOLVED), outcome)
+        going = active & (outcome == RUNNING)
+        constraints.load = torch.where(going[constraints.robot].unsqueeze(1), loads, before)
+        step = torch.where(going[:, None], free + delassus.carried(constraints.load), 0.0)
+        residual = at.residual - delassus.pushed(constraints.load - before)
+        there, found = self._searched(at, step, self._size(residual * self.weight), factor, going)
+        outcome = torch.where(going & ~found, int(Status.LINE_SEARCH_FAILED), outcome)
+        return there, delassus.violation(self.balance.full(there.x)), outcome
 
-    A large load on a curved surface may make it so, and then says nothing of how contacts answer to loads. If it is
-    indefinite without, too, as that of a rod under strong compression, its diagonal is raised.
-    """
-    factor = solver.factor(at.values, rows=active)
-    lost = active & ~factor.ok
-    if not solver.pattern.symmetric or not bool(lost.any()):
-        return factor
-    assert balance.constraints is not None
-    values = at.values.clone()
-    balance.constraints.add_turning(values, balance.full(at.x), solver.pattern, balance.model.unknown, -1.0)
-    factor = _JoinedFactor(factor, solver.factor(values, rows=lost))
-    lost = active & ~factor.ok
-    return _JoinedFactor(factor, shifted_factor(solver, values, lost)) if bool(lost.any()) else factor
+    def _factored(self, at: _Iterate, active: Tensor) -> Factor:
+        """Return the factor of the iterate's matrix; of rows where that is indefinite, without the turning of loads.
+
+        A large load on a curved surface may make it so, and then says nothing of how contacts answer to loads. If it is
+        indefinite without, too, as that of a rod under strong compression, its diagonal is raised.
+        """
+        solver, balance = self.solver, self.balance
+        factor = solver.factor(at.values, rows=active)
+        lost = active & ~factor.ok
+        if not solver.pattern.symmetric or not bool(lost.any()):
+            return factor
+        values = at.values.clone()
+        self.constraints.add_turning(values, balance.full(at.x), solver.pattern, balance.model.unknown, -1.0)
+        factor = _JoinedFactor(factor, solver.factor(values, rows=lost))
+        lost = active & ~factor.ok
+        return _JoinedFactor(factor, shifted_factor(solver, values, lost)) if bool(lost.any()) else factor
+
+    def _searched(
+        self, at: _Iterate, step: Tensor, start: Tensor, factor: Factor, rows: Tensor
+    ) -> tuple[_Iterate, Tensor]:
+        """Return the iterate along the step, whole or halved until it is good enough, and where (B,) one was found.
+
+        The tests are those of `solve.newton`, with the new loads held: the norm falls below `start` (B,), or the next
+        correction by the same factor is shorter.
+        """
+        size = self._size(step / self.weight)
+        fraction, found, searching = torch.ones_like(start), ~rows, rows
+        x = at.x
+        while True:
+            x = torch.where(searching[:, None], self.balance.advanced(at.x, fraction[:, None] * step), x)
+            trial = _Iterate.of(self.balance, x, self.weight)
+            good = (trial.norm < start) | (trial.norm <= self.tolerance) | (not self.line_search)
+            if bool((searching & ~good).any()):
+                correction = self._size(factor.solve(-trial.residual) / self.weight)
+                good = good | (correction < (1 - 0.5 * fraction) * size)
+            found = found | (searching & good & torch.isfinite(trial.norm))
+            searching = ~found & (fraction > SMALLEST_STEP) & self.line_search
+            if not bool(searching.any()):
+                return trial, found
+            fraction = torch.where(searching, 0.5 * fraction, fraction)
+
+    @staticmethod
+    def _size(vector: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(vector, dim=1)
 
 
 class _JoinedFactor(Factor):
@@ -126,38 +167,6 @@ class _JoinedFactor(Factor):
     def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
         """Return the solutions (B, n)."""
         return self.parts[0].solve(rhs, transpose) + self.parts[1].solve(rhs, transpose)
-
-
-def _searched(
-    balance: Balance,
-    at: _Iterate,
-    step: Tensor,
-    start: Tensor,
-    factor: Factor,
-    weight: Tensor,
-    tolerance: Tensor,
-    rows: Tensor,
-) -> tuple[_Iterate, Tensor]:
-    """Return the iterate along the step, whole or halved until it is good enough, and where (B,) one was found.
-
-    The tests are those of `solve.newton`, with the new loads held: the norm falls below `start` (B,), or the next
-    correction by the same factor is shorter.
-    """
-    size = torch.linalg.vector_norm(step / weight, dim=1)
-    fraction, found, searching = torch.ones_like(start), ~rows, rows
-    x = at.x
-    while True:
-        x = torch.where(searching[:, None], balance.advanced(at.x, fraction[:, None] * step), x)
-        trial = _Iterate.of(balance, x, weight)
-        good = (trial.norm < start) | (trial.norm <= tolerance)
-        if bool((searching & ~good).any()):
-            correction = torch.linalg.vector_norm(factor.solve(-trial.residual) / weight, dim=1)
-            good = good | (correction < (1 - 0.5 * fraction) * size)
-        found = found | (searching & good & torch.isfinite(trial.norm))
-        searching = ~found & (fraction > SMALLEST_STEP)
-        if not bool(searching.any()):
-            return trial, found
-        fraction = torch.where(searching, 0.5 * fraction, fraction)
 
 
 class _Delassus:
@@ -177,7 +186,7 @@ class _Delassus:
         self.arms = constraints.arms(self.contacts)
         self.factor, self.rows = factor, rows
         self.compliance = q.new_zeros(len(constraints), 3)
-        self.chosen = constraints.robot[:0]
+        self.choose(torch.zeros_like(constraints.robot, dtype=torch.bool))
 
     def pushed(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
@@ -192,63 +201,65 @@ class _Delassus:
         """Return A^-1 J^T load on the free dofs (B, n_free)."""
         return self.factor.solve(self.pushed(load))
 
+    def choose(self, which: Tensor) -> None:
+        """Look at the contacts where `which` (S,) holds from now on, of the robots that count."""
+        self.chosen = (which & self.rows[self.constraints.robot]).nonzero().flatten()
+        self.robot = self.constraints.robot[self.chosen]
+        self.place = places_of(self.robot, len(self.rows))
+        self.size = int(self.place.max()) + 1 if len(self.place) else 0
+
+    def placed(self, values: Tensor) -> Tensor:
+        """Return (B, C, ..) of what the chosen contacts have (A, ..), zeros in empty places."""
+        shape = (len(self.rows), self.size, *values.shape[1:])
+        return values.new_zeros(shape).index_put((self.robot, self.place), values)
+
     def loads(self, q: Tensor, free: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loads (S, 3) after the step that is `free` without them, and the rows (B,) where they were found.
 
         Contacts that stay apart without any load, and bear none now, are left out; if the loads of others push them
-        together, the next iteration sees it.
+        together, the next iteration sees it. So are those of clamped nodes: no load moves them.
         """
-        constraints, contacts = self.constraints, self.contacts
+        constraints = self.constraints
         moved = self.pulled(free)
-        gap = contacts.gap + moved[:, 0]
+        gap = self.contacts.gap + moved[:, 0]
         slide = constraints.slide(q) + moved[:, 1:]
-        near = (torch.minimum(gap, contacts.gap) < constraints.reach[constraints.robot]) | (before[:, 0] > 0)
-        self.chosen = (near & self.rows[constraints.robot]).nonzero().flatten()
-        robot = constraints.robot[self.chosen]
-        if not len(robot):
+        near = torch.minimum(gap, self.contacts.gap) < NEAR * constraints.reach[constraints.robot]
+        self.choose(near | (before[:, 0] > 0))
+        if not self.size:
             return torch.zeros_like(before), torch.ones_like(self.rows)
-        batch, place = len(self.rows), places_of(robot, len(self.rows))
-        size = int(place.max()) + 1
-        matrix, active = self.matrix(robot, place, size)
-        b = free.new_zeros(batch, size, 3)
-        b[robot, place] = torch.cat([gap.unsqueeze(1), slide], dim=1)[self.chosen]
-        mu = free.new_zeros(batch, size)
-        mu[robot, place] = constraints.friction[self.chosen].detach()
-        present = free.new_zeros(batch, size, 3)
-        present[robot, place] = before[self.chosen]
-        symmetric = 0.5 * (matrix + matrix.mT)
-        # loads that pull their own contacts in: A is indefinite, and there is no answer to be had from it
-        definite = (symmetric.diagonal(dim1=1, dim2=2) >= 0).all(1)
+        matrix = self.matrix()
+        active = self.placed(self.compliance[self.chosen, 0] != 0)
+        # a negative answer: loads that pull their contacts in, as A is indefinite; there is nothing to be had from it
+        definite = ~self.placed(self.compliance[self.chosen].amin(1) < 0).any(1)
         active = active & definite.unsqueeze(1)
+        symmetric = 0.5 * (matrix + matrix.mT)
+        present = self.placed(before[self.chosen]).flatten(1)
         # what is not symmetric (drag, friction elsewhere) acts through the present loads; exact where they are right
-        rest = ((matrix - symmetric) @ present.flatten(1).unsqueeze(2)).squeeze(2)
-        solution = solve_contact(
-            symmetric, b.flatten(1) + rest, mu, active, method=constraints.method, tolerance=ACCURACY
-        )
+        rest = ((matrix - symmetric) @ present.unsqueeze(2)).squeeze(2)
+        b = self.placed(torch.cat([gap.unsqueeze(1), slide], dim=1)[self.chosen]).flatten(1) + rest
+        mu = self.placed(constraints.friction[self.chosen].detach())
+        guess = None if constraints.method == "gauss_seidel" else present
+        solution = solve_contact(symmetric, b, mu, active, method=constraints.method, tolerance=ACCURACY, guess=guess)
+        closed = (solution.sticking | solution.sliding).unsqueeze(2)  # open ones may have a rounding of a load
         loads = torch.zeros_like(before)
-        loads[self.chosen] = solution.impulses.unflatten(1, (-1, 3))[robot, place]
+        found = torch.where(closed, solution.impulses.unflatten(1, (-1, 3)), 0.0)
+        loads[self.chosen] = found[self.robot, self.place]
         return loads, definite & ((solution.status == Status.CONVERGED) | ~active.any(1))
 
-    def matrix(self, robot: Tensor, place: Tensor, size: int, transpose: bool = False) -> tuple[Tensor, Tensor]:
-        """Return W (B, 3 size, 3 size) over the chosen contacts at their places, and the places taken (B, size).
-
-        With `transpose` that of A transposed.
-        """
-        batch = len(self.rows)
-        like = self.balance.base
-        active = torch.zeros(batch, size, dtype=torch.bool, device=like.device)
-        active[robot, place] = True
-        matrix = like.new_zeros(batch, size, 3, size, 3)
-        for k in range(size):
-            here = self.chosen[place == k]
+    def matrix(self, transpose: bool = False) -> Tensor:
+        """Return W (B, 3 C, 3 C) over the chosen contacts at their places; with `transpose` that of A transposed."""
+        matrix = self.balance.base.new_zeros(len(self.rows), self.size, 3, self.size, 3)
+        for k in range(self.size):
+            here = self.chosen[self.place == k]
             for axis in range(3):
-                unit = like.new_zeros(len(self.constraints), 3)
+                unit = torch.zeros_like(self.constraints.load)
                 unit[here, axis] = 1
                 answer = self.pulled(self.factor.solve(self.pushed(unit), transpose))[self.chosen]
-                matrix[robot, place, :, k, axis] = answer
-        compliance = matrix.flatten(3).flatten(1, 2).diagonal(dim1=1, dim2=2).unflatten(1, (size, 3))
-        self.compliance[self.chosen] = compliance[robot, place]
-        return matrix.flatten(3).flatten(1, 2), active
+                matrix[self.robot, self.place, :, k, axis] = answer
+        matrix = matrix.flatten(3).flatten(1, 2)
+        compliance = matrix.diagonal(dim1=1, dim2=2).unflatten(1, (self.size, 3))
+        self.compliance[self.chosen] = compliance[self.robot, self.place]
+        return matrix
 
     def violation(self, q: Tensor) -> Tensor:
         """Return by how much (B,) [m] the worst contact of each robot breaks a law at q (B, n).
@@ -301,12 +312,9 @@ class Laws:
         self.balance, self.constraints, self.rows = balance, constraints, rows
         q = balance.full(x)
         self._delassus = _Delassus(balance, constraints, q, factor, rows)
-        bearing = (constraints.load[:, 0] > 0) & rows[constraints.robot]
-        self._delassus.chosen = self.chosen = bearing.nonzero().flatten()
-        self._robot = constraints.robot[self.chosen]
-        self._place = places_of(self._robot, len(rows))
-        self._size = int(self._place.max()) + 1 if len(self._place) else 0
-        self._matrix, self._taken = self._delassus.matrix(self._robot, self._place, self._size, transpose=True)
+        self._delassus.choose(constraints.load[:, 0] > 0)
+        self.chosen = self._delassus.chosen
+        self._matrix = self._delassus.matrix(transpose=True)
         self._scale = self._delassus.compliance[self.chosen, 1:].mean(1, keepdim=True)
         slide, load, mu = constraints.slide(q)[self.chosen], constraints.load[self.chosen], self._friction()
         wanted = torch.linalg.vector_norm(load[:, 1:] * self._scale - slide, dim=1)
@@ -326,31 +334,27 @@ class Laws:
         """Return a (B, n_free) and c (A, 3) for a gradient (B, n_free)."""
         factor, delassus = self._delassus.factor, self._delassus
         first = factor.solve(rhs, transpose=True)
-        if not self._size:
+        if not delassus.size:
             return first, rhs.new_zeros(0, 3)
         by_motion, by_load = self._derivatives()
-        moved = self._placed(delassus.pulled(first)[self.chosen])
+        moved = delassus.placed(delassus.pulled(first)[self.chosen])
         # W of A^T times D^T, then E^T on the diagonal
-        blocks = self._matrix.unflatten(2, (-1, 3)).transpose(1, 2) @ self._placed(by_motion).mT  # (B, C, 3 C, 3)
+        blocks = self._matrix.unflatten(2, (-1, 3)).transpose(1, 2) @ delassus.placed(by_motion).mT  # (B, C, 3 C, 3)
         system = blocks.transpose(1, 2).flatten(2)
-        own = self._placed(by_load).mT
-        own = torch.where(self._taken[..., None, None], own, torch.eye(3, dtype=rhs.dtype, device=rhs.device))
-        for k in range(self._size):
+        taken = delassus.placed(torch.ones_like(self.chosen, dtype=torch.bool))[..., None, None]
+        unit = torch.eye(3, dtype=rhs.dtype, device=rhs.device)
+        own = torch.where(taken, delassus.placed(by_load).mT, unit)
+        for k in range(delassus.size):
             system[:, 3 * k : 3 * k + 3, 3 * k : 3 * k + 3] += own[:, k]
         # redundant contacts share their load in many ways: the pseudo-inverse takes the smallest
         c = (torch.linalg.pinv(system, rtol=REDUNDANT) @ moved.flatten(1).unsqueeze(2)).squeeze(2)
-        own_c = c.unflatten(1, (-1, 3))[self._robot, self._place]
+        own_c = c.unflatten(1, (-1, 3))[delassus.robot, delassus.place]
         back = torch.zeros_like(self.constraints.load)
         back[self.chosen] = (by_motion.mT @ own_c.unsqueeze(2)).squeeze(2)
         return factor.solve(rhs - delassus.pushed(back), transpose=True), own_c
 
     def _friction(self) -> Tensor:
         return self.constraints.friction[self.chosen].detach()
-
-    def _placed(self, values: Tensor) -> Tensor:
-        """Return (B, C, ..) of what the contacts have, (A, ..)."""
-        shape = (len(self.rows), self._size, *values.shape[1:])
-        return values.new_zeros(shape).index_put((self._robot, self._place), values)
 
     def _derivatives(self) -> tuple[Tensor, Tensor]:
         """Return the derivatives (A, 3, 3) of the equations by (gap, slide) and by the loads."""

@@ -43,9 +43,19 @@ class Encounters:
         self.near: tuple[Tensor, ...] = ()
         if not self.none:
             way = (ahead - state.q)[:, : 3 * model.body.n_nodes].abs().amax(1)
-            radius = model.obstacles[0].radius if model.obstacles else model.self_contact.points.radius  # type: ignore[union-attr]
-            self.slack = radius.mean() + MARGIN * way
+            self.slack = self._room() + MARGIN * way
             self._look(ahead)
+
+    def _room(self) -> Tensor:
+        """Return how near (1,) or (B,) things are looked at, besides what moves [m].
+
+        Potentials need no more than their tolerance; constraints see a contact before it bears a load.
+        """
+        model, contact = self.model, self.model.self_contact
+        if model.constrained:
+            nodes = [o.radius for o in model.obstacles] + ([] if contact is None else [contact.points.radius])
+            return nodes[0].mean().reshape(1)
+        return torch.zeros(1, device=self.end.device) if contact is None else contact.law.response.tolerance.reshape(-1)
 
     def _look(self, ahead: Tensor) -> None:
         """Find what may touch on the way to `ahead` (B, n)."""

@@ -261,7 +261,7 @@ class _GuardedStep:
             if not bool(searching.any()) or bool((fraction[searching] < SMALLEST_STEP).all()):
                 break
             x = torch.where(searching[:, None], self.system.advanced(at.x, fraction[:, None] * direction), x)
-            attempt = self._evaluated(x)
+            attempt = _Iterate(x, self.system.residual(x), at.values, self.weight)  # its matrix is not looked at
             fits = self._reduced(at, attempt, direction, potential, fraction)
             if potential is None:  # only where the matrix is definite: an indefinite one says nothing of what is near
                 correction = factor.solve(-attempt.residual)

@@ -36,6 +36,7 @@ CONES = ("second_order", "pyramid")
 STARTS = ((10.0, 0.1, 1), (1.0, 0.1, 2), (100.0, 0.1, 2), (1.0, 1.0, 4), (1000.0, 0.01, 4), (0.1, 1.0, 4))
 MAX_ITERATIONS = {"interior_point": 60, "fischer_burmeister": 200, "gauss_seidel": 2000}
 POLISHING = 60  # Newton iterations on the exact cone
+RESUMING = 12  # from a guess: near ones take less, and from others it is better to begin anew
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def solve_contact(
     rank_tolerance: float | None = None,
     tolerance: float = 1e-8,
     max_iterations: int | None = None,
+    guess: Tensor | None = None,
 ) -> ContactSolution:
     """Find impulses p with v = W p + b, 0 <= p_n complementary to v_n >= 0, and Coulomb friction |p_t| <= mu p_n.
 
@@ -113,6 +115,8 @@ def solve_contact(
     rank_tolerance : where given, contacts with redundant normals are dropped first, see `independent_contacts`.
     tolerance : of the residual, relative to the largest |b| of the row.
     max_iterations : from each start; by default 60, 200 (fischer_burmeister), 2000 sweeps (gauss_seidel).
+    guess : (B, 3C) impulses that may be near, for example zeros or those of a problem that differs little: Newton's
+        method on the exact cone first tries to go on from there. For the second-order cone, not for gauss_seidel.
 
     Raises
     ------
@@ -123,6 +127,11 @@ def solve_contact(
     check_options("solve_contact", method, CONTACT_METHODS, tolerance, limit)
     if method == "gauss_seidel":
         _check_no_pyramid(cone=cone, directions=directions, angle=angle, regularisation=regularisation)
+    if guess is not None and (method == "gauss_seidel" or cone != "second_order" or guess.shape != free.shape):
+        raise InputError(
+            f"solve_contact: a guess has the shape of b, {tuple(free.shape)}, and goes with the second-order cone and "
+            f"not with gauss_seidel; got {tuple(guess.shape)}, {cone}, {method}"
+        )
     directions = 8 if directions is None else directions
     regularisation = 1e-10 if regularisation is None else regularisation
     _check_conditioning(cone, directions, regularisation, rank_tolerance)
@@ -138,6 +147,10 @@ def solve_contact(
     impulses = torch.zeros_like(free)
     residual = law.residual(impulses)
     iterations = torch.zeros_like(finite, dtype=torch.long)
+    if guess is not None:
+        attempt = _Attempt(problem, method, cone, STARTS[0], regularisation, goal)
+        impulses, iterations = attempt.resumed(guess)
+        residual = law.residual(impulses)
     for k, start in enumerate(STARTS if method == "interior_point" else STARTS[:1]):
         rows = (residual > goal).nonzero().flatten()
         if not len(rows):
@@ -206,10 +219,7 @@ class _Attempt:
 
     def solved(self, angle: Tensor, directions: int, tolerance: float, limit: int) -> tuple[Tensor, Tensor]:
         """Return impulses (B, 3C) of the problem as given and the iterations (B,)."""
-        problem = self.problem
-        each = problem.scale.unflatten(1, (-1, 3))[..., :2]
-        unit = problem.magnitude[:, None, None] / each
-        law = ConeLaw(problem.delassus, problem.free, problem.mu, problem.active, unit)
+        problem, law = self.problem, self._law()
         if self.method == "gauss_seidel":
             p, iterations = gauss_seidel(law, torch.zeros_like(problem.free), self.goal, limit)
         else:
@@ -220,6 +230,21 @@ class _Attempt:
                 iterations = iterations + polishing
         p = torch.where(problem.active.repeat_interleave(3, 1), p, 0.0)
         return problem.magnitude[:, None] * problem.scale * p, iterations
+
+    def resumed(self, guess: Tensor) -> tuple[Tensor, Tensor]:
+        """Return impulses (B, 3C) near a guess and the iterations (B,)."""
+        problem = self.problem
+        size = problem.magnitude[:, None] * problem.scale
+        active = problem.active.repeat_interleave(3, 1)
+        first = torch.where(active, guess / torch.where(size > 0, size, 1.0), 0.0)
+        p, iterations = polished(self._law(), first, self.goal, RESUMING)
+        return torch.where(active, size * p, 0.0), iterations
+
+    def _law(self) -> ConeLaw:
+        problem = self.problem
+        each = problem.scale.unflatten(1, (-1, 3))[..., :2]
+        unit = problem.magnitude[:, None, None] / each
+        return ConeLaw(problem.delassus, problem.free, problem.mu, problem.active, unit)
 
     def _on_pyramid(self, directions: Tensor, tolerance: float, limit: int) -> tuple[Tensor, Tensor]:
         problem = self.problem
