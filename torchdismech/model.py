@@ -22,8 +22,9 @@ from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.geometry.frames import signed_angle, transported, unit
 from torchdismech.geometry.retraction import LengthPreservingMove
+from torchdismech.layout import MatrixLayout
 from torchdismech.solve import linear
-from torchdismech.sparse import Pattern, Scatter
+from torchdismech.sparse import Pattern
 from torchdismech.state import Control, State
 
 __all__ = ["Model", "StepStart"]
@@ -71,10 +72,6 @@ class Model(nn.Module):
     _edges: Tensor
     _spring_edges: Tensor
     _spring_signs: Tensor
-    _diagonal: Tensor
-    _algebraic_rows: Tensor
-    _algebraic_cols: Tensor
-    _force_scatters: Sequence[Sequence[Scatter]]
 
     def __init__(
         self,
@@ -99,7 +96,10 @@ class Model(nn.Module):
             self_contact.bind(body)
         self._check_methods()
         self._number_unknowns(free)
-        self._lay_out_matrix()
+        symmetric = all(f.symmetric or f.explicit for f in forces)
+        symmetric &= self_contact is None or self_contact.symmetric
+        self._layout = MatrixLayout(body, terms, forces, self._unknown, self.algebraic.cpu().numpy(), symmetric)
+        self._couplings = CouplingCache(self.pattern, self._unknown[: 3 * body.n_nodes])
         if solver != "auto" and solver not in linear.SOLVERS:
             raise InputError(f"solver: expected auto or one of {', '.join(linear.SOLVERS)}, got {solver!r}")
         self.solver_name = solver
@@ -122,6 +122,11 @@ class Model(nn.Module):
     def n_free(self) -> int:
         """Number of unknowns: dofs that are not clamped."""
         return len(self.free_index)
+
+    @property
+    def pattern(self) -> Pattern:
+        """Where the entries of the matrix stand (of a robot whose parts do not touch each other)."""
+        return self._layout.pattern
 
     @property
     def nodes(self) -> Tensor:
@@ -379,10 +384,11 @@ class Model(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return the force (B, n) and the values of mass_gain M - position_gain dF/dq - velocity_gain dF/dvelocity.
 
-        The values (nnz, B) stand on the pattern of `solver_for(B, start.pairs)`. Rows and columns of algebraic unknowns
-        have other gains (see `_entry_gains`). External forces and their derivatives are multiplied by `load_factor`.
+        The values (nnz, B) stand on the pattern of `solver_for(B, start.pairs)`. Rows and columns of unknowns without
+        inertia have other gains (see `layout.MatrixLayout`). External forces and their derivatives are multiplied by
+        `load_factor`.
         """
-        by_position, by_velocity = self._entry_gains(position_gain, velocity_gain)
+        by_position, by_velocity = self._layout.entry_gains(position_gain, velocity_gain, self.dtype)
         transposed = q.t().contiguous()
         total = torch.zeros_like(transposed)
         values = q.new_zeros(self.pattern.nnz, q.shape[0])
@@ -391,7 +397,7 @@ class Model(nn.Module):
             total += force
             values += stiffness if isinstance(by_position, float) and by_position == 1 else by_position * stiffness
         trial = start.state.replace(q=q, velocity=velocity, time=time)
-        for force_module, scatters in zip(self.forces, self._force_scatters, strict=True):
+        for force_module, scatters in zip(self.forces, self._layout.force_scatters, strict=True):
             if not scatters:
                 continue
             derivatives = force_module.derivatives(trial, start.control)
@@ -400,7 +406,7 @@ class Model(nn.Module):
                     if blocks is not None and not (isinstance(gain, float) and gain == 0):
                         values -= gain * scatter((load_factor * blocks).flatten(1).t().contiguous())
         if mass_gain:
-            self._add_mass(values, mass_gain)
+            self._layout.add_mass(values, mass_gain * self.body.mass[..., self.free_index])
         force = total.t() + load_factor * self.external_force(start, q, velocity, time)
         if start.pairs is None or self.self_contact is None:
             return force, values
@@ -410,7 +416,7 @@ class Model(nn.Module):
     @property
     def conservative(self) -> bool:
         """Whether all forces that change within a step have a potential."""
-        loads = zip(self.forces, self._force_scatters, strict=True)
+        loads = zip(self.forces, self._layout.force_scatters, strict=True)
         smooth = self.self_contact is None or self.self_contact.symmetric
         return smooth and all(force.conservative for force, scatters in loads if scatters)
 
@@ -418,7 +424,7 @@ class Model(nn.Module):
         """Return the loads that do not change within a step (B, n), and the potential (B,) of the others at q."""
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         constant, potential = start.held_force, q.new_zeros(q.shape[0])
-        for force, scatters in zip(self.forces, self._force_scatters, strict=True):
+        for force, scatters in zip(self.forces, self._layout.force_scatters, strict=True):
             if force.explicit:
                 continue
             if not scatters:
@@ -500,23 +506,6 @@ class Model(nn.Module):
         twist = self.free_index >= 3 * self.body.n_nodes
         return torch.where(twist, 1 / length, torch.ones_like(length))
 
-    def _add_mass(self, values: Tensor, factor: float) -> None:
-        """Add factor * mass to the diagonal of the values (nnz, B), in place."""
-        mass = self.body.mass[..., self.free_index] * factor
-        mass = mass.expand(values.shape[1], -1).t() if mass.dim() == 2 else mass.unsqueeze(-1)
-        values[self._diagonal] += mass
-
-    def _entry_gains(self, position_gain: float, velocity_gain: float) -> tuple[float | Tensor, float | Tensor]:
-        """Return the gains of the matrix, each a number or (nnz, 1): algebraic rows and columns differ.
-
-        An algebraic unknown is seen with a gain of 1 instead of `position_gain`, and its row is divided by it.
-        """
-        if position_gain == 1 or not bool(self._algebraic_rows.any()):
-            return position_gain, velocity_gain
-        row = torch.where(self._algebraic_rows, 1 / position_gain, 1.0).to(self.dtype)
-        column = torch.where(self._algebraic_cols, 1.0, position_gain).to(self.dtype)
-        return row * column, velocity_gain * row
-
     def check_batch(self, state: State, control: Control) -> None:
         """Refuse states and controls that do not belong to this model."""
         if state.q.shape[1] != self.n_dofs:
@@ -541,71 +530,8 @@ class Model(nn.Module):
         massless = (self.body.mass == 0).reshape(-1, self.n_dofs)
         self.register_buffer("algebraic", massless.all(0), persistent=False)
 
-    def _lay_out_matrix(self) -> None:
-        rows, cols = [], []
-        for term in self.terms:
-            r, c, _, _ = term.entries(self._unknown)
-            rows.append(r)
-            cols.append(c)
-        placed: list[list[tuple[np.ndarray, np.ndarray]]] = []
-        for force in self.forces:
-            blocks = [] if force.explicit else force.blocks()
-            placed.append([_block_entries(b.rows, b.cols, self._unknown) for b in blocks])
-            for r, c in placed[-1]:
-                keep = (r >= 0) & (c >= 0)
-                rows.append(r[keep])
-                cols.append(c[keep])
-        symmetric = all(f.symmetric or f.explicit for f in self.forces)
-        symmetric &= self.self_contact is None or self.self_contact.symmetric
-        r, c = (np.concatenate(x) if x else np.zeros(0, dtype=np.int64) for x in (rows, cols))
-        if not symmetric:  # solvers want a pattern that is symmetric in structure
-            r, c = np.concatenate([r, c]), np.concatenate([c, r])
-        self.pattern = Pattern.union(self.n_free, r, c, symmetric, self._chain_order())
-        self._couplings = CouplingCache(self.pattern, self._unknown[: 3 * self.body.n_nodes])
-        self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
-        algebraic = self.algebraic[self.free_index].cpu().numpy()
-        for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
-            flags = torch.as_tensor(algebraic[index])[:, None]
-            self.register_buffer(f"_algebraic_{name}", flags, persistent=False)
-        for term in self.terms:
-            term.attach(self.n_dofs, self._unknown, self.pattern, self.dtype)
-        self._force_scatters = nn.ModuleList(  # type: ignore[assignment]
-            nn.ModuleList(_block_scatter(self.pattern, r, c, self.dtype) for r, c in entries) for entries in placed
-        )
-
-    def _chain_order(self) -> np.ndarray:
-        """Return the unknowns in walking order of the rods: x0, theta0, x1, theta1, ..."""
-        order: list[int] = []
-        for rod in self.body.rods:
-            for k, node in enumerate(rod.nodes):
-                order.extend(range(3 * node, 3 * node + 3))
-                if k < len(rod.edges):
-                    order.append(3 * self.body.n_nodes + int(rod.edges[k]))
-        order.extend(range(self.n_dofs))  # what is in no rod
-        first_seen = np.array(list(dict.fromkeys(order)))
-        unknown = self._unknown[first_seen]
-        return unknown[unknown >= 0]
-
 
 def _robots(module: nn.Module) -> set[int]:
     """Return the numbers of robots that a part of a force is given for."""
     own = module.robots if isinstance(module, Path) else set()
     return own | robots(module, getattr(module, "per_robot", ()))
-
-
-def _block_entries(rows: np.ndarray, cols: np.ndarray, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the unknowns (S, r, c) at the rows and columns of blocks, -1 where clamped."""
-    shape = (*rows.shape, cols.shape[1])
-    return (
-        np.broadcast_to(unknown[rows][:, :, None], shape).reshape(-1),
-        np.broadcast_to(unknown[cols][:, None, :], shape).reshape(-1),
-    )
-
-
-def _block_scatter(pattern: Pattern, rows: np.ndarray, cols: np.ndarray, dtype: torch.dtype) -> Scatter:
-    keep = (rows >= 0) & (cols >= 0)
-    if pattern.symmetric:
-        keep &= rows >= cols
-    source = np.flatnonzero(keep)
-    position = pattern.position(rows[keep], cols[keep])
-    return Scatter((pattern.nnz, len(rows)), position, source, np.ones(len(source)), dtype)

@@ -1,0 +1,118 @@
+"""Where everything stands in a model's matrix: the pattern, the forces' blocks, the unknowns without inertia."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.body import Body
+from torchdismech.elastic import ElasticTerm
+from torchdismech.forces import Force
+from torchdismech.sparse import Pattern, Scatter
+
+__all__ = ["MatrixLayout"]
+
+
+class MatrixLayout(nn.Module):
+    """The pattern of the matrix of a robot without contact of its own parts, and where its parts stand in it.
+
+    Parameters
+    ----------
+    body, terms, forces : of the robot; terms are told where their own entries go.
+    unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
+    algebraic : (n,) bool, dofs without inertia.
+    symmetric : whether the sum of all derivatives is a symmetric matrix.
+
+    Attributes
+    ----------
+    pattern : of the matrix.
+    force_scatters : for each force and each of its blocks, the sum into the values (nnz, B).
+    """
+
+    force_scatters: Sequence[Sequence[Scatter]]
+    _diagonal: Tensor
+    _algebraic_rows: Tensor
+    _algebraic_cols: Tensor
+
+    def __init__(
+        self,
+        body: Body,
+        terms: Sequence[ElasticTerm],
+        forces: Sequence[Force],
+        unknown: np.ndarray,
+        algebraic: np.ndarray,
+        symmetric: bool,
+    ):
+        super().__init__()
+        dtype = body.nodes.dtype
+        placed = [_placed_blocks(force, unknown) for force in forces]
+        entries = [term.entries(unknown)[:2] for term in terms]
+        for r, c in (block for blocks in placed for block in blocks):
+            keep = (r >= 0) & (c >= 0)
+            entries.append((r[keep], c[keep]))
+        rows, cols = (np.concatenate([np.zeros(0, dtype=np.int64), *x]) for x in zip(*entries, strict=True))
+        if not symmetric:  # solvers want a pattern that is symmetric in structure
+            rows, cols = np.concatenate([rows, cols]), np.concatenate([cols, rows])
+        self.pattern = Pattern.union(int(unknown.max()) + 1, rows, cols, symmetric, _chain_order(body, unknown))
+        for term in terms:
+            term.attach(body.n_dofs, unknown, self.pattern, dtype)
+        self.force_scatters = nn.ModuleList(  # type: ignore[assignment]
+            nn.ModuleList(_block_scatter(self.pattern, r, c, dtype) for r, c in blocks) for blocks in placed
+        )
+        self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
+        massless = algebraic[unknown >= 0]
+        for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
+            self.register_buffer(f"_algebraic_{name}", torch.as_tensor(massless[index])[:, None], persistent=False)
+
+    def add_mass(self, values: Tensor, mass: Tensor) -> None:
+        """Add the masses (m,) or (B, m) of the unknowns to the diagonal of the values (nnz, B), in place."""
+        values[self._diagonal] += mass.expand(values.shape[1], -1).t() if mass.dim() == 2 else mass.unsqueeze(-1)
+
+    def entry_gains(
+        self, position_gain: float, velocity_gain: float, dtype: torch.dtype
+    ) -> tuple[float | Tensor, float | Tensor]:
+        """Return the gains of the matrix, each a number or (nnz, 1): algebraic rows and columns differ.
+
+        An algebraic unknown is seen with a gain of 1 instead of `position_gain`, and its row is divided by it.
+        """
+        if position_gain == 1 or not bool(self._algebraic_rows.any()):
+            return position_gain, velocity_gain
+        row = torch.where(self._algebraic_rows, 1 / position_gain, 1.0).to(dtype)
+        column = torch.where(self._algebraic_cols, 1.0, position_gain).to(dtype)
+        return row * column, velocity_gain * row
+
+
+def _chain_order(body: Body, unknown: np.ndarray) -> np.ndarray:
+    """Return the unknowns in walking order of the rods: x0, theta0, x1, theta1, ..."""
+    order: list[int] = []
+    for rod in body.rods:
+        for k, node in enumerate(rod.nodes):
+            order.extend(range(3 * node, 3 * node + 3))
+            if k < len(rod.edges):
+                order.append(3 * body.n_nodes + int(rod.edges[k]))
+    order.extend(range(body.n_dofs))  # what is in no rod
+    first_seen = np.array(list(dict.fromkeys(order)))
+    numbers = unknown[first_seen]
+    return numbers[numbers >= 0]
+
+
+def _placed_blocks(force: Force, unknown: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the unknowns (S, r, c) at the rows and columns of a force's blocks, flattened, -1 where clamped."""
+    placed = []
+    for block in [] if force.explicit else force.blocks():
+        shape = (*block.rows.shape, block.cols.shape[1])
+        rows = np.broadcast_to(unknown[block.rows][:, :, None], shape).reshape(-1)
+        placed.append((rows, np.broadcast_to(unknown[block.cols][:, None, :], shape).reshape(-1)))
+    return placed
+
+
+def _block_scatter(pattern: Pattern, rows: np.ndarray, cols: np.ndarray, dtype: torch.dtype) -> Scatter:
+    keep = (rows >= 0) & (cols >= 0)
+    if pattern.symmetric:
+        keep &= rows >= cols
+    source = np.flatnonzero(keep)
+    position = pattern.position(rows[keep], cols[keep])
+    return Scatter((pattern.nnz, len(rows)), position, source, np.ones(len(source)), dtype)
