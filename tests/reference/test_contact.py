@@ -131,7 +131,8 @@ def test_knot():
     data = load("knot_tight_3steps")
     params = json.loads(str(data["meta_json"]))["params"]
     imc = params["imc"]
-    contact = SelfContact(Penalty(imc["k_c"] * imc["scale"] ** 2, imc["delta"]), Friction(imc["mu_k"], imc["velTol"]))
+    law = Penalty(imc["k_c"] * imc["scale"] ** 2, imc["delta"]), Friction(imc["mu_k"], imc["velTol"])
+    contact = SelfContact(*law, rounding=0)
     model = reference_model(
         data,
         forces=[forces.Viscous(params["env"]["eta"])],

@@ -21,7 +21,7 @@ from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.pairs import vectors
 from torchdismech.contact.self_contact import KERNELS, Pairs, SelfContact
 from torchdismech.geometry.distances import Closest, inverse_gram
-from torchdismech.geometry.frames import first_director
+from torchdismech.geometry.frames import first_director, unit
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.sparse import Pattern
 from torchdismech.state import State
@@ -109,8 +109,9 @@ class ConstraintSet:
             friction.append(_of_robots(self_contact.law.friction, robots[-1], state.q))  # type: ignore[union-attr]
         self.robot, self.nodes, self.friction = torch.cat(robots), torch.cat(nodes), torch.cat(friction)
         begin = self.at(state.q, state.time)
-        first = first_director(begin.normal)
-        self.tangents = torch.stack([first, torch.linalg.cross(begin.normal, first)], dim=1)  # (S, 2, 3)
+        normal = unit(begin.normal)
+        first = first_director(normal)
+        self.tangents = torch.stack([first, torch.linalg.cross(normal, first)], dim=1)  # (S, 2, 3)
         self.sliding_weights = begin.weights
         self.reach = torch.zeros_like(time)
         self.load = state.q.new_zeros(len(self.robot), 3)
@@ -140,7 +141,7 @@ class ConstraintSet:
         if self.places.pairs is not None:
             for kernel, table in zip(KERNELS, self.places.pairs.tables, strict=True):
                 x = table.gathered(q)
-                closest = kernel(*vectors(x))
+                closest = table.closest(kernel, vectors(x))
                 closest = closest.differentiable(vectors(x)) if torch.is_grad_enabled() else closest
                 parts.append(_pair_contacts(closest, vectors(x), table.reaches, turning))
         gap, normal, weights = (torch.cat([getattr(p, f) for p in parts]) for f in ("gap", "normal", "weights"))
@@ -221,7 +222,7 @@ class ConstraintSet:
 
 def _pair_contacts(closest: Closest, nodes, reach: Tensor, turning: bool) -> Contacts:
     r = torch.stack(closest.difference(nodes).components(), dim=-1)
-    distance = torch.linalg.vector_norm(r, dim=-1).clamp_min(torch.finfo(r.dtype).tiny ** 0.5)
+    distance = closest.squared_distance(nodes).clamp_min(torch.finfo(r.dtype).tiny).sqrt()
     normal, weights = r / distance.unsqueeze(1), torch.stack(closest.weights, dim=1)
     return Contacts(distance - reach, normal, weights, _turning(closest, nodes, r, distance) if turning else None)
 
@@ -233,7 +234,8 @@ def _turning(closest: Closest, nodes, r: Tensor, distance: Tensor) -> Tensor:
     along = torch.stack([torch.stack(v.components(), dim=1) for v in closest.slid(nodes)], dim=1)  # (S, 2, 3)
     stationary = slides.unsqueeze(3) * r[:, None, None] + weights[:, None, :, None] * along.unsqueeze(2)
     stationary = stationary.flatten(2)  # (S, 2, 12)
-    g11, g12, g22 = inverse_gram(*(Vec3(*along[:, k].unbind(1)) for k in range(2)))
+    e, f = (Vec3(*along[:, k].unbind(1)) for k in range(2))
+    g11, g12, g22 = inverse_gram(e, f, closest.stiffening())
     gram = torch.stack([g11, g12, g12, g22], dim=1).unflatten(1, (2, 2))
     n = r / distance.unsqueeze(1)
     across = torch.eye(3, dtype=r.dtype, device=r.device) - n.unsqueeze(2) * n.unsqueeze(1)

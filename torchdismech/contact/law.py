@@ -90,13 +90,20 @@ class ContactLaw(nn.Module):
 
         `curvature` (.., 3, 3) is dn/dx, symmetric [1/m].
         """
+        force, by_gap, by_normal, by_velocity = self.force_and_partials(gap, normal, velocity, constants)
+        return force, by_normal @ curvature + _outer(by_gap, normal), by_velocity
+
+    def force_and_partials(
+        self, gap: Tensor, normal: Tensor, velocity: Tensor, constants: LawConstants
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return F and dF/dd (.., 3), dF/dn and dF/dvelocity (.., 3, 3); the last is None without friction."""
         slope, stiffness = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
         load = -slope.unsqueeze(-1)
-        force = load * normal
-        by_gap = -stiffness.unsqueeze(-1) * normal  # dF/dd
-        by_x = load.unsqueeze(-1) * curvature
+        force, by_gap = load * normal, -stiffness.unsqueeze(-1) * normal
+        unit = torch.eye(3, dtype=gap.dtype, device=gap.device)
+        by_normal = load.unsqueeze(-1) * unit
         if constants.friction is None:
-            return force, by_x + _outer(by_gap, normal), None
+            return force, by_gap, by_normal, None
         mu, slip_velocity = constants.friction[0].unsqueeze(-1), constants.friction[1]
         along = _dot(velocity, normal)
         sliding = velocity - along * normal
@@ -104,15 +111,13 @@ class ContactLaw(nn.Module):
         ratio, rise = (k.unsqueeze(-1) for k in self.response.slipping(speed.squeeze(-1), slip_velocity))
         by_gap = by_gap + stiffness.unsqueeze(-1) * mu * ratio * sliding
         direction = sliding / torch.where(speed > 0, speed, 1.0)
-        unit = torch.eye(3, dtype=gap.dtype, device=gap.device)
-        # dF/dv_t, then v_t by x (the normal turns) and by the velocity (projected)
+        # dF/dv_t, then v_t by the normal and by the velocity (projected)
         by_sliding = -(mu * load).unsqueeze(-1) * (
             ratio.unsqueeze(-1) * unit + (rise - ratio).unsqueeze(-1) * _outer(direction, direction)
         )
-        turning = along.unsqueeze(-1) * curvature + _outer(normal, (curvature @ velocity.unsqueeze(-1)).squeeze(-1))
-        by_x = by_x + _outer(by_gap, normal) - by_sliding @ turning
+        by_normal = by_normal - by_sliding @ (along.unsqueeze(-1) * unit + _outer(normal, velocity))
         by_velocity = by_sliding @ (unit - _outer(normal, normal))
-        return force - mu * load * ratio * sliding, by_x, by_velocity
+        return force - mu * load * ratio * sliding, by_gap, by_normal, by_velocity
 
 
 def law_of(response: Response, friction: Friction | None) -> ContactLaw | ConstraintLaw:

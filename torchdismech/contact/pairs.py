@@ -15,7 +15,7 @@ from torchdismech.geometry.vec3 import Vec3
 
 __all__ = ["Kernel", "PairBlocks", "PairTable", "Touching", "touching", "vectors"]
 
-Kernel = Callable[[Vec3, Vec3, Vec3, Vec3], Closest]
+Kernel = Callable[..., Closest]  # of four nodes, for edges then the c^2 that rounds them
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,13 @@ class PairTable:
     nodes : (B, P, 4) the nodes of each pair in the order of the kind's kernel; 0 in empty places.
     reach : (B, P) the sum of the two radii [m].
     filled : (B, P) bool, which places hold a pair.
+    rounding : of edges, in parts of the reach; see `geometry.distances`.
     """
 
     nodes: Tensor
     reach: Tensor
     filled: Tensor
+    rounding: float = 0.0
 
     @property
     def capacity(self) -> int:
@@ -40,7 +42,7 @@ class PairTable:
 
     def rows(self, index: Tensor) -> PairTable:
         """Return the table of the robots that `index` selects."""
-        return PairTable(self.nodes[index], self.reach[index], self.filled[index])
+        return PairTable(self.nodes[index], self.reach[index], self.filled[index], self.rounding)
 
     @cached_property
     def places(self) -> tuple[Tensor, Tensor]:
@@ -58,6 +60,10 @@ class PairTable:
     def reaches(self) -> Tensor:
         """Sum of the radii (C,) of each pair [m]."""
         return self.reach[self.places]
+
+    def closest(self, kernel: Kernel, nodes: tuple[Vec3, ...]) -> Closest:
+        """Return the closest points of all pairs whose nodes are where given."""
+        return kernel(*nodes, (self.rounding * self.reaches) ** 2) if self.rounding else kernel(*nodes)
 
     def gathered(self, vector: Tensor, chosen: Tensor | None = None) -> Tensor:
         """Return the coordinates (12, C) of q, or of velocities, (B, n); of the chosen pairs if given."""
@@ -77,9 +83,10 @@ class Touching:
     weights : (4, A) of the nodes; r = sum_i w_i x_i leads from the second primitive to the first.
     slides : (2, 4, A) how the weights change as the closest points move; see `geometry.distances`.
     along : (2, 3, A) dr/ds of the slides [m].
+    stiffening : (2, A) what rounding adds to their scalar products [m^2].
     gap : (A,) [m].
-    normal, velocity : (A, 3) unit vector of r; velocity of the first closest point against the second [m/s].
-    distance : (A,) |r| [m].
+    normal, velocity : (A, 3) r over the distance; velocity of the first closest point against the second [m/s].
+    distance : (A,) |r|, or D of rounded edges [m].
     nodal_velocity : (4, 3, A) [m/s].
     constants : of the law.
     """
@@ -88,6 +95,7 @@ class Touching:
     weights: Tensor
     slides: Tensor
     along: Tensor
+    stiffening: Tensor
     gap: Tensor
     normal: Tensor
     velocity: Tensor
@@ -115,12 +123,14 @@ class Touching:
         """Return the force (A, 3), and the blocks of `force_and_blocks` not yet multiplied out."""
         unit = torch.eye(3, dtype=self.gap.dtype, device=self.gap.device)
         curvature = (unit - self.normal.unsqueeze(-1) * self.normal.unsqueeze(-2)) / self.distance[:, None, None]
-        force, by_r, by_velocity = law.force_and_derivatives(
-            self.gap, self.normal, curvature, self.velocity, self.constants
+        force, by_gap, by_normal, by_velocity = law.force_and_partials(
+            self.gap, self.normal, self.velocity, self.constants
         )
-        by_r = by_r.movedim(0, 2).contiguous()  # (3, 3, A): from here on batch last
+        by_r = by_normal @ curvature + by_gap.unsqueeze(-1) * self.normal.unsqueeze(-2)
+        by_r, by_normal = (x.movedim(0, 2).contiguous() for x in (by_r, by_normal))  # (3, 3, A): from here batch last
         slides, along, r = self.slides, self.along, (self.distance[:, None] * self.normal).t()
-        by_slide = _applied(by_r, along)  # (2, 3, A): the force by each slide
+        # (2, 3, A): the force by each slide; a slide turns the normal and leaves the distance, which is least
+        by_slide = _applied(by_normal, along) / self.distance
         matrix = -position_gain * by_r
         if by_velocity is not None:
             by_velocity = by_velocity.movedim(0, 2).contiguous()
@@ -128,7 +138,8 @@ class Touching:
             by_slide = by_slide + _applied(by_velocity, carried)
             matrix = matrix - velocity_gain * by_velocity
         # ds/dx is minus the inverse Gram matrix times the nodal gradient of r . r_s, so its sign is that of the matrix
-        solved = inverse_gram(*(Vec3(*along[k].unbind(0)) for k in range(2)))
+        e, f = (Vec3(*along[k].unbind(0)) for k in range(2))
+        solved = inverse_gram(e, f, self.stiffening)
         slides_solved, along_solved = _combined(solved, slides), _combined(solved, along)
         sliding = _nodal(slides_solved, r.unsqueeze(0)) + _nodal(self.weights.unsqueeze(0), along_solved)
         left = _nodal(self.weights.unsqueeze(0), by_slide) + _nodal(slides, force.t().unsqueeze(0))
@@ -177,19 +188,15 @@ def touching(
     nodes = vectors(x)
     tolerance = constants.at(table.places[0]).tolerance
     with torch.no_grad():
-        closest = kernel(*nodes)
-        r = closest.difference(nodes)
-        chosen = ((r.dot(r)).sqrt() - table.reaches < tolerance).nonzero().squeeze(1)
+        closest = table.closest(kernel, nodes)
+        chosen = (closest.squared_distance(nodes).sqrt() - table.reaches < tolerance).nonzero().squeeze(1)
     x = x[:, chosen]
     nodes = vectors(x)
-    closest = Closest(
-        tuple(w[chosen] for w in closest.weights),  # type: ignore[arg-type]
-        tuple(tuple(w[chosen] for w in slide) for slide in closest.slides),  # type: ignore[arg-type]
-    )
+    closest = closest.chosen(chosen)
     if follow:
         closest = closest.differentiable(nodes)
     difference = torch.stack(closest.difference(nodes).components(), dim=-1)
-    distance = torch.linalg.vector_norm(difference, dim=-1).clamp_min(torch.finfo(q.dtype).tiny ** 0.5)
+    distance = closest.squared_distance(nodes).clamp_min(torch.finfo(q.dtype).tiny).sqrt()
     weights = torch.stack(closest.weights)
     moving = table.gathered(velocity, chosen).unflatten(0, (4, 3))
     return Touching(
@@ -197,6 +204,7 @@ def touching(
         weights=weights,
         slides=torch.stack([torch.stack(slide) for slide in closest.slides]),
         along=torch.stack([torch.stack(v.components()) for v in closest.slid(nodes)]),
+        stiffening=torch.stack([s + torch.zeros_like(distance) for s in closest.stiffening()]),
         gap=distance - table.reaches[chosen],
         normal=difference / distance[:, None],
         velocity=(weights.unsqueeze(1) * moving).sum(0).t(),

@@ -18,7 +18,8 @@ from torchdismech.geometry.distances import closest_on_triangle, closest_segment
 
 __all__ = ["Pairs", "SelfContact"]
 
-KERNELS = (closest_segments, closest_on_triangle)  # edges with edges, points with triangles
+ROUNDING = 0.02  # closest points of parallel edges are told apart well, and distances are 1e-4 of the reach too large
+KERNELS: tuple[Kernel, Kernel] = (closest_segments, closest_on_triangle)  # edges with edges, points with triangles
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,9 @@ class SelfContact(nn.Module):
     Parameters
     ----------
     response, friction : the law between two surfaces.
+    rounding : how far edges are rounded, in parts of the sum of two radii. Edges that lie side by side have no unique
+        closest points, so that the force jumps from end to end, and Newton's method finds no root; rounded ones meet
+        in the middle. Distances come out larger by up to rounding^2 / 4 of that sum. 0 for none.
     ring : pairs that are so many edges apart, or less, are neighbours and never touch. By default as many as it takes
         to get out of contact: neighbours on a rod whose edges are shorter than its diameter always overlap.
     """
@@ -85,8 +89,17 @@ class SelfContact(nn.Module):
     _near_edges: Tensor
     _near_triangles: Tensor
 
-    def __init__(self, response: Response, friction: Friction | None = None, ring: int | None = None):
+    def __init__(
+        self,
+        response: Response,
+        friction: Friction | None = None,
+        ring: int | None = None,
+        rounding: float = ROUNDING,
+    ):
         super().__init__()
+        if not 0 <= rounding <= 1:
+            raise InputError(f"SelfContact.rounding: expected a number from 0 to 1, got {rounding}")
+        self.rounding = float(rounding)
         if ring is not None and ring < 0:
             raise InputError(f"SelfContact.ring: expected 0 or more edges, got {ring}")
         self.law = law_of(response, friction)
@@ -152,7 +165,8 @@ class SelfContact(nn.Module):
         robot, i, j, nodes, reach = (x[close] for x in (robot, i, j, nodes, reach))
         index, filled = padded(robot, i, j, batch, self._capacity[kind])
         self._capacity[kind] = index.shape[1]
-        table = PairTable(index.new_zeros(*filled.shape, 4), low.new_zeros(filled.shape), filled)
+        rounding = self.rounding if kind == 0 else 0.0
+        table = PairTable(index.new_zeros(*filled.shape, 4), low.new_zeros(filled.shape), filled, rounding)
         table.nodes[filled], table.reach[filled] = nodes, reach
         return table
 

@@ -15,6 +15,14 @@ Where the closest points are unique the distance is once continuously differenti
 a parameter gets free. It is not differentiable where the points are not unique (parallel segments side by side): there
 one of the closest pairs is taken, at an end of one of the segments.
 
+*Rounded* edges have one closest pair always, and a distance that is continuously differentiable: each edge leans into a
+dimension of its own, by a length c from end to end, so that no two are parallel. The distance is then
+
+    D^2 = |r|^2 + c^2 ((s - 1/2)^2 + (t - 1/2)^2)
+
+at its minimum; larger than |r| by c^2 / (4 |r|) at most. All of the above holds with D for |r| and c^2 added to G's
+diagonal.
+
 V. J. Lumelsky, On fast computation of distance between line segments, Information Processing Letters 21, 1985.
 """
 
@@ -43,10 +51,12 @@ class Closest:
     ----------
     weights : four tensors w_i: the difference of the closest points is r = sum_i w_i x_i.
     slides : two directions in which w may change, four tensors each; all zero where a direction is held.
+    lean : c^2 of rounded edges [m^2]; None where nothing is rounded.
     """
 
     weights: tuple[Tensor, Tensor, Tensor, Tensor]
     slides: tuple[Slide, Slide]
+    lean: Tensor | None = None
 
     def difference(self, nodes: tuple[Vec3, ...]) -> Vec3:
         """Return r [m], from the closest point of the second primitive to that of the first."""
@@ -56,12 +66,40 @@ class Closest:
         """Return dr/ds of both slides [m]."""
         return combined(self.slides[0], nodes), combined(self.slides[1], nodes)
 
+    def squared_distance(self, nodes: tuple[Vec3, ...]) -> Tensor:
+        """Return |r|^2, of rounded edges D^2 [m^2]."""
+        r = self.difference(nodes)
+        if self.lean is None:
+            return r.dot(r)
+        s, t = self._from_middle()
+        return r.dot(r) + self.lean * (s * s + t * t)
+
+    def stiffening(self) -> tuple[Tensor, Tensor] | tuple[float, float]:
+        """Return what rounding adds to the diagonal of G [m^2]."""
+        return (0.0, 0.0) if self.lean is None else (self.lean * self.slides[0][1], self.lean * self.slides[1][2])
+
     def differentiable(self, nodes: tuple[Vec3, ...]) -> Closest:
         """Return the same with weights that autograd can follow: one exact Newton step of the stationary condition."""
         r, (e, f) = self.difference(nodes), self.slid(nodes)
-        s, t = _solved(e, f, -r.dot(e), -r.dot(f))
-        weights = tuple(w + s * a + t * b for w, a, b in zip(self.weights, self.slides[0], self.slides[1], strict=True))
-        return Closest(weights, self.slides)  # type: ignore[arg-type]
+        more = self.stiffening()
+        a, b = -r.dot(e), -r.dot(f)
+        if self.lean is not None:
+            s, t = self._from_middle()
+            a, b = a - more[0] * s, b - more[1] * t
+        g11, g12, g22 = inverse_gram(e, f, more)
+        s, t = g11 * a + g12 * b, g12 * a + g22 * b
+        weights = tuple(w + s * x + t * y for w, x, y in zip(self.weights, self.slides[0], self.slides[1], strict=True))
+        return Closest(weights, self.slides, self.lean)  # type: ignore[arg-type]
+
+    def _from_middle(self) -> tuple[Tensor, Tensor]:
+        """Return s - 1/2 and t - 1/2 of edges."""
+        return self.weights[1] - 0.5, -self.weights[3] - 0.5
+
+    def chosen(self, index: Tensor) -> Closest:
+        """Return those of some of the pairs (C,)."""
+        weights = tuple(w[index] for w in self.weights)
+        slides = tuple(tuple(w[index] for w in slide) for slide in self.slides)
+        return Closest(weights, slides, None if self.lean is None else self.lean[index])  # type: ignore[arg-type]
 
 
 def combined(weights, vectors) -> Vec3:
@@ -72,32 +110,30 @@ def combined(weights, vectors) -> Vec3:
     return total
 
 
-def inverse_gram(e: Vec3, f: Vec3) -> tuple[Tensor, Tensor, Tensor]:
+def inverse_gram(e: Vec3, f: Vec3, more=(0.0, 0.0)) -> tuple[Tensor, Tensor, Tensor]:
     """Return (g11, g12, g22), the inverse of the matrix of scalar products of two slides; zero for slides of length 0.
 
-    Slides of a `Closest` are either zero or independent.
+    Slides of a `Closest` are either zero or independent. `more` is added to the diagonal, see `Closest.stiffening`.
     """
-    ee, ef, ff = e.dot(e), e.dot(f), f.dot(f)
+    ee, ef, ff = e.dot(e) + more[0], e.dot(f), f.dot(f) + more[1]
     no_e, no_f = ee == 0, ff == 0
     ee, ff = torch.where(no_e, 1.0, ee), torch.where(no_f, 1.0, ff)
     det = ee * ff - ef * ef
     return torch.where(no_e, 0.0, ff / det), -ef / det, torch.where(no_f, 0.0, ee / det)
 
 
-def _solved(e: Vec3, f: Vec3, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    g11, g12, g22 = inverse_gram(e, f)
-    return g11 * a + g12 * b, g12 * a + g22 * b
-
-
 @torch.no_grad()
-def closest_segments(a0: Vec3, a1: Vec3, b0: Vec3, b1: Vec3) -> Closest:
+def closest_segments(a0: Vec3, a1: Vec3, b0: Vec3, b1: Vec3, lean: Tensor | None = None) -> Closest:
     """Return the closest points of the segments a and b; nodes in the order a0, a1, b0, b1.
 
-    Segments may be points. Of the candidates (both parameters free, or one end against the other segment) the
-    nearest is taken, so no case is decided by the order in which bounds are tested.
+    With `lean` (c^2 > 0 [m^2]) the segments are rounded. Segments may be points. Of the candidates (both parameters
+    free, or one end against the other segment) the nearest is taken, so no case is decided by the order in which
+    bounds are tested.
     """
     e, f, g = a1 - a0, b1 - b0, a0 - b0
-    ee, ef, ff, eg, fg = e.dot(e), e.dot(f), f.dot(f), e.dot(g), f.dot(g)
+    c2 = 0.0 if lean is None else lean
+    # with the components in the two dimensions that rounded segments lean into: g begins half a length back in both
+    ee, ef, ff, eg, fg = e.dot(e) + c2, e.dot(f), f.dot(f) + c2, e.dot(g) - 0.5 * c2, f.dot(g) + 0.5 * c2
     s_ends, t_ends = _clamped(ef - eg, ee), _clamped(fg + ef, ff)  # nearest to b1 on a; nearest to a1 on b
     s_start, t_start = _clamped(-eg, ee), _clamped(fg, ff)  # nearest to b0 on a; nearest to a0 on b
     zero, one = torch.zeros_like(ee), torch.ones_like(ee)
@@ -111,17 +147,17 @@ def closest_segments(a0: Vec3, a1: Vec3, b0: Vec3, b1: Vec3) -> Closest:
     inside = crossing & (s > 0) & (s < 1) & (t > 0) & (t < 1)
     # where the inner stationary point is inside it is the minimum
     best = (torch.where(inside, s, zero), torch.where(inside, t, zero))
-    least = torch.where(inside, -torch.inf, _distance2(g, e, f, zero, t_start))
+    least = torch.where(inside, -torch.inf, _distance2(g, e, f, zero, t_start, c2))
     best = (best[0], torch.where(inside, t, t_start))
     for s_end, t_end in ((one, t_ends), (s_start, zero), (s_ends, one)):
-        found = _distance2(g, e, f, s_end, t_end)
+        found = _distance2(g, e, f, s_end, t_end, c2)
         nearer = found < least
         best = (torch.where(nearer, s_end, best[0]), torch.where(nearer, t_end, best[1]))
         least = torch.where(nearer, found, least)
     s, t = best
     free_s = ((s > 0) & (s < 1)).to(s.dtype)
     free_t = ((t > 0) & (t < 1)).to(s.dtype)
-    return Closest((1 - s, s, t - 1, -t), ((-free_s, free_s, zero, zero), (zero, zero, free_t, -free_t)))
+    return Closest((1 - s, s, t - 1, -t), ((-free_s, free_s, zero, zero), (zero, zero, free_t, -free_t)), lean)
 
 
 @torch.no_grad()
@@ -163,7 +199,7 @@ def _clamped(numerator: Tensor, denominator: Tensor) -> Tensor:
     return torch.where(nothing, 0.0, numerator / torch.where(nothing, 1.0, denominator)).clamp(0, 1)
 
 
-def _distance2(g: Vec3, e: Vec3, f: Vec3, s: Tensor, t: Tensor) -> Tensor:
-    """Return |g + s e - t f|^2."""
+def _distance2(g: Vec3, e: Vec3, f: Vec3, s: Tensor, t: Tensor, lean: Tensor | float = 0.0) -> Tensor:
+    """Return |g + s e - t f|^2, of rounded segments D^2."""
     r = g + e.times(s) - f.times(t)
-    return r.dot(r)
+    return r.dot(r) + lean * ((s - 0.5) ** 2 + (t - 0.5) ** 2)
