@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torchdismech.contact import Obstacle
 from torchdismech.errors import InputError
 from torchdismech.geometry.surface import find_surface
 from torchdismech.trajectory import Trajectory
+from torchdismech.view.obstacles import View, draw_obstacle
 
 if TYPE_CHECKING:
+    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
 __all__ = ["draw_trajectory", "save_picture"]
@@ -25,13 +29,18 @@ COMPONENT_COLOURS = ("#4477aa", "#228833", "#cc3311")
 
 
 def save_picture(
-    trajectory: Trajectory, path: str | Path, robot: int = 0, node: int = -1, snapshots: int | None = None
+    trajectory: Trajectory,
+    path: str | Path,
+    robot: int = 0,
+    node: int = -1,
+    snapshots: int | None = None,
+    obstacles: Sequence[Obstacle] = (),
 ) -> None:
     """Draw a trajectory to a file, whose ending (.png, .pdf, .svg) says the format; arguments as `draw_trajectory`."""
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
-    figure = draw_trajectory(trajectory, robot, node, snapshots)
+    figure = draw_trajectory(trajectory, robot, node, snapshots, obstacles)
     if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
         raise InputError(f"{path}: expected a name that ends in .png, .pdf or .svg")
     try:
@@ -40,7 +49,13 @@ def save_picture(
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def draw_trajectory(trajectory: Trajectory, robot: int = 0, node: int = -1, snapshots: int | None = None) -> Figure:
+def draw_trajectory(
+    trajectory: Trajectory,
+    robot: int = 0,
+    node: int = -1,
+    snapshots: int | None = None,
+    obstacles: Sequence[Obstacle] = (),
+) -> Figure:
     """Return a figure of one robot's shapes over time and of one node's displacement.
 
     Rods are lines; shells are shaded, translucent surfaces, always in space.
@@ -50,6 +65,8 @@ def draw_trajectory(trajectory: Trajectory, robot: int = 0, node: int = -1, snap
     robot : which robot of the batch.
     node : whose path is drawn; -1 is the last.
     snapshots : number of shapes, evenly in time; by default 9, or 4 of a robot with shells.
+    obstacles : drawn with the robot, as in `model.obstacles`; those that move with each shape. A flat picture shows
+        their section with the robot's plane.
 
     Raises
     ------
@@ -76,7 +93,15 @@ def draw_trajectory(trajectory: Trajectory, robot: int = 0, node: int = -1, snap
         label = f"all {batch} robots at the end"
         left.plot(*(ends[:, k] for k in axes), color="0.5", lw=0.6, alpha=0.35, zorder=0, label=label)
     count = (SNAPSHOTS_OF_SHELLS if shells else SNAPSHOTS) if snapshots is None else snapshots
-    _draw_shapes(figure, left, trajectory, shapes * factor, node, axes, unit, count)
+    colour_of_time, shown = _draw_shapes(left, trajectory, shapes * factor, node, axes, count)
+    view = View(left, tuple(axes), factor, shapes[0, 0])
+    for obstacle in obstacles:
+        # what moves has the colour of the time, as the robot has
+        for frame in shown if obstacle.path is not None else shown[:1]:
+            time = trajectory.time[frame].item()
+            colour = "0.5" if obstacle.path is None else colour_of_time.to_rgba(np.asarray(time))
+            draw_obstacle(view, obstacle, robot, batch, time, colour)
+    _label(figure, left, trajectory, colour_of_time, axes, unit)
     left.set_title(f"robot {robot} of {batch}" if batch > 1 else "robot 0")
     _draw_displacement(figure.add_subplot(1, 2, 2), trajectory, paths[:, :, node], robot, node)
     return figure
@@ -127,15 +152,9 @@ def _border_edges(triangles: np.ndarray) -> np.ndarray:
 
 
 def _draw_shapes(
-    figure: Figure,
-    plot: Any,
-    trajectory: Trajectory,
-    shapes: np.ndarray,
-    node: int,
-    axes: list[int],
-    unit: str,
-    snapshots: int,
-) -> None:
+    plot: Any, trajectory: Trajectory, shapes: np.ndarray, node: int, axes: list[int], snapshots: int
+) -> tuple[ScalarMappable, np.ndarray]:
+    """Draw the shapes; return the colours of times and the numbers of the frames drawn."""
     import matplotlib
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -152,6 +171,14 @@ def _draw_shapes(
             lines = _lines(shapes[frame], trajectory.rod_edges)
             plot.plot(*(lines[:, k] for k in axes), color=colour, lw=1.8, solid_capstyle="round")
         plot.plot(*([shapes[frame, node, k]] for k in axes), "o", color=colour, ms=4)
+    return colour_of_time, shown
+
+
+def _label(
+    figure: Figure, plot: Any, trajectory: Trajectory, colour_of_time: ScalarMappable, axes: list[int], unit: str
+) -> None:
+    """Scale the picture of the shapes alike in all directions, and say what is what."""
+    times = trajectory.time
     names = [f"{AXES[k]} [{unit}]" for k in axes]
     plot.set_xlabel(names[0], labelpad=8)
     plot.set_ylabel(names[1])
