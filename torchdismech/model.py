@@ -96,9 +96,7 @@ class Model(nn.Module):
             self_contact.bind(body)
         self._check_methods()
         self._number_unknowns(free)
-        symmetric = all(f.symmetric or f.explicit for f in forces)
-        symmetric &= self_contact is None or self_contact.symmetric
-        self._layout = MatrixLayout(body, terms, forces, self._unknown, self.algebraic.cpu().numpy(), symmetric)
+        self._lay_out_matrix()
         self._couplings = CouplingCache(self.pattern, self._unknown[: 3 * body.n_nodes])
         if solver != "auto" and solver not in linear.SOLVERS:
             raise InputError(f"solver: expected auto or one of {', '.join(linear.SOLVERS)}, got {solver!r}")
@@ -529,6 +527,12 @@ class Model(nn.Module):
         self.advance = LengthPreservingMove(self.body.links, free_nodes, self.dtype)
         massless = (self.body.mass == 0).reshape(-1, self.n_dofs)
         self.register_buffer("algebraic", massless.all(0), persistent=False)
+
+    def _lay_out_matrix(self) -> None:
+        symmetric = all(f.symmetric or f.explicit for f in self.forces)
+        symmetric &= self.self_contact is None or self.self_contact.symmetric
+        algebraic = self.algebraic.cpu().numpy()
+        self._layout = MatrixLayout(self.body, self.terms, self.forces, self._unknown, algebraic, symmetric)
 
 
 def _robots(module: nn.Module) -> set[int]:
