@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -202,7 +203,7 @@ class Integrator(ABC):
             balance = equations(balance.start.state, balance.start.control, None)
             # loads belong to the contacts that were looked at: with constraints all are found anew
             rows = missed if balance.constraints is None else running
-            again, second = self._solved(balance, dt, rows)
+            again, second = self._solved(balance, dt, rows, near=q)
             second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
             q, info = torch.where(rows[:, None], again, q), info.merged(second, rows)
             missed = running & info.converged & encounters.missed(q)
@@ -212,18 +213,23 @@ class Integrator(ABC):
         report = self._report(balance, q, status == Status.CONVERGED)
         return q, dataclasses.replace(info, status=status, contact=report)
 
-    def _solved(self, balance: Balance, dt: float, running: Tensor) -> tuple[Tensor, StepInfo]:
-        """Return q (B, n) where the forces balance and how it was found."""
+    def _solved(
+        self, balance: Balance, dt: float, running: Tensor, near: Tensor | None = None
+    ) -> tuple[Tensor, StepInfo]:
+        """Return q (B, n) where the forces balance and how it was found; `near` is tried first as an iterate."""
         model, start = balance.model, balance.start
         scale = self._force_scale(model, start, dt)
         tolerance = (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
         root = None
-        for ahead, method in self._attempts(balance, dt):
+        guesses = ((self._guess(balance, ahead), method) for ahead, method in self._attempts(balance, dt))
+        if near is not None:
+            guesses = itertools.chain([(near.index_select(1, model.free_index), "plain")], guesses)
+        for guess, method in guesses:
             rows = running if root is None else running & (root.status != Status.CONVERGED)
             if root is not None and not bool(rows.any()):
                 break
             balance.descending = method == "descending"
-            found = self._newton(balance, self._guess(balance, ahead), tolerance, rows, method)
+            found = self._newton(balance, guess, tolerance, rows, method)
             root = found if root is None else _merged_roots(root, found, rows)
         assert root is not None
         q = balance.full(root.x)
