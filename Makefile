@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt
 ONE_THREAD = OMP_NUM_THREADS=1
 
-.PHONY: help venv test demo fit-example tensorboard lint benchmark-rods benchmark-shells clean
+.PHONY: help venv test demo fit-example tensorboard lint benchmark-rods benchmark-shells benchmark-contact clean
 
 help:
 	@echo "make demo            simulate 64 rods from examples/demo/scene.toml: a table, demo.h5 and demo.png"
@@ -22,6 +22,7 @@ help:
 	@echo "make lint            ruff check, ruff format --check, mypy"
 	@echo "make benchmark-rods  what a step costs, beside PyElastica (BENCHMARK_FLAGS='--quick' for a short look)"
 	@echo "make benchmark-shells  what a step of a shell and of a parachute costs"
+	@echo "make benchmark-contact what contact adds to a step: floor, rods, shells, by response"
 	@echo "make venv            only make the virtual environment $(VENV)"
 	@echo "make clean           remove $(VENV) and what the targets above wrote"
 	@echo ""
@@ -80,6 +81,9 @@ benchmark-rods: $(VENV)/with-benchmark
 
 benchmark-shells: $(VENV)/with-benchmark
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.shells $(BENCHMARK_FLAGS)
+
+benchmark-contact: $(VENV)/with-benchmark
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.contact $(BENCHMARK_FLAGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.h5 demo.png

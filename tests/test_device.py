@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, meshes, straight
+from torchdismech.contact import Barrier, Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech.errors import InputError
 
 
 def rods(**options):
@@ -28,6 +30,27 @@ def hybrid(bending, **options):
     builder.clamp(nodes=[0, 1])
     builder.add_force(forces.Gravity((0, 0, -9.81)))
     builder.add_force(forces.Drag(10.0, 1.0))
+    return builder.finalize(**options)
+
+
+RESPONSES = {
+    "penalty": (Penalty(100.0, 1e-3), Friction(0.3, 1e-2)),
+    "barrier": (Barrier(100.0, 1e-3), Friction(0.3, 1e-2)),
+    "complementarity": (Complementarity(), Friction(0.3)),
+}
+
+
+def crossed(response, **options):
+    """Return a model of three pairs of crossed rods that fall on each other and on a floor."""
+    builder = RobotBuilder()
+    youngs = torch.tensor([[1e6], [2e6], [5e6]], dtype=torch.float64)
+    for k, end in enumerate([(0.05, 0.0), (0.0, 0.05)]):
+        (x, y), z = end, 4e-3 + 6e-3 * k
+        builder.add_rod(straight((-x, -y, z), (x, y, z), 7), Circle(2e-3), Material(youngs, 1000.0))
+    builder.add_force(forces.Gravity((0.3, 0, -9.81)))
+    law = RESPONSES[response]
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), *law, name="floor"))
+    builder.add_contact(SelfContact(*law))
     return builder.finalize(**options)
 
 
@@ -68,6 +91,29 @@ def test_float32_shells_follow_float64(bending):
     single = tips_after(hybrid(bending, dtype=torch.float32), steps=5, **tolerances)
     # forces of 1e-4 N on nodes of 1 g move them by 1e-5 m a step of 10 ms
     assert (single - tips_after(hybrid(bending), steps=5)).abs().max() < 2e-4
+
+
+@pytest.mark.parametrize("response", ["penalty", "barrier"])
+def test_float32_contact_follows_float64(response):
+    """Stay near the float64 run in float32 while rods fall on each other."""
+    tolerances = {"force_tolerance": 1e-4, "relative_tolerance": 1e-3}
+    single = tips_after(crossed(response, dtype=torch.float32), steps=6, **tolerances)
+    # forces of 1e-4 N on nodes of .2 g move them by 5e-5 m a step of 10 ms
+    assert (single - tips_after(crossed(response), steps=6)).abs().max() < 3e-4
+
+
+def test_float32_constraints_are_refused():
+    """Refuse contact without overlap in single precision."""
+    with pytest.raises(InputError, match="Complementarity: .* float64, got torch.float32"):
+        crossed("complementarity", dtype=torch.float32)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("response", RESPONSES)
+def test_contact_on_cuda_agrees(response):
+    """Take the same steps on a CUDA device."""
+    found = tips_after(crossed(response, device="cuda"), steps=6)
+    assert (found - tips_after(crossed(response), steps=6)).abs().max() < 1e-8
 
 
 @pytest.mark.gpu

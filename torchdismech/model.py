@@ -94,7 +94,7 @@ class Model(nn.Module):
             force.bind(body)
         if self_contact is not None:
             self_contact.bind(body)
-        self._check_methods()
+        self._check_constraints()
         self._number_unknowns(free)
         self._lay_out_matrix()
         self._couplings = CouplingCache(self.pattern, self._unknown[: 3 * body.n_nodes])
@@ -166,13 +166,17 @@ class Model(nn.Module):
         """What the robot may touch."""
         return [force for force in self.forces if isinstance(force, Obstacle)]
 
-    def _check_methods(self) -> None:
-        """Refuse constraints that ask for different methods: all contacts of a step are one problem."""
+    def _check_constraints(self) -> None:
+        """Refuse constraints that ask for different methods (all contacts of a step are one problem), or are coarse."""
         laws = [o.law for o in self.obstacles] + ([] if self.self_contact is None else [self.self_contact.law])
         methods = {law.response.method for law in laws if isinstance(law, ConstraintLaw)}
         if len(methods) > 1:
             raise InputError(
                 f"Complementarity.method: one for all contacts of a robot, got {', '.join(sorted(methods))}"
+            )
+        if methods and self.dtype != torch.float64:
+            raise InputError(
+                f"Complementarity: contact without overlap needs a model in float64, got {self.dtype}; or take Penalty"
             )
 
     @property
