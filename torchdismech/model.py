@@ -283,8 +283,18 @@ class Model(nn.Module):
         if velocity is not None:
             state = state.replace(velocity=velocity.to(rest_q).expand(batch, -1).contiguous())
         force = self.force(self.start_step(state, control), state.q, state.velocity, state.time)
+        self._refuse_closed_gaps(force)
         moves = self.free & ~self.algebraic
         return state.replace(acceleration=torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0))
+
+    def _refuse_closed_gaps(self, force: Tensor) -> None:
+        """Refuse a start at which a barrier's force (B, n) is infinite."""
+        if self.needs_feasible_iterates and not bool((finite := torch.isfinite(force)).all()):
+            robot, dof = (~finite).nonzero()[0].tolist()
+            raise InputError(
+                f"initial_state: robot {robot}, node {dof // 3}: a surface touches it or is in it, and contact by "
+                "Barrier needs a gap there from the start; move it away, or take Penalty"
+            )
 
     def tangents(self, q: Tensor) -> Tensor:
         """Return the unit tangents of the framed edges (B, A, 3) at q (B, n)."""

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from torchdismech.contact import Barrier, Friction, Penalty
+from torchdismech import Circle, Material, RobotBuilder, straight
+from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.contact.law import ContactLaw
 from torchdismech.errors import InputError
 
@@ -202,3 +203,20 @@ def test_refused(make):
     """Refuse constants that make no law."""
     with pytest.raises(InputError):
         make()
+
+
+@pytest.mark.parametrize("what", ["floor", "parts"])
+@pytest.mark.parametrize("gap", [0.0, -1e-3])
+def test_a_barrier_needs_a_gap_at_the_start(what, gap):
+    """Refuse a start at which the barrier is infinite, naming robot and node."""
+    radius, builder = 2e-3, RobotBuilder()
+    builder.add_rod(straight((-0.05, 0, radius + gap), (0.05, 0, radius + gap), 7), Circle(radius), Material(1e6, 1e3))
+    barrier = Barrier(100.0, 1e-3)
+    if what == "floor":
+        builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), barrier))
+    else:
+        height = 3 * radius + 2 * gap
+        builder.add_rod(straight((0, -0.05, height), (0, 0.05, height), 8), Circle(radius), Material(1e6, 1e3))
+        builder.add_contact(SelfContact(barrier, rounding=0))
+    with pytest.raises(InputError, match="initial_state: robot 0, node .* Barrier needs a gap"):
+        builder.finalize().initial_state()
