@@ -28,6 +28,7 @@ are tight, R is 6 to 8 h, at 27 to 42 mN, and no surface gets into another by mo
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -247,6 +248,15 @@ def loop_radii(positions: Tensor) -> Tensor:
     return (solution[:, 2] + solution[:, :2].square().sum(1)).sqrt()
 
 
+def knotted_part(trajectory: Trajectory, length: float = 0.5) -> Trajectory:
+    """Return the middle of the rods, of a length [m], as seen along z: the knots, once they are somewhat tighter."""
+    nodes = trajectory.positions.shape[2]
+    half = round(0.5 * length / LENGTH * (nodes - 1))
+    middle = trajectory.positions[:, :, nodes // 2 - half : nodes // 2 + half + 1].clone()
+    middle[..., 2] = 0.0
+    return dataclasses.replace(trajectory, positions=middle, rod_edges=trajectory.rod_edges[: 2 * half])
+
+
 def main() -> None:
     """Print the numbers and draw the roughest of the thick rods."""
     begin = time.perf_counter()
@@ -271,7 +281,7 @@ def main() -> None:
     for row in zip(*columns.values(), strict=True):
         print("".join(f"{float(value):13.4g}" for value in row))
     print(f"to eps = 0: {knot.extrapolated(ratios):.3f} and {knot.extrapolated(loads):.3f}")
-    pictured(trajectory, Path("knot.png"), robot=3, node=trajectory.positions.shape[2] // 2, snapshots=4)
+    pictured(knotted_part(trajectory), Path("knot.png"), robot=3, snapshots=6)
 
 
 if __name__ == "__main__":

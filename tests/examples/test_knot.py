@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from examples.knot import knot as example
 
