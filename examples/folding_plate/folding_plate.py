@@ -136,7 +136,7 @@ def elastica_height() -> float:
 
 
 def main() -> None:
-    """Print the numbers and draw the softest plate."""
+    """Print the numbers and draw the stiffest plate."""
     trajectory, fold = simulated()
     theory = elastica_height() * lengths()
     print(

@@ -16,7 +16,7 @@ def check_drape(trajectory, drape):
     # shapes of folds differ from run to run of another mesh, so moduli are told apart in pairs
     assert drape.shadows[soft].max() < 0.95 * drape.shadows[stiff].min()
     assert drape.depths[soft].min() > 1.1 * drape.depths[stiff].max()
-    assert drape.stretches.max() < 0.02  # measured 1 %, at the middle of the softest
+    assert drape.stretches.max() < 0.03  # measured 1.9 %, in the finest mesh at the node that bears all the weight
     assert (trajectory.contact["active"].amax(0)[soft] > 0).all()  # soft ones touch themselves
     assert drape.overlaps.max() < 0.8 * cloth.THICKNESS
 
