@@ -5,8 +5,9 @@ each other: contact of the cloth with itself, with friction. The mesh is irregul
 
 How soft a cloth is, is a matter of its size against l = (B / w)^(1/3), with B its bending stiffness and w its weight
 per area: the softest is 7 l in radius, the stiffest 3.2 l. So the softer one comes down closer to the vertical line
-through its middle, and its shadow at noon is the smaller: 0.25, 0.35, 0.39 and 0.50 of the flat cloth's. At rest the force that
-holds the middle is the cloth's weight. And the cloth bends, it hardly stretches: edges keep their lengths to 2 %.
+through its middle, and its shadow at noon is the smaller: 0.25, 0.35, 0.39 and 0.50 of the flat cloth's.
+At rest the force that holds the middle is the cloth's weight. And the cloth bends, it hardly stretches: edges keep
+their lengths to 2 %.
 
 `python -m examples.cloth.cloth` prints shadows, heights, folds, forces and overlaps and draws cloth.png.
 """
