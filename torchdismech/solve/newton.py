@@ -89,26 +89,15 @@ def newton(
     line_search : False takes every Newton step whole.
     running : (B,) rows to solve; the others are left alone.
     """
-    rows = x.shape[0]
-    status = torch.full((rows,), RUNNING, dtype=torch.long, device=x.device)
+    status = torch.full((x.shape[0],), RUNNING, dtype=torch.long, device=x.device)
     if running is not None:
         status[~running] = Status.CONVERGED
-    iterations = torch.zeros(rows, dtype=torch.long, device=x.device)
     at = _Iterate(x, *system.residual_and_matrix(x), weight)
     status = _judged(status, at.norm, tolerance)
     # noise excuses an iterate that Newton's method improved, not the first one
     tolerance = torch.maximum(tolerance, rounding_noise(at.x, at.values, solver, weight))
-    search = _GuardedStep(system, solver, weight, tolerance, line_search)
-    more = bool((status == RUNNING).any())
-    for _ in range(max_iterations):
-        if not more:
-            break
-        active = status == RUNNING
-        at, moved, more = search(at, active)
-        iterations += active
-        status = torch.where(active & (moved != RUNNING), moved, status)
-        status = _judged(status, at.norm, tolerance)
-    status = torch.where(status == RUNNING, int(Status.MAX_ITERATIONS), status)
+    search = _Search(system, solver, weight, tolerance, max_iterations, line_search)
+    at, status, iterations = search.run(at, status)
     return Root(at.x, status, iterations, at.norm, tolerance)
 
 
@@ -202,35 +191,86 @@ def rounding_noise(x: Tensor, values: Tensor, solver, weight: Tensor) -> Tensor:
     return torch.nan_to_num(noise, nan=0.0, posinf=0.0)
 
 
-class _GuardedStep:
-    """One Newton step for the rows that still run, guarded by a line search."""
+class _Search:
+    """Newton steps with a line search, each row at its own pace.
 
-    def __init__(self, system: System, solver, weight: Tensor, tolerance: Tensor, enabled: bool):
+    A round tries one point in every row that runs: the whole step from a new iterate, half of the step that failed
+    there, or a step by another factor where the matrix was not positive definite. So no row waits for another's line
+    search, and a batch takes as many evaluations as its slowest row alone.
+    """
+
+    def __init__(self, system: System, solver, weight: Tensor, tolerance: Tensor, max_iterations: int, enabled: bool):
         self.system = system
         self.solver = solver
         self.weight = weight
         self.tolerance = tolerance
+        self.max_iterations = max_iterations
         self.enabled = enabled
 
-    def __call__(self, at: _Iterate, active: Tensor) -> tuple[_Iterate, Tensor, bool]:
-        """Return the next iterate, (B,) RUNNING or the status of rows that cannot go on, and whether any goes on."""
-        factor = self.solver.factor(at.values, rows=active)
-        direction = factor.solve(-at.residual)
-        solved = active & factor.ok  # read after solving: iterative solvers know it only then
-        direction = torch.where(solved[:, None], direction, 0.0)
-        trial = self._evaluated(torch.where(solved[:, None], self.system.advanced(at.x, direction), at.x))
-        potential = self.system.potential(at.x)
-        good = solved & self._reduced(at, trial, direction, potential, torch.ones_like(at.norm))
-        outcome = torch.full_like(active, RUNNING, dtype=torch.long)
-        # the one transfer that the host waits for in an iteration where all goes well
-        bad, more = torch.stack([(active & ~good).any(), (active & (trial.norm > self.tolerance)).any()]).tolist()
-        if bad:
-            trial, outcome = self._rescued(at, active, solved, factor, direction, trial, potential, good, outcome)
-            more = bool((active & (outcome == RUNNING) & ~(trial.norm <= self.tolerance)).any())
-        return trial, outcome, more
+    def run(self, at: _Iterate, status: Tensor) -> tuple[_Iterate, Tensor, Tensor]:
+        """Return the last accepted iterates, (B,) `Status` values and iterations."""
+        iterations = torch.zeros_like(status)
+        fraction = torch.ones_like(at.norm)  # of the Newton step that is tried next
+        indefinite = torch.zeros_like(status, dtype=torch.bool)  # rows whose matrix Cholesky has refused
+        repairs = False  # whether there are any
+        more = bool((status == RUNNING).any())
+        while more:
+            active = status == RUNNING
+            iterations = iterations + (active & (fraction == 1) & ~indefinite)
+            potential = self.system.potential(at.x)
+            factor, direction, solved = self._directions(at, active, indefinite, repairs, potential is not None)
+            step = torch.where(solved[:, None], fraction[:, None] * direction, 0.0)
+            x = torch.where(solved[:, None], self.system.advanced(at.x, step), at.x)
+            trial = _Iterate(x, *self.system.residual_and_matrix(x), self.weight)
+            good = solved & self._reduced(at, trial, direction, potential, fraction)
+            more_to_do = (trial.norm > self.tolerance) & (iterations < self.max_iterations)
+            # the one transfer that the host waits for in a round where all goes well
+            bad, more = torch.stack([(active & ~good).any(), (active & more_to_do).any()]).tolist()
+            if bad:
+                if potential is None:
+                    good = good | (solved & ~indefinite & self._nearer(factor, trial, direction, fraction))
+                refused = active & ~solved
+                status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
+                indefinite = (indefinite | refused) & ~good
+                failed = active & solved & ~good
+                fraction = torch.where(good, 1.0, torch.where(failed, 0.5 * fraction, fraction))
+                out = failed & (fraction < SMALLEST_STEP)
+                status = torch.where(out, int(Status.LINE_SEARCH_FAILED), status)
+                at = at.merged(trial, good)
+            else:
+                at, fraction, indefinite = trial, torch.ones_like(fraction), torch.zeros_like(indefinite)
+            status = _judged(status, at.norm, self.tolerance)
+            spent = (status == RUNNING) & (fraction == 1) & ~indefinite & (iterations >= self.max_iterations)
+            status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
+            if bad:
+                more, repairs = torch.stack([(status == RUNNING).any(), indefinite.any()]).tolist()
+            else:
+                repairs = False
+        return at, torch.where(status == RUNNING, int(Status.MAX_ITERATIONS), status), iterations
 
-    def _evaluated(self, x: Tensor) -> _Iterate:
-        return _Iterate(x, *self.system.residual_and_matrix(x), self.weight)
+    def _directions(self, at: _Iterate, active: Tensor, indefinite: Tensor, repairs: bool, descend: bool):
+        """Return the factor, the Newton steps (B, m) and the rows (B,) that have one."""
+        factor = self.solver.factor(at.values, rows=active & ~indefinite)
+        direction = factor.solve(-at.residual)
+        solved = active & ~indefinite & factor.ok  # read after solving: iterative solvers know it only then
+        if repairs:
+            other, repaired = self._directions_without_definiteness(at, active & indefinite, descend)
+            direction = torch.where(repaired[:, None], other, direction)
+            solved = solved | repaired
+        return factor, direction, solved
+
+    def _directions_without_definiteness(self, at: _Iterate, lost: Tensor, descend: bool) -> tuple[Tensor, Tensor]:
+        """Return directions for the rows whose matrix is not positive definite, and which of them have one.
+
+        Without a potential the exact Newton direction of the indefinite matrix is right: it reduces the residual. With
+        one, the matrix is shifted until it is positive definite, so that the direction descends.
+        """
+        if not descend and self.solver.solves_indefinite:
+            factor = self.solver.factor(at.values, rows=lost, indefinite=True)
+        else:
+            factor = shifted_factor(self.solver, at.values, lost)
+        direction = factor.solve(-at.residual)
+        return direction, lost & factor.ok
 
     def _reduced(self, at: _Iterate, trial: _Iterate, direction: Tensor, potential, fraction: Tensor) -> Tensor:
         """Return the rows (B,) whose residual norm (or potential, where there is one) fell."""
@@ -245,52 +285,18 @@ class _GuardedStep:
             fell = lower | (fell & near)
         return fell & torch.isfinite(trial.norm)
 
-    def _rescued(self, at, active, definite, factor, direction, trial, potential, good, outcome):
-        """Find a step for the rows where the plain one is not good enough; see `newton` for the tests."""
-        solved = definite
-        lost = active & ~solved
-        if bool(lost.any()):
-            direction, repaired = self._direction_without_definiteness(at, lost, direction, potential is not None)
-            outcome = torch.where(lost & ~repaired, int(Status.SINGULAR), outcome)
-            solved = solved | repaired
-        fraction = torch.ones_like(at.norm)
-        x, settled = trial.x, good
-        size = self._size(direction)
-        while True:
-            searching = solved & ~settled
-            if not bool(searching.any()) or bool((fraction[searching] < SMALLEST_STEP).all()):
-                break
-            x = torch.where(searching[:, None], self.system.advanced(at.x, fraction[:, None] * direction), x)
-            attempt = _Iterate(x, self.system.residual(x), at.values, self.weight)  # its matrix is not looked at
-            fits = self._reduced(at, attempt, direction, potential, fraction)
-            if potential is None:  # only where the matrix is definite: an indefinite one says nothing of what is near
-                correction = factor.solve(-attempt.residual)
-                correction = self._size(torch.where((definite & factor.ok)[:, None], correction, torch.inf))
-                fits = fits | ((correction < (1 - 0.5 * fraction) * size) & torch.isfinite(attempt.norm))
-            settled = settled | (searching & fits)
-            fraction = torch.where(searching & ~fits, 0.5 * fraction, fraction)
-        failed = solved & ~settled
-        outcome = torch.where(failed, int(Status.LINE_SEARCH_FAILED), outcome)
-        return self._evaluated(torch.where((active & settled)[:, None], x, at.x)), outcome
+    def _nearer(self, factor, trial: _Iterate, direction: Tensor, fraction: Tensor) -> Tensor:
+        """Return the rows (B,) from where the next step by the same factor is shorter than this one.
+
+        It says so where the matrix is definite only: an indefinite one says nothing of what is near.
+        """
+        correction = factor.solve(-trial.residual)
+        shorter = self._size(correction) < (1 - 0.5 * fraction) * self._size(direction)
+        return shorter & factor.ok & torch.isfinite(trial.norm)
 
     def _size(self, step: Tensor) -> Tensor:
         """Return the length (B,) of steps; twist angles count by the arc at the length that weighs torques."""
         return torch.linalg.vector_norm(step / self.weight, dim=1)
-
-    def _direction_without_definiteness(self, at, lost, direction, descend: bool) -> tuple[Tensor, Tensor]:
-        """Return directions for the rows whose matrix is not positive definite, and which of them have one.
-
-        Without a potential the exact Newton direction of the indefinite matrix is right: it reduces the residual. With
-        one, the matrix is shifted until it is positive definite, so that the direction descends.
-        """
-        if not descend and self.solver.solves_indefinite:
-            factor = self.solver.factor(at.values, rows=lost, indefinite=True)
-            exact = factor.solve(-at.residual)
-            repaired = lost & factor.ok
-            return torch.where(repaired[:, None], exact, direction), repaired
-        factor = shifted_factor(self.solver, at.values, lost)
-        repaired = lost & factor.ok
-        return torch.where(repaired[:, None], factor.solve(-at.residual), direction), repaired
 
 
 def shifted_factor(solver, values: Tensor, rows: Tensor):
