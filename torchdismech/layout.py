@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.body import Body
-from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic import Assembly, ElasticTerm
 from torchdismech.forces import Force
 from torchdismech.sparse import Pattern, Scatter
 
@@ -21,7 +21,7 @@ class MatrixLayout(nn.Module):
 
     Parameters
     ----------
-    body, terms, forces : of the robot; terms are told where their own entries go.
+    body, terms, forces : of the robot.
     unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
     algebraic : (n,) bool, dofs without inertia.
     symmetric : whether the sum of all derivatives is a symmetric matrix.
@@ -29,6 +29,7 @@ class MatrixLayout(nn.Module):
     Attributes
     ----------
     pattern : of the matrix.
+    elastic : the sums of all terms into forces and values.
     force_scatters : for each force and each of its blocks, the sum into the values (nnz, B).
     """
 
@@ -57,8 +58,7 @@ class MatrixLayout(nn.Module):
         if not symmetric:  # solvers want a pattern that is symmetric in structure
             rows, cols = np.concatenate([rows, cols]), np.concatenate([cols, rows])
         self.pattern = Pattern.union(int(unknown.max()) + 1, rows, cols, symmetric, _chain_order(body, unknown))
-        for term in terms:
-            term.attach(body.n_dofs, unknown, self.pattern, dtype)
+        self.elastic = Assembly(terms, body.n_dofs, unknown, self.pattern, dtype)
         self.force_scatters = nn.ModuleList(  # type: ignore[assignment]
             nn.ModuleList(_block_scatter(self.pattern, r, c, dtype) for r, c in blocks) for blocks in placed
         )

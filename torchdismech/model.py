@@ -106,8 +106,7 @@ class Model(nn.Module):
             self.solver_for(1)  # refuse here what does not go with the matrix
         self.compiled = compile
         if compile:
-            for term in terms:
-                term.compile()
+            self._layout.elastic.compile()
 
     # ---- what it is made of ------------------------------------------------------------------------------------
 
@@ -357,11 +356,7 @@ class Model(nn.Module):
 
     def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
         """Return the elastic force (B, n) at q (B, n)."""
-        transposed = q.t().contiguous()
-        total = torch.zeros_like(transposed)
-        for term, constants in zip(self.terms, start.constants, strict=True):
-            total = total + term.force(transposed, constants)
-        return total.t()
+        return self._layout.elastic.force(q.t().contiguous(), start.constants).t()
 
     def external_force(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
         """Return the external force (B, n) at q, velocity (B, n) and time (B,)."""
@@ -401,13 +396,9 @@ class Model(nn.Module):
         `load_factor`.
         """
         by_position, by_velocity = self._layout.entry_gains(position_gain, velocity_gain, self.dtype)
-        transposed = q.t().contiguous()
-        total = torch.zeros_like(transposed)
-        values = q.new_zeros(self.pattern.nnz, q.shape[0])
-        for term, constants in zip(self.terms, start.constants, strict=True):
-            force, stiffness = term.force_and_stiffness(transposed, constants)
-            total += force
-            values += stiffness if isinstance(by_position, float) and by_position == 1 else by_position * stiffness
+        elastic, values = self._layout.elastic.force_and_stiffness(q.t().contiguous(), start.constants)
+        if not (isinstance(by_position, float) and by_position == 1):
+            values = by_position * values
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force_module, scatters in zip(self.forces, self._layout.force_scatters, strict=True):
             if not scatters:
@@ -419,7 +410,7 @@ class Model(nn.Module):
                         values -= gain * scatter((load_factor * blocks).flatten(1).t().contiguous())
         if mass_gain:
             self._layout.add_mass(values, mass_gain * self.body.mass[..., self.free_index])
-        force = total.t() + load_factor * self.external_force(start, q, velocity, time)
+        force = elastic.t() + load_factor * self.external_force(start, q, velocity, time)
         if start.pairs is None or self.self_contact is None:
             return force, values
         contact, values = start.pairs.added(self.self_contact, q, velocity, values, position_gain, velocity_gain)

@@ -1,11 +1,13 @@
 """Elastic terms: stencil (geometry) x energy (material)."""
 
+from torchdismech.elastic.assembly import Assembly
 from torchdismech.elastic.energy import Energy, LinearElastic, Sum, batch_last
 from torchdismech.elastic.shell import HingeStencil, MidEdgeStencil, Plate
 from torchdismech.elastic.stencil import BendTwistStencil, Stencil, StretchStencil
 from torchdismech.elastic.term import ElasticTerm
 
 __all__ = [
+    "Assembly",
     "BendTwistStencil",
     "ElasticTerm",
     "Energy",

@@ -12,12 +12,9 @@ from torch import Tensor, nn
 from torchdismech.body import robots
 from torchdismech.elastic.energy import Energy, batch_last
 from torchdismech.elastic.stencil import Stencil
-from torchdismech.sparse import Pattern, Scatter
 from torchdismech.state import Control, State
 
 __all__ = ["ElasticTerm"]
-
-COMPILATIONS = 256  # kernels that a process may compile before torch.compile refuses
 
 
 @dataclass
@@ -81,10 +78,6 @@ class ElasticTerm(nn.Module):
         natural = natural or (None,) * len(stencil.strains)
         for strain, value in zip(stencil.strains, natural, strict=True):
             self.register_buffer(f"natural_{strain}", value)
-        self.scatter_force: Scatter
-        self.scatter_stiffness: Scatter
-        self._gradient_kernel = self._gradient
-        self._stiffness_kernel = self._gradient_and_hessian
 
     def robots(self) -> set[int]:
         """Return the numbers of robots that the term's own tensors are given for."""
@@ -118,35 +111,6 @@ class ElasticTerm(nn.Module):
         keep = (r >= 0) & (c >= 0)
         return r[keep], c[keep], s[keep], k[keep]
 
-    def attach(self, n: int, unknown: np.ndarray, pattern: Pattern, dtype: torch.dtype) -> None:
-        """Prepare the sums into forces (n, B) and into the values of the pattern (nnz, B)."""
-        count = self.stencil.count
-        dofs, sources, signs = [], [], []
-        for a, variable in enumerate(self.stencil.variables):
-            for dof, sign in variable:
-                dofs.append(dof)
-                sources.append(a * count + np.arange(count))
-                signs.append(-sign)  # force is minus the gradient
-        shape = (n, len(self.stencil.variables) * count)
-        targets, source, sign = (np.concatenate(x) for x in (dofs, sources, signs))
-        self.scatter_force = Scatter(shape, targets, source, sign, dtype)
-        rows, cols, source, coefficient = self.entries(unknown)
-        if pattern.symmetric:
-            keep = rows >= cols
-            rows, cols, source, coefficient = rows[keep], cols[keep], source[keep], coefficient[keep]
-        shape = (pattern.nnz, len(self.stencil.pairs) * count)
-        self.scatter_stiffness = Scatter(shape, pattern.position(rows, cols), source, coefficient, dtype)
-
-    def compile(self) -> None:
-        """Compile the kernels (needs closed forms in the stencil and in the energy)."""
-        if not self.closed_form:
-            return  # derivatives by autograd run eagerly; `Model.uncompiled_terms` names these terms
-        # one compilation per stencil, energy and batch size: the default limit of 8 is for code that should not vary
-        config = torch._dynamo.config
-        config.recompile_limit = max(config.recompile_limit, COMPILATIONS)
-        self._gradient_kernel = torch.compile(self._gradient, dynamic=False, fullgraph=True)
-        self._stiffness_kernel = torch.compile(self._gradient_and_hessian, dynamic=False, fullgraph=True)
-
     # ---- evaluation --------------------------------------------------------------------------------------------
 
     def constants(self, state: State, control: Control, elapsed: float | None = None) -> TermConstants:
@@ -165,15 +129,6 @@ class ElasticTerm(nn.Module):
             constants.before = self._elastic_strain_at(state.q.t().contiguous(), constants)
             constants.elapsed = elapsed
         return constants
-
-    def force(self, q: Tensor, constants: TermConstants) -> Tensor:
-        """Return the force (n, B) at q (n, B)."""
-        return self.scatter_force(self._gradient_kernel(q, constants).flatten(0, 1))
-
-    def force_and_stiffness(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, Tensor]:
-        """Return the force (n, B) and the values (nnz, B) of the stiffness at q (n, B)."""
-        gradient, hessian = self._stiffness_kernel(q, constants)
-        return self.scatter_force(gradient.flatten(0, 1)), self.scatter_stiffness(hessian.flatten(0, 1))
 
     def energies(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the energy of each part, (B,) [J]."""
@@ -204,8 +159,8 @@ class ElasticTerm(nn.Module):
             elastic.append(value if constants.scale is None else value / constants.scale)
         return tuple(elastic)
 
-    def _gradient(self, q: Tensor, constants: TermConstants) -> Tensor:
-        """Return the gradient by the local variables (k, S, B)."""
+    def gradient(self, q: Tensor, constants: TermConstants) -> list[Tensor]:
+        """Return the gradient by the local variables at q (n, B): k tensors (S, B)."""
         strains, first, _ = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
         strain = self._elastic_strain(strains, constants)
         slopes = self.energy.slopes(strain)
@@ -213,10 +168,10 @@ class ElasticTerm(nn.Module):
             viscous = self.dissipation.slopes(_rate(strain, constants))  # type: ignore[union-attr]
             slopes = [a + b for a, b in zip(slopes, viscous, strict=True)]
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
-        return torch.stack(_combined(first, [factor * s for s in slopes]))
+        return _combined(first, [factor * s for s in slopes])
 
-    def _gradient_and_hessian(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, Tensor]:
-        """Return the gradient (k, S, B) and the packed Hessian (pairs, S, B) by the local variables."""
+    def gradient_and_hessian(self, q: Tensor, constants: TermConstants) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the gradient, and the Hessian in the order of the stencil's pairs, each of tensors (S, B)."""
         strains, first, second = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
         strain = self._elastic_strain(strains, constants)
         slopes, curvatures = self.energy.derivatives(strain)
@@ -237,7 +192,7 @@ class ElasticTerm(nn.Module):
         for packed, (a, b) in enumerate(self.stencil.pairs):
             for f, row in zip(first, rows, strict=True):
                 hessian[packed] = hessian[packed] + f[a] * row[b]
-        return torch.stack(_combined(first, slopes)), torch.stack(hessian)
+        return _combined(first, slopes), hessian
 
 
 def _rate(strain: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:

@@ -221,10 +221,9 @@ class Integrator(ABC):
         scale = self._force_scale(model, start, dt)
         tolerance = (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
         root = None
-        guesses = ((self._guess(balance, ahead), method) for ahead, method in self._attempts(balance, dt))
-        if near is not None:
-            guesses = itertools.chain([(near.index_select(1, model.free_index), "plain")], guesses)
-        for guess, method in guesses:
+        first = [] if near is None else [(near.index_select(1, model.free_index), "plain")]
+        others = ((self._guess(balance, ahead), method) for ahead, method in self._attempts(balance, dt))
+        for guess, method in itertools.chain(first, others):
             rows = running if root is None else running & (root.status != Status.CONVERGED)
             if root is not None and not bool(rows.any()):
                 break

@@ -14,7 +14,8 @@ from torchdismech.errors import Status
 __all__ = ["Root", "System", "newton", "relaxed_newton", "rounding_noise", "shifted_factor"]
 
 RUNNING = -1
-SMALLEST_STEP = 2.0**-12  # below this fraction of the Newton step a line search gives up
+SMALLEST_STEP = 2.0**-12  # below this fraction of the Newton step a line search gives up ...
+SMALLEST_DESCENT = 2.0**-20  # ... where a potential judges it: nearly singular matrices give steps too long by far
 ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
 LARGEST_GROWTH = 2.0  # of the residual in a relaxed step; beyond it the step is taken back and relaxed more
 FASTEST_RELAXATION = 0.1  # the least factor by which the relaxation falls in a step
@@ -234,7 +235,7 @@ class _Search:
                 indefinite = (indefinite | refused) & ~good
                 failed = active & solved & ~good
                 fraction = torch.where(good, 1.0, torch.where(failed, 0.5 * fraction, fraction))
-                out = failed & (fraction < SMALLEST_STEP)
+                out = failed & (fraction < (SMALLEST_STEP if potential is None else SMALLEST_DESCENT))
                 status = torch.where(out, int(Status.LINE_SEARCH_FAILED), status)
                 at = at.merged(trial, good)
             else:

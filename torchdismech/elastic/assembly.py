@@ -1,0 +1,121 @@
+"""The elastic terms of a robot together: their forces and their stiffness, summed into vectors and matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.elastic.term import ElasticTerm, TermConstants
+from torchdismech.sparse import Pattern, Scatter
+
+__all__ = ["Assembly"]
+
+COMPILATIONS = 256  # kernels that a process may compile before torch.compile refuses
+
+
+class Assembly(nn.Module):
+    """Where the gradients and Hessians of all terms' springs go in forces and in the matrix.
+
+    All terms write into one buffer, which one sparse product sums: few calls, and one pass over the matrix. Compiled,
+    all terms with closed forms are one kernel.
+
+    Parameters
+    ----------
+    terms : their order is that of the constants of a step.
+    n : number of dofs.
+    unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
+    pattern : of the matrix.
+    """
+
+    def __init__(self, terms: Sequence[ElasticTerm], n: int, unknown: np.ndarray, pattern: Pattern, dtype: torch.dtype):
+        super().__init__()
+        self.terms = tuple(terms)  # not registered: they are the model's
+        # terms with closed forms come first in the buffers: one kernel may write them
+        self.order = sorted(range(len(terms)), key=lambda k: not terms[k].closed_form)
+        self.count_closed = sum(term.closed_form for term in terms)
+        ordered = [terms[k] for k in self.order]
+        self.scatter_force = _force_scatter(ordered, n, dtype)
+        self.scatter_stiffness = _stiffness_scatter(ordered, unknown, pattern, dtype)
+        self._closed_gradients = self._gradients
+        self._closed_gradients_and_hessians = self._gradients_and_hessians
+
+    def compile(self) -> None:
+        """Compile the terms with closed forms; derivatives by autograd run eagerly (see `Model.uncompiled_terms`)."""
+        # one compilation per batch size: the default limit of 8 is for code that should not vary
+        config = torch._dynamo.config
+        config.recompile_limit = max(config.recompile_limit, COMPILATIONS)
+        self._closed_gradients = torch.compile(self._gradients, dynamic=False, fullgraph=True)
+        kernel = torch.compile(self._gradients_and_hessians, dynamic=False, fullgraph=True)
+        self._closed_gradients_and_hessians = kernel
+
+    def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
+        """Return the elastic force (n, B) at q (n, B)."""
+        closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
+        found = [self._closed_gradients(q, constants, closed)] if closed else []
+        found += [self._gradients(q, constants, [k]) for k in others]
+        return self.scatter_force(_joined(found, q))
+
+    def force_and_stiffness(self, q: Tensor, constants: Sequence[TermConstants]) -> tuple[Tensor, Tensor]:
+        """Return the elastic force (n, B) and the values (nnz, B) of the stiffness at q (n, B)."""
+        closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
+        found = [self._closed_gradients_and_hessians(q, constants, closed)] if closed else []
+        found += [self._gradients_and_hessians(q, constants, [k]) for k in others]
+        gradients, hessians = ([pair[k] for pair in found] for k in range(2))
+        return self.scatter_force(_joined(gradients, q)), self.scatter_stiffness(_joined(hessians, q))
+
+    def _gradients(self, q: Tensor, constants: Sequence[TermConstants], which: Sequence[int]) -> Tensor:
+        """Return the gradients (sources, B) of some terms by their local variables."""
+        parts = [self.terms[k].gradient(q, constants[k]) for k in which]
+        return torch.cat([row for part in parts for row in part])
+
+    def _gradients_and_hessians(
+        self, q: Tensor, constants: Sequence[TermConstants], which: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the gradients and the packed Hessians (sources, B) of some terms by their local variables."""
+        parts = [self.terms[k].gradient_and_hessian(q, constants[k]) for k in which]
+        gradients, hessians = ([row for part in parts for row in part[k]] for k in range(2))
+        return torch.cat(gradients), torch.cat(hessians)
+
+
+def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts) if parts else like.new_zeros(0, like.shape[1])
+
+
+def _force_scatter(terms: Sequence[ElasticTerm], n: int, dtype: torch.dtype) -> Scatter:
+    targets, sources, signs = _nothing(), _nothing(), _nothing()
+    start = 0
+    for term in terms:
+        for variable in term.stencil.variables:
+            for dof, sign in variable:
+                targets.append(dof)
+                sources.append(start + np.arange(term.stencil.count))
+                signs.append(-sign)  # force is minus the gradient
+            start += term.stencil.count
+    return Scatter((n, start), np.concatenate(targets), np.concatenate(sources), np.concatenate(signs), dtype)
+
+
+def _stiffness_scatter(
+    terms: Sequence[ElasticTerm], unknown: np.ndarray, pattern: Pattern, dtype: torch.dtype
+) -> Scatter:
+    targets, sources, coefficients = _nothing(), _nothing(), _nothing()
+    start = 0
+    for term in terms:
+        rows, cols, source, coefficient = term.entries(unknown)
+        if pattern.symmetric:
+            keep = rows >= cols
+            rows, cols, source, coefficient = rows[keep], cols[keep], source[keep], coefficient[keep]
+        targets.append(pattern.position(rows, cols))
+        sources.append(start + source)
+        coefficients.append(coefficient)
+        start += len(term.stencil.pairs) * term.stencil.count
+    shape = (pattern.nnz, start)
+    return Scatter(shape, np.concatenate(targets), np.concatenate(sources), np.concatenate(coefficients), dtype)
+
+
+def _nothing() -> list[np.ndarray]:
+    return [np.zeros(0, dtype=np.int64)]  # arrays to concatenate, also where a robot has no springs
