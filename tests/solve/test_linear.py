@@ -21,7 +21,9 @@ from tests.solve.topologies import (
 )
 from torchdismech.errors import InputError
 from torchdismech.solve import linear
+from torchdismech.solve.linear import native
 from torchdismech.solve.linear.banded import BandedSolver
+from torchdismech.solve.linear.native import Unavailable, library
 from torchdismech.solve.linear.product import TorchProduct, make_product
 from torchdismech.sparse import Pattern
 
@@ -51,6 +53,14 @@ def assert_close(x, expected, relative):
 def topology(request):
     """A function that makes the pattern of one topology."""
     return TOPOLOGIES[request.param]
+
+
+def require_compiler():
+    """Skip where the compiled code cannot be had, and say why."""
+    try:
+        library()
+    except Unavailable as missing:
+        pytest.skip(str(missing))
 
 
 class LinearSolverContract:
@@ -280,6 +290,15 @@ class TestBandedLapack(DirectSolverContract):
         return linear.make("banded", pattern, method="lapack")
 
 
+class TestBandedNative(DirectSolverContract):
+    """Banded, by compiled code."""
+
+    def solver(self, pattern, dtype=torch.float64):
+        """Return the solver under test."""
+        require_compiler()
+        return linear.make("banded", pattern, method="native")
+
+
 class TestBandedBlocks(DirectSolverContract):
     """Banded, block by block."""
 
@@ -455,7 +474,8 @@ class TestBandedLayout:
     def test_bands_are_fortran_ordered(self, indefinite, dtype):
         """Hand LAPACK arrays that it overwrites, so that nothing is copied."""
         pattern = chain()
-        factor = BandedSolver(pattern).factor(random_values(pattern, "definite", 3).to(dtype), indefinite=indefinite)
+        values = random_values(pattern, "definite", 3).to(dtype)
+        factor = BandedSolver(pattern, method="lapack").factor(values, indefinite=indefinite)
         assert all(band.flags.f_contiguous for band in factor.parts.bands)
         assert factor.parts.bands.dtype == (np.float32 if dtype == torch.float32 else np.float64)
 
@@ -657,7 +677,8 @@ class TestChoice:
     @pytest.mark.parametrize(
         ("pattern", "batch", "expected"),
         [
-            (chain(4), 256, "dense"),
+            (chain(4), 1, "dense"),
+            (chain(4), 256, "banded"),
             (Pattern.union(0, [], [], True), 4, "dense"),
             (chain(101), 1, "banded"),
             (chain(101), 256, "banded"),
@@ -674,7 +695,22 @@ class TestChoice:
         ],
     )
     def test_choose(self, pattern, batch, expected):
-        """Take dense for tiny matrices (also none at all), banded for chains and hinges, multifrontal for the rest."""
+        """Take dense for one tiny matrix or none at all, banded for chains and hinges, multifrontal for the rest."""
+        require_compiler()
+        assert linear.choose(pattern, batch).name == expected
+
+    @pytest.mark.parametrize(
+        ("pattern", "batch", "expected"),
+        [
+            (chain(4), 256, "dense"),
+            (chain(101), 256, "banded"),
+            (hinges(20), 64, "banded"),
+            (hinges(40, symmetric=False), 64, "multifrontal"),
+        ],
+    )
+    def test_choose_without_compiled_code(self, pattern, batch, expected, monkeypatch):
+        """Take dense for tiny matrices where LAPACK is all there is for bands."""
+        monkeypatch.setattr(native, "_found", Unavailable("no compiler"))
         assert linear.choose(pattern, batch).name == expected
 
     def test_choice_for_a_pattern_that_serves_for_a_while(self):

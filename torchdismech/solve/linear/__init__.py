@@ -25,21 +25,25 @@ SOLVERS: dict[str, type[Solver]] = {
 }
 
 # What follows was measured on one CPU core, factor + solve, microseconds per robot.
-# Short rods at B = 256, dense / banded: n = 11 1.1 / 2.3, n = 15 1.8 / 2.9, n = 23 7.1 / 3.9.
+# Short rods at B = 256, dense / banded by LAPACK / by compiled code: n = 11 1.1 / 2.3 / 0.23, n = 15 1.8 / 2.9 / 0.28,
+# n = 23 6.5 / 3.9 / 0.38.
 DENSE_UP_TO = 16
-# Shells and a hybrid (`python -m benchmarks.shell_factor`), banded / multifrontal / a loop of qdldl:
-#                              Cholesky, B = 1         B = 16                 B = 64                 LU, B = 64
-# hybrid, n = 630              607 / 1750 / 690        516 / 551 / 628        635 / 774 / 626        1440 / 1130
-# hinges 20 x 20, n = 1200     1130 / 4880 / 2560      1250 / 2350 / 2400     1180 / 2330 / 2460     2710 / 3480
-# hinges 15 x 30, n = 1350     911 / 5230 / 2480       1030 / 2440 / 2390     1030 / 2560 / 2400     2410 / 3830
-# mid-edges 15 x 30, n = 2611  1710 / 8960 / 2800      2110 / 3480 / 2730     1950 / 3520 / 2740     7540 / 5330
-# hinges 40 x 40, n = 4800     11300 / 26800 / 37900   11100 / 17900 / 37100  24100 / 20600 / 37500  55300 / 28600
+# Shells and a hybrid (`python -m benchmarks.shell_factor`), banded / multifrontal; LAPACK at B = 1, else compiled code:
+#                              Cholesky, B = 1  B = 16         B = 64         LU, B = 1      B = 16         B = 64
+# hybrid, n = 630              660 / 1900       297 / 611      414 / 828      1320 / 2680    726 / 1160     842 / 1270
+# hinges 20 x 20, n = 1200     1250 / 5020      658 / 2570     731 / 2600     2800 / 8060    1500 / 4140    1650 / 4600
+# hinges 15 x 30, n = 1350     1210 / 6450      515 / 2890     608 / 2930     2300 / 8350    1050 / 4490    1220 / 4350
+# mid-edges 15 x 30, n = 2611  2060 / 10300     1080 / 3940    1200 / 3750    4760 / 14000   1980 / 6010    2410 / 5760
+# hinges 40 x 40, n = 4800     12600 / 30900    10400 / 18700  13900 / 19100  28100 / 44700  29700 / 29400  63100/31700
 # The times follow the numbers that are moved rather than the multiplications. Nanoseconds, for Cholesky (True) and LU
-# (False): per number of a band, narrow or wide; per number of the fronts and per unknown that passes through them; and
-# for the calls that one bucket of fronts takes for factor + solve, however many robots.
+# (False): per number of a band by LAPACK, narrow or wide; per number of a band by compiled code, and more for each
+# place of half-bandwidth; per number of the fronts and per unknown that passes through them; and for the calls that one
+# bucket of fronts takes for factor + solve, however many robots.
 NARROW_BAND = 64
 NARROW_BAND_TIME = {True: 4.5, False: 4.3}
 WIDE_BAND_TIME = {True: 7.5, False: 6.0}
+NATIVE_TIME = {True: 1.4, False: 1.6}
+NATIVE_PLACE_TIME = {True: 0.03, False: 0.035}
 FRONT_TIME = {True: 6.0, False: 8.5}
 UNKNOWN_TIME = 150.0
 BUCKET_TIME = {True: 80e3, False: 105e3}
@@ -86,6 +90,9 @@ def choose(
 ) -> Solver:
     """Return the direct solver that is likely the fastest: dense if tiny, banded if narrow, multifrontal for the rest.
 
+    For a batch on a CPU it looks for compiled code, which a machine's first call compiles in about a second; with it,
+    tiny matrices are banded too.
+
     Parameters
     ----------
     pattern : where the entries of the matrices stand.
@@ -93,9 +100,11 @@ def choose(
     device : where the values will be.
     factorisations : of all robots that the pattern is expected to serve; a costly analysis has to pay within them.
     """
-    if pattern.n <= DENSE_UP_TO:
+    if pattern.n == 0:
         return DenseSolver(pattern)
     banded, on_cpu = BandedSolver(pattern), torch.device(device).type == "cpu"
+    if pattern.n <= DENSE_UP_TO and not (on_cpu and banded.takes_native(batch)):
+        return DenseSolver(pattern)
     if on_cpu:
         time = _banded_time(banded, batch)
         if MOST_SAVED * time * batch * factorisations < DISSECTION_TIME * pattern.n:
@@ -110,8 +119,12 @@ def choose(
 
 def _banded_time(solver: BandedSolver, batch: int) -> float:
     """Return an estimate of the time of factor + solve on a CPU, in nanoseconds per robot."""
-    per_number = NARROW_BAND_TIME if solver.order.lower <= NARROW_BAND else WIDE_BAND_TIME
-    time = per_number[solver.pattern.symmetric] * solver.memory(1) / 8
+    symmetric, reach = solver.pattern.symmetric, solver.order.lower
+    if solver.takes_native(batch):
+        per_number = NATIVE_TIME[symmetric] + NATIVE_PLACE_TIME[symmetric] * reach
+    else:
+        per_number = (NARROW_BAND_TIME if reach <= NARROW_BAND else WIDE_BAND_TIME)[symmetric]
+    time = per_number * solver.memory(batch) / 8 / max(batch, 1)
     return 2 * time if solver.memory(batch) > LARGE_BANDS else time
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import torch
 from scipy.linalg import lapack
@@ -10,33 +12,62 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.solve.linear.base import Decomposition, DirectSolver
 from torchdismech.solve.linear.blocks import BlockElimination
+from torchdismech.solve.linear.native import NativeBand, Unavailable, band_bytes, band_sources, library
 from torchdismech.sparse import Pattern
 from torchdismech.sparse.ordering import BandedOrder, banded_order
 
 __all__ = ["BandedSolver"]
 
-METHODS = ("auto", "lapack", "blocks")
+METHODS = ("auto", "native", "lapack", "blocks")
+# "auto" takes "native" from this many robots on, and one more for so many places of half-bandwidth: fewer leave lanes
+# empty.
+NATIVE_FROM = 2
+PLACES_A_ROBOT = 50
+# LU without row exchanges is kept while no term of it is larger than this power of 1/epsilon times the matrix: then a
+# quarter of the digits may go. Rows beyond are factored again with row exchanges, so this need not be generous.
+NATIVE_GROWTH = 0.25
 
 
 class BandedSolver(DirectSolver):
-    """Factor banded matrices, robot by robot with LAPACK or block by block with torch.
+    """Factor banded matrices: many robots at once by compiled code, one by one with LAPACK, or by blocks with torch.
 
-    One CPU core, a rod of 101 nodes (n = 403, half-bandwidth 10), microseconds per robot, factor + solve:
+    One CPU core with vectors of 64 bytes, microseconds per robot, factor + solve, native / LAPACK. Half-bandwidth 10 is
+    a rod of 101 nodes, 119 a shell of 20 x 20 nodes, the others are full bands:
 
-    ==================  =====  ======  =======  ========
-    method              B = 1  B = 16  B = 256  B = 1024
-    ==================  =====  ======  =======  ========
-    lapack, Cholesky       71      46       56        70
-    blocks, Cholesky     2500     188      131       154
-    lapack, LU            116      83      154       163
-    blocks, LU           4090     276      205       283
-    ==================  =====  ======  =======  ========
+    ========  ====  =============  =============  =============  =============
+    Cholesky
+    half-bw.  n     B = 1          B = 8          B = 64         B = 256
+    ========  ====  =============  =============  =============  =============
+    10         403  53 / 50        6.6 / 40       7.9 / 44       11 / 53
+    20         800  150 / 130      24 / 150       34 / 180       59 / 250
+    40        1000  510 / 320      77 / 400       120 / 550      190 / 630
+    64        1200  1350 / 740     190 / 960      380 / 1330     410 / 1340
+    119       1200  3180 / 780     450 / 1040     670 / 1210     680 / 1220
+    232       2600  37000 / 5800   5600 / 9200    5600 / 10100   8600 / 13200
+    ========  ====  =============  =============  =============  =============
+
+    ========  ====  =============  =============  =============  =============
+    LU
+    half-bw.  n     B = 1          B = 8          B = 64         B = 256
+    ========  ====  =============  =============  =============  =============
+    10         403  84 / 64        11 / 62        15 / 71        17 / 99
+    20         800  340 / 165      58 / 230       95 / 400       145 / 480
+    40        1000  1160 / 480     170 / 680      350 / 1220     390 / 1200
+    64        1200  2730 / 1150    460 / 1870     750 / 2480     800 / 2510
+    119       1200  6650 / 1670    1080 / 2580    1250 / 2670    1350 / 5240
+    232       2600  109000/13500   15700 / 22800  15500 / 23800
+    ========  ====  =============  =============  =============  =============
+
+    Native breaks even with two robots up to half-bandwidth 40, with four at 119 and six at 232: a vector with one robot
+    costs as much as one with 8 (16 in float32). "blocks" takes 1600 for the rod at B = 1 and 120 at B = 256.
 
     Parameters
     ----------
     pattern : where the entries of the matrices stand. Its `order_hint` is used where it gives a smaller bandwidth than
         reverse Cuthill-McKee.
-    method : "lapack" (CPU only), "blocks" (any device) or "auto": lapack on a CPU, blocks elsewhere.
+    method : "native" (compiled code for many robots at once; CPU only, needs a C++ compiler), "lapack" (CPU only),
+        "blocks" (any device) or "auto": on a CPU native for more than a few robots, lapack for fewer or where there is
+        no compiler; blocks elsewhere. `describe` says which.
 
     Attributes
     ----------
@@ -50,6 +81,8 @@ class BandedSolver(DirectSolver):
         super().__init__(pattern)
         if method not in METHODS:
             raise InputError(f"banded: method must be one of {', '.join(METHODS)}, got {method!r}")
+        if method == "native":
+            library()  # refused here rather than at the first factorisation
         self.method = method
         self.order = banded_order(pattern)
         self._lower_places = _lower_band_places(pattern, self.order)
@@ -57,31 +90,80 @@ class BandedSolver(DirectSolver):
         self._blocks = BlockElimination(pattern, self.full, self.order)
         self.block_count = self._blocks.count
 
+    @cached_property
+    def _lower_sources(self) -> np.ndarray:
+        return band_sources(self.pattern.rows, self.pattern.cols, self.order, symmetric=True)
+
+    @cached_property
+    def _full_sources(self) -> np.ndarray:
+        return band_sources(self.full.rows, self.full.cols, self.order, symmetric=False)
+
+    @property
+    def _native_from(self) -> int:
+        """Robots from which on "auto" takes "native"."""
+        return NATIVE_FROM + self.order.lower // PLACES_A_ROBOT
+
     def describe(self) -> str:
         """Return one line for a person: the method and its sizes."""
         kind, o = ("Cholesky" if self.pattern.symmetric else "LU"), self.order
-        return f"banded {kind} ({self.method}), n = {self.pattern.n}, bandwidths {o.lower} below and {o.upper} above"
+        method = self.method
+        if method == "native":
+            method = f"native, {library().made_by}"
+        elif method == "auto":
+            try:
+                method = f"auto: native ({library().made_by}) on a CPU from {self._native_from} robots on, lapack below"
+            except Unavailable as missing:
+                method = f"auto: lapack on a CPU, as native is not to be had: {missing}"
+            method += "; blocks elsewhere"
+        return f"banded {kind} ({method}), n = {self.pattern.n}, bandwidths {o.lower} below and {o.upper} above"
 
     def memory(self, batch: int) -> int:
         """Return an estimate of the bytes that a factor of `batch` float64 matrices holds."""
         if self.method == "blocks":
             return 8 * batch * self._blocks.numbers(self.pattern.symmetric)
+        if self.takes_native(batch):
+            return band_bytes(self.order, self.pattern.symmetric, batch)
         width = self.order.lower + 1 if self.pattern.symmetric else 2 * self.order.lower + self.order.upper + 1
         return 8 * batch * self.pattern.n * width
 
-    def _uses_lapack(self, values: Tensor) -> bool:
+    def takes_native(self, batch: int) -> bool:
+        """Return whether so many matrices on a CPU are factored by compiled code; compiles it if need be."""
+        if self.method != "auto":
+            return self.method == "native"
+        if batch < self._native_from:
+            return False
+        try:
+            library()
+        except Unavailable:  # `describe` says why
+            return False
+        return True
+
+    def _method(self, values: Tensor) -> str:
+        """Return the method for the values (nnz, b)."""
         on_cpu = values.device.type == "cpu"
-        if self.method == "lapack" and not on_cpu:
-            raise InputError(f"banded: method 'lapack' runs on the CPU, got values on {values.device}; use 'blocks'")
-        return on_cpu and self.method != "blocks"
+        if self.method in ("native", "lapack") and not on_cpu:
+            raise InputError(
+                f"banded: method {self.method!r} runs on the CPU, got values on {values.device}; use 'blocks'"
+            )
+        if self.method != "auto":
+            return self.method
+        if not on_cpu:
+            return "blocks"
+        return "native" if self.takes_native(values.shape[1]) else "lapack"
 
     def _cholesky(self, values: Tensor) -> Decomposition:
-        if self._uses_lapack(values):
+        method = self._method(values)
+        if method == "native":
+            return NativeBand(self.order, self._lower_sources, values)
+        if method == "lapack":
             return _LapackCholesky(self.order, self._lower_places, values)
         return self._blocks.cholesky(values)
 
     def _lu(self, values: Tensor) -> Decomposition:
-        if self._uses_lapack(values):
+        method = self._method(values)
+        if method == "native":
+            return _NativeLU(self.order, self._full_sources, self._full_places, values)
+        if method == "lapack":
             return _LapackLU(self.order, self._full_places, values)
         return self._blocks.lu(values)
 
@@ -163,3 +245,22 @@ class _LapackLU:
             if good:
                 self._solve_one(matrix, below, above, vector, pivots, trans=int(transpose), overwrite_b=1)
         return torch.from_numpy(ordered.take(self.order.place, axis=1))
+
+
+class _NativeLU:
+    """LU factors without row exchanges, and with them by LAPACK for the rows whose entries grow too much."""
+
+    def __init__(self, order: BandedOrder, sources: np.ndarray, places: np.ndarray, values: Tensor):
+        self.native = NativeBand(order, sources, values, growth=torch.finfo(values.dtype).eps ** -NATIVE_GROWTH)
+        self.ok = self.native.ok
+        self.grown = (~self.ok).nonzero().squeeze(1)
+        self.pivoted = _LapackLU(order, places, values.index_select(1, self.grown)) if len(self.grown) else None
+        if self.pivoted is not None:
+            self.ok[self.grown] = self.pivoted.ok
+
+    def solve(self, rhs: Tensor, transpose: bool) -> Tensor:
+        """Return (b, n) solutions."""
+        x = self.native.solve(rhs, transpose)
+        if self.pivoted is not None:
+            x[self.grown] = self.pivoted.solve(rhs.index_select(0, self.grown), transpose)
+        return x

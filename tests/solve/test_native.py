@@ -1,0 +1,282 @@
+"""Banded factors by compiled code: groups of robots, growth, threads, and what happens without a compiler."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from tests.solve.topologies import chain, cliques, random_values
+from torchdismech.errors import InputError
+from torchdismech.solve import linear
+from torchdismech.solve.linear import native
+from torchdismech.solve.linear.banded import BandedSolver
+from torchdismech.sparse import Pattern
+
+RELATIVE = {torch.float64: 1e-12, torch.float32: 1e-4}  # condition numbers below 1e3 times machine epsilon
+
+
+@pytest.fixture
+def compiler():
+    """Skip where the compiled code cannot be had, and say why."""
+    try:
+        native.library()
+    except native.Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """An empty cache directory, for a process that has not looked for compiled code yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(native, "_found", None)
+    return tmp_path / "cache" / "torchdismech"
+
+
+def band(n, lower, upper):
+    """Return the unsymmetric pattern of a band, numbered along it."""
+    rows, cols = np.indices((n, n)).reshape(2, -1)
+    inside = (rows - cols <= lower) & (cols - rows <= upper)
+    return Pattern.union(n, rows[inside], cols[inside], False, np.arange(n))
+
+
+def assert_solves(pattern, values, transpose=False, **options):
+    """Compare the compiled factor with numpy."""
+    rhs = torch.from_numpy(np.random.default_rng(1).normal(size=(values.shape[1], pattern.n))).to(values.dtype)
+    factor = linear.make("banded", pattern, method="native").factor(values, **options)
+    assert factor.ok.all()
+    x = factor.solve(rhs, transpose=transpose).double()
+    dense = pattern.to_dense(values.double())
+    expected = torch.linalg.solve(dense.mT if transpose else dense, rhs.double())
+    error = ((x - expected).abs().amax(1) / expected.abs().amax(1)).max()
+    assert error <= RELATIVE[values.dtype]
+
+
+@pytest.mark.usefixtures("compiler")
+class TestGroups:
+    """Robots that share vectors."""
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @pytest.mark.parametrize("batch", [1, 7, 8, 9, 15, 16, 17, 33, 71])
+    @pytest.mark.parametrize("kind", ["definite", "indefinite", "unsymmetric"])
+    def test_any_number_of_robots(self, kind, batch, dtype):
+        """Solve full groups, groups with empty lanes, and more groups than are filled at once."""
+        pattern = chain(symmetric=kind != "unsymmetric")
+        values = random_values(pattern, kind, batch).to(dtype)
+        for transpose in (False, True):
+            assert_solves(pattern, values, transpose, indefinite=kind == "indefinite")
+
+    @pytest.mark.parametrize("lower", [0, 1, 3, 4, 5, 9])
+    @pytest.mark.parametrize("upper", [0, 1, 4, 6])
+    def test_any_bandwidths(self, lower, upper):
+        """Solve bands that reach less far than the columns that are reduced together, and unequally far."""
+        for n in (1, 4, 11, 22):
+            pattern = band(n, lower, upper)
+            for transpose in (False, True):
+                assert_solves(pattern, random_values(pattern, "unsymmetric", 3), transpose)
+
+    def test_values_and_right_sides_with_gaps(self):
+        """Take tensors whose numbers do not lie side by side."""
+        pattern = chain()
+        values = random_values(pattern, "definite", 24)
+        rhs = torch.from_numpy(np.random.default_rng(1).normal(size=(12, 2 * pattern.n)))
+        solver = linear.make("banded", pattern, method="native")
+        apart = solver.factor(values[:, ::2]).solve(rhs[:, ::2])
+        assert torch.equal(apart, solver.factor(values[:, ::2].contiguous()).solve(rhs[:, ::2].contiguous()))
+
+    @pytest.mark.parametrize("kind", ["definite", "unsymmetric"])
+    @pytest.mark.parametrize("fault", [torch.nan, torch.inf, -torch.inf, 0.0, -1e3])
+    def test_bad_rows_beside_good_ones(self, kind, fault):
+        """Flag the robots with a bad entry, whichever lane they are in, and change no bit of the others."""
+        pattern = chain(symmetric=kind == "definite")
+        values = random_values(pattern, kind, 19)
+        rhs = torch.ones(19, pattern.n, dtype=torch.float64)
+        solver = linear.make("banded", pattern, method="native")
+        healthy = solver.factor(values).solve(rhs)
+        bad = torch.arange(19) % 3 == 0
+        entry = pattern.diagonal[pattern.n // 2]
+        values[entry, bad] = fault
+        solved = ~bad if kind == "definite" or not np.isfinite(fault) else torch.ones_like(bad)  # LU exchanges rows
+        factor = solver.factor(values)
+        x = factor.solve(rhs)
+        assert torch.equal(factor.ok, solved)
+        assert torch.equal(x[~bad], healthy[~bad])
+        assert torch.equal(x[~solved], torch.zeros_like(x[~solved]))
+
+    def test_threads_change_no_bit(self, monkeypatch):
+        """Give the same numbers however many threads share the groups."""
+        pattern = chain()
+        values, rhs = random_values(pattern, "definite", 71), torch.ones(71, pattern.n, dtype=torch.float64)
+        solver, threads = linear.make("banded", pattern, method="native"), torch.get_num_threads()
+        alone = solver.factor(values).solve(rhs)
+        monkeypatch.setattr(native, "NUMBERS_A_THREAD", 1)
+        try:
+            torch.set_num_threads(3)
+            shared = solver.factor(values).solve(rhs)
+        finally:
+            torch.set_num_threads(threads)
+        assert torch.equal(alone, shared)
+
+    def test_memory_counts_whole_vectors(self):
+        """Count the numbers that a factor holds, with the empty lanes of its last group."""
+        for pattern in (chain(), chain(symmetric=False)):
+            solver = linear.make("banded", pattern, method="native")
+            parts = solver.factor(random_values(pattern, "definite", 9)).parts
+            held = parts if pattern.symmetric else parts.native
+            assert held._bands.nbytes <= solver.memory(9) <= 2 * held._bands.nbytes  # of vectors of 64 bytes or less
+
+
+@pytest.mark.usefixtures("compiler")
+class TestGrowth:
+    """LU without row exchanges, where it is not good enough."""
+
+    def values_that_grow(self, pattern, small):
+        """Return a well-conditioned chain matrix per size of its diagonal."""
+        values = torch.zeros(pattern.nnz, len(small), dtype=torch.float64)
+        values[pattern.diagonal] = torch.tensor(small, dtype=torch.float64)
+        walk = np.arange(1, pattern.n)
+        values[pattern.position(walk, walk - 1)] = 1.0
+        if not pattern.symmetric:
+            values[pattern.position(walk - 1, walk)] = -1.0
+        return values
+
+    @pytest.mark.parametrize("symmetric", [True, False])
+    @pytest.mark.parametrize("transpose", [False, True])
+    def test_rows_that_grow_are_solved_with_row_exchanges(self, symmetric, transpose):
+        """Solve to full accuracy where pivots are tiny or zero though the matrix is sound, beside tame rows."""
+        n = 64
+        pattern = cliques([(k, k + 1) for k in range(n - 1)], n, symmetric, np.arange(n))
+        values = self.values_that_grow(pattern, [4.0, 1e-10, 0.0, 3.0, 1e-14, 5.0, 4.0, 4.0, 1e-6, 4.0])
+        assert np.linalg.cond(pattern.to_dense(values).numpy()).max() < 200
+        factor = linear.make("banded", pattern, method="native").factor(values, indefinite=symmetric)
+        assert factor.parts.grown.tolist() == [1, 2, 4, 8]
+        assert_solves(pattern, values, transpose, indefinite=symmetric)
+
+    def test_growth_that_cancels_again_is_seen(self):
+        """Judge by all terms of the elimination, not by what is left of them in the factor."""
+        # Both terms of entry (2, 2) are 1e10 and cancel: the factor itself shows none of it but a lost 1.
+        dense = np.array([[1e-10, 0, 1.0], [0, -1e-10, 1.0], [1.0, 1.0, 1.0]])
+        pattern = cliques([range(3)], 3, False, np.arange(3))
+        values = torch.from_numpy(dense[pattern.rows, pattern.cols][:, None])
+        factor = linear.make("banded", pattern, method="native").factor(values)
+        assert factor.parts.grown.tolist() == [0]
+
+    def test_singular_rows_are_not_ok(self):
+        """Flag a matrix that row exchanges do not save either."""
+        pattern = chain(symmetric=False)
+        values = random_values(pattern, "unsymmetric", 9)
+        values[torch.from_numpy(pattern.cols == 5), 4] = 0
+        factor = linear.make("banded", pattern, method="native").factor(values)
+        assert torch.equal(factor.ok, torch.arange(9) != 4)
+
+
+@pytest.mark.usefixtures("compiler")
+class TestCompiling:
+    """The compiled code in its cache."""
+
+    def test_auto_takes_compiled_code_for_many_robots(self):
+        """Take native for a batch and LAPACK for one robot, and describe that."""
+        pattern = chain()
+        solver = BandedSolver(pattern)
+        assert isinstance(solver.factor(random_values(pattern, "definite", 8)).parts, native.NativeBand)
+        assert not isinstance(solver.factor(random_values(pattern, "definite", 1)).parts, native.NativeBand)
+        assert "native" in solver.describe()
+        assert native.library().made_by in solver.describe()
+
+    def test_several_processes_compile_at_once(self, cache):
+        """Compile into one file, complete whenever it is there, and not at import."""
+        script = (
+            "import torchdismech; from torchdismech.solve.linear import native; assert native._found is None; "
+            "print(native.library().vector_bytes)"
+        )
+        started = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
+        answers = [int(process.communicate()[0]) for process in started]
+        assert answers[0] == answers[1] > 0
+        assert [path.suffix for path in cache.iterdir()] == [".so"]
+
+    def test_second_process_does_not_compile(self, cache, monkeypatch):
+        """Load what is in the cache."""
+        native.library()
+        monkeypatch.setattr(native, "_found", None)
+        monkeypatch.setattr(native, "_compile", None)
+        assert native.library().vector_bytes > 0
+
+    def test_compiler_that_refuses_native_instructions(self, cache, monkeypatch, tmp_path):
+        """Compile for the plain machine, say so, and solve."""
+        real = shutil.which(native._compiler()[0])
+        script = f'case "$*" in *-march*) exit 1;; esac\nexec {real} "$@"'
+        monkeypatch.setenv("CXX", executable(tmp_path / "plain-c++", script))
+        assert "plain-c++ -O3" in native.library().made_by
+        assert "march" not in native.library().made_by
+        for kind in ("definite", "unsymmetric"):
+            pattern = chain(symmetric=kind == "definite")
+            assert_solves(pattern, random_values(pattern, kind, 11))
+
+    def test_file_that_is_no_library(self, cache, monkeypatch):
+        """Name the file that is broken."""
+        monkeypatch.setattr(native, "_compile", lambda compiler, flags, path: path.write_text("not a library"))
+        with pytest.raises(InputError, match=f"cannot be loaded .*; remove {cache}/band-"):
+            native.library()
+
+
+def executable(path, script):
+    """Write a shell script and return its path."""
+    path.write_text("#!/bin/sh\n" + script + "\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def assert_lapack_instead(reason):
+    """Refuse native with the reason; let auto take LAPACK and tell the reason."""
+    pattern = chain()
+    with pytest.raises(InputError, match=reason):
+        linear.make("banded", pattern, method="native")
+    solver = BandedSolver(pattern)
+    factor = solver.factor(random_values(pattern, "definite", 8))
+    assert factor.ok.all()
+    assert not isinstance(factor.parts, native.NativeBand)
+    with pytest.raises(InputError, match=reason):  # found out once, told again
+        native.library()
+    assert "auto: lapack" in solver.describe()
+
+
+class TestWithoutCompiler:
+    """No compiled code to be had."""
+
+    def test_no_compiler(self, cache, monkeypatch, tmp_path):
+        """Say what was looked for and what to install."""
+        monkeypatch.delenv("CXX", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert_lapack_instead(
+            r"no C\+\+ compiler is found \(looked for c\+\+, g\+\+, clang\+\+\); install GCC or clang"
+        )
+
+    def test_named_compiler_is_missing(self, cache, monkeypatch):
+        """Name the compiler that $CXX asks for; take no other instead."""
+        monkeypatch.setenv("CXX", "no-such-compiler")
+        assert_lapack_instead(r"\$CXX = 'no-such-compiler' is not found")
+
+    @pytest.mark.parametrize("when", ["*-E*", "*-o*"])
+    def test_compiler_that_fails(self, cache, monkeypatch, tmp_path, when):
+        """Tell the compiler's first complaint, be it about flags or the source."""
+        script = f'case "$*" in {when}) echo "error: too old" >&2; exit 1;; esac'
+        monkeypatch.setenv("CXX", executable(tmp_path / "old-c++", script))
+        assert_lapack_instead("old-c[+][+] fails.*error: too old; set CXX to")
+
+    def test_cache_that_cannot_be_written(self, cache, monkeypatch, tmp_path):
+        """Name the directory."""
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        monkeypatch.setenv("CXX", executable(tmp_path / "any-c++", "exit 0"))
+        assert_lapack_instead(f"cannot be written to {tmp_path / 'file' / 'torchdismech'}")
+
+    def test_nothing_is_left_behind(self, cache, monkeypatch, tmp_path):
+        """Leave no half-made file in the cache when the compiler fails."""
+        monkeypatch.setenv("CXX", executable(tmp_path / "bad-c++", 'case "$*" in *-o*) exit 1;; esac'))
+        with pytest.raises(InputError):
+            native.library()
+        assert os.listdir(cache) == []

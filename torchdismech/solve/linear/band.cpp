@@ -1,0 +1,268 @@
+// Banded factors of many matrices at once, one matrix in each lane of a vector.
+//
+// A = M E U: M holds the reduced columns below the diagonal, U the reduced rows right of it, E the inverses of the
+// pivots. No rows are exchanged. A symmetric matrix has U = M^T, and one half is stored: the function that factors
+// takes the same memory for both.
+//
+// A half-band with reach k holds n lines of k + 1 numbers: the diagonal (in the end the inverse of the pivot), then the
+// entries below it (M) or right of it (U). So entry (i, p), i >= p, stands at p * k + i. A number is a vector with one
+// lane for each matrix of a group; a group holds its half M, then, unless symmetric, its half U.
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace {
+
+// One register of the machine: wider vectors would spill.
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#else
+#define VECTOR_BYTES 16
+#endif
+
+template <typename T> struct Lanes;
+template <> struct Lanes<double> { typedef double vec __attribute__((vector_size(VECTOR_BYTES))); };
+template <> struct Lanes<float> { typedef float vec __attribute__((vector_size(VECTOR_BYTES))); };
+template <typename T> using Vec = typename Lanes<T>::vec;
+
+// Groups whose values are taken together: a row of values is read a few cache lines at a time.
+constexpr int64_t GROUPS_AT_ONCE = 4;
+// Columns that are reduced together, and rows of them that stay in registers.
+constexpr int PANEL = 4;
+constexpr int ROWS = 4;
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// What all functions know of the matrices. `upper` is -1 for symmetric ones.
+struct Shape {
+  int64_t batch, n, lower, upper;
+  bool symmetric() const { return upper < 0; }
+  int64_t numbers() const { return n * (lower + 1 + (symmetric() ? 0 : upper + 1)); }
+  int64_t offset() const { return symmetric() ? 0 : n * (lower + 1); }
+  int64_t reach() const { return symmetric() ? lower : upper; }
+};
+
+template <typename V> struct Half {
+  V* at;
+  int64_t reach;
+  V& entry(int64_t i, int64_t p) const { return at[p * reach + i]; }
+};
+
+// Reduce rows [i, i + R) of columns [c, c + C) by the pivots [first, c); factors[p - first][column] is what the pivot's
+// column is multiplied by. A diagonal tile (i = c) has only its lower triangle stored.
+template <int R, int C, bool diagonal, typename V>
+inline void reduce_tile(const Half<V>& half, const V* factors, int64_t first, int64_t c, int64_t i) {
+  V sum[R][C] = {};
+  // The band of the first few pivots ends within the tile.
+#pragma GCC unroll 4
+  for (int h = 0; h < R - 1; ++h) {
+    const int64_t p = i - half.reach + h;
+    if (p >= first)
+      for (int r = 0; r <= h; ++r)
+        for (int k = 0; k < C; ++k) sum[r][k] += half.entry(i + r, p) * factors[(p - first) * C + k];
+  }
+  for (int64_t p = larger(first, i + R - 1 - half.reach); p < c; ++p) {
+    const V* column = &half.entry(i, p);
+    const V* by = factors + (p - first) * C;
+    for (int r = 0; r < R; ++r)
+      for (int k = 0; k < C; ++k) sum[r][k] += column[r] * by[k];
+  }
+  for (int r = 0; r < R; ++r)
+    for (int k = 0; k < C; ++k)
+      if (!diagonal || r >= k) half.entry(i + r, c + k) -= sum[r][k];
+}
+
+// Reduce columns [c, c + C) of a half by all pivots before c; the other half says by how much. Needs reach >= C unless
+// C is 1, and c + C <= n.
+template <int C, typename V>
+inline void reduce_panel(const Half<V>& half, const Half<V>& other, int64_t n, int64_t c, V* factors) {
+  const int64_t first = larger(0, c - smaller(half.reach, other.reach));
+  for (int64_t p = first; p < c; ++p) {
+    const V inverse = other.entry(p, p);
+    for (int k = 0; k < C; ++k)
+      factors[(p - first) * C + k] = c + k - p <= other.reach ? other.entry(c + k, p) * inverse : V{};
+  }
+  const int64_t end = smaller(n, c + half.reach);  // below, no pivot before c reaches
+  int64_t i = c;
+  if (C > 1) {
+    reduce_tile<C, C, true>(half, factors, first, c, i);
+    i += C;
+  }
+  for (; i + ROWS <= end; i += ROWS) reduce_tile<ROWS, C, false>(half, factors, first, c, i);
+  for (; i < end; ++i) reduce_tile<1, C, false>(half, factors, first, c, i);
+}
+
+// Reduce the columns (j, last) of a half by pivot j.
+template <typename V>
+inline void reduce_rest(const Half<V>& half, const Half<V>& other, int64_t n, int64_t j, int64_t last, V inverse) {
+  const int64_t end = smaller(n, j + half.reach + 1);
+  for (int64_t c = j + 1; c < last && c - j <= other.reach; ++c) {
+    const V by = other.entry(c, j) * inverse;
+    for (int64_t i = c; i < end; ++i) half.entry(i, c) -= half.entry(i, j) * by;
+  }
+}
+
+template <typename V> inline V larger(V a, V b) { return a > b ? a : b; }
+template <typename V> inline V size_of(V v) { return v < 0 ? -v : v; }
+
+template <typename V> inline V largest(const Half<V>& half, int64_t n, int64_t j) {
+  V most = {};
+  const int64_t end = smaller(n, j + half.reach + 1);
+  for (int64_t i = j; i < end; ++i) most = larger(most, size_of(half.entry(i, j)));
+  return most;
+}
+
+// Factor one group in place. `good` lanes of symmetric matrices had positive pivots; of others, no term of the
+// elimination was larger than `limit`.
+template <typename T>
+void factor_group(const Shape& shape, Vec<T>* band, Vec<T> limit, Vec<T>* factors, bool* good, int64_t lanes) {
+  typedef Vec<T> V;
+  const int64_t n = shape.n;
+  const Half<V> lower = {band, shape.lower}, upper = {band + shape.offset(), shape.reach()};
+  auto sound = V{} == V{};
+  const bool panels = lower.reach >= PANEL && upper.reach >= PANEL;
+  for (int64_t c = 0, width; c < n; c += width) {
+    width = panels && c + PANEL <= n ? PANEL : 1;
+    if (width == PANEL) {
+      reduce_panel<PANEL>(lower, upper, n, c, factors);
+      if (!shape.symmetric()) reduce_panel<PANEL>(upper, lower, n, c, factors);
+    } else {
+      reduce_panel<1>(lower, upper, n, c, factors);
+      if (!shape.symmetric()) reduce_panel<1>(upper, lower, n, c, factors);
+    }
+    for (int64_t j = c; j < c + width; ++j) {
+      const V inverse = T(1) / lower.entry(j, j);
+      if (shape.symmetric()) {
+        sound &= (inverse > 0) & (inverse <= std::numeric_limits<T>::max());
+      } else {
+        upper.entry(j, j) = lower.entry(j, j);
+        sound &= largest(lower, n, j) * size_of(inverse) * largest(upper, n, j) <= limit;  // false for NaN
+      }
+      reduce_rest(lower, upper, n, j, c + width, inverse);
+      if (!shape.symmetric()) reduce_rest(upper, lower, n, j, c + width, inverse);
+      lower.entry(j, j) = inverse;
+      upper.entry(j, j) = inverse;
+    }
+  }
+  for (int64_t w = 0; w < lanes; ++w) good[w] = sound[w] != 0;
+}
+
+// Fill the bands of groups [first, last) from values (nnz, batch): place k of a band comes from entry sources[k], or is
+// zero where that is -1. `most[g - first]` becomes the largest size of the entries. Lanes without a matrix hold anything:
+// nobody reads them.
+template <typename T>
+void fill(const Shape& shape, const T* values, int64_t nnz, const int64_t* sources, Vec<T>* bands, Vec<T>* most,
+          int64_t first, int64_t last) {
+  typedef Vec<T> V;
+  constexpr int64_t W = sizeof(V) / sizeof(T);
+  const int64_t numbers = shape.numbers(), full = smaller(last, shape.batch / W);
+  for (int64_t k = 0; k < numbers; ++k) {
+    const T* source = sources[k] < 0 ? nullptr : values + sources[k] * shape.batch;
+    for (int64_t g = first; g < full; ++g) {
+      V v = {};
+      if (source) std::memcpy(&v, source + g * W, sizeof(V));
+      bands[g * numbers + k] = v;
+      most[g - first] = larger(most[g - first], size_of(v));
+    }
+  }
+  if (full == last) return;
+  V* band = bands + full * numbers;
+  const int64_t lanes = shape.batch - full * W;
+  for (int64_t k = 0; k < numbers; ++k) {
+    V v = {};
+    const int64_t at = sources[k] * shape.batch + full * W;
+    if (sources[k] >= 0 && at + W <= nnz * shape.batch) {
+      std::memcpy(&v, values + at, sizeof(V));  // the last lanes come from the next row
+    } else if (sources[k] >= 0) {
+      for (int64_t w = 0; w < lanes; ++w) v[w] = values[at + w];
+    }
+    band[k] = v;
+    most[full - first] = larger(most[full - first], size_of(v));
+  }
+}
+
+template <typename T>
+void factor(const Shape& shape, const T* values, int64_t nnz, const int64_t* sources, T growth, T* numbers, bool* good,
+            int64_t first, int64_t last) {
+  typedef Vec<T> V;
+  constexpr int64_t W = sizeof(V) / sizeof(T);
+  V* bands = reinterpret_cast<V*>(numbers);
+  std::vector<V> factors((larger(shape.lower, shape.reach()) + 1) * PANEL);
+  for (int64_t start = first; start < last; start += GROUPS_AT_ONCE) {
+    const int64_t end = smaller(start + GROUPS_AT_ONCE, last);
+    V most[GROUPS_AT_ONCE] = {};
+    fill<T>(shape, values, nnz, sources, bands, most, start, end);
+    for (int64_t g = start; g < end; ++g) {
+      const int64_t lanes = smaller(shape.batch - g * W, W);
+      const V limit = most[g - start] * growth;
+      factor_group<T>(shape, bands + g * shape.numbers(), limit, factors.data(), good + g * W, lanes);
+    }
+  }
+}
+
+// Solve for right-hand sides (batch, n); `order[i]` is the unknown in line i of the bands. The transpose swaps halves.
+template <typename T>
+void solve(const Shape& shape, const T* numbers, const int64_t* order, bool transpose, const T* rhs, T* x,
+           int64_t first, int64_t last) {
+  typedef Vec<T> V;
+  constexpr int64_t W = sizeof(V) / sizeof(T);
+  const int64_t n = shape.n;
+  std::vector<V> memory(n);
+  V* y = memory.data();
+  for (int64_t g = first; g < last; ++g) {
+    V* band = const_cast<V*>(reinterpret_cast<const V*>(numbers)) + g * shape.numbers();
+    Half<V> lower = {band, shape.lower}, upper = {band + shape.offset(), shape.reach()};
+    if (transpose) std::swap(lower, upper);
+    const int64_t matrix = g * W, lanes = smaller(shape.batch - matrix, W);
+    for (int64_t i = 0; i < n; ++i) {
+      V v = {};
+      for (int64_t w = 0; w < lanes; ++w) v[w] = rhs[(matrix + w) * n + order[i]];
+      y[i] = v;
+    }
+    for (int64_t j = 0; j < n; ++j) {
+      const V v = y[j] * lower.entry(j, j);
+      const int64_t end = smaller(n, j + lower.reach + 1);
+      for (int64_t i = j + 1; i < end; ++i) y[i] -= lower.entry(i, j) * v;
+      y[j] = v;
+    }
+    for (int64_t j = n - 1; j >= 0; --j) {
+      const int64_t end = smaller(n, j + upper.reach + 1);
+      V even = {}, odd = {};
+      int64_t i = j + 1;
+      for (; i + 1 < end; i += 2) {
+        even += upper.entry(i, j) * y[i];
+        odd += upper.entry(i + 1, j) * y[i + 1];
+      }
+      if (i < end) even += upper.entry(i, j) * y[i];
+      y[j] -= (even + odd) * upper.entry(j, j);
+    }
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t w = 0; w < lanes; ++w) x[(matrix + w) * n + order[i]] = y[i][w];
+  }
+}
+
+}  // namespace
+
+#define INTERFACE(T, suffix)                                                                                          \
+  void band_factor_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const T* values, int64_t nnz,     \
+                            const int64_t* sources, double growth, T* numbers, bool* good, int64_t first,             \
+                            int64_t last) {                                                                           \
+    factor<T>({batch, n, lower, upper}, values, nnz, sources, T(growth), numbers, good, first, last);                 \
+  }                                                                                                                   \
+  void band_solve_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const T* numbers,                  \
+                           const int64_t* order, int64_t transpose, const T* rhs, T* x, int64_t first,                \
+                           int64_t last) {                                                                            \
+    solve<T>({batch, n, lower, upper}, numbers, order, transpose != 0, rhs, x, first, last);                          \
+  }
+
+extern "C" {
+int64_t band_vector_bytes() { return VECTOR_BYTES; }
+INTERFACE(double, float64)
+INTERFACE(float, float32)
+}
