@@ -107,6 +107,8 @@ class Model(nn.Module):
         self.compiled = compile
         if compile:
             self._layout.elastic.compile()
+            self.advance.compile(dynamic=False, fullgraph=True)
+            self._carried = torch.compile(self._carried, dynamic=False, fullgraph=True)  # type: ignore[method-assign]
 
     # ---- what it is made of ------------------------------------------------------------------------------------
 
@@ -302,12 +304,18 @@ class Model(nn.Module):
 
     def moved(self, state: State, q: Tensor) -> State:
         """Return the state at q (B, n), its frames transported there; all else unchanged."""
-        tangent = self.tangents(q)
-        director = transported(state.director, state.tangent, tangent)
-        # transport keeps lengths and angles up to rounding; this keeps rounding from adding up over many steps
-        director = unit(director - tangent * (director * tangent).sum(-1, keepdim=True))
-        twist = self._reference_twist(tangent, director, state.reference_twist)
+        tangent, director, twist = self._carried(q, state.tangent, state.director, state.reference_twist)
         return state.replace(q=q, director=director, tangent=tangent, reference_twist=twist)
+
+    def _carried(
+        self, q: Tensor, tangent: Tensor, director: Tensor, reference_twist: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return tangents, directors (B, A, 3) and reference twists (B, S) at q (B, n) for those before."""
+        there = self.tangents(q)
+        director = transported(director, tangent, there)
+        # transport keeps lengths and angles up to rounding; this keeps rounding from adding up over many steps
+        director = unit(director - there * (director * there).sum(-1, keepdim=True))
+        return there, director, self._reference_twist(there, director, reference_twist)
 
     def folded(self, state: State, q: Tensor, margin: float = 1e-6) -> Tensor:
         """Return the robots (B,) where an edge turned by 180 degrees since `state` or two edges of a spring fold back.

@@ -221,13 +221,14 @@ class Integrator(ABC):
         scale = self._force_scale(model, start, dt)
         tolerance = (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
         root = None
-        first = [] if near is None else [(near.index_select(1, model.free_index), "plain")]
-        others = ((self._guess(balance, ahead), method) for ahead, method in self._attempts(balance, dt))
-        for guess, method in itertools.chain(first, others):
+        guess = None if near is None else near.index_select(1, model.free_index)
+        attempts = itertools.chain([] if near is None else [(0.0, "plain")], self._attempts(balance, dt))
+        for ahead, method in attempts:
             rows = running if root is None else running & (root.status != Status.CONVERGED)
             if root is not None and not bool(rows.any()):
                 break
             balance.descending = method == "descending"
+            guess = self._guess(balance, ahead) if guess is None or root is not None else guess
             found = self._newton(balance, guess, tolerance, rows, method)
             root = found if root is None else _merged_roots(root, found, rows)
         assert root is not None

@@ -214,6 +214,7 @@ class _Search:
         fraction = torch.ones_like(at.norm)  # of the Newton step that is tried next
         indefinite = torch.zeros_like(status, dtype=torch.bool)  # rows whose matrix Cholesky has refused
         repairs = False  # whether there are any
+        last = False  # whether this round is expected to be the last
         more = bool((status == RUNNING).any())
         while more:
             active = status == RUNNING
@@ -222,11 +223,15 @@ class _Search:
             factor, direction, solved = self._directions(at, active, indefinite, repairs, potential is not None)
             step = torch.where(solved[:, None], fraction[:, None] * direction, 0.0)
             x = torch.where(solved[:, None], self.system.advanced(at.x, step), at.x)
-            trial = _Iterate(x, *self.system.residual_and_matrix(x), self.weight)
+            trial = self._evaluated(x, at, active, last)
             good = solved & self._reduced(at, trial, direction, potential, fraction)
-            more_to_do = (trial.norm > self.tolerance) & (iterations < self.max_iterations)
+            more_to_do = active & (trial.norm > self.tolerance) & (iterations < self.max_iterations)
+            # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
+            close = trial.norm**3 <= self.tolerance * at.norm**2
             # the one transfer that the host waits for in a round where all goes well
-            bad, more = torch.stack([(active & ~good).any(), (active & more_to_do).any()]).tolist()
+            bad, more, last = torch.stack(
+                [(active & ~good).any(), more_to_do.any(), (close | ~more_to_do).all()]
+            ).tolist()
             if bad:
                 if potential is None:
                     good = good | (solved & ~indefinite & self._nearer(factor, trial, direction, fraction))
@@ -248,6 +253,14 @@ class _Search:
             else:
                 repairs = False
         return at, torch.where(status == RUNNING, int(Status.MAX_ITERATIONS), status), iterations
+
+    def _evaluated(self, x: Tensor, at: _Iterate, active: Tensor, last: bool) -> _Iterate:
+        """Return the iterate at x; without a matrix of its own where all rows converge, which no one would look at."""
+        if last:
+            trial = _Iterate(x, self.system.residual(x), at.values, self.weight)
+            if bool((~active | (trial.norm <= self.tolerance)).all()):
+                return trial
+        return _Iterate(x, *self.system.residual_and_matrix(x), self.weight)
 
     def _directions(self, at: _Iterate, active: Tensor, indefinite: Tensor, repairs: bool, descend: bool):
         """Return the factor, the Newton steps (B, m) and the rows (B,) that have one."""
