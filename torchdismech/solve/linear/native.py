@@ -221,11 +221,11 @@ class NativeBand:
     def _split(self, function: Callable, *arguments: Tensor | np.ndarray | float) -> None:
         """Call the function for all groups, by as many threads as torch uses and as are worth starting."""
         given = [_address(a) for a in arguments]
-        threads = min(torch.get_num_threads(), self._groups, max(1, len(self._bands) // NUMBERS_A_THREAD))
-        ends = [self._groups * k // threads for k in range(threads + 1)] if threads > 1 else [0, self._groups]
-        if threads <= 1:
-            function(*self._shape, *given, *ends)
+        threads = max(1, min(torch.get_num_threads(), self._groups, len(self._bands) // NUMBERS_A_THREAD))
+        if threads == 1:
+            function(*self._shape, *given, 0, self._groups)
             return
+        ends = [self._groups * k // threads for k in range(threads + 1)]
         with ThreadPoolExecutor(threads) as pool:  # ctypes lets go of the interpreter during a call
             list(pool.map(lambda first, last: function(*self._shape, *given, first, last), ends[:-1], ends[1:]))
 
