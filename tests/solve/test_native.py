@@ -12,8 +12,9 @@ import torch
 
 from tests.solve.topologies import chain, cliques, random_values
 from torchdismech.errors import InputError
+from torchdismech.native import compiled as native
 from torchdismech.solve import linear
-from torchdismech.solve.linear import native
+from torchdismech.solve.linear import native_band
 from torchdismech.solve.linear.banded import BandedSolver
 from torchdismech.sparse import Pattern
 
@@ -113,7 +114,7 @@ class TestGroups:
         values, rhs = random_values(pattern, "definite", 71), torch.ones(71, pattern.n, dtype=torch.float64)
         solver, threads = linear.make("banded", pattern, method="native"), torch.get_num_threads()
         alone = solver.factor(values).solve(rhs)
-        monkeypatch.setattr(native, "NUMBERS_A_THREAD", 1)
+        monkeypatch.setattr(native_band, "NUMBERS_A_THREAD", 1)
         try:
             torch.set_num_threads(3)
             shared = solver.factor(values).solve(rhs)
@@ -182,15 +183,15 @@ class TestCompiling:
         """Take native for a batch and LAPACK for one robot, and describe that."""
         pattern = chain()
         solver = BandedSolver(pattern)
-        assert isinstance(solver.factor(random_values(pattern, "definite", 8)).parts, native.NativeBand)
-        assert not isinstance(solver.factor(random_values(pattern, "definite", 1)).parts, native.NativeBand)
+        assert isinstance(solver.factor(random_values(pattern, "definite", 8)).parts, native_band.NativeBand)
+        assert not isinstance(solver.factor(random_values(pattern, "definite", 1)).parts, native_band.NativeBand)
         assert "native" in solver.describe()
         assert native.library().made_by in solver.describe()
 
     def test_several_processes_compile_at_once(self, cache):
         """Compile into one file, complete whenever it is there, and not at import."""
         script = (
-            "import torchdismech; from torchdismech.solve.linear import native; assert native._found is None; "
+            "import torchdismech; from torchdismech.native import compiled as native; assert native._found is None; "
             "print(native.library().vector_bytes)"
         )
         started = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
@@ -219,7 +220,7 @@ class TestCompiling:
     def test_file_that_is_no_library(self, cache, monkeypatch):
         """Name the file that is broken."""
         monkeypatch.setattr(native, "_compile", lambda compiler, flags, path: path.write_text("not a library"))
-        with pytest.raises(InputError, match=f"cannot be loaded .*; remove {cache}/band-"):
+        with pytest.raises(InputError, match=f"cannot be loaded .*; remove {cache}/native-"):
             native.library()
 
 
@@ -238,7 +239,7 @@ def assert_lapack_instead(reason):
     solver = BandedSolver(pattern)
     factor = solver.factor(random_values(pattern, "definite", 8))
     assert factor.ok.all()
-    assert not isinstance(factor.parts, native.NativeBand)
+    assert not isinstance(factor.parts, native_band.NativeBand)
     with pytest.raises(InputError, match=reason):  # found out once, told again
         native.library()
     assert "auto: lapack" in solver.describe()

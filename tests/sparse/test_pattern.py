@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from torchdismech.sparse import Pattern, Scatter
+from torchdismech.sparse import Pattern, Scatter, scatter
+from torchdismech.sparse.scatter import WIDE
 
 
 @pytest.fixture
@@ -77,3 +78,38 @@ class TestScatter:
         scatter = self.make()
         scatter(torch.ones(4, 1, dtype=torch.float64))
         assert scatter.to(torch.float32)(torch.ones(4, 1)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("way", ["compiled", "torch"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("robots", [1, WIDE - 1, WIDE, WIDE + 1, 3 * WIDE + 5])
+class TestScatterOfManyRobots:
+    """The ways in which a product is computed, by the number of robots and by what the machine has."""
+
+    def test_sums(self, way, dtype, robots, monkeypatch):
+        """Agree with the dense product, in one thread and in several, and in the gradient."""
+        if way == "torch":
+            monkeypatch.setattr(scatter, "_compiled_sums", lambda dtype: None)
+        elif scatter._compiled_sums(dtype) is None:
+            pytest.skip("no compiled code on this machine")
+        rng = np.random.default_rng(robots)
+        targets, sources = rng.integers(0, 40, 200), rng.integers(0, 50, 200)
+        coefficients = rng.normal(size=200)
+        sums = Scatter((41, 50), targets, sources, coefficients, dtype)  # the last target is empty
+        dense = np.zeros((41, 50))
+        np.add.at(dense, (targets, sources), coefficients)
+        x = torch.from_numpy(rng.normal(size=(50, robots))).to(dtype).requires_grad_()
+        # sums of ten products or so of numbers about 1
+        close = {"rtol": 0, "atol": 100 * torch.finfo(dtype).eps}
+        monkeypatch.setattr(scatter, "NUMBERS_A_THREAD", 100)
+        threads = torch.get_num_threads()
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            try:
+                y = sums(x)
+            finally:
+                torch.set_num_threads(threads)
+            np.testing.assert_allclose(y.detach().numpy(), dense @ x.detach().numpy(), **close)
+        weights = torch.from_numpy(rng.normal(size=(41, robots))).to(dtype)
+        (gradient,) = torch.autograd.grad((y * weights).sum(), x)
+        np.testing.assert_allclose(gradient.numpy(), dense.T @ weights.numpy(), **close)

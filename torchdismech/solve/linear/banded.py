@@ -10,9 +10,10 @@ from scipy.linalg import lapack
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.native import Unavailable, library
 from torchdismech.solve.linear.base import Decomposition, DirectSolver
 from torchdismech.solve.linear.blocks import BlockElimination
-from torchdismech.solve.linear.native import NativeBand, Unavailable, band_bytes, band_sources, library
+from torchdismech.solve.linear.native_band import NativeBand, band_bytes, band_sources
 from torchdismech.sparse import Pattern
 from torchdismech.sparse.ordering import BandedOrder, banded_order
 

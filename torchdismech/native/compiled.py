@@ -1,7 +1,7 @@
-"""Banded factors by compiled code: `band.cpp`, one matrix in each lane of a vector.
+"""Compiled code for what torch has no fast operation for: `band.cpp`, `sums.cpp`.
 
-The code is compiled at its first use for the machine's own instructions, which takes about a second, and kept in the
-user's cache directory ($XDG_CACHE_HOME or ~/.cache, /torchdismech). It needs a C++ compiler, GCC or clang.
+It is compiled at its first use for the machine's own instructions, which takes about a second, and kept in the user's
+cache directory ($XDG_CACHE_HOME or ~/.cache, /torchdismech). It needs a C++ compiler, GCC or clang.
 """
 
 from __future__ import annotations
@@ -23,16 +23,12 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.sparse.ordering import BandedOrder
 
-__all__ = ["Library", "NativeBand", "Unavailable", "band_bytes", "band_sources", "library"]
+__all__ = ["Library", "Unavailable", "in_threads", "library"]
 
-SOURCE = Path(__file__).with_name("band.cpp")
+SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC")
-# A thread takes about 0.1 ms to start: each gets at least as many numbers of bands, about 1 ms of factoring.
-NUMBERS_A_THREAD = 500_000
-LINE = 64  # bytes; what vectors are aligned to
 
 
 class Unavailable(InputError):
@@ -84,10 +80,10 @@ def _compiled() -> Library:
     """Return the code from the cache, compiled first if it is not there."""
     compiler = _compiler()
     flags, target = _flags_and_target(compiler)
-    source = SOURCE.read_bytes()
+    sources = [source.read_bytes() for source in SOURCES]
     # The macros tell the compiler's version and the instructions of this machine, so machines may share a directory.
-    key = hashlib.sha256(b"\0".join([source, shlex.join([*compiler, *flags]).encode(), target])).hexdigest()[:24]
-    path = _cache() / f"band-{key}.so"
+    key = hashlib.sha256(b"\0".join([*sources, shlex.join([*compiler, *flags]).encode(), target])).hexdigest()[:24]
+    path = _cache() / f"native-{key}.so"
     if not path.exists():
         _compile(compiler, flags, path)
     try:
@@ -163,11 +159,11 @@ def _compile(compiler: list[str], flags: list[str], path: Path) -> None:
         raise _unwritable(path.parent, error) from error
     with scratch as directory:
         made = Path(directory) / path.name
-        done = _run([*compiler, *flags, str(SOURCE), "-o", str(made)])
+        done = _run([*compiler, *flags, *map(str, SOURCES), "-o", str(made)])
         if done.returncode != 0:
             raise Unavailable(
-                f"the C++ compiler {shlex.join(compiler)} fails on {SOURCE}: {_complaint(done)}; set CXX to GCC 9 or "
-                "clang 12 or newer"
+                f"the C++ compiler {shlex.join(compiler)} fails on {SOURCES[0].parent}: {_complaint(done)}; set CXX to "
+                "GCC 9 or clang 12 or newer"
             )
         made.replace(path)
 
@@ -180,98 +176,24 @@ def _declare(code: ctypes.CDLL) -> None:
         factor, solve = getattr(code, f"band_factor_{dtype}"), getattr(code, f"band_solve_{dtype}")
         factor.argtypes = [number] * 4 + [array, number, array, ctypes.c_double, array, array, number, number]
         solve.argtypes = [number] * 4 + [array, array, number, array, array, number, number]
-        factor.restype = solve.restype = None
+        weighted_sums = getattr(code, f"weighted_sums_{dtype}")
+        weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
+        factor.restype = solve.restype = weighted_sums.restype = None
 
 
-class NativeBand:
-    """Factors of b banded matrices in the storage of `band.cpp`, without row exchanges.
+def in_threads(function: Callable, arguments: tuple[Tensor | np.ndarray | float, ...], parts: int, most: int) -> None:
+    """Call function(*arguments, first, last) for all of `parts`, by as many threads as torch uses, at most `most`.
 
-    Parameters
-    ----------
-    order : the order of the unknowns and the bandwidths.
-    sources : from `band_sources`, which entry stands at each place.
-    values : (nnz, b) on the CPU.
-    growth : how many times as large as the largest entry of a matrix a term of its elimination may be; None says that
-        the matrices are symmetric, one half is stored, and pivots have to be positive.
-
-    Attributes
-    ----------
-    ok : (b,) bool, where pivots or terms were as they have to be.
+    Tensors and arrays are handed over by their addresses; they have to be contiguous.
     """
-
-    def __init__(self, order: BandedOrder, sources: np.ndarray, values: Tensor, growth: float | None = None):
-        self._library, values = library(), values.contiguous()
-        upper = -1 if growth is None else order.upper
-        self._order = order.order
-        self._shape = (values.shape[1], len(order.order), order.lower, upper)
-        self._groups = -(-values.shape[1] // self._library.lanes(values.dtype))
-        self._bands = _aligned(self._groups * len(sources) * self._library.lanes(values.dtype), values.dtype)
-        self.ok = torch.empty(values.shape[1], dtype=torch.bool)
-        factor = getattr(self._library.code, f"band_factor_{_name(values.dtype)}")
-        self._split(factor, values, len(values), sources, growth or 0.0, self._bands, self.ok)
-
-    def solve(self, rhs: Tensor, transpose: bool) -> Tensor:
-        """Return (b, n) solutions; rows that are not ok may hold anything."""
-        rhs = rhs.contiguous()
-        x = torch.empty_like(rhs)
-        solve = getattr(self._library.code, f"band_solve_{_name(rhs.dtype)}")
-        self._split(solve, self._bands, self._order, int(transpose), rhs, x)
-        return x
-
-    def _split(self, function: Callable, *arguments: Tensor | np.ndarray | float) -> None:
-        """Call the function for all groups, by as many threads as torch uses and as are worth starting."""
-        given = [_address(a) for a in arguments]
-        threads = max(1, min(torch.get_num_threads(), self._groups, len(self._bands) // NUMBERS_A_THREAD))
-        if threads == 1:
-            function(*self._shape, *given, 0, self._groups)
-            return
-        ends = [self._groups * k // threads for k in range(threads + 1)]
-        with ThreadPoolExecutor(threads) as pool:  # ctypes lets go of the interpreter during a call
-            list(pool.map(lambda first, last: function(*self._shape, *given, first, last), ends[:-1], ends[1:]))
-
-
-def band_sources(rows: np.ndarray, cols: np.ndarray, order: BandedOrder, symmetric: bool) -> np.ndarray:
-    """Return for each number of a matrix's factor the entry that it starts as, -1 for zero.
-
-    The lower half comes by columns, diagonal first; then, unless symmetric, the upper half by rows, the first place of
-    each free.
-
-    Parameters
-    ----------
-    rows, cols : (nnz,) of the entries: the lower triangle of a symmetric pattern, or all.
-    order : the order of the unknowns and the bandwidths.
-    symmetric : whether one half is stored.
-    """
-    row, col = order.place[rows], order.place[cols]
-    low, high = np.minimum(row, col), np.maximum(row, col)
-    lower_half = low * (order.lower + 1) + high - low
-    upper_half = len(order.order) * (order.lower + 1) + low * (order.upper + 1) + high - low
-    places = lower_half if symmetric else np.where(row >= col, lower_half, upper_half)
-    sources = np.full(_numbers(order, symmetric), -1, dtype=np.int64)
-    sources[places] = np.arange(len(rows))
-    return sources
-
-
-def band_bytes(order: BandedOrder, symmetric: bool, batch: int) -> int:
-    """Return the bytes that factors of `batch` float64 matrices take, whole vectors of the widest kind."""
-    lanes = LINE // 8
-    return -(-batch // lanes) * LINE * _numbers(order, symmetric)
-
-
-def _numbers(order: BandedOrder, symmetric: bool) -> int:
-    return len(order.order) * (order.lower + 1 + (0 if symmetric else order.upper + 1))
-
-
-def _aligned(count: int, dtype: torch.dtype) -> Tensor:
-    """Return `count` numbers of fresh memory that begin where a vector may."""
-    spare = LINE // dtype.itemsize
-    memory = torch.from_numpy(np.empty(count + spare, dtype=_name(dtype)))
-    start = -memory.data_ptr() % LINE // dtype.itemsize
-    return memory[start : start + count]
-
-
-def _name(dtype: torch.dtype) -> str:
-    return "float32" if dtype == torch.float32 else "float64"
+    given = [_address(a) for a in arguments]
+    threads = max(1, min(torch.get_num_threads(), parts, most))
+    if threads == 1:
+        function(*given, 0, parts)
+        return
+    ends = [parts * k // threads for k in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:  # ctypes lets go of the interpreter during a call
+        list(pool.map(lambda first, last: function(*given, first, last), ends[:-1], ends[1:]))
 
 
 def _address(argument: Tensor | np.ndarray | float) -> float:

@@ -1,0 +1,98 @@
+"""Banded factors by compiled code (`native/band.cpp`): one matrix in each lane of a vector."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.native import in_threads, library
+from torchdismech.sparse.ordering import BandedOrder
+
+__all__ = ["NativeBand", "band_bytes", "band_sources"]
+
+# A thread takes about 0.1 ms to start: each gets at least as many numbers of bands, about 1 ms of factoring.
+NUMBERS_A_THREAD = 500_000
+LINE = 64  # bytes; what vectors are aligned to
+
+
+class NativeBand:
+    """Factors of b banded matrices in the storage of `band.cpp`, without row exchanges.
+
+    Parameters
+    ----------
+    order : the order of the unknowns and the bandwidths.
+    sources : from `band_sources`, which entry stands at each place.
+    values : (nnz, b) on the CPU.
+    growth : how many times as large as the largest entry of a matrix a term of its elimination may be; None says that
+        the matrices are symmetric, one half is stored, and pivots have to be positive.
+
+    Attributes
+    ----------
+    ok : (b,) bool, where pivots or terms were as they have to be.
+    """
+
+    def __init__(self, order: BandedOrder, sources: np.ndarray, values: Tensor, growth: float | None = None):
+        self._library, values = library(), values.contiguous()
+        upper = -1 if growth is None else order.upper
+        self._order = order.order
+        self._shape = (values.shape[1], len(order.order), order.lower, upper)
+        self._groups = -(-values.shape[1] // self._library.lanes(values.dtype))
+        self._bands = _aligned(self._groups * len(sources) * self._library.lanes(values.dtype), values.dtype)
+        self.ok = torch.empty(values.shape[1], dtype=torch.bool)
+        factor = getattr(self._library.code, f"band_factor_{_name(values.dtype)}")
+        given = (*self._shape, values, len(values), sources, growth or 0.0, self._bands, self.ok)
+        in_threads(factor, given, self._groups, len(self._bands) // NUMBERS_A_THREAD)
+
+    def solve(self, rhs: Tensor, transpose: bool) -> Tensor:
+        """Return (b, n) solutions; rows that are not ok may hold anything."""
+        rhs = rhs.contiguous()
+        x = torch.empty_like(rhs)
+        solve = getattr(self._library.code, f"band_solve_{_name(rhs.dtype)}")
+        given = (*self._shape, self._bands, self._order, int(transpose), rhs, x)
+        in_threads(solve, given, self._groups, len(self._bands) // NUMBERS_A_THREAD)
+        return x
+
+
+def band_sources(rows: np.ndarray, cols: np.ndarray, order: BandedOrder, symmetric: bool) -> np.ndarray:
+    """Return for each number of a matrix's factor the entry that it starts as, -1 for zero.
+
+    The lower half comes by columns, diagonal first; then, unless symmetric, the upper half by rows, the first place of
+    each free.
+
+    Parameters
+    ----------
+    rows, cols : (nnz,) of the entries: the lower triangle of a symmetric pattern, or all.
+    order : the order of the unknowns and the bandwidths.
+    symmetric : whether one half is stored.
+    """
+    row, col = order.place[rows], order.place[cols]
+    low, high = np.minimum(row, col), np.maximum(row, col)
+    lower_half = low * (order.lower + 1) + high - low
+    upper_half = len(order.order) * (order.lower + 1) + low * (order.upper + 1) + high - low
+    places = lower_half if symmetric else np.where(row >= col, lower_half, upper_half)
+    sources = np.full(_numbers(order, symmetric), -1, dtype=np.int64)
+    sources[places] = np.arange(len(rows))
+    return sources
+
+
+def band_bytes(order: BandedOrder, symmetric: bool, batch: int) -> int:
+    """Return the bytes that factors of `batch` float64 matrices take, whole vectors of the widest kind."""
+    lanes = LINE // 8
+    return -(-batch // lanes) * LINE * _numbers(order, symmetric)
+
+
+def _numbers(order: BandedOrder, symmetric: bool) -> int:
+    return len(order.order) * (order.lower + 1 + (0 if symmetric else order.upper + 1))
+
+
+def _aligned(count: int, dtype: torch.dtype) -> Tensor:
+    """Return `count` numbers of fresh memory that begin where a vector may."""
+    spare = LINE // dtype.itemsize
+    memory = torch.from_numpy(np.empty(count + spare, dtype=_name(dtype)))
+    start = -memory.data_ptr() % LINE // dtype.itemsize
+    return memory[start : start + count]
+
+
+def _name(dtype: torch.dtype) -> str:
+    return "float32" if dtype == torch.float32 else "float64"
