@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt
 ONE_THREAD = OMP_NUM_THREADS=1
 
-.PHONY: help venv test demo fit-example tensorboard lint benchmark-rods benchmark-shells benchmark-contact clean
+.PHONY: help venv test demo fit-example tensorboard lint benchmark-rods benchmark-shells benchmark-contact benchmark benchmark-check clean
 
 help:
 	@echo "make demo            simulate 64 rods from examples/demo/scene.toml: a table, demo.h5 and demo.png"
@@ -23,6 +23,8 @@ help:
 	@echo "make benchmark-rods  what a step costs, beside PyElastica (BENCHMARK_FLAGS='--quick' for a short look)"
 	@echo "make benchmark-shells  what a step of a shell and of a parachute costs"
 	@echo "make benchmark-contact what contact adds to a step: floor, rods, shells, by response"
+	@echo "make benchmark       all of these, one after the other"
+	@echo "make benchmark-check the main ratios against their bars, in a few minutes; fails where one is missed"
 	@echo "make venv            only make the virtual environment $(VENV)"
 	@echo "make clean           remove $(VENV) and what the targets above wrote"
 	@echo ""
@@ -84,6 +86,11 @@ benchmark-shells: $(VENV)/with-benchmark
 
 benchmark-contact: $(VENV)/with-benchmark
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.contact $(BENCHMARK_FLAGS)
+
+benchmark: benchmark-rods benchmark-shells benchmark-contact
+
+benchmark-check: $(VENV)/with-benchmark
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.check
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.h5 demo.png

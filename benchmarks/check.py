@@ -1,0 +1,160 @@
+"""The main ratios against their bars, in a few minutes: ``make benchmark-check``.
+
+Rods beside PyElastica in the same run, so that the machine's speed cancels; shells and the parachute in milliseconds of
+one core, which does not; a backward pass beside its forward pass; and the time from the import to the first step of the
+demo. Every batch is held to its residual: a run in which a robot did not converge counts as missed. Prints a table and
+ends with 1, naming what fell below its bar. Pass names, or parts of names, to measure only these.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+
+from benchmarks import rods, shells
+from benchmarks.machine import machine
+from benchmarks.peers import Cantilever
+from torchdismech import ImplicitEuler, Status, trainable, unroll
+
+STEPS, DT = 100, 1e-2  # of the rods: one second
+REPEATS = 3
+DEMO = Path(__file__).parents[1] / "examples" / "demo" / "scene.toml"
+FIRST_STEP = f"""
+from torchdismech.io.scene import load_scene
+setup = load_scene({str(DEMO)!r}).build()
+setup.integrator.step(setup.model, setup.state)
+"""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What is measured and what it has to reach.
+
+    Attributes
+    ----------
+    name, unit : for the table.
+    value : the bar; `least` says whether it is to be reached from above or from below.
+    measure : returns what was found; NaN where a robot did not converge.
+    """
+
+    name: str
+    unit: str
+    value: float
+    least: bool
+    measure: Callable[[], float]
+
+    def met(self, found: float) -> bool:
+        """Return whether the bar was met; NaN is not."""
+        return found >= self.value if self.least else found <= self.value
+
+
+def bars() -> Iterator[Bar]:
+    """Yield what is measured."""
+    for youngs, few, many in ((1e6, 3.0, 40.0), (1e7, 10.0, 120.0)):
+        for batch, value in ((1, few), (256, many)):
+            name = f"rods, E = {youngs:g}, B = {batch}: rate over PyElastica's"
+            yield Bar(name, "x", value, True, partial(rod_ratio, youngs, batch))
+    yield Bar(
+        "rods, E = 1e6, B = 256: robot-steps a second", "1/s", 3500.0, True, lambda: 1 / rod_run(1e6, 256).step_cost
+    )
+    for case, value in zip(shells.CASES, (10.0, 25.0, 9.0), strict=True):
+        yield Bar(f"{case}, B = 64: step of a robot", "ms", value, False, partial(shell_step, case))
+    yield Bar("rods, B = 64, eager: forward and backward over forward", "x", 2.0, False, backward_ratio)
+    yield Bar("demo: import to the end of the first step", "s", 3.0, False, first_step)
+
+
+@cache
+def rod_run(youngs: float, batch: int) -> rods.Run:
+    """Return the run of a batch of cantilevers with compiled kernels."""
+    run = rods.measure(rods.Case(youngs, batch, "compiled", STEPS, DT))
+    print(
+        f"  {run.linear_solver}, {1e6 * run.step_cost:.0f} us a robot-step, first step {run.first_step_seconds:.0f} s"
+    )
+    return run
+
+
+@cache
+def peer_rate(youngs: float) -> float:
+    """Return the simulated seconds per CPU second of PyElastica at its usual step."""
+    return rods.measure_peer(Cantilever(), youngs, STEPS * DT)[0].rate
+
+
+def rod_ratio(youngs: float, batch: int) -> float:
+    """Return how many times as fast as PyElastica a robot of the batch is."""
+    run = rod_run(youngs, batch)
+    return run.rate / peer_rate(youngs) if run.converged_rows == batch else float("nan")
+
+
+def shell_step(case: str) -> float:
+    """Return what a step of one robot of 64 costs with compiled kernels [ms]."""
+    run = shells.measured(case, 64, compile=True, blocks=3)
+    print(f"  {run.solver}, residuals to {run.worst_residual:.1e}, first step {run.compile_s:.0f} s")
+    return run.step_ms if run.converged == 64 else float("nan")
+
+
+def backward_ratio() -> float:
+    """Return the time of a forward and a backward pass over that of a rollout without gradients."""
+    model = rods.cantilever_model(rods.Case(1e6, 64, "eager", 1, DT))
+    stiffness = trainable.scaled(model, ["bend_twist.EI1", "bend_twist.EI2"])
+    integrator = ImplicitEuler(DT, relative_tolerance=rods.RELATIVE_TOLERANCE)
+    converged = []
+
+    def seconds(backward: bool) -> float:
+        start = model.initial_state(batch=64)
+        start = start if backward else start.detach()
+        began = time.process_time()
+        with torch.set_grad_enabled(backward):
+            run = unroll(model, start, integrator, 10)
+            loss = run.positions[-1, :, -1].square().mean()
+        if backward:
+            loss.backward()
+            converged.append(
+                bool((run.status == Status.CONVERGED).all()) and all(p.grad is not None for p in stiffness.parameters())
+            )
+        return time.process_time() - began
+
+    seconds(True)
+    both, forward = (statistics.median(seconds(b) for _ in range(REPEATS)) for b in (True, False))
+    return both / forward if all(converged) else float("nan")
+
+
+def first_step() -> float:
+    """Return the wall seconds of a new process that imports, builds the demo and takes its first step."""
+    times = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", FIRST_STEP], check=True)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def main() -> int:
+    """Measure, print a table and return how the check ended."""
+    torch.set_num_threads(1)
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    wanted, below = sys.argv[1:], []
+    for bar in bars():
+        if wanted and not any(part in bar.name for part in wanted):
+            continue
+        found = bar.measure()
+        sign = ">=" if bar.least else "<="
+        print(
+            f"{bar.name:58} {found:8.3g} {bar.unit:4} {sign} {bar.value:g} {'' if bar.met(found) else 'MISSED'}",
+            flush=True,
+        )
+        if not bar.met(found):
+            below.append(bar.name)
+    print(f"missed {len(below)}: " + "; ".join(below) if below else "all bars are met")
+    return 1 if below else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
