@@ -20,10 +20,9 @@ from tests.solve.topologies import (
     star,
 )
 from torchdismech.errors import InputError
+from torchdismech.native import Unavailable, compiled, library
 from torchdismech.solve import linear
-from torchdismech.solve.linear import native
 from torchdismech.solve.linear.banded import BandedSolver
-from torchdismech.solve.linear.native import Unavailable, library
 from torchdismech.solve.linear.product import TorchProduct, make_product
 from torchdismech.sparse import Pattern
 
@@ -710,7 +709,7 @@ class TestChoice:
     )
     def test_choose_without_compiled_code(self, pattern, batch, expected, monkeypatch):
         """Take dense for tiny matrices where LAPACK is all there is for bands."""
-        monkeypatch.setattr(native, "_found", Unavailable("no compiler"))
+        monkeypatch.setattr(compiled, "_found", Unavailable("no compiler"))
         assert linear.choose(pattern, batch).name == expected
 
     def test_choice_for_a_pattern_that_serves_for_a_while(self):
