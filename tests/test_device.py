@@ -1,5 +1,7 @@
 """Other devices and dtypes than float64 on the CPU."""
 
+import copy
+
 import pytest
 import torch
 
@@ -74,6 +76,27 @@ def test_compiled_kernels_agree():
     """Take the same steps with compiled stencil kernels."""
     # compiled kernels contract and reorder products: rounding, amplified by the stiffness of the rod
     assert (tips_after(rods(compile=True)) - tips_after(rods())).abs().max() < 1e-9
+
+
+@pytest.mark.slow
+def test_compiled_copies_are_models_of_their_own():
+    """Step a copy of a compiled model, also one whose axes are clamped differently, with constants of its own."""
+    results = []
+    for compiled in (True, False):
+        builder = RobotBuilder(planar=True)
+        builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 7), Circle(5e-3), Material(1e6, 1000.0))
+        builder.clamp(nodes=[0, 1])
+        builder.clamp(nodes=[6], axes="x")
+        builder.add_force(forces.Gravity((0, 0, -9.81)))
+        model = builder.finalize(compile=compiled)
+        before = tips_after(model)
+        twin = copy.deepcopy(model)
+        twin.term("stretch").energy.EA.data *= 0.5
+        twin.term("bend_twist").energy.EI1.data *= 0.5
+        assert torch.equal(tips_after(model), before)
+        results.append(torch.cat([before, tips_after(twin)]))
+    assert (results[0][0] - results[0][1]).norm() > 1e-4
+    assert (results[0] - results[1]).abs().max() < 1e-9
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Building models, their parameters per element and per robot, and what is refused."""
 
+import copy
 import math
 
 import numpy as np
@@ -183,3 +184,18 @@ def test_everything_clamped_is_refused():
     builder.clamp(box=((-1, -1, -1), (1, 1, 1)))
     with pytest.raises(InputError, match="nothing can move"):
         builder.finalize()
+
+
+def test_an_exchanged_term_counts_in_forces_and_energies():
+    """Evaluate the terms that the model has now, as trained or exchanged terms need."""
+    model = rod()
+    state = model.initial_state()
+    q = state.q + 1e-3 * torch.arange(model.n_dofs, dtype=torch.float64)
+    start, terms = model.start_step(state), model.terms
+    force = model.elastic_force(start, q)
+    for k, term in enumerate(terms):
+        twin = copy.deepcopy(term)
+        for parameter in twin.energy.parameters():
+            parameter.data *= 2
+        terms[k] = twin
+    assert torch.allclose(model.elastic_force(start, q), 2 * force, rtol=1e-12)

@@ -106,9 +106,20 @@ class Model(nn.Module):
             self.solver_for(1)  # refuse here what does not go with the matrix
         self.compiled = compile
         if compile:
-            self._layout.elastic.compile()
-            self.advance.compile(dynamic=False, fullgraph=True)
-            self._carried = torch.compile(self._carried, dynamic=False, fullgraph=True)  # type: ignore[method-assign]
+            self._compile()
+
+    def __getstate__(self) -> dict:
+        return {name: value for name, value in self.__dict__.items() if name != "_carried"}  # see `Assembly`
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        if self.compiled:
+            self._compile()
+
+    def _compile(self) -> None:
+        self._layout.elastic.compile()
+        self.advance.compile(dynamic=False, fullgraph=True)
+        self._carried = torch.compile(self._carried, dynamic=False, fullgraph=True)  # type: ignore[method-assign]
 
     # ---- what it is made of ------------------------------------------------------------------------------------
 
@@ -265,6 +276,8 @@ class Model(nn.Module):
             if value is not None and (value.dim() > 2 or value.shape[-1] != self.n_dofs):
                 expected = f"({self.n_dofs},) or (B, {self.n_dofs})"
                 raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
+            if value is not None and not bool(torch.isfinite(value).all()):
+                raise InputError(f"initial_state: {name} holds numbers that are not finite")
         given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
         batch = batch or max([*given, self.batch or 1])
         rest = torch.cat([self.body.nodes.flatten(), self.body.nodes.new_zeros(self.body.n_angles)])
@@ -289,8 +302,9 @@ class Model(nn.Module):
         return state.replace(acceleration=torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0))
 
     def _refuse_closed_gaps(self, force: Tensor) -> None:
-        """Refuse a start at which a barrier's force (B, n) is infinite."""
-        if self.needs_feasible_iterates and not bool((finite := torch.isfinite(force)).all()):
+        """Refuse a start at which a barrier's force (B, n) on a node is infinite."""
+        finite = torch.isfinite(force[:, : 3 * self.body.n_nodes])
+        if self.needs_feasible_iterates and not bool(finite.all()):
             robot, dof = (~finite).nonzero()[0].tolist()
             raise InputError(
                 f"initial_state: robot {robot}, node {dof // 3}: a surface touches it or is in it, and contact by "

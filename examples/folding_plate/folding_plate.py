@@ -139,9 +139,8 @@ def main() -> None:
     """Print the numbers and draw the stiffest plate."""
     trajectory, fold = simulated()
     theory = elastica_height() * lengths()
-    print(
-        f"{'E [MPa]':>8}{'height [mm]':>13}{'elastica [mm]':>15}{'load/weight':>13}{'overlap [mm]':>14}{'contacts':>10}"
-    )
+    titles = ("E [MPa]", "height [mm]", "elastica [mm]", "load/weight", "overlap [mm]", "contacts")
+    print("".join(f"{title:>15}" for title in titles))
     contacts = trajectory.contact["active"][-1]
     for row in zip(YOUNGS, fold.heights, theory, fold.loads, fold.overlaps, contacts, strict=True):
         youngs, height, elastica, load, overlap, count = map(float, row)

@@ -234,7 +234,10 @@ def forces_and_twists(model: Model, trajectory: Trajectory) -> tuple[Tensor, Ten
 
 
 def loop_radii(positions: Tensor) -> Tensor:
-    """Return the radii (B,) of the circles through the outer half of the loops of rods (B, N, 3) [m]."""
+    """Return the radii (B,) of the circles through the outer half of the loops of rods (B, N, 3) [m].
+
+    The half is that of the rod whose ends are farthest apart, so that it is no more than half for any.
+    """
     nodes = positions.shape[1]
     span = float((positions[:, -1] - positions[:, 0]).norm(dim=1).max())
     half = max(2, int((LENGTH - span) / (4 * LENGTH) * (nodes - 1)))

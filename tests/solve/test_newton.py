@@ -160,3 +160,28 @@ def test_relaxed_steps_pass_minima_of_the_residual_that_are_no_roots():
     assert torch.allclose(found.x[:2, 0], torch.full((2,), -1.769292354238631, dtype=torch.float64), rtol=0, atol=1e-12)
     assert torch.equal(found.x[3], start[3]) and found.iterations[3] == 0
     assert (found.residual[:2] <= 1e-12).all()
+
+
+def test_noise_excuses_no_row_that_did_not_move():
+    """Go on from a first iterate below the rounding noise, also where the matrix is indefinite."""
+    scale = torch.tensor([1e6, -1.0], dtype=torch.float64)
+    one = torch.zeros(1, dtype=torch.float64)
+    centre = torch.tensor([[1e3, 0.0]], dtype=torch.float64)
+    equations = Equations(lambda x: scale * (x - centre), lambda x: [scale[:1], one, scale[1:]])
+    result = solved(equations, centre + torch.tensor([[0.0, 1e-7]], dtype=torch.float64))
+    assert result.tolerance[0] > 1e-7  # of the noise, which is larger than the first residual
+    assert result.status[0] == Status.CONVERGED and result.x[0, 1] == 0.0
+
+
+def test_halving_does_not_factor_again():
+    """Factor once for each new iterate, however often its step is halved."""
+    solver, counts = linear.make("dense", PATTERN), []
+    plain = solver.factor
+    solver.factor = lambda *args, **options: counts.append(1) or plain(*args, **options)
+    one = torch.zeros(1, dtype=torch.float64)
+    equations = Equations(torch.atan, lambda x: [1 / (1 + x[:, 0] ** 2), one.expand(len(x)), 1 / (1 + x[:, 1] ** 2)])
+    weight, tolerance = torch.ones(2, dtype=torch.float64), torch.full((1,), 1e-12, dtype=torch.float64)
+    result = newton(equations, torch.full((1, 2), 20.0, dtype=torch.float64), solver, tolerance, weight, 50)
+    assert result.status[0] == Status.CONVERGED
+    assert equations.evaluations > len(counts) + 3  # steps were halved
+    assert len(counts) == result.iterations[0]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from torchdismech.errors import InputError
 from torchdismech.sparse import Pattern, Scatter, scatter
 from torchdismech.sparse.scatter import WIDE
 
@@ -72,6 +73,13 @@ class TestScatter:
         scatter = self.make()
         assert torch.autograd.gradcheck(lambda x: scatter(x).sin(), x)
         assert torch.autograd.gradgradcheck(lambda x: scatter(x).sin(), x)
+
+    @pytest.mark.parametrize("robots", [2, WIDE])
+    @pytest.mark.parametrize(("rows", "dtype"), [(4, torch.float32), (3, torch.float64), (5, torch.float64)])
+    def test_refuses_what_does_not_fit(self, robots, rows, dtype):
+        """Name what was expected and what came, for few robots and for many."""
+        with pytest.raises(InputError, match=f"needs 4 rows of torch.float64 on cpu, got {rows} of {dtype}"):
+            self.make()(torch.ones(rows, robots, dtype=dtype))
 
     def test_moves_to_another_precision(self):
         """Use the new precision after `.to`, also when the old one was used before."""

@@ -32,13 +32,27 @@ class Assembly(nn.Module):
 
     def __init__(self, terms: Sequence[ElasticTerm], n: int, unknown: np.ndarray, pattern: Pattern, dtype: torch.dtype):
         super().__init__()
-        self.terms = tuple(terms)  # not registered: they are the model's
+        self._terms = (terms,)  # the model's own list, not registered a second time
         # terms with closed forms come first in the buffers: one kernel may write them
         self.order = sorted(range(len(terms)), key=lambda k: not terms[k].closed_form)
         self.count_closed = sum(term.closed_form for term in terms)
         ordered = [terms[k] for k in self.order]
         self.scatter_force = _force_scatter(ordered, n, dtype)
         self.scatter_stiffness = _stiffness_scatter(ordered, unknown, pattern, dtype)
+        self._closed_gradients = self._gradients
+        self._closed_gradients_and_hessians = self._gradients_and_hessians
+
+    @property
+    def terms(self) -> Sequence[ElasticTerm]:
+        """The terms of the model as they are now."""
+        return self._terms[0]
+
+    def __getstate__(self) -> dict:
+        # compiled code belongs to this object: a copy starts eager, and its model compiles it
+        return {**self.__dict__, "_closed_gradients": None, "_closed_gradients_and_hessians": None}
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
         self._closed_gradients = self._gradients
         self._closed_gradients_and_hessians = self._gradients_and_hessians
 

@@ -38,7 +38,8 @@ class LengthPreservingMove(nn.Module):
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
         if self.enabled:
             # most clamps hold all three components, and then one map serves all
-            chosen, self._map_of_axis = np.unique(free, axis=1, return_inverse=True)
+            chosen, map_of_axis = np.unique(free, axis=1, return_inverse=True)
+            self._map_of_axis = map_of_axis.ravel().tolist()
             maps = np.stack([_loads_to_nodes(edges, column) for column in chosen.T])
             self.register_buffer("maps", torch.as_tensor(maps, dtype=dtype), persistent=False)  # (1 to 3, N, N)
 

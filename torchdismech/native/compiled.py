@@ -136,8 +136,11 @@ def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
 
 def _cache() -> Path:
     """Return the directory for compiled code, made if it is missing."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    directory = Path(home) / "torchdismech"
+    given = os.environ.get("XDG_CACHE_HOME")
+    try:
+        directory = (Path(given) if given else Path.home() / ".cache") / "torchdismech"
+    except RuntimeError as error:  # a user without a home
+        raise Unavailable(f"there is no place for compiled code ({error}); set XDG_CACHE_HOME to one") from error
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

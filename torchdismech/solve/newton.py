@@ -54,7 +54,7 @@ class Root:
     ----------
     x : (B, m) the last accepted iterates; rows that did not run are as they came.
     status : (B,) `Status` values; rows that did not run are CONVERGED.
-    iterations : (B,) linear solves used.
+    iterations : (B,) Newton steps begun.
     residual : (B,) norm of the residual at x.
     tolerance : (B,) what the residual was held against: as asked for, but not below the rounding noise at x.
     """
@@ -213,46 +213,53 @@ class _Search:
         iterations = torch.zeros_like(status)
         fraction = torch.ones_like(at.norm)  # of the Newton step that is tried next
         indefinite = torch.zeros_like(status, dtype=torch.bool)  # rows whose matrix Cholesky has refused
-        repairs = False  # whether there are any
+        solved, direction = indefinite, torch.zeros_like(at.x)  # which rows have a Newton step, and the steps
+        renew, repairs = True, False  # whether some row has no step yet, and one whose matrix is indefinite
         last = False  # whether this round is expected to be the last
         more = bool((status == RUNNING).any())
         while more:
             active = status == RUNNING
             iterations = iterations + (active & (fraction == 1) & ~indefinite)
             potential = self.system.potential(at.x)
-            factor, direction, solved = self._directions(at, active, indefinite, repairs, potential is not None)
-            step = torch.where(solved[:, None], fraction[:, None] * direction, 0.0)
-            x = torch.where(solved[:, None], self.system.advanced(at.x, step), at.x)
+            if renew:
+                factor, direction, solved = self._directions(at, active, indefinite, direction, solved)
+                if repairs:
+                    lost = active & indefinite & ~solved
+                    direction, solved = self._repaired(at, lost, direction, solved, potential is not None)
+            going = active & solved
+            step = torch.where(going[:, None], fraction[:, None] * direction, 0.0)
+            x = torch.where(going[:, None], self.system.advanced(at.x, step), at.x)
             trial = self._evaluated(x, at, active, last)
-            good = solved & self._reduced(at, trial, direction, potential, fraction)
+            good = going & self._reduced(at, trial, direction, potential, fraction)
             more_to_do = active & (trial.norm > self.tolerance) & (iterations < self.max_iterations)
             # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
             close = trial.norm**3 <= self.tolerance * at.norm**2
             # the one transfer that the host waits for in a round where all goes well
-            bad, more, last = torch.stack(
-                [(active & ~good).any(), more_to_do.any(), (close | ~more_to_do).all()]
-            ).tolist()
-            if bad:
-                if potential is None:
-                    good = good | (solved & ~indefinite & self._nearer(factor, trial, direction, fraction))
-                refused = active & ~solved
-                status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
-                indefinite = (indefinite | refused) & ~good
-                failed = active & solved & ~good
-                fraction = torch.where(good, 1.0, torch.where(failed, 0.5 * fraction, fraction))
-                out = failed & (fraction < (SMALLEST_STEP if potential is None else SMALLEST_DESCENT))
-                status = torch.where(out, int(Status.LINE_SEARCH_FAILED), status)
-                at = at.merged(trial, good)
-            else:
+            flags = [(active & ~good).any(), more_to_do.any(), (close | ~more_to_do).all()]
+            bad, more, last = torch.stack(flags).tolist()
+            if not bad:
                 at, fraction, indefinite = trial, torch.ones_like(fraction), torch.zeros_like(indefinite)
-            status = _judged(status, at.norm, self.tolerance)
-            spent = (status == RUNNING) & (fraction == 1) & ~indefinite & (iterations >= self.max_iterations)
+                status = _judged(status, at.norm, self.tolerance)
+                status = torch.where((status == RUNNING) & ~more_to_do, int(Status.MAX_ITERATIONS), status)
+                renew, repairs = True, False
+                continue
+            if potential is None:
+                good = good | (going & ~indefinite & self._nearer(factor, trial, direction, fraction))
+            at = at.merged(trial, good)
+            # only rows that moved: noise excuses an iterate that Newton's method improved
+            status = torch.where(good, _judged(status, at.norm, self.tolerance), status)
+            refused, failed = active & ~solved, going & ~good
+            fraction = torch.where(good, 1.0, torch.where(failed, 0.5 * fraction, fraction))
+            out = failed & (fraction < (SMALLEST_STEP if potential is None else SMALLEST_DESCENT))
+            status = torch.where(out, int(Status.LINE_SEARCH_FAILED), status)
+            status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
+            spent = good & (status == RUNNING) & (iterations >= self.max_iterations)
             status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
-            if bad:
-                more, repairs = torch.stack([(status == RUNNING).any(), indefinite.any()]).tolist()
-            else:
-                repairs = False
-        return at, torch.where(status == RUNNING, int(Status.MAX_ITERATIONS), status), iterations
+            indefinite = (indefinite | refused) & ~good
+            running = status == RUNNING
+            flags = [running.any(), (running & (good | refused)).any(), (running & indefinite & ~solved).any()]
+            more, renew, repairs = torch.stack(flags).tolist()
+        return at, status, iterations
 
     def _evaluated(self, x: Tensor, at: _Iterate, active: Tensor, last: bool) -> _Iterate:
         """Return the iterate at x; without a matrix of its own where all rows converge, which no one would look at."""
@@ -262,19 +269,16 @@ class _Search:
                 return trial
         return _Iterate(x, *self.system.residual_and_matrix(x), self.weight)
 
-    def _directions(self, at: _Iterate, active: Tensor, indefinite: Tensor, repairs: bool, descend: bool):
-        """Return the factor, the Newton steps (B, m) and the rows (B,) that have one."""
+    def _directions(self, at: _Iterate, active: Tensor, indefinite: Tensor, direction: Tensor, solved: Tensor):
+        """Return the factor of the rows that are not indefinite, the steps (B, m) and the rows (B,) that have one."""
         factor = self.solver.factor(at.values, rows=active & ~indefinite)
-        direction = factor.solve(-at.residual)
-        solved = active & ~indefinite & factor.ok  # read after solving: iterative solvers know it only then
-        if repairs:
-            other, repaired = self._directions_without_definiteness(at, active & indefinite, descend)
-            direction = torch.where(repaired[:, None], other, direction)
-            solved = solved | repaired
-        return factor, direction, solved
+        found = factor.solve(-at.residual)
+        ok = active & ~indefinite & factor.ok  # read after solving: iterative solvers know it only then
+        # rows whose matrix is indefinite keep the step that they have
+        return factor, torch.where(ok[:, None], found, direction), ok | (solved & indefinite)
 
-    def _directions_without_definiteness(self, at: _Iterate, lost: Tensor, descend: bool) -> tuple[Tensor, Tensor]:
-        """Return directions for the rows whose matrix is not positive definite, and which of them have one.
+    def _repaired(self, at: _Iterate, lost: Tensor, direction: Tensor, solved: Tensor, descend: bool):
+        """Return the steps and the rows that have one, with steps for the rows whose matrix is not positive definite.
 
         Without a potential the exact Newton direction of the indefinite matrix is right: it reduces the residual. With
         one, the matrix is shifted until it is positive definite, so that the direction descends.
@@ -283,8 +287,9 @@ class _Search:
             factor = self.solver.factor(at.values, rows=lost, indefinite=True)
         else:
             factor = shifted_factor(self.solver, at.values, lost)
-        direction = factor.solve(-at.residual)
-        return direction, lost & factor.ok
+        found = factor.solve(-at.residual)
+        repaired = lost & factor.ok
+        return torch.where(repaired[:, None], found, direction), solved | repaired
 
     def _reduced(self, at: _Iterate, trial: _Iterate, direction: Tensor, potential, fraction: Tensor) -> Tensor:
         """Return the rows (B,) whose residual norm (or potential, where there is one) fell."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 import torch
 from torch import nn
 
+from torchdismech.errors import InputError
 from torchdismech.native import Unavailable, in_threads, library
 
 __all__ = ["Scatter"]
@@ -26,6 +26,11 @@ class _Multiply(torch.autograd.Function):
     @staticmethod
     def forward(ctx, matrix: torch.Tensor, transposed: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:  # noqa: D102
         ctx.matrices = (matrix, transposed)
+        if (operand.dtype, operand.device, len(operand)) != (matrix.dtype, matrix.device, matrix.shape[1]):
+            raise InputError(
+                f"a sum over springs or blocks needs {matrix.shape[1]} rows of {matrix.dtype} on {matrix.device}, got "
+                f"{len(operand)} of {operand.dtype} on {operand.device}: state, forces and model have to agree"
+            )
         if operand.shape[1] < WIDE:
             return matrix @ operand
         if operand.device.type == "cpu" and (found := _compiled_sums(operand.dtype)) is not None:
@@ -45,7 +50,6 @@ class _Multiply(torch.autograd.Function):
         return None, None, _Multiply.apply(transposed, matrix, gradient.contiguous())
 
 
-@cache
 def _compiled_sums(dtype: torch.dtype) -> Callable | None:
     """Return the compiled function that adds up weighted rows, if it can be had."""
     try:
@@ -87,6 +91,9 @@ class Scatter(nn.Module):
             self.register_buffer(f"{name}_cols", torch.from_numpy(col), persistent=False)
             self.register_buffer(f"{name}_values", torch.from_numpy(value).to(dtype), persistent=False)
         self._cache: dict[str, torch.Tensor] = {}
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_cache": {}}  # sparse tensors can be made anew, not copied
 
     def _apply(self, fn, recurse=True):
         self._cache = {}
