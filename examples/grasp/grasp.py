@@ -22,6 +22,7 @@ import torch
 import trimesh
 from torch import Tensor
 
+from examples.gripper.closing import inwards
 from examples.running import pictured
 from torchdismech import (
     Circle,
@@ -121,20 +122,6 @@ def eased(s: Tensor) -> Tensor:
     """Return a way from 0 to 1 that starts and ends at rest."""
     s = s.clamp(0, 1)
     return 3 * s**2 - 2 * s**3
-
-
-def inwards(model: Model) -> Tensor:
-    """Return the direction to the axis at each spring, by the directors d1 and d2 there, (S, 2).
-
-    A rod that bends towards b has the curvatures kappa (b . d1, b . d2).
-    """
-    springs = model.body.springs
-    x = model.nodes[torch.as_tensor(springs.nodes)]
-    tangent = torch.nn.functional.normalize(x[:, 1] - x[:, 0], dim=-1)
-    d1 = model.directors[torch.as_tensor(springs.edges[:, 0])]
-    d2 = torch.linalg.cross(tangent, d1)
-    b = torch.nn.functional.normalize(-x[:, 1] * torch.tensor([1.0, 1.0, 0.0], dtype=x.dtype), dim=-1)
-    return torch.stack([(b * d1).sum(-1), (b * d2).sum(-1)], dim=-1)
 
 
 def simulated(subdivisions: int = 2, dt: float = 4e-3) -> tuple[Robot, Trajectory, Grasp]:
