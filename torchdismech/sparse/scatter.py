@@ -7,47 +7,58 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.native import Unavailable, in_threads, library
 
 __all__ = ["Scatter"]
 
-# Robots from which on a loop over rows is faster than the sparse product of torch, on a CPU: embedding_bag (20 us
-# against 50 us at 4, equal near 32) and compiled code.
+# Robots from which on torch's own sums take embedding_bag instead of its sparse product (equal near 32, where
+# embedding_bag takes 50 us at 4, the product 20).
 WIDE = 32
 NUMBERS_A_THREAD = 1_000_000  # of the result, about 1 ms
 
+# As an operator of torch, so that torch.compile may have the sums inside of a graph. Both the matrix A and its
+# transpose are given in CSR: the gradient of y = A x is A^T g.
+_OPERATORS = torch.library.Library("torchdismech", "DEF")
+_OPERATORS.define(
+    "row_sums(Tensor rows, Tensor cols, Tensor values, Tensor t_rows, Tensor t_cols, Tensor t_values, Tensor x)"
+    " -> Tensor"
+)
 
-class _Multiply(torch.autograd.Function):
-    """y = A x for a constant sparse A; the gradient is A^T g."""
 
-    @staticmethod
-    def forward(ctx, matrix: torch.Tensor, transposed: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:  # noqa: D102
-        ctx.matrices = (matrix, transposed)
-        if (operand.dtype, operand.device, len(operand)) != (matrix.dtype, matrix.device, matrix.shape[1]):
-            raise InputError(
-                f"a sum over springs or blocks needs {matrix.shape[1]} rows of {matrix.dtype} on {matrix.device}, got "
-                f"{len(operand)} of {operand.dtype} on {operand.device}: state, forces and model have to agree"
-            )
-        if operand.shape[1] < WIDE:
-            return matrix @ operand
-        if operand.device.type == "cpu" and (found := _compiled_sums(operand.dtype)) is not None:
-            return _summed(found, matrix, operand.contiguous())
-        return nn.functional.embedding_bag(  # for wide operands: one vector operation per entry, 4 times faster
-            matrix.col_indices(),
-            operand,
-            matrix.crow_indices(),
-            mode="sum",
-            per_sample_weights=matrix.values(),
-            include_last_offset=True,
+def _row_sums(rows: Tensor, cols: Tensor, values: Tensor, t_rows: Tensor, t_cols: Tensor, t_values: Tensor, x: Tensor):
+    """Return A x (targets, B) for x (sources, B)."""
+    if (x.dtype, x.device, len(x)) != (values.dtype, values.device, len(t_rows) - 1):
+        raise InputError(
+            f"a sum over springs or blocks needs {len(t_rows) - 1} rows of {values.dtype} on {values.device}, got "
+            f"{len(x)} of {x.dtype} on {x.device}: state, forces and model have to agree"
         )
+    if x.device.type == "cpu" and (found := _compiled_sums(x.dtype)) is not None:
+        return _summed(found, rows, cols, values, x.contiguous())
+    if x.shape[1] < WIDE:
+        return _csr_tensor(rows, cols, values, len(x)) @ x
+    return nn.functional.embedding_bag(  # for wide operands: one vector operation per entry, 4 times faster
+        cols, x, rows, mode="sum", per_sample_weights=values, include_last_offset=True
+    )
 
-    @staticmethod
-    def backward(ctx, gradient: torch.Tensor):  # noqa: D102
-        matrix, transposed = ctx.matrices
-        return None, None, _Multiply.apply(transposed, matrix, gradient.contiguous())
+
+def _remember(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs[:6])
+
+
+def _transposed_sums(ctx, gradient: Tensor):
+    matrix, transposed = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+    return (None,) * 6 + (torch.ops.torchdismech.row_sums(*transposed, *matrix, gradient.contiguous()),)
+
+
+_OPERATORS.impl("row_sums", _row_sums, "CPU")
+_OPERATORS.impl("row_sums", _row_sums, "CUDA")
+torch.library.register_fake(
+    "torchdismech::row_sums", lambda rows, *others: others[-1].new_empty(rows.shape[0] - 1, others[-1].shape[1])
+)
+torch.library.register_autograd("torchdismech::row_sums", _transposed_sums, setup_context=_remember)
 
 
 def _compiled_sums(dtype: torch.dtype) -> Callable | None:
@@ -59,13 +70,19 @@ def _compiled_sums(dtype: torch.dtype) -> Callable | None:
     return {torch.float64: code.weighted_sums_float64, torch.float32: code.weighted_sums_float32}.get(dtype)
 
 
-def _summed(function: Callable, matrix: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
-    """Return matrix @ operand (sources, B): half the time of embedding_bag, which clears the result first."""
-    length = operand.shape[1]
-    result = operand.new_empty(matrix.shape[0], length)
-    rows = matrix.crow_indices(), matrix.col_indices(), matrix.values()
-    in_threads(function, (length, *rows, operand, result), len(result), result.numel() // NUMBERS_A_THREAD)
+def _summed(function: Callable, rows: Tensor, cols: Tensor, values: Tensor, x: Tensor) -> Tensor:
+    """Return A x: half the time of embedding_bag, which clears the result first."""
+    length = x.shape[1]
+    result = x.new_empty(len(rows) - 1, length)
+    given = (length, rows, cols, values, x, result)
+    in_threads(function, given, len(result), result.numel() // NUMBERS_A_THREAD)
     return result
+
+
+def _csr_tensor(rows: Tensor, cols: Tensor, values: Tensor, sources: int) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse")
+        return torch.sparse_csr_tensor(rows, cols, values, size=(len(rows) - 1, sources), check_invariants=False)
 
 
 class Scatter(nn.Module):
@@ -90,32 +107,13 @@ class Scatter(nn.Module):
             self.register_buffer(f"{name}_rows", torch.from_numpy(crow), persistent=False)
             self.register_buffer(f"{name}_cols", torch.from_numpy(col), persistent=False)
             self.register_buffer(f"{name}_values", torch.from_numpy(value).to(dtype), persistent=False)
-        self._cache: dict[str, torch.Tensor] = {}
 
-    def __getstate__(self) -> dict:
-        return {**self.__dict__, "_cache": {}}  # sparse tensors can be made anew, not copied
-
-    def _apply(self, fn, recurse=True):
-        self._cache = {}
-        return super()._apply(fn, recurse)
-
-    def _csr_tensor(self, name: str) -> torch.Tensor:
-        if name not in self._cache:
-            size = self.shape if name == "matrix" else self.shape[::-1]
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Sparse")
-                self._cache[name] = torch.sparse_csr_tensor(
-                    getattr(self, f"{name}_rows"),
-                    getattr(self, f"{name}_cols"),
-                    getattr(self, f"{name}_values"),
-                    size=size,
-                    check_invariants=False,
-                )
-        return self._cache[name]
-
-    def forward(self, source: torch.Tensor) -> torch.Tensor:
+    def forward(self, source: Tensor) -> Tensor:
         """Map (number of sources, B) to (number of targets, B)."""
-        return _Multiply.apply(self._csr_tensor("matrix"), self._csr_tensor("transposed"), source)
+        return torch.ops.torchdismech.row_sums(*self._stored("matrix"), *self._stored("transposed"), source)
+
+    def _stored(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
+        return tuple(getattr(self, f"{name}_{part}") for part in ("rows", "cols", "values"))
 
 
 def _csr(shape, rows, cols, coefficients):
