@@ -64,6 +64,7 @@ class MatrixLayout(nn.Module):
         )
         self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
         massless = algebraic[unknown >= 0]
+        self._some_algebraic = bool(massless.any())
         for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
             self.register_buffer(f"_algebraic_{name}", torch.as_tensor(massless[index])[:, None], persistent=False)
 
@@ -72,13 +73,13 @@ class MatrixLayout(nn.Module):
         values[self._diagonal] += mass.expand(values.shape[1], -1).t() if mass.dim() == 2 else mass.unsqueeze(-1)
 
     def entry_gains(
-        self, position_gain: float, velocity_gain: float, dtype: torch.dtype
+        self, position_gain: float, velocity_gain: float | Tensor, dtype: torch.dtype
     ) -> tuple[float | Tensor, float | Tensor]:
         """Return the gains of the matrix, each a number or (nnz, 1): algebraic rows and columns differ.
 
         An algebraic unknown is seen with a gain of 1 instead of `position_gain`, and its row is divided by it.
         """
-        if position_gain == 1 or not bool(self._algebraic_rows.any()):
+        if position_gain == 1 or not self._some_algebraic:
             return position_gain, velocity_gain
         row = torch.where(self._algebraic_rows, 1 / position_gain, 1.0).to(dtype)
         column = torch.where(self._algebraic_cols, 1.0, position_gain).to(dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,7 +109,8 @@ class Model(nn.Module):
             self._compile()
 
     def __getstate__(self) -> dict:
-        return {name: value for name, value in self.__dict__.items() if name != "_carried"}  # see `Assembly`
+        # compiled code belongs to this object, see `Assembly`
+        return {name: value for name, value in self.__dict__.items() if name not in ("_carried", "_fused")}
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
@@ -117,9 +118,18 @@ class Model(nn.Module):
             self._compile()
 
     def _compile(self) -> None:
+        self._fused: dict[Callable, Callable] = {}
         self._layout.elastic.compile()
         self.advance.compile(dynamic=False, fullgraph=True)
         self._carried = torch.compile(self._carried, dynamic=False, fullgraph=True)  # type: ignore[method-assign]
+
+    def fused(self, function: Callable) -> Callable:
+        """Return the function compiled as a whole, if this model is; it may call the model's own methods."""
+        if not self.compiled or self.uncompiled_terms():
+            return function
+        if function not in self._fused:
+            self._fused[function] = torch.compile(function, dynamic=False, fullgraph=True)
+        return self._fused[function]
 
     # ---- what it is made of ------------------------------------------------------------------------------------
 
@@ -380,14 +390,33 @@ class Model(nn.Module):
         """Return the elastic force (B, n) at q (B, n)."""
         return self._layout.elastic.force(q.t().contiguous(), start.constants).t()
 
-    def external_force(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
-        """Return the external force (B, n) at q, velocity (B, n) and time (B,)."""
-        trial = start.state.replace(q=q, velocity=velocity, time=time)
+    def constant_load(self, start: StepStart, time: Tensor) -> Tensor:
+        """Return the external forces (B, n) that do not change with q and velocity, at time (B,)."""
+        trial = start.state.replace(time=time)
         total = start.held_force
-        for force in self.forces:
-            if not force.explicit:
+        for force, scatters in zip(self.forces, self._layout.force_scatters, strict=True):
+            if not (force.explicit or scatters):
                 total = total + force(trial, start.control)
         return total
+
+    @property
+    def varying_loads(self) -> bool:
+        """Whether some external force changes with q or velocity."""
+        return any(len(scatters) > 0 for scatters in self._layout.force_scatters)
+
+    def varying_load(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
+        """Return the other external forces (B, n) at q, velocity (B, n) and time (B,)."""
+        trial = start.state.replace(q=q, velocity=velocity, time=time)
+        total = torch.zeros_like(q)
+        for force, scatters in zip(self.forces, self._layout.force_scatters, strict=True):
+            if scatters:
+                total = total + force(trial, start.control)
+        return total
+
+    def external_force(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
+        """Return the external force (B, n) at q, velocity (B, n) and time (B,)."""
+        constant = self.constant_load(start, time)
+        return constant + self.varying_load(start, q, velocity, time) if self.varying_loads else constant
 
     def internal_force(self, start: StepStart, q: Tensor, velocity: Tensor) -> Tensor:
         """Return the elastic force and that between parts that touch (B, n) at q and velocity (B, n)."""
@@ -407,11 +436,32 @@ class Model(nn.Module):
         velocity: Tensor,
         time: Tensor,
         position_gain: float = 1.0,
-        velocity_gain: float = 0.0,
-        mass_gain: float = 0.0,
+        velocity_gain: float | Tensor = 0.0,
+        mass_gain: float | Tensor = 0.0,
         load_factor: float = 1.0,
     ) -> tuple[Tensor, Tensor]:
         """Return the force (B, n) and the values of mass_gain M - position_gain dF/dq - velocity_gain dF/dvelocity.
+
+        See `varying_force_and_stiffness`.
+        """
+        gains = (position_gain, velocity_gain, mass_gain, load_factor)
+        force, values = self.varying_force_and_stiffness(start, q, velocity, time, *gains)
+        return force + load_factor * self.constant_load(start, time), values
+
+    def varying_force_and_stiffness(
+        self,
+        start: StepStart,
+        q: Tensor,
+        velocity: Tensor,
+        time: Tensor,
+        position_gain: float,
+        velocity_gain: float | Tensor,
+        mass_gain: float | Tensor,
+        load_factor: float,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the force but its constant load (B, n), and its derivative with inertia.
+
+        The latter is mass_gain M - position_gain dF/dq - velocity_gain dF/dvelocity.
 
         The values (nnz, B) stand on the pattern of `solver_for(B, start.pairs)`. Rows and columns of unknowns without
         inertia have other gains (see `layout.MatrixLayout`). External forces and their derivatives are multiplied by
@@ -430,9 +480,11 @@ class Model(nn.Module):
                 for gain, blocks in zip((by_position, by_velocity), derivative, strict=True):
                     if blocks is not None and not (isinstance(gain, float) and gain == 0):
                         values -= gain * scatter((load_factor * blocks).flatten(1).t().contiguous())
-        if mass_gain:
+        if not (isinstance(mass_gain, float) and mass_gain == 0):
             self._layout.add_mass(values, mass_gain * self.body.mass[..., self.free_index])
-        force = elastic.t() + load_factor * self.external_force(start, q, velocity, time)
+        force = elastic.t()
+        if self.varying_loads:
+            force = force + load_factor * self.varying_load(start, q, velocity, time)
         if start.pairs is None or self.self_contact is None:
             return force, values
         contact, values = start.pairs.added(self.self_contact, q, velocity, values, position_gain, velocity_gain)
@@ -445,18 +497,14 @@ class Model(nn.Module):
         smooth = self.self_contact is None or self.self_contact.symmetric
         return smooth and all(force.conservative for force, scatters in loads if scatters)
 
-    def load_potential(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loads that do not change within a step (B, n), and the potential (B,) of the others at q."""
+    def load_potential(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
+        """Return the potential (B,) of the loads that change with q, at q."""
         trial = start.state.replace(q=q, velocity=velocity, time=time)
-        constant, potential = start.held_force, q.new_zeros(q.shape[0])
+        potential = q.new_zeros(q.shape[0])
         for force, scatters in zip(self.forces, self._layout.force_scatters, strict=True):
-            if force.explicit:
-                continue
-            if not scatters:
-                constant = constant + force(trial, start.control)
-            else:
+            if scatters:
                 potential = potential + force.potential(trial, start.control)
-        return constant, potential
+        return potential
 
     def internal_potential(self, start: StepStart, q: Tensor) -> Tensor:
         """Return the potential (B,) of the internal forces at q (B, n): energy and what the step dissipates [J]."""

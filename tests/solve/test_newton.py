@@ -31,6 +31,10 @@ class Equations:
         """Return x + step."""
         return x + step
 
+    def fused(self, function):
+        """Return the function as it is."""
+        return function
+
     def potential(self, x):
         """Return the potential, if there is one."""
         return None if self._potential is None else self._potential(x)

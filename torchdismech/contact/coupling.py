@@ -148,7 +148,7 @@ class StepPairs:
         velocity: Tensor,
         values: Tensor,
         position_gain: float,
-        velocity_gain: float,
+        velocity_gain: float | Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the contact force (B, n), and values on the pattern without contact widened by its derivatives."""
         wide = self.coupling.widened(values)

@@ -111,14 +111,16 @@ class Touching:
         """Return the force (A, 3) on the first primitive of each pair [N]."""
         return law.force(self.gap, self.normal, self.velocity, self.constants)
 
-    def force_and_blocks(self, law: ContactLaw, position_gain: float, velocity_gain: float) -> tuple[Tensor, Tensor]:
+    def force_and_blocks(
+        self, law: ContactLaw, position_gain: float, velocity_gain: float | Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return the force (A, 3), and -position_gain dF/dx - velocity_gain dF/du (A, 12, 12) of the nodal forces."""
         force, blocks = self.force_and_derivative(law, position_gain, velocity_gain)
         entries = blocks.entries(slice(None)).view(3, 3, 4, 4, -1)
         return force, entries.permute(4, 2, 0, 3, 1).reshape(-1, 12, 12)
 
     def force_and_derivative(
-        self, law: ContactLaw, position_gain: float, velocity_gain: float
+        self, law: ContactLaw, position_gain: float, velocity_gain: float | Tensor
     ) -> tuple[Tensor, PairBlocks]:
         """Return the force (A, 3), and the blocks of `force_and_blocks` not yet multiplied out."""
         unit = torch.eye(3, dtype=self.gap.dtype, device=self.gap.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -25,17 +26,42 @@ class Balance(ABC):
     matrix symmetric and the residual a gradient.
     """
 
-    mass_gain: float
+    inertial = True  # whether there is an inertial force
+    mass_gain: float | Tensor
     position_gain: float
-    velocity_gain: float
+    velocity_gain: float | Tensor
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float):
         self.model = model
         self.start = start
         self.base = clamped_q  # (B, n): clamped dofs are read from here
-        self.dt = dt
+        self.dt = torch.full((), dt, dtype=model.dtype, device=model.device)  # a tensor: compiled code is for any step
         self.descending = False
         self.constraints: ConstraintSet | None = None
+        self._load: Tensor | None = None
+
+    def fused(self, function: Callable) -> Callable:
+        """Return the function, which takes this balance first: compiled as a whole where the model is and this allows.
+
+        What varies with the iterate but the elastic forces (drag, contact, constraints) runs eagerly, and the function
+        with it.
+        """
+        elastic_only = self.constraints is None and self.start.pairs is None and not self.model.varying_loads
+        return self.model.fused(function) if elastic_only else function
+
+    def prepare(self) -> None:
+        """Find what stays the same in all evaluations, so that a `fused` function need not."""
+        if self._load is None:
+            _, _, time = self.evaluated_at(self.start.state.q)
+            load = self.model.constant_load(self.start, time)
+            self._load = load if self.load_factor() == 1 else self.load_factor() * load
+
+    @property
+    def load(self) -> Tensor:
+        """The external forces (B, n) that do not change within the step, as much of them as acts."""
+        self.prepare()
+        assert self._load is not None
+        return self._load
 
     def at(self, moving: Tensor, q: Tensor) -> Tensor:
         """Return the position (B, n) where forces are evaluated: `moving`, algebraic angles as in q."""
@@ -66,26 +92,27 @@ class Balance(ABC):
         """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
         q = self.full(x)
         position, velocity, time = self.evaluated_at(q)
-        internal = self.model.internal_force(self.start, position, velocity)
-        external = self.load_factor() * self.model.external_force(self.start, position, velocity, time)
-        return self._with_inertia(q, internal + external + self._constraint_force(q))
+        force = self.model.internal_force(self.start, position, velocity) + self.load
+        if self.model.varying_loads:
+            force = force + self.load_factor() * self.model.varying_load(self.start, position, velocity, time)
+        return self._with_inertia(q, force + self._constraint_force(q))
 
     def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
         q = self.full(x)
-        gains = (self.position_gain, self.velocity_gain, self.mass_gain, self.load_factor())
-        force, values = self.model.force_and_stiffness(self.start, *self.evaluated_at(q), *gains)
+        at, gains = self.evaluated_at(q), (self.position_gain, self.velocity_gain, self.mass_gain)
+        force, values = self.model.varying_force_and_stiffness(self.start, *at, *gains, self.load_factor())
         if self.constraints is not None:
             pattern = self.model.solver_for(q.shape[0], self.start.pairs).pattern
             self.constraints.add_turning(values, q, pattern, self.model.unknown)
-        return self._with_inertia(q, force + self._constraint_force(q)), values
+        return self._with_inertia(q, force + self.load + self._constraint_force(q)), values
 
     def _constraint_force(self, q: Tensor) -> Tensor | float:
         """Return the force (B, n) of the present loads of contacts that are constraints."""
         return 0.0 if self.constraints is None else self.constraints.force(q)
 
     def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
-        balance = self.model.body.mass * self.acceleration(q) - force if self.mass_gain else -force
+        balance = self.model.body.mass * self.acceleration(q) - force if self.inertial else -force
         return (balance * self._row_weight()).index_select(1, self.model.free_index)
 
     def _row_weight(self) -> Tensor | float:
@@ -98,6 +125,30 @@ class Balance(ABC):
         """Return the inertia's part of the matrix's diagonal (n_free, 1) or (n_free, B)."""
         mass = self.mass_gain * self.model.body.mass[..., self.model.free_index]
         return mass.unsqueeze(-1) if mass.dim() == 1 else mass.t()
+
+    def force_scale(self, weight: Tensor) -> Tensor:
+        """Return the sum of the weighted norms of momentum over dt, external and elastic force at the start (B,)."""
+        state, model = self.start.state, self.model
+        load = self.load
+        if model.varying_loads:
+            varying = model.varying_load(self.start, state.q, state.velocity, state.time)
+            load = load + self.load_factor() * varying
+        forces = [model.elastic_force(self.start, state.q), load]
+        if self.inertial:
+            forces.append(model.body.mass * state.velocity / self.dt)
+        return sum(torch.linalg.vector_norm(f.index_select(1, model.free_index) * weight, dim=1) for f in forces)
+
+    def guess(self, ahead: bool) -> Tensor:
+        """Return a first iterate (B, n_free): where the velocity leads, or not; clamped dofs at their targets."""
+        model, state = self.model, self.start.state
+        step = self.base - state.q
+        if ahead:
+            step = torch.where(model.free, self.dt * state.velocity, step)
+        there = model.advance(state.q, step)
+        for obstacle in model.obstacles:
+            if obstacle.law.response.feasible_only:
+                there = obstacle.kept_out(there, state, state.time + self.dt)
+        return there.index_select(1, model.free_index)
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, edges keeping the length that the step asks for to first order."""
@@ -112,9 +163,9 @@ class Balance(ABC):
         q = self.full(x)
         position, velocity, time = self.evaluated_at(q)
         internal = self.model.internal_potential(self.start, position)
-        constant, varying = self.model.load_potential(self.start, position, velocity, time)
+        varying = self.model.load_potential(self.start, position, velocity, time)
         potential = (internal + self.load_factor() * varying) / self.position_gain
-        potential = potential - self.load_factor() * (constant * self._row_weight() * q).sum(1)
-        if self.mass_gain:
+        potential = potential - (self.load * self._row_weight() * q).sum(1)
+        if self.inertial:
             potential = potential + (0.5 / self.mass_gain) * (self.model.body.mass * self.acceleration(q) ** 2).sum(1)
         return potential

@@ -178,9 +178,9 @@ class Integrator(ABC):
             return balance
 
         def solve(balance: Balance) -> tuple[Tensor, Tensor]:
-            q, info = self._solved(balance, dt, running)
+            q, info = self._solved(balance, running)
             if not encounters.none:
-                q, info = self._met(balance, q, info, dt, running, encounters, equations)
+                q, info = self._met(balance, q, info, running, encounters, equations)
             infos.append(info)
             return q, running & info.converged
 
@@ -192,7 +192,6 @@ class Integrator(ABC):
         balance: Balance,
         q: Tensor,
         info: StepInfo,
-        dt: float,
         running: Tensor,
         encounters: Encounters,
         equations: Equations,
@@ -203,7 +202,7 @@ class Integrator(ABC):
             balance = equations(balance.start.state, balance.start.control, None)
             # loads belong to the contacts that were looked at: with constraints all are found anew
             rows = missed if balance.constraints is None else running
-            again, second = self._solved(balance, dt, rows, near=q)
+            again, second = self._solved(balance, rows, near=q)
             second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
             q, info = torch.where(rows[:, None], again, q), info.merged(second, rows)
             missed = running & info.converged & encounters.missed(q)
@@ -213,23 +212,24 @@ class Integrator(ABC):
         report = self._report(balance, q, status == Status.CONVERGED)
         return q, dataclasses.replace(info, status=status, contact=report)
 
-    def _solved(
-        self, balance: Balance, dt: float, running: Tensor, near: Tensor | None = None
-    ) -> tuple[Tensor, StepInfo]:
+    def _solved(self, balance: Balance, running: Tensor, near: Tensor | None = None) -> tuple[Tensor, StepInfo]:
         """Return q (B, n) where the forces balance and how it was found; `near` is tried first as an iterate."""
         model, start = balance.model, balance.start
-        scale = self._force_scale(model, start, dt)
+        balance.prepare()
+        weight = model.residual_weight()
+        scale = balance.fused(Balance.force_scale)(balance, weight)
         tolerance = (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
         root = None
         guess = None if near is None else near.index_select(1, model.free_index)
-        attempts = itertools.chain([] if near is None else [(0.0, "plain")], self._attempts(balance, dt))
+        attempts = itertools.chain([] if near is None else [(False, "plain")], self._attempts(balance))
         for ahead, method in attempts:
             rows = running if root is None else running & (root.status != Status.CONVERGED)
             if root is not None and not bool(rows.any()):
                 break
             balance.descending = method == "descending"
-            guess = self._guess(balance, ahead) if guess is None or root is not None else guess
-            found = self._newton(balance, guess, tolerance, rows, method)
+            if guess is None or root is not None:
+                guess = balance.fused(Balance.guess)(balance, ahead)
+            found = self._newton(balance, guess, tolerance, weight, rows, method)
             root = found if root is None else _merged_roots(root, found, rows)
         assert root is not None
         q = balance.full(root.x)
@@ -246,24 +246,25 @@ class Integrator(ABC):
     def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
         """Return the equations of one step."""
 
-    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[float, str]]:
-        """Yield how far ahead [s] the first iterate is and the method, for rows that are not solved yet.
+    def _attempts(self, balance: Balance) -> Iterator[tuple[bool, str]]:
+        """Yield whether the first iterate is ahead (see `Balance.guess`) and the method, for rows not solved yet.
 
         Where inertia leads is closest for smooth motion, where the robot is for violent motion. Descending the
         potential is slow far from the root and sure; where there is none, relaxed steps take its place.
         """
-        yield dt, "plain"
-        yield 0.0, "plain"
+        yield True, "plain"
+        yield False, "plain"
         if balance.constraints is not None:
             return
         if balance.has_potential:
-            yield 0.0, "descending"
+            yield False, "descending"
         elif self.line_search:  # relaxed steps may be taken back: not whole Newton steps
-            yield 0.0, "relaxed"
+            yield False, "relaxed"
 
-    def _newton(self, balance: Balance, guess: Tensor, tolerance: Tensor, running: Tensor, method: str) -> Root:
+    def _newton(
+        self, balance: Balance, guess: Tensor, tolerance: Tensor, weight: Tensor, running: Tensor, method: str
+    ) -> Root:
         model = balance.model
-        weight = model.residual_weight()
         solver = model.solver_for(guess.shape[0], balance.start.pairs)
         if balance.constraints is not None:
             return constrained_newton(
@@ -273,16 +274,6 @@ class Integrator(ABC):
             inertia = balance.inertia()
             return relaxed_newton(balance, guess, solver, tolerance, weight, inertia, self.max_iterations, running)
         return newton(balance, guess, solver, tolerance, weight, self.max_iterations, self.line_search, running)
-
-    def _guess(self, balance: Balance, dt: float) -> Tensor:
-        """Return the first iterate (B, n_free): moved by dt at the present velocity, clamped dofs at their targets."""
-        model, state = balance.model, balance.start.state
-        step = torch.where(model.free, dt * state.velocity, balance.base - state.q)
-        ahead = model.advance(state.q, step)
-        for obstacle in model.obstacles:
-            if obstacle.law.response.feasible_only:
-                ahead = obstacle.kept_out(ahead, state, state.time + balance.dt)
-        return ahead.index_select(1, model.free_index)
 
     def _report(self, balance: Balance, q: Tensor, rows: Tensor) -> Report:
         """Return what contact did in a step to q (B, n); zeros in rows (B,) that did not make it."""
@@ -307,17 +298,6 @@ class Integrator(ABC):
         """Return where (B, n) inertia and the clamps lead in dt."""
         held = state.q if control.clamped_q is None else control.clamped_q
         return torch.where(model.free, state.q + dt * state.velocity, held)
-
-    def _force_scale(self, model: Model, start: StepStart, dt: float) -> Tensor:
-        """Return the sum of the norms of momentum over dt, external and elastic force at the start (B,)."""
-        state = start.state
-        weight = model.residual_weight()
-        forces = [
-            model.elastic_force(start, state.q),
-            model.external_force(start, state.q, state.velocity, state.time),
-            model.body.mass * state.velocity / dt,
-        ]
-        return sum(torch.linalg.vector_norm(f.index_select(1, model.free_index) * weight, dim=1) for f in forces)
 
     @abstractmethod
     def _after(self, balance: Balance, q: Tensor) -> State:

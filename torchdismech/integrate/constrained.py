@@ -49,7 +49,7 @@ def constrained_newton(
     iterations = torch.zeros_like(status)
     at = _Iterate.of(balance, x, weight)
     violation = torch.full_like(at.norm, torch.inf)
-    tolerance = torch.maximum(tolerance, rounding_noise(x, at.values, solver, weight))
+    tolerance = torch.maximum(tolerance, rounding_noise(x, at.values, solver.diagonal(x.device), weight))
     step = _ConstrainedStep(balance, constraints, solver, tolerance, weight, line_search)
     for k in range(max_iterations + 1):
         done = (at.norm <= tolerance) & (violation <= constraints.tolerance)

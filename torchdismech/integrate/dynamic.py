@@ -19,7 +19,7 @@ class _EulerBalance(Balance):
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float):
         super().__init__(model, start, clamped_q, dt)
-        self.mass_gain, self.position_gain, self.velocity_gain = 1 / dt**2, 1.0, 1 / dt
+        self.mass_gain, self.position_gain, self.velocity_gain = 1 / self.dt**2, 1.0, 1 / self.dt
 
     def velocity(self, q: Tensor) -> Tensor:
         return (q - self.start.state.q) / self.dt
@@ -54,7 +54,7 @@ class _MidpointBalance(_EulerBalance):
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float):
         super().__init__(model, start, clamped_q, dt)
-        self.mass_gain, self.position_gain, self.velocity_gain = 2 / dt**2, 0.5, 1 / dt
+        self.mass_gain, self.position_gain, self.velocity_gain = 2 / self.dt**2, 0.5, 1 / self.dt
 
     def acceleration(self, q: Tensor) -> Tensor:
         return 2 * (self.velocity(q) - self.start.state.velocity) / self.dt
@@ -89,7 +89,8 @@ class _NewmarkBalance(Balance):
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float, beta: float, gamma: float):
         super().__init__(model, start, clamped_q, dt)
         self.beta, self.gamma = beta, gamma
-        self.mass_gain, self.position_gain, self.velocity_gain = 1 / (beta * dt**2), 1.0, gamma / (beta * dt)
+        self.mass_gain, self.position_gain = 1 / (beta * self.dt**2), 1.0
+        self.velocity_gain = gamma / (beta * self.dt)
 
     def acceleration(self, q: Tensor) -> Tensor:
         state, dt = self.start.state, self.dt

@@ -21,6 +21,7 @@ __all__ = ["Static"]
 class _StaticBalance(Balance):
     """0 = elastic force + share of the external force, at velocity zero."""
 
+    inertial = False
     mass_gain, position_gain, velocity_gain = 0.0, 1.0, 0.0
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, share: float):
@@ -121,12 +122,8 @@ class Static(Integrator):
     def _elapsed(self, dt: float) -> None:
         return None
 
-    def _attempts(self, balance: Balance, dt: float) -> Iterator[tuple[float, str]]:
-        yield 0.0, "descending" if balance.has_potential else "plain"
-
-    def _force_scale(self, model: Model, start: StepStart, dt: float) -> Tensor:
-        still = dataclasses.replace(start, state=start.state.replace(velocity=torch.zeros_like(start.state.q)))
-        return super()._force_scale(model, still, dt)
+    def _attempts(self, balance: Balance) -> Iterator[tuple[bool, str]]:
+        yield False, "descending" if balance.has_potential else "plain"
 
     def _after(self, balance: Balance, q: Tensor) -> State:
         zero = torch.zeros_like(q)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,10 @@ class System(Protocol):
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step (B, m): x + step, to first order."""
+        ...
+
+    def fused(self, function: Callable) -> Callable:
+        """Return the function of this system and tensors, compiled as a whole if it can be and is wanted."""
         ...
 
     def potential(self, x: Tensor) -> Tensor | None:
@@ -90,16 +94,15 @@ def newton(
     line_search : False takes every Newton step whole.
     running : (B,) rows to solve; the others are left alone.
     """
-    status = torch.full((x.shape[0],), RUNNING, dtype=torch.long, device=x.device)
+    diagonal = solver.diagonal(x.device)
+    at, noise = _first_iterate(system, x, weight, diagonal)
+    status = torch.full_like(at.norm, RUNNING, dtype=torch.long)
     if running is not None:
-        status[~running] = Status.CONVERGED
-    at = _Iterate(x, *system.residual_and_matrix(x), weight)
+        status = torch.where(running, status, int(Status.CONVERGED))
     status = _judged(status, at.norm, tolerance)
     # noise excuses an iterate that Newton's method improved, not the first one
-    tolerance = torch.maximum(tolerance, rounding_noise(at.x, at.values, solver, weight))
-    search = _Search(system, solver, weight, tolerance, max_iterations, line_search)
-    at, status, iterations = search.run(at, status)
-    return Root(at.x, status, iterations, at.norm, tolerance)
+    search = _Search(system, solver, weight, torch.maximum(tolerance, noise), max_iterations, line_search)
+    return search.run(at, status)
 
 
 def relaxed_newton(
@@ -125,10 +128,10 @@ def relaxed_newton(
     """
     status = torch.where(running, RUNNING, int(Status.CONVERGED))
     iterations = torch.zeros_like(status)
-    at = _Iterate(x, *system.residual_and_matrix(x), weight)
+    diagonal = solver.diagonal(x.device)
+    at, noise = _first_iterate(system, x, weight, diagonal)
     status = _judged(status, at.norm, tolerance)
-    tolerance = torch.maximum(tolerance, rounding_noise(at.x, at.values, solver, weight))
-    diagonal = torch.as_tensor(solver.pattern.diagonal, device=x.device)
+    tolerance = torch.maximum(tolerance, noise)
     relaxation = torch.ones_like(at.norm)
     for _ in range(max_iterations):
         active = status == RUNNING
@@ -140,7 +143,7 @@ def relaxed_newton(
         step = factor.solve(-at.residual)
         solved = active & factor.ok
         moved = torch.where(solved[:, None], system.advanced(at.x, torch.where(solved[:, None], step, 0.0)), at.x)
-        trial = _Iterate(moved, *system.residual_and_matrix(moved), weight)
+        trial = _iterate(system, moved, weight)
         growth = trial.norm / at.norm
         good = solved & (growth < LARGEST_GROWTH)  # False where it is NaN
         change = torch.where(good, growth.clamp(FASTEST_RELAXATION, LARGEST_GROWTH), LARGEST_GROWTH**2)
@@ -159,37 +162,98 @@ def _judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:
     return torch.where(running & ~torch.isfinite(norm), int(Status.NOT_FINITE), status)
 
 
+@dataclass(frozen=True)
 class _Iterate:
     """A point x with its residual, matrix and weighted residual norm."""
 
-    def __init__(self, x: Tensor, residual: Tensor, values: Tensor, weight: Tensor):
-        self.x = x
-        self.residual = residual
-        self.values = values
-        self.norm = torch.linalg.vector_norm(residual * weight, dim=1)
+    x: Tensor
+    residual: Tensor
+    values: Tensor
+    norm: Tensor
 
     def merged(self, other: _Iterate, take: Tensor) -> _Iterate:
         """Return this with the rows where `take` (B,) holds replaced by those of `other`."""
-        merged = copy.copy(self)
-        merged.x = torch.where(take[:, None], other.x, self.x)
-        merged.residual = torch.where(take[:, None], other.residual, self.residual)
-        merged.values = torch.where(take, other.values, self.values)
-        merged.norm = torch.where(take, other.norm, self.norm)
-        return merged
+        return _Iterate(
+            torch.where(take[:, None], other.x, self.x),
+            torch.where(take[:, None], other.residual, self.residual),
+            torch.where(take, other.values, self.values),
+            torch.where(take, other.norm, self.norm),
+        )
 
 
-def rounding_noise(x: Tensor, values: Tensor, solver, weight: Tensor) -> Tensor:
+def _iterate(system: System, x: Tensor, weight: Tensor) -> _Iterate:
+    residual, values = system.residual_and_matrix(x)
+    return _Iterate(x, residual, values, _norm(residual, weight))
+
+
+def _norm(residual: Tensor, weight: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(residual * weight, dim=1)
+
+
+def _first_iterate(system: System, x: Tensor, weight: Tensor, diagonal: Tensor) -> tuple[_Iterate, Tensor]:
+    """Return the iterate at x and the norm (B,) of the rounding noise there."""
+    residual, values, norm, noise = system.fused(_evaluated)(system, x, weight, diagonal)
+    return _Iterate(x, residual, values, norm), noise
+
+
+def _evaluated(system: System, x: Tensor, weight: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    residual, values = system.residual_and_matrix(x)
+    return residual, values, _norm(residual, weight), rounding_noise(x, values, diagonal, weight)
+
+
+def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) -> Tensor:
     """Return the norm (B,) below which a residual is rounding noise: no iterate can be told from the root there.
 
     An angle feels the rounding of the positions around it: it counts as large as they are over the length that weighs
     it.
     """
-    diagonal = values[torch.as_tensor(solver.pattern.diagonal, device=values.device)].t()
     angle = weight != 1
     positions = torch.where(angle, 0.0, x).abs().amax(1, keepdim=True)
     size = torch.where(angle, torch.maximum(x.abs(), weight * positions), x)
-    noise = torch.linalg.vector_norm(weight * diagonal * size, dim=1) * (ROUNDING * torch.finfo(x.dtype).eps)
+    noise = _norm(values[diagonal].t() * size, weight) * (ROUNDING * torch.finfo(x.dtype).eps)
     return torch.nan_to_num(noise, nan=0.0, posinf=0.0)
+
+
+def _tried(
+    system: System,
+    x: Tensor,
+    norm: Tensor,
+    step: Tensor,
+    solved: Tensor,
+    status: Tensor,
+    iterations: Tensor,
+    tolerance: Tensor,
+    weight: Tensor,
+    max_iterations: int,
+    line_search: bool,
+    with_matrix: bool,
+) -> tuple[Tensor | None, ...]:
+    """Take a step from x in the rows that run and are solved, and judge it by the norm of the residual.
+
+    Returns
+    -------
+    x, residual, values (None without a matrix), norm : of the new iterate.
+    good : (B,) rows whose norm fell or is within tolerance; without line search, is finite.
+    judged : (B,) the status if all rows keep the new iterate.
+    flags : (4,) whether some running row is not good; has more to do; does not converge; and whether all that have more
+        to do are expected to converge in the next round.
+    """
+    active = status == RUNNING
+    going = (active & solved)[:, None]
+    x = torch.where(going, system.advanced(x, torch.where(going, step, 0.0)), x)
+    residual, values = system.residual_and_matrix(x) if with_matrix else (system.residual(x), None)
+    found = _norm(residual, weight)
+    within = found <= tolerance  # NaN is not
+    good = active & solved & torch.isfinite(found)
+    if line_search:
+        good = good & (within | (found < norm))
+    more = active & ~within & (iterations < max_iterations)
+    # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
+    close = found**3 <= tolerance * norm**2
+    judged = _judged(status, found, tolerance)
+    judged = torch.where((judged == RUNNING) & ~more, int(Status.MAX_ITERATIONS), judged)
+    flags = torch.stack([(active & ~good).any(), more.any(), (active & ~within).any(), (close | ~more).all()])
+    return x, residual, values, found, good, judged, flags
 
 
 class _Search:
@@ -207,111 +271,132 @@ class _Search:
         self.tolerance = tolerance
         self.max_iterations = max_iterations
         self.enabled = enabled
+        self._tried = system.fused(_tried)
 
-    def run(self, at: _Iterate, status: Tensor) -> tuple[_Iterate, Tensor, Tensor]:
-        """Return the last accepted iterates, (B,) `Status` values and iterations."""
-        iterations = torch.zeros_like(status)
-        fraction = torch.ones_like(at.norm)  # of the Newton step that is tried next
-        indefinite = torch.zeros_like(status, dtype=torch.bool)  # rows whose matrix Cholesky has refused
-        solved, direction = indefinite, torch.zeros_like(at.x)  # which rows have a Newton step, and the steps
-        renew, repairs = True, False  # whether some row has no step yet, and one whose matrix is indefinite
-        last = False  # whether this round is expected to be the last
-        more = bool((status == RUNNING).any())
+    def run(self, at: _Iterate, status: Tensor) -> Root:
+        """Return where the rows end."""
+        self.at, self.status = at, status
+        self.iterations = torch.zeros_like(status)
+        self.solved = torch.zeros_like(status, dtype=torch.bool)  # the rows that have a Newton step ...
+        self.direction = torch.zeros_like(at.x)  # ... and the steps
+        self._begin_steps()
+        more, last = bool((status == RUNNING).any()), False
         while more:
-            active = status == RUNNING
-            iterations = iterations + (active & (fraction == 1) & ~indefinite)
-            potential = self.system.potential(at.x)
-            if renew:
-                factor, direction, solved = self._directions(at, active, indefinite, direction, solved)
-                if repairs:
-                    lost = active & indefinite & ~solved
-                    direction, solved = self._repaired(at, lost, direction, solved, potential is not None)
-            going = active & solved
-            step = torch.where(going[:, None], fraction[:, None] * direction, 0.0)
-            x = torch.where(going[:, None], self.system.advanced(at.x, step), at.x)
-            trial = self._evaluated(x, at, active, last)
-            good = going & self._reduced(at, trial, direction, potential, fraction)
-            more_to_do = active & (trial.norm > self.tolerance) & (iterations < self.max_iterations)
-            # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
-            close = trial.norm**3 <= self.tolerance * at.norm**2
-            # the one transfer that the host waits for in a round where all goes well
-            flags = [(active & ~good).any(), more_to_do.any(), (close | ~more_to_do).all()]
-            bad, more, last = torch.stack(flags).tolist()
-            if not bad:
-                at, fraction, indefinite = trial, torch.ones_like(fraction), torch.zeros_like(indefinite)
-                status = _judged(status, at.norm, self.tolerance)
-                status = torch.where((status == RUNNING) & ~more_to_do, int(Status.MAX_ITERATIONS), status)
-                renew, repairs = True, False
-                continue
-            if potential is None:
-                good = good | (going & ~indefinite & self._nearer(factor, trial, direction, fraction))
-            at = at.merged(trial, good)
-            # only rows that moved: noise excuses an iterate that Newton's method improved
-            status = torch.where(good, _judged(status, at.norm, self.tolerance), status)
-            refused, failed = active & ~solved, going & ~good
-            fraction = torch.where(good, 1.0, torch.where(failed, 0.5 * fraction, fraction))
-            out = failed & (fraction < (SMALLEST_STEP if potential is None else SMALLEST_DESCENT))
-            status = torch.where(out, int(Status.LINE_SEARCH_FAILED), status)
-            status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
-            spent = good & (status == RUNNING) & (iterations >= self.max_iterations)
-            status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
-            indefinite = (indefinite | refused) & ~good
-            running = status == RUNNING
-            flags = [running.any(), (running & (good | refused)).any(), (running & indefinite & ~solved).any()]
-            more, renew, repairs = torch.stack(flags).tolist()
-        return at, status, iterations
+            more, last = self._round(last)
+        return Root(self.at.x, self.status, self.iterations, self.at.norm, self.tolerance)
 
-    def _evaluated(self, x: Tensor, at: _Iterate, active: Tensor, last: bool) -> _Iterate:
-        """Return the iterate at x; without a matrix of its own where all rows converge, which no one would look at."""
-        if last:
-            trial = _Iterate(x, self.system.residual(x), at.values, self.weight)
-            if bool((~active | (trial.norm <= self.tolerance)).all()):
-                return trial
-        return _Iterate(x, *self.system.residual_and_matrix(x), self.weight)
+    def _begin_steps(self) -> None:
+        """Let all rows that run try a new Newton step next, the whole of it."""
+        self.renew, self.repairs = True, False  # whether some row has no step yet, and one whose matrix is indefinite
+        self.fraction: Tensor | None = None  # (B,) of the Newton step that is tried next; None: the whole in all rows
+        self.indefinite: Tensor | None = None  # (B,) rows whose matrix Cholesky has refused; None: no row
 
-    def _directions(self, at: _Iterate, active: Tensor, indefinite: Tensor, direction: Tensor, solved: Tensor):
-        """Return the factor of the rows that are not indefinite, the steps (B, m) and the rows (B,) that have one."""
-        factor = self.solver.factor(at.values, rows=active & ~indefinite)
-        found = factor.solve(-at.residual)
-        ok = active & ~indefinite & factor.ok  # read after solving: iterative solvers know it only then
-        # rows whose matrix is indefinite keep the step that they have
-        return factor, torch.where(ok[:, None], found, direction), ok | (solved & indefinite)
+    def _round(self, last: bool) -> tuple[bool, bool]:
+        """Try a step; return whether there is more to do, and whether the next round is expected to be the last."""
+        active = self.status == RUNNING
+        begun = active if self.fraction is None else active & (self.fraction == 1)
+        self.iterations = self.iterations + (begun if self.indefinite is None else begun & ~self.indefinite)
+        potential = self.system.potential(self.at.x)
+        if self.renew:
+            self._find_directions(active)
+        if self.repairs:
+            self._repair(active, descend=potential is not None)
+        trial, good, judged, (bad, more, last) = self._trial(last)
+        if potential is not None and self.enabled:
+            good = active & self.solved & self._descended(trial, good, potential)
+            bad = bool((active & ~good).any())
+        if bad:
+            return self._sort_out(active, trial, good, potential is None), False
+        self.at, self.status = trial, judged
+        self._begin_steps()
+        return more, last
 
-    def _repaired(self, at: _Iterate, lost: Tensor, direction: Tensor, solved: Tensor, descend: bool):
-        """Return the steps and the rows that have one, with steps for the rows whose matrix is not positive definite.
+    def _trial(self, last: bool) -> tuple[_Iterate, Tensor, Tensor, list[bool]]:
+        """Return what `_tried` says of the next step; without a matrix where all rows converge, as none would look."""
+        at = self.at
+        step = self.direction if self.fraction is None else self.fraction[:, None] * self.direction
+        rows = (self.solved, self.status, self.iterations, self.tolerance)
+        given = (at.x, at.norm, step, *rows, self.weight, self.max_iterations, self.enabled, not last)
+        x, residual, values, norm, good, judged, flags = self._tried(self.system, *given)
+        # the one transfer that the host waits for in a round where all goes well
+        bad, more, unconverged, close = flags.tolist()
+        if values is None and unconverged:
+            residual, values = self.system.residual_and_matrix(x)
+        trial = _Iterate(x, residual, at.values if values is None else values, norm)
+        return trial, good, judged, [bad, more, close]
+
+    def _find_directions(self, active: Tensor) -> None:
+        """Find the Newton steps of the rows that are not known to be indefinite; these keep the step that they have."""
+        rows = active if self.indefinite is None else active & ~self.indefinite
+        self.factor = self.solver.factor(self.at.values, rows=rows)
+        found = self.factor.solve(-self.at.residual)
+        ok = rows & self.factor.ok  # read after solving: iterative solvers know it only then
+        if self.indefinite is None:
+            self.direction, self.solved = found, ok
+        else:
+            self.direction = torch.where(ok[:, None], found, self.direction)
+            self.solved = ok | (self.solved & self.indefinite)
+
+    def _repair(self, active: Tensor, descend: bool) -> None:
+        """Find steps for the rows whose matrix is not positive definite and that have none.
 
         Without a potential the exact Newton direction of the indefinite matrix is right: it reduces the residual. With
         one, the matrix is shifted until it is positive definite, so that the direction descends.
         """
+        assert self.indefinite is not None
+        lost = active & self.indefinite & ~self.solved
         if not descend and self.solver.solves_indefinite:
-            factor = self.solver.factor(at.values, rows=lost, indefinite=True)
+            factor = self.solver.factor(self.at.values, rows=lost, indefinite=True)
         else:
-            factor = shifted_factor(self.solver, at.values, lost)
-        found = factor.solve(-at.residual)
+            factor = shifted_factor(self.solver, self.at.values, lost)
+        found = factor.solve(-self.at.residual)
         repaired = lost & factor.ok
-        return torch.where(repaired[:, None], found, direction), solved | repaired
+        self.direction = torch.where(repaired[:, None], found, self.direction)
+        self.solved = self.solved | repaired
 
-    def _reduced(self, at: _Iterate, trial: _Iterate, direction: Tensor, potential, fraction: Tensor) -> Tensor:
-        """Return the rows (B,) whose residual norm (or potential, where there is one) fell."""
-        if not self.enabled:
-            return torch.isfinite(trial.norm)
-        fell = (trial.norm < at.norm) | (trial.norm <= self.tolerance)
-        if potential is not None:
-            slope = (at.residual * direction).sum(1)
-            lower = self.system.potential(trial.x) <= potential + 1e-4 * fraction * slope
-            # near a minimum rounding hides the descent of the potential; there a falling residual is the sharper test
-            near = -slope < 1e-8 * (potential.abs() + 1e-300)
-            fell = lower | (fell & near)
-        return fell & torch.isfinite(trial.norm)
+    def _sort_out(self, active: Tensor, trial: _Iterate, good: Tensor, by_norm: bool) -> bool:
+        """Keep the new iterate in good rows and shorten the step in the others; return whether there is more to do."""
+        fraction = torch.ones_like(trial.norm) if self.fraction is None else self.fraction
+        indefinite = torch.zeros_like(good) if self.indefinite is None else self.indefinite
+        going = active & self.solved
+        if by_norm:
+            good = good | (going & ~indefinite & self._nearer(trial, fraction))
+        self.at = self.at.merged(trial, good)
+        # only rows that moved: noise excuses an iterate that Newton's method improved
+        status = torch.where(good, _judged(self.status, self.at.norm, self.tolerance), self.status)
+        refused, failed = active & ~self.solved, going & ~good
+        self.fraction = torch.where(good, 1.0, torch.where(failed, 0.5 * fraction, fraction))
+        out = failed & (self.fraction < (SMALLEST_STEP if by_norm else SMALLEST_DESCENT))
+        status = torch.where(out, int(Status.LINE_SEARCH_FAILED), status)
+        status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
+        spent = good & (status == RUNNING) & (self.iterations >= self.max_iterations)
+        self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
+        self.indefinite = (indefinite | refused) & ~good
+        running = self.status == RUNNING
+        lost = running & self.indefinite & ~self.solved
+        more, self.renew, self.repairs = torch.stack(
+            [running.any(), (running & (good | refused)).any(), lost.any()]
+        ).tolist()
+        return more
 
-    def _nearer(self, factor, trial: _Iterate, direction: Tensor, fraction: Tensor) -> Tensor:
+    def _descended(self, trial: _Iterate, reduced: Tensor, potential: Tensor) -> Tensor:
+        """Return the rows (B,) whose potential fell; `reduced` are those whose residual norm did."""
+        slope = (self.at.residual * self.direction).sum(1)
+        least = 1e-4 * slope if self.fraction is None else 1e-4 * self.fraction * slope
+        there = self.system.potential(trial.x)
+        assert there is not None
+        # near a minimum rounding hides the descent of the potential; there a falling residual is the sharper test
+        near = -slope < 1e-8 * (potential.abs() + 1e-300)
+        return ((there <= potential + least) | (reduced & near)) & torch.isfinite(trial.norm)
+
+    def _nearer(self, trial: _Iterate, fraction: Tensor) -> Tensor:
         """Return the rows (B,) from where the next step by the same factor is shorter than this one.
 
         It says so where the matrix is definite only: an indefinite one says nothing of what is near.
         """
-        correction = factor.solve(-trial.residual)
-        shorter = self._size(correction) < (1 - 0.5 * fraction) * self._size(direction)
-        return shorter & factor.ok & torch.isfinite(trial.norm)
+        correction = self.factor.solve(-trial.residual)
+        shorter = self._size(correction) < (1 - 0.5 * fraction) * self._size(self.direction)
+        return shorter & self.factor.ok & torch.isfinite(trial.norm)
 
     def _size(self, step: Tensor) -> Tensor:
         """Return the length (B,) of steps; twist angles count by the arc at the length that weighs torques."""
@@ -320,7 +405,7 @@ class _Search:
 
 def shifted_factor(solver, values: Tensor, rows: Tensor):
     """Return the factor of some rows' symmetric matrices, their diagonals raised until they are positive definite."""
-    diagonal = torch.as_tensor(solver.pattern.diagonal, device=values.device)
+    diagonal = solver.diagonal(values.device)
     scale = values[diagonal].abs().amax(0)
     shift, missing = torch.zeros_like(scale), rows
     for k in range(SHIFTS):

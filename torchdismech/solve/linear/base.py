@@ -103,6 +103,11 @@ class Solver(ABC):
 
     def __init__(self, pattern: Pattern):
         self.pattern = pattern
+        self._diagonal = IndexMap(pattern.diagonal)
+
+    def diagonal(self, device: torch.device) -> Tensor:
+        """Return where (n,) the diagonal stands among the values."""
+        return self._diagonal.on(device)
 
     @abstractmethod
     def factor(self, values: Tensor, rows: Tensor | None = None, indefinite: bool = False) -> Factor:
