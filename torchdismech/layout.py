@@ -12,6 +12,7 @@ from torchdismech.body import Body
 from torchdismech.elastic import Assembly, ElasticTerm
 from torchdismech.forces import Force
 from torchdismech.sparse import Pattern, Scatter
+from torchdismech.split import with_changes
 
 __all__ = ["MatrixLayout"]
 
@@ -66,6 +67,10 @@ class MatrixLayout(nn.Module):
         massless = algebraic[unknown >= 0]
         for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
             self.register_buffer(f"_algebraic_{name}", torch.as_tensor(massless[index])[:, None], persistent=False)
+
+    def for_terms(self, terms: Sequence[ElasticTerm], compiled: bool) -> MatrixLayout:
+        """Return this for terms that differ from its own in their constants only."""
+        return with_changes(self, {}, {"elastic": self.elastic.for_terms(terms, compiled)})
 
     def add_mass(self, values: Tensor, mass: Tensor) -> None:
         """Add the masses (m,) or (B, m) of the unknowns to the diagonal of the values (nnz, B), in place."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -64,6 +65,14 @@ class Assembly(nn.Module):
         self._closed_gradients = torch.compile(self._gradients, dynamic=False, fullgraph=True)
         kernel = torch.compile(self._gradients_and_hessians, dynamic=False, fullgraph=True)
         self._closed_gradients_and_hessians = kernel
+
+    def for_terms(self, terms: Sequence[ElasticTerm], compiled: bool) -> Assembly:
+        """Return this for terms that differ in their constants only; compiled kernels are shared where shapes agree."""
+        same = copy.copy(self)
+        same._terms = (terms,)
+        if compiled:
+            same.compile()
+        return same
 
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import robots
 from torchdismech.elastic.energy import Energy, batch_last
 from torchdismech.elastic.stencil import Stencil
 from torchdismech.state import Control, State
@@ -79,11 +78,10 @@ class ElasticTerm(nn.Module):
         for strain, value in zip(stencil.strains, natural, strict=True):
             self.register_buffer(f"natural_{strain}", value)
 
-    def robots(self) -> set[int]:
-        """Return the numbers of robots that the term's own tensors are given for."""
-        own = ("measure", "scale", *(f"natural_{s}" for s in self.stencil.strains))
-        parts = ((m, m.per_robot) for m in self.modules() if isinstance(m, (Stencil, Energy)))
-        return robots(self, own).union(*(robots(module, names) for module, names in parts))
+    @property
+    def per_robot(self) -> tuple[str, ...]:
+        """Names of the term's own tensors that may have a leading robot dimension."""
+        return ("measure", "scale", *(f"natural_{s}" for s in self.stencil.strains))
 
     @property
     def closed_form(self) -> bool:
