@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.native import Unavailable, in_threads, library
+from torchdismech.native.gpu import Kernels, kernels
 
 __all__ = ["Scatter"]
 
@@ -37,6 +38,8 @@ def _row_sums(rows: Tensor, cols: Tensor, values: Tensor, t_rows: Tensor, t_cols
         )
     if x.device.type == "cpu" and (found := _compiled_sums(x.dtype)) is not None:
         return _summed(found, rows, cols, values, x.contiguous())
+    if x.device.type == "cuda" and (gpu := _gpu_kernels()) is not None:
+        return gpu.sum_rows(rows, cols, values, x)
     if x.shape[1] < WIDE:
         return _csr_tensor(rows, cols, values, len(x)) @ x
     return nn.functional.embedding_bag(  # for wide operands: one vector operation per entry, 4 times faster
@@ -68,6 +71,14 @@ def _compiled_sums(dtype: torch.dtype) -> Callable | None:
     except Unavailable:
         return None  # the sums are the same, only slower; solvers say what is missing (`torchdismech check`)
     return {torch.float64: code.weighted_sums_float64, torch.float32: code.weighted_sums_float32}.get(dtype)
+
+
+def _gpu_kernels() -> Kernels | None:
+    """Return the kernels for GPUs, if they can be had."""
+    try:
+        return kernels()
+    except Unavailable:
+        return None  # as above
 
 
 def _summed(function: Callable, rows: Tensor, cols: Tensor, values: Tensor, x: Tensor) -> Tensor:
