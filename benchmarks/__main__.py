@@ -1,7 +1,7 @@
 """What a step costs, all in one table: rods, shells, a parachute and contact, beside peers on the same rods.
 
 ``python -m benchmarks`` (or ``make benchmark``) measures every case in a process of its own, prints a table in Markdown
-and writes it as JSON. Words choose what is measured: ``python -m benchmarks rods compiled``; ``--list`` shows what
+and writes it as JSON, anew after every case. Words choose what is measured: ``python -m benchmarks rods compiled``; ``--list`` shows what
 there is; ``--quick`` is a short look; ``--scaling`` adds very many and very large robots.
 
 Times of a CPU are process CPU time on one thread. The compilers' caches are empty at the start of the run, so what is
@@ -44,9 +44,13 @@ def all_jobs(quick: bool, scaling: bool) -> list[jobs.Job]:
     return [job for module in modules for job in module.jobs(quick, torch.cuda.is_available())]
 
 
-def measured(chosen: list[jobs.Job]) -> list[table.Row]:
-    """Run the jobs one after the other and return their rows; say on stderr how far it is."""
-    rows = []
+def measured(chosen: list[jobs.Job], head: dict[str, str], out: Path) -> list[table.Row]:
+    """Run the jobs one after the other and return their rows; say on stderr how far it is.
+
+    What is there is written after every job, so that a run that is broken off is not lost.
+    """
+    rows: list[table.Row] = []
+    out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # compile times are those of a first run
         for k, job in enumerate(chosen):
@@ -54,8 +58,9 @@ def measured(chosen: list[jobs.Job]) -> list[table.Row]:
             print(f"{k + 1}/{len(chosen)} {job.label} ...", end=" ", file=sys.stderr, flush=True)
             found = jobs.run(job)
             print(f"{time.perf_counter() - began:.0f} s", *(row.note for row in found[:1]), file=sys.stderr, flush=True)
-            rows += found
-    return sorted_by_case(rows)
+            rows = sorted_by_case([*rows, *found])
+            out.write_text(json.dumps({"machine": head, "rows": [asdict(row) for row in rows]}, indent=1))
+    return rows
 
 
 def sorted_by_case(rows: list[table.Row]) -> list[table.Row]:
@@ -77,11 +82,9 @@ def main() -> int:
         print("\n".join(job.label for job in wanted) or f"nothing is called {' '.join(chosen.words)}: see --list")
         return 0 if wanted else 2
     head = machine()
-    rows = measured(wanted)
+    rows = measured(wanted, head, chosen.out)
     print(", ".join(f"{key} {value}" for key, value in head.items()), "\n")
     print(table.text(rows))
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text(json.dumps({"machine": head, "rows": [asdict(row) for row in rows]}, indent=1))
     print(f"\nwritten: {chosen.out}")
     return int(any(row.note.startswith("failed") for row in rows))
 
