@@ -1,8 +1,8 @@
 """What a step costs, all in one table: rods, shells, a parachute and contact, beside peers on the same rods.
 
 ``python -m benchmarks`` (or ``make benchmark``) measures every case in a process of its own, prints a table in Markdown
-and writes it as JSON, anew after every case. Words choose what is measured: ``python -m benchmarks rods compiled``; ``--list`` shows what
-there is; ``--quick`` is a short look; ``--scaling`` adds very many and very large robots.
+and writes it as JSON, anew after every case. Words choose what is measured: ``python -m benchmarks rods compiled``;
+``--list`` shows what there is; ``--quick`` is a short look; ``--scaling`` adds very many and very large robots.
 
 Times of a CPU are process CPU time on one thread. The compilers' caches are empty at the start of the run, so what is
 compiled first is compiled cold.
