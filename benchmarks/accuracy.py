@@ -18,14 +18,13 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.jobs import Job
+from benchmarks.jobs import ROOT, Job
 from benchmarks.machine import machine, peak_bytes
 from benchmarks.peers import Cantilever, NotInstalled
 from benchmarks.rods import Case, cantilever_model, youngs_of_batch
@@ -38,7 +37,7 @@ TARGETS = (1e-5, 1e-6)  # m
 TOLERANCES = (1e-2, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)  # of the step's force scale
 ITERATIONS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 30)  # of the peer
 PEER = "dismech-newton"
-PEER_PYTHON = Path(__file__).parents[1] / ".venv-peers" / "bin" / "python"
+PEER_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 
 
 @dataclass(frozen=True)
@@ -158,9 +157,8 @@ def run_peer(job: dict[str, Any]) -> dict[str, Any]:
     """
     if not PEER_PYTHON.exists():
         raise NotInstalled(f"{PEER}: no {PEER_PYTHON.parent.parent.name}; `make peers` makes it")
-    done = subprocess.run(
-        [PEER_PYTHON, Path(__file__).with_name("peer_newton.py")], input=json.dumps(job), capture_output=True, text=True
-    )
+    command = [str(PEER_PYTHON), "-m", "benchmarks.peer_newton"]
+    done = subprocess.run(command, cwd=ROOT, input=json.dumps(job), capture_output=True, text=True)
     last = (done.stderr.strip().splitlines() or [""])[-1]
     if done.returncode:
         raise (NotInstalled if "ModuleNotFoundError" in last else RuntimeError)(f"{PEER}: {last}")
