@@ -40,7 +40,7 @@ def _row_sums(rows: Tensor, cols: Tensor, values: Tensor, t_rows: Tensor, t_cols
         return _summed(found, rows, cols, values, x.contiguous())
     if x.device.type == "cuda" and (gpu := _gpu_kernels()) is not None:
         return gpu.sum_rows(rows, cols, values, x)
-    if x.shape[1] < WIDE:
+    if x.device.type == "cpu" and x.shape[1] < WIDE:
         return _csr_tensor(rows, cols, values, len(x)) @ x
     return nn.functional.embedding_bag(  # for wide operands: one vector operation per entry, 4 times faster
         cols, x, rows, mode="sum", per_sample_weights=values, include_last_offset=True
