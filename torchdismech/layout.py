@@ -51,7 +51,7 @@ class MatrixLayout(nn.Module):
         super().__init__()
         dtype = body.nodes.dtype
         placed = [_placed_blocks(force, unknown) for force in forces]
-        entries = [term.entries(unknown)[:2] for term in terms]
+        entries = [term.couplings(unknown) for term in terms]  # one triangle: the other is added below, or not stored
         for r, c in (block for blocks in placed for block in blocks):
             keep = (r >= 0) & (c >= 0)
             entries.append((r[keep], c[keep]))

@@ -128,11 +128,8 @@ def _stiffness_scatter(
     targets, sources, coefficients = _nothing(), _nothing(), _nothing()
     start = 0
     for term in terms:
-        rows, cols, source, coefficient = term.entries(unknown)
-        if pattern.symmetric:
-            keep = rows >= cols
-            rows, cols, source, coefficient = rows[keep], cols[keep], source[keep], coefficient[keep]
-        targets.append(pattern.position(rows, cols))
+        places, source, coefficient = term.entries(unknown, pattern)
+        targets.append(places)
         sources.append(start + source)
         coefficients.append(coefficient)
         start += len(term.stencil.pairs) * term.stencil.count
@@ -141,4 +138,4 @@ def _stiffness_scatter(
 
 
 def _nothing() -> list[np.ndarray]:
-    return [np.zeros(0, dtype=np.int64)]  # arrays to concatenate, also where a robot has no springs
+    return [np.zeros(0, dtype=np.int32)]  # arrays to concatenate, also where a robot has no springs

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
@@ -111,13 +112,12 @@ class Scatter(nn.Module):
     def __init__(self, shape: tuple[int, int], targets, sources, coefficients, dtype: torch.dtype):
         super().__init__()
         self.shape = shape
-        targets, sources = np.asarray(targets, dtype=np.int64), np.asarray(sources, dtype=np.int64)
-        coefficients = np.asarray(coefficients, dtype=np.float64)
-        for name, size, i, j in (("matrix", shape, targets, sources), ("transposed", shape[::-1], sources, targets)):
-            crow, col, value = _csr(size, i, j, coefficients)
-            self.register_buffer(f"{name}_rows", torch.from_numpy(crow), persistent=False)
-            self.register_buffer(f"{name}_cols", torch.from_numpy(col), persistent=False)
-            self.register_buffer(f"{name}_values", torch.from_numpy(value).to(dtype), persistent=False)
+        data = np.asarray(coefficients, dtype=np.float64)
+        matrix = sparse.coo_matrix((data, (targets, sources)), shape=shape).tocsr()  # sums repeated entries, sorts
+        for name, csr in (("matrix", matrix), ("transposed", matrix.T.tocsr())):
+            self.register_buffer(f"{name}_rows", torch.from_numpy(csr.indptr.astype(np.int64)), persistent=False)
+            self.register_buffer(f"{name}_cols", torch.from_numpy(csr.indices.astype(np.int64)), persistent=False)
+            self.register_buffer(f"{name}_values", torch.from_numpy(csr.data).to(dtype), persistent=False)
 
     def forward(self, source: Tensor) -> Tensor:
         """Map (number of sources, B) to (number of targets, B)."""
@@ -125,11 +125,3 @@ class Scatter(nn.Module):
 
     def _stored(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         return tuple(getattr(self, f"{name}_{part}") for part in ("rows", "cols", "values"))
-
-
-def _csr(shape, rows, cols, coefficients):
-    """Return (row pointers, columns, values) with repeated entries summed."""
-    keys, inverse = np.unique(rows * shape[1] + cols, return_inverse=True)
-    values = np.bincount(inverse, weights=coefficients, minlength=len(keys)).astype(np.float64)
-    pointers = np.concatenate([[0], np.cumsum(np.bincount(keys // shape[1], minlength=shape[0]))])
-    return pointers.astype(np.int64), (keys % shape[1]).astype(np.int64), values
