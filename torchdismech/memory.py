@@ -36,7 +36,7 @@ def evaluation_bytes(model: Model) -> int:
 def step_bytes(model: Model, batch: int) -> int:
     """Return an estimate of the bytes that a step of so many robots takes at its peak: evaluation and factor."""
     share = model.nodes.element_size() / 8  # solvers count numbers of 8 bytes
-    return batch * evaluation_bytes(model) + int(share * model.solver_for(batch).memory(batch))
+    return batch * evaluation_bytes(model) + int(share * model.solver_for(batch).memory(batch, model.device))
 
 
 def available_bytes(device: torch.device) -> int:

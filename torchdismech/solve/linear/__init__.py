@@ -112,6 +112,8 @@ def choose(
         time = _banded_time(banded, batch)
         if MOST_SAVED * time * batch * factorisations < DISSECTION_TIME * pattern.n:
             return banded
+        if time <= _least_multifrontal_time(pattern):
+            return banded
     multifrontal = MultifrontalSolver(pattern)
     if on_cpu:
         narrow = time <= _multifrontal_time(multifrontal, batch)
@@ -129,6 +131,11 @@ def _banded_time(solver: BandedSolver, batch: int) -> float:
         per_number = (NARROW_BAND_TIME if reach <= NARROW_BAND else WIDE_BAND_TIME)[symmetric]
     time = per_number * solver.memory(batch) / 8 / max(batch, 1)
     return 2 * time if solver.memory(batch) > LARGE_BANDS else time
+
+
+def _least_multifrontal_time(pattern: Pattern) -> float:
+    """Return a time, in nanoseconds per robot, that fronts of this pattern cannot stay below: without any fill."""
+    return FRONT_TIME[pattern.symmetric] * pattern.nnz + UNKNOWN_TIME * pattern.n
 
 
 def _multifrontal_time(solver: MultifrontalSolver, batch: int) -> float:

@@ -83,7 +83,6 @@ class BandedSolver(DirectSolver):
     Attributes
     ----------
     order : the order of the unknowns and the bandwidths that it gives.
-    block_count : number of blocks that "blocks" eliminates one after the other.
     """
 
     name = "banded"
@@ -99,9 +98,19 @@ class BandedSolver(DirectSolver):
         if method == "triton":
             self._check_triton()
         self._lower_places = _lower_band_places(pattern, self.order)
-        self._full_places = _full_band_places(self.full, self.order)
-        self._blocks = BlockElimination(pattern, self.full, self.order)
-        self.block_count = self._blocks.count
+
+    @cached_property
+    def _full_places(self) -> np.ndarray:
+        return _full_band_places(self.full, self.order)
+
+    @cached_property
+    def _blocks(self) -> BlockElimination:
+        return BlockElimination(self.pattern, self.full, self.order)
+
+    @property
+    def block_count(self) -> int:
+        """Number of blocks that "blocks" eliminates one after the other."""
+        return self._blocks.count
 
     @cached_property
     def _lower_sources(self) -> np.ndarray:

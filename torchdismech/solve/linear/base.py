@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -197,10 +198,22 @@ class DirectSolver(Solver):
     that a CUDA graph may hold factorisations and solves: all rows come, and a method may leave out those not wanted.
     """
 
-    def __init__(self, pattern: Pattern):
-        super().__init__(pattern)
-        self.full, mirror = full_pattern(pattern)
-        self._mirror = IndexMap(mirror)
+    # Cholesky has no use for both triangles, which take time and memory to find.
+
+    @cached_property
+    def _both_triangles(self) -> tuple[Pattern, IndexMap]:
+        full, mirror = full_pattern(self.pattern)
+        return full, IndexMap(mirror)
+
+    @property
+    def full(self) -> Pattern:
+        """The pattern with both triangles."""
+        return self._both_triangles[0]
+
+    @property
+    def _mirror(self) -> IndexMap:
+        """Where the values of `full` come from."""
+        return self._both_triangles[1]
 
     def factor(self, values: Tensor, rows: Tensor | None = None, indefinite: bool = False) -> DirectFactor:
         """Factor the selected matrices; on a CPU only these cost.
