@@ -98,8 +98,10 @@ def _handed_on(held, line, factors, REACH: tl.constexpr, OTHER: tl.constexpr, FI
 
 @triton.jit
 def _store(numbers, at, pitch, line, wanted, COUNT: tl.constexpr):
+    at = numbers + at
     for r in tl.static_range(COUNT):
-        tl.store(numbers + at + r * pitch, line[r], mask=wanted)
+        tl.store(at, line[r], mask=wanted)
+        at += pitch
 
 
 @triton.jit
@@ -199,9 +201,10 @@ def factor_unsymmetric(
 def _numbers(half, line, pitch, robots, wanted, REACH: tl.constexpr):
     """Return numbers 1 .. REACH of a line of a factor."""
     numbers = ()
-    for r in tl.static_range(1, REACH + 1):
-        at = (line * (REACH + 1) + r) * pitch + robots
-        numbers = numbers + (tl.load(half + at, mask=wanted, other=0.0),)
+    at = half + line * (REACH + 1) * pitch + robots
+    for _ in tl.static_range(REACH):
+        at += pitch
+        numbers = numbers + (tl.load(at, mask=wanted, other=0.0),)
     return numbers
 
 
