@@ -3,6 +3,7 @@
 
 PYTHON = python3
 VENV = .venv
+PEERS = .venv-peers
 PIP_FLAGS =
 PYTEST_FLAGS = -n 2
 BENCHMARK_FLAGS =
@@ -12,7 +13,7 @@ BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt
 ONE_THREAD = OMP_NUM_THREADS=1
 
-.PHONY: help venv test demo fit-example tensorboard lint benchmark-rods benchmark-shells benchmark-contact benchmark benchmark-check clean
+.PHONY: help venv test demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check clean
 
 help:
 	@echo "make demo            simulate 64 rods from examples/demo/scene.toml: a table, demo.h5 and demo.png"
@@ -20,10 +21,10 @@ help:
 	@echo "make fit-example     simulate a rod with hidden drag and bending law, recover both: a few minutes (see examples/hidden_laws)"
 	@echo "make tensorboard     show the newest run of training in the browser (RUNS=runs: where runs are)"
 	@echo "make lint            ruff check, ruff format --check, mypy"
-	@echo "make benchmark-rods  what a step costs, beside PyElastica (BENCHMARK_FLAGS='--quick' for a short look)"
-	@echo "make benchmark-shells  what a step of a shell and of a parachute costs"
-	@echo "make benchmark-contact what contact adds to a step: floor, rods, shells, by response"
-	@echo "make benchmark       all of these, one after the other"
+	@echo "make benchmark       what a step costs, all in one table, beside peers (BENCHMARK_FLAGS='--quick' for a short look)"
+	@echo "make benchmark-rods, benchmark-shells, benchmark-contact  parts of that table"
+	@echo "make benchmark-shards what several processes gain"
+	@echo "make profile         where the time of a step goes"
 	@echo "make benchmark-check the main ratios against their bars, in a few minutes; fails where one is missed"
 	@echo "make venv            only make the virtual environment $(VENV)"
 	@echo "make clean           remove $(VENV) and what the targets above wrote"
@@ -78,19 +79,33 @@ lint: $(VENV)/with-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# A peer with other needs gets an environment of its own. Where it cannot be installed the table says so.
+peers: $(VENV)/made
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@$(PEERS)/bin/python -c 'import newton, warp, importlib.metadata as m; m.version("dismech-newton")' 2>/dev/null || \
+	    $(PEERS)/bin/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt dismech-newton || \
+	    echo "dismech-newton cannot be installed here: the table will lack it" >&2
+
+benchmark: $(VENV)/with-benchmark peers
+	$(ONE_THREAD) $(BIN)/python -m benchmarks $(BENCHMARK_FLAGS)
+
 benchmark-rods: $(VENV)/with-benchmark
-	$(ONE_THREAD) $(BIN)/python -m benchmarks.rods $(BENCHMARK_FLAGS)
+	$(ONE_THREAD) $(BIN)/python -m benchmarks "E = " $(BENCHMARK_FLAGS)
 
 benchmark-shells: $(VENV)/with-benchmark
-	$(ONE_THREAD) $(BIN)/python -m benchmarks.shells $(BENCHMARK_FLAGS)
+	$(ONE_THREAD) $(BIN)/python -m benchmarks shells: $(BENCHMARK_FLAGS)
 
 benchmark-contact: $(VENV)/with-benchmark
-	$(ONE_THREAD) $(BIN)/python -m benchmarks.contact $(BENCHMARK_FLAGS)
+	$(ONE_THREAD) $(BIN)/python -m benchmarks contact: $(BENCHMARK_FLAGS)
 
-benchmark: benchmark-rods benchmark-shells benchmark-contact
+benchmark-shards: $(VENV)/with-benchmark
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.shards
+
+profile: $(VENV)/with-benchmark
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.profile
 
 benchmark-check: $(VENV)/with-benchmark
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.check
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.h5 demo.png
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.h5 demo.png

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks import rods, shells
 from benchmarks.machine import machine
-from benchmarks.peers import Cantilever
+from benchmarks.peers import Cantilever, measure_peer
 from torchdismech import ImplicitEuler, Status, trainable, unroll
 
 STEPS, DT = 100, 1e-2  # of the rods: one second
@@ -84,7 +84,7 @@ def rod_run(youngs: float, batch: int) -> rods.Run:
 @cache
 def peer_rate(youngs: float) -> float:
     """Return the simulated seconds per CPU second of PyElastica at its usual step."""
-    return rods.measure_peer(Cantilever(), youngs, STEPS * DT)[0].rate
+    return measure_peer(Cantilever(), youngs, STEPS * DT)[0].rate
 
 
 def rod_ratio(youngs: float, batch: int) -> float:

@@ -1,7 +1,6 @@
 """What contact costs: bundles of rods, a folded sheet and a rod on a floor, beside the same runs without contact.
 
-``python -m benchmarks.contact`` prints the table, ``--out`` writes it as JSON; ``--quick`` takes fewer steps,
-``--case`` runs some of them, ``--device cuda`` runs on a GPU (wall time instead of process time).
+``python -m benchmarks contact`` (or ``make benchmark-contact``) prints the table.
 
 The rods: six of 0.1 m, r = 2 mm, E = 1 MPa, 17 nodes each, side by side at small angles and pushed together. The sheet:
 1 mm thick, E = 1 MPa, folded once (at rest so), its two layers pushed together. The floor: a rod of 0.5 m, r = 5 mm,
@@ -9,24 +8,24 @@ The rods: six of 0.1 m, r = 2 mm, E = 1 MPa, 17 nodes each, side by side at smal
 of 1e-6 of its force scale; rough: Coulomb friction of 0.3, saturated at 10 mm/s. Every robot of a batch starts with
 other velocities. Without contact the same robots start alike and pass through each other.
 
-Times are process CPU time on one thread (set OMP_NUM_THREADS=1), medians of steps after a warm-up. An active pair is
+Times are process CPU time on one thread, medians of steps after a warm-up. An active pair is
 one closer than the tolerance; what it costs is the difference of both runs over the active pairs. The broad phase, the
 forces of contact with their matrix, and factor and solve are measured at the last state.
 """
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.machine import machine, peak_bytes
+from benchmarks.jobs import Job
+from benchmarks.machine import now, peak_bytes
+from benchmarks.rods import EXACT
+from benchmarks.table import Row, short
 from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, Status, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 
@@ -65,7 +64,9 @@ class Run:
     free_iterations: float
     worst_residual: float  # over the step's force scale; all robots, all steps
     converged: int  # robots that converged in every step
-    peak_mb: float  # of the process so far
+    error: float  # m, of the farthest node from where the same steps lead when they are solved to EXACT
+    compile_s: float
+    peak_mb: float  # of the process after the steps with contact
 
     @property
     def pair_us(self) -> float:
@@ -78,7 +79,7 @@ class Run:
         return self.broad_ms / self.step_ms
 
 
-def rods(touching: bool, rough: bool, device: str) -> tuple[Model, Tensor]:
+def rods(touching: bool, rough: bool, compile: bool, device: str) -> tuple[Model, Tensor]:
     """Return six rods side by side and the velocity (1, n) that pushes them together."""
     radius, length, nodes = 2e-3, 0.1, 17
     apart, random = 2 * radius + 0.5 * TOLERANCE, np.random.default_rng(1)
@@ -94,11 +95,11 @@ def rods(touching: bool, rough: bool, device: str) -> tuple[Model, Tensor]:
     builder.add_force(forces.Gravity(GRAVITY))
     if touching:
         builder.add_contact(SelfContact(Penalty(50.0, TOLERANCE), friction(rough)))
-    model = builder.finalize(device=device)
+    model = builder.finalize(compile=compile, device=device)
     return model, velocity(model, lambda x: -5.0 * (x - x.mean(0)) * torch.tensor([0.0, 1.0, 1.0], device=x.device))
 
 
-def sheet(side: int, touching: bool, rough: bool, device: str) -> tuple[Model, Tensor]:
+def sheet(side: int, touching: bool, rough: bool, compile: bool, device: str) -> tuple[Model, Tensor]:
     """Return a folded sheet of `side` x `side` nodes and the velocity (1, n) that pushes its layers together."""
     thickness, edge = 1e-3, 0.01
     builder = RobotBuilder()
@@ -107,13 +108,13 @@ def sheet(side: int, touching: bool, rough: bool, device: str) -> tuple[Model, T
     builder.clamp(nodes=list(range(side)))
     if touching:
         builder.add_contact(SelfContact(Penalty(20.0, TOLERANCE), friction(rough)))
-    model = builder.finalize(device=device)
+    model = builder.finalize(compile=compile, device=device)
     upper = torch.arange(side * side, device=device) >= side * (side // 2)
     speed = torch.where(upper, -0.01, 0.01)[:, None]
     return model, velocity(model, lambda x: speed * torch.tensor([0.0, 0.0, 1.0], device=device))
 
 
-def floor(touching: bool, rough: bool, device: str) -> tuple[Model, Tensor]:
+def floor(touching: bool, rough: bool, compile: bool, device: str) -> tuple[Model, Tensor]:
     """Return a rod just above a floor and its velocity (1, n)."""
     builder = RobotBuilder()
     builder.add_rod(straight([0.0, 0.0, 5.5e-3], [0.5, 0.0, 6e-3], 101), Circle(5e-3), Material(1e6, 1000.0, 0.4))
@@ -121,7 +122,7 @@ def floor(touching: bool, rough: bool, device: str) -> tuple[Model, Tensor]:
     if touching:
         half_space = HalfSpace((0.0, 0.0, 0.0), (0.0, 0.0, 1.0))
         builder.add_contact(Obstacle(half_space, Penalty(50.0, TOLERANCE), friction(rough)))
-    model = builder.finalize(device=device)
+    model = builder.finalize(compile=compile, device=device)
     return model, velocity(model, lambda x: torch.tensor([0.05, 0.0, -0.05], device=device).expand_as(x))
 
 
@@ -162,23 +163,15 @@ def squares(side: int) -> np.ndarray:
     return np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)])
 
 
-def case_of(name: str) -> Callable[[bool, str], tuple[Model, Tensor]]:
-    """Return what builds a case, given whether it has contact and the device."""
+def case_of(name: str) -> Callable[[bool, bool, str], tuple[Model, Tensor]]:
+    """Return what builds a case, given whether it has contact, whether to compile, and the device."""
     kind, _, rest = name.partition(", ")
     rough = "rough" in rest
     if kind == "sheet":
         side = int(rest.split()[0])
-        return lambda touching, device: sheet(side, touching, rough, device)
+        return lambda touching, compile, device: sheet(side, touching, rough, compile, device)
     build = {"rods": rods, "floor": floor}[kind]
-    return lambda touching, device: build(touching, rough, device)
-
-
-def now(device: str) -> float:
-    """Return process CPU time [s]; wall time when all is done on a GPU."""
-    if device == "cpu":
-        return time.process_time()
-    torch.cuda.synchronize()
-    return time.perf_counter()
+    return lambda touching, compile, device: build(touching, rough, compile, device)
 
 
 @dataclass(frozen=True)
@@ -187,6 +180,7 @@ class Steps:
 
     state: State
     ahead: Tensor  # (B, n) where the last step was expected to lead
+    first_s: float  # wall time of the first step: compiling, where there is any
     seconds: float  # median, per robot
     iterations: float
     active: float
@@ -194,15 +188,17 @@ class Steps:
     converged: int
 
 
-def stepped(model: Model, push: Tensor, batch: int, steps: int, device: str) -> Steps:
+def stepped(model: Model, push: Tensor, batch: int, steps: int, tolerance: float = RELATIVE_TOLERANCE) -> Steps:
     """Step a batch of robots that start with velocities of their own."""
+    device = model.device.type
     generator = torch.Generator().manual_seed(0)
     scale = 1 + 0.1 * torch.randn(batch, 1, generator=generator, dtype=torch.float64)
     state = model.initial_state(velocity=scale.to(device) * push)
-    integrator = ImplicitEuler(DT, relative_tolerance=RELATIVE_TOLERANCE)
+    integrator = ImplicitEuler(DT, relative_tolerance=tolerance)
     converged = torch.ones(batch, dtype=torch.bool, device=device)
     times, iterations, active, worst = [], [], [], 0.0
     ahead = state.q
+    first = time.perf_counter()
     for step in range(WARM_UP + steps):
         ahead = state.q + DT * state.velocity
         began = now(device)
@@ -211,16 +207,18 @@ def stepped(model: Model, push: Tensor, batch: int, steps: int, device: str) -> 
             times.append((now(device) - began) / batch)
             iterations.append(info.iterations.double().mean().item())
             active.append(info.contact["active"].double().mean().item() if info.contact else 0.0)
+        if step == 0:
+            first = time.perf_counter() - first
         converged &= info.status == Status.CONVERGED
         worst = max(worst, float((info.residual / info.force_scale).max()))
     means = (statistics.mean(iterations), statistics.mean(active))
-    return Steps(state, ahead, statistics.median(times), *means, worst, int(converged.sum()))
+    return Steps(state, ahead, first, statistics.median(times), *means, worst, int(converged.sum()))
 
 
 @torch.no_grad()
-def parts(model: Model, run: Steps, device: str) -> tuple[float, float, float, str]:
+def parts(model: Model, run: Steps) -> tuple[float, float, float, str]:
     """Return the seconds a robot of broad phase, contact forces with matrix, factor and solve; and the solver."""
-    state, batch = run.state, run.state.batch
+    state, batch, device = run.state, run.state.batch, model.device.type
     slack = model.body.node_contact_radius().mean() + torch.zeros_like(state.time)
 
     def timed(work: Callable[[], object]) -> float:
@@ -249,13 +247,18 @@ def parts(model: Model, run: Steps, device: str) -> tuple[float, float, float, s
     return broad, forces_time, factor, solver.describe()
 
 
-def measured(name: str, batch: int, steps: int, device: str) -> Run:
+def measured(name: str, batch: int, steps: int, compile: bool, device: str) -> Run:
     """Run a case with and without contact and return what it cost."""
     build = case_of(name)
-    model, push = build(True, device)
-    run = stepped(model, push, batch, steps, device)
-    broad, forces_time, factor, solver = parts(model, run, device)
-    free = stepped(*build(False, device), batch, steps, device)
+    model, push = build(True, compile, device)
+    run = stepped(model, push, batch, steps)
+    peak = peak_bytes(device) / 1e6
+    broad, forces_time, factor, solver = parts(model, run)
+    free = stepped(*build(False, compile, device), batch, steps)
+    right = stepped(*build(True, False, "cpu"), batch, steps, EXACT)
+    if right.converged < batch:
+        raise RuntimeError(f"{name}: a step of the reference was not solved to {EXACT:g}")
+    nodes = slice(0, 3 * model.body.n_nodes)
     return Run(
         case=name,
         batch=batch,
@@ -272,38 +275,47 @@ def measured(name: str, batch: int, steps: int, device: str) -> Run:
         free_iterations=free.iterations,
         worst_residual=run.worst_residual,
         converged=run.converged,
-        peak_mb=peak_bytes() / 1e6,
+        error=float((run.state.q.cpu() - right.state.q)[:, nodes].unflatten(1, (-1, 3)).norm(dim=-1).max()),
+        compile_s=run.first_s,
+        peak_mb=peak,
     )
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--case", choices=BATCHES, nargs="+", default=list(BATCHES))
-    parser.add_argument("--quick", action="store_true", help="4 steps instead of 10")
-    parser.add_argument("--out", type=Path, help="write the runs as JSON")
-    options = parser.parse_args()
+def jobs(quick: bool, cuda: bool) -> list[Job]:
+    """Return the cases and batches to be measured."""
+    if quick:
+        return [job(case, 1, "eager", "cpu", 4) for case in ("floor", "rods")]
+    found = [job(case, batch, "eager", "cpu", 10) for case in BATCHES for batch in BATCHES[case]]
+    found += [job(case, 64, "compiled", "cpu", 10) for case in ("floor", "rods")]
+    if cuda:
+        found += [job(case, 1024, "eager", "cuda", 10) for case in ("floor", "floor, rough", "rods", "rods, rough")]
+    return found
+
+
+def job(case: str, batch: int, mode: str, device: str, steps: int) -> Job:
+    """Return the job of one batch."""
+    settings = {"case": case, "batch": batch, "mode": mode, "device": device, "steps": steps}
+    return Job("contact", f"contact: {case}", batch, f"{mode}, {device}", settings)
+
+
+def rows(case: str, batch: int, mode: str, device: str, steps: int) -> list[Row]:
+    """Return the row of one batch."""
     torch.set_num_threads(1)
-    print(f"{machine()['date']}, {machine()['cpu']}, torch {torch.__version__}, {options.device}")
-    print(
-        f"{'case':16}{'B':>4}{'active':>8}{'ms/step':>9}{'without':>9}{'us/pair':>9}{'broad':>7}{'forces':>8}{'factor':>8}"
-        f"{'iterations':>12}{'residual':>10}{'converged':>10}{'peak MB':>9}"
-    )
-    runs = []
-    for name, batch in [(case, batch) for case in options.case for batch in BATCHES[case]]:
-        run = measured(name, batch, 4 if options.quick else 10, options.device)
-        runs.append(run)
-        print(
-            f"{run.case:16}{run.batch:4}{run.active:8.0f}{run.step_ms:9.2f}{run.free_step_ms:9.2f}{run.pair_us:9.2f}"
-            f"{run.broad_share:7.0%}{run.forces_ms:8.2f}{run.factor_ms:8.2f}"
-            f"{run.iterations:6.2f} ({run.free_iterations:.2f}){run.worst_residual:9.1e}"
-            f"{run.converged:7}/{run.batch}{run.peak_mb:9.0f}",
-            flush=True,
+    run = measured(case, batch, steps, mode == "compiled", device)
+    return [
+        Row(
+            f"contact: {case}",
+            batch,
+            f"{mode}, {device}",
+            DT,
+            1e-3 * run.step_ms,
+            residual=run.worst_residual,
+            error=run.error,
+            converged=run.converged,
+            compile_s=run.compile_s,
+            peak_mb=run.peak_mb,
+            note=f"{run.iterations:.2f} iterations ({run.free_iterations:.2f} and {run.free_step_ms:.3g} ms without "
+            f"contact); {run.active:.0f} pairs, {run.pair_us:.3g} us each; broad phase {run.broad_share:.0%}, "
+            f"forces + matrix {run.forces_ms:.2f} ms, factor + solve {run.factor_ms:.2f} ms; {short(run.solver)}",
         )
-    if options.out:
-        options.out.write_text(json.dumps({"machine": machine(), "runs": [asdict(r) for r in runs]}, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    ]

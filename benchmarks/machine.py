@@ -1,23 +1,53 @@
-"""What a benchmark ran on, and how much memory it took."""
+"""What a benchmark ran on, its clock, and how much memory it took."""
 
 import datetime
 import platform
 import resource
+import subprocess
 import sys
-from importlib.metadata import version
+import time
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import torch
+
+PACKAGES = ("torch", "numpy", "scipy", "pyelastica", "numba")
 
 
 def machine() -> dict[str, str]:
-    """Return the date, the processor and the versions that a measurement depends on."""
-    packages = {name: version(name) for name in ("torch", "numpy", "scipy", "pyelastica", "numba")}
+    """Return the date, the commit, the hardware and the versions that a measurement depends on."""
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
         "cpu": cpu_name(),
+        **gpu,
         "system": platform.platform(),
         "python": platform.python_version(),
-        **packages,
+        **{name: version_or_none(name) for name in PACKAGES},
     }
+
+
+def commit() -> str:
+    """Return the commit that is checked out, with "+" where files differ from it; "unknown" without git."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def version_or_none(package: str) -> str:
+    """Return the version of a package, or that it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def cpu_name() -> str:
@@ -30,7 +60,17 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def peak_bytes() -> int:
-    """Return the largest resident size this process has had so far, in bytes."""
+def now(device: str = "cpu") -> float:
+    """Return process CPU time in s; wall time once all is done on a GPU."""
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def peak_bytes(device: str = "cpu") -> int:
+    """Return the most memory this process has had so far, in bytes: resident, or allocated on a GPU."""
+    if device != "cpu":
+        return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kibibytes

@@ -1,6 +1,7 @@
 """The benchmark's rod in other public simulators, measured in the same process and in the same way.
 
 PyElastica (``pip install pyelastica``): Cosserat rods with shear, stepped explicitly by position Verlet.
+dismech-newton runs in a Python of its own: `peer_newton`.
 """
 
 import time
@@ -9,6 +10,14 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+
+from benchmarks.jobs import Job
+from benchmarks.machine import peak_bytes
+from benchmarks.table import Row
+
+
+class NotInstalled(RuntimeError):
+    """A peer is not there: the message says which and how to get it."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +34,24 @@ class Cantilever:
     def force_scale(self) -> float:
         """The rod's weight in N: what a residual in newtons may be compared with."""
         return self.density * np.pi * self.radius**2 * self.length * self.gravity
+
+
+# Where the tips (x, z) of the cantilever are after one second, for Young's moduli in Pa:
+# rods.measure(rods.Case(youngs, 1, "eager", 4000, 2.5e-4, "midpoint")).tip
+FINE_TIP = {1e6: (-0.6492, -0.0468), 1e7: (-0.2979, -0.5464)}
+
+
+def case_name(rod: Cantilever, youngs: float) -> str:
+    """Return the table's name of a cantilever."""
+    return f"rod, {rod.nodes} nodes, E = {youngs:.0e} Pa".replace("e+0", "e")
+
+
+def drift(rod: Cantilever, youngs: float, duration: float, tip: tuple[float, float, float]) -> float | None:
+    """Return how far a tip is from that of far smaller steps [m]; None for rods and times of which it is not known."""
+    if rod != Cantilever() or duration != 1.0:
+        return None
+    x, z = FINE_TIP[youngs]
+    return float(np.hypot(tip[0] - x, tip[2] - z))
 
 
 @dataclass(frozen=True)
@@ -51,6 +78,44 @@ class PeerRun:
 # a search. The tip moves by less than 1e-5 m between the two: space, not time, limits the accuracy.
 PYELASTICA_DT = {1e6: 3e-5, 1e7: 9e-6}
 PYELASTICA_LARGEST_DT = {1e6: 2.5e-4, 1e7: 8e-5}
+
+
+def jobs(quick: bool, cuda: bool) -> list[Job]:
+    """Return what is to be measured of PyElastica, which knows no GPU."""
+    rod, duration = Cantilever(), 0.2 if quick else 1.0
+    return [
+        Job("peers", case_name(rod, youngs), 1, "PyElastica", {"youngs": youngs, "duration": duration}, peer=True)
+        for youngs in ((1e6,) if quick else PYELASTICA_DT)
+    ]
+
+
+def rows(youngs: float, duration: float) -> list[Row]:
+    """Return PyElastica's rows at its usual and at its largest stable step."""
+    rod = Cantilever()
+    return [
+        Row(
+            case_name(rod, youngs),
+            1,
+            f"PyElastica {run.version}, dt = {1e6 * run.dt:.0f} us",
+            run.dt,
+            run.cpu_seconds / run.steps,
+            peer=True,
+            drift=drift(rod, youngs, duration, run.tip),
+            peak_mb=peak_bytes() / 1e6,
+        )
+        for run in measure_peer(rod, youngs, duration)
+    ]
+
+
+def measure_peer(rod: Cantilever, youngs: float, duration: float) -> list[PeerRun]:
+    """Run PyElastica at its usual and at its largest stable step; return both, each the median of three."""
+    scale = rod.length / (rod.nodes - 1) / 0.01  # the stable step follows the element's length
+    runs = []
+    for table in (PYELASTICA_DT, PYELASTICA_LARGEST_DT):
+        dt = table[youngs] * min(1.0, scale)
+        repeats = [pyelastica_cantilever(rod, youngs, duration, dt) for _ in range(3)]
+        runs.append(sorted(repeats, key=lambda run: run.cpu_seconds)[1])
+    return runs
 
 
 def pyelastica_cantilever(rod: Cantilever, youngs: float, duration: float, dt: float) -> PeerRun:

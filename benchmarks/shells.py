@@ -1,7 +1,6 @@
 """What a step of a shell costs: a falling plate by hinges and by mid-edge normals, and a parachute, in batches.
 
-``python -m benchmarks.shells`` prints the table, ``--out`` writes it as JSON; ``--compile`` compiles the kernels
-(told apart from the steps), ``--quick`` takes fewer steps.
+``python -m benchmarks shells`` (or ``make benchmark-shells``) prints the table.
 
 The plate: 0.4 m x 0.4 m, 2 mm thick, E = 10 MPa, 1200 kg/m^3, nu = 0.3, 441 nodes and 800 triangles, held at one side
 and let go under gravity. The parachute: a hexagonal canopy of 1 m with hinges, six ropes of ten edges tied to it
@@ -9,29 +8,28 @@ and let go under gravity. The parachute: a hexagonal canopy of 1 m with hinges, 
 to a residual of 1e-6 of its force scale. In a batch Young's modulus is spread by 10 % around the nominal one, so no two
 robots move in lock-step.
 
-Times are process CPU time on one thread (set OMP_NUM_THREADS=1), medians over blocks of steps after a warm-up. What a
-factorisation with its solve and what an evaluation of force and matrix cost is measured at the last state.
+Times are process CPU time on one thread, medians over blocks of steps after a warm-up. What a factorisation with its
+solve and what an evaluation of force and matrix cost is measured at the last state.
 """
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.machine import machine
-from benchmarks.rods import youngs_of_batch
+from benchmarks.jobs import Job
+from benchmarks.machine import now, peak_bytes
+from benchmarks.rods import EXACT, youngs_of_batch
+from benchmarks.table import Row, short
 from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, Status, forces, meshes, straight
 
 DT = 1e-2  # s
 RELATIVE_TOLERANCE = 1e-6  # of the step's force scale
-BATCHES = (1, 16, 64)
 BLOCK = 5  # steps that are timed together
 GRAVITY = (0.0, 0.0, -9.81)
 
@@ -51,14 +49,16 @@ class Run:
     iteration_ms: float  # per robot and Newton iteration
     factor_ms: float  # factor and solve, per robot
     assembly_ms: float  # force and matrix, per robot
-    compile_s: float  # wall time of the first step where there is anything to compile
+    compile_s: float  # wall time of the first step: compiling, where there is any
     iterations_mean: float
     iterations_max: int
     worst_residual: float  # over the step's force scale; all robots, all steps
     converged: int  # robots that converged in every step
+    nodes_at_end: Tensor  # (N, 3) of the nominal robot
+    peak_mb: float  # of the process so far
 
 
-def plate(bending: str, batch: int, compile: bool) -> Model:
+def plate(bending: str, batch: int, compile: bool, device: str) -> Model:
     """Return plates held at one side."""
     mesh = meshes.rectangle(0.4, 0.4, 0.02, "right")
     builder = RobotBuilder()
@@ -66,10 +66,10 @@ def plate(bending: str, batch: int, compile: bool) -> Model:
     builder.add_shell(mesh.nodes, mesh.triangles, 2e-3, material, bending)
     builder.clamp(nodes=np.flatnonzero(mesh.nodes[:, 0] < 1e-9).tolist())
     builder.add_force(forces.Gravity(GRAVITY))
-    return builder.finalize(compile=compile)
+    return builder.finalize(compile=compile, device=device)
 
 
-def parachute(batch: int, compile: bool) -> Model:
+def parachute(batch: int, compile: bool, device: str) -> Model:
     """Return parachutes about to fall."""
     canopy = meshes.hexagon(1.0, 6)
     payload = np.array([0.0, 0.0, -2.0])
@@ -82,34 +82,36 @@ def parachute(batch: int, compile: bool) -> Model:
     builder.add_mass(builder.add_nodes(payload[None]).tolist(), 0.13)
     builder.add_force(forces.Gravity(GRAVITY))
     builder.add_force(forces.Drag(1.0, 10.0))
-    return builder.finalize(compile=compile)
+    return builder.finalize(compile=compile, device=device)
 
 
-CASES: dict[str, Callable[[int, bool], Model]] = {
-    "plate, hinges": lambda batch, compile: plate("hinge", batch, compile),
-    "plate, mid-edge normals": lambda batch, compile: plate("midedge", batch, compile),
+CASES: dict[str, Callable[[int, bool, str], Model]] = {
+    "plate, hinges": lambda batch, compile, device: plate("hinge", batch, compile, device),
+    "plate, mid-edge normals": lambda batch, compile, device: plate("midedge", batch, compile, device),
     "parachute": parachute,
 }
 
 
-def measured(case: str, batch: int, compile: bool, blocks: int) -> Run:
+def measured(
+    case: str, batch: int, compile: bool, blocks: int, device: str = "cpu", tolerance: float = RELATIVE_TOLERANCE
+) -> Run:
     """Step a batch and return what it cost."""
     torch.compiler.reset()
-    model = CASES[case](batch, compile)
-    integrator = ImplicitEuler(DT, relative_tolerance=RELATIVE_TOLERANCE)
+    model = CASES[case](batch, compile, device)
+    integrator = ImplicitEuler(DT, relative_tolerance=tolerance)
     began = time.perf_counter()
     state, _ = integrator.step(model, model.initial_state(batch=batch))
     first = time.perf_counter() - began
     times, iterations, worst = [], [], 0.0
-    converged = torch.ones(batch, dtype=torch.bool)
+    converged = torch.ones(batch, dtype=torch.bool, device=device)
     for _ in range(blocks):
-        began = time.process_time()
+        began = now(device)
         for _ in range(BLOCK):
             state, info = integrator.step(model, state)
             iterations.append(info.iterations)
             converged &= info.status == Status.CONVERGED
             worst = max(worst, float((info.residual / info.force_scale).max()))
-        times.append((time.process_time() - began) / (BLOCK * batch))
+        times.append((now(device) - began) / (BLOCK * batch))
     counts = torch.stack(iterations).double()
     step, mean = statistics.median(times), counts.mean().item()
     factor, assembly = parts(model, integrator, state)
@@ -125,11 +127,13 @@ def measured(case: str, batch: int, compile: bool, blocks: int) -> Run:
         iteration_ms=1e3 * step / mean,
         factor_ms=1e3 * factor,
         assembly_ms=1e3 * assembly,
-        compile_s=first if compile else 0.0,
+        compile_s=first,
         iterations_mean=mean,
         iterations_max=int(counts.max()),
         worst_residual=worst,
         converged=int(converged.sum()),
+        nodes_at_end=state.positions[0].cpu(),
+        peak_mb=peak_bytes(device) / 1e6,
     )
 
 
@@ -138,49 +142,59 @@ def parts(model: Model, integrator: ImplicitEuler, state: State) -> tuple[float,
     """Return the seconds a robot of a factorisation with its solve, and of an evaluation of force and matrix."""
     balance = integrator._balance(model, model.start_step(state), state.q, DT)
     x = state.q[:, model.free_index]
-    solver = model.solver_for(state.batch)
+    solver, device = model.solver_for(state.batch), model.device.type
 
     def timed(work: Callable[[], Tensor | tuple[Tensor, Tensor]]) -> float:
         times = []
         for _ in range(5):
-            began = time.process_time()
+            began = now(device)
             work()
-            times.append(time.process_time() - began)
+            times.append(now(device) - began)
         return statistics.median(times) / state.batch
 
     residual, values = balance.residual_and_matrix(x)
     return timed(lambda: solver.factor(values).solve(residual)), timed(lambda: balance.residual_and_matrix(x))
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--batch", type=int, nargs="+", default=BATCHES, help="numbers of robots")
-    parser.add_argument("--case", choices=CASES, nargs="+", default=list(CASES))
-    parser.add_argument("--compile", action="store_true", help="compile the kernels")
-    parser.add_argument("--quick", action="store_true", help="10 steps instead of 30")
-    parser.add_argument("--out", type=Path, help="write the runs as JSON")
-    options = parser.parse_args()
+def jobs(quick: bool, cuda: bool) -> list[Job]:
+    """Return the batches to be measured."""
+    found = [
+        job(case, batch, mode, "cpu", 2 if quick else 6)
+        for case, batch, mode in product(
+            CASES, (1,) if quick else (1, 64), ("eager",) if quick else ("eager", "compiled")
+        )
+    ]
+    if cuda and not quick:
+        found += [job(*what, "cuda", 6) for what in product(CASES, (1, 1024), ("eager", "compiled"))]
+    return found
+
+
+def job(case: str, batch: int, mode: str, device: str, blocks: int) -> Job:
+    """Return the job of one batch."""
+    settings = {"case": case, "batch": batch, "mode": mode, "device": device, "blocks": blocks}
+    return Job("shells", case, batch, f"{mode}, {device}", settings)
+
+
+def rows(case: str, batch: int, mode: str, device: str, blocks: int) -> list[Row]:
+    """Return the row of one batch."""
     torch.set_num_threads(1)
-    print(f"{machine()['date']}, {machine()['cpu']}, torch {torch.__version__}")
-    print(
-        f"{'case':24}{'B':>4}{'ms/step':>9}{'ms/iter':>9}{'factor':>8}{'assembly':>9}{'iterations':>12}"
-        f"{'residual':>10}{'converged':>10}"
-    )
-    runs = []
-    for case in options.case:
-        for batch in options.batch:
-            run = measured(case, batch, options.compile, 2 if options.quick else 6)
-            runs.append(run)
-            print(
-                f"{run.case:24}{run.batch:4}{run.step_ms:9.2f}{run.iteration_ms:9.2f}{run.factor_ms:8.2f}"
-                f"{run.assembly_ms:9.2f}{run.iterations_mean:8.2f} ({run.iterations_max}){run.worst_residual:10.1e}"
-                f"{run.converged:7}/{run.batch}",
-                flush=True,
-            )
-    if options.out:
-        options.out.write_text(json.dumps({"machine": machine(), "runs": [asdict(r) for r in runs]}, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    run = measured(case, batch, mode == "compiled", blocks, device)
+    right = measured(case, 1, False, blocks, tolerance=EXACT)
+    if not right.converged:
+        raise RuntimeError(f"{case}: a step of the reference was not solved to {EXACT:g}")
+    return [
+        Row(
+            case,
+            batch,
+            f"{mode}, {device}",
+            DT,
+            1e-3 * run.step_ms,
+            residual=run.worst_residual,
+            error=float((run.nodes_at_end - right.nodes_at_end).norm(dim=-1).max()),
+            converged=run.converged,
+            compile_s=run.compile_s,
+            peak_mb=run.peak_mb,
+            note=f"{run.iterations_mean:.2f} ({run.iterations_max}) iterations, {run.unknowns} unknowns; "
+            f"factor + solve {run.factor_ms:.2f} ms, force + matrix {run.assembly_ms:.2f} ms; {short(run.solver)}",
+        )
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
@@ -13,16 +12,7 @@ from torch import Tensor, nn
 from torchdismech.geometry.surface import Surface
 from torchdismech.geometry.topology import Rod, Springs
 
-__all__ = ["Body", "robots"]
-
-
-def robots(module: nn.Module, names: Iterable[str]) -> set[int]:
-    """Return the numbers of robots (above 1) that the named tensors of a module are given for.
-
-    Each broadcasts against (B, elements): only one with two dimensions says a number.
-    """
-    tensors = (getattr(module, name) for name in names)
-    return {t.shape[0] for t in tensors if t is not None and t.dim() == 2 and t.shape[0] > 1}
+__all__ = ["Body"]
 
 
 class Body(nn.Module):

@@ -36,8 +36,6 @@ FAILED = 3  # exit status: a robot's step failed, or another process
 INTERRUPTED = 130  # exit status: stopped by the keyboard
 # How long a process waits for the next frame of another: computing may take so long, a death is noticed at once.
 PATIENCE = timedelta(days=1)
-# numbers that are alive while the stiffness of a bend-twist spring, a hinge or a triangle is computed
-SCALARS_A_STENCIL = 250
 
 SceneFile = Annotated[Path, typer.Argument(metavar="SCENE.toml", help="The scene file.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes CUDA where there is one.")]
@@ -273,6 +271,9 @@ def _failures(trajectory: Trajectory) -> str:
 
 
 def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
+    from torchdismech.integrate.chunks import chunk_size
+    from torchdismech.memory import size_of, step_bytes
+
     simulation, document = scene.document.simulation, scene.document
     nodes, edges = len(scene.geometry.nodes), len(scene.geometry.rod_edges)
     if simulation.integrator == "static":
@@ -280,6 +281,8 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
     else:
         steps = f"{simulation.integrator}, {scene.steps} steps of {simulation.dt:g} s"
     frames = 1 + -(-scene.steps // document.output.every)
+    at_once = chunk_size(model, scene.batch, "auto")
+    whole = "the batch" if at_once == scene.batch else f"{at_once} robots, as many as are stepped at a time"
     stored = 8 * frames * scene.batch * (6 * nodes + model.body.n_angles)
     return {
         "scene": str(scene.path),
@@ -294,21 +297,12 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
         "contact": _contact(scene, model),
         "over time": _over_time(scene),
         "integrator": steps,
-        "solver": model.solver_for(scene.batch).describe(),
-        "factorisation": f"{1e3 * _factor_time(model, scene.batch):.3g} ms a robot to factor and solve, measured",
-        "memory": f"about {_size(_step_memory(model, scene.batch))} for a step of the batch",
-        "file": f"{frames} frames, about {_size(stored)}",
+        "solver": model.solver_for(at_once).describe(),
+        "factorisation": f"{1e3 * _factor_time(model, at_once):.3g} ms a robot to factor and solve, measured",
+        "memory": f"about {size_of(step_bytes(model, at_once))} for a step of {whole}",
+        "file": f"{frames} frames, about {size_of(stored)}",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
     }
-
-
-def _size(size: float) -> str:
-    """Return a number of bytes for a person to read."""
-    for unit in ("KiB", "MiB", "GiB"):
-        size /= 1024
-        if size < 1000 or unit == "GiB":
-            break
-    return f"{size:.3g} {unit}"
 
 
 def _over_time(scene: Scene) -> str:
@@ -367,10 +361,3 @@ def _factor_time(model: Model, batch: int) -> float:
         solver.factor(values).solve(rhs)[0, 0].item()
         times.append(time.perf_counter() - began)
     return min(times) / batch
-
-
-def _step_memory(model: Model, batch: int) -> int:
-    """Return an estimate of the bytes that a step takes at its peak: matrix, factor and the kernels' scalars."""
-    stencils = len(model.springs) + len(model.hinges) + len(model.triangles)
-    evaluation = 2 * model.pattern.nnz + SCALARS_A_STENCIL * stencils
-    return model.solver_for(batch).memory(batch) + 8 * batch * evaluation

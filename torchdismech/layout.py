@@ -12,6 +12,7 @@ from torchdismech.body import Body
 from torchdismech.elastic import Assembly, ElasticTerm
 from torchdismech.forces import Force
 from torchdismech.sparse import Pattern, Scatter
+from torchdismech.split import with_changes
 
 __all__ = ["MatrixLayout"]
 
@@ -50,7 +51,7 @@ class MatrixLayout(nn.Module):
         super().__init__()
         dtype = body.nodes.dtype
         placed = [_placed_blocks(force, unknown) for force in forces]
-        entries = [term.entries(unknown)[:2] for term in terms]
+        entries = [term.couplings(unknown) for term in terms]  # one triangle: the other is added below, or not stored
         for r, c in (block for blocks in placed for block in blocks):
             keep = (r >= 0) & (c >= 0)
             entries.append((r[keep], c[keep]))
@@ -67,6 +68,10 @@ class MatrixLayout(nn.Module):
         self._some_algebraic = bool(massless.any())
         for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
             self.register_buffer(f"_algebraic_{name}", torch.as_tensor(massless[index])[:, None], persistent=False)
+
+    def for_terms(self, terms: Sequence[ElasticTerm], compiled: bool) -> MatrixLayout:
+        """Return this for terms that differ from its own in their constants only."""
+        return with_changes(self, {}, {"elastic": self.elastic.for_terms(terms, compiled)})
 
     def add_mass(self, values: Tensor, mass: Tensor) -> None:
         """Add the masses (m,) or (B, m) of the unknowns to the diagonal of the values (nnz, B), in place."""

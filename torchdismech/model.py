@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body, robots
+from torchdismech.body import Body
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.contact.coupling import CouplingCache, StepPairs
 from torchdismech.contact.law import ConstraintLaw
-from torchdismech.contact.path import Path
 from torchdismech.contact.report import Report, contact_report
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.term import TermConstants
@@ -25,6 +25,7 @@ from torchdismech.geometry.retraction import LengthPreservingMove
 from torchdismech.layout import MatrixLayout
 from torchdismech.solve import linear
 from torchdismech.sparse import Pattern
+from torchdismech.split import Splitter, robots, with_changes
 from torchdismech.state import Control, State
 
 __all__ = ["Model", "StepStart"]
@@ -232,9 +233,7 @@ class Model(nn.Module):
     @property
     def batch(self) -> int | None:
         """Number of robots that the parameters are given for, or None where they serve any number."""
-        numbers = robots(self.body, self.body.per_robot)
-        outside = [m for f in (*self.forces, self.self_contact) if f is not None for m in f.modules()]
-        numbers |= set().union(*(t.robots() for t in self.terms), *(_robots(m) for m in outside))
+        numbers = set().union(*(robots(m) for m in self.modules()))
         if len(numbers) > 1:
             raise InputError(f"the model's parameters are given for different numbers of robots: {sorted(numbers)}")
         return max(numbers, default=None)
@@ -264,6 +263,24 @@ class Model(nn.Module):
             return None
         x0, x1 = (q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) for q in (start, end))
         return StepPairs(self.self_contact.pairs(x0, x1, slack), self._couplings)
+
+    def split(self, size: int) -> list[Model]:
+        """Return models for so many robots each, this one where its parameters serve any number (see `split`).
+
+        They share everything with this one: parameters, solvers, compiled kernels, what contact found out. What is
+        given per robot is a part of this model's tensors, through which gradients come back.
+        """
+        if self.batch is None:
+            return [self]
+        splitter = Splitter(self.batch, size)
+        parts = {name: splitter.parts(m) for name, m in self.named_children() if name not in ("_layout", "advance")}
+        models = []
+        for k in range(splitter.count):
+            children = {name: made[k] for name, made in parts.items()}
+            terms = cast(Sequence[ElasticTerm], children["terms"])
+            children["_layout"] = self._layout.for_terms(terms, self.compiled)
+            models.append(with_changes(self, {}, children))
+        return models
 
     # ---- states ------------------------------------------------------------------------------------------------
 
@@ -608,9 +625,3 @@ class Model(nn.Module):
         symmetric &= self.self_contact is None or self.self_contact.symmetric
         algebraic = self.algebraic.cpu().numpy()
         self._layout = MatrixLayout(self.body, self.terms, self.forces, self._unknown, algebraic, symmetric)
-
-
-def _robots(module: nn.Module) -> set[int]:
-    """Return the numbers of robots that a part of a force is given for."""
-    own = module.robots if isinstance(module, Path) else set()
-    return own | robots(module, getattr(module, "per_robot", ()))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.split import split
 
 __all__ = ["Control", "State"]
 
@@ -78,6 +80,16 @@ class State:
         """Return the robots that `index` selects (a mask, indices or a slice)."""
         return State(**{f.name: getattr(self, f.name)[index] for f in dataclasses.fields(self)})
 
+    def split(self, size: int) -> list[State]:
+        """Return the states of `size` robots each (see `split.split`)."""
+        parts = [split(getattr(self, f.name), size) for f in dataclasses.fields(self)]
+        return [State(*fields) for fields in zip(*parts, strict=True)]
+
+    @classmethod
+    def joined(cls, parts: Sequence[State]) -> State:
+        """Return the states of parts of a batch as one."""
+        return cls(*(torch.cat([getattr(part, f.name) for part in parts]) for f in dataclasses.fields(cls)))
+
     def merged(self, other: State, take: Tensor) -> State:
         """Return this state with the robots where `take` (B,) holds replaced by those of `other`."""
         merged = {}
@@ -116,6 +128,12 @@ class Control:
         """Return the control of the robots that `index` selects."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return Control(**{k: None if v is None else v[index] for k, v in fields.items()})
+
+    def split(self, size: int, count: int) -> list[Control]:
+        """Return the controls of `count` parts of `size` robots each (see `split.split`)."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        parts = {name: split(value, size) for name, value in fields.items() if value is not None}
+        return [Control(**{name: of_parts[k] for name, of_parts in parts.items()}) for k in range(count)]
 
     def check(self, batch: int, n: int, springs: int, edges: int, hinges: int) -> None:
         """Refuse tensors whose shape does not belong to the model."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
 from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import Shape
@@ -138,6 +139,8 @@ def constants(model: Model) -> dict[str, Owner]:
                 found.update({f"{term.name}.{name}": (part, name) for name in part.per_robot})
     kinds: dict[str, int] = {}
     for force in model.forces:
+        if isinstance(force, Obstacle):
+            continue
         kind = _kind(force)
         kinds[kind] = kinds.get(kind, 0) + 1
         label = kind if kinds[kind] == 1 else f"{kind}{kinds[kind]}"

@@ -1,5 +1,7 @@
 """Moves that keep the lengths of edges to first order."""
 
+import copy
+
 import numpy as np
 import torch
 
@@ -67,3 +69,27 @@ def test_is_the_plain_move_to_first_order():
     move, q, step = setting(RING, [0])
     off = [(move(q, s * step) - q - s * step).norm() for s in (1e-2, 1e-3)]
     assert 80 < off[0] / off[1] < 120
+
+
+def test_a_banded_factor_does_what_a_matrix_does():
+    """Move small networks as large ones are moved, with and without clamps, and those of some components only."""
+    islands = np.array([[0, 1], [1, 2], [3, 4]])
+    some = np.ones((5, 3), dtype=bool)
+    some[0], some[3, 1] = False, False
+    for edges in (CHAIN, STAR, RING, islands):
+        for free in (np.ones((5, 3), dtype=bool), some, np.zeros((5, 3), dtype=bool)):
+            _, q, step = setting(edges)
+            step[:, :15] *= torch.as_tensor(free).flatten()
+            matrix, band = (LengthPreservingMove(edges, free, torch.float64, most) for most in (5, 4))
+            assert matrix.dense and not band.dense and band.enabled
+            # both are solved directly: they differ by rounding
+            assert (matrix(q, step) - band(q, step)).abs().max() < 1e-13
+
+
+def test_a_large_network_may_be_compiled_and_copied():
+    """Compile a move by a banded factor into one graph, and copy it."""
+    move = LengthPreservingMove(CHAIN, np.ones((5, 3), dtype=bool), torch.float64, 0)
+    _, q, step = setting(CHAIN)
+    expected = move(q, step)
+    assert torch.equal(copy.deepcopy(move)(q, step), expected)
+    assert torch.equal(torch.compile(move, fullgraph=True, backend="eager")(q, step), expected)

@@ -20,7 +20,7 @@ from tests.solve.topologies import (
     star,
 )
 from torchdismech.errors import InputError
-from torchdismech.native import Unavailable, compiled, library
+from torchdismech.native import Unavailable, compiled, gpu, library
 from torchdismech.solve import linear
 from torchdismech.solve.linear.banded import BandedSolver
 from torchdismech.solve.linear.product import TorchProduct, make_product
@@ -718,8 +718,9 @@ class TestChoice:
         assert linear.choose(pattern, 16, factorisations=1).name == "banded"
         assert linear.choose(pattern, 16, factorisations=1000).name == "multifrontal"
 
-    def test_choice_away_from_the_cpu_counts_calls(self):
-        """Take the tree of fronts for a long chain on a GPU, for fewer steps in a row; blocks for a short one."""
+    def test_choice_away_from_the_cpu_counts_calls(self, monkeypatch):
+        """Without Triton, take fronts for a long chain, for fewer calls in a row, and blocks for a short one."""
+        monkeypatch.setattr(gpu, "_found", Unavailable("no Triton"))
         assert linear.choose(chain(101), 256, "cuda").name == "multifrontal"
         assert linear.choose(chain(9), 256, "cuda").name == "banded"
 

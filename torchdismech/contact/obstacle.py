@@ -32,6 +32,7 @@ class Obstacle(Force):
     name : what reports call it.
     """
 
+    per_robot = ("radius",)
     radius: Tensor
 
     def __init__(

@@ -20,6 +20,8 @@ class Path(nn.Module):
     displacements : (T, 3), or (T, B, 3) for one of each robot [m].
     """
 
+    per_robot = ("displacements",)
+    robot_dimension = 1
     times: Tensor
     displacements: Tensor
 
@@ -42,11 +44,6 @@ class Path(nn.Module):
         v = vector(velocity, "Path.uniform: velocity")
         return cls([0.0, duration], torch.stack([torch.zeros_like(v), duration * v]))
 
-    @property
-    def robots(self) -> set[int]:
-        """Number of robots that the path is given for, if it is one of each."""
-        return {self.displacements.shape[1]} - {1} if self.displacements.dim() == 3 else set()
-
     def at(self, time: Tensor) -> tuple[Tensor, Tensor]:
         """Return displacement and velocity (B, 3) at the times (B,).
 
@@ -55,8 +52,8 @@ class Path(nn.Module):
         last = len(self.times) - 1
         after = torch.searchsorted(self.times, time.detach().contiguous()).clamp(1, last)
         begin, end = self.times[after - 1], self.times[after]
-        row = torch.arange(len(time), device=time.device) % (self.displacements.shape[1] if self.robots else 1)
         whole = self.displacements if self.displacements.dim() == 3 else self.displacements.unsqueeze(1)
+        row = torch.arange(len(time), device=time.device) % whole.shape[1]
         x0, x1 = whole[after - 1, row], whole[after, row]
         share = ((time - begin) / (end - begin)).clamp(0, 1)[:, None]
         moving = (time > self.times[0]) & (time <= self.times[-1])

@@ -49,6 +49,7 @@ class Pairs:
 class Primitives(nn.Module):
     """Points, edges or triangles of a robot with the radii of their surfaces."""
 
+    per_robot = ("radius",)
     nodes: Tensor
     radius: Tensor
 

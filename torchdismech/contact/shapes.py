@@ -17,9 +17,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import robots
 from torchdismech.errors import InputError
 from torchdismech.forces.base import scalar, vector
+from torchdismech.split import robots
 
 __all__ = ["Box", "Capsule", "HalfSpace", "Shape", "Sphere"]
 
@@ -318,7 +318,7 @@ def _refuse_matrix(rotation: Tensor) -> None:
 
 def _refuse_mixed(shape: Shape) -> None:
     """Refuse parameters that are given for different numbers of robots."""
-    numbers = robots(shape, shape.per_robot)
+    numbers = robots(shape)
     if len(numbers) > 1:
         shapes = ", ".join(f"{name} {tuple(getattr(shape, name).shape)}" for name in shape.per_robot)
         raise InputError(

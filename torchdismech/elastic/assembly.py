@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -65,6 +66,14 @@ class Assembly(nn.Module):
         kernel = torch.compile(self._gradients_and_hessians, dynamic=False, fullgraph=True)
         self._closed_gradients_and_hessians = kernel
 
+    def for_terms(self, terms: Sequence[ElasticTerm], compiled: bool) -> Assembly:
+        """Return this for terms that differ in their constants only; compiled kernels are shared where shapes agree."""
+        same = copy.copy(self)
+        same._terms = (terms,)
+        if compiled:
+            same.compile()
+        return same
+
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
@@ -119,11 +128,8 @@ def _stiffness_scatter(
     targets, sources, coefficients = _nothing(), _nothing(), _nothing()
     start = 0
     for term in terms:
-        rows, cols, source, coefficient = term.entries(unknown)
-        if pattern.symmetric:
-            keep = rows >= cols
-            rows, cols, source, coefficient = rows[keep], cols[keep], source[keep], coefficient[keep]
-        targets.append(pattern.position(rows, cols))
+        places, source, coefficient = term.entries(unknown, pattern)
+        targets.append(places)
         sources.append(start + source)
         coefficients.append(coefficient)
         start += len(term.stencil.pairs) * term.stencil.count
@@ -132,4 +138,4 @@ def _stiffness_scatter(
 
 
 def _nothing() -> list[np.ndarray]:
-    return [np.zeros(0, dtype=np.int64)]  # arrays to concatenate, also where a robot has no springs
+    return [np.zeros(0, dtype=np.int32)]  # arrays to concatenate, also where a robot has no springs

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import robots
 from torchdismech.elastic.energy import Energy, batch_last
 from torchdismech.elastic.stencil import Stencil
+from torchdismech.sparse import Pattern, sorted_distinct
 from torchdismech.state import Control, State
 
 __all__ = ["ElasticTerm"]
@@ -79,11 +79,10 @@ class ElasticTerm(nn.Module):
         for strain, value in zip(stencil.strains, natural, strict=True):
             self.register_buffer(f"natural_{strain}", value)
 
-    def robots(self) -> set[int]:
-        """Return the numbers of robots that the term's own tensors are given for."""
-        own = ("measure", "scale", *(f"natural_{s}" for s in self.stencil.strains))
-        parts = ((m, m.per_robot) for m in self.modules() if isinstance(m, (Stencil, Energy)))
-        return robots(self, own).union(*(robots(module, names) for module, names in parts))
+    @property
+    def per_robot(self) -> tuple[str, ...]:
+        """Names of the term's own tensors that may have a leading robot dimension."""
+        return ("measure", "scale", *(f"natural_{s}" for s in self.stencil.strains))
 
     @property
     def closed_form(self) -> bool:
@@ -92,24 +91,38 @@ class ElasticTerm(nn.Module):
 
     # ---- layout ------------------------------------------------------------------------------------------------
 
-    def entries(self, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return (rows, columns, sources, coefficients) of the stiffness among the unknowns.
+    def couplings(self, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (rows, columns) of the stiffness among the unknowns: those of the lower triangle, each once.
 
-        `unknown` (n,) numbers the free dofs and is -1 elsewhere. A source is an entry of the flattened packed Hessians.
+        `unknown` (n,) numbers the free dofs and is -1 elsewhere.
         """
-        rows, cols, sources, coefficients = [], [], [], []
-        count = self.stencil.count
+        n, keys = int(unknown.max()) + 1, [np.zeros(0, dtype=np.int64)]
+        dofs = [unknown[d] for d in {d.tobytes(): d for v in self.stencil.variables for d, _ in v}.values()]
+        for k, first in enumerate(dofs):
+            for second in dofs[: k + 1]:
+                row, col = np.maximum(first, second), np.minimum(first, second)
+                keys.append((row * n + col)[col >= 0])
+        distinct = sorted_distinct(np.concatenate(keys))
+        return distinct // n, distinct % n
+
+    def entries(self, unknown: np.ndarray, pattern: Pattern) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return (places, sources, coefficients) of the stiffness in the values of a pattern.
+
+        A source is an entry of the flattened packed Hessians. There are hundreds for each stencil: so they are small
+        numbers, and made pair by pair.
+        """
+        count, places, sources, coefficients = self.stencil.count, [], [], []
         for packed, (i, j) in enumerate(self.stencil.pairs):
             for a, b in {(i, j), (j, i)}:
                 for dof_a, sign_a in self.stencil.variables[a]:
                     for dof_b, sign_b in self.stencil.variables[b]:
-                        rows.append(unknown[dof_a])
-                        cols.append(unknown[dof_b])
-                        sources.append(packed * count + np.arange(count))
-                        coefficients.append(sign_a * sign_b)
-        r, c, s, k = (np.concatenate(x) for x in (rows, cols, sources, coefficients))
-        keep = (r >= 0) & (c >= 0)
-        return r[keep], c[keep], s[keep], k[keep]
+                        row, col = unknown[dof_a], unknown[dof_b]
+                        keep = (row >= 0) & (col >= 0) & ((row >= col) | (not pattern.symmetric))
+                        places.append(pattern.position(row[keep], col[keep]).astype(np.int32))
+                        sources.append((packed * count + np.flatnonzero(keep)).astype(np.int32))
+                        coefficients.append((sign_a * sign_b)[keep].astype(np.int8))
+        p, s, k = (np.concatenate(x) for x in (places, sources, coefficients))
+        return p, s, k
 
     # ---- evaluation --------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ length that the step asks for to first order; where loops or clamps do not let a
 from __future__ import annotations
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse
 import scipy.sparse.csgraph
 import scipy.sparse.linalg
@@ -16,37 +17,41 @@ from torch import Tensor, nn
 
 __all__ = ["LengthPreservingMove"]
 
-LARGEST = 2000  # nodes; a dense map needs 8 N^2 bytes, beyond this the plain move is used
+LARGEST_MAP = 2000  # nodes; a dense map needs 8 N^2 bytes and as much time, beyond this a banded factor takes its place
+LARGEST_BAND = 50_000_000  # numbers; networks that need more get the plain move
 
 
 class LengthPreservingMove(nn.Module):
     """q + step for twist angles; for nodes the closest move whose edges have length |e| + t . de.
 
+    It is q + step for nodes, too, where that would take too much memory, and for large networks on a GPU.
+
     Parameters
     ----------
     edges : (E, 2) node indices.
     free : (N, 3) bool, which components of which nodes move.
+    largest_map : nodes up to which the closest move is kept as a matrix.
     """
 
     edges: Tensor
-    maps: Tensor
 
-    def __init__(self, edges: np.ndarray, free: np.ndarray, dtype: torch.dtype):
+    def __init__(self, edges: np.ndarray, free: np.ndarray, dtype: torch.dtype, largest_map: int = LARGEST_MAP):
         super().__init__()
         self.n_nodes = len(free)
-        self.enabled = len(edges) > 0 and self.n_nodes <= LARGEST
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
-        if self.enabled:
-            # most clamps hold all three components, and then one map serves all
-            chosen, map_of_axis = np.unique(free, axis=1, return_inverse=True)
-            self._map_of_axis = map_of_axis.ravel().tolist()
-            maps = np.stack([_loads_to_nodes(edges, column) for column in chosen.T])
-            self.register_buffer("maps", torch.as_tensor(maps, dtype=dtype), persistent=False)  # (1 to 3, N, N)
+        # most clamps hold all three components, and then one map serves all
+        chosen, map_of_axis = np.unique(free, axis=1, return_inverse=True)
+        self._map_of_axis = map_of_axis.ravel().tolist()
+        networks = [_Network(edges, column) for column in chosen.T] if len(edges) else []
+        self.dense = self.n_nodes <= largest_map
+        self.enabled = len(edges) > 0 and (self.dense or max(n.band_numbers for n in networks) <= LARGEST_BAND)
+        kind = _DenseShifts if self.dense else _BandedShifts
+        self.shifts = nn.ModuleList(kind(network, dtype) for network in networks if self.enabled)
 
     def forward(self, q: Tensor, step: Tensor) -> Tensor:
         """Return q (B, n) moved by the step (B, n); the step of clamped dofs is taken as it is."""
         moved = q + step
-        if not self.enabled:
+        if not self.enabled or not (self.dense or q.device.type == "cpu"):
             return moved
         n = 3 * self.n_nodes
         old, new = (self._edge_vectors(v[:, :n]) for v in (q, moved))
@@ -63,38 +68,119 @@ class LengthPreservingMove(nn.Module):
 
     def _mapped(self, loads: Tensor) -> Tensor:
         """Return the shifts (N, 3 B) of loads (N, 3 B)."""
-        if len(self.maps) == 1:
-            return self.maps[0] @ loads
-        by_axis = loads.view(self.n_nodes, 3, -1)
-        return torch.stack([self.maps[k] @ by_axis[:, axis] for axis, k in enumerate(self._map_of_axis)], 1).flatten(1)
+        if len(self.shifts) == 1:
+            return self.shifts[0](loads)
+        by_axis = loads.view(self.n_nodes, 3, -1).unbind(1)
+        return torch.stack([self.shifts[k](by_axis[axis]) for axis, k in enumerate(self._map_of_axis)], 1).flatten(1)
 
     def _edge_vectors(self, x: Tensor) -> Tensor:
         nodes = x.unflatten(1, (-1, 3))
         return nodes[:, self.edges[:, 1]] - nodes[:, self.edges[:, 0]]
 
 
-def _loads_to_nodes(edges: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Return (N, N): from the sums of wanted edge changes at nodes (end minus start) to the closest node shifts.
+class _Network:
+    """The least-squares problem of a network: node shifts whose differences are closest to wanted edge changes.
 
-    The shifts' differences are closest to the edge changes in the least-squares sense; they are zero at fixed nodes.
-    Parts of the network without a fixed node keep their mean position. Nodes without edges do not move.
+    They are zero at fixed nodes. Parts of the network without a fixed node keep their mean position. Nodes without
+    edges do not move.
+
+    Parameters
+    ----------
+    edges, free : (E, 2) node indices and (N,) bool.
+
+    Attributes
+    ----------
+    kept : nodes that are solved for, in an order that gives their Laplacian a narrow band.
+    laplacian : of these.
+    loose : the nodes of each part without a fixed node; one of them is not solved for, the mean is corrected after.
     """
-    n_nodes, n_edges = len(free), len(edges)
-    ends = np.concatenate([edges[:, 0], edges[:, 1]])
-    signs = np.repeat([-1.0, 1.0], n_edges)
-    difference = scipy.sparse.csr_matrix((signs, (np.tile(np.arange(n_edges), 2), ends)), shape=(n_edges, n_nodes))
-    laplacian = (difference.T @ difference).tocsc()
-    parts, label = scipy.sparse.csgraph.connected_components(laplacian, directed=False)
-    loose = [part for part in range(parts) if free[label == part].all()]
-    solved = free & (laplacian.diagonal() > 0)
-    for part in loose:  # fix one node, correct the mean below
-        solved[np.flatnonzero(label == part)[0]] = False
-    kept = np.flatnonzero(solved)
-    shifts = np.zeros((n_nodes, n_nodes))
-    if len(kept):
-        factor = scipy.sparse.linalg.splu(laplacian[kept][:, kept].tocsc())
-        shifts[np.ix_(kept, kept)] = factor.solve(np.eye(len(kept)))
-    for part in loose:
-        nodes = label == part
-        shifts[nodes] -= shifts[nodes].mean(0)
-    return shifts
+
+    def __init__(self, edges: np.ndarray, free: np.ndarray):
+        self.n_nodes, n_edges = len(free), len(edges)
+        ends = np.concatenate([edges[:, 0], edges[:, 1]])
+        places = (np.tile(np.arange(n_edges), 2), ends)
+        signs = np.repeat([-1.0, 1.0], n_edges)
+        difference = scipy.sparse.csr_matrix((signs, places), shape=(n_edges, self.n_nodes))
+        laplacian = (difference.T @ difference).tocsr()
+        parts, label = scipy.sparse.csgraph.connected_components(laplacian, directed=False)
+        held = np.bincount(label, weights=~free, minlength=parts) > 0
+        nodes_of_part = np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
+        self.loose = [nodes_of_part[part] for part in np.flatnonzero(~held)]
+        solved = free & (laplacian.diagonal() > 0)
+        solved[[nodes[0] for nodes in self.loose]] = False
+        kept = np.flatnonzero(solved)
+        if len(kept):
+            kept = kept[scipy.sparse.csgraph.reverse_cuthill_mckee(laplacian[kept][:, kept], symmetric_mode=True)]
+        self.kept = kept
+        self.laplacian = laplacian[self.kept][:, self.kept].tocoo()
+
+    @property
+    def band_numbers(self) -> int:
+        """Numbers in the band of the Laplacian's Cholesky factor."""
+        reach = int((self.laplacian.row - self.laplacian.col).max(initial=0))
+        return (reach + 1) * len(self.kept)
+
+    def band(self) -> np.ndarray:
+        """Return the Laplacian's Cholesky factor in LAPACK's lower band storage."""
+        row, col, data = self.laplacian.row, self.laplacian.col, self.laplacian.data
+        lower = row >= col
+        band = np.zeros((self.band_numbers // max(len(self.kept), 1), len(self.kept)))
+        band[(row - col)[lower], col[lower]] = data[lower]
+        return scipy.linalg.cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
+
+
+class _DenseShifts(nn.Module):
+    """Node shifts by a matrix."""
+
+    map: Tensor
+
+    def __init__(self, network: _Network, dtype: torch.dtype):
+        super().__init__()
+        shifts, kept = np.zeros((network.n_nodes, network.n_nodes)), network.kept
+        if len(kept):
+            factor = scipy.sparse.linalg.splu(network.laplacian.tocsc())
+            shifts[np.ix_(kept, kept)] = factor.solve(np.eye(len(kept)))
+        for nodes in network.loose:
+            shifts[nodes] -= shifts[nodes].mean(0)
+        self.register_buffer("map", torch.as_tensor(shifts, dtype=dtype), persistent=False)  # (N, N)
+
+    def forward(self, loads: Tensor) -> Tensor:
+        """Return the shifts (N, K) of loads (N, K), sums of wanted edge changes at nodes (end minus start)."""
+        return self.map @ loads
+
+
+class _BandedShifts(nn.Module):
+    """Node shifts by a banded factor, on a CPU."""
+
+    kept: Tensor
+    band: Tensor
+
+    def __init__(self, network: _Network, dtype: torch.dtype):
+        super().__init__()
+        self.register_buffer("kept", torch.as_tensor(network.kept.astype(np.int64)), persistent=False)
+        band = network.band() if len(network.kept) else np.zeros((1, 0))
+        self.register_buffer("band", torch.as_tensor(band, dtype=dtype), persistent=False)
+        self.loose = [torch.as_tensor(nodes) for nodes in network.loose]
+
+    def forward(self, loads: Tensor) -> Tensor:
+        """Return the shifts (N, K) of loads (N, K)."""
+        solved = torch.ops.torchdismech.banded_solve(self.band, loads.index_select(0, self.kept))
+        shifts = torch.zeros_like(loads).index_copy(0, self.kept, solved)
+        for nodes in self.loose:
+            shifts = shifts.index_add(0, nodes, shifts[nodes].mean(0, keepdim=True).expand(len(nodes), -1), alpha=-1)
+        return shifts
+
+
+def _banded_solve(band: Tensor, rhs: Tensor) -> Tensor:
+    """Return the solutions (m, K) with a Cholesky factor in LAPACK's lower band storage."""
+    if not len(rhs):
+        return rhs.clone()
+    found = scipy.linalg.cho_solve_banded((band.numpy(), True), rhs.numpy(), check_finite=False)
+    return torch.from_numpy(np.ascontiguousarray(found))
+
+
+# An operator of torch, so that compiled graphs may hold it.
+_OPERATORS = torch.library.Library("torchdismech", "FRAGMENT")
+_OPERATORS.define("banded_solve(Tensor band, Tensor rhs) -> Tensor")
+_OPERATORS.impl("banded_solve", _banded_solve, "CPU")
+torch.library.register_fake("torchdismech::banded_solve", lambda band, rhs: torch.empty_like(rhs))

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +16,7 @@ from torchdismech.contact.report import Report, contact_report
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.integrate.adjoint import Equations, implicit_step
 from torchdismech.integrate.balance import Balance
+from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.constrained import constrained_newton
 from torchdismech.integrate.encounters import Encounters
 from torchdismech.model import Model, StepStart
@@ -64,6 +65,17 @@ class StepInfo:
         contact = {k: _where(take, other.contact[k], self.contact[k]) for k in self.contact if k in names}
         return StepInfo(**merged, contact=contact)
 
+    def rows(self, index) -> StepInfo:
+        """Return how it went for the robots that `index` selects."""
+        own = {k: v[index] for k, v in vars(self).items() if k != "contact"}
+        return StepInfo(**own, contact={k: v[index] for k, v in self.contact.items()})
+
+    @classmethod
+    def joined(cls, parts: Sequence[StepInfo]) -> StepInfo:
+        """Return how it went for parts of a batch as one."""
+        own = {k: torch.cat([getattr(p, k) for p in parts]) for k in vars(parts[0]) if k != "contact"}
+        return cls(**own, contact={k: torch.cat([p.contact[k] for p in parts]) for k in parts[0].contact})
+
 
 class Integrator(ABC):
     """One step for every robot of a batch.
@@ -76,6 +88,9 @@ class Integrator(ABC):
     max_iterations : Newton iterations per attempt.
     line_search : False takes every Newton step whole.
     max_substeps : robots whose step fails try again in 2, 4, ... up to this many equal parts; 0 or 1 turns that off.
+    chunk : how many robots of a batch are stepped at a time. They do not know each other, so this changes no more than
+        rounding: which solver is the fastest, and how sums are grouped, depends on their number. "auto" takes as many
+        as are fastest on a CPU, and no more than memory is enough for, with a warning; None takes all.
     """
 
     def __init__(
@@ -86,6 +101,7 @@ class Integrator(ABC):
         max_iterations: int = 50,
         line_search: bool = True,
         max_substeps: int = 0,
+        chunk: int | str | None = "auto",
     ):
         for name, value in (("dt", dt), ("force_tolerance", force_tolerance)):
             if not (math.isfinite(value) and value > 0):
@@ -100,6 +116,7 @@ class Integrator(ABC):
         self.max_iterations = int(max_iterations)
         self.line_search = bool(line_search)
         self.max_substeps = int(max_substeps)
+        self.chunk = check_chunk(chunk)
 
     # ---- for the caller ----------------------------------------------------------------------------------------
 
@@ -124,13 +141,14 @@ class Integrator(ABC):
         """
         control = control or Control()
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
-        after, info = self._attempt(model, state, control, self.dt, running)
-        parts = 2
-        while parts <= self.max_substeps and bool((failed := running & ~info.converged).any()):
-            after, info = self._in_parts(model, state, control, parts, failed, after, info)
-            parts *= 2
+        model.check_batch(state, control)
+        size = chunk_size(model, state.batch, self.chunk)
+        if size < state.batch:
+            after, info = in_chunks(self._stepped, model, state, control, running, size)
+        else:
+            after, info = self._stepped(model, state, control, running)
         if throw and not bool(info.converged.all()):
-            raise SimulationError.from_status(info.status, f"step from t = {float(state.time.max()):g} s")
+            raise SimulationError.from_status(info.status, self._occasion(state))
         return after, info
 
     def sample(self, schedule: Schedule, state: State, model: Model) -> Control:
@@ -138,6 +156,19 @@ class Integrator(ABC):
         return schedule(state.time + self.dt, model)
 
     # ---- inside ------------------------------------------------------------------------------------------------
+
+    def _stepped(self, model: Model, state: State, control: Control, running: Tensor) -> tuple[State, StepInfo]:
+        """Return the state after one step, if need be in parts, and how it went."""
+        after, info = self._attempt(model, state, control, self.dt, running)
+        parts = 2
+        while parts <= self.max_substeps and bool((failed := running & ~info.converged).any()):
+            after, info = self._in_parts(model, state, control, parts, failed, after, info)
+            parts *= 2
+        return after, info
+
+    def _occasion(self, state: State) -> str:
+        """Return what an error calls the step from this state."""
+        return f"step from t = {float(state.time.max()):g} s"
 
     def _in_parts(self, model, state, control, parts, rows, after, info) -> tuple[State, StepInfo]:
         """Take the step of `rows` in equal parts and return `after` and `info` with those that made it.

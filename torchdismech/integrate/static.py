@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, SimulationError
+from torchdismech.errors import InputError
 from torchdismech.integrate.balance import Balance
 from torchdismech.integrate.base import Integrator, StepInfo
 from torchdismech.model import Model, StepStart
@@ -58,24 +58,16 @@ class Static(Integrator):
         relative_tolerance: float = 1e-8,
         max_iterations: int = 200,
         line_search: bool = True,
+        chunk: int | str | None = "auto",
     ):
-        super().__init__(1.0, force_tolerance, relative_tolerance, max_iterations, line_search)
+        super().__init__(1.0, force_tolerance, relative_tolerance, max_iterations, line_search, chunk=chunk)
         if load_steps < 1:
             raise InputError(f"load_steps: expected at least 1, got {load_steps}")
         self.load_steps = int(load_steps)
         self._share = 1.0  # of the loads; see `_at_share`
 
-    def step(
-        self,
-        model: Model,
-        state: State,
-        control: Control | None = None,
-        running: Tensor | None = None,
-        throw: bool = False,
-    ) -> tuple[State, StepInfo]:
-        """Return the equilibrium and how the search went; see `Integrator.step`."""
-        control = control or Control()
-        running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
+    def _stepped(self, model: Model, state: State, control: Control, running: Tensor) -> tuple[State, StepInfo]:
+        """Return the equilibrium and how the search went."""
         at, going = state, running
         info: StepInfo | None = None
         for k in range(1, self.load_steps + 1):
@@ -87,9 +79,10 @@ class Static(Integrator):
             info = part
             going = going & info.converged
         assert info is not None
-        if throw and not bool(info.converged.all()):
-            raise SimulationError.from_status(info.status, "static equilibrium")
         return state.merged(at, going), info
+
+    def _occasion(self, state: State) -> str:
+        return "static equilibrium"
 
     def sample(self, schedule, state: State, model: Model) -> Control:
         """Return the control that `schedule` sets at the state's own time."""

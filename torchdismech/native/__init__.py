@@ -1,4 +1,4 @@
-"""Compiled code for the CPU, where a C++ compiler is at hand."""
+"""Code of our own where torch has no fast operation: compiled for a CPU; kernels and recorded calls for a GPU."""
 
 from torchdismech.native.compiled import Library, Unavailable, in_threads, library
 

@@ -1,6 +1,6 @@
 """The sparsity pattern that all robots of a batch share, and how stencils are summed into it."""
 
-from torchdismech.sparse.pattern import Pattern
+from torchdismech.sparse.pattern import Pattern, sorted_distinct
 from torchdismech.sparse.scatter import Scatter
 
-__all__ = ["Pattern", "Scatter"]
+__all__ = ["Pattern", "Scatter", "sorted_distinct"]

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.native import Unavailable, in_threads, library
+from torchdismech.native.gpu import Kernels, kernels
 
 __all__ = ["Scatter"]
 
@@ -37,7 +39,9 @@ def _row_sums(rows: Tensor, cols: Tensor, values: Tensor, t_rows: Tensor, t_cols
         )
     if x.device.type == "cpu" and (found := _compiled_sums(x.dtype)) is not None:
         return _summed(found, rows, cols, values, x.contiguous())
-    if x.shape[1] < WIDE:
+    if x.device.type == "cuda" and (gpu := _gpu_kernels()) is not None:
+        return gpu.sum_rows(rows, cols, values, x)
+    if x.device.type == "cpu" and x.shape[1] < WIDE:
         return _csr_tensor(rows, cols, values, len(x)) @ x
     return nn.functional.embedding_bag(  # for wide operands: one vector operation per entry, 4 times faster
         cols, x, rows, mode="sum", per_sample_weights=values, include_last_offset=True
@@ -70,6 +74,14 @@ def _compiled_sums(dtype: torch.dtype) -> Callable | None:
     return {torch.float64: code.weighted_sums_float64, torch.float32: code.weighted_sums_float32}.get(dtype)
 
 
+def _gpu_kernels() -> Kernels | None:
+    """Return the kernels for GPUs, if they can be had."""
+    try:
+        return kernels()
+    except Unavailable:
+        return None  # as above
+
+
 def _summed(function: Callable, rows: Tensor, cols: Tensor, values: Tensor, x: Tensor) -> Tensor:
     """Return A x: half the time of embedding_bag, which clears the result first."""
     length = x.shape[1]
@@ -100,13 +112,12 @@ class Scatter(nn.Module):
     def __init__(self, shape: tuple[int, int], targets, sources, coefficients, dtype: torch.dtype):
         super().__init__()
         self.shape = shape
-        targets, sources = np.asarray(targets, dtype=np.int64), np.asarray(sources, dtype=np.int64)
-        coefficients = np.asarray(coefficients, dtype=np.float64)
-        for name, size, i, j in (("matrix", shape, targets, sources), ("transposed", shape[::-1], sources, targets)):
-            crow, col, value = _csr(size, i, j, coefficients)
-            self.register_buffer(f"{name}_rows", torch.from_numpy(crow), persistent=False)
-            self.register_buffer(f"{name}_cols", torch.from_numpy(col), persistent=False)
-            self.register_buffer(f"{name}_values", torch.from_numpy(value).to(dtype), persistent=False)
+        data = np.asarray(coefficients, dtype=np.float64)
+        matrix = sparse.coo_matrix((data, (targets, sources)), shape=shape).tocsr()  # sums repeated entries, sorts
+        for name, csr in (("matrix", matrix), ("transposed", matrix.T.tocsr())):
+            self.register_buffer(f"{name}_rows", torch.from_numpy(csr.indptr.astype(np.int64)), persistent=False)
+            self.register_buffer(f"{name}_cols", torch.from_numpy(csr.indices.astype(np.int64)), persistent=False)
+            self.register_buffer(f"{name}_values", torch.from_numpy(csr.data).to(dtype), persistent=False)
 
     def forward(self, source: Tensor) -> Tensor:
         """Map (number of sources, B) to (number of targets, B)."""
@@ -114,11 +125,3 @@ class Scatter(nn.Module):
 
     def _stored(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         return tuple(getattr(self, f"{name}_{part}") for part in ("rows", "cols", "values"))
-
-
-def _csr(shape, rows, cols, coefficients):
-    """Return (row pointers, columns, values) with repeated entries summed."""
-    keys, inverse = np.unique(rows * shape[1] + cols, return_inverse=True)
-    values = np.bincount(inverse, weights=coefficients, minlength=len(keys)).astype(np.float64)
-    pointers = np.concatenate([[0], np.cumsum(np.bincount(keys // shape[1], minlength=shape[0]))])
-    return pointers.astype(np.int64), (keys % shape[1]).astype(np.int64), values

@@ -52,7 +52,8 @@ BUCKETS_OF_OVERHEAD = 2  # what one factor + solve takes besides its buckets
 # hinges with 590 MB took 10900 to 27500 us in several runs, with 147 MB mostly 11000.
 LARGE_BANDS = 500e6
 # Away from the CPU the time of small problems is calls, one after the other. A bucket of fronts takes as many as two
-# blocks of the block elimination (counted at B = 1 on the CPU: 73 and 35 us). Not yet measured on a GPU.
+# blocks of the block elimination (counted at B = 1 on the CPU: 73 and 35 us). Not yet measured on a GPU. The kernel for
+# narrow bands is two launches for all robots.
 BLOCKS_PER_BUCKET = 2
 # Nested dissection takes 110 to 130 us an unknown (42 ms at n = 384, 145 ms at 1189, 620 ms at 4680), a band 5 to 50;
 # and in the table above fronts save no more than half of a band's time. Where contact changes the pattern, they have to
@@ -91,7 +92,7 @@ def choose(
     """Return the direct solver that is likely the fastest: dense if tiny, banded if narrow, multifrontal for the rest.
 
     For a batch on a CPU it looks for compiled code, which a machine's first call compiles in about a second; with it,
-    tiny matrices are banded too.
+    tiny matrices are banded too. On a GPU bands that are narrow enough for the kernel take it.
 
     Parameters
     ----------
@@ -103,11 +104,15 @@ def choose(
     if pattern.n == 0:
         return DenseSolver(pattern)
     banded, on_cpu = BandedSolver(pattern), torch.device(device).type == "cpu"
+    if not on_cpu and banded.takes_triton():
+        return banded
     if pattern.n <= DENSE_UP_TO and not (on_cpu and banded.takes_native(batch)):
         return DenseSolver(pattern)
     if on_cpu:
         time = _banded_time(banded, batch)
         if MOST_SAVED * time * batch * factorisations < DISSECTION_TIME * pattern.n:
+            return banded
+        if time <= _least_multifrontal_time(pattern):
             return banded
     multifrontal = MultifrontalSolver(pattern)
     if on_cpu:
@@ -126,6 +131,11 @@ def _banded_time(solver: BandedSolver, batch: int) -> float:
         per_number = (NARROW_BAND_TIME if reach <= NARROW_BAND else WIDE_BAND_TIME)[symmetric]
     time = per_number * solver.memory(batch) / 8 / max(batch, 1)
     return 2 * time if solver.memory(batch) > LARGE_BANDS else time
+
+
+def _least_multifrontal_time(pattern: Pattern) -> float:
+    """Return a time, in nanoseconds per robot, that fronts of this pattern cannot stay below: without any fill."""
+    return FRONT_TIME[pattern.symmetric] * pattern.nnz + UNKNOWN_TIME * pattern.n
 
 
 def _multifrontal_time(solver: MultifrontalSolver, batch: int) -> float:

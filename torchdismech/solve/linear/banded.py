@@ -11,15 +11,17 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.native import Unavailable, library
+from torchdismech.native.gpu import kernels
 from torchdismech.solve.linear.base import Decomposition, DirectSolver
 from torchdismech.solve.linear.blocks import BlockElimination
 from torchdismech.solve.linear.native_band import NativeBand, band_bytes, band_sources
+from torchdismech.solve.linear.triton_band import WIDEST, TritonBand, TritonTables, triton_bytes
 from torchdismech.sparse import Pattern
 from torchdismech.sparse.ordering import BandedOrder, banded_order
 
 __all__ = ["BandedSolver"]
 
-METHODS = ("auto", "native", "lapack", "blocks")
+METHODS = ("auto", "native", "lapack", "triton", "blocks")
 # "auto" takes "native" from this many robots on, and one more for so many places of half-bandwidth: fewer leave lanes
 # empty.
 NATIVE_FROM = 2
@@ -27,10 +29,17 @@ PLACES_A_ROBOT = 50
 # LU without row exchanges is kept while no term of it is larger than this power of 1/epsilon times the matrix: then a
 # quarter of the digits may go. Rows beyond are factored again with row exchanges, so this need not be generous.
 NATIVE_GROWTH = 0.25
+# By Triton there is no second try, which the host would have to wait for: then as for LU by blocks half of the digits
+# may go.
+TRITON_GROWTH = 0.5
 
 
 class BandedSolver(DirectSolver):
     """Factor banded matrices: many robots at once by compiled code, one by one with LAPACK, or by blocks with torch.
+
+    On a CPU every LU that can be found is found, with row exchanges where it needs them. On a GPU the host would have
+    to wait to learn which matrices need them, so those are not `ok`: "triton" exchanges no rows and "blocks" only rows
+    within a block, and both report the matrices whose terms grow by more than 1/sqrt(machine epsilon).
 
     One CPU core with vectors of 64 bytes, microseconds per robot, factor + solve, native / LAPACK. Half-bandwidth 10 is
     a rod of 101 nodes, 119 a shell of 20 x 20 nodes, the others are full bands:
@@ -67,13 +76,13 @@ class BandedSolver(DirectSolver):
     pattern : where the entries of the matrices stand. Its `order_hint` is used where it gives a smaller bandwidth than
         reverse Cuthill-McKee.
     method : "native" (compiled code for many robots at once; CPU only, needs a C++ compiler), "lapack" (CPU only),
-        "blocks" (any device) or "auto": on a CPU native for more than a few robots, lapack for fewer or where there is
-        no compiler; blocks elsewhere. `describe` says which.
+        "triton" (a kernel for GPUs; half-bandwidths up to 24), "blocks" (any device) or "auto": on a CPU native for
+        more than a few robots, lapack for fewer or where there is no compiler; on a GPU triton, blocks for wider bands
+        or where there is no Triton. `describe` says which.
 
     Attributes
     ----------
     order : the order of the unknowns and the bandwidths that it gives.
-    block_count : number of blocks that "blocks" eliminates one after the other.
     """
 
     name = "banded"
@@ -86,10 +95,22 @@ class BandedSolver(DirectSolver):
             library()  # refused here rather than at the first factorisation
         self.method = method
         self.order = banded_order(pattern)
+        if method == "triton":
+            self._check_triton()
         self._lower_places = _lower_band_places(pattern, self.order)
-        self._full_places = _full_band_places(self.full, self.order)
-        self._blocks = BlockElimination(pattern, self.full, self.order)
-        self.block_count = self._blocks.count
+
+    @cached_property
+    def _full_places(self) -> np.ndarray:
+        return _full_band_places(self.full, self.order)
+
+    @cached_property
+    def _blocks(self) -> BlockElimination:
+        return BlockElimination(self.pattern, self.full, self.order)
+
+    @property
+    def block_count(self) -> int:
+        """Number of blocks that "blocks" eliminates one after the other."""
+        return self._blocks.count
 
     @cached_property
     def _lower_sources(self) -> np.ndarray:
@@ -98,6 +119,14 @@ class BandedSolver(DirectSolver):
     @cached_property
     def _full_sources(self) -> np.ndarray:
         return band_sources(self.full.rows, self.full.cols, self.order, symmetric=False)
+
+    @cached_property
+    def _lower_tables(self) -> TritonTables:
+        return TritonTables(self.order, self._lower_sources, symmetric=True)
+
+    @cached_property
+    def _full_tables(self) -> TritonTables:
+        return TritonTables(self.order, self._full_sources, symmetric=False)
 
     @property
     def _native_from(self) -> int:
@@ -110,19 +139,33 @@ class BandedSolver(DirectSolver):
         method = self.method
         if method == "native":
             method = f"native, {library().made_by}"
+        elif method == "triton":
+            method = f"triton {kernels().version}"
         elif method == "auto":
-            try:
-                method = f"auto: native ({library().made_by}) on a CPU from {self._native_from} robots on, lapack below"
-            except Unavailable as missing:
-                method = f"auto: lapack on a CPU, as native is not to be had: {missing}"
-            method += "; blocks elsewhere"
+            method = f"auto: {self._describe_on_cpu()}; {self._describe_on_gpu()}"
         return f"banded {kind} ({method}), n = {self.pattern.n}, bandwidths {o.lower} below and {o.upper} above"
 
-    def memory(self, batch: int) -> int:
-        """Return an estimate of the bytes that a factor of `batch` float64 matrices holds."""
-        if self.method == "blocks":
+    def _describe_on_cpu(self) -> str:
+        try:
+            return f"native ({library().made_by}) on a CPU from {self._native_from} robots on, lapack below"
+        except Unavailable as missing:
+            return f"lapack on a CPU, as native is not to be had: {missing}"
+
+    def _describe_on_gpu(self) -> str:
+        try:
+            self._check_triton()
+            return f"triton {kernels().version} on a GPU"
+        except InputError as reason:
+            return f"blocks on a GPU, as triton is not to be had: {reason}"
+
+    def memory(self, batch: int, device: torch.device | str = "cpu") -> int:
+        """Return an estimate of the bytes that a factor of `batch` float64 matrices holds on a device."""
+        method = self._method(torch.device(device), batch)
+        if method == "blocks":
             return 8 * batch * self._blocks.numbers(self.pattern.symmetric)
-        if self.takes_native(batch):
+        if method == "triton":
+            return triton_bytes(self.order, self.pattern.symmetric, batch)
+        if method == "native":
             return band_bytes(self.order, self.pattern.symmetric, batch)
         width = self.order.lower + 1 if self.pattern.symmetric else 2 * self.order.lower + self.order.upper + 1
         return 8 * batch * self.pattern.n * width
@@ -139,33 +182,61 @@ class BandedSolver(DirectSolver):
             return False
         return True
 
-    def _method(self, values: Tensor) -> str:
-        """Return the method for the values (nnz, b)."""
-        on_cpu = values.device.type == "cpu"
-        if self.method in ("native", "lapack") and not on_cpu:
+    def takes_triton(self) -> bool:
+        """Return whether matrices on a GPU are factored by the kernel."""
+        if self.method != "auto":
+            return self.method == "triton"
+        try:
+            self._check_triton()
+        except InputError:  # `describe` says why
+            return False
+        return True
+
+    def _check_triton(self) -> None:
+        """Refuse bands that are too wide for the kernel; raise `Unavailable` where there is none."""
+        widest = max(self.order.lower, self.order.upper)
+        if widest > WIDEST:
             raise InputError(
-                f"banded: method {self.method!r} runs on the CPU, got values on {values.device}; use 'blocks'"
+                f"banded: method 'triton' takes half-bandwidths up to {WIDEST}, got {widest}; use 'blocks' or the "
+                "multifrontal solver"
+            )
+        kernels()
+
+    def _method(self, device: torch.device, batch: int) -> str:
+        """Return the method for so many matrices on the device."""
+        on_cpu = device.type == "cpu"
+        if self.method in ("native", "lapack") and not on_cpu:
+            raise InputError(f"banded: method {self.method!r} runs on the CPU, got values on {device}; use 'auto'")
+        if self.method == "triton" and on_cpu and not kernels().interpreted:
+            raise InputError(
+                "banded: method 'triton' runs on a GPU, got values on the CPU; use 'auto', or set TRITON_INTERPRET=1 "
+                "before Python starts to try it out, very slowly"
             )
         if self.method != "auto":
             return self.method
         if not on_cpu:
-            return "blocks"
-        return "native" if self.takes_native(values.shape[1]) else "lapack"
+            return "triton" if self.takes_triton() else "blocks"
+        return "native" if self.takes_native(batch) else "lapack"
 
-    def _cholesky(self, values: Tensor) -> Decomposition:
-        method = self._method(values)
+    def _cholesky(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
+        method = self._method(values.device, values.shape[1])
         if method == "native":
             return NativeBand(self.order, self._lower_sources, values)
         if method == "lapack":
             return _LapackCholesky(self.order, self._lower_places, values)
+        if method == "triton":
+            return TritonBand(self._lower_tables, values, wanted)
         return self._blocks.cholesky(values)
 
-    def _lu(self, values: Tensor) -> Decomposition:
-        method = self._method(values)
+    def _lu(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
+        method = self._method(values.device, values.shape[1])
         if method == "native":
             return _NativeLU(self.order, self._full_sources, self._full_places, values)
         if method == "lapack":
             return _LapackLU(self.order, self._full_places, values)
+        if method == "triton":
+            growth = torch.finfo(values.dtype).eps ** -TRITON_GROWTH
+            return TritonBand(self._full_tables, values, wanted, growth)
         return self._blocks.lu(values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -121,8 +122,8 @@ class Solver(ABC):
         """Return one line for a person: the method and its sizes."""
 
     @abstractmethod
-    def memory(self, batch: int) -> int:
-        """Return an estimate of the bytes that a factor of `batch` float64 matrices holds."""
+    def memory(self, batch: int, device: torch.device | str = "cpu") -> int:
+        """Return an estimate of the bytes that a factor of `batch` float64 matrices holds on a device."""
 
     def _check(self, values: Tensor, rows: Tensor | None) -> None:
         """Refuse values or rows of the wrong shape or type."""
@@ -159,7 +160,15 @@ class Decomposition(Protocol):
 class DirectFactor(Factor):
     """A decomposition of some rows of a batch, seen as a factor of the whole batch."""
 
-    def __init__(self, name: str, parts: Decomposition, selected: Tensor | None, values: Tensor, n: int):
+    def __init__(
+        self,
+        name: str,
+        parts: Decomposition,
+        selected: Tensor | None,
+        wanted: Tensor | None,
+        values: Tensor,
+        n: int,
+    ):
         self.name = name
         self.parts = parts
         self.selected = selected  # (b,) rows that the decomposition holds, or None for all
@@ -167,7 +176,7 @@ class DirectFactor(Factor):
         self.dtype = values.dtype
         self._like = values.new_empty(0)
         if selected is None:
-            self.ok = parts.ok
+            self.ok = parts.ok if wanted is None else parts.ok & wanted
         else:
             self.ok = torch.zeros(self.shape[0], dtype=torch.bool, device=values.device)
             self.ok[selected] = parts.ok
@@ -189,15 +198,30 @@ class DirectSolver(Solver):
 
     A subclass computes the two decompositions from the values of the selected rows. For LU of a symmetric pattern the
     values are mirrored first, so `_lu` always sees the values of `self.full`.
+
+    On a CPU only the selected rows are factored. Elsewhere no shape depends on data and the host waits for nothing, so
+    that a CUDA graph may hold factorisations and solves: all rows come, and a method may leave out those not wanted.
     """
 
-    def __init__(self, pattern: Pattern):
-        super().__init__(pattern)
-        self.full, mirror = full_pattern(pattern)
-        self._mirror = IndexMap(mirror)
+    # Cholesky has no use for both triangles, which take time and memory to find.
+
+    @cached_property
+    def _both_triangles(self) -> tuple[Pattern, IndexMap]:
+        full, mirror = full_pattern(self.pattern)
+        return full, IndexMap(mirror)
+
+    @property
+    def full(self) -> Pattern:
+        """The pattern with both triangles."""
+        return self._both_triangles[0]
+
+    @property
+    def _mirror(self) -> IndexMap:
+        """Where the values of `full` come from."""
+        return self._both_triangles[1]
 
     def factor(self, values: Tensor, rows: Tensor | None = None, indefinite: bool = False) -> DirectFactor:
-        """Factor the selected matrices; only these cost.
+        """Factor the selected matrices; on a CPU only these cost.
 
         Parameters
         ----------
@@ -213,21 +237,28 @@ class DirectSolver(Solver):
         """
         self._check(values, rows)
         values = values.detach()
-        selected = None if rows is None or bool(rows.all()) else rows.nonzero().squeeze(1)
+        selected = wanted = None
+        if values.device.type != "cpu":
+            wanted = rows
+        elif rows is not None and not bool(rows.all()):
+            selected = rows.nonzero().squeeze(1)
         chosen = values if selected is None else values.index_select(1, selected)
         if self.pattern.symmetric and not indefinite:
-            parts = self._cholesky(chosen)
+            parts = self._cholesky(chosen, wanted)
         else:
             both = chosen.index_select(0, self._mirror.on(values.device)) if self.pattern.symmetric else chosen
-            parts = self._lu(both)
+            parts = self._lu(both, wanted)
             # An infinite or NaN entry away from the pivots would pass the pivot checks; one pass of sums finds it.
             parts.ok = parts.ok & torch.isfinite(chosen.sum(0))
-        return DirectFactor(self.name, parts, selected, values, self.pattern.n)
+        return DirectFactor(self.name, parts, selected, wanted, values, self.pattern.n)
 
     @abstractmethod
-    def _cholesky(self, values: Tensor) -> Decomposition:
-        """Return Cholesky factors of the symmetric matrices with values (nnz, b)."""
+    def _cholesky(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
+        """Return Cholesky factors of the symmetric matrices with values (nnz, b).
+
+        Rows (b,) that are not `wanted` may come back as anything; None means that all are.
+        """
 
     @abstractmethod
-    def _lu(self, values: Tensor) -> Decomposition:
-        """Return LU factors of the matrices with values (nnz of `self.full`, b)."""
+    def _lu(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
+        """Return LU factors of the matrices with values (nnz of `self.full`, b); `wanted` as for `_cholesky`."""

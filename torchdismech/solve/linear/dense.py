@@ -31,14 +31,14 @@ class DenseSolver(DirectSolver):
         kind = "Cholesky" if self.pattern.symmetric else "LU"
         return f"dense {kind}, n = {self.pattern.n}"
 
-    def memory(self, batch: int) -> int:
-        """Return an estimate of the bytes that a factor of `batch` float64 matrices holds."""
+    def memory(self, batch: int, device: torch.device | str = "cpu") -> int:
+        """Return an estimate of the bytes that a factor of `batch` float64 matrices holds on a device."""
         return 8 * batch * self.pattern.n**2
 
-    def _cholesky(self, values: Tensor) -> _DenseCholesky:
+    def _cholesky(self, values: Tensor, wanted: Tensor | None) -> _DenseCholesky:
         return _DenseCholesky(self._matrices(values, self._lower))
 
-    def _lu(self, values: Tensor) -> _DenseLU:
+    def _lu(self, values: Tensor, wanted: Tensor | None) -> _DenseLU:
         return _DenseLU(self._matrices(values, self._all))
 
     def _matrices(self, values: Tensor, places: IndexMap) -> Tensor:

@@ -115,9 +115,9 @@ class KrylovSolver(Solver):
         """Return one line for a person: the method and its sizes."""
         return f"{self.name}, n = {self.pattern.n}, {self.full.nnz} entries, tolerance {self.tolerance:g}"
 
-    def memory(self, batch: int) -> int:
+    def memory(self, batch: int, device: torch.device | str = "cpu") -> int:
         """Return an estimate of the bytes that a factor of `batch` float64 matrices holds while solving."""
-        return 8 * batch * (2 * self.full.nnz + 10 * self.pattern.n) + self._blocks.memory(batch)
+        return 8 * batch * (2 * self.full.nnz + 10 * self.pattern.n) + self._blocks.memory(batch, device)
 
     @abstractmethod
     def correction(

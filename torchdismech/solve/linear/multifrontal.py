@@ -56,18 +56,18 @@ class MultifrontalSolver(DirectSolver):
             f"{work / 1e6:.2g} million multiplications"
         )
 
-    def memory(self, batch: int) -> int:
-        """Return an estimate of the bytes that a factor of `batch` float64 matrices holds."""
+    def memory(self, batch: int, device: torch.device | str = "cpu") -> int:
+        """Return an estimate of the bytes that a factor of `batch` float64 matrices holds on a device."""
         return 8 * batch * sum(b.count * (b.p * b.p + (1 if b.symmetric else 2) * b.u * b.p) for b in self._own_buckets)
 
     @property
     def _own_buckets(self) -> list[Bucket]:
         return self._buckets[self.pattern.symmetric]
 
-    def _cholesky(self, values: Tensor) -> _Cholesky:
+    def _cholesky(self, values: Tensor, wanted: Tensor | None) -> _Cholesky:
         return _Cholesky(self._buckets[True], values, self.pattern.n)
 
-    def _lu(self, values: Tensor) -> _LU:
+    def _lu(self, values: Tensor, wanted: Tensor | None) -> _LU:
         if False not in self._buckets:
             self._buckets[False] = build_buckets(self._fronts, self.full)[0]
         return _LU(self._buckets[False], values, self.pattern.n)

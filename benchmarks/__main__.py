@@ -1,0 +1,93 @@
+"""What a step costs, all in one table: rods, shells, a parachute and contact, beside peers on the same rods.
+
+``python -m benchmarks`` (or ``make benchmark``) measures every case in a process of its own, prints a table in Markdown
+and writes it as JSON, anew after every case. Words choose what is measured: ``python -m benchmarks rods compiled``;
+``--list`` shows what there is; ``--quick`` is a short look; ``--scaling`` adds very many and very large robots.
+
+Times of a CPU are process CPU time on one thread. The compilers' caches are empty at the start of the run, so what is
+compiled first is compiled cold.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from benchmarks import jobs, table
+from benchmarks.machine import machine
+
+MODULES = ("peers", "rods", "accuracy", "shells", "contact")
+
+
+def arguments() -> argparse.Namespace:
+    """Return the command line's choices."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.partition("\n")[0])
+    parser.add_argument("words", nargs="*", help="measure only what has all of these words in its name (see --list)")
+    parser.add_argument("--quick", action="store_true", help="few, small and short cases, nothing compiled")
+    parser.add_argument("--scaling", action="store_true", help="very many and very large robots, too")
+    parser.add_argument("--list", action="store_true", help="print what would be measured")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmark.json"))
+    parser.add_argument("--job", help=argparse.SUPPRESS)  # a process of its own: see `jobs.run`
+    return parser.parse_args()
+
+
+def all_jobs(quick: bool, scaling: bool) -> list[jobs.Job]:
+    """Return what there is to measure on this machine."""
+    modules = [importlib.import_module(f"benchmarks.{name}") for name in (*MODULES, *(("scaling",) if scaling else ()))]
+    return [job for module in modules for job in module.jobs(quick, torch.cuda.is_available())]
+
+
+def measured(chosen: list[jobs.Job], head: dict[str, str], out: Path) -> list[table.Row]:
+    """Run the jobs one after the other and return their rows; say on stderr how far it is.
+
+    What is there is written after every job, so that a run that is broken off is not lost.
+    """
+    rows: list[table.Row] = []
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # compile times are those of a first run
+        for k, job in enumerate(chosen):
+            began = time.perf_counter()
+            print(f"{k + 1}/{len(chosen)} {job.label} ...", end=" ", file=sys.stderr, flush=True)
+            found = jobs.run(job)
+            print(f"{time.perf_counter() - began:.0f} s", *(row.note for row in found[:1]), file=sys.stderr, flush=True)
+            rows = sorted_by_case([*rows, *found])
+            out.write_text(json.dumps({"machine": head, "rows": [asdict(row) for row in rows]}, indent=1))
+    return rows
+
+
+def sorted_by_case(rows: list[table.Row]) -> list[table.Row]:
+    """Return the rows of each case together, by batch; cases in the order in which they came."""
+    cases = list(dict.fromkeys(row.case for row in rows))
+    return sorted(rows, key=lambda row: (cases.index(row.case), row.batch))
+
+
+def main() -> int:
+    """Measure, print, write; return how it ended: 1 where a case failed, but for peers that are not there."""
+    chosen = arguments()
+    if chosen.job:
+        job = jobs.Job(**json.loads(chosen.job))
+        rows = importlib.import_module(f"benchmarks.{job.module}").rows(**job.settings)
+        print(json.dumps([asdict(row) for row in rows]))
+        return 0
+    wanted = [job for job in all_jobs(chosen.quick, chosen.scaling) if all(word in job.label for word in chosen.words)]
+    if chosen.list or not wanted:
+        print("\n".join(job.label for job in wanted) or f"nothing is called {' '.join(chosen.words)}: see --list")
+        return 0 if wanted else 2
+    head = machine()
+    rows = measured(wanted, head, chosen.out)
+    print(", ".join(f"{key} {value}" for key, value in head.items()), "\n")
+    print(table.text(rows))
+    print(f"\nwritten: {chosen.out}")
+    return int(any(row.note.startswith("failed") for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""Work against accuracy: our steps and those of dismech-newton, which has no tolerance, at like errors.
+
+``python -m benchmarks.accuracy`` prints what every tolerance and every number of iterations costs and how wrong it is;
+``make benchmark`` takes from it what 1e-5 m and 1e-6 m cost.
+
+Both step the same cantilevers (`benchmarks.rods`) by implicit Euler with dt = 1e-2 s for half a second: same masses,
+gravity, clamp, stiffnesses and frames. The error is the largest distance of a tip, over all steps and robots, from the
+same steps solved in float64 to a relative tolerance of 1e-12. We are made cheaper by a larger tolerance, the peer by
+fewer iterations; its state is in float32, so it ends near 1e-6 m.
+
+Times are process CPU time on one thread; compiling and building apart.
+"""
+
+import argparse
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.jobs import ROOT, Job
+from benchmarks.machine import machine, peak_bytes
+from benchmarks.peers import Cantilever, NotInstalled
+from benchmarks.rods import Case, cantilever_model, youngs_of_batch
+from benchmarks.table import Row, duration
+from torchdismech import ImplicitEuler, Model, Status
+
+YOUNGS, DT, STEPS = 1e6, 1e-2, 50
+ROBOTS = ((101, 1), (101, 256), (25, 1024))  # nodes, batch
+TARGETS = (1e-5, 1e-6)  # m
+TOLERANCES = (1e-2, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)  # of the step's force scale
+ITERATIONS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 30)  # of the peer
+PEER = "dismech-newton"
+PEER_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one tolerance, or one number of iterations, costs and how wrong it is."""
+
+    who: str
+    effort: str
+    seconds: float  # of a robot-step
+    error: float  # m
+    residual: float | None = None  # largest, over the step's force scale
+    converged: int | None = None  # robots, in every step
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All that was tried for one batch by one simulator."""
+
+    nodes: int
+    batch: int
+    points: list[Point]
+    compile_s: float
+    build_s: float
+    peak_mb: float
+
+    def cheapest(self, target: float) -> Point | None:
+        """Return the cheapest with at most this error, if there is one."""
+        right = [point for point in self.points if point.error <= target]
+        return min(right, key=lambda point: point.seconds) if right else None
+
+
+def stepped(model: Model, batch: int, tolerance: float, steps: int) -> tuple[Tensor, float, float, int]:
+    """Return the tips (steps, B, 3), the CPU seconds, the largest residual and how many robots converged always."""
+    integrator = ImplicitEuler(DT, relative_tolerance=tolerance)
+    state, tips, infos = model.initial_state(batch=batch), [], []
+    began = time.process_time()
+    for _ in range(steps):
+        state, info = integrator.step(model, state)
+        tips.append(state.positions[:, -1])
+        infos.append(info)
+    seconds = time.process_time() - began
+    converged = torch.stack([info.status == Status.CONVERGED for info in infos]).all(0)
+    residual = max(float((info.residual / info.force_scale).max()) for info in infos)
+    return torch.stack(tips), seconds, residual, int(converged.sum())
+
+
+def case(nodes: int, batch: int, mode: str) -> Case:
+    """Return the benchmark's rods."""
+    return Case(YOUNGS, batch, mode, STEPS, DT, rod=Cantilever(nodes=nodes))
+
+
+def reference(nodes: int, batch: int, steps: int) -> Tensor:
+    """Return the tips (steps, B, 3) of the same steps, solved to 1e-12; all robots have to get there."""
+    tips, _, _, converged = stepped(cantilever_model(case(nodes, batch, "eager")), batch, 1e-12, steps)
+    if converged < batch:
+        raise RuntimeError(f"the reference failed for {batch - converged} of {batch} robots")
+    return tips
+
+
+def ours(nodes: int, batch: int, mode: str, steps: int, tolerances: Sequence[float] = TOLERANCES) -> Sweep:
+    """Measure us at every tolerance."""
+    began = time.perf_counter()
+    model = cantilever_model(case(nodes, batch, mode))
+    built = time.perf_counter()
+    stepped(model, batch, 1e-6, 1)
+    compiled = time.perf_counter()
+    stepped(model, batch, 1e-6, 1)
+    runs = [stepped(model, batch, tolerance, steps) for tolerance in tolerances]
+    peak = peak_bytes() / 1e6
+    right = reference(nodes, batch, steps)
+    points = [
+        Point(
+            mode,
+            f"tolerance {tolerance:g}",
+            seconds / (steps * batch),
+            float((tips - right).norm(dim=-1).max()),
+            residual,
+            converged,
+        )
+        for tolerance, (tips, seconds, residual, converged) in zip(tolerances, runs, strict=True)
+    ]
+    return Sweep(nodes, batch, points, compiled - built, built - began, peak)
+
+
+def newton(nodes: int, batch: int, steps: int, iterations: Sequence[int] = ITERATIONS, exact: bool = False) -> Sweep:
+    """Measure dismech-newton at numbers of iterations, until an error reaches the last target.
+
+    `exact` takes its Gauss-Newton iterations with a factorisation each instead of ADMM.
+    """
+    rod = Cantilever(nodes=nodes)
+    with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+        np.save(file, reference(nodes, batch, steps).numpy())
+        file.flush()
+        found = run_peer(
+            {
+                **asdict(rod),
+                "youngs": youngs_of_batch(YOUNGS, batch).flatten().tolist(),
+                "dt": DT,
+                "iterations": list(iterations),
+                "exact": exact,
+                "reference": file.name,
+                "target": min(TARGETS),
+            }
+        )
+    who = f"{PEER} {found['version']}" + (", exact" if exact else "")
+    points = [Point(who, f"{run['iterations']} iterations", run["seconds"], run["error"]) for run in found["runs"]]
+    return Sweep(nodes, batch, points, found["compile_s"], found["build_s"], found["peak_mb"])
+
+
+def run_peer(job: dict[str, Any]) -> dict[str, Any]:
+    """Return what the peer's own Python measured.
+
+    Raises
+    ------
+    NotInstalled : if that Python or the package is not there.
+    RuntimeError : if it fails in another way.
+    """
+    if not PEER_PYTHON.exists():
+        raise NotInstalled(f"{PEER}: no {PEER_PYTHON.parent.parent.name}; `make peers` makes it")
+    command = [str(PEER_PYTHON), "-m", "benchmarks.peer_newton"]
+    done = subprocess.run(command, cwd=ROOT, input=json.dumps(job), capture_output=True, text=True)
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    if done.returncode:
+        raise (NotInstalled if "ModuleNotFoundError" in last else RuntimeError)(f"{PEER}: {last}")
+    return json.loads(done.stdout)
+
+
+def jobs(quick: bool, cuda: bool) -> list[Job]:
+    """Return who is to be measured on which robots; the CPU's only, as the peer's solver for GPUs is an extra."""
+    robots, modes = (ROBOTS[:1], ("eager",)) if quick else (ROBOTS, ("eager", "compiled"))
+    return [
+        Job(
+            "accuracy",
+            case_name(nodes, min(TARGETS)),
+            batch,
+            who,
+            {"nodes": nodes, "batch": batch, "who": who, "steps": 20 if quick else STEPS},
+            peer=who == PEER,
+        )
+        for nodes, batch in robots
+        for who in (PEER, *modes)
+    ]
+
+
+def case_name(nodes: int, target: float) -> str:
+    """Return the table's name of a rod whose tip is to be as right as this [m]."""
+    return f"rod, {nodes} nodes, tip within {target:g} m"
+
+
+def rows(nodes: int, batch: int, who: str, steps: int = STEPS) -> list[Row]:
+    """Return a row for each target: the cheapest that reaches it. `who` is "eager", "compiled" or the peer."""
+    torch.set_num_threads(1)
+    sweep = newton(nodes, batch, steps) if who == PEER else ours(nodes, batch, who, steps)
+    found = []
+    for target in TARGETS:
+        name, point = case_name(nodes, target), sweep.cheapest(target)
+        if point is None:
+            best = min(point.error for point in sweep.points)
+            found.append(Row(name, batch, who, peer=who == PEER, note=f"not reached: {best:.1e} m at best"))
+            continue
+        found.append(
+            Row(
+                name,
+                batch,
+                point.who if who == PEER else f"{who}, cpu",
+                DT,
+                point.seconds,
+                who == PEER,
+                point.residual,
+                point.error,
+                converged=point.converged,
+                compile_s=sweep.compile_s,
+                peak_mb=sweep.peak_mb,
+                note=point.effort + (", no tolerance of its own" if who == PEER else ""),
+            )
+        )
+    return found
+
+
+def print_sweep(sweep: Sweep) -> None:
+    """Print a line for each point."""
+    print(
+        f"\n{sweep.nodes} nodes, B = {sweep.batch}: built in {sweep.build_s:.1f} s, first step {sweep.compile_s:.1f} s"
+    )
+    for point in sweep.points:
+        print(f"{point.who:34} {point.effort:16} {duration(point.seconds):>8} a robot-step, tip {point.error:.1e} m")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=101)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--modes", nargs="*", default=["eager", "compiled"], choices=["eager", "compiled"])
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--exact", action="store_true", help=f"{PEER}'s Gauss-Newton iterations, too")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    for mode in chosen.modes:
+        print_sweep(ours(chosen.nodes, chosen.batch, mode, chosen.steps))
+    for exact in (False, True) if chosen.exact else (False,):
+        print_sweep(newton(chosen.nodes, chosen.batch, chosen.steps, exact=exact))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""Where the time of a step goes, in groups that a person understands: ``python -m benchmarks.profile [case ...]``.
+
+Ten steps are traced by torch.profiler after a warm-up. The time of every operation of torch, compiled kernel and call
+of compiled code is counted for the room of the library that called it; what the step takes beyond that, without a
+trace, is calls: Python, torch's own way to its operations, and torch.compile's to its kernels. A trace makes Python
+slower but hardly the operations; where they are tiny (one robot, eager) they seem longer than they are.
+
+``--trace FILE`` keeps the trace, for chrome://tracing or https://ui.perfetto.dev.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks import contact, rods, shells
+from benchmarks.machine import machine
+from torchdismech import ImplicitEuler, Model, State
+
+STEPS, WARM_UP, ROUNDS = 10, 5, 3
+CALLS = "calls, Python"
+# Rooms of the library and what is done in them: the first that a frame, "path: function", begins with.
+GROUPS = {
+    "elastic/": "stencils: energies, forces, matrix blocks",
+    "geometry/rods": "stencils: energies, forces, matrix blocks",
+    "geometry/shells": "stencils: energies, forces, matrix blocks",
+    "materials": "stencils: energies, forces, matrix blocks",
+    "forces/": "loads",
+    "contact/": "contact",
+    "geometry/distances": "contact",
+    "integrate/encounters": "contact",
+    "sparse/": "sums and scatter",
+    "solve/linear/": "factor and solve",
+    "body": "moves and frames",
+    "geometry/": "moves and frames",
+    "model: _carried": "moves and frames",
+    "solve/newton": "vectors of Newton's loop",
+    "integrate/balance": "vectors of Newton's loop",
+    "": "the step's start and end: guess, scale, new state",
+}
+TRANSPARENT = ("native/", "split", "geometry/vec3", "geometry/frames")  # they work for whoever calls them
+# Frames whose own time is that of compiled code: kernels by inductor, and compiled code called through ctypes.
+COMPILED = re.compile(r"<built-in function kernel>|cpp_fused|torchdismech/native/compiled\.py\(\d+\): in_threads")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is profiled: builds the model and the state that is stepped."""
+
+    name: str
+    dt: float  # s
+    build: Callable[[], tuple[Model, State]]
+
+
+def subjects() -> Iterator[Subject]:
+    """Yield what there is to profile."""
+    for batch in (1, 256):
+        for mode in ("eager", "compiled"):
+            case = rods.Case(1e6, batch, mode, STEPS, 1e-2)
+            yield Subject(f"rod, 101 nodes, B = {batch}, {mode}", case.dt, lambda case=case: rod(case))  # type: ignore[misc]
+    for name in shells.CASES:
+        for mode in ("eager", "compiled"):
+            yield Subject(
+                f"{name}, B = 64, {mode}",
+                shells.DT,
+                lambda name=name, mode=mode: started(shells.CASES[name](64, mode == "compiled", "cpu"), 64),  # type: ignore[misc]
+            )
+    yield Subject("contact rods, B = 64, eager", contact.DT, lambda: bundle(64))
+
+
+def rod(case: rods.Case) -> tuple[Model, State]:
+    """Return the benchmark's cantilevers."""
+    return started(rods.cantilever_model(case), case.batch)
+
+
+def started(model: Model, batch: int) -> tuple[Model, State]:
+    """Return a model and its robots at rest."""
+    return model, model.initial_state(batch=batch)
+
+
+def bundle(batch: int) -> tuple[Model, State]:
+    """Return the benchmark's touching rods."""
+    model, push = contact.case_of("rods")(True, False, "cpu")
+    return model, model.initial_state(velocity=push.expand(batch, -1))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a step's time goes into."""
+
+    name: str
+    step_ms: float  # CPU time, of the whole batch, without a trace
+    groups: dict[str, float]  # ms a step, largest first; CALLS is the rest
+    calls: int  # operations and compiled kernels a step
+
+
+def profiled(subject: Subject, trace: Path) -> Profile:
+    """Measure steps without and with a trace."""
+    torch.compiler.reset()
+    model, state = subject.build()
+    integrator = ImplicitEuler(subject.dt, relative_tolerance=1e-6)
+
+    def steps(count: int, start: State) -> State:
+        for _ in range(count):
+            start, _ = integrator.step(model, start)
+        return start
+
+    state = steps(WARM_UP, state)
+    plain, rounds, calls = [], [], 0
+    for _ in range(ROUNDS):  # in turns, so that a busy machine slows both alike
+        plain.append(1e3 * _cpu_seconds(lambda: steps(STEPS, state)) / STEPS)
+        began = time.perf_counter()
+        with profile(activities=[ProfilerActivity.CPU], with_stack=True) as run:
+            cpu = _cpu_seconds(lambda: steps(STEPS, state))
+            wall = time.perf_counter() - began
+        run.export_chrome_trace(str(trace))
+        times, calls = grouped(json.loads(trace.read_text())["traceEvents"])
+        # The trace knows wall time: other processes on a busy machine stretch it.
+        rounds.append({group: 1e-3 * us * min(1.0, cpu / wall) / STEPS for group, us in times.items()})
+    medians = {group: statistics.median(found[group] for found in rounds) for group in rounds[0]}
+    groups = dict(sorted(medians.items(), key=lambda item: -item[1]))
+    step_ms = statistics.median(plain)
+    return Profile(subject.name, step_ms, {**groups, CALLS: step_ms - sum(groups.values())}, calls // STEPS)
+
+
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def grouped(events: list[dict[str, Any]]) -> tuple[Counter[str], int]:
+    """Return the microseconds that operations took for each group, and how many operations there were.
+
+    Events are those of a Chrome trace: each has a start and a duration, and lies inside the one that called it.
+    """
+    times: Counter[str] = Counter()
+    calls = 0
+    open_events: list[tuple[float, str, bool]] = []  # end, group, whether its own time counts
+    frames = [e for e in events if e.get("ph") == "X" and e.get("cat") == "python_function"]
+    # without the marks that torch.compile leaves, which do not lie inside of each other
+    operations = [e for e in events if e.get("ph") == "X" and e.get("cat") == "cpu_op" and "::" in e["name"]]
+    for event in sorted(frames + operations, key=lambda e: (e["tid"], e["ts"], -e["dur"])):
+        while open_events and event["ts"] >= open_events[-1][0]:
+            open_events.pop()
+        above = open_events[-1] if open_events else None
+        group = room_group(event["name"]) if event["cat"] == "python_function" else None
+        counts = event["cat"] == "cpu_op" or COMPILED.search(event["name"]) is not None
+        group = group or (above[1] if above else GROUPS[""])
+        if counts:
+            times[group] += event["dur"]
+            calls += above is None or not above[2]
+        if above and above[2]:  # its own time is what its children leave
+            times[above[1]] -= event["dur"]
+        open_events.append((event["ts"] + event["dur"], group, counts))
+    return times, calls
+
+
+def room_group(frame: str) -> str | None:
+    """Return the group of a Python frame by its file; None outside the library and where it works for its caller."""
+    found = re.search(r"torchdismech/(\S+)\.py\(\d+\)(: \S+)", frame)
+    if found is None or found[1].startswith(TRANSPARENT):
+        return None
+    return next(group for room, group in GROUPS.items() if "".join(found.groups()).startswith(room))
+
+
+def text(found: Profile) -> str:
+    """Return a profile as lines of text."""
+    lines = [f"{found.name}: {found.step_ms:.3g} ms a step of the batch, {found.calls} operations"]
+    lines += [f"  {ms / found.step_ms:6.1%} {ms:9.3f} ms  {group}" for group, ms in found.groups.items()]
+    return "\n".join(lines)
+
+
+def markdown(found: list[Profile]) -> str:
+    """Return all profiles as one table: a column each."""
+    groups = [*dict.fromkeys(GROUPS.values()), CALLS]
+    rows = [["", *(p.name for p in found)], ["---"] * (len(found) + 1)]
+    rows += [["ms a step of the batch", *(f"{p.step_ms:.3g}" for p in found)]]
+    rows += [["operations a step", *(str(p.calls) for p in found)]]
+    for group in groups:
+        shares = [p.groups.get(group, 0.0) / p.step_ms for p in found]
+        if any(shares):
+            rows.append([group, *(f"{share:.0%}" if share else "" for share in shares)])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def main() -> None:
+    """Profile what was asked for and print."""
+    names = [subject.name for subject in subjects()]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description=__doc__.partition("\n")[0])
+    parser.add_argument("words", nargs="*", help=f"only names with all of these words: {'; '.join(names)}")
+    parser.add_argument("--trace", type=Path, help="keep the last trace here")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    found = []
+    with tempfile.TemporaryDirectory() as directory:
+        for subject in subjects():
+            if all(word in subject.name for word in chosen.words):
+                found.append(profiled(subject, chosen.trace or Path(directory) / "trace.json"))
+                print(text(found[-1]), flush=True)
+    print(f"\n{markdown(found)}" if found else f"nothing is called {' '.join(chosen.words)}: {'; '.join(names)}")
+
+
+if __name__ == "__main__":
+    main()

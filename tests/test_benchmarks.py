@@ -1,0 +1,97 @@
+"""The table of the benchmarks, from runs of a few steps."""
+
+import json
+import math
+from dataclasses import asdict
+
+import pytest
+
+from benchmarks import accuracy, jobs, machine, peers, profile, rods, shards, table
+
+
+def test_a_job_in_a_process_of_its_own_becomes_a_row_of_the_table():
+    """Measure two rods for three steps; find them in the table beside a peer, solved, converged and right."""
+    job = rods.job(1e6, 2, "eager", duration=0.03)
+    (row,) = jobs.run(job)
+    assert row.note.endswith("iterations, banded")
+    assert (row.case, row.batch, row.converged) == (job.case, 2, 2)
+    assert row.residual is not None and row.residual <= rods.RELATIVE_TOLERANCE
+    assert row.error is not None and row.error < 1e-6  # m; three steps to 1e-6 of the force scale move 1e-9 m or so
+    assert row.seconds > 0 and row.peak_mb is not None and row.peak_mb > 50  # MB: torch alone takes more
+    peer = table.Row(row.case, 1, "a peer", dt=row.dt, seconds=2 * row.seconds, peer=True)
+    assert table.ratio(row, [peer, row]) == pytest.approx(2.0)
+    lines = table.text([peer, row]).splitlines()
+    assert len(lines) == 4 and len({len(line) for line in lines}) == 1, "aligned: all lines are as long"
+    assert "2/2" in lines[3] and "eager, cpu" in lines[3]
+    assert table.Row(**json.loads(json.dumps(asdict(row)))) == row
+
+
+def test_a_peer_that_is_not_there_has_a_row_that_says_why(monkeypatch, tmp_path):
+    """Name what is missing and what to do; never leave the peer out."""
+    monkeypatch.setattr(accuracy, "PEER_PYTHON", tmp_path / ".venv-peers" / "bin" / "python")
+    with pytest.raises(peers.NotInstalled, match=r"no \.venv-peers; `make peers` makes it"):
+        accuracy.run_peer({})
+    assert jobs.why("Traceback\nModuleNotFoundError: No module named 'elastica'\n", 1) == (
+        "not installed: No module named 'elastica'"
+    )
+    assert jobs.why("benchmarks.peers.NotInstalled: x: no .venv-peers", 1) == "not installed: x: no .venv-peers"
+    assert jobs.why("ValueError: no", 1) == "failed: ValueError: no"
+    assert jobs.why("", -9) == "failed: ended with -9"
+    missing = table.Row("a rod", 4, "a peer", peer=True, note="not installed: x")
+    measured = table.Row("a rod", 4, "eager", dt=1e-2, seconds=1e-3)
+    assert table.ratio(measured, [missing, measured]) is None
+    assert "not installed: x" in table.text([missing, measured])
+
+
+def test_what_is_measured_is_named_once():
+    """List what a short and a long look measure; every name is there once, those with a GPU, too."""
+    for quick in (True, False):
+        labels = [job.label for module in (peers, rods, accuracy) for job in module.jobs(quick, cuda=True)]
+        assert len(labels) == len(set(labels)) > 3
+
+
+def test_a_sweep_gives_the_cheapest_that_is_right_enough():
+    """Take the cheapest of those that are right, and none where none is."""
+    points = [accuracy.Point("a", f"{k}", seconds, error) for k, (seconds, error) in enumerate([(1, 1e-4), (2, 1e-6)])]
+    sweep = accuracy.Sweep(11, 1, points, 0.0, 0.0, 0.0)
+    assert sweep.cheapest(1e-5) is points[1]
+    assert sweep.cheapest(1e-3) is points[0]
+    assert sweep.cheapest(1e-7) is None
+
+
+def test_without_git_the_commit_is_unknown(monkeypatch, tmp_path):
+    """Say "unknown" rather than fail where there is no git."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.commit() == "unknown"
+
+
+def test_a_trace_is_summed_by_the_rooms_that_called():
+    """Count operations for the nearest room of the library, each moment once, and nothing of plain Python."""
+
+    def event(category, name, start, duration):
+        return {"ph": "X", "cat": category, "name": name, "tid": 1, "ts": start, "dur": duration}
+
+    times, calls = profile.grouped(
+        [
+            event("python_function", "torchdismech/integrate/base.py(1): step", 0.0, 100.0),
+            event("python_function", "torchdismech/elastic/assembly.py(1): force", 10.0, 30.0),
+            event("cpu_op", "aten::mul", 11.0, 4.0),
+            event("cpu_op", "aten::empty", 12.0, 1.0),  # within the product: no call of its own
+            event("python_function", "torchdismech/native/compiled.py(1): in_threads", 20.0, 5.0),
+            event("python_function", "torchdismech/solve/linear/band.py(1): solve", 50.0, 20.0),
+            event("python_function", "torchdismech/native/compiled.py(1): in_threads", 51.0, 10.0),
+            event("cpu_op", "a mark of the compiler", 60.0, 9.0),
+            event("cpu_op", "aten::add", 80.0, 2.0),
+        ]
+    )
+    stencils, factor, rest = (profile.GROUPS[key] for key in ("elastic/", "solve/linear/", ""))
+    assert times == {stencils: 9.0, factor: 10.0, rest: 2.0}
+    assert calls == 4
+
+
+def test_two_processes_in_the_time_of_one_are_half_as_efficient():
+    """Divide the time of one process by that of all of them together."""
+    runs = {count: [{"wall": 2.0, "cpu": cpu}] for count, cpu in ((1, 2.0), (2, 1.0))}
+    last = shards.text(runs, batch=1).splitlines()[-1]
+    assert last == f"| 2 | {1e6 * 2.0 / shards.STEPS:.0f} us ({1e5:.0f}, {1e5:.0f}) | 50% | 100% | 50% |"
+    assert math.isclose(1e6 * 2.0 / shards.STEPS, 1e5)

@@ -1,0 +1,93 @@
+"""The kernels for GPUs (`triton_kernels.py`), where Triton is at hand: torch for CUDA on Linux brings it along.
+
+A kernel is compiled at its first launch for a device, a type and a bandwidth, which takes seconds, and kept in Triton's
+cache directory ($TRITON_CACHE_DIR or ~/.triton). With TRITON_INTERPRET=1 in the environment of a process Triton
+interprets them, on CPU tensors too: very slow, but it shows what they compute on any machine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from torchdismech.native.compiled import Unavailable
+
+__all__ = ["LANES", "ONE", "ZERO", "Kernels", "kernels"]
+
+# In place of the entry that a number of a band starts as:
+ZERO = -1  # there is none
+ONE = -2  # likewise, on the diagonal of lines that only fill up the last ones
+LANES = 32  # robots of a program of the kernels for bands: one warp
+# Programs of `sum_rows`: wide enough for two numbers a lane; and terms in flight, of which most rows have few.
+SUM_LANES, SUM_WARPS, SUM_TERMS = 256, 4, 4
+OLDEST = (3, 3)  # Triton whose kernels may hold tuples in loops
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels.
+
+    Attributes
+    ----------
+    code : the module `triton_kernels`.
+    version : of Triton.
+    interpreted : whether they run on CPU tensors, interpreted.
+    """
+
+    code: ModuleType
+    version: str
+    interpreted: bool
+
+    def sum_rows(self, starts: Tensor, sources: Tensor, weights: Tensor, x: Tensor) -> Tensor:
+        """Return A x (targets, B) for x (sources, B) and a sparse matrix A (CSR: starts, sources, weights)."""
+        x = x.contiguous()
+        y = x.new_empty(len(starts) - 1, x.shape[1])
+        if y.numel():
+            with torch.cuda.device_of(x):
+                # Rows come first in the order of programs: those of the same robots share what they read in the cache.
+                self.code.sum_rows[(len(y), -(-y.shape[1] // SUM_LANES))](
+                    starts, sources, weights, x, y, y.shape[1], TERMS=SUM_TERMS, LANES=SUM_LANES, num_warps=SUM_WARPS
+                )
+        return y
+
+
+_found: Kernels | Unavailable | None = None
+
+
+def kernels() -> Kernels:
+    """Return the kernels; the first call of a process imports Triton.
+
+    Raises
+    ------
+    Unavailable : if Triton is missing or too old.
+    """
+    global _found
+    if _found is None:
+        try:
+            _found = _imported()
+        except Unavailable as error:
+            _found = error  # looked for once: whoever asks next hears the same
+    if isinstance(_found, Unavailable):
+        raise Unavailable(str(_found))
+    return _found
+
+
+def _imported() -> Kernels:
+    try:
+        triton = importlib.import_module("triton")
+    except ImportError as error:
+        raise Unavailable(
+            f"Triton cannot be imported ({error}); install torch for CUDA on Linux, which brings it along"
+        ) from error
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    if version < OLDEST:
+        raise Unavailable(
+            f"Triton {triton.__version__} is too old; install a torch that brings {'.'.join(map(str, OLDEST))} or newer"
+        )
+    code = importlib.import_module("torchdismech.native.triton_kernels")
+    return Kernels(code, triton.__version__, os.environ.get("TRITON_INTERPRET") == "1")
