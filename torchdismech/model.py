@@ -396,6 +396,12 @@ class Model(nn.Module):
         """
         control = control or Control()
         self.check_batch(state, control)
+        return self.unchecked_start(state, control, elapsed, pairs)
+
+    def unchecked_start(
+        self, state: State, control: Control, elapsed: float | None, pairs: StepPairs | None
+    ) -> StepStart:
+        """Return what `start_step` does, for a state and a control that passed `check_batch`."""
         held = torch.zeros_like(state.q) if control.force is None else control.force.clone()
         for force in self.forces:
             if force.explicit:

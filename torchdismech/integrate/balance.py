@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.model import Model, StepStart
+from torchdismech.solve.newton import FirstIterate, evaluated
 
 __all__ = ["Balance"]
 
@@ -137,6 +138,22 @@ class Balance(ABC):
         if self.inertial:
             forces.append(model.body.mass * state.velocity / self.dt)
         return sum(torch.linalg.vector_norm(f.index_select(1, model.free_index) * weight, dim=1) for f in forces)
+
+    def opening(
+        self, x: Tensor | None, ahead: bool, diagonal: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, FirstIterate | None]:
+        """Return the weights of a residual's norm, the force scale, the first iterate and what it evaluates to.
+
+        Parameters
+        ----------
+        x : first iterate (B, n_free), or None for the guess that is `ahead` or not.
+        diagonal : where the matrix's diagonal is in its values.
+        """
+        weight = self.model.residual_weight()
+        x = self.guess(ahead) if x is None else x
+        # with constraints it depends on their loads, which are not known yet
+        first = evaluated(self, x, weight, diagonal) if self.constraints is None else None
+        return weight, self.force_scale(weight), x, first
 
     def guess(self, ahead: bool) -> Tensor:
         """Return a first iterate (B, n_free): where the velocity leads, or not; clamped dofs at their targets."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.constrained import constrained_newton
 from torchdismech.integrate.encounters import Encounters
 from torchdismech.model import Model, StepStart
-from torchdismech.solve.newton import Root, newton, relaxed_newton
+from torchdismech.solve.newton import FirstIterate, Root, newton, relaxed_newton
 from torchdismech.state import Control, State
 
 __all__ = ["Integrator", "Schedule", "StepInfo"]
@@ -191,18 +190,17 @@ class Integrator(ABC):
 
     def _attempt(self, model, state, control, dt, running) -> tuple[State, StepInfo]:
         """Solve one step of dt."""
-        model.check_batch(state, control)
         infos: list[StepInfo] = []
         with torch.no_grad():
             self._check_contact(model)
             elapsed = self._elapsed(dt)
             end = state.time if elapsed is None else state.time + dt
-            encounters = Encounters(model, state, self._ahead(model, state, control, dt), end)
+            encounters = Encounters(model, state, lambda: self._ahead(model, state, control, dt), end)
 
         def equations(state: State, control: Control, robots: Tensor | None = None) -> Balance:
             pairs = encounters.pairs
             pairs = pairs if pairs is None or robots is None else pairs.rows(robots)
-            start = model.start_step(state, control, self._elapsed(dt), pairs)
+            start = model.unchecked_start(state, control, self._elapsed(dt), pairs)
             clamped_q = state.q if control.clamped_q is None else torch.where(model.free, state.q, control.clamped_q)
             balance = self._balance(model, start, clamped_q, dt)
             balance.constraints = encounters.constraints(state, robots)
@@ -215,8 +213,7 @@ class Integrator(ABC):
             infos.append(info)
             return q, running & info.converged
 
-        after, accepted = implicit_step(model, state, control, equations, solve, self._after)
-        return state.merged(after, accepted), infos[0]
+        return implicit_step(model, state, control, equations, solve, self._after), infos[0]
 
     def _met(
         self,
@@ -246,26 +243,27 @@ class Integrator(ABC):
     def _solved(self, balance: Balance, running: Tensor, near: Tensor | None = None) -> tuple[Tensor, StepInfo]:
         """Return q (B, n) where the forces balance and how it was found; `near` is tried first as an iterate."""
         model, start = balance.model, balance.start
+        diagonal = model.solver_for(start.state.batch, start.pairs).diagonal(model.device)
+        attempts = [(False, "plain")] * (near is not None) + list(self._attempts(balance))
+        guess = None if near is None else near.index_select(1, model.free_index)
         balance.prepare()
-        weight = model.residual_weight()
-        scale = balance.fused(Balance.force_scale)(balance, weight)
+        weight, scale, guess, first = balance.fused(Balance.opening)(balance, guess, attempts[0][0], diagonal)
         tolerance = (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
         root = None
-        guess = None if near is None else near.index_select(1, model.free_index)
-        attempts = itertools.chain([] if near is None else [(False, "plain")], self._attempts(balance))
         for ahead, method in attempts:
             rows = running if root is None else running & (root.status != Status.CONVERGED)
-            if root is not None and not bool(rows.any()):
-                break
+            if root is not None:
+                if not bool(rows.any()):
+                    break
+                guess, first = balance.guess(ahead), None
             balance.descending = method == "descending"
-            if guess is None or root is not None:
-                guess = balance.fused(Balance.guess)(balance, ahead)
-            found = self._newton(balance, guess, tolerance, weight, rows, method)
+            found = self._newton(balance, guess, first, tolerance, weight, rows, method)
             root = found if root is None else _merged_roots(root, found, rows)
         assert root is not None
-        q = balance.full(root.x)
-        failed = running & (root.status != Status.CONVERGED)
-        status = torch.where(failed & model.folded(start.state, q), int(Status.FOLDED_EDGE), root.status)
+        q, status = balance.full(root.x), root.status
+        failed = running & (status != Status.CONVERGED)
+        if bool(failed.any()):
+            status = torch.where(failed & model.folded(start.state, q), int(Status.FOLDED_EDGE), status)
         substeps = torch.ones_like(root.iterations)
         return q, StepInfo(status, root.iterations, root.residual, root.tolerance, scale, substeps)
 
@@ -293,7 +291,14 @@ class Integrator(ABC):
             yield False, "relaxed"
 
     def _newton(
-        self, balance: Balance, guess: Tensor, tolerance: Tensor, weight: Tensor, running: Tensor, method: str
+        self,
+        balance: Balance,
+        guess: Tensor,
+        first: FirstIterate | None,
+        tolerance: Tensor,
+        weight: Tensor,
+        running: Tensor,
+        method: str,
     ) -> Root:
         model = balance.model
         solver = model.solver_for(guess.shape[0], balance.start.pairs)
@@ -304,7 +309,7 @@ class Integrator(ABC):
         if method == "relaxed":
             inertia = balance.inertia()
             return relaxed_newton(balance, guess, solver, tolerance, weight, inertia, self.max_iterations, running)
-        return newton(balance, guess, solver, tolerance, weight, self.max_iterations, self.line_search, running)
+        return newton(balance, guess, solver, tolerance, weight, self.max_iterations, self.line_search, running, first)
 
     def _report(self, balance: Balance, q: Tensor, rows: Tensor) -> Report:
         """Return what contact did in a step to q (B, n); zeros in rows (B,) that did not make it."""

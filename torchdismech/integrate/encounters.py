@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -24,7 +26,7 @@ class Encounters:
     Parameters
     ----------
     state : at the start of the step.
-    ahead : (B, n) where the step is expected to lead.
+    expected : returns where (B, n) the step is expected to lead; not called where nothing can touch.
     end : (B,) the time at its end [s].
 
     Attributes
@@ -32,7 +34,7 @@ class Encounters:
     none : whether the robots cannot touch anything: then there is nothing to guess or to check.
     """
 
-    def __init__(self, model: Model, state: State, ahead: Tensor, end: Tensor):
+    def __init__(self, model: Model, state: State, expected: Callable[[], Tensor], end: Tensor):
         self.model = model
         self.state = state
         self.end = end
@@ -42,6 +44,7 @@ class Encounters:
         self.load: Tensor | None = None  # of the constraints, once they are solved
         self.near: tuple[Tensor, ...] = ()
         if not self.none:
+            ahead = expected()
             way = (ahead - state.q)[:, : 3 * model.body.n_nodes].abs().amax(1)
             self.slack = self._room() + MARGIN * way
             self._look(ahead)

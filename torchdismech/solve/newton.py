@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
 
-__all__ = ["Root", "System", "newton", "relaxed_newton", "rounding_noise", "shifted_factor"]
+__all__ = [
+    "FirstIterate",
+    "Root",
+    "System",
+    "evaluated",
+    "newton",
+    "relaxed_newton",
+    "rounding_noise",
+    "shifted_factor",
+]
 
 RUNNING = -1
 SMALLEST_STEP = 2.0**-12  # below this fraction of the Newton step a line search gives up ...
@@ -79,6 +88,7 @@ def newton(
     max_iterations: int,
     line_search: bool = True,
     running: Tensor | None = None,
+    first: FirstIterate | None = None,
 ) -> Root:
     """Find x with |weight * r(x)| <= tolerance for each row.
 
@@ -93,15 +103,17 @@ def newton(
     tolerance : (B,); weight : (m,).
     line_search : False takes every Newton step whole.
     running : (B,) rows to solve; the others are left alone.
+    first : what `evaluated` gives at x, if it is known.
     """
-    diagonal = solver.diagonal(x.device)
-    at, noise = _first_iterate(system, x, weight, diagonal)
+    if first is None:
+        first = evaluated(system, x, weight, solver.diagonal(x.device))
+    at = _Iterate(x, first.residual, first.values, first.norm)
     status = torch.full_like(at.norm, RUNNING, dtype=torch.long)
     if running is not None:
         status = torch.where(running, status, int(Status.CONVERGED))
     status = _judged(status, at.norm, tolerance)
     # noise excuses an iterate that Newton's method improved, not the first one
-    search = _Search(system, solver, weight, torch.maximum(tolerance, noise), max_iterations, line_search)
+    search = _Search(system, solver, weight, torch.maximum(tolerance, first.noise), max_iterations, line_search)
     return search.run(at, status)
 
 
@@ -129,9 +141,10 @@ def relaxed_newton(
     status = torch.where(running, RUNNING, int(Status.CONVERGED))
     iterations = torch.zeros_like(status)
     diagonal = solver.diagonal(x.device)
-    at, noise = _first_iterate(system, x, weight, diagonal)
+    first = evaluated(system, x, weight, diagonal)
+    at = _Iterate(x, first.residual, first.values, first.norm)
     status = _judged(status, at.norm, tolerance)
-    tolerance = torch.maximum(tolerance, noise)
+    tolerance = torch.maximum(tolerance, first.noise)
     relaxation = torch.ones_like(at.norm)
     for _ in range(max_iterations):
         active = status == RUNNING
@@ -190,15 +203,19 @@ def _norm(residual: Tensor, weight: Tensor) -> Tensor:
     return torch.linalg.vector_norm(residual * weight, dim=1)
 
 
-def _first_iterate(system: System, x: Tensor, weight: Tensor, diagonal: Tensor) -> tuple[_Iterate, Tensor]:
-    """Return the iterate at x and the norm (B,) of the rounding noise there."""
-    residual, values, norm, noise = system.fused(_evaluated)(system, x, weight, diagonal)
-    return _Iterate(x, residual, values, norm), noise
+class FirstIterate(NamedTuple):
+    """What a search begins with: residual (B, m), matrix values (nnz, B), norm (B,) and that of rounding noise (B,)."""
+
+    residual: Tensor
+    values: Tensor
+    norm: Tensor
+    noise: Tensor
 
 
-def _evaluated(system: System, x: Tensor, weight: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def evaluated(system: System, x: Tensor, weight: Tensor, diagonal: Tensor) -> FirstIterate:
+    """Return what a search from x begins with; `diagonal` (m,) says where the matrix's diagonal is in its values."""
     residual, values = system.residual_and_matrix(x)
-    return residual, values, _norm(residual, weight), rounding_noise(x, values, diagonal, weight)
+    return FirstIterate(residual, values, _norm(residual, weight), rounding_noise(x, values, diagonal, weight))
 
 
 def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) -> Tensor:
