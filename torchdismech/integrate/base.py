@@ -38,7 +38,7 @@ class StepInfo:
     iterations : Newton iterations, over all substeps and attempts.
     residual : norm of the residual at the accepted iterate [N] (torques count over the mean edge length).
     tolerance : what the residual was held against [N].
-    force_scale : norm of inertial + external + elastic force at the start of the step [N].
+    force_scale : norm of momentum over dt + external + internal force at the start of the step [N].
     substeps : number of equal parts the step was taken in.
     contact : what contact did (see `contact.report`), of the last part; {} for robots that touch nothing.
     """

@@ -17,6 +17,8 @@ __all__ = ["ImplicitEuler", "ImplicitMidpoint", "Newmark"]
 class _EulerBalance(Balance):
     """M ((q - q_n)/dt - u_n)/dt = F(q, (q - q_n)/dt)."""
 
+    gain_share = 1.0  # the position follows from the velocity at the end
+
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float):
         super().__init__(model, start, clamped_q, dt)
         self.mass_gain, self.position_gain, self.velocity_gain = 1 / self.dt**2, 1.0, 1 / self.dt
@@ -51,6 +53,8 @@ class ImplicitEuler(Integrator):
 
 class _MidpointBalance(_EulerBalance):
     """M (u - u_n)/dt = F((q + q_n)/2, (q - q_n)/dt) with (u + u_n)/2 = (q - q_n)/dt."""
+
+    gain_share = 0.5
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float):
         super().__init__(model, start, clamped_q, dt)
