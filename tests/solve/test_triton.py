@@ -215,6 +215,8 @@ class TestChoice:
             chosen = linear.choose(pattern, 256, "cuda")
             assert isinstance(chosen, BandedSolver)
             assert chosen.takes_triton()
+        assert linear.choose(chain(801), 1, "cuda").name == "multifrontal"  # one lane would walk all along it
+        assert linear.choose(chain(801), 1000, "cuda").name == "banded"
         assert not BandedSolver(hinges(20)).takes_triton()
 
     @needs_triton
