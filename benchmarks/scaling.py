@@ -16,7 +16,6 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from benchmarks.machine import machine, peak_bytes
+from benchmarks.machine import machine, now, peak_bytes
 from benchmarks.rods import youngs_of_batch
 from torchdismech import (
     Circle,
@@ -98,7 +97,7 @@ QUICK = [
 
 @dataclass(frozen=True)
 class Cost:
-    """What a case cost; times are wall clock.
+    """What a case cost; times are CPU time on one thread.
 
     Attributes
     ----------
@@ -191,10 +190,10 @@ def stepped(model: Model, state: State, gradient: bool) -> tuple[State, StepInfo
 
 
 def timed(function: Callable[[], T]) -> tuple[T, float]:
-    """Return what the function returns, and the seconds that it takes."""
-    began = time.perf_counter()
+    """Return what the function returns, and the CPU seconds that it takes."""
+    began = now()
     result = function()
-    return result, time.perf_counter() - began
+    return result, now() - began
 
 
 def resident_bytes() -> int:
