@@ -122,9 +122,8 @@ def _free_in_system() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
-def _free_in_groups() -> list[int]:
+def _free_in_groups(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
     """Return what control groups leave to the process: a container's limit, minus what counts against it."""
-    root = Path("/sys/fs/cgroup")
     versions = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
     free = []
     for limit, used in versions:
