@@ -273,7 +273,7 @@ class Model(nn.Module):
         for k in range(splitter.count):
             children = {name: made[k] for name, made in parts.items()}
             terms = cast(Sequence[ElasticTerm], children["terms"])
-            children["_layout"] = self._layout.for_terms(terms, self.compiled)
+            children["_layout"] = self._layout.for_terms(terms)
             models.append(with_changes(self, {}, children))
         return models
 

@@ -56,8 +56,10 @@ def chunk_size(model: Model, batch: int, chunk: int | str | None) -> int:
     "auto" decides once for a model and a number of robots, so that all steps of a run agree. On a CPU it depends on the
     model alone, unless memory is short.
     """
-    if chunk is None or isinstance(chunk, int):
-        return batch if chunk is None else min(chunk, batch)
+    if chunk is None or batch == 1:
+        return batch
+    if isinstance(chunk, int):
+        return min(chunk, batch)
     decided = _decided.setdefault(model, {})
     key = (model.device, batch)
     if key not in decided:
