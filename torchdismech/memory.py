@@ -23,12 +23,12 @@ NUMBERS_A_BLOCK_ENTRY = 4  # likewise for the blocks of derivatives of forces
 NUMBERS_A_DOF = 12  # vectors of a step: positions, residuals, steps, what they are merged into
 MATRICES = 2  # the values at an iterate and at the next one
 
-# A CPU is fastest with about so many bytes of evaluation at a time: below, calls cost more than they do, above, memory
-# is far away. Measured on one core, the best of B = 8 .. 2048 and what is within 5 % of it: rods of 101 nodes 128
-# (64 .. 256), with a backward pass 64 (64 .. 256), of 25 nodes 512 (256 .. 1024), eager and compiled; plates of 441
-# nodes with hinges 32 (16 .. 64), with mid-edge normals 16.
+# A CPU's core is fastest with about so many bytes of evaluation at a time: below, calls cost more than they do, above,
+# memory is far away. Measured on one core, the best of B = 8 .. 2048 and what is within 5 % of it: rods of 101 nodes
+# 128 (64 .. 256), with a backward pass 64 (64 .. 256), of 25 nodes 512 (256 .. 1024), eager and compiled; plates of
+# 441 nodes with hinges 32 (16 .. 64), with mid-edge normals 16.
 BYTES_AT_A_TIME = 40e6
-FEWEST = 16  # robots at a time on a CPU: two vectors of the compiled band solver
+FEWEST = 16  # robots at a time on a core: two vectors of the compiled band solver
 
 
 class Robot(Protocol):
@@ -82,10 +82,13 @@ def evaluation_bytes(model: Robot) -> int:
 
 
 def robots_at_a_time(model: Robot, batch: int) -> int:
-    """Return how many of a batch of robots are best evaluated at a time: on a GPU all."""
+    """Return how many of a batch of robots are best evaluated at a time: on a GPU all.
+
+    More for more threads, which divide each operation among them if it is large enough.
+    """
     if model.device.type != "cpu":
         return batch
-    most = max(FEWEST, BYTES_AT_A_TIME / evaluation_bytes(model))
+    most = torch.get_num_threads() * max(FEWEST, BYTES_AT_A_TIME / evaluation_bytes(model))
     return -(-batch // max(1, round(batch / most)))
 
 

@@ -263,8 +263,9 @@ def test_nonsense_is_refused(chunk):
         ImplicitEuler(1e-2, chunk=chunk)
 
 
-def test_large_batches_are_stepped_in_equal_parts():
+def test_large_batches_are_stepped_in_equal_parts(monkeypatch):
     """Take a rod of 101 nodes some hundred at a time, whatever the batch, and small batches as a whole."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     builder = RobotBuilder()
     builder.add_rod(straight((0, 0, 0), (1, 0, 0), 101), Circle(1e-2), Material(1e6, 1000.0))
     builder.clamp(nodes=[0, 1])
@@ -276,6 +277,8 @@ def test_large_batches_are_stepped_in_equal_parts():
     for batch in (1000, 10_007):
         parts = -(-batch // sizes[batch])
         assert 90 < sizes[batch] < 150 and parts * sizes[batch] - batch < parts  # as equal as can be
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    assert 360 < memory.robots_at_a_time(model, 10_007) < 600
     assert chunks.chunk_size(model, 1000, None) == 1000 and chunks.chunk_size(model, 1000, 300) == 300
 
 

@@ -54,7 +54,7 @@ def chunk_size(model: Model, batch: int, chunk: int | str | None) -> int:
     """Return how many robots are stepped at a time.
 
     "auto" decides once for a model and a number of robots, so that all steps of a run agree. On a CPU it depends on the
-    model alone, unless memory is short.
+    model and the number of threads alone, unless memory is short.
     """
     if chunk is None or batch == 1:
         return batch
