@@ -12,11 +12,16 @@ import argparse
 import importlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -38,25 +43,56 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def all_jobs(quick: bool, scaling: bool) -> list[jobs.Job]:
+Work = dict[str, Callable[[], list[table.Row]]]  # by its label
+
+
+def all_work(quick: bool, large: bool) -> Work:
     """Return what there is to measure on this machine."""
-    modules = [importlib.import_module(f"benchmarks.{name}") for name in (*MODULES, *(("scaling",) if scaling else ()))]
-    return [job for module in modules for job in module.jobs(quick, torch.cuda.is_available())]
+    modules = [importlib.import_module(f"benchmarks.{name}") for name in MODULES]
+    found = [job for module in modules for job in module.jobs(quick, torch.cuda.is_available())]
+    work: Work = {job.label: partial(jobs.run, job) for job in found}
+    if large:
+        scaling = importlib.import_module("benchmarks.scaling")
+        for case in scaling.QUICK if quick else scaling.FULL:
+            work[f"scaling: {case.name}, B = {case.batch}"] = partial(scaled, scaling, case)
+    return work
 
 
-def measured(chosen: list[jobs.Job], head: dict[str, str], out: Path) -> list[table.Row]:
-    """Run the jobs one after the other and return their rows; say on stderr how far it is.
+def scaled(scaling: ModuleType, case: Any) -> list[table.Row]:
+    """Return the row of a case of `benchmarks.scaling`, many or large robots, in wall time."""
+    who = "eager, cpu, wall time"
+    try:
+        cost = scaling.run(case)
+    except subprocess.CalledProcessError as error:  # its own words are on stderr
+        return [table.Row(case.name, case.batch, who, note=f"failed: ended with {error.returncode}")]
+    return [
+        table.Row(
+            case.name,
+            case.batch,
+            who,
+            scaling.DT,
+            1e-3 * cost.step_ms / case.batch,
+            residual=cost.residual,
+            converged=cost.converged,
+            peak_mb=cost.peak_mb,
+            note=f"{cost.iterations:.2f} iterations, {cost.at_a_time} robots at a time, built in {cost.build_s:.1f} s",
+        )
+    ]
 
-    What is there is written after every job, so that a run that is broken off is not lost.
+
+def measured(work: Work, head: dict[str, str], out: Path) -> list[table.Row]:
+    """Do the work, one piece after the other, and return its rows; say on stderr how far it is.
+
+    What is there is written after every piece, so that a run that is broken off is not lost.
     """
     rows: list[table.Row] = []
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # compile times are those of a first run
-        for k, job in enumerate(chosen):
+        for k, (label, piece) in enumerate(work.items()):
             began = time.perf_counter()
-            print(f"{k + 1}/{len(chosen)} {job.label} ...", end=" ", file=sys.stderr, flush=True)
-            found = jobs.run(job)
+            print(f"{k + 1}/{len(work)} {label} ...", end=" ", file=sys.stderr, flush=True)
+            found = piece()
             print(f"{time.perf_counter() - began:.0f} s", *(row.note for row in found[:1]), file=sys.stderr, flush=True)
             rows = sorted_by_case([*rows, *found])
             out.write_text(json.dumps({"machine": head, "rows": [asdict(row) for row in rows]}, indent=1))
@@ -77,9 +113,10 @@ def main() -> int:
         rows = importlib.import_module(f"benchmarks.{job.module}").rows(**job.settings)
         print(json.dumps([asdict(row) for row in rows]))
         return 0
-    wanted = [job for job in all_jobs(chosen.quick, chosen.scaling) if all(word in job.label for word in chosen.words)]
+    work = all_work(chosen.quick, chosen.scaling)
+    wanted = {label: piece for label, piece in work.items() if all(word in label for word in chosen.words)}
     if chosen.list or not wanted:
-        print("\n".join(job.label for job in wanted) or f"nothing is called {' '.join(chosen.words)}: see --list")
+        print("\n".join(wanted) or f"nothing is called {' '.join(chosen.words)}: see --list")
         return 0 if wanted else 2
     head = machine()
     rows = measured(wanted, head, chosen.out)

@@ -41,11 +41,12 @@ def run(job: Job) -> list[Row]:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode == 0:
         return [Row(**row) for row in json.loads(done.stdout.splitlines()[-1])]
-    return [Row(job.case, job.batch, job.who, peer=job.peer, note=why(done.stderr, done.returncode))]
+    return [Row(job.case, job.batch, job.who, peer=job.peer, note=why(done.stderr, done.returncode, job.peer))]
 
 
-def why(stderr: str, returncode: int) -> str:
-    """Return the last words of a process that failed."""
+def why(stderr: str, returncode: int, peer: bool) -> str:
+    """Return the last words of a process that failed; a peer may just not be there."""
     last = (stderr.strip().splitlines() or [f"ended with {returncode}"])[-1]
     kind, _, words = last.partition(": ")
-    return f"not installed: {words}" if kind.endswith(("ModuleNotFoundError", "NotInstalled")) else f"failed: {last}"
+    missing = peer and kind.endswith(("ModuleNotFoundError", "NotInstalled"))
+    return f"not installed: {words}" if missing else f"failed: {last}"

@@ -31,12 +31,12 @@ def test_a_peer_that_is_not_there_has_a_row_that_says_why(monkeypatch, tmp_path)
     monkeypatch.setattr(accuracy, "PEER_PYTHON", tmp_path / ".venv-peers" / "bin" / "python")
     with pytest.raises(peers.NotInstalled, match=r"no \.venv-peers; `make peers` makes it"):
         accuracy.run_peer({})
-    assert jobs.why("Traceback\nModuleNotFoundError: No module named 'elastica'\n", 1) == (
-        "not installed: No module named 'elastica'"
-    )
-    assert jobs.why("benchmarks.peers.NotInstalled: x: no .venv-peers", 1) == "not installed: x: no .venv-peers"
-    assert jobs.why("ValueError: no", 1) == "failed: ValueError: no"
-    assert jobs.why("", -9) == "failed: ended with -9"
+    absent = "Traceback\nModuleNotFoundError: No module named 'elastica'\n"
+    assert jobs.why(absent, 1, peer=True) == "not installed: No module named 'elastica'"
+    assert jobs.why(absent, 1, peer=False).startswith("failed: ")
+    assert jobs.why("benchmarks.peers.NotInstalled: x: no .venv", 1, peer=True) == "not installed: x: no .venv"
+    assert jobs.why("ValueError: no", 1, peer=True) == "failed: ValueError: no"
+    assert jobs.why("", -9, peer=False) == "failed: ended with -9"
     missing = table.Row("a rod", 4, "a peer", peer=True, note="not installed: x")
     measured = table.Row("a rod", 4, "eager", dt=1e-2, seconds=1e-3)
     assert table.ratio(measured, [missing, measured]) is None

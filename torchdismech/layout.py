@@ -69,9 +69,9 @@ class MatrixLayout(nn.Module):
         for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
             self.register_buffer(f"_algebraic_{name}", torch.as_tensor(massless[index])[:, None], persistent=False)
 
-    def for_terms(self, terms: Sequence[ElasticTerm], compiled: bool) -> MatrixLayout:
+    def for_terms(self, terms: Sequence[ElasticTerm]) -> MatrixLayout:
         """Return this for terms that differ from its own in their constants only."""
-        return with_changes(self, {}, {"elastic": self.elastic.for_terms(terms, compiled)})
+        return with_changes(self, {}, {"elastic": self.elastic.for_terms(terms)})
 
     def add_mass(self, values: Tensor, mass: Tensor) -> None:
         """Add the masses (m,) or (B, m) of the unknowns to the diagonal of the values (nnz, B), in place."""

@@ -23,6 +23,7 @@ from torchdismech.forces import Force
 from torchdismech.geometry.frames import signed_angle, transported, unit
 from torchdismech.geometry.retraction import LengthPreservingMove
 from torchdismech.layout import MatrixLayout
+from torchdismech.memory import robots_at_a_time
 from torchdismech.solve import linear
 from torchdismech.sparse import Pattern
 from torchdismech.split import Splitter, robots, with_changes
@@ -264,23 +265,38 @@ class Model(nn.Module):
         x0, x1 = (q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) for q in (start, end))
         return StepPairs(self.self_contact.pairs(x0, x1, slack), self._couplings)
 
-    def split(self, size: int) -> list[Model]:
-        """Return models for so many robots each, this one where its parameters serve any number (see `split`).
+    def parts(self, state: State, control: Control, size: int) -> list[tuple[Model, State, Control]]:
+        """Return the parts of a batch of so many robots each, with models for them; the last as `split` has it.
 
-        They share everything with this one: parameters, solvers, compiled kernels, what contact found out. What is
-        given per robot is a part of this model's tensors, through which gradients come back.
+        The models share everything with this one: parameters, solvers, compiled kernels, what contact found out. What
+        is given per robot is a part of this model's tensors, through which gradients come back.
         """
-        if self.batch is None:
-            return [self]
-        splitter = Splitter(self.batch, size)
+        states = state.split(size)
+        models = [self] * len(states) if self.batch is None else self._split(state.batch, size)
+        return list(zip(models, states, control.split(size, len(states)), strict=True))
+
+    def _split(self, batch: int, size: int) -> list[Model]:
+        """Return models for parts of the batch that this model's parameters are given for."""
+        splitter = Splitter(batch, size)
         parts = {name: splitter.parts(m) for name, m in self.named_children() if name not in ("_layout", "advance")}
         models = []
         for k in range(splitter.count):
             children = {name: made[k] for name, made in parts.items()}
             terms = cast(Sequence[ElasticTerm], children["terms"])
-            children["_layout"] = self._layout.for_terms(terms, self.compiled)
+            children["_layout"] = self._layout.for_terms(terms)
             models.append(with_changes(self, {}, children))
         return models
+
+    def _by_parts(
+        self, function: Callable[[Model, State, Control], dict[str, Tensor]], state: State, control: Control
+    ) -> dict[str, Tensor]:
+        """Return what a function gives for all robots of a state, evaluated some at a time; tensors (B, ..) by name."""
+        size = robots_at_a_time(self, state.batch)
+        if size == state.batch:
+            return function(self, state, control)
+        found = [function(*part) for part in self.parts(state, control, size)]
+        found[-1] = {name: value[-state.batch % size :] for name, value in found[-1].items()}
+        return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 
     # ---- states ------------------------------------------------------------------------------------------------
 
@@ -323,7 +339,9 @@ class Model(nn.Module):
             state = self.moved(state, q.to(rest_q).expand(batch, -1).contiguous())
         if velocity is not None:
             state = state.replace(velocity=velocity.to(rest_q).expand(batch, -1).contiguous())
-        force = self.force(self.start_step(state, control), state.q, state.velocity, state.time)
+        control = control or Control()
+        self.check_batch(state, control)
+        force = self._by_parts(_force_at, state, control)["force"]
         self._refuse_closed_gaps(force)
         moves = self.free & ~self.algebraic
         return state.replace(acceleration=torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0))
@@ -560,6 +578,11 @@ class Model(nn.Module):
     @torch.no_grad()
     def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
         """Return the kinetic energy and the elastic energy by part, each (B,) [J]."""
+        control = control or Control()
+        self.check_batch(state, control)
+        return self._by_parts(Model._energies, state, control)
+
+    def _energies(self, state: State, control: Control) -> dict[str, Tensor]:
         start = self.start_step(state, control)
         q = state.q.t().contiguous()
         energies = {"kinetic": 0.5 * (self.body.mass * state.velocity**2).sum(1)}
@@ -573,6 +596,9 @@ class Model(nn.Module):
 
     def contact_report(self, state: State) -> Report:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
+        return self._by_parts(Model._contact_report, state, Control())
+
+    def _contact_report(self, state: State, _: Control) -> Report:
         pairs = self.may_touch(state.q, state.q, torch.zeros_like(state.time))
         own = None if pairs is None else pairs.pairs
         return contact_report(self.body, self.obstacles, self.self_contact, state, own, None)
@@ -631,3 +657,7 @@ class Model(nn.Module):
         symmetric &= self.self_contact is None or self.self_contact.symmetric
         algebraic = self.algebraic.cpu().numpy()
         self._layout = MatrixLayout(self.body, self.terms, self.forces, self._unknown, algebraic, symmetric)
+
+
+def _force_at(model: Model, state: State, control: Control) -> dict[str, Tensor]:
+    return {"force": model.force(model.start_step(state, control), state.q, state.velocity, state.time)}

@@ -144,6 +144,17 @@ class TestBands:
         assert torch.equal(factor.ok, torch.arange(pattern.nnz + 1) == pattern.nnz)
 
     @pytest.mark.parametrize("symmetric", [True, False])
+    @pytest.mark.parametrize("n", [7, 8])
+    def test_a_loose_unknown_is_found_wherever_it_is(self, n, symmetric):
+        """Report a zero pivot up to the last one, after which there is nothing to eliminate."""
+        pattern = cliques([(k, k + 1) for k in range(n - 1)], n, symmetric, np.arange(n))
+        values = random_values(pattern, "definite", n + 1)
+        for k in range(n):
+            values[torch.from_numpy((pattern.rows == k) | (pattern.cols == k)), k] = 0
+        factor = linear.make("banded", pattern, method="triton").factor(values)
+        assert torch.equal(factor.ok, torch.arange(n + 1) == n)
+
+    @pytest.mark.parametrize("symmetric", [True, False])
     def test_rows_that_grow_are_not_ok(self, symmetric):
         """Report the robots whose tiny pivots row exchanges would have avoided, and solve the rest."""
         n = 16
@@ -200,9 +211,10 @@ def test_sums_of_rows(robots, dtype):
     rng = np.random.default_rng(robots)
     sums = Scatter((9, 11), rng.integers(0, 8, 40), rng.integers(0, 11, 40), rng.normal(size=40), dtype)
     x = torch.from_numpy(rng.normal(size=(11, robots))).to(dtype)
+    x[0, -1] = torch.nan  # reaches the rows that it is a term of, and no other
     found = gpu.kernels().sum_rows(*sums._stored("matrix"), x)
     # sums of five products or so of numbers about 1
-    torch.testing.assert_close(found, sums(x), rtol=0, atol=100 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(found, sums(x), rtol=0, atol=100 * torch.finfo(dtype).eps, equal_nan=True)
 
 
 class TestChoice:
@@ -215,6 +227,8 @@ class TestChoice:
             chosen = linear.choose(pattern, 256, "cuda")
             assert isinstance(chosen, BandedSolver)
             assert chosen.takes_triton()
+        assert linear.choose(chain(801), 1, "cuda").name == "multifrontal"  # one lane would walk all along it
+        assert linear.choose(chain(801), 1000, "cuda").name == "banded"
         assert not BandedSolver(hinges(20)).takes_triton()
 
     @needs_triton

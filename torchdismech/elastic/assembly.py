@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -40,8 +42,7 @@ class Assembly(nn.Module):
         ordered = [terms[k] for k in self.order]
         self.scatter_force = _force_scatter(ordered, n, dtype)
         self.scatter_stiffness = _stiffness_scatter(ordered, unknown, pattern, dtype)
-        self._closed_gradients = self._gradients
-        self._closed_gradients_and_hessians = self._gradients_and_hessians
+        self._bind(None)
 
     @property
     def terms(self) -> Sequence[ElasticTerm]:
@@ -50,29 +51,34 @@ class Assembly(nn.Module):
 
     def __getstate__(self) -> dict:
         # compiled code belongs to this object: a copy starts eager, and its model compiles it
-        return {**self.__dict__, "_closed_gradients": None, "_closed_gradients_and_hessians": None}
+        names = ("_kernels", "_closed_gradients", "_closed_gradients_and_hessians")
+        return {name: value for name, value in self.__dict__.items() if name not in names}
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        self._closed_gradients = self._gradients
-        self._closed_gradients_and_hessians = self._gradients_and_hessians
+        self._bind(None)
 
     def compile(self) -> None:
         """Compile the terms with closed forms; derivatives by autograd run eagerly (see `Model.uncompiled_terms`)."""
         # one compilation per batch size: the default limit of 8 is for code that should not vary
         config = torch._dynamo.config
         config.recompile_limit = max(config.recompile_limit, COMPILATIONS)
-        self._closed_gradients = torch.compile(self._gradients, dynamic=False, fullgraph=True)
-        kernel = torch.compile(self._gradients_and_hessians, dynamic=False, fullgraph=True)
-        self._closed_gradients_and_hessians = kernel
+        functions = (Assembly._gradients, Assembly._gradients_and_hessians)
+        self._bind([torch.compile(function, dynamic=False, fullgraph=True) for function in functions])
 
-    def for_terms(self, terms: Sequence[ElasticTerm], compiled: bool) -> Assembly:
+    def for_terms(self, terms: Sequence[ElasticTerm]) -> Assembly:
         """Return this for terms that differ in their constants only; compiled kernels are shared where shapes agree."""
         same = copy.copy(self)
         same._terms = (terms,)
-        if compiled:
-            same.compile()
+        same._bind(self._kernels)
         return same
+
+    def _bind(self, kernels: Sequence[Callable] | None) -> None:
+        """Take these kernels for terms with closed forms; None: eager ones."""
+        self._kernels = kernels
+        gradients, both = kernels or (Assembly._gradients, Assembly._gradients_and_hessians)
+        self._closed_gradients = partial(cast(Callable[..., Tensor], gradients), self)
+        self._closed_gradients_and_hessians = partial(cast(Callable[..., tuple[Tensor, Tensor]], both), self)
 
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""

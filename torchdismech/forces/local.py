@@ -103,8 +103,8 @@ class LocalForce(Force):
         return blocks * self._valid[:, None, :]
 
 
-def _within(body: Body, reach: int) -> np.ndarray:
-    """Return (N, N) bool: which nodes are at most `reach` edges apart."""
+def _within(body: Body, reach: int) -> scipy.sparse.csr_matrix:
+    """Return (N, N): which nodes are at most `reach` edges apart."""
     n, edges = body.n_nodes, body.links
     ones = np.ones(len(edges), dtype=np.int64)
     step = scipy.sparse.coo_matrix((ones, (edges[:, 0], edges[:, 1])), shape=(n, n)).tocsr()
@@ -112,27 +112,35 @@ def _within(body: Body, reach: int) -> np.ndarray:
     reached = scipy.sparse.identity(n, dtype=np.int64, format="csr")
     for _ in range(reach):
         reached = (reached @ step).sign()
-    return reached.toarray() > 0
+    reached.sort_indices()
+    return reached
 
 
-def _columns(body: Body, near: np.ndarray) -> list[list[int]]:
+def _columns(body: Body, near: scipy.sparse.csr_matrix) -> list[list[int]]:
     """Return for each node the dofs within its reach: of the nodes, and of edges with both nodes within it."""
-    first_twist = 3 * body.n_nodes
+    start, end = (near[:, nodes] for nodes in body.framed_edges.T)
+    both = start.multiply(end).tocsr()
+    both.sort_indices()
     columns = []
-    for row in near:
-        nodes, edges = np.flatnonzero(row), np.flatnonzero(row[body.framed_edges].all(1))
-        columns.append([*(3 * nodes[:, None] + np.arange(3)).flatten().tolist(), *(first_twist + edges).tolist()])
+    for nodes, edges in zip(_members(near), _members(both), strict=True):
+        of_nodes = (3 * nodes[:, None] + np.arange(3)).flatten().tolist()
+        columns.append([*of_nodes, *(3 * body.n_nodes + edges).tolist()])
     return columns
 
 
-def _groups(conflict: np.ndarray) -> list[list[int]]:
+def _members(relation: scipy.sparse.csr_matrix) -> list[np.ndarray]:
+    """Return the columns of each row."""
+    return np.split(relation.indices.astype(np.int64), relation.indptr[1:-1])
+
+
+def _groups(conflict: scipy.sparse.csr_matrix) -> list[list[int]]:
     """Return groups of nodes of which no two are in conflict, by greedy colouring."""
     groups: list[list[int]] = []
-    for node, row in enumerate(conflict):
-        for group in groups:
-            if not row[group].any():
-                group.append(node)
-                break
-        else:
-            groups.append([node])
+    group_of = np.full(conflict.shape[0], -1)
+    for node, others in enumerate(_members(conflict)):
+        taken = set(group_of[others].tolist())
+        group_of[node] = next(k for k in range(len(groups) + 1) if k not in taken)
+        if group_of[node] == len(groups):
+            groups.append([])
+        groups[group_of[node]].append(node)
     return groups

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.memory import available_bytes, evaluation_bytes, size_of, step_bytes
+from torchdismech.memory import available_bytes, robots_at_a_time, size_of, step_bytes
 from torchdismech.model import Model
 from torchdismech.split import split
 from torchdismech.state import Control, State
@@ -38,12 +38,6 @@ class Rows(Protocol):
 
 Info = TypeVar("Info", bound=Rows)
 
-# A CPU is fastest with about so many bytes of evaluation at a time: below, calls cost more than they do, above, memory
-# is far away. Measured on one core, the best of B = 8 .. 2048 and what is within 5 % of it: rods of 101 nodes 128
-# (64 .. 256), with a backward pass 64 (64 .. 256), of 25 nodes 512 (256 .. 1024), eager and compiled; plates of 441
-# nodes with hinges 32 (16 .. 64), with mid-edge normals 16.
-BYTES_AT_A_TIME = 40e6
-FEWEST = 16  # robots at a time on a CPU: two vectors of the compiled band solver
 SHARE = 0.5  # of the free memory that a step may take; the rest is for what its backward pass needs and for the others
 
 _decided: WeakKeyDictionary[Model, dict[tuple[torch.device, int], int]] = WeakKeyDictionary()
@@ -60,10 +54,12 @@ def chunk_size(model: Model, batch: int, chunk: int | str | None) -> int:
     """Return how many robots are stepped at a time.
 
     "auto" decides once for a model and a number of robots, so that all steps of a run agree. On a CPU it depends on the
-    model alone, unless memory is short.
+    model and the number of threads alone, unless memory is short.
     """
-    if chunk is None or isinstance(chunk, int):
-        return batch if chunk is None else min(chunk, batch)
+    if chunk is None or batch == 1:
+        return batch
+    if isinstance(chunk, int):
+        return min(chunk, batch)
     decided = _decided.setdefault(model, {})
     key = (model.device, batch)
     if key not in decided:
@@ -73,13 +69,9 @@ def chunk_size(model: Model, batch: int, chunk: int | str | None) -> int:
 
 def _fitting_size(model: Model, batch: int) -> int:
     """Return the number of robots that are best stepped at a time, or that memory is enough for."""
-    size = batch
-    if model.device.type == "cpu":
-        most = max(FEWEST, BYTES_AT_A_TIME / evaluation_bytes(model))
-        size = _equal_size(batch, max(1, round(batch / most)))
-    free = available_bytes(model.device)
+    size, free = robots_at_a_time(model, batch), available_bytes(model.device)
     while size > 1 and step_bytes(model, size) > SHARE * free:
-        size = _equal_size(size, 2)
+        size = -(-size // 2)
     whole = step_bytes(model, size) / size * batch
     if whole > SHARE * free:
         warnings.warn(
@@ -89,11 +81,6 @@ def _fitting_size(model: Model, batch: int) -> int:
             stacklevel=4,  # where `step` is called
         )
     return size
-
-
-def _equal_size(batch: int, count: int) -> int:
-    """Return the size of `count` equal parts of a batch."""
-    return -(-batch // count)
 
 
 def in_chunks(
@@ -109,13 +96,10 @@ def in_chunks(
     Every part has that size, so that one compiled kernel serves all: where the last has fewer robots, some of the part
     before come along, are not moved, and are left out of the result.
     """
-    states = state.split(size)
-    count = len(states)
-    models = model.split(size) if model.batch is not None else [model] * count
     again = -state.batch % size  # robots of the last part that are in the part before
     moving = split(running, size)
     moving[-1] = moving[-1] & (torch.arange(size, device=running.device) >= again)
-    results = [step(*part) for part in zip(models, states, control.split(size, count), moving, strict=True)]
+    results = [step(*part, rows) for part, rows in zip(model.parts(state, control, size), moving, strict=True)]
     results[-1] = tuple(x.rows(slice(again, None)) for x in results[-1])  # type: ignore[assignment]
     after, info = zip(*results, strict=True)
     return State.joined(after), type(info[0]).joined(info)

@@ -52,9 +52,13 @@ BUCKETS_OF_OVERHEAD = 2  # what one factor + solve takes besides its buckets
 # hinges with 590 MB took 10900 to 27500 us in several runs, with 147 MB mostly 11000.
 LARGE_BANDS = 500e6
 # Away from the CPU the time of small problems is calls, one after the other. A bucket of fronts takes as many as two
-# blocks of the block elimination (counted at B = 1 on the CPU: 73 and 35 us). Not yet measured on a GPU. The kernel for
-# narrow bands is two launches for all robots.
+# blocks of the block elimination (counted at B = 1 on the CPU: 73 and 35 us). Not yet measured on a GPU.
 BLOCKS_PER_BUCKET = 2
+# The kernel for narrow bands walks along a robot in one lane of a GPU: estimated from its code, 0.6 us an unknown for
+# factor + solve, as long as there are few robots. The fronts of a chain then take 23 buckets of some 75 us for n =
+# 4003, and move seven times as many bytes, which weighs the more the more robots there are. Not yet measured either.
+LONG_BAND = 3000
+FEW_ROBOTS = 500
 # Nested dissection takes 110 to 130 us an unknown (42 ms at n = 384, 145 ms at 1189, 620 ms at 4680), a band 5 to 50;
 # and in the table above fronts save no more than half of a band's time. Where contact changes the pattern, they have to
 # pay soon.
@@ -92,7 +96,8 @@ def choose(
     """Return the direct solver that is likely the fastest: dense if tiny, banded if narrow, multifrontal for the rest.
 
     For a batch on a CPU it looks for compiled code, which a machine's first call compiles in about a second; with it,
-    tiny matrices are banded too. On a GPU bands that are narrow enough for the kernel take it.
+    tiny matrices are banded too. On a GPU bands that are narrow enough for the kernel take it, but for a few very long
+    robots.
 
     Parameters
     ----------
@@ -105,7 +110,7 @@ def choose(
         return DenseSolver(pattern)
     banded, on_cpu = BandedSolver(pattern), torch.device(device).type == "cpu"
     if not on_cpu and banded.takes_triton():
-        return banded
+        return MultifrontalSolver(pattern) if pattern.n > LONG_BAND and batch < FEW_ROBOTS else banded
     if pattern.n <= DENSE_UP_TO and not (on_cpu and banded.takes_native(batch)):
         return DenseSolver(pattern)
     if on_cpu:

@@ -1,0 +1,112 @@
+"""The estimate of what a step takes, and what there is to take from."""
+
+import ctypes
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, memory, meshes, straight
+
+PEAK = Path("/proc/self/clear_refs")  # writing 5 lets the peak of the process begin anew
+
+
+def rods():
+    """Return a rod of 101 nodes for any batch."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (1, 0, 0), 101), Circle(1e-2), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    return builder.finalize()
+
+
+def plates(bending: str):
+    """Return a plate of 441 nodes for any batch."""
+    mesh = meshes.rectangle(0.4, 0.4, 0.02, "right")
+    builder = RobotBuilder()
+    builder.add_shell(mesh.nodes, mesh.triangles, 2e-3, Material(1e7, 1200.0, 0.3), bending)
+    builder.clamp(nodes=np.flatnonzero(mesh.nodes[:, 0] < 1e-9).tolist())
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    return builder.finalize()
+
+
+ROBOTS = {
+    "rods": (rods, 256),
+    "hinge": (lambda: plates("hinge"), 16),
+    "midedge": (lambda: plates("midedge"), 16),
+}
+
+
+def status(name: str) -> int:
+    """Return a size of this process in bytes."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def growth(function) -> int:
+    """Return by how many bytes the process grows, at its peak, while the function runs."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed before would be used again unseen
+    PEAK.write_text("5", encoding="ascii")
+    before = status("VmRSS")
+    function()
+    return status("VmHWM") - before
+
+
+@pytest.mark.skipif(not PEAK.exists(), reason="the system does not tell a peak that begins anew")
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("name", ROBOTS)
+def test_the_estimate_is_near_what_a_step_takes(name, gradient):
+    """Stay within a factor of 2 of what a step takes (found: 0.8 to 1.4), with a backward pass of 3."""
+    make, batch = ROBOTS[name]
+    model = make()
+    integrator = ImplicitEuler(1e-2, relative_tolerance=1e-6, chunk=None)
+    state, _ = integrator.step(model, model.initial_state(batch=batch))  # what is made once is there now
+
+    def step():
+        velocity = state.velocity.clone().requires_grad_(gradient)
+        after, _ = integrator.step(model, state.replace(velocity=velocity))
+        if gradient:
+            after.q.sum().backward()
+
+    estimate, most = memory.step_bytes(model, batch), 3 if gradient else 2
+    assert estimate / 2 < growth(step) < estimate * most
+
+
+def test_a_batch_of_parts_takes_no_more_than_a_part():
+    """Step many robots in parts: besides the states, that takes what one part takes."""
+    if not PEAK.exists():
+        pytest.skip("the system does not tell a peak that begins anew")
+    model = rods()
+    integrator = ImplicitEuler(1e-2, relative_tolerance=1e-6, chunk=64)
+    state, _ = integrator.step(model, model.initial_state(batch=512))
+    states = 2 * sum(t.numel() * t.element_size() for t in vars(state).values())  # the parts' and the whole's
+    taken = growth(lambda: integrator.step(model, state))
+    assert taken < states + 2 * memory.step_bytes(model, 64) < 0.5 * memory.step_bytes(model, 512)
+
+
+def test_what_is_free_is_no_more_than_there_is():
+    """Find some memory free, and no more than the machine has."""
+    free = memory.available_bytes(torch.device("cpu"))
+    assert 0 < free <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_limits_of_containers_count(tmp_path):
+    """Count what a control group leaves, files in memory as free; no limit is none."""
+    assert memory._free_in_groups(tmp_path) == []
+    (tmp_path / "memory.current").write_text("700\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._free_in_groups(tmp_path) == []
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert memory._free_in_groups(tmp_path) == [300]
+    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 120\nactive_file 30\n")
+    assert memory._free_in_groups(tmp_path) == [450]
+
+
+@pytest.mark.parametrize(("size", "text"), [(2048, "2 KiB"), (5e6, "4.77 MiB"), (3 * 2**40, "3.07e+03 GiB")])
+def test_sizes_are_for_people(size, text):
+    """Write sizes in the unit that suits them."""
+    assert memory.size_of(size) == text
