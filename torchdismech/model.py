@@ -17,11 +17,12 @@ from torchdismech.contact.coupling import CouplingCache, StepPairs
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.report import Report, contact_report
 from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.term import TermConstants
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.geometry.frames import signed_angle, transported, unit
 from torchdismech.geometry.retraction import LengthPreservingMove
+from torchdismech.geometry.vec3 import Vec3
 from torchdismech.layout import MatrixLayout
 from torchdismech.memory import robots_at_a_time
 from torchdismech.solve import linear
@@ -334,7 +335,9 @@ class Model(nn.Module):
             reference_twist=rest_q.new_zeros(batch, len(self.springs)),
             time=rest_q.new_zeros(batch),
         )
-        state = state.replace(reference_twist=self._reference_twist(state.tangent, state.director, None))
+        state = state.replace(
+            reference_twist=self._reference_twist(Vec3.of(state.tangent), Vec3.of(state.director), None)
+        )
         if q is not None:
             state = self.moved(state, q.to(rest_q).expand(batch, -1).contiguous())
         if velocity is not None:
@@ -358,8 +361,11 @@ class Model(nn.Module):
 
     def tangents(self, q: Tensor) -> Tensor:
         """Return the unit tangents of the framed edges (B, A, 3) at q (B, n)."""
-        x = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3))
-        return unit(x[:, self._edges[:, 1]] - x[:, self._edges[:, 0]])
+        return self._tangents(q).stacked()
+
+    def _tangents(self, q: Tensor) -> Vec3:
+        nodes = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)).unbind(-1)
+        return Vec3(*(x[:, self._edges[:, 1]] - x[:, self._edges[:, 0]] for x in nodes)).unit()
 
     def moved(self, state: State, q: Tensor) -> State:
         """Return the state at q (B, n), its frames transported there; all else unchanged."""
@@ -370,11 +376,11 @@ class Model(nn.Module):
         self, q: Tensor, tangent: Tensor, director: Tensor, reference_twist: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return tangents, directors (B, A, 3) and reference twists (B, S) at q (B, n) for those before."""
-        there = self.tangents(q)
-        director = transported(director, tangent, there)
+        there, before, anchor = self._tangents(q), Vec3.of(tangent), Vec3.of(director)
+        moved = anchor.transported(before, there)
         # transport keeps lengths and angles up to rounding; this keeps rounding from adding up over many steps
-        director = unit(director - there * (director * there).sum(-1, keepdim=True))
-        return there, director, self._reference_twist(there, director, reference_twist)
+        moved = (moved - there.times(moved.dot(there))).unit()
+        return there.stacked(), moved.stacked(), self._reference_twist(there, moved, reference_twist)
 
     def folded(self, state: State, q: Tensor, margin: float = 1e-6) -> Tensor:
         """Return the robots (B,) where an edge turned by 180 degrees since `state` or two edges of a spring fold back.
@@ -387,13 +393,13 @@ class Model(nn.Module):
         worst = torch.cat([turned, (e * f).sum(-1), turned.new_ones(turned.shape[0], 1)], dim=1).amin(1)
         return ~(worst + 1 > margin)
 
-    def _reference_twist(self, tangent: Tensor, director: Tensor, previous: Tensor | None) -> Tensor:
+    def _reference_twist(self, tangent: Vec3, director: Vec3, previous: Tensor | None) -> Tensor:
         """Return the reference twist (B, S) of the springs, on the branch nearest to `previous`."""
-        (te, tf), (de, df) = (
-            tuple(v[:, self._spring_edges[:, k]] * (self._spring_signs[:, k, None] if signed else 1) for k in range(2))
-            for v, signed in ((tangent, True), (director, False))
-        )
-        angle = signed_angle(transported(de, te, tf), df, tf)
+        edges, signs = self._spring_edges, self._spring_signs
+        te, tf = (tangent.columns(edges[:, k]).times(signs[:, k]) for k in range(2))
+        de, df = (director.columns(edges[:, k]) for k in range(2))
+        de = de.transported(te, tf)
+        angle = torch.atan2(de.cross(df).dot(tf), de.dot(df))
         if previous is None:
             return angle
         return angle + 2 * torch.pi * torch.round((previous - angle) / (2 * torch.pi))
@@ -429,7 +435,7 @@ class Model(nn.Module):
 
     def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
         """Return the elastic force (B, n) at q (B, n)."""
-        return self._layout.elastic.force(q.t().contiguous(), start.constants).t()
+        return self._layout.elastic.force(dofs_of(q), start.constants).t()
 
     def constant_load(self, start: StepStart, time: Tensor) -> Tensor:
         """Return the external forces (B, n) that do not change with q and velocity, at time (B,)."""
@@ -509,7 +515,7 @@ class Model(nn.Module):
         `load_factor`.
         """
         by_position, by_velocity = self._layout.entry_gains(position_gain, velocity_gain, self.dtype)
-        elastic, values = self._layout.elastic.force_and_stiffness(q.t().contiguous(), start.constants)
+        elastic, values = self._layout.elastic.force_and_stiffness(dofs_of(q), start.constants)
         if not (isinstance(by_position, float) and by_position == 1):
             values = by_position * values
         trial = start.state.replace(q=q, velocity=velocity, time=time)

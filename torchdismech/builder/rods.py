@@ -13,6 +13,7 @@ from torchdismech.builder.elements import at_nodes, broadcastable, joined
 from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import first_director, transported, unit
+from torchdismech.geometry.vec3 import Vec3
 from torchdismech.geometry.topology import Rod, Springs
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 
@@ -237,7 +238,8 @@ def _shape_strains(body: Body, stencil: BendTwistStencil, directors: Tensor) -> 
     """Return (kappa1, kappa2, tau), each (S,), of the shape as built."""
     nodes = body.nodes
     edges = torch.as_tensor(body.framed_edges)
-    tangent = unit(nodes[edges[:, 1]] - nodes[edges[:, 0]])
+    # as the model does at rest, to the last bit: then no force is left there
+    tangent = Vec3.of(nodes[edges[:, 1]] - nodes[edges[:, 0]]).unit().stacked()
     q = torch.cat([nodes.flatten(), nodes.new_zeros(body.n_angles)])[:, None]
     signs = torch.as_tensor(body.springs.signs, dtype=nodes.dtype)
     vectors = []

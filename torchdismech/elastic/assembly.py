@@ -14,9 +14,26 @@ from torch import Tensor, nn
 from torchdismech.elastic.term import ElasticTerm, TermConstants
 from torchdismech.sparse import Pattern, Scatter
 
-__all__ = ["Assembly"]
+__all__ = ["Assembly", "dofs_of"]
 
 COMPILATIONS = 256  # kernels that a process may compile before torch.compile refuses
+
+
+def _written_out(q: Tensor) -> Tensor:
+    return q.t().clone(memory_format=torch.contiguous_format)
+
+
+# As an operator, so that a compiled graph has q in memory once: else it makes it anew wherever a stencil reads it.
+_OPERATORS = torch.library.Library("torchdismech", "FRAGMENT")
+_OPERATORS.define("batch_last(Tensor q) -> Tensor")
+_OPERATORS.impl("batch_last", _written_out, "CompositeExplicitAutograd")
+torch.library.register_fake("torchdismech::batch_last", lambda q: q.new_empty(q.shape[1], q.shape[0]))
+torch.library.register_autograd("torchdismech::batch_last", lambda ctx, gradient: gradient.t())
+
+
+def dofs_of(q: Tensor) -> Tensor:
+    """Return q (n, B), as stencils read it, for q (B, n)."""
+    return torch.ops.torchdismech.batch_last(q)
 
 
 class Assembly(nn.Module):

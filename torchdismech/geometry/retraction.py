@@ -15,6 +15,8 @@ import scipy.sparse.linalg
 import torch
 from torch import Tensor, nn
 
+from torchdismech.geometry.vec3 import Vec3
+
 __all__ = ["LengthPreservingMove"]
 
 LARGEST_MAP = 2000  # nodes; a dense map needs 8 N^2 bytes and as much time, beyond this a banded factor takes its place
@@ -55,27 +57,24 @@ class LengthPreservingMove(nn.Module):
             return moved
         n = 3 * self.n_nodes
         old, new = (self._edge_vectors(v[:, :n]) for v in (q, moved))
-        length = torch.linalg.vector_norm(old, dim=-1)
-        along = (old * (new - old)).sum(-1) / length
+        length = torch.sqrt(old.dot(old))
+        along = old.dot(new - old) / length
         # a step that would shrink an edge to nothing is no step to follow: keep a tenth of it
         wanted = torch.maximum(length + along, 0.1 * length)
-        excess = new * (wanted / torch.linalg.vector_norm(new, dim=-1) - 1).unsqueeze(-1)  # (B, E, 3)
-        excess = excess.permute(1, 2, 0).flatten(1)  # (E, 3 B)
-        loads = excess.new_zeros(self.n_nodes, excess.shape[1])
-        loads = loads.index_add(0, self.edges[:, 1], excess).index_add(0, self.edges[:, 0], excess, alpha=-1)
-        shift = self._mapped(loads).view(self.n_nodes, 3, -1).permute(2, 0, 1)
+        missing = new.times(wanted / torch.sqrt(new.dot(new)) - 1).components()  # (B, E) each
+        shift = self._shifts(torch.stack(missing)).permute(1, 2, 0)
         return torch.cat([moved[:, :n] + shift.flatten(1), moved[:, n:]], dim=1)
 
-    def _mapped(self, loads: Tensor) -> Tensor:
-        """Return the shifts (N, 3 B) of loads (N, 3 B)."""
+    def _shifts(self, changes: Tensor) -> Tensor:
+        """Return the shifts (3, B, N) of nodes for wanted changes (3, B, E) of edges."""
         if len(self.shifts) == 1:
-            return self.shifts[0](loads)
-        by_axis = loads.view(self.n_nodes, 3, -1).unbind(1)
-        return torch.stack([self.shifts[k](by_axis[axis]) for axis, k in enumerate(self._map_of_axis)], 1).flatten(1)
+            return self.shifts[0](changes.flatten(0, 1)).unflatten(0, (3, -1))
+        return torch.stack([self.shifts[k](changes[axis]) for axis, k in enumerate(self._map_of_axis)])
 
-    def _edge_vectors(self, x: Tensor) -> Tensor:
-        nodes = x.unflatten(1, (-1, 3))
-        return nodes[:, self.edges[:, 1]] - nodes[:, self.edges[:, 0]]
+    def _edge_vectors(self, x: Tensor) -> Vec3:
+        """Return the edges (B, E) by components, of positions (B, 3 N)."""
+        start, end = self.edges[:, 0], self.edges[:, 1]
+        return Vec3(*(c[:, end] - c[:, start] for c in x.unflatten(1, (-1, 3)).unbind(-1)))
 
 
 class _Network:
@@ -96,6 +95,7 @@ class _Network:
     """
 
     def __init__(self, edges: np.ndarray, free: np.ndarray):
+        self.edges = edges
         self.n_nodes, n_edges = len(free), len(edges)
         ends = np.concatenate([edges[:, 0], edges[:, 1]])
         places = (np.tile(np.arange(n_edges), 2), ends)
@@ -129,10 +129,17 @@ class _Network:
         return scipy.linalg.cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
 
 
+def _summed_at_nodes(changes: Tensor, edges: Tensor, n_nodes: int) -> Tensor:
+    """Return sums (K, N) of the changes (K, E) of edges: of those that end at a node minus those that start there."""
+    loads = changes.new_zeros(changes.shape[0], n_nodes)
+    return loads.index_add(1, edges[:, 1], changes).index_add(1, edges[:, 0], changes, alpha=-1)
+
+
 class _DenseShifts(nn.Module):
-    """Node shifts by a matrix."""
+    """Node shifts by a matrix: of edges where there are no more of them than nodes, else of their sums at nodes."""
 
     map: Tensor
+    edges: Tensor
 
     def __init__(self, network: _Network, dtype: torch.dtype):
         super().__init__()
@@ -142,11 +149,18 @@ class _DenseShifts(nn.Module):
             shifts[np.ix_(kept, kept)] = factor.solve(np.eye(len(kept)))
         for nodes in network.loose:
             shifts[nodes] -= shifts[nodes].mean(0)
-        self.register_buffer("map", torch.as_tensor(shifts, dtype=dtype), persistent=False)  # (N, N)
+        self.of_edges = len(network.edges) <= network.n_nodes
+        if self.of_edges:
+            shifts = shifts[:, network.edges[:, 1]] - shifts[:, network.edges[:, 0]]
+        transposed = np.ascontiguousarray(shifts.T)
+        self.register_buffer("map", torch.as_tensor(transposed, dtype=dtype), persistent=False)  # (E or N, N)
+        self.register_buffer("edges", torch.as_tensor(network.edges), persistent=False)
 
-    def forward(self, loads: Tensor) -> Tensor:
-        """Return the shifts (N, K) of loads (N, K), sums of wanted edge changes at nodes (end minus start)."""
-        return self.map @ loads
+    def forward(self, changes: Tensor) -> Tensor:
+        """Return the shifts (K, N) of nodes for wanted changes (K, E) of edges."""
+        if self.of_edges:
+            return changes @ self.map
+        return _summed_at_nodes(changes, self.edges, len(self.map)) @ self.map
 
 
 class _BandedShifts(nn.Module):
@@ -154,21 +168,25 @@ class _BandedShifts(nn.Module):
 
     kept: Tensor
     band: Tensor
+    edges: Tensor
 
     def __init__(self, network: _Network, dtype: torch.dtype):
         super().__init__()
+        self.n_nodes = network.n_nodes
+        self.register_buffer("edges", torch.as_tensor(network.edges), persistent=False)
         self.register_buffer("kept", torch.as_tensor(network.kept.astype(np.int64)), persistent=False)
         band = network.band() if len(network.kept) else np.zeros((1, 0))
         self.register_buffer("band", torch.as_tensor(band, dtype=dtype), persistent=False)
         self.loose = [torch.as_tensor(nodes) for nodes in network.loose]
 
-    def forward(self, loads: Tensor) -> Tensor:
-        """Return the shifts (N, K) of loads (N, K)."""
+    def forward(self, changes: Tensor) -> Tensor:
+        """Return the shifts (K, N) of nodes for wanted changes (K, E) of edges."""
+        loads = _summed_at_nodes(changes, self.edges, self.n_nodes).t().contiguous()  # (N, K)
         solved = torch.ops.torchdismech.banded_solve(self.band, loads.index_select(0, self.kept))
         shifts = torch.zeros_like(loads).index_copy(0, self.kept, solved)
         for nodes in self.loose:
             shifts = shifts.index_add(0, nodes, shifts[nodes].mean(0, keepdim=True).expand(len(nodes), -1), alpha=-1)
-        return shifts
+        return shifts.t()
 
 
 def _banded_solve(band: Tensor, rhs: Tensor) -> Tensor:

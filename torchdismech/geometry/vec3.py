@@ -6,6 +6,7 @@ runs on contiguous scalars.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 __all__ = ["Vec3", "outer_sym"]
@@ -20,6 +21,19 @@ class Vec3:
         self.x = x
         self.y = y
         self.z = z
+
+    @classmethod
+    def of(cls, vectors: Tensor) -> Vec3:
+        """Return vectors (..., 3) by components."""
+        return cls(*vectors.unbind(-1))
+
+    def stacked(self) -> Tensor:
+        """Return the vectors as one tensor (..., 3)."""
+        return torch.stack((self.x, self.y, self.z), dim=-1)
+
+    def columns(self, index: Tensor) -> Vec3:
+        """Return the vectors (B, K) in these columns of (B, A)."""
+        return Vec3(self.x[:, index], self.y[:, index], self.z[:, index])
 
     def __add__(self, other: Vec3) -> Vec3:
         return Vec3(self.x + other.x, self.y + other.y, self.z + other.z)
@@ -45,6 +59,19 @@ class Vec3:
             self.z * other.x - self.x * other.z,
             self.x * other.y - self.y * other.x,
         )
+
+    def unit(self) -> Vec3:
+        """Return the vectors scaled to length one."""
+        length = torch.sqrt(self.dot(self))
+        return Vec3(self.x / length, self.y / length, self.z / length)
+
+    def transported(self, start: Vec3, end: Vec3) -> Vec3:
+        """Return the vectors parallel transported from unit tangents `start` to unit tangents `end`.
+
+        As `frames.transported`, which says where it is undefined.
+        """
+        axis, cosine = start.cross(end), start.dot(end)
+        return self.times(cosine) + axis.cross(self) + axis.times(axis.dot(self) / (1 + cosine))
 
     def components(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return (x, y, z)."""
