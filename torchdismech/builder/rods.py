@@ -13,8 +13,8 @@ from torchdismech.builder.elements import at_nodes, broadcastable, joined
 from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import first_director, transported, unit
-from torchdismech.geometry.vec3 import Vec3
 from torchdismech.geometry.topology import Rod, Springs
+from torchdismech.geometry.vec3 import Vec3
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 
 __all__ = [
