@@ -159,38 +159,54 @@ def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients
     """Return the gradients by the tensors in `wanted`; see the formulas above."""
     model = problem.model
     # Rows that were not solved may hold anything, and 0 * NaN is NaN: a solved row stands in for each, at weight zero.
-    row = torch.arange(len(accepted), device=accepted.device)
-    donor = torch.where(accepted, row, accepted.to(torch.uint8).argmax())
-    weight = accepted[:, None].to(q.dtype)
-    gradients = [torch.where(accepted.view(-1, *[1] * (g.dim() - 1)), g, 0.0) for g in gradients]
-    x = q[donor][:, model.free_index]
+    donor, weight = None, accepted[:, None].to(q.dtype)
+    if not bool(accepted.all()):
+        row = torch.arange(len(accepted), device=accepted.device)
+        donor = torch.where(accepted, row, accepted.to(torch.uint8).argmax())
+        gradients = [torch.where(accepted.view(-1, *[1] * (g.dim() - 1)), g, 0.0) for g in gradients]
+        q = q[donor]
+    x = q.index_select(1, model.free_index)
     with torch.enable_grad():
         balance = problem.balance(leaves, donor)
         root = x.requires_grad_()
         after = problem.after(balance, balance.full(root))
         outputs = [(getattr(after, name), g) for name, g in zip(STATE, gradients, strict=True)]
-        outputs = [(y, g) for y, g in outputs if y.requires_grad]
-        products = sum((y * g).sum() for y, g in outputs)
-        (by_root,) = torch.autograd.grad(products, root, retain_graph=True)
+        by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
+    assert by_root is not None
     x = x.detach()
-    multiplier, laws, of_contacts = _adjoint(problem, leaves, donor, x, by_root * weight, accepted)
+    multiplier, laws, of_contacts = _adjoint(balance, x, by_root * weight, accepted)
     with torch.enable_grad():
-        total = products - (balance.residual(x) * multiplier * weight).sum()
+        equations = [(balance.residual(x), multiplier * weight)]
         if laws is not None:
-            total = total - (laws.equations(balance, x) * of_contacts).sum()
-        found = torch.autograd.grad(total, wanted, allow_unused=True)
-    return tuple(torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found, strict=True))
+            equations.append((laws.equations(balance, x), of_contacts))
+        through_root = _pulled_back(equations, wanted)
+    return tuple(_difference(a, b, t) for a, b, t in zip(direct, through_root, wanted, strict=True))
+
+
+def _pulled_back(outputs, inputs: list[Tensor], keep: bool = False) -> tuple[Tensor | None, ...]:
+    """Return the gradients by the inputs of pairs of outputs and the gradients by these; None where there is none."""
+    outputs = [(y, g) for y, g in outputs if y.requires_grad]
+    if not outputs:
+        return (None,) * len(inputs)
+    values, gradients = zip(*outputs, strict=True)
+    return torch.autograd.grad(values, inputs, gradients, retain_graph=keep, allow_unused=True)
+
+
+def _difference(a: Tensor | None, b: Tensor | None, like: Tensor) -> Tensor:
+    """Return a - b, where None is zero."""
+    if b is None:
+        return torch.zeros_like(like) if a is None else a
+    return -b if a is None else a - b
 
 
 @torch.no_grad()
-def _adjoint(problem: _Problem, leaves, donor: Tensor, x: Tensor, rhs: Tensor, rows: Tensor):
+def _adjoint(balance: Balance, x: Tensor, rhs: Tensor, rows: Tensor):
     """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A cannot be factored.
 
     And, where contacts are constraints, the laws that they obey and the multipliers of these.
     """
-    balance = problem.balance([t.detach() for t in leaves], donor)
     _, values = balance.residual_and_matrix(x)
-    solver = problem.model.solver_for(len(rows), balance.start.pairs)
+    solver = balance.model.solver_for(len(rows), balance.start.pairs)
     factor = solver.factor(values, rows=rows)
     solution = factor.solve(rhs, transpose=True)
     lost = rows & ~factor.ok
