@@ -174,7 +174,10 @@ def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients
         by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
     assert by_root is not None
     x = x.detach()
-    multiplier, laws, of_contacts = _adjoint(balance, x, by_root * weight, accepted)
+    fixed = balance
+    if balance.constraints is not None:  # its laws keep what they find of the balance
+        fixed = problem.balance([t.detach() for t in leaves], donor)
+    multiplier, laws, of_contacts = _adjoint(fixed, x, by_root * weight, accepted)
     with torch.enable_grad():
         equations = [(balance.residual(x), multiplier * weight)]
         if laws is not None:
