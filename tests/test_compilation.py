@@ -352,9 +352,18 @@ def test_other_errors_are_raised(monkeypatch, compiled):
 
 
 @pytest.mark.slow
-def test_steps_agree_across_a_real_switch(monkeypatch):
-    """Compile in the middle of a run, by inductor."""
-    model = rod()
-    after_evaluations(monkeypatch, model, 5)
-    assert (stepped(model, 6) - stepped(rod(compile=False), 6)).abs().max() < ROUNDING
+def test_steps_and_gradients_agree_across_a_real_switch(monkeypatch):
+    """Compile in the middle of a run, by inductor, and differentiate it: its first steps were eager."""
+    found = []
+    for setting in (False, "auto"):
+        model = rod(compile=setting)
+        factor = trainable.scaled(model, ["bend_twist.EI1", "bend_twist.EI2"])
+        state, integrator = model.initial_state(batch=2).detach(), ImplicitEuler(1e-2, force_tolerance=1e-13)
+        after_evaluations(monkeypatch, model, 6)
+        for _ in range(6):
+            state, _ = integrator.step(model, state, throw=True)
+        (gradient,) = torch.autograd.grad(state.q.square().sum(), factor.log_factor)
+        found.append((state.q.detach(), gradient))
     assert model.compilation.active
+    assert (found[1][0] - found[0][0]).abs().max() < ROUNDING
+    assert (found[1][1] - found[0][1]).abs() < ROUNDING * found[0][1].abs()

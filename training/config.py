@@ -124,7 +124,7 @@ class Simulation(Table):
     force_tolerance: float = Field(1e-6, gt=0)
     relative_tolerance: float = Field(1e-6, ge=0, lt=1)
     max_substeps: int = Field(4, ge=0)
-    compile: bool | Literal["auto"] = "auto"
+    compile: Literal["auto", True, False] = "auto"
 
 
 class Loss(Table):

@@ -339,6 +339,13 @@ class Simulation(Table):
         default="auto", description='true, false, or "auto": compile what steps evaluate where the run is long'
     )
 
+    @field_validator("compile", mode="before")
+    @classmethod
+    def _whether_to_compile(cls, value: object) -> object:
+        if value != "auto" and not isinstance(value, bool):
+            raise ValueError(f'expected true, false or "auto", got {value!r}')
+        return value
+
     @model_validator(mode="after")
     def _keys_of_the_integrator(self) -> Simulation:
         static, newmark = self.integrator == "static", self.integrator == "newmark"
