@@ -27,9 +27,10 @@ F = TypeVar("F", bound=Callable)
 Setting = bool | Literal["auto"]
 Kind = tuple[int, torch.device, torch.dtype]
 
-# Eager work [s] after which kernels are compiled. Compiling takes 80 to 200 s on the core where the numbers below were
-# measured. Where work ends just beyond the threshold, eager steps and compiling together cost twice what eager steps
-# alone would have; where it goes on, compiled steps are 1.3 to 2.5 times as fast and get that back.
+# Eager work [s] after which kernels are compiled. Compiling takes 77 to 135 s on the core where the numbers below were
+# measured (rods, plates, a parachute, empty caches). Where work ends just beyond the threshold, eager steps and
+# compiling together cost twice what eager steps alone would have; where it goes on, compiled steps are 1.3 to 2.5 times
+# as fast and get that back. With several threads less time has passed by then.
 THRESHOLD = 120.0
 
 # What an eager evaluation takes, with its share of the rest of the step (factorisation, frames): for calls, by the
