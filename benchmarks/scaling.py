@@ -142,7 +142,7 @@ def model_of(case: Case) -> Model:
         builder.add_shell(mesh.nodes, mesh.triangles, 2e-3, Material(youngs, 1200.0, 0.3), case.kind)
         builder.clamp(nodes=np.flatnonzero(mesh.nodes[:, 0] < 1e-9).tolist())
     builder.add_force(forces.Gravity(GRAVITY))
-    return builder.finalize()
+    return builder.finalize(compile=False)
 
 
 def measured(case: Case) -> Cost:

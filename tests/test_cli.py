@@ -14,10 +14,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from torchdismech import State, Trajectory
+from torchdismech import State, Trajectory, compilation
 from torchdismech.cli import app
+from torchdismech.io.assemble import build_model
+from torchdismech.io.scene import load_scene
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+CPU = torch.device("cpu")
 SCENE = """
 [robot]
 nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0], [0.4, 0, 0]]
@@ -159,6 +162,22 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(scene, tmp_path, integrato
     assert_same_file(whole, parts)
 
 
+@pytest.mark.parametrize(("flag", "first"), [([], 10), ([], 20), (["--no-compile"], 20)])
+def test_resumed_run_is_compiled_where_one_in_one_go_is(scene, tmp_path, monkeypatch, flag, first):
+    """Decide by all steps of the scene, not by those that are left: say so in both runs, or not where it is refused."""
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    # four evaluations a step are expected: 25 steps are enough, 24 are not
+    monkeypatch.setattr(compilation, "THRESHOLD", 98 * build_model(load_scene(scene)).compilation.cost.of(3, CPU))
+    whole, parts = tmp_path / "whole.h5", tmp_path / "parts.h5"
+    said = simulate(scene, whole, *flag).stderr
+    assert ("compiling what a step of 3 robots" in said) == (not flag)
+    said = simulate(scene, parts, *flag, "--steps", first).stderr
+    assert "compiling" not in said
+    said = simulate(scene, parts, *flag, "--resume", parts).stderr
+    assert ("compiling what a step of 3 robots" in said) == (not flag)
+    assert_same_file(whole, parts)
+
+
 def test_resume_between_stored_frames_comes_back_into_step(scene, tmp_path):
     """Stop after 15 of 25 steps, every 10th stored: the resumed file has all frames of a run in one go, and step 15."""
     whole, parts, resumed = (tmp_path / f"{name}.h5" for name in ("whole", "parts", "resumed"))
@@ -289,10 +308,33 @@ def test_check_prints_what_will_run(scene):
     assert lines["dofs"] == "19, of which free 12" and lines["robots"].startswith("3, in space, on cpu")
     assert lines["integrator"] == "implicit_euler, 25 steps of 0.01 s"
     assert re.search(r"\w+", lines["solver"]) and re.fullmatch(r"about [\d.]+ KiB .*", lines["memory"])
+    assert re.fullmatch(r"eager; compiled from about [\d,]+ steps on", lines["kernels"])
     assert lines["drawn"].startswith("rod.youngs from 1.")
     springs = call("check", scene, "--springs").stdout
     assert springs.strip().endswith("0: 0 1 2\n1: 1 2 3\n2: 2 3 4")
     assert "4, in space" in call("check", scene, "--batch", 4).stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "threshold", "expected"),
+    [
+        ("", 0.0, "compiled before the first step, as from 0 steps on"),
+        ("compile = true", 1e9, "compiled"),
+        ("compile = false", 0.0, "eager"),
+    ],
+)
+def test_check_says_what_is_compiled(scene, monkeypatch, line, threshold, expected):
+    """Print what would run, by the scene's setting and its length, without compiling it."""
+    monkeypatch.setattr(compilation, "THRESHOLD", threshold)
+    monkeypatch.setattr(torch, "compile", None)
+    scene.write_text(SCENE.replace("[simulation]", f"[simulation]\n{line}"))
+    assert re.search(rf"^kernels +{expected}$", call("check", scene, "--device", "cpu").stdout, flags=re.MULTILINE)
+
+
+def test_check_says_why_nothing_is_compiled(scene, monkeypatch):
+    """Print the reason where there is no compiler."""
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert re.search(r"^kernels +eager: .*no-such-compiler", call("check", scene).stdout, flags=re.MULTILINE)
 
 
 def test_check_does_not_run_code(scene, tmp_path):

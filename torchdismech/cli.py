@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import time
 import traceback
@@ -17,6 +18,7 @@ import typer
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from torchdismech.integrate import Integrator
     from torchdismech.io.scene import Scene
     from torchdismech.model import Model
     from torchdismech.processes import Processes
@@ -97,7 +99,13 @@ def simulate(
     steps: Annotated[int | None, typer.Option(min=1, help="Number of steps, in place of duration / dt.")] = None,
     seed: Seed = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run of this trajectory file.")] = None,
-    compile: Annotated[bool | None, typer.Option(help="Compile the kernels first, for long runs.")] = None,
+    compile: Annotated[
+        bool | None,
+        typer.Option(
+            help="Compile what steps evaluate at once, or never; by default what simulation.compile says, which is "
+            "where the run is long."
+        ),
+    ] = None,
     max_substeps: Annotated[
         int | None,
         typer.Option(min=0, help="Divide a failed step into up to so many parts, for the robot it failed for."),
@@ -136,7 +144,7 @@ def simulate(
     if trajectory is None:  # another process writes and reports
         return
     wall = time.perf_counter() - started
-    print(_table(_summary(trajectory, first_step, wall, path, setup.model.compiled)))
+    print(_table(_summary(trajectory, first_step, wall, path, setup.model.compilation.active)))
     failures = _failures(trajectory)
     if failures:
         print(failures, file=sys.stderr)
@@ -188,8 +196,7 @@ def check(
     loaded = load_scene(scene, overrides)
     model = build_model(loaded, _device(device), compile=False)  # nothing runs long here
     build_schedule(loaded, model)
-    build_integrator(loaded)
-    print(_table(_what_will_run(loaded, model)))
+    print(_table(_what_will_run(loaded, model, build_integrator(loaded))))
     if springs:
         print("\nspring: node before, centre, node after")
         for k, nodes in enumerate(model.springs.tolist()):
@@ -270,7 +277,7 @@ def _failures(trajectory: Trajectory) -> str:
     return "\n".join(lines)
 
 
-def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
+def _what_will_run(scene: Scene, model: Model, integrator: Integrator) -> dict[str, str]:
     from torchdismech.integrate.chunks import chunk_size
     from torchdismech.memory import size_of, step_bytes
 
@@ -297,12 +304,31 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
         "contact": _contact(scene, model),
         "over time": _over_time(scene),
         "integrator": steps,
+        "kernels": _kernels(scene, model, integrator),
         "solver": model.solver_for(at_once).describe(),
         "factorisation": f"{1e3 * _factor_time(model, at_once):.3g} ms a robot to factor and solve, measured",
         "memory": f"about {size_of(step_bytes(model, at_once))} for a step of {whole}",
         "file": f"{frames} frames, about {size_of(stored)}",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
     }
+
+
+def _kernels(scene: Scene, model: Model, integrator: Integrator) -> str:
+    """Return whether steps run eagerly or compiled."""
+    from torchdismech.compilation import THRESHOLD
+
+    setting = scene.document.simulation.compile
+    if setting is False:
+        return "eager"
+    if setting is True:
+        return "compiled"
+    reason = model.why_eager()
+    if reason is not None:
+        return f"eager: {reason}"
+    least = math.ceil(THRESHOLD / integrator.step_work(model, scene.batch))
+    if scene.steps >= least:
+        return f"compiled before the first step, as from {least:,} steps on"
+    return f"eager; compiled from about {least:,} steps on"
 
 
 def _over_time(scene: Scene) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.body import Body
+from torchdismech.compilation import Compilation
 from torchdismech.elastic import Assembly, ElasticTerm
 from torchdismech.forces import Force
 from torchdismech.sparse import Pattern, Scatter
@@ -26,6 +27,7 @@ class MatrixLayout(nn.Module):
     unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
     algebraic : (n,) bool, dofs without inertia.
     symmetric : whether the sum of all derivatives is a symmetric matrix.
+    compilation : see `Assembly`.
 
     Attributes
     ----------
@@ -47,6 +49,7 @@ class MatrixLayout(nn.Module):
         unknown: np.ndarray,
         algebraic: np.ndarray,
         symmetric: bool,
+        compilation: Compilation,
     ):
         super().__init__()
         dtype = body.nodes.dtype
@@ -59,7 +62,7 @@ class MatrixLayout(nn.Module):
         if not symmetric:  # solvers want a pattern that is symmetric in structure
             rows, cols = np.concatenate([rows, cols]), np.concatenate([cols, rows])
         self.pattern = Pattern.union(int(unknown.max()) + 1, rows, cols, symmetric, _chain_order(body, unknown))
-        self.elastic = Assembly(terms, body.n_dofs, unknown, self.pattern, dtype)
+        self.elastic = Assembly(terms, body.n_dofs, unknown, self.pattern, dtype, compilation)
         self.force_scatters = nn.ModuleList(  # type: ignore[assignment]
             nn.ModuleList(_block_scatter(self.pattern, r, c, dtype) for r, c in blocks) for blocks in placed
         )

@@ -12,7 +12,15 @@ from torch import Tensor
 
 from torchdismech.sparse import Pattern
 
-__all__ = ["available_bytes", "evaluation_bytes", "robots_at_a_time", "size_of", "step_bytes"]
+__all__ = [
+    "available_bytes",
+    "block_entries",
+    "derivatives",
+    "evaluation_bytes",
+    "robots_at_a_time",
+    "size_of",
+    "step_bytes",
+]
 
 # Numbers that are alive at the peak of a step, for each second derivative of each stencil. Measured, with their share
 # of the matrices, by the growth of the process: 305 to 339 KB for the rod of 101 nodes (the estimate says 360), 4.9 MB
@@ -69,15 +77,23 @@ class Robot(Protocol):
         ...
 
 
+def derivatives(terms: Sequence[Any]) -> int:
+    """Return how many second derivatives the springs of elastic terms have."""
+    return sum(len(term.stencil.pairs) * term.stencil.count for term in terms)
+
+
+def block_entries(forces: Sequence[Any]) -> int:
+    """Return how many derivatives by position, and as many by velocity, external forces have."""
+    blocks = (block for force in forces if not force.explicit for block in force.blocks())
+    return sum(block.rows.size * block.cols.shape[1] for block in blocks)
+
+
 def evaluation_bytes(model: Robot) -> int:
     """Return an estimate of the bytes that forces and matrix of one robot take while they are made.
 
     What touches each other and what networks keep inside is not counted: nobody knows before.
     """
-    derivatives = sum(len(term.stencil.pairs) * term.stencil.count for term in model.terms)
-    blocks = (block for force in model.forces if not force.explicit for block in force.blocks())
-    entries = sum(block.rows.size * block.cols.shape[1] for block in blocks)
-    numbers = NUMBERS_A_DERIVATIVE * derivatives + NUMBERS_A_BLOCK_ENTRY * entries
+    numbers = NUMBERS_A_DERIVATIVE * derivatives(model.terms) + NUMBERS_A_BLOCK_ENTRY * block_entries(model.forces)
     return model.nodes.element_size() * (numbers + NUMBERS_A_DOF * model.n_dofs + MATRICES * model.pattern.nnz)
 
 

@@ -106,6 +106,7 @@ def frames(
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
     zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     status = torch.where(running, zero, int(Status.STOPPED))
+    integrator.prepare(model, state, steps)
     first = Frame.initial(state, model.energies(state))
     yield dataclasses.replace(first, status=status, contact=model.contact_report(state))
     total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
@@ -173,6 +174,7 @@ def unroll(
     """
     if steps < 1 or (checkpoint_every is not None and checkpoint_every < 1):
         raise InputError(f"unroll: steps and checkpoint_every have to be at least 1, got {steps}, {checkpoint_every}")
+    integrator.prepare(model, state, steps)
     bar = _progress_bar(steps, state.batch) if progress else None
     status = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     parts: list[tuple[Tensor, ...]] = []

@@ -116,7 +116,7 @@ class Simulation(Table):
     substeps : steps between two frames.
     force_tolerance : [N]; relative_tolerance : of the forces at play.
     max_substeps : parts that a failing step is divided into.
-    compile : compile the kernels first: minutes, for long fits.
+    compile : true, false, or "auto": compile what steps evaluate where the fit is long.
     """
 
     integrator: Literal["implicit_euler", "implicit_midpoint", "newmark"] = "implicit_euler"
@@ -124,7 +124,7 @@ class Simulation(Table):
     force_tolerance: float = Field(1e-6, gt=0)
     relative_tolerance: float = Field(1e-6, ge=0, lt=1)
     max_substeps: int = Field(4, ge=0)
-    compile: bool = False
+    compile: Literal["auto", True, False] = "auto"
 
 
 class Loss(Table):

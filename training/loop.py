@@ -282,6 +282,7 @@ class Trainer:
             "progress": asdict(self.progress),
             "sampler": None if self._sampler is None else self._sampler.state_dict(),
             "running": self._optimizer is not None,
+            "evaluations": self.system.evaluations(),
         }
         checkpoint.save(self.folder, "last", tensors, facts)
 
@@ -290,6 +291,7 @@ class Trainer:
         tensors, facts = checkpoint.load(self.folder, "last")
         self.progress = Progress(**facts["progress"])
         self.system.take(tensors, self.folder)
+        self.system.take_evaluations(facts.get("evaluations", []))  # folders of earlier versions have none
         if not facts["running"]:
             return
         stage = self.config.stages[self.progress.stage]

@@ -98,6 +98,13 @@ class System(nn.Module, ABC):
         """Return the size of the learned forces over that of the elastic ones at a window's frames; None without."""
         return None
 
+    def evaluations(self) -> list[list]:
+        """Return what was evaluated, which decides when to compile (see `torchdismech.compilation`)."""
+        return []
+
+    def take_evaluations(self, counts: list[list]) -> None:
+        """Go on from what `evaluations` returned."""
+
     def train_only(self, groups) -> None:
         """Let the parameters of these groups be trained and no others."""
         for name in GROUPS:
@@ -126,6 +133,14 @@ class RodSystem(System):
         """Return the parameters of a group by name."""
         modules = self.trained if name == "constants" else self.learned
         return dict(modules.named_parameters())
+
+    def evaluations(self) -> list[list]:
+        """Return what the model has evaluated."""
+        return self.model.compilation.counts()
+
+    def take_evaluations(self, counts: list[list]) -> None:
+        """Go on from what `evaluations` returned."""
+        self.model.compilation.take_counts(counts)
 
     def turns(self, recordings: Recordings) -> Turns:
         """Return how the rod is turned about itself at all frames (K, T, ...) of recordings."""

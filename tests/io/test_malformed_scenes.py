@@ -329,6 +329,14 @@ MALFORMED = {
         scene_text(simulation=GOOD["simulation"] + '\nline_search = "yes"'),
         "simulation.line_search: expected a valid boolean",
     ),
+    "compile perhaps": (
+        scene_text(simulation=GOOD["simulation"] + '\ncompile = "yes"'),
+        "simulation.compile: expected true, false or \"auto\", got 'yes'",
+    ),
+    "compile as a number": (
+        scene_text(simulation=GOOD["simulation"] + "\ncompile = 1"),
+        'simulation.compile: expected true, false or "auto", got 1',
+    ),
     "unknown solver": (
         scene_text(simulation=GOOD["simulation"] + '\nsolver = "magic"'),
         "simulation.solver: expected one of auto, dense, banded",

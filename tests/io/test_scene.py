@@ -97,6 +97,13 @@ def test_defaults_are_those_of_the_documentation(load):
     assert (integrator.max_iterations, integrator.line_search, integrator.max_substeps) == (50, True, 0)
 
 
+@pytest.mark.parametrize(("line", "setting"), [("", "auto"), ("compile = true", True), ("compile = false", False)])
+def test_kernels_are_compiled_as_the_scene_says(load, line, setting):
+    """Take the setting from the file; by default long runs are compiled."""
+    scene = load(GOOD.replace("[simulation]\n", f"[simulation]\n{line}\n"))
+    assert scene.build().model.compilation.setting == setting
+
+
 def test_each_integrator_can_be_named(load):
     """Get each integrator with its own keys."""
 

@@ -208,7 +208,7 @@ class TestCompiling:
 
     def test_compiler_that_refuses_native_instructions(self, cache, monkeypatch, tmp_path):
         """Compile for the plain machine, say so, and solve."""
-        real = shutil.which(native._compiler()[0])
+        real = shutil.which(native.compiler()[0])
         script = f'case "$*" in *-march*) exit 1;; esac\nexec {real} "$@"'
         monkeypatch.setenv("CXX", executable(tmp_path / "plain-c++", script))
         assert "plain-c++ -O3" in native.library().made_by

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from tests.training import simulated
-from torchdismech import InputError
+from torchdismech import InputError, compilation
 from training import checkpoint
 from training.config import Config, load
 from training.evaluate import evaluate
-from training.fit import fit
-from training.system import undetermined
+from training.fit import fit, recordings_of
+from training.system import build, undetermined
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,6 +88,23 @@ def test_resumed_run_has_the_numbers_of_one_without_interruption(data, tmp_path)
         assert resumed.mean == whole.mean
         for name, value in weights(tmp_path / "whole").items():
             assert torch.equal(weights(folder)[name], value), name
+
+
+def test_resumed_run_is_compiled_at_the_same_batch(data, tmp_path, monkeypatch):
+    """Keep in checkpoints what was evaluated and what is compiled."""
+    config = Config.model_validate(tables(data))
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    fit(config, tmp_path / "eager")
+    counts = {row[0]: row[3] for row in checkpoint.load(tmp_path / "eager", "last")[1]["evaluations"]}
+    cost = build(config, recordings_of(config, config.data.train)[0], "cpu").model.compilation.cost
+    monkeypatch.setattr(compilation, "THRESHOLD", 0.6 * counts[4] * cost.of(4, torch.device("cpu")))
+    fit(config, tmp_path / "whole")
+    evaluated = checkpoint.load(tmp_path / "whole", "last")[1]["evaluations"]
+    assert [row[4] for row in evaluated if row[0] == 4] == [True]
+    for until in (1, 5):
+        fit(config, tmp_path / f"until{until}", until=until)
+        fit(config, tmp_path / f"until{until}", resume=True)
+        assert checkpoint.load(tmp_path / f"until{until}", "last")[1]["evaluations"] == evaluated
 
 
 def test_event_file_has_what_a_run_is_judged_by(data, tmp_path):

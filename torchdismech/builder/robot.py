@@ -31,6 +31,7 @@ from torchdismech.builder.shells import (
     natural_hinge_angles,
     normal_directors,
 )
+from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Sum
 from torchdismech.errors import InputError
@@ -238,14 +239,14 @@ class RobotBuilder:
         self._dissipations.append((name, dissipation))
 
     def finalize(
-        self, solver: str = "auto", compile: bool = False, dtype: torch.dtype = torch.float64, device=None
+        self, solver: str = "auto", compile: Setting = "auto", dtype: torch.dtype = torch.float64, device=None
     ) -> Model:
         """Return the model.
 
         Parameters
         ----------
         solver : "auto", or the name of a linear solver: dense, banded, multifrontal, pcg, bicgstab.
-        compile : compile the stencil kernels (see `Model`).
+        compile : True, False, or "auto": compile what steps evaluate once they are long enough (see `Model`).
         """
         if not (self._rods or self._shells):
             raise InputError("the robot has neither rods nor shells: add some with add_rod, add_rods or add_shell")

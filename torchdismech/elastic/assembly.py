@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import cast
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.compilation import Compilation
 from torchdismech.elastic.term import ElasticTerm, TermConstants
 from torchdismech.sparse import Pattern, Scatter
 
 __all__ = ["Assembly", "dofs_of"]
-
-COMPILATIONS = 256  # kernels that a process may compile before torch.compile refuses
 
 
 def _written_out(q: Tensor) -> Tensor:
@@ -48,10 +45,20 @@ class Assembly(nn.Module):
     n : number of dofs.
     unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
     pattern : of the matrix.
+    compilation : says whether they run compiled; derivatives by autograd run eagerly (see `Model.uncompiled_terms`).
     """
 
-    def __init__(self, terms: Sequence[ElasticTerm], n: int, unknown: np.ndarray, pattern: Pattern, dtype: torch.dtype):
+    def __init__(
+        self,
+        terms: Sequence[ElasticTerm],
+        n: int,
+        unknown: np.ndarray,
+        pattern: Pattern,
+        dtype: torch.dtype,
+        compilation: Compilation,
+    ):
         super().__init__()
+        self.compilation = compilation
         self._terms = (terms,)  # the model's own list, not registered a second time
         # terms with closed forms come first in the buffers: one kernel may write them
         self.order = sorted(range(len(terms)), key=lambda k: not terms[k].closed_form)
@@ -59,55 +66,31 @@ class Assembly(nn.Module):
         ordered = [terms[k] for k in self.order]
         self.scatter_force = _force_scatter(ordered, n, dtype)
         self.scatter_stiffness = _stiffness_scatter(ordered, unknown, pattern, dtype)
-        self._bind(None)
 
     @property
     def terms(self) -> Sequence[ElasticTerm]:
         """The terms of the model as they are now."""
         return self._terms[0]
 
-    def __getstate__(self) -> dict:
-        # compiled code belongs to this object: a copy starts eager, and its model compiles it
-        names = ("_kernels", "_closed_gradients", "_closed_gradients_and_hessians")
-        return {name: value for name, value in self.__dict__.items() if name not in names}
-
-    def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state)
-        self._bind(None)
-
-    def compile(self) -> None:
-        """Compile the terms with closed forms; derivatives by autograd run eagerly (see `Model.uncompiled_terms`)."""
-        # one compilation per batch size: the default limit of 8 is for code that should not vary
-        config = torch._dynamo.config
-        config.recompile_limit = max(config.recompile_limit, COMPILATIONS)
-        functions = (Assembly._gradients, Assembly._gradients_and_hessians)
-        self._bind([torch.compile(function, dynamic=False, fullgraph=True) for function in functions])
-
     def for_terms(self, terms: Sequence[ElasticTerm]) -> Assembly:
         """Return this for terms that differ in their constants only; compiled kernels are shared where shapes agree."""
         same = copy.copy(self)
         same._terms = (terms,)
-        same._bind(self._kernels)
         return same
-
-    def _bind(self, kernels: Sequence[Callable] | None) -> None:
-        """Take these kernels for terms with closed forms; None: eager ones."""
-        self._kernels = kernels
-        gradients, both = kernels or (Assembly._gradients, Assembly._gradients_and_hessians)
-        self._closed_gradients = partial(cast(Callable[..., Tensor], gradients), self)
-        self._closed_gradients_and_hessians = partial(cast(Callable[..., tuple[Tensor, Tensor]], both), self)
 
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
-        found = [self._closed_gradients(q, constants, closed)] if closed else []
+        gradients = self.compilation.form(Assembly._gradients, q.shape[1], q)
+        found = [gradients(self, q, constants, closed)] if closed else []
         found += [self._gradients(q, constants, [k]) for k in others]
         return self.scatter_force(_joined(found, q))
 
     def force_and_stiffness(self, q: Tensor, constants: Sequence[TermConstants]) -> tuple[Tensor, Tensor]:
         """Return the elastic force (n, B) and the values (nnz, B) of the stiffness at q (n, B)."""
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
-        found = [self._closed_gradients_and_hessians(q, constants, closed)] if closed else []
+        both = self.compilation.form(Assembly._gradients_and_hessians, q.shape[1], q)
+        found = [both(self, q, constants, closed)] if closed else []
         found += [self._gradients_and_hessians(q, constants, [k]) for k in others]
         gradients, hessians = ([pair[k] for pair in found] for k in range(2))
         return self.scatter_force(_joined(gradients, q)), self.scatter_stiffness(_joined(hessians, q))

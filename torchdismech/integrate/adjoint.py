@@ -147,7 +147,11 @@ class _Root(torch.autograd.Function):
             return (None, *(torch.zeros_like(t) if need else None for t, need in _needed(ctx, tensors)))
         leaves = [t.detach().requires_grad_(need) for t, need in _needed(ctx, tensors)[: ctx.count]]
         wanted = [t for t in leaves if t.requires_grad] + constants
-        found = iter(_gradients(problem, leaves, q, accepted, gradients[:-1], wanted))
+
+        def found_gradients() -> tuple[Tensor, ...]:
+            return _gradients(problem, leaves, q, accepted, gradients[:-1], wanted)
+
+        found = iter(problem.model.compilation.guarded(found_gradients))
         return (None, *(next(found) if need else None for _, need in _needed(ctx, tensors)))
 
 

@@ -54,7 +54,7 @@ class Balance(ABC):
         with it.
         """
         elastic_only = self.constraints is None and self.start.pairs is None and not self.model.varying_loads
-        return self.model.fused(function) if elastic_only else function
+        return self.model.fused(function, self.base) if elastic_only else function
 
     def prepare(self) -> None:
         """Find what stays the same in all evaluations, so that a `fused` function need not."""
@@ -97,6 +97,7 @@ class Balance(ABC):
 
     def residual(self, x: Tensor) -> Tensor:
         """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
+        self._count()
         q = self.full(x)
         position, velocity, time = self.evaluated_at(q)
         force = self.model.internal_force(self.start, position, velocity) + self.load
@@ -106,6 +107,7 @@ class Balance(ABC):
 
     def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
+        self._count()
         q = self.full(x)
         at, gains = self.evaluated_at(q), (self.position_gain, self.velocity_gain, self.mass_gain)
         force, values = self.model.varying_force_and_stiffness(self.start, *at, *gains, self.load_factor())
@@ -113,6 +115,11 @@ class Balance(ABC):
             pattern = self.model.solver_for(q.shape[0], self.start.pairs).pattern
             self.constraints.add_turning(values, q, pattern, self.model.unknown)
         return self._with_inertia(q, force + self.load + self._constraint_force(q)), values
+
+    def _count(self) -> None:
+        """Add an evaluation to what the model has done, but for those that are traced."""
+        if not torch.compiler.is_compiling():
+            self.model.compilation.count(self.base.shape[0], self.base)
 
     def _constraint_force(self, q: Tensor) -> Tensor | float:
         """Return the force (B, n) of the present loads of contacts that are constraints."""
@@ -173,7 +180,7 @@ class Balance(ABC):
         step = self.base - state.q
         if ahead:
             step = torch.where(model.free, self.dt * (state.velocity + self._gained()), step)
-        there = model.advance(state.q, step)
+        there = model.moved_by(state.q, step)
         for obstacle in model.obstacles:
             if obstacle.law.response.feasible_only:
                 there = obstacle.kept_out(there, state, state.time + self.dt)
@@ -197,7 +204,7 @@ class Balance(ABC):
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, edges keeping the length that the step asks for to first order."""
         q = self.full(x)
-        moved = self.model.advance(q, self.model.spread(step, torch.zeros_like(q)))
+        moved = self.model.moved_by(q, self.model.spread(step, torch.zeros_like(q)))
         return moved.index_select(1, self.model.free_index)
 
     def potential(self, x: Tensor) -> Tensor | None:

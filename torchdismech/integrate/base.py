@@ -142,17 +142,36 @@ class Integrator(ABC):
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         model.check_batch(state, control)
         size = chunk_size(model, state.batch, self.chunk)
-        if size < state.batch:
-            after, info = in_chunks(self._stepped, model, state, control, running, size)
-        else:
-            after, info = self._stepped(model, state, control, running)
+        model.compile_if_long(size, state.q)
+
+        def stepped() -> tuple[State, StepInfo]:
+            if size < state.batch:
+                return in_chunks(self._stepped, model, state, control, running, size)
+            return self._stepped(model, state, control, running)
+
+        after, info = model.compilation.guarded(stepped)
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state))
         return after, info
 
+    def prepare(self, model: Model, state: State, steps: int) -> None:
+        """Compile before the first of so many steps from a state, if the model compiles long work and they are."""
+        rows = chunk_size(model, state.batch, self.chunk)
+        model.compile_if_long(rows, state.q, steps * self.step_work(model, state.batch))
+
+    def step_work(self, model: Model, batch: int) -> float:
+        """Return an estimate of the eager work [s] of a step, as `Compilation` counts it."""
+        rows = chunk_size(model, batch, self.chunk)
+        return self._evaluations * -(-batch // rows) * model.compilation.cost.of(rows, model.device)
+
     def sample(self, schedule: Schedule, state: State, model: Model) -> Control:
         """Return the control that `schedule` sets for the step from `state`."""
         return schedule(state.time + self.dt, model)
+
+    @property
+    def _evaluations(self) -> int:
+        """Evaluations that a step is expected to take: 3 for rods that move smoothly, 4.5 for shells."""
+        return 4
 
     # ---- inside ------------------------------------------------------------------------------------------------
 

@@ -81,6 +81,10 @@ class Static(Integrator):
         assert info is not None
         return state.merged(at, going), info
 
+    @property
+    def _evaluations(self) -> int:
+        return 10 * self.load_steps
+
     def _occasion(self, state: State) -> str:
         return "static equilibrium"
 

@@ -31,7 +31,7 @@ SUBSTEPS_WITH_CONTACT = 16
 
 
 def build_model(scene: Scene, device: str | torch.device = "cpu", compile: bool = True) -> Model:
-    """Return the model with the numbers of each robot in it; compile=False does not, whatever the scene says."""
+    """Return the model with the numbers of each robot in it; compile=False never does, whatever the scene says."""
     document = scene.document
     robot = document.robot
     builder = RobotBuilder(planar=robot.planar, join_distance=0.0, joints=robot.joints)

@@ -57,6 +57,8 @@ def run_scene(
         if before is not None:
             first, converged = before.state_step, before.status[-1, rows] == Status.CONVERGED
             state, running = before.state.rows(rows).to(state.q.device), converged.to(state.q.device)
+        # by all steps of the scene: a run that is resumed is compiled where one in one go would be
+        setup.integrator.prepare(setup.model, setup.state, setup.steps)
         for count, every in _legs(first, setup.steps, setup.every):
             writer = TrajectoryWriter(path, scene.randomized, _attributes(scene), resume=before)
             frames = _Gathering(writer, processes)

@@ -335,7 +335,16 @@ class Simulation(Table):
         default=None, description="most parts a failed step is divided into, by default none; 16 with contact"
     )
     solver: str = Field(default="auto", description='"auto" or the name of a linear solver')
-    compile: bool = Field(default=False, description="true or false: compile the kernels first")
+    compile: bool | Literal["auto"] = Field(
+        default="auto", description='true, false, or "auto": compile what steps evaluate where the run is long'
+    )
+
+    @field_validator("compile", mode="before")
+    @classmethod
+    def _whether_to_compile(cls, value: object) -> object:
+        if value != "auto" and not isinstance(value, bool):
+            raise ValueError(f'expected true, false or "auto", got {value!r}')
+        return value
 
     @model_validator(mode="after")
     def _keys_of_the_integrator(self) -> Simulation:

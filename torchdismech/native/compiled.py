@@ -24,7 +24,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 
-__all__ = ["Library", "Unavailable", "in_threads", "library"]
+__all__ = ["Library", "Unavailable", "compiler", "in_threads", "library"]
 
 SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 COMPILERS = ("c++", "g++", "clang++")
@@ -78,25 +78,30 @@ def library() -> Library:
 
 def _compiled() -> Library:
     """Return the code from the cache, compiled first if it is not there."""
-    compiler = _compiler()
-    flags, target = _flags_and_target(compiler)
+    command = compiler()
+    flags, target = _flags_and_target(command)
     sources = [source.read_bytes() for source in SOURCES]
     # The macros tell the compiler's version and the instructions of this machine, so machines may share a directory.
-    key = hashlib.sha256(b"\0".join([*sources, shlex.join([*compiler, *flags]).encode(), target])).hexdigest()[:24]
+    key = hashlib.sha256(b"\0".join([*sources, shlex.join([*command, *flags]).encode(), target])).hexdigest()[:24]
     path = _cache() / f"native-{key}.so"
     if not path.exists():
-        _compile(compiler, flags, path)
+        _compile(command, flags, path)
     try:
         code = ctypes.CDLL(str(path))
     except OSError as error:
         raise Unavailable(f"the compiled code cannot be loaded ({error}); remove {path} and try again") from error
     _declare(code)
-    shown = " ".join([*compiler, "-O3", *(flag for flag in flags if flag not in FLAGS)])
+    shown = " ".join([*command, "-O3", *(flag for flag in flags if flag not in FLAGS)])
     return Library(code, shown, code.band_vector_bytes())
 
 
-def _compiler() -> list[str]:
-    """Return the command of the C++ compiler: $CXX, else the first that is found."""
+def compiler() -> list[str]:
+    """Return the command of the C++ compiler: $CXX, else the first that is found.
+
+    Raises
+    ------
+    Unavailable : if there is none.
+    """
     named = shlex.split(os.environ.get("CXX", ""))
     if named:
         if shutil.which(named[0]) is None:

@@ -1,0 +1,218 @@
+"""Eager or compiled: a count of what a model has evaluated eagerly, and kernels once that is worth their compiling.
+
+Kernels are compiled for one number of robots, one device and one dtype (a *kind* of evaluation), so each kind has its
+own count. Counts are of evaluations, in seconds as a core that was measured takes for them, never of time that passed:
+the same calls compile at the same step on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+
+__all__ = ["THRESHOLD", "Compilation", "Cost", "Setting", "check_setting"]
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable)
+
+Setting = bool | Literal["auto"]
+Kind = tuple[int, torch.device, torch.dtype]
+
+# Eager work [s] after which kernels are compiled. Compiling takes 77 to 135 s on the core where the numbers below were
+# measured (rods, plates, a parachute, empty caches). Where work ends just beyond the threshold, eager steps and
+# compiling together cost twice what eager steps alone would have; where it goes on, compiled steps are 1.3 to 2.5 times
+# as fast and get that back. With several threads less time has passed by then.
+THRESHOLD = 120.0
+
+# What an eager evaluation takes, with its share of the rest of the step (factorisation, frames): for calls, by the
+# number of elastic terms, and for each robot by its second derivatives, of springs and of forces. Measured on one core
+# of a Xeon shared with other work, torch 2.13, for one robot, and for each of many [ms], and what the formula says:
+# rods of 101 nodes 2.9 and 0.23 (3.0 and 0.20), plates of 441 nodes with hinges 3.8 and 1.8 (5.5 and 2.8), with
+# mid-edge normals 6.3 and 2.8 (4.8 and 2.0), parachutes 5.9 and 1.7 (7.2 and 1.7).
+CALLS = 1.4e-3  # s, a term
+DERIVATIVE = 45e-9  # s
+GPU_SHARE = 0.01  # of a robot's time on a core that it takes on a GPU, where calls are what steps cost; not measured
+
+COMPILATIONS = 256  # kernels that a process may compile before torch.compile refuses
+
+
+def check_setting(value: object) -> Setting:
+    """Return the setting; refuse what is neither True, False nor "auto"."""
+    if value is True or value is False or (isinstance(value, str) and value == "auto"):
+        return value  # type: ignore[return-value]
+    raise InputError(f'compile: expected "auto", True or False, got {value!r}')
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an eager evaluation takes [s]: a call, and in it each robot."""
+
+    call: float
+    robot: float
+
+    @classmethod
+    def estimated(cls, terms: int, derivatives: int) -> Cost:
+        """Return the cost for a number of elastic terms; each robot has so many second derivatives."""
+        return cls(CALLS * terms, DERIVATIVE * derivatives)
+
+    def of(self, robots: int, device: torch.device) -> float:
+        """Return what an evaluation of so many robots takes [s]."""
+        return self.call + robots * (self.robot if device.type == "cpu" else GPU_SHARE * self.robot)
+
+
+class Compilation:
+    """Which of a model's functions run compiled; the model and the models of its parts share one.
+
+    A copy, also by pickle, begins anew: it has done nothing yet and has no kernels.
+
+    Parameters
+    ----------
+    setting : True: everything runs compiled. False: nothing. "auto": the kinds of evaluations that are worth it.
+    cost : of an eager evaluation.
+
+    Attributes
+    ----------
+    refusal : why "auto" has decided to stay eager; None while it has not.
+    """
+
+    def __init__(self, setting: Setting, cost: Cost):
+        self.setting = check_setting(setting)
+        self.cost = cost
+        self.refusal: str | None = None
+        self._evaluations: defaultdict[Kind, int] = defaultdict(int)
+        self._compiled: set[Kind] = set()
+        self._kernels: dict[Callable, Callable] = {}
+
+    def __reduce__(self) -> tuple:
+        return Compilation, (self.setting, self.cost)
+
+    @property
+    def active(self) -> bool:
+        """Whether something runs compiled."""
+        return self.setting is True or bool(self._compiled)
+
+    def runs_compiled(self, rows: int, like: Tensor) -> bool:
+        """Return whether evaluations of so many robots run compiled, with tensors like this one."""
+        if self.setting == "auto":
+            return bool(self._compiled) and (rows, like.device, like.dtype) in self._compiled
+        return self.setting
+
+    def form(self, function: F, rows: int, like: Tensor) -> F:
+        """Return the function as it is to run for so many robots: as it is, or compiled as a whole."""
+        # what is being traced is compiled with what called it
+        if torch.compiler.is_compiling() or not self.runs_compiled(rows, like):
+            return function
+        if function not in self._kernels:
+            # one compilation per number of robots: the default limit of 8 is for code that should not vary
+            config = torch._dynamo.config
+            config.recompile_limit = max(config.recompile_limit, COMPILATIONS)
+            self._kernels[function] = torch.compile(function, dynamic=False, fullgraph=True)
+        return self._kernels[function]  # type: ignore[return-value]
+
+    # ---- "auto" ------------------------------------------------------------------------------------------------
+
+    def count(self, rows: int, like: Tensor) -> None:
+        """Count an evaluation of so many robots, if it is eager."""
+        if self.setting == "auto":
+            kind = (rows, like.device, like.dtype)
+            if kind not in self._compiled:
+                self._evaluations[kind] += 1
+
+    def work(self, rows: int, like: Tensor) -> float:
+        """Return what the evaluations of so many robots take eagerly [s]."""
+        return self._evaluations.get((rows, like.device, like.dtype), 0) * self.cost.of(rows, like.device)
+
+    def consider(self, rows: int, like: Tensor, obstacle: Callable[[], str | None], ahead: float = 0.0) -> None:
+        """Compile from now on if the work done and `ahead` [s] is worth it, and say so; or say once why not.
+
+        Parameters
+        ----------
+        obstacle : finds why nothing can be compiled, or None.
+        """
+        if self.setting != "auto" or self.refusal is not None or self.work(rows, like) + ahead < THRESHOLD:
+            return
+        if self.runs_compiled(rows, like):
+            return
+        reason = obstacle()
+        if reason is None:
+            self._begin((rows, like.device, like.dtype))
+        else:
+            self._refuse(reason)
+
+    def guarded(self, function: Callable[[], T]) -> T:
+        """Return what the function returns; under "auto" it is called again, eagerly, where torch.compile fails in it.
+
+        The function must not change anything.
+        """
+        try:
+            return function()
+        except RuntimeError as error:
+            if not (self.setting == "auto" and self._compiled and _is_of_compiler(error)):
+                raise
+            self._compiled.clear()
+            self._refuse(f"torch.compile fails: {_first_line(error)}")
+        return function()
+
+    def _begin(self, kind: Kind) -> None:
+        self._compiled.add(kind)
+        robots = "one robot" if kind[0] == 1 else f"{kind[0]} robots at a time"
+        _say(
+            f"compiling what a step of {robots} evaluates, as the work is long: one to three minutes, once, then from "
+            "the cache on disk; compile=False (--no-compile) turns it off"
+        )
+
+    def _refuse(self, reason: str) -> None:
+        self.refusal = reason
+        _say(f"the work is long, but what steps evaluate is not compiled: {reason}")
+
+    # ---- for runs that go on in another process ------------------------------------------------------------------
+
+    def counts(self) -> list[list]:
+        """Return what was evaluated and what is compiled, by kind, in numbers and names that JSON can hold."""
+        kinds = [*self._evaluations, *(self._compiled - self._evaluations.keys())]
+        return [
+            [k[0], str(k[1]), str(k[2]).removeprefix("torch."), self._evaluations.get(k, 0), k in self._compiled]
+            for k in kinds
+        ]
+
+    def take_counts(self, counts: list[list]) -> None:
+        """Go on from what `counts` returned, so that the same steps run compiled as if there had been no other process.
+
+        Nothing is taken where nothing is counted.
+        """
+        if self.setting != "auto":
+            return
+        for rows, device, dtype, number, compiled in counts:
+            kind = (rows, torch.device(device), getattr(torch, dtype))
+            self._evaluations[kind] = number
+            if compiled:
+                self._begin(kind)
+
+
+def _is_of_compiler(error: RuntimeError) -> bool:
+    from torch._dynamo.exc import TorchDynamoException
+    from torch._inductor.exc import CppCompileError, InvalidCxxCompiler
+
+    return isinstance(error, TorchDynamoException | CppCompileError | InvalidCxxCompiler)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _say(text: str) -> None:
+    """Tell the user, once for all processes, without tearing a progress bar."""
+    from tqdm import tqdm
+
+    if os.environ.get("RANK", "0") == "0":
+        tqdm.write(f"torchdismech: {text}", file=sys.stderr)
