@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -106,16 +106,19 @@ class Model(nn.Module):
         self._solvers: dict[tuple[torch.device, int], linear.Solver] = {}
         if solver != "auto":
             self.solver_for(1)  # refuse here what does not go with the matrix
+        self.recordings: dict[tuple, Any] = {}  # see `integrate.standing`
         self.compiled = compile
         if compile:
             self._compile()
 
     def __getstate__(self) -> dict:
-        # compiled code belongs to this object, see `Assembly`
-        return {name: value for name, value in self.__dict__.items() if name not in ("_carried", "_fused")}
+        # compiled code belongs to this object, see `Assembly`; so do recordings
+        names = ("_carried", "_fused", "recordings")
+        return {name: value for name, value in self.__dict__.items() if name not in names}
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
+        self.recordings = {}
         if self.compiled:
             self._compile()
 
@@ -287,6 +290,24 @@ class Model(nn.Module):
             models.append(with_changes(self, {}, children))
         return models
 
+    @property
+    def recorded(self) -> bool:
+        """Whether steps are recorded as CUDA graphs: compiled, on a GPU, where only elastic forces vary in a step."""
+        if not self.compiled or self.device.type != "cuda":
+            return False
+        touching = self.self_contact is not None or self.obstacles
+        return not (touching or self.varying_loads or self.uncompiled_terms())
+
+    def read_by_equations(self) -> list[nn.Module]:
+        """Return the modules that the equations of a step read besides forces."""
+        return [self.body, cast(nn.Module, self.terms), self._layout, self.advance]
+
+    def without_forces(self, body: Body, terms: Sequence[ElasticTerm]) -> Model:
+        """Return this for a body and terms that differ in their constants only, and without forces; all else shared."""
+        layout = with_changes(self._layout.for_terms(terms), {}, {"force_scatters": nn.ModuleList()})
+        children = {"body": body, "terms": terms, "forces": nn.ModuleList(), "_layout": layout}
+        return with_changes(self, {}, cast(dict[str, nn.Module], children))
+
     def _by_parts(
         self, function: Callable[[Model, State, Control], dict[str, Tensor]], state: State, control: Control
     ) -> dict[str, Tensor]:
@@ -417,15 +438,20 @@ class Model(nn.Module):
         return self.unchecked_start(state, control, elapsed, pairs)
 
     def unchecked_start(
-        self, state: State, control: Control, elapsed: float | None, pairs: StepPairs | None
+        self, state: State, control: Control, elapsed: float | Tensor | None, pairs: StepPairs | None
     ) -> StepStart:
         """Return what `start_step` does, for a state and a control that passed `check_batch`."""
+        held = self.held_force(state, control)
+        pairs = self.may_touch(state.q, state.q, torch.zeros_like(state.time)) if pairs is None else pairs
+        return StepStart(state, control, [t.constants(state, control, elapsed) for t in self.terms], held, pairs)
+
+    def held_force(self, state: State, control: Control) -> Tensor:
+        """Return the explicit forces and that of the control (B, n)."""
         held = torch.zeros_like(state.q) if control.force is None else control.force.clone()
         for force in self.forces:
             if force.explicit:
                 held = held + force(state, control)
-        pairs = self.may_touch(state.q, state.q, torch.zeros_like(state.time)) if pairs is None else pairs
-        return StepStart(state, control, [t.constants(state, control, elapsed) for t in self.terms], held, pairs)
+        return held
 
     def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
         """Return the elastic force (B, n) at q (B, n)."""
