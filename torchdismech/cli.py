@@ -298,11 +298,18 @@ def _what_will_run(scene: Scene, model: Model) -> dict[str, str]:
         "over time": _over_time(scene),
         "integrator": steps,
         "solver": model.solver_for(at_once).describe(),
+        **({"steps on a GPU": _recording(model)} if model.device.type == "cuda" else {}),
         "factorisation": f"{1e3 * _factor_time(model, at_once):.3g} ms a robot to factor and solve, measured",
         "memory": f"about {size_of(step_bytes(model, at_once))} for a step of {whole}",
         "file": f"{frames} frames, about {size_of(stored)}",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
     }
+
+
+def _recording(model: Model) -> str:
+    """Return how compiled steps are handed to a GPU."""
+    reason = model.unrecorded()
+    return "recorded as CUDA graphs, compiled" if reason is None else f"call by call, because of {reason}"
 
 
 def _over_time(scene: Scene) -> str:

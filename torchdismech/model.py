@@ -25,6 +25,7 @@ from torchdismech.geometry.retraction import LengthPreservingMove
 from torchdismech.layout import MatrixLayout
 from torchdismech.memory import robots_at_a_time
 from torchdismech.solve import linear
+from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.sparse import Pattern
 from torchdismech.split import Splitter, robots, with_changes
 from torchdismech.state import Control, State
@@ -60,6 +61,7 @@ class Model(nn.Module):
     directors : (A, 3) reference directors of the framed edges at rest.
     solver : name of a linear solver, or "auto".
     compile : compile the stencil kernels at first use (seconds to a minute, cached on disk); worth it for long runs.
+        On a GPU steps are recorded as CUDA graphs, too, unless `unrecorded` says why not.
     self_contact : how parts of the robot touch each other; None lets them pass through each other.
     """
 
@@ -292,11 +294,19 @@ class Model(nn.Module):
 
     @property
     def recorded(self) -> bool:
-        """Whether steps are recorded as CUDA graphs: compiled, on a GPU, where only elastic forces vary in a step."""
-        if not self.compiled or self.device.type != "cuda":
-            return False
-        touching = self.self_contact is not None or self.obstacles
-        return not (touching or self.varying_loads or self.uncompiled_terms())
+        """Whether steps are recorded as CUDA graphs: on a GPU, compiled, unless there is a reason not to."""
+        return self.compiled and self.device.type == "cuda" and self.unrecorded() is None
+
+    def unrecorded(self) -> str | None:
+        """Return why no graph can hold a step of this robot with inertia; None where one can."""
+        if self.self_contact is not None or self.obstacles:
+            return "contact"
+        if self.varying_loads:
+            return "forces that change within a step"
+        if terms := self.uncompiled_terms():
+            return f"derivatives by autograd ({', '.join(terms)})"
+        direct = self.solver_name == "auto" or issubclass(linear.SOLVERS[self.solver_name], DirectSolver)
+        return None if direct else f"the solver {self.solver_name}, which reads numbers"
 
     def read_by_equations(self) -> list[nn.Module]:
         """Return the modules that the equations of a step read besides forces."""

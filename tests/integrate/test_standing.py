@@ -5,8 +5,10 @@ import functools
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
-from tests.solve.replays import replayable
+from tests.solve.replays import Replays, replayable
+from tests.solve.waiting import DEVICE, nothing_to_wait_for
 from torchdismech import (
     Circle,
     Control,
@@ -26,6 +28,7 @@ from torchdismech import (
 from torchdismech.integrate import standing
 from torchdismech.model import Model
 from torchdismech.solve.linear.base import DirectSolver
+from torchdismech.solve.linear.triton_band import TritonBand
 
 BATCH = 6
 INTEGRATORS = {
@@ -92,7 +95,7 @@ class Graphs:
 
     def switch(self, on: bool) -> None:
         """Record steps from now on, or do not."""
-        self.patch.setattr(Model, "recorded", property(lambda self: on and not self.varying_loads))
+        self.patch.setattr(Model, "recorded", property(lambda self: on and self.unrecorded() is None))
 
     @property
     def replays(self) -> int:
@@ -129,6 +132,22 @@ def steps(model, integrator, count=4, control=None, state=None, running=None):
         state, info = integrator.step(model, state, control, running)
         found += [state.q, state.velocity, state.acceleration, state.director, state.reference_twist, state.time]
         found += [info.status, info.iterations, info.residual, info.tolerance, info.force_scale, info.substeps]
+    return found
+
+
+def trained(model, robot, chunk):
+    """Return gradients and states over steps of an optimiser."""
+    names = ["bend_twist.EI1", "bend_twist.EI2"] if robot == "rods" else ["hinge.hinge"]
+    factor, found = trainable.scaled(model, names), []
+    optimizer = torch.optim.SGD(factor.parameters(), lr=0.1)
+    for _ in range(3):
+        state = model.initial_state(batch=BATCH).detach()
+        velocity = torch.full_like(state.velocity, 1e-3).requires_grad_()
+        run = unroll(model, state.replace(velocity=velocity), ImplicitEuler(1e-2, chunk=chunk), 3)
+        optimizer.zero_grad()
+        (run.q[-1] ** 2).sum().backward()
+        found += [velocity.grad, factor.log_factor.grad.clone(), run.q.detach()]
+        optimizer.step()
     return found
 
 
@@ -195,6 +214,22 @@ def test_controls_are_given(graphs):
 
     assert_same(*compare(graphs, run, base))
     assert len(graphs.made) == 8
+
+
+def test_fields_of_a_control_are_told_apart(graphs):
+    """Know the natural twists of a star from its rest lengths: there are as many."""
+    builder = RobotBuilder()
+    for end in ((0.1, 0, 0), (0, 0.1, 0), (-0.1, -0.1, 0)):
+        builder.add_rod(straight((0, 0, 0), end, 2), Circle(2e-3), Material(1e6, 1000.0))
+    star = builder.finalize(solver="dense")
+    own = star.natural_strains(BATCH)
+    assert own.natural_twist.shape == own.rest_length.shape
+
+    def run(model):
+        twisted = steps(model, ImplicitEuler(1e-3), 1, Control(natural_twist=own.natural_twist + 0.1))
+        return twisted + steps(model, ImplicitEuler(1e-3), 1, Control(rest_length=1.01 * own.rest_length))
+
+    assert_same(*compare(graphs, run, star))
 
 
 def test_rows_that_do_not_run(graphs):
@@ -342,24 +377,78 @@ class TestGradients:
     @pytest.mark.parametrize("robot", ["rods", "hinges"])
     def test_they_are_the_same(self, graphs, robot, chunk):
         """Give the same gradients by states and constants, over steps of an optimiser."""
-
-        def run(model):
-            names = ["bend_twist.EI1", "bend_twist.EI2"] if robot == "rods" else ["hinge.hinge"]
-            factor, found = trainable.scaled(model, names), []
-            optimizer = torch.optim.SGD(factor.parameters(), lr=0.1)
-            for _ in range(3):
-                state = model.initial_state().detach()
-                velocity = torch.full_like(state.velocity, 1e-3).requires_grad_()
-                run = unroll(model, state.replace(velocity=velocity), ImplicitEuler(1e-2, chunk=chunk), 3)
-                optimizer.zero_grad()
-                (run.q[-1] ** 2).sum().backward()
-                found += [velocity.grad, factor.log_factor.grad.clone(), run.q.detach()]
-                optimizer.step()
-            return found
-
+        run = functools.partial(trained, robot=robot, chunk=chunk)
         found, expected = compare(graphs, run, ROBOTS[robot]())
         assert_same(found, expected)
         assert (found[1] != 0).all()
+
+
+class TestWaiting:
+    """What a host waits for in a recorded step: the flags of each round, nothing else."""
+
+    @pytest.fixture
+    def pieces(self, monkeypatch):
+        """Return a list of all that a graph is to hold; each runs once, with nothing to wait for."""
+        found = []
+
+        def run(function, device, pool):
+            function()  # tables come to the device
+            with nothing_to_wait_for():
+                outputs = function()
+            found.append(function.__name__)
+            return Replays([], outputs)
+
+        monkeypatch.setattr(standing, "recorded", run)
+        monkeypatch.setattr(standing, "memory_pool", lambda: None)
+        monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)
+        return found
+
+    @pytest.mark.parametrize("robot", ROBOTS)
+    @pytest.mark.parametrize(
+        ("integrator", "solver"),
+        [("euler", "banded"), ("euler", "multifrontal"), ("midpoint", "dense"), ("newmark", "auto")],
+    )
+    def test_pieces(self, pieces, integrator, robot, solver):
+        """Find nothing to wait for in the graphs, nor in what a step does beside them."""
+        state, integrator = ROBOTS[robot]().initial_state(batch=BATCH).to(DEVICE), INTEGRATORS[integrator]()
+        model = ROBOTS[robot](solver=solver).to(DEVICE)
+        control = Control(force=torch.zeros_like(state.q), clamped_q=state.q)
+        running = torch.ones(BATCH, dtype=torch.bool, device=DEVICE)
+        given = (integrator, model, state, control, running, 1e-2)
+        first = standing.standing_step(*given)
+        assert pieces == ["_open", "_round_with_matrix", "_round_without_matrix", "_state_after"]
+        with nothing_to_wait_for():
+            step = standing.standing_step(*given)
+            after, root, scale = step.end()
+        assert step is first
+        assert after.q.shape == state.q.shape
+        assert root.status.shape == scale.shape == (BATCH,)
+
+    def test_a_wait_a_round(self, graphs):
+        """Read numbers once a round in a whole step."""
+        model, integrator = rods(), ImplicitEuler(1e-2)
+        state, _ = integrator.step(model, model.initial_state().detach())
+        before = [made.count for made in graphs.made]
+        reads = _Reads()
+        with reads:
+            _, info = integrator.step(model, state)
+        rounds = [made.count - old for made, old in zip(graphs.made, before, strict=True)]
+        assert rounds[0] == rounds[3] == 1
+        assert reads.count == rounds[1] + rounds[2] == int(info.iterations.max())
+
+
+class _Reads(TorchFunctionMode):
+    """Counts where Python asks a tensor for its numbers."""
+
+    ASKING = (torch.Tensor.tolist, torch.Tensor.item, torch.Tensor.__bool__, torch.Tensor.__float__, torch.Tensor.cpu)
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.count += func in self.ASKING
+        return func(*args, **(kwargs or {}))
 
 
 def test_what_is_not_recorded(graphs):
@@ -369,11 +458,14 @@ def test_what_is_not_recorded(graphs):
     builder = RobotBuilder()
     builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0))
     builder.add_force(forces.Viscous(0.1))
-    steps(builder.finalize(), ImplicitEuler(1e-2), 1)
+    drag = builder.finalize()
+    steps(drag, ImplicitEuler(1e-2), 1)
     integrator = ImplicitEuler(1e-2)
     integrator.table = torch.zeros(3)
     steps(rods(), integrator, 1)
     assert not graphs.made
+    assert drag.unrecorded() == "forces that change within a step"
+    assert rods(solver="pcg").unrecorded() == "the solver pcg, which reads numbers"
 
 
 def test_copies_record_for_themselves(graphs):
@@ -384,6 +476,70 @@ def test_copies_record_for_themselves(graphs):
     assert not copy.deepcopy(model).recordings
 
 
+@pytest.mark.gpu
+class TestOnGPU:
+    """Recorded and compiled against eager steps, on the device."""
+
+    @staticmethod
+    def both(robot, run):
+        """Return what `run` gives for a recorded model and for an eager one."""
+        models = [ROBOTS[robot](solver="auto", device="cuda", compile=compile) for compile in (True, False)]
+        found = [run(model) for model in models]
+        assert models[0].recordings
+        assert not models[1].recordings
+        return found
+
+    @pytest.mark.parametrize("chunk", [None, 4])
+    @pytest.mark.parametrize("robot", ROBOTS)
+    @pytest.mark.parametrize("integrator", INTEGRATORS)
+    def test_steps_agree(self, integrator, robot, chunk):
+        """Take the same steps, of two lengths."""
+
+        def run(model):
+            make = INTEGRATORS[integrator]
+            state = model.initial_state(batch=BATCH)
+            for k in range(8):
+                stepper = make(chunk=chunk)
+                stepper.dt *= 0.5 if k % 3 == 2 else 1.0
+                state, _ = stepper.step(model, state, throw=True)
+            return [state.q, state.director, state.reference_twist]
+
+        assert_same(*self.both(robot, run), within=ON_GPU)
+
+    @pytest.mark.parametrize("chunk", [None, 4])
+    @pytest.mark.parametrize("robot", ["rods", "hinges"])
+    def test_training_agrees(self, robot, chunk):
+        """Give the same gradients, and follow an optimiser."""
+        assert_same(*self.both(robot, functools.partial(trained, robot=robot, chunk=chunk)), within=ON_GPU)
+
+    def test_failing_rows_agree(self):
+        """End likewise where some rows fail, and go on after it."""
+
+        def run(model):
+            state, integrator = TestFailingRows.thrown(model), ImplicitEuler(2e-2, max_substeps=4)
+            found = steps(model, integrator, 3, state=state)
+            return [found[k] for k in (0, 6, -6)]  # q and status of the first step, status of the last
+
+        found, expected = self.both("rods", run)
+        assert torch.equal(found[1], expected[1])
+        good = expected[1] == Status.CONVERGED
+        assert_same([found[0][good]], [expected[0][good]], within=1e-6)  # violent steps amplify rounding
+
+    def test_a_round_does_not_wait_twice(self):
+        """Launch the opening, a round and the end with torch watching for waits."""
+        model, integrator = rods(solver="auto", device="cuda", compile=True), ImplicitEuler(1e-2)
+        state, _ = integrator.step(model, model.initial_state(batch=BATCH))
+        running = torch.ones(BATCH, dtype=torch.bool, device="cuda")
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            step = standing.standing_step(integrator, model, state, Control(), running, integrator.dt)
+            step._round.replay()
+            step.end()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
 def test_only_compiled_models_on_a_gpu_are_recorded():
     """Leave a CPU alone."""
+    assert rods().unrecorded() is None
     assert not rods().recorded

@@ -15,6 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from torchdismech.native.graphs import WARM_UPS
 
+aten = torch.ops.aten
+
 
 def _tensors(tree) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
@@ -32,7 +34,8 @@ class _Recorder(TorchDispatchMode):
         self.calls: list[tuple] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
+        masks = func is aten.index.Tensor and any(t.dtype == torch.bool for t in _tensors(args[1]))
+        if masks or func in (aten._local_scalar_dense.default, aten.nonzero.default):
             raise RuntimeError(f"{func}: operation not permitted when stream is capturing")
         result = func(*args, **(kwargs or {}))
         self.calls.append((func, args, kwargs or {}, result))

@@ -144,11 +144,14 @@ class _Root(torch.autograd.Function):
                 "a tensor of the model was exchanged between a step and its backward pass; keep the model's parameters "
                 "in place until the backward pass is done"
             )
-        if not bool(accepted.any()):
+        if accepted.device.type == "cpu" and not bool(accepted.any()):
             return (None, *(torch.zeros_like(t) if need else None for t, need in _needed(ctx, tensors)))
         leaves = [t.detach().requires_grad_(need) for t, need in _needed(ctx, tensors)[: ctx.count]]
         wanted = [t for t in leaves if t.requires_grad] + constants
-        found = iter(_gradients(problem, leaves, q, accepted, gradients[:-1], wanted))
+        gradients = _gradients(problem, leaves, q, accepted, gradients[:-1], wanted)
+        if accepted.device.type != "cpu":  # not to wait for it: where no row was solved, zeros whatever came out
+            gradients = tuple(torch.where(accepted.any(), g, 0.0) for g in gradients)
+        found = iter(gradients)
         return (None, *(next(found) if need else None for _, need in _needed(ctx, tensors)))
 
 

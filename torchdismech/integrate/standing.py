@@ -34,7 +34,6 @@ from torchdismech.integrate.adjoint import merged_after
 from torchdismech.integrate.balance import Balance
 from torchdismech.model import Model, StepStart
 from torchdismech.native.graphs import Recording, memory_pool, recorded
-from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.solve.newton import Progress, Root, begun, plain_round
 from torchdismech.split import with_changes
 from torchdismech.state import Control, State
@@ -56,11 +55,10 @@ def standing_step(
 ) -> StandingStep | None:
     """Return a recorded step of dt [s] at its opening, from recordings kept with the model; None where none serves.
 
-    None serves without inertia, with solvers that read numbers (Krylov), and with integrators that hold more than
-    numbers.
+    None serves without inertia, and with integrators that hold more than plain numbers.
     """
     elapsed, solver = integrator._elapsed(dt), model.solver_for(state.batch)
-    if elapsed is None or not isinstance(solver, DirectSolver) or _odd(integrator):
+    if elapsed is None or _odd(integrator):
         return None
     modules = _read(model)
     # the integrator's numbers but dt, which is given, and what is decided before a step is taken
@@ -172,7 +170,10 @@ class StandingStep:
 
     def _give(self, given: Sequence[Tensor], dt: float) -> None:
         """Write what a step is given to where the graphs read it."""
-        torch._foreach_copy_(self._given, [tensor.detach() for tensor in given])
+        # by dtype, as torch then takes one launch for many
+        for dtype in {tensor.dtype for tensor in self._given}:
+            pairs = [(own, new) for own, new in zip(self._given, given, strict=True) if own.dtype == dtype]
+            torch._foreach_copy_([own for own, _ in pairs], [new.detach() for _, new in pairs])
         self._dt.fill_(dt)
 
     def _open(self) -> tuple[Any, ...]:
