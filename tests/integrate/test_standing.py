@@ -1,5 +1,6 @@
 """Steps recorded as graphs: the same steps and gradients as without."""
 
+import contextlib
 import copy
 import functools
 
@@ -423,6 +424,25 @@ class TestWaiting:
         assert step is first
         assert after.q.shape == state.q.shape
         assert root.status.shape == scale.shape == (BATCH,)
+
+    @pytest.mark.parametrize("robot", ROBOTS)
+    def test_backward(self, robot, monkeypatch):
+        """Find one wait in a backward pass, whether all matrices could be factored, and none to copy anything."""
+        monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)
+        start = ROBOTS[robot]().initial_state(batch=BATCH).to(DEVICE)
+        model = ROBOTS[robot](solver="auto")
+        trainable.scaled(model, ["stretch.EA" if robot == "rods" else "membrane.membrane"])
+        model = model.to(DEVICE)
+        asked = []
+        monkeypatch.setattr(torch.Tensor, "__bool__", lambda self: bool(asked.append(self)))  # no: nothing failed
+        for watched in (contextlib.nullcontext, nothing_to_wait_for):  # tables come to the device first
+            velocity = torch.zeros_like(start.velocity).requires_grad_()
+            with watched():
+                after, _ = ImplicitEuler(1e-2).step(model, start.replace(velocity=velocity))
+                asked.clear()
+                after.q.sum().backward()
+        assert velocity.grad.shape == velocity.shape
+        assert len(asked) == 1
 
     def test_a_wait_a_round(self, graphs):
         """Read numbers once a round in a whole step."""
