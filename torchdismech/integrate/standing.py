@@ -17,7 +17,7 @@ recorded may read its own tensors and plain numbers, nothing else that changes.
 A step is three graphs: the opening (what stays fixed in the step, first iterate), a round of Newton's method (with the
 next matrix or without), and the end (the state after the step). After each round the host reads five flags, the only
 wait. A round in which some row is not improved leaves everything as it was; from there the search goes on without
-graphs, on the same memory.
+graphs, on the same memory. All of that is on the current stream: steps of a model belong to one.
 """
 
 from __future__ import annotations
