@@ -306,6 +306,7 @@ def _what_will_run(scene: Scene, model: Model, integrator: Integrator) -> dict[s
         "integrator": steps,
         "kernels": _kernels(scene, model, integrator),
         "solver": model.solver_for(at_once).describe(),
+        **({"steps on a GPU": _recording(model)} if model.device.type == "cuda" else {}),
         "factorisation": f"{1e3 * _factor_time(model, at_once):.3g} ms a robot to factor and solve, measured",
         "memory": f"about {size_of(step_bytes(model, at_once))} for a step of {whole}",
         "file": f"{frames} frames, about {size_of(stored)}",
@@ -329,6 +330,12 @@ def _kernels(scene: Scene, model: Model, integrator: Integrator) -> str:
     if scene.steps >= least:
         return f"compiled before the first step, as from {least:,} steps on"
     return f"eager; compiled from about {least:,} steps on"
+
+
+def _recording(model: Model) -> str:
+    """Return how compiled steps are handed to a GPU."""
+    reason = model.unrecorded()
+    return "recorded as CUDA graphs, compiled" if reason is None else f"call by call, because of {reason}"
 
 
 def _over_time(scene: Scene) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from torchdismech.layout import MatrixLayout
 from torchdismech.memory import block_entries, derivatives, robots_at_a_time
 from torchdismech.native import Unavailable, compiler
 from torchdismech.solve import linear
+from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.sparse import Pattern
 from torchdismech.split import Splitter, robots, with_changes
 from torchdismech.state import Control, State
@@ -68,6 +69,7 @@ class Model(nn.Module):
         that is long enough, else when the steps so far were. It goes by the number of evaluations, of robots and of
         springs, not by a clock, so the same calls compile at the same step; what is compiled agrees with what is eager
         up to rounding. Copies of a model count anew.
+        On a GPU compiled steps are recorded as CUDA graphs, too, unless `unrecorded` says why not.
     self_contact : how parts of the robot touch each other; None lets them pass through each other.
     """
 
@@ -116,6 +118,16 @@ class Model(nn.Module):
         self._solvers: dict[tuple[torch.device, int], linear.Solver] = {}
         if solver != "auto":
             self.solver_for(1)  # refuse here what does not go with the matrix
+        self.recordings: dict[tuple, Any] = {}  # see `integrate.standing`
+
+    def __getstate__(self) -> dict:
+        return {
+            name: value for name, value in self.__dict__.items() if name != "recordings"
+        }  # they belong to this object
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        self.recordings = {}
 
     # ---- eager or compiled -------------------------------------------------------------------------------------
 
@@ -304,6 +316,33 @@ class Model(nn.Module):
             models.append(with_changes(self, {}, children))
         return models
 
+    def recorded(self, q: Tensor) -> bool:
+        """Return whether steps from q (B, n) are recorded: on a GPU, compiled, unless there is a reason not to."""
+        if q.device.type != "cuda" or not self.compilation.runs_compiled(q.shape[0], q):
+            return False
+        return self.unrecorded() is None
+
+    def unrecorded(self) -> str | None:
+        """Return why no graph can hold a step of this robot with inertia; None where one can."""
+        if self.self_contact is not None or self.obstacles:
+            return "contact"
+        if self.varying_loads:
+            return "forces that change within a step"
+        if terms := self.uncompiled_terms():
+            return f"derivatives by autograd ({', '.join(terms)})"
+        direct = self.solver_name == "auto" or issubclass(linear.SOLVERS[self.solver_name], DirectSolver)
+        return None if direct else f"the solver {self.solver_name}, which reads numbers"
+
+    def read_by_equations(self) -> list[nn.Module]:
+        """Return the modules that the equations of a step read besides forces."""
+        return [self.body, cast(nn.Module, self.terms), self._layout, self.advance]
+
+    def without_forces(self, body: Body, terms: Sequence[ElasticTerm]) -> Model:
+        """Return this for a body and terms that differ in their constants only, and without forces; all else shared."""
+        layout = with_changes(self._layout.for_terms(terms), {}, {"force_scatters": nn.ModuleList()})
+        children = {"body": body, "terms": terms, "forces": nn.ModuleList(), "_layout": layout}
+        return with_changes(self, {}, cast(dict[str, nn.Module], children))
+
     def _by_parts(
         self, function: Callable[[Model, State, Control], dict[str, Tensor]], state: State, control: Control
     ) -> dict[str, Tensor]:
@@ -444,15 +483,20 @@ class Model(nn.Module):
         return self.unchecked_start(state, control, elapsed, pairs)
 
     def unchecked_start(
-        self, state: State, control: Control, elapsed: float | None, pairs: StepPairs | None
+        self, state: State, control: Control, elapsed: float | Tensor | None, pairs: StepPairs | None
     ) -> StepStart:
         """Return what `start_step` does, for a state and a control that passed `check_batch`."""
+        held = self.held_force(state, control)
+        pairs = self.may_touch(state.q, state.q, torch.zeros_like(state.time)) if pairs is None else pairs
+        return StepStart(state, control, [t.constants(state, control, elapsed) for t in self.terms], held, pairs)
+
+    def held_force(self, state: State, control: Control) -> Tensor:
+        """Return the explicit forces and that of the control (B, n)."""
         held = torch.zeros_like(state.q) if control.force is None else control.force.clone()
         for force in self.forces:
             if force.explicit:
                 held = held + force(state, control)
-        pairs = self.may_touch(state.q, state.q, torch.zeros_like(state.time)) if pairs is None else pairs
-        return StepStart(state, control, [t.constants(state, control, elapsed) for t in self.terms], held, pairs)
+        return held
 
     def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
         """Return the elastic force (B, n) at q (B, n)."""

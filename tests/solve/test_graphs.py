@@ -1,86 +1,85 @@
-"""Functions captured in CUDA graphs."""
+"""Functions recorded as CUDA graphs."""
 
 import pytest
 import torch
 
+from tests.solve.replays import replayable
 from tests.solve.topologies import chain, random_values
 from torchdismech.errors import InputError
-from torchdismech.native.graphs import captured
+from torchdismech.native.graphs import memory_pool, recorded
 from torchdismech.solve import linear
 
 
-def total(*tensors):
-    """Return the sum of tensors."""
-    return sum(tensors)
+def test_other_devices_are_refused():
+    """Name the function and what came."""
+    with pytest.raises(InputError, match=r"<lambda>: a CUDA graph is for a CUDA device, got cpu; call the function"):
+        recorded(lambda: None, torch.device("cpu"), None)
 
 
-class TestRefusals:
-    """What no graph can hold, found out on any machine."""
+class TestStandIn:
+    """The stand-in that other tests use on a CPU does what a graph does, and nothing better."""
 
-    @pytest.mark.parametrize(
-        ("arguments", "came"),
-        [((), "none"), ((torch.zeros(2),), "cpu"), ((1.5,), "float"), ((torch.zeros(2), 1), "cpu, int")],
-    )
-    def test_what_is_not_on_a_device(self, arguments, came):
-        """Name the function and what came."""
-        with pytest.raises(InputError, match=f"total: a CUDA graph takes tensors of one CUDA device, got {came}; move"):
-            captured(total)(*arguments)
+    def test_old_memory_and_old_numbers(self):
+        """Read what stands where the recorded tensors were, and the numbers of Python as they were."""
+        x, factor = torch.ones(3), [2.0]
+        replays = replayable(lambda: (factor[0] * x, x.clone().mul_(3)), x.device, None)
+        assert replays.outputs[0].isnan().all()  # nothing has run yet
+        x.fill_(5)
+        factor[0] = 7.0
+        double, triple = replays.replay()
+        assert (double == 10).all()
+        assert (triple == 15).all()
+        assert replays.replay()[0] is double
+
+    @pytest.mark.parametrize("code", [lambda x: x * x.sum().item(), lambda x: x[x > 0]])
+    def test_code_that_waits_is_refused(self, code):
+        """Say so as a graph does."""
+        x = torch.ones(3)
+        with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+            replayable(lambda: code(x), x.device, None)
 
 
 @pytest.mark.gpu
 class TestOnGPU:
     """What is replayed."""
 
+    device = torch.device("cuda")
+
     def test_new_numbers(self):
-        """Give for other arguments what the function gives, without running its code again."""
+        """Give for other numbers what the function gives, in the same memory, without running its code again."""
         runs = []
+        x = torch.ones(4, 4, device="cuda", dtype=torch.float64)
 
-        def function(x, y):
+        def function():
             runs.append(1)
-            return x @ y, x - 1
+            return x @ x, x - 1
 
-        replayed, rng = captured(function), torch.Generator("cuda").manual_seed(0)
+        recording = recorded(function, self.device, memory_pool())
+        rng = torch.Generator("cuda").manual_seed(0)
         for _ in range(3):
-            x, y = (torch.randn(4, 4, device="cuda", dtype=torch.float64, generator=rng) for _ in range(2))
-            product, less = replayed(x, y)
-            torch.testing.assert_close(product, x @ y)
+            x.copy_(torch.randn(4, 4, device="cuda", dtype=torch.float64, generator=rng))
+            product, less = recording.replay()
+            torch.testing.assert_close(product, x @ x)
             assert torch.equal(less, x - 1)
+            assert product is recording.outputs[0]
         assert len(runs) == 3  # two to warm up, one recorded
 
-    def test_other_kinds_of_arguments(self):
-        """Record anew for another shape or dtype, and still know the first."""
-        replayed = captured(total)
-        for shape, dtype in (
-            ((3,), torch.float64),
-            ((5,), torch.float64),
-            ((3,), torch.float32),
-            ((3,), torch.float64),
-        ):
-            (found,) = replayed(torch.ones(shape, dtype=dtype, device="cuda"), torch.ones((), device="cuda"))
-            assert (found.shape, found.dtype) == (shape, dtype)
-            assert (found == 2).all()
-
-    def test_outputs_are_overwritten(self):
-        """Return the same memory each time, which may be the next call's argument."""
-        replayed = captured(lambda x: 2 * x)
-        (once,) = replayed(torch.ones(3, device="cuda"))
-        (twice,) = replayed(once)
-        assert once.data_ptr() == twice.data_ptr()
-        assert (twice == 4).all()
-
-    def test_arguments_that_come_back(self):
-        """Swap two tensors, again and again."""
-        replayed = captured(lambda x, y: (y, x))
-        pair = replayed(torch.zeros(3, device="cuda"), torch.ones(3, device="cuda"))
-        for _ in range(2):
-            pair = replayed(*pair)
-        assert [int(x[0]) for x in pair] == [1, 0]
+    def test_one_pool(self):
+        """Hand tensors from one graph to the next in memory that they share for what they need on the way."""
+        x, pool = torch.ones(1000, device="cuda"), memory_pool()
+        first = recorded(lambda: (x + 1).sin().exp(), self.device, pool)
+        second = recorded(lambda: (first.outputs * 2).sin().cos(), self.device, pool)
+        for k in range(3):
+            x.fill_(k)
+            first.replay()
+            torch.testing.assert_close(second.replay(), ((x + 1).sin().exp() * 2).sin().cos())
 
     @pytest.mark.parametrize("code", [lambda x: x * x.sum().item(), lambda x: x[x > 0]])
     def test_code_that_waits_is_refused(self, code):
         """Say what the function must not do."""
+        x = torch.ones(3, device="cuda")
         with pytest.raises(InputError, match="cannot be captured in a CUDA graph .*; it must not read numbers"):
-            captured(code)(torch.ones(3, device="cuda"))
+            recorded(lambda: code(x), self.device, memory_pool())
 
     @pytest.mark.parametrize("kind", ["definite", "unsymmetric"])
     @pytest.mark.parametrize(
@@ -90,17 +89,20 @@ class TestOnGPU:
         """Factor and solve in a graph, for other matrices than the recorded ones."""
         pattern = chain(31, symmetric=kind == "definite")
         solver = linear.make(pattern=pattern, **options)
+        values = random_values(pattern, kind, 70, 0).cuda()
+        rhs = torch.ones(70, pattern.n, dtype=torch.float64, device="cuda")
+        rows = torch.ones(70, dtype=torch.bool, device="cuda")
 
-        def solution(values, rows, rhs):
+        def solution():
             factor = solver.factor(values, rows)
             return factor.solve(rhs), factor.ok
 
-        replayed = captured(solution)
+        recording = recorded(solution, self.device, memory_pool())
         for seed in range(3):
-            values = random_values(pattern, kind, 70, seed).cuda()
-            rhs = torch.full((70, pattern.n), 1.0 + seed, dtype=torch.float64, device="cuda")
-            rows = torch.arange(70, device="cuda") % (seed + 2) == 0
-            x, ok = replayed(values, rows, rhs)
-            expected, expected_ok = solution(values, rows, rhs)
+            values.copy_(random_values(pattern, kind, 70, seed))
+            rhs.fill_(1.0 + seed)
+            rows.copy_(torch.arange(70) % (seed + 2) == 0)
+            x, ok = recording.replay()
+            expected, expected_ok = solution()
             assert torch.equal(ok, expected_ok)
             torch.testing.assert_close(x, expected, rtol=1e-12, atol=0)

@@ -22,7 +22,7 @@ class TermConstants:
     """What stays fixed in a step, batch last.
 
     `before` and `elapsed`: the strains at the start of the step and the time [s] from there to where forces are
-    evaluated; None where nothing dissipates.
+    evaluated, a number or a tensor (); None where nothing dissipates.
     """
 
     natural: tuple[Tensor | None, ...]
@@ -30,7 +30,7 @@ class TermConstants:
     scale: Tensor | None
     stencil: tuple[Tensor, ...]
     before: tuple[Tensor, ...] | None = None
-    elapsed: float | None = None
+    elapsed: float | Tensor | None = None
 
 
 class ElasticTerm(nn.Module):
@@ -126,7 +126,7 @@ class ElasticTerm(nn.Module):
 
     # ---- evaluation --------------------------------------------------------------------------------------------
 
-    def constants(self, state: State, control: Control, elapsed: float | None = None) -> TermConstants:
+    def constants(self, state: State, control: Control, elapsed: float | Tensor | None = None) -> TermConstants:
         """Return what stays fixed in a step that starts at `state`; without `elapsed` [s] nothing dissipates."""
         natural: list[Tensor | None] = [getattr(self, f"natural_{s}") for s in self.stencil.strains]
         if self.controlled is not None:

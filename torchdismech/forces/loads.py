@@ -65,12 +65,14 @@ class PointForce(Force):
     """
 
     per_robot = ("force",)
+    _index: Tensor
 
     def __init__(self, nodes: Sequence[int], force, start: float = -math.inf, stop: float = math.inf):
         super().__init__()
         if not start < stop:
             raise InputError(f"PointForce: start has to be before stop, got start={start}, stop={stop}")
         self.nodes = list(nodes)
+        self.register_buffer("_index", torch.as_tensor(self.nodes), persistent=False)
         self.force = nn.Parameter(vector(force, "PointForce.force"), requires_grad=False)
         self.start, self.stop = float(start), float(stop)
 
@@ -85,6 +87,5 @@ class PointForce(Force):
         """Return the force on its nodes while it is on."""
         on = acting(state.time, self.start, self.stop)
         load = state.q.new_zeros(state.batch, self.body.n_nodes, 3)
-        index = torch.as_tensor(self.nodes, device=load.device)
         force = (self.force.expand(state.batch, 3) * on[:, None]).unsqueeze(1).expand(-1, len(self.nodes), -1)
-        return self.body.on_nodes(load.index_add(1, index, force))
+        return self.body.on_nodes(load.index_add(1, self._index, force))

@@ -27,7 +27,7 @@ from torchdismech.integrate.constrained import Laws
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
-__all__ = ["Equations", "implicit_step"]
+__all__ = ["Equations", "implicit_step", "merged_after"]
 
 STATE = tuple(f.name for f in dataclasses.fields(State))
 Q, TIME = STATE.index("q"), STATE.index("time")
@@ -41,7 +41,7 @@ def implicit_step(
     state: State,
     control: Control,
     equations: Equations,
-    solve: Callable[[Balance], tuple[Tensor, Tensor]],
+    solved: Callable[[State, Control], tuple[State, Tensor]],
     after: Callable[[Balance, Tensor], State],
 ) -> State:
     """Return the state after a step; rows that were not solved stay as they were.
@@ -52,20 +52,20 @@ def implicit_step(
     Parameters
     ----------
     equations : makes the balance of forces.
-    solve : finds q (B, n) of a balance, and which rows (B,) can be trusted.
+    solved : takes the step; returns the state after it and which rows (B,) were solved; the others are as before.
     after : makes the state after the step of a balance and q.
     """
     fields = {f.name: getattr(control, f.name) for f in dataclasses.fields(Control)}
     given = tuple(name for name, value in fields.items() if value is not None)
     inputs = (*(getattr(state, name) for name in STATE), *(fields[name] for name in given))
     constants = _differentiated(model) if torch.is_grad_enabled() else []
-    problem = _Problem(model, given, equations, solve, after)
+    problem = _Problem(model, given, equations, solved, after)
     if torch.is_grad_enabled() and (constants or any(x.requires_grad for x in inputs)):
         *outputs, accepted = _Root.apply(problem, *inputs, *constants)
         # once more, where autograd records: rows that were not solved are the state before
         return state.merged(State(**dict(zip(STATE, outputs, strict=True))), accepted)
     with torch.no_grad():
-        return problem.solved(inputs)[0]
+        return problem.step(inputs)[0]
 
 
 def _differentiated(model: Model) -> list[Tensor]:
@@ -96,24 +96,25 @@ class _Problem:
     model: Model
     given: tuple[str, ...]  # fields of the control that are set
     equations: Equations
-    solve: Callable[[Balance], tuple[Tensor, Tensor]]
+    solved: Callable[[State, Control], tuple[State, Tensor]]
     after: Callable[[Balance, Tensor], State]
 
     def balance(self, inputs, robots: Tensor | None = None) -> Balance:
         """Return the equations of the step from the flat inputs; of these robots (B,) if given."""
         inputs = inputs if robots is None else [t[robots] for t in inputs]
-        state = State(**dict(zip(STATE, inputs[: len(STATE)], strict=True)))
-        control = Control(**dict(zip(self.given, inputs[len(STATE) :], strict=True)))
-        return self.equations(state, control, robots)
+        return self.equations(*self._named(inputs), robots)
 
-    def solved(self, inputs) -> tuple[State, Tensor]:
+    def step(self, inputs) -> tuple[State, Tensor]:
         """Return the state after the step and the rows (B,) that were solved; the others are as before."""
-        balance = self.balance(inputs)
-        q, accepted = self.solve(balance)
-        return balance.fused(_merged_after)(balance, self.after, q, accepted), accepted
+        return self.solved(*self._named(inputs))
+
+    def _named(self, inputs) -> tuple[State, Control]:
+        state = State(**dict(zip(STATE, inputs[: len(STATE)], strict=True)))
+        return state, Control(**dict(zip(self.given, inputs[len(STATE) :], strict=True)))
 
 
-def _merged_after(balance: Balance, after: Callable[[Balance, Tensor], State], q: Tensor, accepted: Tensor) -> State:
+def merged_after(balance: Balance, after: Callable[[Balance, Tensor], State], q: Tensor, accepted: Tensor) -> State:
+    """Return the state after a step to q (B, n) in the accepted rows (B,), that before it in the others."""
     return balance.start.state.merged(after(balance, q), accepted)
 
 
@@ -123,7 +124,7 @@ class _Root(torch.autograd.Function):
     @staticmethod
     def forward(ctx, problem: _Problem, *tensors: Tensor):  # noqa: D102
         count = len(STATE) + len(problem.given)
-        after, accepted = problem.solved(tensors[:count])
+        after, accepted = problem.step(tensors[:count])
         outputs = (*(getattr(after, name) for name in STATE), accepted)
         ctx.problem, ctx.count = problem, count
         ctx.constants = tensors[count:]
@@ -143,7 +144,7 @@ class _Root(torch.autograd.Function):
                 "a tensor of the model was exchanged between a step and its backward pass; keep the model's parameters "
                 "in place until the backward pass is done"
             )
-        if not bool(accepted.any()):
+        if accepted.device.type == "cpu" and not bool(accepted.any()):
             return (None, *(torch.zeros_like(t) if need else None for t, need in _needed(ctx, tensors)))
         leaves = [t.detach().requires_grad_(need) for t, need in _needed(ctx, tensors)[: ctx.count]]
         wanted = [t for t in leaves if t.requires_grad] + constants
@@ -151,7 +152,10 @@ class _Root(torch.autograd.Function):
         def found_gradients() -> tuple[Tensor, ...]:
             return _gradients(problem, leaves, q, accepted, gradients[:-1], wanted)
 
-        found = iter(problem.model.compilation.guarded(found_gradients))
+        by_inputs = problem.model.compilation.guarded(found_gradients)
+        if accepted.device.type != "cpu":  # not to wait for it: where no row was solved, zeros whatever came out
+            by_inputs = tuple(torch.where(accepted.any(), g, 0.0) for g in by_inputs)
+        found = iter(by_inputs)
         return (None, *(next(found) if need else None for _, need in _needed(ctx, tensors)))
 
 
@@ -164,7 +168,7 @@ def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients
     model = problem.model
     # Rows that were not solved may hold anything, and 0 * NaN is NaN: a solved row stands in for each, at weight zero.
     donor, weight = None, accepted[:, None].to(q.dtype)
-    if not bool(accepted.all()):
+    if accepted.device.type != "cpu" or not bool(accepted.all()):  # a GPU is not waited for
         row = torch.arange(len(accepted), device=accepted.device)
         donor = torch.where(accepted, row, accepted.to(torch.uint8).argmax())
         gradients = [torch.where(accepted.view(-1, *[1] * (g.dim() - 1)), g, 0.0) for g in gradients]

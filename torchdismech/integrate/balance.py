@@ -38,11 +38,12 @@ class Balance(ABC):
     position_gain: float
     velocity_gain: float | Tensor
 
-    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float):
+    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor):
         self.model = model
         self.start = start
         self.base = clamped_q  # (B, n): clamped dofs are read from here
-        self.dt = torch.full((), dt, dtype=model.dtype, device=model.device)  # a tensor: compiled code is for any step
+        # a tensor: compiled code is for any step
+        self.dt = dt if isinstance(dt, Tensor) else torch.full((), dt, dtype=model.dtype, device=model.device)
         self.descending = False
         self.constraints: ConstraintSet | None = None
         self._load: Tensor | None = None
@@ -62,6 +63,10 @@ class Balance(ABC):
             _, _, time = self.evaluated_at(self.start.state.q)
             load = self.model.constant_load(self.start, time)
             self._load = load if self.load_factor() == 1 else self.load_factor() * load
+
+    def hold(self, load: Tensor) -> None:
+        """Take the external forces (B, n) that do not change within the step, instead of finding them."""
+        self._load = load
 
     @property
     def load(self) -> Tensor:

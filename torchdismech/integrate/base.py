@@ -11,15 +11,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.report import Report, contact_report
 from torchdismech.errors import InputError, SimulationError, Status
-from torchdismech.integrate.adjoint import Equations, implicit_step
+from torchdismech.integrate.adjoint import Equations, implicit_step, merged_after
 from torchdismech.integrate.balance import Balance
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.constrained import constrained_newton
 from torchdismech.integrate.encounters import Encounters
+from torchdismech.integrate.standing import StandingStep, standing_step
 from torchdismech.model import Model, StepStart
-from torchdismech.solve.newton import FirstIterate, Root, newton, relaxed_newton
+from torchdismech.solve.newton import FirstIterate, Root, newton, relaxed_newton, resumed
 from torchdismech.state import Control, State
 
 __all__ = ["Integrator", "Schedule", "StepInfo"]
@@ -219,20 +221,45 @@ class Integrator(ABC):
         def equations(state: State, control: Control, robots: Tensor | None = None) -> Balance:
             pairs = encounters.pairs
             pairs = pairs if pairs is None or robots is None else pairs.rows(robots)
-            start = model.unchecked_start(state, control, self._elapsed(dt), pairs)
-            clamped_q = state.q if control.clamped_q is None else torch.where(model.free, state.q, control.clamped_q)
-            balance = self._balance(model, start, clamped_q, dt)
+            balance = self.equations(model, state, control, dt, pairs)
             balance.constraints = encounters.constraints(state, robots)
             return balance
 
-        def solve(balance: Balance) -> tuple[Tensor, Tensor]:
-            q, info = self._solved(balance, running)
-            if not encounters.none:
-                q, info = self._met(balance, q, info, running, encounters, equations)
+        def solved(state: State, control: Control) -> tuple[State, Tensor]:
+            step = standing_step(self, model, state, control, running, dt) if model.recorded(state.q) else None
+            if step is not None:
+                after, info = self._replayed(step, running)
+            else:
+                balance = equations(state, control)
+                q, info = self._solved(balance, running)
+                if not encounters.none:
+                    q, info = self._met(balance, q, info, running, encounters, equations)
+                after = balance.fused(merged_after)(balance, self._after, q, running & info.converged)
             infos.append(info)
-            return q, running & info.converged
+            return after, running & info.converged
 
-        return implicit_step(model, state, control, equations, solve, self._after), infos[0]
+        return implicit_step(model, state, control, equations, solved, self._after), infos[0]
+
+    def equations(
+        self, model: Model, state: State, control: Control, dt: float | Tensor, pairs: StepPairs | None = None
+    ) -> Balance:
+        """Return the balance of forces of a step of dt [s], a number or a tensor ()."""
+        start = model.unchecked_start(state, control, self._elapsed(dt), pairs)
+        clamped_q = state.q if control.clamped_q is None else torch.where(model.free, state.q, control.clamped_q)
+        return self._balance(model, start, clamped_q, dt)
+
+    def _replayed(self, step: StandingStep, running: Tensor) -> tuple[State, StepInfo]:
+        """Return the state after a step that graphs hold, and how it went; what they do not hold runs as without."""
+        if step.search():
+            after, root, scale = step.end()
+            return after, _info(root, root.status, scale)
+        balance, scale, at, tolerance = step.balance, step.scale.clone(), step.progress(), step.noise_tolerance.clone()
+        _, *others = self._attempts(balance)
+        balance.descending = False
+        solver = balance.model.solver_for(balance.start.state.batch)
+        root = resumed(balance, at, solver, tolerance, step.weight, self.max_iterations, self.line_search)
+        q, info = self._finished(balance, root, others, step.tolerance, step.weight, scale, running)
+        return balance.fused(merged_after)(balance, self._after, q, running & info.converged), info
 
     def _met(
         self,
@@ -267,31 +294,48 @@ class Integrator(ABC):
         guess = None if near is None else near.index_select(1, model.free_index)
         balance.prepare()
         weight, scale, guess, first = balance.fused(Balance.opening)(balance, guess, attempts[0][0], diagonal)
-        tolerance = (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
-        root = None
-        for ahead, method in attempts:
-            rows = running if root is None else running & (root.status != Status.CONVERGED)
-            if root is not None:
-                if not bool(rows.any()):
-                    break
-                guess, first = balance.guess(ahead), None
-            balance.descending = method == "descending"
-            found = self._newton(balance, guess, first, tolerance, weight, rows, method)
-            root = found if root is None else _merged_roots(root, found, rows)
-        assert root is not None
-        q, status = balance.full(root.x), root.status
-        failed = running & (status != Status.CONVERGED)
-        if bool(failed.any()):
-            status = torch.where(failed & model.folded(start.state, q), int(Status.FOLDED_EDGE), status)
-        substeps = torch.ones_like(root.iterations)
-        return q, StepInfo(status, root.iterations, root.residual, root.tolerance, scale, substeps)
+        tolerance, (_, method) = self.tolerance(scale), attempts[0]
+        balance.descending = method == "descending"
+        root = self._newton(balance, guess, first, tolerance, weight, running, method)
+        return self._finished(balance, root, attempts[1:], tolerance, weight, scale, running)
 
-    def _elapsed(self, dt: float) -> float | None:
+    def _finished(
+        self,
+        balance: Balance,
+        root: Root,
+        attempts: Sequence[tuple[bool, str]],
+        tolerance: Tensor,
+        weight: Tensor,
+        scale: Tensor,
+        running: Tensor,
+    ) -> tuple[Tensor, StepInfo]:
+        """Return q (B, n) where the forces balance and how it was found, by more `attempts` where `root` is none."""
+        failed = running & (root.status != Status.CONVERGED)
+        some = bool(failed.any())
+        for ahead, method in attempts:
+            if not some:
+                break
+            balance.descending = method == "descending"
+            found = self._newton(balance, balance.guess(ahead), None, tolerance, weight, failed, method)
+            root = _merged_roots(root, found, failed)
+            failed = running & (root.status != Status.CONVERGED)
+            some = bool(failed.any())
+        q, status = balance.full(root.x), root.status
+        if some:
+            folded = failed & balance.model.folded(balance.start.state, q)
+            status = torch.where(folded, int(Status.FOLDED_EDGE), status)
+        return q, _info(root, status, scale)
+
+    def tolerance(self, scale: Tensor) -> Tensor:
+        """Return the residual (B,) at which steps with these force scales (B,) count as converged [N]."""
+        return (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
+
+    def _elapsed(self, dt: float | Tensor) -> float | Tensor | None:
         """Return the time [s] from the start of a step to where forces are evaluated; None where no time passes."""
         return dt
 
     @abstractmethod
-    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
+    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor) -> Balance:
         """Return the equations of one step."""
 
     def _attempts(self, balance: Balance) -> Iterator[tuple[bool, str]]:
@@ -357,6 +401,11 @@ class Integrator(ABC):
     @abstractmethod
     def _after(self, balance: Balance, q: Tensor) -> State:
         """Return the state after the step, at q (B, n)."""
+
+
+def _info(root: Root, status: Tensor, scale: Tensor) -> StepInfo:
+    """Return how a whole step went."""
+    return StepInfo(status, root.iterations, root.residual, root.tolerance, scale, torch.ones_like(root.iterations))
 
 
 def _where(take: Tensor, first: Tensor, second: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ class _EulerBalance(Balance):
 
     gain_share = 1.0  # the position follows from the velocity at the end
 
-    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float):
+    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor):
         super().__init__(model, start, clamped_q, dt)
         self.mass_gain, self.position_gain, self.velocity_gain = 1 / self.dt**2, 1.0, 1 / self.dt
 
@@ -44,7 +44,7 @@ class ImplicitEuler(Integrator):
         if not model.constrained:
             super()._check_contact(model)
 
-    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
+    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor) -> Balance:
         return _EulerBalance(model, start, clamped_q, dt)
 
     def _after(self, balance: Balance, q: Tensor) -> State:
@@ -56,7 +56,7 @@ class _MidpointBalance(_EulerBalance):
 
     gain_share = 0.5
 
-    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float):
+    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor):
         super().__init__(model, start, clamped_q, dt)
         self.mass_gain, self.position_gain, self.velocity_gain = 2 / self.dt**2, 0.5, 1 / self.dt
 
@@ -71,10 +71,10 @@ class _MidpointBalance(_EulerBalance):
 class ImplicitMidpoint(Integrator):
     """Second order, keeps momentum, angular momentum and (nearly) energy. Parameters as for `Integrator`."""
 
-    def _elapsed(self, dt: float) -> float:
+    def _elapsed(self, dt: float | Tensor) -> float | Tensor:
         return 0.5 * dt
 
-    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
+    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor) -> Balance:
         return _MidpointBalance(model, start, clamped_q, dt)
 
     def sample(self, schedule: Schedule, state: State, model: Model) -> Control:
@@ -90,7 +90,9 @@ class ImplicitMidpoint(Integrator):
 class _NewmarkBalance(Balance):
     """M a = F(q, u), q = q_n + dt u_n + dt^2 [(1/2 - beta) a_n + beta a], u = u_n + dt [(1 - gamma) a_n + gamma a]."""
 
-    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float, beta: float, gamma: float):
+    def __init__(
+        self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor, beta: float, gamma: float
+    ):
         super().__init__(model, start, clamped_q, dt)
         self.beta, self.gamma = beta, gamma
         self.mass_gain, self.position_gain = 1 / (beta * self.dt**2), 1.0
@@ -127,7 +129,7 @@ class Newmark(Integrator):
             raise InputError(f"Newmark: expected beta > 0 and 0 <= gamma <= 1, got beta={beta}, gamma={gamma}")
         self.beta, self.gamma = float(beta), float(gamma)
 
-    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
+    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor) -> Balance:
         return _NewmarkBalance(model, start, clamped_q, dt, self.beta, self.gamma)
 
     def _after(self, balance: Balance, q: Tensor) -> State:

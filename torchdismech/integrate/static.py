@@ -110,13 +110,13 @@ class Static(Integrator):
             ramped[field.name] = end if end is None or field.name == "force" else begin + self._share * (end - begin)
         return Control(**ramped)
 
-    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float) -> Balance:
+    def _balance(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor) -> Balance:
         return _StaticBalance(model, start, clamped_q, self._share)
 
     def _ahead(self, model: Model, state: State, control: Control, dt: float) -> Tensor:
         return super()._ahead(model, state, control, 0.0)
 
-    def _elapsed(self, dt: float) -> None:
+    def _elapsed(self, dt: float | Tensor) -> None:
         return None
 
     def _attempts(self, balance: Balance) -> Iterator[tuple[bool, str]]:

@@ -13,11 +13,15 @@ from torchdismech.errors import Status
 
 __all__ = [
     "FirstIterate",
+    "Progress",
     "Root",
     "System",
+    "begun",
     "evaluated",
     "newton",
+    "plain_round",
     "relaxed_newton",
+    "resumed",
     "rounding_noise",
     "shifted_factor",
 ]
@@ -107,14 +111,9 @@ def newton(
     """
     if first is None:
         first = evaluated(system, x, weight, solver.diagonal(x.device))
-    at = _Iterate(x, first.residual, first.values, first.norm)
-    status = torch.full_like(at.norm, RUNNING, dtype=torch.long)
-    if running is not None:
-        status = torch.where(running, status, int(Status.CONVERGED))
-    status = _judged(status, at.norm, tolerance)
+    at = begun(x, first, tolerance, running)
     # noise excuses an iterate that Newton's method improved, not the first one
-    search = _Search(system, solver, weight, torch.maximum(tolerance, first.noise), max_iterations, line_search)
-    return search.run(at, status)
+    return resumed(system, at, solver, torch.maximum(tolerance, first.noise), weight, max_iterations, line_search)
 
 
 def relaxed_newton(
@@ -212,6 +211,69 @@ class FirstIterate(NamedTuple):
     noise: Tensor
 
 
+class Progress(NamedTuple):
+    """How far a search is: x, residual (B, m), values (nnz, B), norm, status (-1: it goes on) and iterations (B,)."""
+
+    x: Tensor
+    residual: Tensor
+    values: Tensor
+    norm: Tensor
+    status: Tensor
+    iterations: Tensor
+
+
+def begun(x: Tensor, first: FirstIterate, tolerance: Tensor, running: Tensor | None = None) -> Progress:
+    """Return a search at its first iterate; arguments as for `newton`."""
+    status = torch.full_like(first.norm, RUNNING, dtype=torch.long)
+    if running is not None:
+        status = torch.where(running, status, int(Status.CONVERGED))
+    status = _judged(status, first.norm, tolerance)
+    return Progress(x, first.residual, first.values, first.norm, status, torch.zeros_like(status))
+
+
+def resumed(
+    system: System, at: Progress, solver, tolerance: Tensor, weight: Tensor, max_iterations: int, line_search: bool
+) -> Root:
+    """Return where `newton` ends from a search's iterates."""
+    search = _Search(system, solver, weight, tolerance, max_iterations, line_search)
+    return search.run(_Iterate(at.x, at.residual, at.values, at.norm), at.status, at.iterations)
+
+
+def plain_round(
+    system: System,
+    at: Progress,
+    solver,
+    tolerance: Tensor,
+    weight: Tensor,
+    max_iterations: int,
+    line_search: bool,
+    with_matrix: bool = True,
+) -> tuple[Progress, Tensor]:
+    """Return a search after the whole Newton step of each row, and whether that was the step to take.
+
+    What `newton` does in a round in which all goes well, without reading a number: so a graph of a GPU may hold it.
+
+    Parameters
+    ----------
+    with_matrix : without, the values stay those of the iterate before.
+
+    Returns
+    -------
+    progress : is to be dropped where the first flag holds, and `resumed` from before this round.
+    flags : (5,) the four of `_tried`, and whether some row ended without having converged.
+    """
+    active = at.status == RUNNING
+    iterations = at.iterations + active
+    factor = solver.factor(at.values, rows=active)
+    step = factor.solve(-at.residual)
+    rows = (active & factor.ok, at.status, iterations, tolerance)
+    given = (at.x, at.norm, step, *rows, weight, max_iterations, line_search, with_matrix)
+    x, residual, values, norm, _, status, flags = system.fused(_tried)(system, *given)
+    lost = ((status != RUNNING) & (status != int(Status.CONVERGED))).any()
+    values = at.values if values is None else values
+    return Progress(x, residual, values, norm, status, iterations), torch.cat([flags, lost[None]])
+
+
 def evaluated(system: System, x: Tensor, weight: Tensor, diagonal: Tensor) -> FirstIterate:
     """Return what a search from x begins with; `diagonal` (m,) says where the matrix's diagonal is in its values."""
     residual, values = system.residual_and_matrix(x)
@@ -290,10 +352,9 @@ class _Search:
         self.enabled = enabled
         self._tried = system.fused(_tried)
 
-    def run(self, at: _Iterate, status: Tensor) -> Root:
+    def run(self, at: _Iterate, status: Tensor, iterations: Tensor) -> Root:
         """Return where the rows end."""
-        self.at, self.status = at, status
-        self.iterations = torch.zeros_like(status)
+        self.at, self.status, self.iterations = at, status, iterations
         self.solved = torch.zeros_like(status, dtype=torch.bool)  # the rows that have a Newton step ...
         self.direction = torch.zeros_like(at.x)  # ... and the steps
         self._begin_steps()
