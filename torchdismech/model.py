@@ -121,9 +121,8 @@ class Model(nn.Module):
         self.recordings: dict[tuple, Any] = {}  # see `integrate.standing`
 
     def __getstate__(self) -> dict:
-        return {
-            name: value for name, value in self.__dict__.items() if name != "recordings"
-        }  # they belong to this object
+        # recordings belong to this object
+        return {name: value for name, value in self.__dict__.items() if name != "recordings"}
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
