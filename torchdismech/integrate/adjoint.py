@@ -176,6 +176,7 @@ def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients
     x = q.index_select(1, model.free_index)
     with torch.enable_grad():
         balance = problem.balance(leaves, donor)
+        balance.prepare()  # here, where autograd records
         root = x.requires_grad_()
         after = problem.after(balance, balance.full(root))
         outputs = [(getattr(after, name), g) for name, g in zip(STATE, gradients, strict=True)]
