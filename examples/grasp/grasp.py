@@ -46,6 +46,7 @@ CLEARANCE = 2e-3  # m, between ball and fingers before they close
 BEND = 0.5  # rad, by which a free finger would turn from root to tip
 CLOSING, WAITING, LIFTING, HOLDING = 0.4, 0.2, 0.4, 0.4  # s
 LIFT = 0.03  # m
+AT_LAST = 12  # frames
 FRICTION, SLIP_VELOCITY = [0.0, 0.1, 0.2, 0.3, 0.4, 0.6], 1e-3
 STIFFNESS, TOLERANCE = 1000.0, 5e-4  # N/m, m
 GRAVITY = 9.81
@@ -69,7 +70,8 @@ class Grasp:
     weight : of the ball [N].
     squeezes : (B,) mean force of a finger on the ball towards the axis before the palm goes up [N].
     lifts : (B,) how far the ball's middle has come up in the end [m].
-    holds, floors : (B,) what fingers and floor carry in the end, over the weight.
+    holds, floors : (B,) what fingers and floor carry in the end, over the weight: means of the last frames, as a ball
+        let go may tip from one triangle to the next.
     overlaps : (B,) largest of two surfaces in any step [m].
     """
 
@@ -147,8 +149,8 @@ def measured(robot: Robot, trajectory: Trajectory) -> Grasp:
         for finger, out in zip(robot.fingers, outwards, strict=True)
     ]
     heights = trajectory.positions[:, :, robot.ball, 2].mean(2)
-    floors = contact["force/floor"][-1, :, 2] / weight
-    holds = contact[f"force/part{int(body.part_of_node[robot.ball[0]])}"][-1, :, 2] / weight
+    floors = contact["force/floor"][-AT_LAST:, :, 2].mean(0) / weight
+    holds = contact[f"force/part{int(body.part_of_node[robot.ball[0]])}"][-AT_LAST:, :, 2].mean(0) / weight
     overlaps = contact["penetration"].amax(0)
     return Grasp(weight, torch.stack(squeezes).mean(0), heights[-1] - heights[0], holds, floors, overlaps)
 
