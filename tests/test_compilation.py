@@ -71,6 +71,7 @@ def traced(monkeypatch):
     """Let torch.compile trace, and run what it traced without a compiler."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
 
 
 def after_evaluations(monkeypatch, model, number: int, batch=2) -> None:
@@ -349,6 +350,34 @@ def test_other_errors_are_raised(monkeypatch, compiled):
     monkeypatch.setattr(forces.Gravity, "forward", broken)
     with pytest.raises(RuntimeError, match="no such luck"):
         ImplicitEuler(1e-2).step(model, model.initial_state(batch=2))
+
+
+def graphs() -> int:
+    """Return how many graphs torch has traced since the last reset."""
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def test_all_steps_share_four_graphs(traced):
+    """Trace opening, round with a matrix, round without and end once, whatever the step, its length and its state."""
+    model = rod(compile=True)
+    state = model.initial_state(batch=2)
+    assert graphs() == 0  # what is evaluated once is not compiled
+    for dt in (1e-2, 5e-3, 2e-2):
+        for _ in range(3):
+            state, _ = ImplicitEuler(dt).step(model, state, throw=True)
+        ImplicitEuler(dt).step(model, model.initial_state(batch=2), throw=True)
+    assert graphs() == 4
+
+
+def test_backward_passes_share_graphs_with_steps(traced):
+    """Trace two more graphs for all backward passes: frames and elastic forces, as autograd records them."""
+    model = rod(compile=True)
+    trainable.scaled(model, ["bend_twist.EI1"])
+    for steps in (1, 3):
+        start = model.initial_state(batch=2)
+        unroll(model, start, ImplicitEuler(1e-2), steps).positions.square().sum().backward()
+        unroll(model, start.detach(), ImplicitEuler(1e-2), steps)
+    assert graphs() == 6
 
 
 @pytest.mark.slow

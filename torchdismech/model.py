@@ -30,7 +30,7 @@ from torchdismech.native import Unavailable, compiler
 from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.sparse import Pattern
-from torchdismech.split import Splitter, robots, with_changes
+from torchdismech.split import Splitter, every_module, robots, with_changes
 from torchdismech.state import Control, State
 
 __all__ = ["Model", "StepStart"]
@@ -262,7 +262,7 @@ class Model(nn.Module):
     @property
     def batch(self) -> int | None:
         """Number of robots that the parameters are given for, or None where they serve any number."""
-        numbers = set().union(*(robots(m) for m in self.modules()))
+        numbers = set().union(*(robots(m) for m in every_module(self)))
         if len(numbers) > 1:
             raise InputError(f"the model's parameters are given for different numbers of robots: {sorted(numbers)}")
         return max(numbers, default=None)
@@ -398,10 +398,12 @@ class Model(nn.Module):
             state = state.replace(velocity=velocity.to(rest_q).expand(batch, -1).contiguous())
         control = control or Control()
         self.check_batch(state, control)
-        force = self._by_parts(_force_at, state, control)["force"]
+        with self.compilation.paused():
+            force = self._by_parts(_force_at, state, control)["force"]
         self._refuse_closed_gaps(force)
         moves = self.free & ~self.algebraic
-        return state.replace(acceleration=torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0))
+        acceleration = torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0)
+        return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
 
     def _refuse_closed_gaps(self, force: Tensor) -> None:
         """Refuse a start at which a barrier's force (B, n) on a node is infinite."""

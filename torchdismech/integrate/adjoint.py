@@ -14,17 +14,19 @@ may have been shifted. A step keeps the states before and after it and the contr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from torchdismech.integrate.balance import Balance
 from torchdismech.integrate.constrained import Laws
 from torchdismech.model import Model
+from torchdismech.solve.newton import matrix_values
+from torchdismech.split import every_module
 from torchdismech.state import Control, State
 
 __all__ = ["Equations", "implicit_step", "merged_after"]
@@ -74,19 +76,11 @@ def _differentiated(model: Model) -> list[Tensor]:
     What `parameters` and `buffers` give, without names: they take a third of a millisecond in each step.
     """
     found: dict[int, Tensor] = {}
-    for module in _modules(model, set()):
+    for module in every_module(model):
         for tensor in chain(module._parameters.values(), module._buffers.values()):
             if tensor is not None and tensor.requires_grad:
                 found[id(tensor)] = tensor
     return list(found.values())
-
-
-def _modules(module: nn.Module, seen: set[int]) -> Iterator[nn.Module]:
-    seen.add(id(module))
-    yield module
-    for child in module._modules.values():
-        if child is not None and id(child) not in seen:
-            yield from _modules(child, seen)
 
 
 @dataclass
@@ -124,12 +118,14 @@ class _Root(torch.autograd.Function):
     @staticmethod
     def forward(ctx, problem: _Problem, *tensors: Tensor):  # noqa: D102
         count = len(STATE) + len(problem.given)
-        after, accepted = problem.step(tensors[:count])
+        # detached, as compiled code is for tensors that require gradients or for tensors that do not
+        given = [t.detach() for t in tensors[:count]]
+        after, accepted = problem.step(given)
         outputs = (*(getattr(after, name) for name in STATE), accepted)
         ctx.problem, ctx.count = problem, count
         ctx.constants = tensors[count:]
         ctx.save_for_backward(*tensors, outputs[Q], outputs[-1])
-        outputs = tuple(o.clone() if any(o is t for t in tensors) else o for o in outputs)
+        outputs = tuple(o.clone() if any(o is t for t in given) else o for o in outputs)
         ctx.mark_non_differentiable(outputs[TIME], outputs[-1])
         return outputs
 
@@ -146,8 +142,11 @@ class _Root(torch.autograd.Function):
             )
         if accepted.device.type == "cpu" and not bool(accepted.any()):
             return (None, *(torch.zeros_like(t) if need else None for t, need in _needed(ctx, tensors)))
-        leaves = [t.detach().requires_grad_(need) for t, need in _needed(ctx, tensors)[: ctx.count]]
-        wanted = [t for t in leaves if t.requires_grad] + constants
+        needed = _needed(ctx, tensors)[: ctx.count]
+        # compiled code is for all steps: the first state of a rollout requires fewer gradients than the others
+        every = problem.model.compilation.active
+        leaves = [t.detach().requires_grad_(need or (every and t.is_floating_point())) for t, need in needed]
+        wanted = [t for t, (_, need) in zip(leaves, needed, strict=True) if need] + constants
 
         def found_gradients() -> tuple[Tensor, ...]:
             return _gradients(problem, leaves, q, accepted, gradients[:-1], wanted)
@@ -184,8 +183,10 @@ def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients
     assert by_root is not None
     x = x.detach()
     fixed = balance
-    if balance.constraints is not None:  # its laws keep what they find of the balance
+    # the laws of constraints keep what they find of the balance; compiled steps are of tensors without gradients
+    if balance.constraints is not None or model.compilation.active:
         fixed = problem.balance([t.detach() for t in leaves], donor)
+        fixed.prepare()
     multiplier, laws, of_contacts = _adjoint(fixed, x, by_root * weight, accepted)
     with torch.enable_grad():
         equations = [(balance.residual(x), multiplier * weight)]
@@ -217,8 +218,8 @@ def _adjoint(balance: Balance, x: Tensor, rhs: Tensor, rows: Tensor):
 
     And, where contacts are constraints, the laws that they obey and the multipliers of these.
     """
-    _, values = balance.residual_and_matrix(x)
     solver = balance.model.solver_for(len(rows), balance.start.pairs)
+    values = matrix_values(balance, x, solver, balance.model.residual_weight())
     factor = solver.factor(values, rows=rows)
     solution = factor.solve(rhs, transpose=True)
     lost = rows & ~factor.ok

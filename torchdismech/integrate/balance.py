@@ -10,12 +10,12 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.model import Model, StepStart
-from torchdismech.solve.newton import FirstIterate, evaluated
 
 __all__ = ["Balance"]
 
-# Change of velocity in a step, in parts of the velocity, up to which the first iterate counts on it, wholly or by half.
-# At 0.6 a helix let go takes 24 iterations instead of 8; at 0.1 swinging rods keep 2.14 of 2.25, at 0.2 2.03.
+# The share of the present acceleration that the mean velocity of a step is guessed to gain, as long as the velocity
+# changes by less in a step than this part of itself. Found on swinging rods and on helices let go: a limit beyond 0.2
+# takes a helix from 8 iterations to 56 in its first steps, at 0.1 rods keep 2.14 of 2.25 iterations, at 0.2 2.03.
 SMOOTH = 0.04
 LARGEST_GAIN = 0.2
 
@@ -33,7 +33,8 @@ class Balance(ABC):
     """
 
     inertial = True  # whether there is an inertial force
-    gain_share = 0.5  # of the present acceleration, in the mean velocity of a smooth step
+    # (part of the velocity, share), see `_gained`: undamped motion that changes faster tells nothing of the next step
+    gains: tuple[tuple[float, float], ...] = ((SMOOTH, 0.5),)
     mass_gain: float | Tensor
     position_gain: float
     velocity_gain: float | Tensor
@@ -160,21 +161,15 @@ class Balance(ABC):
             forces = [model.elastic_force(self.start, state.q), load]
         return sum(torch.linalg.vector_norm(f.index_select(1, model.free_index) * weight, dim=1) for f in forces)
 
-    def opening(
-        self, x: Tensor | None, ahead: bool, diagonal: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, FirstIterate | None]:
-        """Return the weights of a residual's norm, the force scale, the first iterate and what it evaluates to.
+    def opening(self, x: Tensor | None, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the weights of a residual's norm (n_free,), the force scale (B,) and the first iterate (B, n_free).
 
         Parameters
         ----------
-        x : first iterate (B, n_free), or None for the guess that is `ahead` or not.
-        diagonal : where the matrix's diagonal is in its values.
+        x : first iterate, or None for the guess that is `ahead` or not.
         """
         weight = self.model.residual_weight()
-        x = self.guess(ahead) if x is None else x
-        # with constraints it depends on their loads, which are not known yet
-        first = evaluated(self, x, weight, diagonal) if self.constraints is None else None
-        return weight, self.force_scale(weight), x, first
+        return weight, self.force_scale(weight), self.guess(ahead) if x is None else x
 
     def guess(self, ahead: bool) -> Tensor:
         """Return a first iterate (B, n_free): where the robots are, or `ahead` where their motion leads.
@@ -203,8 +198,10 @@ class Balance(ABC):
         change, nodes = self.dt * state.acceleration, 3 * model.body.n_nodes
         size = change[:, :nodes].abs().amax(1, keepdim=True)
         speed = state.velocity[:, :nodes].abs().amax(1, keepdim=True)
-        share = torch.where(size <= SMOOTH * speed, self.gain_share, 0.5)
-        return torch.where(size <= LARGEST_GAIN * speed, share * change, 0.0)
+        share: Tensor | float = 0.0
+        for limit, smaller in self.gains:
+            share = torch.where(size <= limit * speed, smaller, share)
+        return share * change
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, edges keeping the length that the step asks for to first order."""

@@ -21,7 +21,7 @@ from torchdismech.integrate.constrained import constrained_newton
 from torchdismech.integrate.encounters import Encounters
 from torchdismech.integrate.standing import StandingStep, standing_step
 from torchdismech.model import Model, StepStart
-from torchdismech.solve.newton import FirstIterate, Root, newton, relaxed_newton, resumed
+from torchdismech.solve.newton import Root, newton, relaxed_newton, resumed
 from torchdismech.state import Control, State
 
 __all__ = ["Integrator", "Schedule", "StepInfo"]
@@ -288,15 +288,13 @@ class Integrator(ABC):
 
     def _solved(self, balance: Balance, running: Tensor, near: Tensor | None = None) -> tuple[Tensor, StepInfo]:
         """Return q (B, n) where the forces balance and how it was found; `near` is tried first as an iterate."""
-        model, start = balance.model, balance.start
-        diagonal = model.solver_for(start.state.batch, start.pairs).diagonal(model.device)
         attempts = [(False, "plain")] * (near is not None) + list(self._attempts(balance))
-        guess = None if near is None else near.index_select(1, model.free_index)
+        guess = None if near is None else near.index_select(1, balance.model.free_index)
         balance.prepare()
-        weight, scale, guess, first = balance.fused(Balance.opening)(balance, guess, attempts[0][0], diagonal)
+        weight, scale, guess = balance.fused(Balance.opening)(balance, guess, attempts[0][0])
         tolerance, (_, method) = self.tolerance(scale), attempts[0]
         balance.descending = method == "descending"
-        root = self._newton(balance, guess, first, tolerance, weight, running, method)
+        root = self._newton(balance, guess, tolerance, weight, running, method)
         return self._finished(balance, root, attempts[1:], tolerance, weight, scale, running)
 
     def _finished(
@@ -316,7 +314,7 @@ class Integrator(ABC):
             if not some:
                 break
             balance.descending = method == "descending"
-            found = self._newton(balance, balance.guess(ahead), None, tolerance, weight, failed, method)
+            found = self._newton(balance, balance.guess(ahead), tolerance, weight, failed, method)
             root = _merged_roots(root, found, failed)
             failed = running & (root.status != Status.CONVERGED)
             some = bool(failed.any())
@@ -357,7 +355,6 @@ class Integrator(ABC):
         self,
         balance: Balance,
         guess: Tensor,
-        first: FirstIterate | None,
         tolerance: Tensor,
         weight: Tensor,
         running: Tensor,
@@ -372,7 +369,7 @@ class Integrator(ABC):
         if method == "relaxed":
             inertia = balance.inertia()
             return relaxed_newton(balance, guess, solver, tolerance, weight, inertia, self.max_iterations, running)
-        return newton(balance, guess, solver, tolerance, weight, self.max_iterations, self.line_search, running, first)
+        return newton(balance, guess, solver, tolerance, weight, self.max_iterations, self.line_search, running)
 
     def _report(self, balance: Balance, q: Tensor, rows: Tensor) -> Report:
         """Return what contact did in a step to q (B, n); zeros in rows (B,) that did not make it."""

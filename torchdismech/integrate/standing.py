@@ -146,12 +146,11 @@ class StandingStep:
         more, with_matrix = True, True
         while more:
             flags = (self._round if with_matrix else self._last_round).replay()
-            bad, more, unconverged, close, lost = flags.tolist()  # the only wait of a round
+            bad, more, _, close, lost = flags.tolist()  # the only wait of a round
             if bad or lost:
                 return False
-            if more and unconverged and not with_matrix:  # a round that was expected to be the last and was not
-                self.at.values.copy_(self.balance.residual_and_matrix(self.at.x)[1])
-            with_matrix = not close
+            # a round that was expected to be the last and was not is taken once more
+            with_matrix = not (close and with_matrix)
         return True
 
     def end(self) -> tuple[State, Root, Tensor]:
@@ -180,12 +179,12 @@ class StandingStep:
         """Return the equations and all that the rounds need."""
         balance = self._integrator.equations(self._model, self._state, self._control, self._dt)
         balance.hold(self._load)
-        diagonal = self._solver.diagonal(self._load.device)
-        weight, scale, x, first = balance.fused(Balance.opening)(balance, None, True, diagonal)
-        assert first is not None
-        tolerance = self._integrator.tolerance(scale)
-        at = begun(x, first, tolerance, self._running)
-        return balance, weight, scale, tolerance, torch.maximum(tolerance, first.noise), _apart(at)
+        weight, scale, x = balance.fused(Balance.opening)(balance, None, True)
+        integrator = self._integrator
+        tolerance = integrator.tolerance(scale)
+        given = (tolerance, weight, self._running, integrator.line_search)
+        at, noise_tolerance = begun(balance, x, self._solver, *given)
+        return balance, weight, scale, tolerance, noise_tolerance, _apart(at)
 
     def _round_with_matrix(self) -> Tensor:
         return self._taken(with_matrix=True)
@@ -194,11 +193,11 @@ class StandingStep:
         return self._taken(with_matrix=False)
 
     def _taken(self, with_matrix: bool) -> Tensor:
-        """Take a round if it suits all rows; return its flags."""
+        """Take a round if it suits all rows, and without a matrix is the last; return its flags."""
         integrator, old = self._integrator, self.at
         rest = (self.noise_tolerance, self.weight, integrator.max_iterations, integrator.line_search, with_matrix)
         new, flags = plain_round(self.balance, old, self._solver, *rest)
-        good = ~flags[0]
+        good = ~flags[0] if with_matrix else ~(flags[0] | flags[2])
         for found, standing in zip(new, old, strict=True):
             if found is not standing:
                 torch.where(good, found, standing, out=standing)

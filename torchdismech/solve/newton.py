@@ -12,12 +12,11 @@ from torch import Tensor
 from torchdismech.errors import Status
 
 __all__ = [
-    "FirstIterate",
     "Progress",
     "Root",
     "System",
     "begun",
-    "evaluated",
+    "matrix_values",
     "newton",
     "plain_round",
     "relaxed_newton",
@@ -92,7 +91,6 @@ def newton(
     max_iterations: int,
     line_search: bool = True,
     running: Tensor | None = None,
-    first: FirstIterate | None = None,
 ) -> Root:
     """Find x with |weight * r(x)| <= tolerance for each row.
 
@@ -107,13 +105,9 @@ def newton(
     tolerance : (B,); weight : (m,).
     line_search : False takes every Newton step whole.
     running : (B,) rows to solve; the others are left alone.
-    first : what `evaluated` gives at x, if it is known.
     """
-    if first is None:
-        first = evaluated(system, x, weight, solver.diagonal(x.device))
-    at = begun(x, first, tolerance, running)
-    # noise excuses an iterate that Newton's method improved, not the first one
-    return resumed(system, at, solver, torch.maximum(tolerance, first.noise), weight, max_iterations, line_search)
+    at, tolerance = begun(system, x, solver, tolerance, weight, running, line_search)
+    return resumed(system, at, solver, tolerance, weight, max_iterations, line_search)
 
 
 def relaxed_newton(
@@ -140,10 +134,9 @@ def relaxed_newton(
     status = torch.where(running, RUNNING, int(Status.CONVERGED))
     iterations = torch.zeros_like(status)
     diagonal = solver.diagonal(x.device)
-    first = evaluated(system, x, weight, diagonal)
-    at = _Iterate(x, first.residual, first.values, first.norm)
+    at = _iterate(system, x, weight)
     status = _judged(status, at.norm, tolerance)
-    tolerance = torch.maximum(tolerance, first.noise)
+    tolerance = torch.maximum(tolerance, rounding_noise(x, at.values, diagonal, weight))
     relaxation = torch.ones_like(at.norm)
     for _ in range(max_iterations):
         active = status == RUNNING
@@ -202,15 +195,6 @@ def _norm(residual: Tensor, weight: Tensor) -> Tensor:
     return torch.linalg.vector_norm(residual * weight, dim=1)
 
 
-class FirstIterate(NamedTuple):
-    """What a search begins with: residual (B, m), matrix values (nnz, B), norm (B,) and that of rounding noise (B,)."""
-
-    residual: Tensor
-    values: Tensor
-    norm: Tensor
-    noise: Tensor
-
-
 class Progress(NamedTuple):
     """How far a search is: x, residual (B, m), values (nnz, B), norm, status (-1: it goes on) and iterations (B,)."""
 
@@ -222,13 +206,40 @@ class Progress(NamedTuple):
     iterations: Tensor
 
 
-def begun(x: Tensor, first: FirstIterate, tolerance: Tensor, running: Tensor | None = None) -> Progress:
-    """Return a search at its first iterate; arguments as for `newton`."""
-    status = torch.full_like(first.norm, RUNNING, dtype=torch.long)
+def begun(
+    system: System, x: Tensor, solver, tolerance: Tensor, weight: Tensor, running: Tensor | None, line_search: bool
+) -> tuple[Progress, Tensor]:
+    """Return a search at its first iterate, and what its others are held against (B,); arguments as for `newton`.
+
+    That is the tolerance, not below the rounding noise, which excuses an iterate that Newton's method improved, but not
+    the first one.
+    """
+    status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
     if running is not None:
         status = torch.where(running, status, int(Status.CONVERGED))
+    first = _first_trial(system, x, solver, tolerance, weight, line_search)
+    assert first.values is not None and first.noise is not None
     status = _judged(status, first.norm, tolerance)
-    return Progress(x, first.residual, first.values, first.norm, status, torch.zeros_like(status))
+    at = Progress(first.x, first.residual, first.values, first.norm, status, torch.zeros_like(status))
+    return at, torch.maximum(tolerance, first.noise)
+
+
+def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:
+    """Return the values (nnz, B) of the matrix at x (B, m), by what is compiled for Newton's iterates if that is."""
+    values = _first_trial(system, x, solver, x.new_zeros(len(x)), weight, line_search=True).values
+    assert values is not None
+    return values
+
+
+def _first_trial(system: System, x: Tensor, solver, tolerance: Tensor, weight: Tensor, line_search: bool) -> _Trial:
+    """Return what is to be known of x: what is compiled for trials serves, with a step that no row takes."""
+    tried = system.fused(_tried)
+    no_row, none_spent = torch.zeros(2, len(x), dtype=torch.bool, device=x.device)  # not one tensor for compiled code
+    status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
+    unknown = torch.full_like(tolerance, torch.inf)
+    step = None if tried is _tried else torch.zeros_like(x)
+    diagonal = solver.diagonal(x.device)
+    return tried(system, x, unknown, step, no_row, status, none_spent, tolerance, weight, diagonal, line_search, True)
 
 
 def resumed(
@@ -266,18 +277,13 @@ def plain_round(
     iterations = at.iterations + active
     factor = solver.factor(at.values, rows=active)
     step = factor.solve(-at.residual)
-    rows = (active & factor.ok, at.status, iterations, tolerance)
-    given = (at.x, at.norm, step, *rows, weight, max_iterations, line_search, with_matrix)
-    x, residual, values, norm, _, status, flags = system.fused(_tried)(system, *given)
-    lost = ((status != RUNNING) & (status != int(Status.CONVERGED))).any()
-    values = at.values if values is None else values
-    return Progress(x, residual, values, norm, status, iterations), torch.cat([flags, lost[None]])
-
-
-def evaluated(system: System, x: Tensor, weight: Tensor, diagonal: Tensor) -> FirstIterate:
-    """Return what a search from x begins with; `diagonal` (m,) says where the matrix's diagonal is in its values."""
-    residual, values = system.residual_and_matrix(x)
-    return FirstIterate(residual, values, _norm(residual, weight), rounding_noise(x, values, diagonal, weight))
+    rows = (active & factor.ok, at.status, iterations >= max_iterations, tolerance)
+    rest = (weight, solver.diagonal(at.x.device), line_search, with_matrix)
+    trial = system.fused(_tried)(system, at.x, at.norm, step, *rows, *rest)
+    lost = ((trial.status != RUNNING) & (trial.status != int(Status.CONVERGED))).any()
+    values = at.values if trial.values is None else trial.values
+    after = Progress(trial.x, trial.residual, values, trial.norm, trial.status, iterations)
+    return after, torch.cat([trial.flags, lost[None]])
 
 
 def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) -> Tensor:
@@ -293,46 +299,65 @@ def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) 
     return torch.nan_to_num(noise, nan=0.0, posinf=0.0)
 
 
+class _Trial(NamedTuple):
+    """What a step led to.
+
+    Attributes
+    ----------
+    x, residual, norm : of the new iterate.
+    values, noise : likewise, and that of rounding (B,), see `rounding_noise`; None without a matrix.
+    good : (B,) rows whose norm fell or is within tolerance; without line search, is finite.
+    status : (B,) if all rows keep the new iterate.
+    flags : (4,) whether some running row is not good; has more to do; does not converge; and whether all that have more
+        to do are expected to converge in the next round.
+    """
+
+    x: Tensor
+    residual: Tensor
+    values: Tensor | None
+    norm: Tensor
+    noise: Tensor | None
+    good: Tensor
+    status: Tensor
+    flags: Tensor
+
+
 def _tried(
     system: System,
     x: Tensor,
     norm: Tensor,
-    step: Tensor,
+    step: Tensor | None,
     solved: Tensor,
     status: Tensor,
-    iterations: Tensor,
+    spent: Tensor,
     tolerance: Tensor,
     weight: Tensor,
-    max_iterations: int,
+    diagonal: Tensor,
     line_search: bool,
     with_matrix: bool,
-) -> tuple[Tensor | None, ...]:
+) -> _Trial:
     """Take a step from x in the rows that run and are solved, and judge it by the norm of the residual.
 
-    Returns
-    -------
-    x, residual, values (None without a matrix), norm : of the new iterate.
-    good : (B,) rows whose norm fell or is within tolerance; without line search, is finite.
-    judged : (B,) the status if all rows keep the new iterate.
-    flags : (4,) whether some running row is not good; has more to do; does not converge; and whether all that have more
-        to do are expected to converge in the next round.
+    Rows that are `spent` may take no other.
     """
     active = status == RUNNING
-    going = (active & solved)[:, None]
-    x = torch.where(going, system.advanced(x, torch.where(going, step, 0.0)), x)
+    if step is not None:
+        going = (active & solved)[:, None]
+        x = torch.where(going, system.advanced(x, torch.where(going, step, 0.0)), x)
     residual, values = system.residual_and_matrix(x) if with_matrix else (system.residual(x), None)
+    noise = None if values is None else rounding_noise(x, values, diagonal, weight)
     found = _norm(residual, weight)
     within = found <= tolerance  # NaN is not
     good = active & solved & torch.isfinite(found)
     if line_search:
         good = good & (within | (found < norm))
-    more = active & ~within & (iterations < max_iterations)
+    more = active & ~within & ~spent
     # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
     close = found**3 <= tolerance * norm**2
     judged = _judged(status, found, tolerance)
     judged = torch.where((judged == RUNNING) & ~more, int(Status.MAX_ITERATIONS), judged)
     flags = torch.stack([(active & ~good).any(), more.any(), (active & ~within).any(), (close | ~more).all()])
-    return x, residual, values, found, good, judged, flags
+    return _Trial(x, residual, values, found, noise, good, judged, flags)
 
 
 class _Search:
@@ -351,6 +376,7 @@ class _Search:
         self.max_iterations = max_iterations
         self.enabled = enabled
         self._tried = system.fused(_tried)
+        self._diagonal = solver.diagonal(weight.device)
 
     def run(self, at: _Iterate, status: Tensor, iterations: Tensor) -> Root:
         """Return where the rows end."""
@@ -379,13 +405,13 @@ class _Search:
             self._find_directions(active)
         if self.repairs:
             self._repair(active, descend=potential is not None)
-        trial, good, judged, (bad, more, last) = self._trial(last)
+        trial, good, status, (bad, more, last) = self._trial(last)
         if potential is not None and self.enabled:
             good = active & self.solved & self._descended(trial, good, potential)
             bad = bool((active & ~good).any())
         if bad:
             return self._sort_out(active, trial, good, potential is None), False
-        self.at, self.status = trial, judged
+        self.at, self.status = trial, status
         self._begin_steps()
         return more, last
 
@@ -393,15 +419,16 @@ class _Search:
         """Return what `_tried` says of the next step; without a matrix where all rows converge, as none would look."""
         at = self.at
         step = self.direction if self.fraction is None else self.fraction[:, None] * self.direction
-        rows = (self.solved, self.status, self.iterations, self.tolerance)
-        given = (at.x, at.norm, step, *rows, self.weight, self.max_iterations, self.enabled, not last)
-        x, residual, values, norm, good, judged, flags = self._tried(self.system, *given)
+        rows = (self.solved, self.status, self.iterations >= self.max_iterations, self.tolerance)
+        rest = (self.weight, self._diagonal, self.enabled, not last)
+        trial = self._tried(self.system, at.x, at.norm, step, *rows, *rest)
         # the one transfer that the host waits for in a round where all goes well
-        bad, more, unconverged, close = flags.tolist()
-        if values is None and unconverged:
-            residual, values = self.system.residual_and_matrix(x)
-        trial = _Iterate(x, residual, at.values if values is None else values, norm)
-        return trial, good, judged, [bad, more, close]
+        bad, more, unconverged, close = trial.flags.tolist()
+        if last and unconverged:
+            return self._trial(last=False)  # once more, as what comes next needs the matrix
+        values = at.values if trial.values is None else trial.values
+        iterate = _Iterate(trial.x, trial.residual, values, trial.norm)
+        return iterate, trial.good, trial.status, [bad, more, close]
 
     def _find_directions(self, active: Tensor) -> None:
         """Find the Newton steps of the rows that are not known to be indefinite; these keep the step that they have."""
