@@ -63,9 +63,7 @@ def implicit_step(
     constants = _differentiated(model) if torch.is_grad_enabled() else []
     problem = _Problem(model, given, equations, solved, after)
     if torch.is_grad_enabled() and (constants or any(x.requires_grad for x in inputs)):
-        *outputs, accepted = _Root.apply(problem, *inputs, *constants)
-        # once more, where autograd records: rows that were not solved are the state before
-        return state.merged(State(**dict(zip(STATE, outputs, strict=True))), accepted)
+        return State(**dict(zip(STATE, _Root.apply(problem, *inputs, *constants), strict=True)))
     with torch.no_grad():
         return problem.step(inputs)[0]
 
@@ -121,12 +119,12 @@ class _Root(torch.autograd.Function):
         # detached, as compiled code is for tensors that require gradients or for tensors that do not
         given = [t.detach() for t in tensors[:count]]
         after, accepted = problem.step(given)
-        outputs = (*(getattr(after, name) for name in STATE), accepted)
+        outputs = tuple(getattr(after, name) for name in STATE)
         ctx.problem, ctx.count = problem, count
         ctx.constants = tensors[count:]
-        ctx.save_for_backward(*tensors, outputs[Q], outputs[-1])
+        ctx.save_for_backward(*tensors, outputs[Q], accepted)
         outputs = tuple(o.clone() if any(o is t for t in given) else o for o in outputs)
-        ctx.mark_non_differentiable(outputs[TIME], outputs[-1])
+        ctx.mark_non_differentiable(outputs[TIME])
         return outputs
 
     @staticmethod
@@ -140,22 +138,37 @@ class _Root(torch.autograd.Function):
                 "a tensor of the model was exchanged between a step and its backward pass; keep the model's parameters "
                 "in place until the backward pass is done"
             )
-        if accepted.device.type == "cpu" and not bool(accepted.any()):
-            return (None, *(torch.zeros_like(t) if need else None for t, need in _needed(ctx, tensors)))
-        needed = _needed(ctx, tensors)[: ctx.count]
-        # compiled code is for all steps: the first state of a rollout requires fewer gradients than the others
-        every = problem.model.compilation.active
-        leaves = [t.detach().requires_grad_(need or (every and t.is_floating_point())) for t, need in needed]
-        wanted = [t for t, (_, need) in zip(leaves, needed, strict=True) if need] + constants
-
-        def found_gradients() -> tuple[Tensor, ...]:
-            return _gradients(problem, leaves, q, accepted, gradients[:-1], wanted)
-
-        by_inputs = problem.model.compilation.guarded(found_gradients)
-        if accepted.device.type != "cpu":  # not to wait for it: where no row was solved, zeros whatever came out
-            by_inputs = tuple(torch.where(accepted.any(), g, 0.0) for g in by_inputs)
+        needed = _needed(ctx, tensors)
+        on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
+        if on_cpu and not bool(accepted.any()):
+            by_inputs = [torch.zeros_like(t) for t, need in needed if need]
+        else:
+            by_inputs = _found(problem, needed, ctx.count, constants, q, accepted, gradients)
         found = iter(by_inputs)
-        return (None, *(next(found) if need else None for _, need in _needed(ctx, tensors)))
+        by_tensors = [next(found) if need else None for _, need in needed]
+        if not (on_cpu and bool(accepted.all())):  # rows that were not solved are the state before
+            for k, gradient in enumerate(gradients):
+                by_tensors[k] = _with_rows(by_tensors[k], gradient, ~accepted)
+        return None, *by_tensors
+
+
+def _found(problem: _Problem, needed, count: int, constants: list[Tensor], q: Tensor, accepted: Tensor, gradients):
+    """Return the gradients by the tensors that need one, zero where rows were not solved; `count` are no constants."""
+    # compiled code is for all steps: the first state of a rollout requires fewer gradients than the others
+    every = problem.model.compilation.active
+    leaves = [t.detach().requires_grad_(need or (every and t.is_floating_point())) for t, need in needed[:count]]
+    wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=False) if need] + constants
+    found = problem.model.compilation.guarded(lambda: _gradients(problem, leaves, q, accepted, gradients, wanted))
+    if accepted.device.type != "cpu":  # not waited for: where no row was solved, zeros whatever came out
+        found = tuple(torch.where(accepted.any(), g, 0.0) for g in found)
+    return found
+
+
+def _with_rows(found: Tensor | None, gradient: Tensor, rows: Tensor) -> Tensor | None:
+    """Return what was found, if it is needed, with a gradient (B, ..) added in some rows (B,)."""
+    if found is None:
+        return None
+    return found + torch.where(rows.view(-1, *[1] * (gradient.dim() - 1)), gradient, 0.0)
 
 
 def _needed(ctx, tensors) -> list[tuple[Tensor, bool]]:
