@@ -133,10 +133,9 @@ class Model(nn.Module):
     def fused(self, function: Callable, q: Tensor) -> Callable:
         """Return the function as it is to run for robots with q (B, n), compiled as a whole where steps are.
 
-        It may call the model's own methods. Where derivatives come from autograd it stays as it is.
+        It may call the model's own methods, but not where derivatives come from autograd.
         """
-        form = self.compilation.form(function, q.shape[0], q)
-        return function if form is function or self.uncompiled_terms() else form
+        return self.compilation.form(function, q.shape[0], q)
 
     def compile_if_long(self, rows: int, q: Tensor, ahead: float = 0.0) -> None:
         """Compile for so many robots at a time from now on, under "auto" and if the work done and `ahead` pays for it.

@@ -95,9 +95,10 @@ class Stencil(nn.Module):
 
         def second(*weights: Tensor) -> list[Tensor]:
             entries = []
-            for a in range(len(variables)):
-                slope = sum(w.detach() * f[a] for w, f in zip(weights, first, strict=True))
-                entries.extend(_gradient(slope, variables)[a:])
+            with torch.enable_grad():
+                for a in range(len(variables)):
+                    slope = sum(w.detach() * f[a] for w, f in zip(weights, first, strict=True))
+                    entries.extend(_gradient(slope, variables)[a:])
             return [e.detach() for e in entries]
 
         if recorded:

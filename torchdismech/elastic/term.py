@@ -184,7 +184,10 @@ class ElasticTerm(nn.Module):
         return _combined(first, [factor * s for s in slopes])
 
     def gradient_and_hessian(self, q: Tensor, constants: TermConstants) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the gradient, and the Hessian in the order of the stencil's pairs, each of tensors (S, B)."""
+        """Return the gradient, and the Hessian in the order of the stencil's pairs, each of tensors (S, B).
+
+        Where autograd records, the gradient can be differentiated further; the Hessian cannot.
+        """
         strains, first, second = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
         strain = self._elastic_strain(strains, constants)
         slopes, curvatures = self.energy.derivatives(strain)
@@ -198,14 +201,16 @@ class ElasticTerm(nn.Module):
             ]
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
         slopes = [factor * s for s in slopes]
-        factor = factor if constants.scale is None else factor / constants.scale
-        # rows[i][a] = sum_j psi_ij d strain_j / d variable_a
-        rows = [_combined(first, [None if c is None else factor * c for c in row]) for row in curvatures]
-        hessian = second(*slopes)
-        for packed, (a, b) in enumerate(self.stencil.pairs):
-            for f, row in zip(first, rows, strict=True):
-                hessian[packed] = hessian[packed] + f[a] * row[b]
-        return _combined(first, slopes), hessian
+        gradient = _combined(first, slopes)
+        with torch.no_grad():
+            factor = factor if constants.scale is None else factor / constants.scale
+            # rows[i][a] = sum_j psi_ij d strain_j / d variable_a
+            rows = [_combined(first, [None if c is None else factor * c for c in row]) for row in curvatures]
+            hessian = second(*slopes)
+            for packed, (a, b) in enumerate(self.stencil.pairs):
+                for f, row in zip(first, rows, strict=True):
+                    hessian[packed] = hessian[packed] + f[a] * row[b]
+        return gradient, hessian
 
 
 def _rate(strain: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:

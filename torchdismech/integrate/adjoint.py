@@ -195,18 +195,34 @@ def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients
         by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
     assert by_root is not None
     x = x.detach()
-    fixed = balance
-    # the laws of constraints keep what they find of the balance; compiled steps are of tensors without gradients
-    if balance.constraints is not None or model.compilation.active:
-        fixed = problem.balance([t.detach() for t in leaves], donor)
-        fixed.prepare()
-    multiplier, laws, of_contacts = _adjoint(fixed, x, by_root * weight, accepted)
+    fixed, residual, values = _linearised(problem, balance, leaves, donor, x)
+    multiplier, laws, of_contacts = _adjoint(fixed, x, values, by_root * weight, accepted)
     with torch.enable_grad():
-        equations = [(balance.residual(x), multiplier * weight)]
+        equations = [(residual, multiplier * weight)]
         if laws is not None:
             equations.append((laws.equations(balance, x), of_contacts))
         through_root = _pulled_back(equations, wanted)
     return tuple(_difference(a, b, t) for a, b, t in zip(direct, through_root, wanted, strict=True))
+
+
+def _linearised(
+    problem: _Problem, balance: Balance, leaves: list[Tensor], donor: Tensor | None, x: Tensor
+) -> tuple[Balance, Tensor, Tensor]:
+    """Return the equations for `_adjoint`, their residual at x as autograd records it, and their matrix there."""
+    compiled = balance.model.compilation.active
+    if balance.elastic_only and not compiled:
+        with torch.enable_grad():  # in one evaluation, of which autograd does not record the matrix
+            residual, values = balance.residual_and_matrix(x)
+        return balance, residual, values.detach()
+    fixed = balance
+    # the laws of constraints keep what they find of the balance; compiled steps are of tensors without gradients
+    if compiled or balance.constraints is not None:
+        fixed = problem.balance([t.detach() for t in leaves], donor)
+        fixed.prepare()
+    model = fixed.model
+    values = matrix_values(fixed, x, model.solver_for(len(x), fixed.start.pairs), model.residual_weight())
+    with torch.enable_grad():
+        return fixed, balance.residual(x), values
 
 
 def _pulled_back(outputs, inputs: list[Tensor], keep: bool = False) -> tuple[Tensor | None, ...]:
@@ -226,13 +242,12 @@ def _difference(a: Tensor | None, b: Tensor | None, like: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _adjoint(balance: Balance, x: Tensor, rhs: Tensor, rows: Tensor):
+def _adjoint(balance: Balance, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor):
     """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A cannot be factored.
 
     And, where contacts are constraints, the laws that they obey and the multipliers of these.
     """
     solver = balance.model.solver_for(len(rows), balance.start.pairs)
-    values = matrix_values(balance, x, solver, balance.model.residual_weight())
     factor = solver.factor(values, rows=rows)
     solution = factor.solve(rhs, transpose=True)
     lost = rows & ~factor.ok

@@ -46,6 +46,7 @@ class Balance(ABC):
         # a tensor: compiled code is for any step
         self.dt = dt if isinstance(dt, Tensor) else torch.full((), dt, dtype=model.dtype, device=model.device)
         self.descending = False
+        self.closed_form = not model.uncompiled_terms()
         self.constraints: ConstraintSet | None = None
         self._load: Tensor | None = None
 
@@ -55,8 +56,13 @@ class Balance(ABC):
         What varies with the iterate but the elastic forces (drag, contact, constraints) runs eagerly, and the function
         with it.
         """
-        elastic_only = self.constraints is None and self.start.pairs is None and not self.model.varying_loads
-        return self.model.fused(function, self.base) if elastic_only else function
+        return self.model.fused(function, self.base) if self.elastic_only else function
+
+    @property
+    def elastic_only(self) -> bool:
+        """Whether only elastic forces, with derivatives in closed form, vary with the iterate."""
+        others = self.constraints is not None or self.start.pairs is not None or self.model.varying_loads
+        return self.closed_form and not others
 
     def prepare(self) -> None:
         """Find what stays the same in all evaluations, so that a `fused` function need not."""
