@@ -28,11 +28,11 @@ F = TypeVar("F", bound=Callable)
 Setting = bool | Literal["auto"]
 Kind = tuple[int, torch.device, torch.dtype]
 
-# Eager work [s] after which kernels are compiled. Compiling takes 77 to 135 s on the core where the numbers below were
+# Eager work [s] after which kernels are compiled. Compiling takes 30 to 70 s on the core where the numbers below were
 # measured (rods, plates, a parachute, empty caches). Where work ends just beyond the threshold, eager steps and
 # compiling together cost twice what eager steps alone would have; where it goes on, compiled steps are 1.3 to 2.5 times
 # as fast and get that back. With several threads less time has passed by then.
-THRESHOLD = 120.0
+THRESHOLD = 60.0
 
 # What an eager evaluation takes, with its share of the rest of the step (factorisation, frames): for calls, by the
 # number of elastic terms, and for each robot by its second derivatives, of springs and of forces. Measured on one core
@@ -178,7 +178,7 @@ class Compilation:
         self._compiled.add(kind)
         robots = "one robot" if kind[0] == 1 else f"{kind[0]} robots at a time"
         _say(
-            f"compiling what a step of {robots} evaluates, as the work is long: one to three minutes, once, then from "
+            f"compiling what a step of {robots} evaluates, as the work is long: about a minute, once, then from "
             "the cache on disk; compile=False (--no-compile) turns it off"
         )
 

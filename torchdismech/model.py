@@ -63,8 +63,8 @@ class Model(nn.Module):
     free : (n,) bool, dofs that move; the others are clamped (or prescribed by `Control.clamped_q`).
     directors : (A, 3) reference directors of the framed edges at rest.
     solver : name of a linear solver, or "auto".
-    compile : True compiles what a step evaluates at its first use, for each number of robots anew (one to three
-        minutes, seconds once it is in the cache on disk); steps are then 1.3 to 2.5 times as fast. False never does.
+    compile : True compiles what a step evaluates at its first use, for each number of robots anew (about a
+        minute, seconds once it is in the cache on disk); steps are then 1.3 to 2.5 times as fast. False never does.
         "auto" steps eagerly and compiles once that has been worth it: before the first step of a `rollout` or `unroll`
         that is long enough, else when the steps so far were. It goes by the number of evaluations, of robots and of
         springs, not by a clock, so the same calls compile at the same step; what is compiled agrees with what is eager
