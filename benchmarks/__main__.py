@@ -59,8 +59,8 @@ def all_work(quick: bool, large: bool) -> Work:
 
 
 def scaled(scaling: ModuleType, case: Any) -> list[table.Row]:
-    """Return the row of a case of `benchmarks.scaling`, many or large robots, in wall time."""
-    who = "eager, cpu, wall time"
+    """Return the row of a case of `benchmarks.scaling`, many or large robots."""
+    who = "eager, cpu"
     try:
         cost = scaling.run(case)
     except subprocess.CalledProcessError as error:  # its own words are on stderr

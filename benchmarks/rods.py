@@ -128,7 +128,7 @@ def measure(case: Case) -> Run:
 
     wall = time.perf_counter()
     start = model.initial_state(batch=case.batch)
-    state, _ = integrator.step(model, start)
+    integrator.step(model, start)
     first_step_seconds = time.perf_counter() - wall
     timed_steps(integrator, model, start, case.steps if case.mode == "compiled" else 2)
 

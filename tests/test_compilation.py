@@ -4,6 +4,7 @@ import copy
 import functools
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -378,6 +379,72 @@ def test_backward_passes_share_graphs_with_steps(traced):
         unroll(model, start, ImplicitEuler(1e-2), steps).positions.square().sum().backward()
         unroll(model, start.detach(), ImplicitEuler(1e-2), steps)
     assert graphs() == 6
+
+
+FACTOR = 1.0  # a number of this module, which the energy below reads
+
+
+class Spring(Energy):
+    """A stretch energy in closed form whose stiffness is a number, of the object, of its class or of the module."""
+
+    closed_form = True
+    stiffness = 10.0  # N
+
+    def density(self, strain):
+        """Return the energy."""
+        return 0.5 * FACTOR * self.stiffness * strain[0] ** 2
+
+    def derivatives(self, strain):
+        """Return its derivatives."""
+        stiffness = FACTOR * self.stiffness
+        return [stiffness * strain[0]], [[stiffness * torch.ones_like(strain[0])]]
+
+
+@pytest.mark.parametrize("owner", ["object", "class", "module", "next model"])
+def test_numbers_of_an_energy_of_ones_own_may_change(owner, monkeypatch, traced):
+    """Step compiled with the present numbers of an energy, wherever they stand."""
+    found = []
+    for compile in (False, True):
+        with monkeypatch.context() as patch:
+            energy = Spring()
+            model = rod(compile=compile, energy=energy)
+            before = stepped(model)
+            if owner == "next model":
+                energy = Spring()
+                model = rod(compile=compile, energy=energy)
+            if owner == "class":
+                patch.setattr(Spring, "stiffness", 1000.0)
+            elif owner == "module":
+                patch.setitem(globals(), "FACTOR", 100.0)
+            else:
+                energy.stiffness = 1000.0
+            found.append((before, stepped(model)))
+    (eager, stiffer), (compiled, stiffer_compiled) = found
+    assert (stiffer - eager).abs().max() > 1e-6
+    assert (compiled - eager).abs().max() < ROUNDING
+    assert (stiffer_compiled - stiffer).abs().max() < ROUNDING
+
+
+class Wind(forces.Force):
+    """A force on the last node that finds the time by NumPy."""
+
+    def forward(self, state, control):
+        """Return the force."""
+        force = torch.zeros_like(state.q)
+        force[:, 12] = torch.as_tensor(1e-3 * np.sin(state.time.numpy()), dtype=force.dtype)
+        return force
+
+
+def test_time_needs_no_gradients(traced):
+    """Differentiate compiled steps with a force that reads the time as a number."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(Wind())
+    model = builder.finalize(compile=True)
+    factor = trainable.scaled(model, ["bend_twist.EI1"])
+    unroll(model, model.initial_state(batch=2), ImplicitEuler(1e-2), 3).positions.square().sum().backward()
+    assert torch.isfinite(factor.log_factor.grad).all()
 
 
 @pytest.mark.slow

@@ -43,6 +43,8 @@ CALLS = 1.4e-3  # s, a term
 DERIVATIVE = 45e-9  # s
 GPU_SHARE = 0.01  # of a robot's time on a core that it takes on a GPU, where calls are what steps cost; not measured
 
+# besides what can be called: what the dictionary of a class holds that is no data
+CODE = (property, staticmethod, classmethod, dict)
 COMPILATIONS = 256  # kernels that a process may compile before torch.compile refuses
 
 
@@ -211,14 +213,25 @@ class Compilation:
 
 
 def _may_change(guards: Sequence) -> list[bool]:
-    """Return which of torch's guards are to be looked at in every call: not those on code.
+    """Return which of torch's guards are to be looked at in every call: not those on code of this library and torch.
 
-    Modules, functions and classes stay what they are. They are more than half of 600 guards, which take a tenth of a
-    step of one robot.
+    They are half of 600 guards, which take a tenth of a step of one robot. What users write (energies with numbers in
+    their module, their class or an object) may change, and all of it is looked at.
     """
-    of_code = ("G[", "dict(type(")
-    kind = "NOT_PRESENT_IN_GENERIC_DICT"  # no method is hidden by an attribute of the object
-    return [not (guard.guard_type == kind or guard.name.startswith(of_code)) for guard in guards]
+    return [not _of_library(guard) for guard in guards]
+
+
+def _of_library(guard: Any) -> bool:
+    """Return whether a guard is on what stays as it is: code and constants of this library and of torch."""
+    if guard.name.startswith("G["):
+        # globals of the function, which is one of the library's, or of modules by their names
+        scope = guard.name.removeprefix("G['")
+        return not scope.startswith("_") or scope.startswith(("__import_torch", "__builtins_dict"))
+    if not guard.has_value:
+        return False
+    if guard.guard_type == "NOT_PRESENT_IN_GENERIC_DICT":  # nothing of an object hides what its class has
+        return type(guard.value).__module__.partition(".")[0] in ("torch", "torchdismech")
+    return guard.name.startswith("dict(type(") and (callable(guard.value) or isinstance(guard.value, CODE))
 
 
 def _is_of_compiler(error: RuntimeError) -> bool:

@@ -133,7 +133,7 @@ class Model(nn.Module):
     def fused(self, function: Callable, q: Tensor) -> Callable:
         """Return the function as it is to run for robots with q (B, n), compiled as a whole where steps are.
 
-        It may call the model's own methods, but not where derivatives come from autograd.
+        It may call the model's own methods, but derivatives by autograd cannot be compiled: see `Balance.closed`.
         """
         return self.compilation.form(function, q.shape[0], q)
 

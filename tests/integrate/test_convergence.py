@@ -14,6 +14,7 @@ from torchdismech import (
     Newmark,
     RobotBuilder,
     SimulationError,
+    Static,
     Status,
     forces,
     helix,
@@ -123,3 +124,39 @@ def test_a_folding_edge_is_named():
     assert torch.equal(after.q[0], state.q[0]) and torch.isfinite(after.q).all()
     with pytest.raises(SimulationError, match="robot 0: folded_edge"):
         ImplicitEuler(0.01).step(model, state, Control(clamped_q=target), throw=True)
+
+
+@pytest.mark.parametrize("pressed", [True, False])
+def test_equilibria_of_many_loads_at_once(pressed):
+    """Find equilibria of rods that get curvature, twist and a force in one load step, and a clamp pushed inwards.
+
+    The push turns an edge inside out: the matrix has eigenvalues below minus its largest entry. Without it matrices
+    are hardly definite on the way and Newton steps a thousand times too long.
+    """
+    nodes, robots = 21, 8
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), nodes), Circle(2e-3), Material(1e6, 1000.0))
+    ends = [nodes - 2, nodes - 1] if pressed else []
+    builder.clamp(nodes=[0, 1, *ends])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    model = builder.finalize()
+    state, springs = model.initial_state(batch=robots), len(model.springs)
+    generator = torch.Generator().manual_seed(1)
+    curvature, twist, load = (
+        size * (2 * torch.rand(robots, 1, number, generator=generator, dtype=torch.float64) - 1)
+        for size, number in ((0.1, 2), (0.1, 1), (0.05, 3))
+    )
+    force, target = torch.zeros_like(state.q), state.q.clone()
+    force[:, 3 * (nodes // 2) :][:, :3] = load[:, 0]
+    for node in ends:
+        target[:, 3 * node] -= 0.03
+        target[:, 3 * node + 1] += 0.01
+    control = Control(
+        curvature.expand(-1, springs, -1), twist[..., 0].expand(-1, springs), clamped_q=target, force=force
+    )
+    after, info = Static().step(model, state, control, throw=True)
+    assert info.iterations.max() <= 100  # 23 to 66 found
+    force_there = model.force(model.start_step(after, control), after.q, after.velocity, after.time)
+    # relative to the load; the tolerance asked for is 1e-8 of it and of the elastic forces, which are larger
+    residual = (force_there * model.free)[:, : 3 * nodes].norm(dim=1)
+    assert (residual < 1e-5 * force.norm(dim=1)).all()

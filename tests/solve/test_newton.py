@@ -39,6 +39,10 @@ class Equations:
         """Return the potential, if there is one."""
         return None if self._potential is None else self._potential(x)
 
+    def reach(self):
+        """Return how far steps may go."""
+        return 10.0
+
 
 def cubic():
     """x^3 + x = b componentwise: b from the root; convex, one root."""

@@ -14,7 +14,7 @@ may have been shifted. A step keeps the states before and after it and the contr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -34,6 +34,7 @@ __all__ = ["Equations", "implicit_step", "merged_after"]
 STATE = tuple(f.name for f in dataclasses.fields(State))
 Q, TIME = STATE.index("q"), STATE.index("time")
 
+Needed = list[tuple[Tensor, bool]]  # inputs of a step, and whether each needs a gradient
 # the balance of forces of a state and a control, of the robots with these numbers (B,), or of all in their order
 Equations = Callable[[State, Control, Tensor | None], Balance]
 
@@ -138,12 +139,12 @@ class _Root(torch.autograd.Function):
                 "a tensor of the model was exchanged between a step and its backward pass; keep the model's parameters "
                 "in place until the backward pass is done"
             )
-        needed = _needed(ctx, tensors)
+        needed: Needed = list(zip(tensors, ctx.needs_input_grad[1:], strict=True))
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
         if on_cpu and not bool(accepted.any()):
-            by_inputs = [torch.zeros_like(t) for t, need in needed if need]
+            by_inputs: Sequence[Tensor] = [torch.zeros_like(t) for t, need in needed if need]
         else:
-            by_inputs = _found(problem, needed, ctx.count, constants, q, accepted, gradients)
+            by_inputs = _solved_gradients(problem, needed[: ctx.count], constants, q, accepted, gradients)
         found = iter(by_inputs)
         by_tensors = [next(found) if need else None for _, need in needed]
         if not (on_cpu and bool(accepted.all())):  # rows that were not solved are the state before
@@ -152,12 +153,15 @@ class _Root(torch.autograd.Function):
         return None, *by_tensors
 
 
-def _found(problem: _Problem, needed, count: int, constants: list[Tensor], q: Tensor, accepted: Tensor, gradients):
-    """Return the gradients by the tensors that need one, zero where rows were not solved; `count` are no constants."""
+def _solved_gradients(
+    problem: _Problem, needed: Needed, constants: list[Tensor], q: Tensor, accepted: Tensor, gradients: Sequence[Tensor]
+) -> Sequence[Tensor]:
+    """Return the gradients by the inputs that need one and by the constants, zero where rows were not solved."""
     # compiled code is for all steps: the first state of a rollout requires fewer gradients than the others
-    every = problem.model.compilation.active
-    leaves = [t.detach().requires_grad_(need or (every and t.is_floating_point())) for t, need in needed[:count]]
-    wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=False) if need] + constants
+    every = len(STATE) if problem.model.compilation.active else 0
+    forced = [k < every and k != TIME for k in range(len(needed))]
+    leaves = [t.detach().requires_grad_(need or force) for (t, need), force in zip(needed, forced, strict=True)]
+    wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need] + constants
     found = problem.model.compilation.guarded(lambda: _gradients(problem, leaves, q, accepted, gradients, wanted))
     if accepted.device.type != "cpu":  # not waited for: where no row was solved, zeros whatever came out
         found = tuple(torch.where(accepted.any(), g, 0.0) for g in found)
@@ -169,10 +173,6 @@ def _with_rows(found: Tensor | None, gradient: Tensor, rows: Tensor) -> Tensor |
     if found is None:
         return None
     return found + torch.where(rows.view(-1, *[1] * (gradient.dim() - 1)), gradient, 0.0)
-
-
-def _needed(ctx, tensors) -> list[tuple[Tensor, bool]]:
-    return list(zip(tensors, ctx.needs_input_grad[1:], strict=True))
 
 
 def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients, wanted) -> tuple[Tensor, ...]:
@@ -210,13 +210,13 @@ def _linearised(
 ) -> tuple[Balance, Tensor, Tensor]:
     """Return the equations for `_adjoint`, their residual at x as autograd records it, and their matrix there."""
     compiled = balance.model.compilation.active
-    if balance.elastic_only and not compiled:
+    if balance.closed and not compiled:
         with torch.enable_grad():  # in one evaluation, of which autograd does not record the matrix
             residual, values = balance.residual_and_matrix(x)
         return balance, residual, values.detach()
     fixed = balance
     # the laws of constraints keep what they find of the balance; compiled steps are of tensors without gradients
-    if compiled or balance.constraints is not None:
+    if balance.constraints is not None or (compiled and balance.closed):
         fixed = problem.balance([t.detach() for t in leaves], donor)
         fixed.prepare()
     model = fixed.model

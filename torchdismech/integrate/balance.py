@@ -13,11 +13,13 @@ from torchdismech.model import Model, StepStart
 
 __all__ = ["Balance"]
 
-# The share of the present acceleration that the mean velocity of a step is guessed to gain, as long as the velocity
-# changes by less in a step than this part of itself. Found on swinging rods and on helices let go: a limit beyond 0.2
-# takes a helix from 8 iterations to 56 in its first steps, at 0.1 rods keep 2.14 of 2.25 iterations, at 0.2 2.03.
+# Changes of the velocity in a step, as parts of itself, up to which first iterates count on acceleration. Found on
+# swinging rods and on helices let go: at 0.6 a helix takes 56 iterations in its first steps, at 0.2 8; rods take 2.25
+# without acceleration, 2.14 at 0.1 and 2.03 at 0.2.
 SMOOTH = 0.04
 LARGEST_GAIN = 0.2
+
+REACH = 0.3  # of the robot's extent: equilibria of rods, bent and pressed at once, take the same from 0.1 to 0.3
 
 
 class Balance(ABC):
@@ -33,7 +35,7 @@ class Balance(ABC):
     """
 
     inertial = True  # whether there is an inertial force
-    # (part of the velocity, share), see `_gained`: undamped motion that changes faster tells nothing of the next step
+    # (limit, share), see `_gained`, limits falling: undamped motion that changes faster tells nothing of the next step
     gains: tuple[tuple[float, float], ...] = ((SMOOTH, 0.5),)
     mass_gain: float | Tensor
     position_gain: float
@@ -46,7 +48,7 @@ class Balance(ABC):
         # a tensor: compiled code is for any step
         self.dt = dt if isinstance(dt, Tensor) else torch.full((), dt, dtype=model.dtype, device=model.device)
         self.descending = False
-        self.closed_form = not model.uncompiled_terms()
+        self._closed_form = not model.uncompiled_terms()
         self.constraints: ConstraintSet | None = None
         self._load: Tensor | None = None
 
@@ -56,13 +58,13 @@ class Balance(ABC):
         What varies with the iterate but the elastic forces (drag, contact, constraints) runs eagerly, and the function
         with it.
         """
-        return self.model.fused(function, self.base) if self.elastic_only else function
+        return self.model.fused(function, self.base) if self.closed else function
 
     @property
-    def elastic_only(self) -> bool:
-        """Whether only elastic forces, with derivatives in closed form, vary with the iterate."""
+    def closed(self) -> bool:
+        """Whether nothing but elastic forces, with derivatives in closed form, varies with the iterate."""
         others = self.constraints is not None or self.start.pairs is not None or self.model.varying_loads
-        return self.closed_form and not others
+        return self._closed_form and not others
 
     def prepare(self) -> None:
         """Find what stays the same in all evaluations, so that a `fused` function need not."""
@@ -205,8 +207,8 @@ class Balance(ABC):
         size = change[:, :nodes].abs().amax(1, keepdim=True)
         speed = state.velocity[:, :nodes].abs().amax(1, keepdim=True)
         share: Tensor | float = 0.0
-        for limit, smaller in self.gains:
-            share = torch.where(size <= limit * speed, smaller, share)
+        for limit, below in self.gains:
+            share = torch.where(size <= limit * speed, below, share)
         return share * change
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
@@ -214,6 +216,11 @@ class Balance(ABC):
         q = self.full(x)
         moved = self.model.moved_by(q, self.model.spread(step, torch.zeros_like(q)))
         return moved.index_select(1, self.model.free_index)
+
+    def reach(self) -> Tensor:
+        """Return how far (), in m, a step that descends the potential may move a node; angles count by their arc."""
+        nodes = self.model.nodes
+        return REACH * torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
 
     def potential(self, x: Tensor) -> Tensor | None:
         """Return the potential (B,) if Newton's steps are to descend it, else None: the residual's norm judges them."""

@@ -146,7 +146,7 @@ class StandingStep:
         more, with_matrix = True, True
         while more:
             flags = (self._round if with_matrix else self._last_round).replay()
-            bad, more, _, close, lost = flags.tolist()  # the only wait of a round
+            bad, more, _unconverged, close, lost = flags.tolist()  # the only wait of a round
             if bad or lost:
                 return False
             # a round that was expected to be the last and was not is taken once more

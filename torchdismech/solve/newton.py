@@ -31,7 +31,8 @@ SMALLEST_DESCENT = 2.0**-20  # ... where a potential judges it: nearly singular 
 ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
 LARGEST_GROWTH = 2.0  # of the residual in a relaxed step; beyond it the step is taken back and relaxed more
 FASTEST_RELAXATION = 0.1  # the least factor by which the relaxation falls in a step
-SHIFTS = 12  # how often a matrix that is not positive definite is shifted, tenfold each time
+SHIFTS = 14  # how often a matrix that is not positive definite is shifted, tenfold each time ...
+LEAST_SHIFT = 1e-11  # ... from this part of its largest entry on; what presses an edge inside out takes more than once
 
 
 class System(Protocol):
@@ -59,6 +60,10 @@ class System(Protocol):
         With a potential a step is judged by it, the matrix is shifted until it is positive definite, and so only minima
         are found. Without, the norm of r judges, and any root may be found.
         """
+        ...
+
+    def reach(self) -> Tensor | float:
+        """Return how far a step that descends the potential may change an unknown, in units of unknown / weight."""
         ...
 
 
@@ -234,7 +239,8 @@ def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:
 def _first_trial(system: System, x: Tensor, solver, tolerance: Tensor, weight: Tensor, line_search: bool) -> _Trial:
     """Return what is to be known of x: what is compiled for trials serves, with a step that no row takes."""
     tried = system.fused(_tried)
-    no_row, none_spent = torch.zeros(2, len(x), dtype=torch.bool, device=x.device)  # not one tensor for compiled code
+    # two tensors: code that was compiled for one in both places would not serve for other steps
+    no_row, none_spent = torch.zeros(2, len(x), dtype=torch.bool, device=x.device)
     status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
     unknown = torch.full_like(tolerance, torch.inf)
     step = None if tried is _tried else torch.zeros_like(x)
@@ -338,7 +344,8 @@ def _tried(
 ) -> _Trial:
     """Take a step from x in the rows that run and are solved, and judge it by the norm of the residual.
 
-    Rows that are `spent` may take no other.
+    Rows that are `spent` may take no other. Without a step x itself is judged. Noise is of use at a first iterate only,
+    which compiled code shares with the others; it takes one part in a hundred of an evaluation.
     """
     active = status == RUNNING
     if step is not None:
@@ -405,6 +412,8 @@ class _Search:
             self._find_directions(active)
         if self.repairs:
             self._repair(active, descend=potential is not None)
+        if potential is not None:
+            self._shorten_directions()
         trial, good, status, (bad, more, last) = self._trial(last)
         if potential is not None and self.enabled:
             good = active & self.solved & self._descended(trial, good, potential)
@@ -458,6 +467,12 @@ class _Search:
         repaired = lost & factor.ok
         self.direction = torch.where(repaired[:, None], found, self.direction)
         self.solved = self.solved | repaired
+
+    def _shorten_directions(self) -> None:
+        """Let no Newton step reach too far: a matrix that is hardly positive definite says little of what is there."""
+        reach = self.system.reach()
+        farthest = (self.direction / self.weight).abs().amax(1, keepdim=True)
+        self.direction = self.direction * (reach / farthest.clamp_min(reach))
 
     def _sort_out(self, active: Tensor, trial: _Iterate, good: Tensor, by_norm: bool) -> bool:
         """Keep the new iterate in good rows and shorten the step in the others; return whether there is more to do."""
@@ -514,7 +529,7 @@ def shifted_factor(solver, values: Tensor, rows: Tensor):
     scale = values[diagonal].abs().amax(0)
     shift, missing = torch.zeros_like(scale), rows
     for k in range(SHIFTS):
-        shift = torch.where(missing, 10.0 ** (k - SHIFTS + 1) * scale, shift)
+        shift = torch.where(missing, LEAST_SHIFT * 10.0**k * scale, shift)
         shifted = values.clone()
         shifted[diagonal] += shift
         factor = solver.factor(shifted, rows=rows)
