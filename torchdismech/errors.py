@@ -32,27 +32,24 @@ class Status(enum.IntEnum):
         return _EXPLANATIONS[self]
 
 
+SMALLER = "take a smaller dt or set max_substeps (Static: more load_steps)"
 _EXPLANATIONS = {
     Status.CONVERGED: "the residual reached the tolerance",
     Status.MAX_ITERATIONS: (
-        "the residual was above the tolerance after max_iterations Newton iterations: take a smaller dt, "
-        "allow more iterations, or set max_substeps"
+        "the residual was above the tolerance after max_iterations Newton iterations: allow more "
+        f"iterations, or {SMALLER}"
     ),
     Status.LINE_SEARCH_FAILED: (
-        "no step along the Newton direction reduced the residual: take a smaller dt or set max_substeps; "
+        f"no step along the Newton direction reduced the residual: {SMALLER}; "
         "if the residual is tiny already, the tolerance is below what rounding allows"
     ),
     Status.NOT_FINITE: "a position, force or stiffness became infinite or NaN: check the inputs, take a smaller dt",
     Status.FOLDED_EDGE: (
         "an edge turned by 180 degrees within the step, or two edges of a spring folded back onto each other: "
-        "the frames are undefined there; take a smaller dt or set max_substeps"
+        f"the frames are undefined there; {SMALLER}"
     ),
-    Status.PASSED_THROUGH: (
-        "bodies passed through each other within the step, or may have: take a smaller dt or set max_substeps"
-    ),
-    Status.CONTACT_UNSOLVED: (
-        "the complementarity problem of the contacts was not solved: take a smaller dt or set max_substeps"
-    ),
+    Status.PASSED_THROUGH: f"bodies passed through each other within the step, or may have: {SMALLER}",
+    Status.CONTACT_UNSOLVED: f"the complementarity problem of the contacts was not solved: {SMALLER}",
     Status.STOPPED: "the robot failed in an earlier run and was not stepped in this one",
     Status.SINGULAR: (
         "the Newton matrix could not be factored: a part of the robot may be free to move without any resistance "
