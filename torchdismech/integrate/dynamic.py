@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.integrate.balance import LARGEST_GAIN, SMOOTH, Balance
+from torchdismech.integrate.balance import Balance
 from torchdismech.integrate.base import Integrator, Schedule
 from torchdismech.model import Model, StepStart
 from torchdismech.state import Control, State
@@ -17,8 +17,7 @@ __all__ = ["ImplicitEuler", "ImplicitMidpoint", "Newmark"]
 class _EulerBalance(Balance):
     """M ((q - q_n)/dt - u_n)/dt = F(q, (q - q_n)/dt)."""
 
-    # what is left of a damped motion is smooth; the position follows from the velocity at the end
-    gains: tuple[tuple[float, float], ...] = ((LARGEST_GAIN, 0.5), (SMOOTH, 1.0))
+    gain_share = 1.0  # the position follows from the velocity at the end
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor):
         super().__init__(model, start, clamped_q, dt)
@@ -55,7 +54,7 @@ class ImplicitEuler(Integrator):
 class _MidpointBalance(_EulerBalance):
     """M (u - u_n)/dt = F((q + q_n)/2, (q - q_n)/dt) with (u + u_n)/2 = (q - q_n)/dt."""
 
-    gains = Balance.gains
+    gain_share = Balance.gain_share
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor):
         super().__init__(model, start, clamped_q, dt)
