@@ -18,6 +18,7 @@ class _EulerBalance(Balance):
     """M ((q - q_n)/dt - u_n)/dt = F(q, (q - q_n)/dt)."""
 
     gain_share = 1.0  # the position follows from the velocity at the end
+    damped = True
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor):
         super().__init__(model, start, clamped_q, dt)
@@ -55,6 +56,7 @@ class _MidpointBalance(_EulerBalance):
     """M (u - u_n)/dt = F((q + q_n)/2, (q - q_n)/dt) with (u + u_n)/2 = (q - q_n)/dt."""
 
     gain_share = Balance.gain_share
+    damped = False
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor):
         super().__init__(model, start, clamped_q, dt)
