@@ -17,8 +17,8 @@ __all__ = ["Balance"]
 # tells nothing of the next step: at 0.1 a plate that folds takes up to 12 iterations instead of 5, at 0.6 a helix let
 # go 56 instead of 8. Smaller limits leave more swinging rods without: steps of 2 ms take 1.3 iterations, without it 2.
 SMOOTH = 0.06
-# Rods that are damped do not snap that way. In them half of the acceleration is counted on up to here: swinging rods
-# take 2.03 iterations instead of 2.2 in steps of 10 ms, and a helix let go no more than with a smaller limit.
+# Damped rods do not snap that way: half of their acceleration counts up to here. Swinging rods take 2.03 iterations
+# instead of 2.2 in steps of 10 ms, and a helix let go no more than with a smaller limit.
 SMOOTH_RODS = 0.2
 REACH = 0.3  # of the robot's extent: equilibria of rods, bent and pressed at once, take the same from 0.1 to 0.3
 
@@ -50,7 +50,7 @@ class Balance(ABC):
         self.dt = dt if isinstance(dt, Tensor) else torch.full((), dt, dtype=model.dtype, device=model.device)
         self.descending = False
         self._closed_form = not model.uncompiled_terms()
-        self._snaps = len(model.triangles) > 0 or not self.damped  # see SMOOTH
+        self._smooth = SMOOTH_RODS if self.damped and not len(model.triangles) else SMOOTH
         self.constraints: ConstraintSet | None = None
         self._load: Tensor | None = None
 
@@ -208,10 +208,8 @@ class Balance(ABC):
         change, nodes = self.dt * state.acceleration, 3 * model.body.n_nodes
         size = change[:, :nodes].abs().amax(1, keepdim=True)
         speed = state.velocity[:, :nodes].abs().amax(1, keepdim=True)
-        gained = torch.where(size <= SMOOTH * speed, self.gain_share * change, 0.0)
-        if not self._snaps:
-            gained = torch.where((size > SMOOTH * speed) & (size <= SMOOTH_RODS * speed), 0.5 * change, gained)
-        return gained
+        share = torch.where(size <= SMOOTH * speed, self.gain_share, 0.5)
+        return torch.where(size <= self._smooth * speed, share * change, 0.0)
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, edges keeping the length that the step asks for to first order."""
