@@ -17,7 +17,6 @@ __all__ = ["ImplicitEuler", "ImplicitMidpoint", "Newmark"]
 class _EulerBalance(Balance):
     """M ((q - q_n)/dt - u_n)/dt = F(q, (q - q_n)/dt)."""
 
-    gain_share = 1.0  # the position follows from the velocity at the end
     damped = True
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor):
@@ -55,7 +54,6 @@ class ImplicitEuler(Integrator):
 class _MidpointBalance(_EulerBalance):
     """M (u - u_n)/dt = F((q + q_n)/2, (q - q_n)/dt) with (u + u_n)/2 = (q - q_n)/dt."""
 
-    gain_share = Balance.gain_share
     damped = False
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor):
