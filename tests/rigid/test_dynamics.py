@@ -1,0 +1,208 @@
+"""Kinematics and dynamics of chains, against a reference, closed forms and another library."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tests.rigid.chains import cable, random_motion, reference, tensor
+from torchdismech import Control
+
+CASES = [("planar3", 3), ("planar5", 5), ("planar10", 10), ("planar20", 20), ("spatial3", 3), ("spatial5", 5)]
+# relative to the largest number: the references were made in double precision, 1e-12 or better
+SAME = 1e-9
+
+
+def assert_same(ours, theirs, name):
+    """Compare relative to the largest number."""
+    theirs = tensor(theirs)
+    assert float((ours - theirs).abs().max()) <= SAME * float(theirs.abs().max()), name
+
+
+@pytest.mark.parametrize(("name", "segments"), CASES)
+def test_dynamics_are_those_of_the_reference(name, segments):
+    """Find its inertia, torques, accelerations, energies, and the motion of the tip, at six random states."""
+    data = {key.partition("/")[2]: value for key, value in reference("rfem_oracles").items() if key.startswith(name)}
+    chain = cable(segments, space=name.startswith("spatial"))
+    dynamics = chain.dynamics()
+    assert_same(dynamics.stiffness[:, 0, 0], data["K"], "K")
+    assert_same(dynamics.damping[:, 0, 0], data["D"], "D")
+    assert_same(chain.mass, data["mass"][data["mass"] > 0], "mass")
+    q, velocity, torque = (tensor(data[key]) for key in ("q", "dq", "tau"))
+    zero = torch.zeros_like(q)
+    assert_same(chain.mass_matrix(q), data["M"], "M")
+    assert_same(chain.inverse_dynamics(q, velocity, zero), data["nle"], "nle")
+    assert_same(chain.inverse_dynamics(q, zero, zero), data["g"], "g")
+    state = chain.initial_state(q=q, velocity=velocity)
+    assert_same(state.positions[:, -1], data["p_ee"], "p_ee")
+    assert_same(torch.cat([state.node_velocities[:, -1], chain.tip_spin(q, velocity)], 1), data["v_ee"], "v_ee")
+    energies = chain.energies(state)
+    assert_same(energies["kinetic"], data["kin"], "kinetic")
+    assert_same(energies["gravity"], data["pot"], "potential")
+    loose = cable(segments, space=name.startswith("spatial"), springs=False)
+    assert_same(loose.forward_dynamics(state, Control(force=torque)), data["ddq"], "ddq")
+    springs = dynamics.springs(q.t()[:, None], velocity.t()[:, None])[:, 0].t()
+    assert_same(chain.forward_dynamics(state, Control(force=torque + springs)), data["ddq"], "ddq")
+
+
+@pytest.mark.parametrize(("name", "segments"), CASES)
+def test_derivatives_are_those_of_the_reference(name, segments):
+    """Find its derivatives of accelerations, and the Jacobian of the tip."""
+    data = {key.partition("/")[2]: value for key, value in reference("rfem_oracles").items() if key.startswith(name)}
+    chain = cable(segments, space=name.startswith("spatial"), springs=False)
+    q, velocity, torque = (tensor(data[key]) for key in ("q", "dq", "tau"))
+    q.requires_grad_()
+    velocity.requires_grad_()
+    acceleration = chain.forward_dynamics(chain.initial_state(q=q, velocity=velocity), Control(force=torque))
+    by = [torch.autograd.grad(row.sum(), (q, velocity), retain_graph=True) for row in acceleration.unbind(1)]
+    assert_same(torch.stack([g for g, _ in by], 1), data["ddq_dq"], "ddq_dq")
+    assert_same(torch.stack([g for _, g in by], 1), data["ddq_dv"], "ddq_dv")
+    for k in range(chain.n_dofs):  # velocities of the tip under unit rates are the columns of its Jacobian
+        unit = torch.zeros_like(velocity).index_fill_(1, torch.tensor(k), 1.0)
+        state = chain.initial_state(q=q.detach(), velocity=unit)
+        column = torch.cat([state.node_velocities[:, -1], chain.tip_spin(state.q, unit)], 1)
+        assert_same(column, data["J_ee"][:, :, k], "J_ee")
+
+
+def closed_form(lengths, masses, centres, inertias, q, velocity, gravity=9.81):
+    """Return inertia (J, J), Coriolis and gravity torques (J,) of a chain in the plane, from absolute angles."""
+    count = len(lengths)
+    sums = np.tril(np.ones((count, count)))
+    arm = np.array(
+        [[lengths[i] if i < k else centres[k] if i == k else 0.0 for i in range(count)] for k in range(count)]
+    )
+    a = (arm * masses[:, None]).T @ arm + np.diag(inertias)
+    angle, rate = sums @ q, sums @ velocity
+    between = angle[:, None] - angle
+    inertia = sums.T @ (a * np.cos(between)) @ sums
+    coriolis = sums.T @ ((a * np.sin(between)) @ rate**2)
+    return inertia, coriolis, sums.T @ (gravity * (arm.T @ masses) * np.cos(angle))
+
+
+@pytest.mark.parametrize("segments", [1, 4, 9])
+def test_planar_chain_has_its_closed_form(segments):
+    """Agree with the matrix in absolute angles, for bodies of unlike size, each robot with its own."""
+    generator = np.random.default_rng(segments)
+    robots = 3
+    diameter = generator.uniform(4e-3, 8e-3, (robots, segments + 1))
+    chain = cable(segments, diameter=diameter, density=generator.uniform(1e3, 3e3, segments + 1))
+    q, velocity, _ = random_motion(chain, robots, size=1.0)
+    zero = torch.zeros_like(q)
+    inertia, torque = chain.mass_matrix(q), chain.inverse_dynamics(q, velocity, zero)
+    for k in range(robots):
+        values = [
+            getattr(chain, name).expand(robots, -1)[k].numpy() for name in ("length", "mass", "centre", "inertia_z")
+        ]
+        m, coriolis, gravity = closed_form(*values, q[k].numpy(), velocity[k].numpy())
+        # rounding alone: both sum some tens of terms
+        np.testing.assert_allclose(inertia[k], m, rtol=0, atol=1e-14 * np.abs(m).max())
+        np.testing.assert_allclose(torque[k], coriolis + gravity, rtol=0, atol=1e-13 * np.abs(coriolis + gravity).max())
+
+
+@pytest.mark.parametrize("space", [False, True])
+def test_factor_solves_with_springs_and_dampers(space):
+    """Solve with inertia plus a diagonal, real and complex, as the steps of integrators do."""
+    chain = cable(4, space)
+    q, right, other = random_motion(chain, 3)
+    inertia = chain.mass_matrix(q)
+    part = chain.dynamics().chain
+    at, column = q.t().contiguous()[:, None], right.t().contiguous()[:, None]
+    diagonal = 0.1 * other.t().contiguous()[:, None].abs()
+    for values in (diagonal, diagonal * (1 + 2j), torch.zeros_like(diagonal)):
+        found = part.at(at).factor(values).solve(column.to(values.dtype))[:, 0].t()
+        matrix = inertia + torch.diag_embed(values[:, 0].t())
+        back = (matrix @ found[..., None])[..., 0]
+        # the inertia's condition number is up to 1e8 in space, where bodies turn about their own axis
+        assert float((back - right).abs().max()) < 1e-8 * float(right.abs().max())
+    bare = part.at(at).factor().solve(column)
+    with_zeros = part.at(at).factor(torch.zeros_like(at)).solve(column)
+    assert float((bare - with_zeros).abs().max()) < 1e-8 * float(bare.abs().max())
+
+
+def test_cylinder_has_the_formulas_of_the_paper():
+    """Divide into half, whole, .., half segments; mass, inertia, springs and dampers in closed form."""
+    chain = cable(4, space=True)
+    d, step, rho, youngs, shear, eta = 6e-3, 0.3, 2710.0, 7e10 / 3, 2.7e10 / 3, 1e9
+    lengths = step * torch.tensor([0.5, 1, 1, 1, 0.5], dtype=torch.float64)
+    mass = rho * math.pi * d**2 * lengths / 4
+    expected = {
+        "length": lengths,
+        "mass": mass,
+        "centre": lengths / 2,
+        "inertia_x": mass * d**2 / 8,
+        "inertia_y": mass * (3 * d**2 + 4 * lengths**2) / 48,
+        "inertia_z": mass * (3 * d**2 + 4 * lengths**2) / 48,
+        "stiffness_x": shear * math.pi * d**4 / (32 * step),
+        "stiffness_y": youngs * math.pi * d**4 / (64 * step),
+        "stiffness_z": youngs * math.pi * d**4 / (64 * step),
+        "damping_x": eta * math.pi * d**4 / (32 * step),
+        "damping_z": eta * math.pi * d**4 / (64 * step),
+    }
+    for name, value in expected.items():
+        torch.testing.assert_close(getattr(chain, name), tensor(value).expand_as(getattr(chain, name)))
+
+
+def test_springs_between_unlike_elements_are_in_series():
+    """Add up the angles of half a segment of either; like elements have the formula of one section."""
+    chain = cable(2, diameter=[4e-3, 8e-3, 8e-3])
+    rigidity = 7e10 / 3 * math.pi * tensor([4e-3, 8e-3, 8e-3]) ** 4 / 64
+    half = 0.3
+    expected = torch.stack([1 / (half / rigidity[0] + half / rigidity[1]), rigidity[1] / (2 * half)])
+    torch.testing.assert_close(chain.stiffness_z, expected)
+    assert float(cable(2, viscosity=[0.0, 0.0, 0.0]).damping_z.abs().max()) == 0
+
+
+def test_a_chain_in_space_that_bends_in_the_plane_is_the_chain_in_the_plane():
+    """Give the joints about z the same motion; the others stay at rest."""
+    flat, space = cable(3), cable(3, space=True)
+    q, velocity, _ = random_motion(flat, 2)
+    wide_q, wide_velocity = torch.zeros(2, 10, dtype=torch.float64), torch.zeros(2, 10, dtype=torch.float64)
+    about_z = [0, 1, 4, 7]
+    wide_q[:, about_z], wide_velocity[:, about_z] = q, velocity
+    in_plane, in_space = (
+        flat.initial_state(q=q, velocity=velocity),
+        space.initial_state(q=wide_q, velocity=wide_velocity),
+    )
+    torch.testing.assert_close(in_space.positions, in_plane.positions, rtol=0, atol=1e-14)  # rounding
+    found = in_space.acceleration[:, about_z]
+    # rounding, times the condition of the inertia
+    torch.testing.assert_close(found, in_plane.acceleration, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("space", [False, True])
+def test_pinocchio_agrees(space):
+    """Let another library find accelerations of unlike bodies at random states."""
+    pin = pytest.importorskip("pinocchio", reason="a check against another library, `pip install pin`")
+    chain = cable(6, space, diameter=[3e-3 + 1e-3 * k for k in range(7)])
+    model = pinocchio_model(pin, chain)
+    data = model.createData()
+    q, velocity, torque = random_motion(chain, 5, seed=3)
+    state = chain.initial_state(q=q, velocity=velocity)
+    ours = chain.forward_dynamics(state, Control(force=torque))
+    springs = chain.dynamics().springs(q.t()[:, None], velocity.t()[:, None])[:, 0].t()
+    for k in range(5):
+        theirs = pin.aba(model, data, q[k].numpy(), velocity[k].numpy(), (torque - springs)[k].numpy())
+        # rounding, times the condition of the inertia
+        np.testing.assert_allclose(ours[k], theirs, rtol=0, atol=1e-9 * np.abs(theirs).max())
+
+
+def pinocchio_model(pin, chain):
+    """Return the same chain as a model of pinocchio."""
+    model = pin.Model()
+    kinds = {0: pin.JointModelRX, 1: pin.JointModelRY, 2: pin.JointModelRZ}
+    axes = [2] + [2, 1, 0] * (chain.n_bodies - 1) if chain.space else [2] * chain.n_bodies
+    turned = np.array([[1.0, 0, 0], [0, 0, -1.0], [0, 1.0, 0]])
+    place = pin.SE3(turned, chain.base.numpy())
+    parent = body = 0
+    for k, axis in enumerate(axes):
+        parent = model.addJoint(parent, kinds[axis](), place, f"joint{k}")
+        place = pin.SE3.Identity()
+        if axis == axes[-1] or k == 0:  # the last joint of a body carries it
+            about = [getattr(chain, f"inertia_{x}")[body].item() if x in chain.axes else 0.0 for x in "xyz"]
+            centre = np.array([chain.centre[body].item(), 0.0, 0.0])
+            inertia = pin.Inertia(chain.mass[body].item(), centre, np.diag(about))
+            model.appendBodyToJoint(parent, inertia, pin.SE3.Identity())
+            place = pin.SE3(np.eye(3), np.array([chain.length[body].item(), 0.0, 0.0]))
+            body += 1
+    return model

@@ -1,0 +1,400 @@
+"""Slender bodies as chains of rigid elements with spring-dampers between them: a model of B robots of one make.
+
+A body of length L is divided into n segments; the spring-damper of each stands at its middle, and what lies between two
+of these is rigid: n + 1 elements, n springs. The first joint carries no spring: a motor turns it, or nothing does.
+
+    M(q) q'' + C(q, q') q' + g(q) + K q + D q' = tau
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.errors import InputError
+from torchdismech.materials import Number, positive
+from torchdismech.rigid.dynamics import Dynamics, accelerations
+from torchdismech.rigid.planar import Planar
+from torchdismech.rigid.spatial import ACTIVE, PASSIVE, Spatial
+from torchdismech.rigid.state import ChainState
+from torchdismech.split import robots
+from torchdismech.state import Control
+from torchdismech.trainable import Owner
+
+__all__ = ["RigidChain"]
+
+AXES = "xyz"
+Values = Number | Sequence[float] | np.ndarray
+
+
+class RigidChain(nn.Module):
+    """Chains of rigid elements, held at one end by a joint that may be driven; at q = 0 straight along x.
+
+    In the plane (x-z) each joint is one angle, positive where it turns x to z. In space the first joint is the same,
+    each of the others three angles: about z (which is -y of the world at q = 0), then y, then x of the body before it.
+
+    Parameters
+    ----------
+    lengths, masses, centres : of each element, at least two [m, kg, m]: from joint to joint, and where the centre of
+        mass is, measured from the joint. A number for all, (elements,), (B, 1) or (B, elements).
+    inertias : about the centre of mass [kg m^2]; in space three of these: about the body's x, y, z.
+    stiffness, damping : of the springs, one fewer [N m/rad, N m s/rad]; in space three: twist (x), bend about y and z.
+    space : whether the chain moves in space; else in the plane.
+    base, gravity : where the first joint is [m], and acceleration [m/s^2]; (3,) or (B, 3).
+
+    An `nn.Parameter` that is given is kept as it is, so that an optimiser can change it.
+
+    Raises
+    ------
+    InputError
+        Fewer than two elements, lists of another length, what has to be positive is not, numbers that are not finite.
+    """
+
+    length: Tensor
+    gravity: Tensor
+    _sums: Tensor
+
+    def __init__(
+        self,
+        lengths: Values,
+        masses: Values,
+        centres: Values,
+        inertias: Values | Sequence[Values],
+        stiffness: Values | Sequence[Values],
+        damping: Values | Sequence[Values] = 0.0,
+        *,
+        space: bool = False,
+        base: Sequence[float] | Tensor = (0.0, 0.0, 0.0),
+        gravity: Sequence[float] | Tensor = (0.0, 0.0, -9.81),
+    ):
+        super().__init__()
+        count = _tensor(lengths, "lengths").shape[-1] if _tensor(lengths, "lengths").dim() else 0
+        if count < 2:
+            raise InputError(f"lengths: expected those of two or more elements (a segment or more), got {lengths}")
+        self.space = bool(space)
+        self.axes = "xyz" if space else "z"
+        self.n_bodies = int(count)
+        self._keep("length", _values(lengths, "lengths", count, above_zero=True))
+        self._keep("mass", _values(masses, "masses", count, above_zero=True))
+        self._keep("centre", _values(centres, "centres", count))
+        for axis, value in self._by_axis(inertias, "inertias"):
+            self._keep(f"inertia_{axis}", _values(value, f"inertias about {axis}", count, above_zero=True))
+        for name, given in (("stiffness", stiffness), ("damping", damping)):
+            for axis, value in self._by_axis(given, name):
+                self._keep(f"{name}_{axis}", _values(value, f"{name} about {axis}", count - 1, from_zero=True))
+        self._keep("base", _values(base, "base", 3))
+        self._keep("gravity", _values(gravity, "gravity", 3))
+        if not space and bool((self.gravity[..., 1] != 0).any()):
+            raise InputError("gravity: a chain in the plane (x-z) takes none along y; set space=True")
+        self.register_buffer("_sums", torch.ones(self.n_dofs, self.n_dofs, dtype=self.dtype).tril(), persistent=False)
+        self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
+
+    @classmethod
+    def cylinder(
+        cls,
+        segments: int,
+        length: Number,
+        diameter: Values,
+        density: Values,
+        youngs: Values,
+        viscosity: Values = 0.0,
+        shear: Values | None = None,
+        *,
+        space: bool = False,
+        base: Sequence[float] | Tensor = (0.0, 0.0, 0.0),
+        gravity: Sequence[float] | Tensor = (0.0, 0.0, -9.81),
+    ) -> RigidChain:
+        """Return the chain of a round, slender body, divided into equal segments.
+
+        Parameters
+        ----------
+        segments : how many; the chain has one element more.
+        length : of the whole [m]; a number or (B, 1).
+        diameter, density, youngs, viscosity, shear : [m, kg/m^3, Pa, Pa s, Pa]; a number, (elements,), (B, 1) or
+            (B, elements). Springs bend by Young's modulus and twist by the shear modulus, which a chain in space needs;
+            dampers have the viscosity in place of both. A spring between unlike elements stands for half a
+            segment of either.
+        """
+        if isinstance(segments, bool) or not isinstance(segments, int) or segments < 1:
+            raise InputError(f"segments: expected a whole number from 1 up, got {segments!r}")
+        if space and shear is None:
+            raise InputError("shear: a chain in space needs the shear modulus [Pa], by which its springs twist")
+        count = segments + 1
+        step = positive(length, "length") / segments
+        if step.dim() and step.shape[-1] != 1:
+            raise InputError(f"length: expected that of the whole, a number or (B, 1), got shape {tuple(step.shape)}")
+        d, rho = (_values(x, name, count, True) for x, name in ((diameter, "diameter"), (density, "density")))
+        moduli = {"youngs": _values(youngs, "youngs", count, True)}
+        if space:
+            moduli["shear"] = _values(shear, "shear", count, True)  # type: ignore[arg-type]
+        eta = _values(viscosity, "viscosity", count, from_zero=True)
+        robots_of = {x.shape[0] for x in (step, d, rho, eta, *moduli.values()) if x.dim() == 2} - {1}
+        if len(robots_of) > 1:
+            raise InputError(
+                "length, diameter, density, youngs, viscosity, shear: given for different numbers of robots: "
+                f"{sorted(robots_of)}"
+            )
+        share = torch.ones(count, dtype=d.dtype)
+        share[0] = share[-1] = 0.5
+        lengths = step * share
+        mass = rho * (math.pi / 4) * d.square() * lengths
+        bend = mass * (3 * d.square() + 4 * lengths.square()) / 48
+        second = (math.pi / 64) * d**4
+        k = {name: _in_series(modulus * second, step, count) for name, modulus in moduli.items()}
+        damper = _in_series(eta * second, step, count)
+        if not space:
+            return cls(lengths, mass, lengths / 2, bend, k["youngs"], damper, base=base, gravity=gravity)
+        return cls(
+            lengths,
+            mass,
+            lengths / 2,
+            (mass * d.square() / 8, bend, bend),
+            (2 * k["shear"], k["youngs"], k["youngs"]),
+            (2 * damper, damper, damper),
+            space=True,
+            base=base,
+            gravity=gravity,
+        )
+
+    # ---- what it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def per_robot(self) -> tuple[str, ...]:
+        """Names of the tensors that may be given per robot."""
+        about = tuple(f"{name}_{axis}" for name in ("inertia", "stiffness", "damping") for axis in self.axes)
+        return ("length", "mass", "centre", *about, "base", "gravity")
+
+    @property
+    def not_negative(self) -> tuple[str, ...]:
+        """Names of the constants that are never below zero."""
+        return tuple(name for name in self.per_robot if name not in ("centre", "base", "gravity"))
+
+    def constants(self) -> dict[str, Owner]:
+        """Return the constants by name, each as (module, attribute): what `trainable.scaled` and `shifted` take."""
+        return {name: (self, name) for name in self.per_robot}
+
+    @property
+    def n_dofs(self) -> int:
+        """Number of joint angles of a robot."""
+        return 1 + len(PASSIVE if self.space else ACTIVE) * (self.n_bodies - 1)
+
+    @property
+    def batch(self) -> int | None:
+        """Number of robots that constants are given for; None where all are for any number."""
+        counts = sorted(robots(self))
+        if len(counts) > 1:
+            raise InputError(f"constants are given for different numbers of robots: {counts}")
+        return counts[0] if counts else None
+
+    @property
+    def rod_edges(self) -> np.ndarray:
+        """Which of the points each element joins (K, 2)."""
+        order = np.arange(self.n_bodies)
+        return np.stack([order, order + 1], axis=1)
+
+    @property
+    def triangles(self) -> np.ndarray:
+        """Faces (0, 3): there are none."""
+        return np.zeros((0, 3), dtype=np.int64)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its numbers."""
+        return self.length.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where its numbers are."""
+        return self.length.device
+
+    # ---- what it does ----------------------------------------------------------------------------------------------
+
+    def initial_state(
+        self,
+        batch: int | None = None,
+        q: Tensor | None = None,
+        velocity: Tensor | None = None,
+        control: Control | None = None,
+    ) -> ChainState:
+        """Return a state at rest and straight, or at the given q and velocity, each (J,) or (B, J).
+
+        The batch defaults to what q, velocity or the model's own constants ask for.
+        """
+        for name, value in (("q", q), ("velocity", velocity)):
+            if value is not None and (value.dim() not in (1, 2) or value.shape[-1] != self.n_dofs):
+                expected = f"({self.n_dofs},) or (B, {self.n_dofs})"
+                raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
+            if value is not None and not bool(torch.isfinite(value).all()):
+                raise InputError(f"initial_state: {name} holds numbers that are not finite")
+        given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
+        batch = batch or max([*given, self.batch or 1])
+        zero = self.length.new_zeros(batch, self.n_dofs)
+        q, velocity = (zero if x is None else x.to(zero).expand(batch, -1).contiguous() for x in (q, velocity))
+        state = self.state(q, velocity, zero, zero[:, 0])
+        return state.replace(acceleration=self.forward_dynamics(state, control))
+
+    def state(self, q: Tensor, velocity: Tensor, acceleration: Tensor, time: Tensor) -> ChainState:
+        """Return the state of robots with these angles, rates and accelerations (B, J) at these times (B,)."""
+        places, moved = self.dynamics().chain.at(_stage(q)).places(_stage(velocity))
+        return ChainState(q, velocity, acceleration, _rows(places), _rows(moved), time)
+
+    def drive(self, torque: Tensor | float, batch: int = 1) -> Control:
+        """Return the control under which the active joint is driven by a torque (B,) [N m]."""
+        torque = torch.as_tensor(torque, dtype=self.dtype, device=self.device).reshape(-1)
+        torque = torque.expand(batch) if len(torque) == 1 else torque
+        return Control(force=torch.nn.functional.pad(torque[:, None], (0, self.n_dofs - 1)))
+
+    def check_batch(self, state: ChainState, control: Control) -> None:
+        """Refuse states and controls that do not belong to the model."""
+        if state.q.shape[1:] != (self.n_dofs,):
+            raise InputError(f"state.q: expected shape (B, {self.n_dofs}), got {tuple(state.q.shape)}")
+        if self.batch not in (None, state.batch):
+            raise InputError(f"the state is of {state.batch} robots, the model's constants of {self.batch}")
+        for name, value in vars(control).items():
+            if value is None:
+                continue
+            if name != "force":
+                raise InputError(f"Control.{name}: a chain of rigid elements has none; torques on joints are its force")
+            if value.shape != state.q.shape:
+                raise InputError(f"Control.force: expected shape {tuple(state.q.shape)}, got {tuple(value.shape)}")
+
+    def dynamics(self) -> Dynamics:
+        """Return the equations of motion with the present constants, batch last."""
+        count, axes = self.n_bodies, self.axes
+        column = lambda name, rows=count: _batch_last(getattr(self, name), rows)  # noqa: E731
+        length, mass, centre = column("length"), column("mass"), column("centre")
+        gravity, base = column("gravity", 3), column("base", 3)
+        chain: Planar | Spatial
+        if self.space:
+            inertia = torch.stack(torch.broadcast_tensors(*(column(f"inertia_{axis}") for axis in axes)), 1)
+            chain = Spatial(length, mass, centre, inertia, gravity, base, self._sums)
+        else:
+            chain = Planar(length, mass, centre, column("inertia_z"), gravity[::2], base[::2], self._sums)
+        return Dynamics(chain, self._of_joints("stiffness"), self._of_joints("damping"))
+
+    def forward_dynamics(self, state: ChainState, control: Control | None = None) -> Tensor:
+        """Return the accelerations of the joints (B, J) that springs, dampers, gravity and the control's force give."""
+        control = control or Control()
+        self.check_batch(state, control)
+        force = state.q.new_zeros(()) if control.force is None else _stage(control.force)
+        return accelerations(self.dynamics(), _stage(state.q), _stage(state.velocity), force)[:, 0].t()
+
+    def inverse_dynamics(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> Tensor:
+        """Return the torques (B, J) that move the joints so: M q'' + C q' + g, without springs and dampers."""
+        torque = self.dynamics().chain.at(_stage(q)).torque(_stage(velocity), _stage(acceleration))
+        return torque[:, 0].t()
+
+    def mass_matrix(self, q: Tensor) -> Tensor:
+        """Return M (B, J, J)."""
+        chain = self.dynamics().chain
+        chain = dataclasses.replace(chain, gravity=torch.zeros_like(chain.gravity))
+        at = _stage(q).expand(-1, self.n_dofs, -1).contiguous()
+        units = torch.eye(self.n_dofs, dtype=q.dtype, device=q.device)[..., None].expand_as(at).contiguous()
+        return chain.at(at).torque(torch.zeros_like(at), units).permute(2, 0, 1)
+
+    def points(self, q: Tensor) -> Tensor:
+        """Return where the joints and the tip are (B, K + 1, 3) [m]."""
+        return _rows(self.dynamics().chain.at(_stage(q)).places(_stage(torch.zeros_like(q)))[0])
+
+    def tip_spin(self, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return the angular velocity of the last element (B, 3) [rad/s]."""
+        return self.dynamics().chain.at(_stage(q)).tip_spin(_stage(velocity))[:, 0].t()
+
+    def energies(self, state: ChainState, control: Control | None = None) -> dict[str, Tensor]:
+        """Return the energies of motion, gravity and springs, each (B,) [J]; their sum is kept without damping."""
+        dynamics = self.dynamics()
+        q = _stage(state.q)
+        kinetic, gravity = dynamics.chain.at(q).energies(_stage(state.velocity))
+        elastic = 0.5 * (dynamics.stiffness * q.square()).sum(0)
+        return {"kinetic": kinetic[0], "gravity": gravity[0], "elastic": elastic[0]}
+
+    def contact_report(self, state: ChainState) -> dict[str, Tensor]:
+        """Return what contact does: nothing."""
+        return {}
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _keep(self, name: str, value: Tensor) -> None:
+        if isinstance(value, nn.Parameter):
+            self.register_parameter(name, value)
+        else:
+            self.register_buffer(name, value)
+
+    def _by_axis(self, value, name: str) -> list[tuple[str, Values]]:
+        """Return a value for each axis; a number is for all."""
+        if not self.space:
+            return [("z", value)]
+        if isinstance(value, (int, float)):
+            return [(axis, value) for axis in AXES]
+        if isinstance(value, (Tensor, np.ndarray)) or len(value) != 3:
+            raise InputError(f"{name}: in space expected three, about x, y and z, got {value}")
+        return list(zip(AXES, value, strict=True))
+
+    def _of_joints(self, name: str) -> Tensor:
+        """Return a constant of the springs for each joint (J, 1, B or 1), zero at the active one."""
+        springs = self.n_bodies - 1
+        columns = [_batch_last(getattr(self, f"{name}_{AXES[axis]}"), springs) for axis in self._passive]
+        joints = columns[0] if len(columns) == 1 else torch.stack(torch.broadcast_tensors(*columns), 1).flatten(0, 1)
+        return torch.nn.functional.pad(joints, (0, 0, 0, 0, 1, 0))
+
+    @property
+    def _passive(self) -> tuple[int, ...]:
+        return PASSIVE if self.space else ACTIVE
+
+
+def _stage(x: Tensor) -> Tensor:
+    """Return (B, J) as one state of each robot, batch last (J, 1, B)."""
+    return x.t().contiguous()[:, None]
+
+
+def _rows(points: Tensor) -> Tensor:
+    """Return points (3, N, 1, B) of one state of each robot as (B, N, 3)."""
+    return points[:, :, 0].permute(2, 1, 0).contiguous()
+
+
+def _batch_last(value: Tensor, count: int) -> Tensor:
+    """Return a constant (), (count,), (B, 1) or (B, count) as (count, 1, B or 1)."""
+    if value.dim() < 2:
+        return value.expand(count)[:, None, None]
+    return value.expand(-1, count).t().contiguous()[:, None]
+
+
+def _tensor(value: Values, name: str) -> Tensor:
+    """Return floating-point numbers as a tensor, float64 unless they are one already."""
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value
+    try:
+        return torch.as_tensor(np.asarray(value, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}: expected numbers, got {value!r}") from error
+
+
+def _values(value: Values, name: str, count: int, above_zero: bool = False, from_zero: bool = False) -> Tensor:
+    """Return the value as a tensor that broadcasts against (B, count); refuse what does not, or has another sign."""
+    tensor = _tensor(value, name)
+    shape = tuple(tensor.shape)
+    if not (shape in ((), (count,)) or (len(shape) == 2 and shape[1] in (1, count))):
+        raise InputError(f"{name}: expected a number, ({count},), (B, 1) or (B, {count}), got shape {shape}")
+    if above_zero:
+        positive(tensor, name)
+    elif not bool(torch.isfinite(tensor).all()) or (from_zero and bool((tensor < 0).any())):
+        kind = "finite numbers from 0 up" if from_zero else "finite numbers"
+        raise InputError(f"{name}: expected {kind}, got {value}")
+    return tensor
+
+
+def _in_series(rigidity: Tensor, step: Tensor, count: int) -> Tensor:
+    """Return the stiffness of the springs (.., count - 1) that stand for half a segment of either neighbour.
+
+    Angles add up: 1/k = (step/2)/(E I) of one + (step/2)/(E I) of the other.
+    """
+    if rigidity.dim() == 0 or rigidity.shape[-1] == 1:
+        return rigidity / step
+    left, right = rigidity[..., :-1], rigidity[..., 1:]
+    total = left + right
+    return torch.where(total > 0, 2 * left * right / torch.where(total > 0, total, 1.0), 0.0) / step

@@ -1,0 +1,77 @@
+"""Equations of motion of chains with springs and dampers, batch last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from torchdismech.rigid.planar import Planar, PlanarFactor, PlanarPosture
+from torchdismech.rigid.spatial import Spatial, SpatialFactor, SpatialPosture
+
+__all__ = ["Dynamics", "Factor", "Posture", "accelerations"]
+
+Factor = PlanarFactor | SpatialFactor
+Posture = PlanarPosture | SpatialPosture
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """Chains and their springs: residual M(q) q'' + C q' + g + K q + D q' - tau.
+
+    Attributes
+    ----------
+    stiffness, damping : (J, 1, B or 1), zero at the active joint.
+    """
+
+    chain: Planar | Spatial
+    stiffness: Tensor
+    damping: Tensor
+
+    def springs(self, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return the torques (J, S, B) against which springs and dampers have to be moved [N m]."""
+        return torch.addcmul(self.stiffness * q, self.damping, velocity)
+
+    def residual(self, posture: Posture, q: Tensor, velocity: Tensor, acceleration: Tensor, force: Tensor) -> Tensor:
+        """Return by how much the torques miss the motion (J, S, B) [N m]; the posture is that at q."""
+        return posture.torque(velocity, acceleration) + self.springs(q, velocity) - force
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return its constants."""
+        return (*vars(self.chain).values(), self.stiffness, self.damping)
+
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> Dynamics:
+        """Return the same with other constants, in the order of `tensors`."""
+        *chain, stiffness, damping = tensors
+        return Dynamics(type(self.chain)(*chain), stiffness, damping)
+
+
+def accelerations(dynamics: Dynamics, q: Tensor, velocity: Tensor, force: Tensor) -> Tensor:
+    """Return q'' (J, 1, B) under a force, by articulated bodies.
+
+    Where autograd records, the derivatives are those of the root of the residual: no recursion is recorded.
+    """
+    with torch.no_grad():
+        posture = dynamics.chain.at(q)
+        factor = posture.factor()
+        found = factor.solve(-dynamics.residual(posture, q, velocity, torch.zeros_like(q), force))
+    if not torch.is_grad_enabled():
+        return found
+    residual = dynamics.residual(dynamics.chain.at(q), q, velocity, found, force)
+    return found - _Solved.apply(factor, residual) if residual.requires_grad else found
+
+
+class _Solved(torch.autograd.Function):
+    """x = H^-1 b of a factored, symmetric H, whose own derivative is left out: it meets a residual of zero."""
+
+    @staticmethod
+    def forward(ctx, factor: Factor, b: Tensor):  # noqa: D102
+        ctx.factor = factor
+        return factor.solve(b)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):  # noqa: D102
+        return None, ctx.factor.solve(gradient)

@@ -1,0 +1,246 @@
+"""Chains of rigid bodies in the x-z plane, by recursions over the bodies; batch last.
+
+Vectors and inertias are kept along the world's axes: where a body is, and how it moves, are then running sums over the
+joints, and only the elimination of joints needs a loop. Variables are (K, S, B): joints, states of a robot (the stages
+of a step, say), robots. A positive angle turns the x axis towards z.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Planar", "PlanarFactor", "PlanarPosture"]
+
+
+@dataclass(frozen=True)
+class Planar:
+    """Constants of chains of K bodies, each (K, 1, B or 1) but for the last three.
+
+    Attributes
+    ----------
+    length : from a body's joint to the next one [m].
+    mass, centre, inertia : mass [kg], its centre's distance from the joint [m], inertia about the centre [kg m^2].
+    gravity, base : (2, 1, B or 1) along x and z [m/s^2], where the first joint is [m].
+    sums : (K, K) ones on the diagonal and below: running sums are products with it, faster than `cumsum` for short
+        chains.
+    """
+
+    length: Tensor
+    mass: Tensor
+    centre: Tensor
+    inertia: Tensor
+    gravity: Tensor
+    base: Tensor
+    sums: Tensor
+
+    def at(self, q: Tensor) -> PlanarPosture:
+        """Return the chains with their joints turned so (K, S, B)."""
+        angle = self.upto(q)
+        cos, sin = angle.cos(), angle.sin()
+        return PlanarPosture(self, torch.stack((cos, sin), 1), torch.stack((-sin, cos), 1))
+
+    def motion(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> PlanarMotion:
+        """Return the torques that a motion takes, with the products of their derivatives."""
+        return PlanarMotion(self.at(q), velocity, acceleration)
+
+    def upto(self, x: Tensor) -> Tensor:
+        """Return sums (K, ..) over a body and all before it."""
+        return (self.sums @ x.reshape(len(x), -1)).view(x.shape)
+
+    def beyond(self, x: Tensor) -> Tensor:
+        """Return sums (K, ..) over a body and all beyond it."""
+        return (self.sums.t() @ x.reshape(len(x), -1)).view(x.shape)
+
+
+class PlanarPosture:
+    """Chains with their joints turned in some way.
+
+    Attributes
+    ----------
+    along, across : (K, 2, S, B) unit vectors along and across the bodies.
+    """
+
+    def __init__(self, chain: Planar, along: Tensor, across: Tensor):
+        self.chain, self.along, self.across = chain, along, across
+
+    def stage(self, k: int) -> PlanarPosture:
+        """Return one of the states of each robot."""
+        return PlanarPosture(self.chain, self.along[:, :, k : k + 1], self.across[:, :, k : k + 1])
+
+    def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
+        """Return the torques (K, S, B) that move the joints so [N m]; without springs."""
+        return PlanarMotion(self, velocity, acceleration).torque
+
+    def factor(self, diagonal: Tensor | None = None) -> PlanarFactor:
+        """Return the factored mass matrix of a posture (S = 1), plus a diagonal (K, S, B) that may be complex."""
+        return PlanarFactor(self, diagonal)
+
+    def places(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where joints and tip are, and how fast they move, each (3, K + 1, S, B) [m, m/s]."""
+        chain = self.chain
+        steps = torch.stack((self.along, chain.upto(velocity)[:, None] * self.across), 1)
+        sums = chain.upto(chain.length[:, None, None] * steps)
+        start = torch.stack(torch.broadcast_tensors(chain.base, torch.zeros_like(chain.base)))
+        x, z = torch.cat([start.expand(1, *sums.shape[1:]), start + sums]).unbind(2)
+        places, moved = torch.stack((x, torch.zeros_like(x), z)).unbind(2)
+        return places, moved
+
+    def tip_spin(self, velocity: Tensor) -> Tensor:
+        """Return the angular velocity (3, S, B) of the last body [rad/s]; the y axis turns z towards x."""
+        spin = velocity.sum(0)
+        return torch.stack((torch.zeros_like(spin), -spin, torch.zeros_like(spin)))
+
+    def energies(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
+        """Return kinetic energy and that of gravity (S, B) [J]."""
+        chain = self.chain
+        length, short = chain.length[:, None], (chain.centre - chain.length)[:, None]
+        turning = chain.upto(velocity)
+        turned = turning[:, None] * self.across
+        speed = (chain.upto(length * turned) + short * turned).square().sum(1)
+        kinetic = 0.5 * (chain.mass * speed + chain.inertia * turning.square()).sum(0)
+        place = chain.base[None] + chain.upto(length * self.along) + short * self.along
+        return kinetic, -(chain.mass[:, None] * chain.gravity[None] * place).sum((0, 1))
+
+
+class PlanarMotion:
+    """Torques that a motion takes, and products of their derivatives with a vector.
+
+    With absolute angles t, unit vectors e along and n across the bodies, lengths l, centres c: a point k is at the sum
+    of l_j e_j, e'' = t'' n - t'^2 e, and the torque about a joint is I t'' + n . (c f + l F), f the force on the body
+    and F that on all beyond it. With a virtual motion (turns L, steps L n of the unit vectors, w of the centres) the
+    vector's product with the torques is the virtual work sum I L t'' + sum m w . (c'' - g), whence its derivatives.
+
+    Attributes
+    ----------
+    torque : (K, S, B) [N m].
+    """
+
+    def __init__(self, posture: PlanarPosture, velocity: Tensor, acceleration: Tensor):
+        chain = self.chain = posture.chain
+        self.along, self.across = posture.along, posture.across
+        self.turning, self.turned = chain.upto(torch.stack((velocity, acceleration), 1)).unbind(1)
+        self.spin = self.turning.square()
+        bend = torch.addcmul(self.turned[:, None] * self.across, self.spin[:, None], self.along, value=-1)
+        self.length, self.short = chain.length[:, None], (chain.centre - chain.length)[:, None]
+        self.bend = bend
+        self.pulled = self._moved(bend) - chain.gravity
+        self.load = self._outward(self.pulled)
+        self.torque = chain.beyond(torch.addcmul((self.across * self.load).sum(1), chain.inertia, self.turned))
+
+    def pulled_back(self, multiplier: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the products (K, S, B) of a vector with the torque's derivatives by q, velocity, acceleration."""
+        turn = self.chain.upto(multiplier)
+        load = self._outward(self._moved(turn[:, None] * self.across))
+        across, along = (self.across * load).sum(1), (self.along * load).sum(1)
+        by_angle = self.turned * along + self.spin * across + turn * (self.along * self.load).sum(1)
+        by_turning = -2 * self.turning * along
+        by_turned = torch.addcmul(across, self.chain.inertia, turn)
+        by_q, by_velocity, by_acceleration = self.chain.beyond(
+            torch.stack((-by_angle, by_turning, by_turned), 1)
+        ).unbind(1)
+        return by_q, by_velocity, by_acceleration
+
+    def by_constants(self, multiplier: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
+        """Return the products of a vector with the torque's derivatives by the chain's constants, where wanted."""
+        chain = self.chain
+        turn = chain.upto(multiplier)
+        step = turn[:, None] * self.across
+        moved = self._moved(step)
+        mass = chain.mass[:, None]
+        held, pull = chain.beyond(mass * moved), chain.beyond(mass * self.pulled)
+        by_mass = (self.pulled * moved).sum(1)
+        by_centre = mass[:, 0] * (self.bend * moved + self.pulled * step).sum(1)
+        by_length = (self.bend * (held - mass * moved) + step * (pull - mass * self.pulled)).sum(1)
+        products = (by_length, by_mass, by_centre, turn * self.turned, -held[0])
+        constants = (chain.length, chain.mass, chain.centre, chain.inertia, chain.gravity)
+        found: list[Tensor | None] = [p.sum_to_size(c.shape) for p, c in zip(products, constants, strict=True)]
+        found += [torch.zeros_like(chain.base), None]
+        return [g if needed else None for g, needed in zip(found, wanted, strict=True)]
+
+    def _moved(self, steps: Tensor) -> Tensor:
+        """Return what unit vectors that change so (K, 2, S, B) do to the centres of mass."""
+        return torch.addcmul(self.chain.upto(self.length * steps), self.short, steps)
+
+    def _outward(self, acceleration: Tensor) -> Tensor:
+        """Return c f + l F (K, 2, S, B) for centres of mass accelerated so."""
+        force = self.chain.mass[:, None] * acceleration
+        return torch.addcmul(self.length * self.chain.beyond(force), self.short, force)
+
+
+class PlanarFactor:
+    """H = M(q) + diagonal, factored by articulated bodies: `solve` gives x with H x = b in O(K).
+
+    From the tip to the base the inertia of each body with all that hangs on it, J about its joint, h its coupling with
+    the joint's motion along x and z, M the mass that it shows there, loses what the joint gives way to.
+    """
+
+    def __init__(self, posture: PlanarPosture, diagonal: Tensor | None):
+        chain, across = posture.chain, posture.across
+        arms = (chain.length[:, None] * across).expand_as(across)
+        own_h = ((chain.mass * chain.centre)[:, None] * across).expand_as(across)
+        own_j = (chain.inertia + chain.mass * chain.centre.square()).unbind(0)
+        mass = chain.mass.unbind(0)
+        self.arms = [tuple(arm.unbind(0)) for arm in arms.unbind(0)]
+        added: Sequence[Tensor | None] = [None] * len(mass) if diagonal is None else diagonal.unbind(0)
+        j, (hx, hz), mxx, mzz = own_j[-1], own_h[-1].unbind(0), mass[-1], mass[-1]
+        mxz = torch.zeros_like(hx)
+        self.joints: list[tuple[Tensor, ...]] = []
+        for k in range(len(mass) - 1, -1, -1):
+            extra = added[k]
+            inverse = (j if extra is None else j + extra).reciprocal()
+            uj, ux, uz = j * inverse, hx * inverse, hz * inverse
+            self.joints.append((inverse, uj, ux, uz))
+            if k == 0:
+                break
+            mxx = torch.addcmul(mxx, ux, hx, value=-1)
+            mxz = torch.addcmul(mxz, ux, hz, value=-1)
+            mzz = torch.addcmul(mzz, uz, hz, value=-1)
+            px, pz = self.arms[k - 1]
+            ax, az = _product(mxx, mxz, px, pz), _product(mxz, mzz, px, pz)
+            j = _product(ax, az, px, pz)
+            if extra is not None:  # what the joint resists with, its inertia and coupling pass on
+                uj, ux, uz = uj * extra, ux * extra, uz * extra
+                ax, az = ax + ux, az + uz
+                j = uj + j + 2 * _product(ux, uz, px, pz)
+            own_x, own_z = own_h[k - 1].unbind(0)
+            j, hx, hz = j + own_j[k - 1], ax + own_x, az + own_z
+            mxx, mzz = mxx + mass[k - 1], mzz + mass[k - 1]
+        self.joints.reverse()
+
+    def solve(self, torque: Tensor) -> Tensor:
+        """Return x (K, S, B) with H x = torque."""
+        torques = torque.unbind(0)
+        eased = []
+        moment = fx = fz = torch.zeros_like(torques[0])
+        for k in range(len(torques) - 1, -1, -1):
+            inverse, uj, ux, uz = self.joints[k]
+            left = torques[k] - moment
+            eased.append(left * inverse)
+            if k == 0:
+                break
+            fx, fz = torch.addcmul(fx, ux, left), torch.addcmul(fz, uz, left)
+            px, pz = self.arms[k - 1]
+            moment = torch.addcmul(moment, uj, left)
+            moment = torch.addcmul(torch.addcmul(moment, fx, px), fz, pz)
+        eased.reverse()
+        found = [eased[0]]
+        turned = eased[0]
+        ax = az = torch.zeros_like(turned)
+        for k in range(1, len(torques)):
+            _, uj, ux, uz = self.joints[k]
+            px, pz = self.arms[k - 1]
+            ax, az = torch.addcmul(ax, turned, px), torch.addcmul(az, turned, pz)
+            x = torch.addcmul(eased[k], uj, turned, value=-1)
+            x = torch.addcmul(torch.addcmul(x, ux, ax, value=-1), uz, az, value=-1)
+            found.append(x)
+            turned = turned + x
+        return torch.stack(found)
+
+
+def _product(a: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Return a x + b y."""
+    return torch.addcmul(a * x, b, y)

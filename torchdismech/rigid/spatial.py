@@ -1,0 +1,350 @@
+"""Chains of rigid bodies in space, by recursions over the joints; batch last.
+
+The first joint turns about one axis, all others about three, one after the other at the same point, without bodies
+between. As in the plane, vectors and inertias are kept along the world's axes: joints at one point then need no
+transformation, and between points only a shift. Variables are (J, S, B): joints, states of a robot, robots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Spatial", "SpatialFactor", "SpatialPosture"]
+
+# x, y and z axis of the base: x ahead, its y axis upwards, so that the first joint turns x towards the world's z
+BASE = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
+ACTIVE, PASSIVE = (2,), (2, 1, 0)  # axes of the joints at the base and between bodies
+XYZ = range(3)
+
+
+@dataclass(frozen=True)
+class Spatial:
+    """Constants of chains of K bodies, each (K, 1, B or 1) but for the last four.
+
+    Attributes
+    ----------
+    length : from a body's joints to the next ones, along its x axis [m].
+    mass, centre : mass [kg], its centre's distance from the joints [m].
+    inertia : (K, 3, 1, B or 1) about the centre and the body's x, y, z [kg m^2].
+    gravity, base : (3, 1, B or 1) [m/s^2], where the first joint is [m].
+    sums : (J, J) ones on the diagonal and below, as for `Planar`.
+    """
+
+    length: Tensor
+    mass: Tensor
+    centre: Tensor
+    inertia: Tensor
+    gravity: Tensor
+    base: Tensor
+    sums: Tensor
+
+    def at(self, q: Tensor) -> SpatialPosture:
+        """Return the chains with their joints turned so (J, S, B)."""
+        cos, sin = q.cos().unbind(0), q.sin().unbind(0)
+        frame = [q.new_tensor(axis)[:, None, None].expand(3, *q.shape[1:]) for axis in BASE]
+        axes: list[Tensor] = []
+        bodies: list[Tensor] = []
+        for body in range(len(self.mass)):
+            for axis in ACTIVE if body == 0 else PASSIVE:
+                c, s = cos[len(axes)], sin[len(axes)]
+                axes.append(frame[axis])
+                u, w = frame[(axis + 1) % 3], frame[(axis + 2) % 3]
+                frame[(axis + 1) % 3] = torch.addcmul(u * c, w, s)
+                frame[(axis + 2) % 3] = torch.addcmul(w * c, u, s, value=-1)
+            bodies.append(torch.stack(frame))
+        return SpatialPosture(self, torch.stack(axes), torch.stack(bodies))
+
+    def motion(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> SpatialMotion:
+        """Return the torques that a motion takes, with the products of their derivatives."""
+        return SpatialMotion(self, q, velocity, acceleration)
+
+    def upto(self, x: Tensor) -> Tensor:
+        """Return sums over a joint or body and all before it."""
+        return (self.sums[: len(x), : len(x)] @ x.reshape(len(x), -1)).view(x.shape)
+
+    def beyond(self, x: Tensor) -> Tensor:
+        """Return sums over a body and all beyond it."""
+        return (self.sums[: len(x), : len(x)].t() @ x.reshape(len(x), -1)).view(x.shape)
+
+
+class SpatialPosture:
+    """Chains with their joints turned in some way.
+
+    Attributes
+    ----------
+    axes : (J, 3, S, B) of the joints.
+    bodies : (K, 3, 3, S, B) the x, y and z axis of each body, vectors in the third dimension.
+    """
+
+    def __init__(self, chain: Spatial, axes: Tensor, bodies: Tensor):
+        self.chain, self.axes, self.bodies = chain, axes, bodies
+
+    def stage(self, k: int) -> SpatialPosture:
+        """Return one of the states of each robot."""
+        return SpatialPosture(self.chain, self.axes[:, :, k : k + 1], self.bodies[:, :, :, k : k + 1])
+
+    def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
+        """Return the torques (J, S, B) that move the joints so [N m]; without springs."""
+        chain, bodies = self.chain, self.bodies
+        e = bodies[:, 0]
+        rate = self.axes * velocity[:, None]
+        turning = chain.upto(rate)
+        turned = chain.upto(torch.addcmul(_cross(turning, rate), self.axes, acceleration[:, None]))
+        turning, turned = turning[:: len(PASSIVE)], turned[:: len(PASSIVE)]  # of the last joint of each body
+        bend = _cross(turned, e) + _cross(turning, _cross(turning, e))
+        length, short, mass = chain.length[:, None], (chain.centre - chain.length)[:, None], chain.mass[:, None]
+        force = mass * (torch.addcmul(chain.upto(length * bend), short, bend) - chain.gravity)
+        load = torch.addcmul(length * chain.beyond(force), short, force)
+        local, local_turned = ((bodies * x[:, None]).sum(2) for x in (turning, turned))
+        own = torch.addcmul(_cross(local, chain.inertia * local), chain.inertia, local_turned)
+        moment = chain.beyond(_cross(e, load) + (bodies * own[:, :, None]).sum(1))
+        return (self.axes * self._of_joints(moment)).sum(1)
+
+    def factor(self, diagonal: Tensor | None = None) -> SpatialFactor:
+        """Return the factored mass matrix of a posture (S = 1), plus a diagonal (J, S, B) that may be complex."""
+        return SpatialFactor(self, diagonal)
+
+    def places(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where joints and tip are, and how fast they move, each (3, K + 1, S, B) [m, m/s]."""
+        chain, e = self.chain, self.bodies[:, 0]
+        steps = torch.stack((e, _cross(self.turning(velocity), e)), 1)
+        sums = chain.upto(chain.length[:, None, None] * steps)
+        start = torch.stack(torch.broadcast_tensors(chain.base, torch.zeros_like(chain.base)))
+        joined = torch.cat([start.expand(1, *sums.shape[1:]), start + sums]).transpose(0, 2)
+        return joined[:, 0], joined[:, 1]
+
+    def turning(self, velocity: Tensor) -> Tensor:
+        """Return the angular velocities (K, 3, S, B) of the bodies [rad/s]."""
+        return self.chain.upto(self.axes * velocity[:, None])[:: len(PASSIVE)]
+
+    def tip_spin(self, velocity: Tensor) -> Tensor:
+        """Return the angular velocity (3, S, B) of the last body [rad/s]."""
+        return self.turning(velocity)[-1]
+
+    def energies(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
+        """Return kinetic energy and that of gravity (S, B) [J]."""
+        chain, e, turning = self.chain, self.bodies[:, 0], self.turning(velocity)
+        length, short = chain.length[:, None], (chain.centre - chain.length)[:, None]
+        turned = _cross(turning, e)
+        speed = (chain.upto(length * turned) + short * turned).square().sum(1)
+        local = (self.bodies * turning[:, None]).sum(2)
+        kinetic = 0.5 * (chain.mass * speed + (chain.inertia * local.square()).sum(1)).sum(0)
+        place = chain.base[None] + chain.upto(length * e) + short * e
+        return kinetic, -(chain.mass[:, None] * chain.gravity[None] * place).sum((0, 1))
+
+    def _of_joints(self, x: Tensor) -> Tensor:
+        """Return what bodies (K, ..) have for each of their joints (J, ..)."""
+        passive = x[1:, None].expand(-1, len(PASSIVE), *x.shape[1:])
+        return torch.cat((x[:1], passive.reshape(-1, *x.shape[1:])))
+
+
+class SpatialMotion:
+    """Torques that a motion takes, and products of their derivatives with a vector, by autograd.
+
+    Attributes
+    ----------
+    torque : (J, S, B) [N m].
+    """
+
+    def __init__(self, chain: Spatial, q: Tensor, velocity: Tensor, acceleration: Tensor):
+        self.chain = chain
+        with torch.enable_grad():
+            self._inputs = tuple(x.detach().requires_grad_() for x in (q, velocity, acceleration))
+            self._recorded = chain.at(self._inputs[0]).torque(*self._inputs[1:])
+        self.torque = self._recorded.detach()
+
+    def pulled_back(self, multiplier: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the products (J, S, B) of a vector with the torque's derivatives by q, velocity, acceleration."""
+        by_q, by_velocity, by_acceleration = torch.autograd.grad(
+            self._recorded, self._inputs, multiplier, retain_graph=True
+        )
+        return by_q, by_velocity, by_acceleration
+
+    def by_constants(self, multiplier: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
+        """Return the products of a vector with the torque's derivatives by the chain's constants, where wanted."""
+        leaves = [c.detach().requires_grad_(need) for c, need in zip(vars(self.chain).values(), wanted, strict=True)]
+        q, velocity, acceleration = (x.detach() for x in self._inputs)
+        with torch.enable_grad():
+            torque = Spatial(*leaves).at(q).torque(velocity, acceleration)
+        inputs = [leaf for leaf in leaves if leaf.requires_grad]
+        gradients = iter(torch.autograd.grad(torque, inputs, multiplier, allow_unused=True, materialize_grads=True))
+        return [next(gradients) if need else None for need in wanted]
+
+
+class SpatialFactor:
+    """H = M(q) + diagonal, factored by articulated bodies: `solve` gives x with H x = b in O(J).
+
+    From the tip to the base the inertia of each body with all that hangs on it loses what each joint gives way to. Its
+    blocks are J (turning), C (how motion of the joint makes a moment) and M (motion), kept number by number: each is
+    (S, B).
+    """
+
+    def __init__(self, posture: SpatialPosture, diagonal: Tensor | None):
+        chain = posture.chain
+        turning, coupling = (x.unbind(0) for x in _inertias(posture))
+        self.axes = [_numbers(axis) for axis in posture.axes.unbind(0)]
+        self.arms = [_numbers(arm) for arm in (chain.length[:, None] * posture.bodies[:, 0]).unbind(0)]
+        mass = chain.mass.unbind(0)
+        added: Sequence[Tensor | None] = [None] * len(self.axes) if diagonal is None else diagonal.unbind(0)
+        self.shares: list[tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]] = []
+        j = _symmetric(turning[-1])
+        c = _with_coupling(None, _numbers(coupling[-1]))
+        m = _symmetric_with(mass[-1], torch.zeros_like(mass[-1]))
+        for body in range(len(mass) - 1, -1, -1):
+            for k in reversed(_joints(body)):
+                a = self.axes[k]
+                ja, ca = [_dot(j[i], a) for i in XYZ], [_dot([c[i][n] for i in XYZ], a) for n in XYZ]
+                resisted, extra = _dot(ja, a), added[k]
+                inverse = (resisted if extra is None else resisted + extra).reciprocal()
+                turns, moves = tuple(x * inverse for x in ja), tuple(x * inverse for x in ca)
+                self.shares.append((inverse, turns, moves))
+                if k == 0:
+                    break
+                j = _lowered(j, turns, ja)
+                c = [[torch.addcmul(c[i][n], turns[i], ca[n], value=-1) for n in XYZ] for i in XYZ]
+                m = _lowered(m, moves, ca)
+            if body:
+                arm = self.arms[body - 1]
+                j, c = _shifted(j, c, m, arm)
+                own = turning[body - 1].unbind(0)
+                j = _added(j, [row.unbind(0) for row in own])
+                c = _with_coupling(c, _numbers(coupling[body - 1]))
+                for i in XYZ:
+                    m[i][i] = m[i][i] + mass[body - 1]
+        self.shares.reverse()
+
+    def solve(self, torque: Tensor) -> Tensor:
+        """Return x (J, S, B) with H x = torque."""
+        torques = torque.unbind(0)
+        eased: list[Tensor] = []
+        moment = [torch.zeros_like(torques[0])] * 3
+        force = moment
+        for body in range(len(self.arms) - 1, -1, -1):
+            for k in reversed(_joints(body)):
+                inverse, turns, moves = self.shares[k]
+                left = torques[k] - _dot(moment, self.axes[k])
+                eased.append(left * inverse)
+                moment = [torch.addcmul(x, share, left) for x, share in zip(moment, turns, strict=True)]
+                force = [torch.addcmul(x, share, left) for x, share in zip(force, moves, strict=True)]
+            if body:
+                moment = _plus_cross(moment, self.arms[body - 1], force)
+        eased.reverse()
+        found: list[Tensor] = []
+        turned = [torch.zeros_like(torques[0])] * 3
+        moved = turned
+        for body in range(len(self.arms)):
+            if body:
+                moved = _plus_cross(moved, turned, self.arms[body - 1])
+            for k in _joints(body):
+                _, turns, moves = self.shares[k]
+                x = eased[k] - _dot(turns, turned) - _dot(moves, moved)
+                found.append(x)
+                turned = [torch.addcmul(t, a, x) for t, a in zip(turned, self.axes[k], strict=True)]
+        return torch.stack(found)
+
+
+def _joints(body: int) -> range:
+    """Return the numbers of the joints that turn a body."""
+    return range(1) if body == 0 else range(len(PASSIVE) * (body - 1) + 1, len(PASSIVE) * body + 1)
+
+
+def _inertias(posture: SpatialPosture) -> tuple[Tensor, Tensor]:
+    """Return the bodies' inertias about their joints (K, 3, 3, S, B), and their mass times the centre's place."""
+    chain, bodies = posture.chain, posture.bodies
+    weighted = chain.inertia[:, :, None] * bodies
+    pairs = [(weighted[:, axis, :, None], bodies[:, axis, None]) for axis in XYZ]
+    turning = torch.addcmul(torch.addcmul(pairs[0][0] * pairs[0][1], *pairs[1]), *pairs[2])
+    arm = chain.centre[:, None] * bodies[:, 0]
+    offset = chain.mass[:, None] * arm
+    turning = torch.addcmul(turning, offset[:, :, None], arm[:, None], value=-1)
+    turning.diagonal(dim1=1, dim2=2).add_((chain.mass * chain.centre.square())[..., None])
+    return turning, offset
+
+
+Block = list[list[Tensor]]
+
+
+def _numbers(vector: Tensor) -> tuple[Tensor, ...]:
+    """Return the numbers of a vector (3, ..)."""
+    return tuple(vector.unbind(0))
+
+
+def _symmetric(matrix: Tensor) -> Block:
+    """Return the rows of a symmetric matrix (3, 3, ..); each number below the diagonal is that above."""
+    rows = [list(row.unbind(0)) for row in matrix.unbind(0)]
+    return [[rows[min(i, n)][max(i, n)] for n in XYZ] for i in XYZ]
+
+
+def _symmetric_with(diagonal: Tensor, off: Tensor) -> Block:
+    return [[diagonal if i == n else off for n in XYZ] for i in XYZ]
+
+
+def _upper(entry) -> Block:
+    """Return a symmetric matrix whose entries `entry(i, n)` gives, for i <= n."""
+    entries = {(i, n): entry(i, n) for i in XYZ for n in XYZ if i <= n}
+    return [[entries[min(i, n), max(i, n)] for n in XYZ] for i in XYZ]
+
+
+def _lowered(matrix: Block, a: Sequence[Tensor], b: Sequence[Tensor]) -> Block:
+    """Return a symmetric matrix less a b^T, which is symmetric, too."""
+    return _upper(lambda i, n: torch.addcmul(matrix[i][n], a[i], b[n], value=-1))
+
+
+def _added(matrix: Block, other: Sequence[Sequence[Tensor]]) -> Block:
+    """Return the sum of two symmetric matrices."""
+    return _upper(lambda i, n: matrix[i][n] + other[i][n])
+
+
+def _with_coupling(c: Block | None, offset: Sequence[Tensor]) -> Block:
+    """Return C plus the cross product matrix of a body's mass times its centre's place."""
+    x, y, z = offset
+    if c is None:
+        zero = torch.zeros_like(x)
+        return [[zero, -z, y], [z, zero, -x], [-y, x, zero]]
+    return [
+        [c[0][0], c[0][1] - z, c[0][2] + y],
+        [c[1][0] + z, c[1][1], c[1][2] - x],
+        [c[2][0] - y, c[2][1] + x, c[2][2]],
+    ]
+
+
+def _shifted(j: Block, c: Block, m: Block, arm: Sequence[Tensor]) -> tuple[Block, Block]:
+    """Return J and C about a point from which theirs is `arm` away: C + p x M and J + p x C^T + (C + p x M) x p."""
+    shifted_c = _columns(lambda n: _plus_cross([c[i][n] for i in XYZ], arm, [m[i][n] for i in XYZ]))
+    across = _columns(lambda n: _plus_cross(j[n], arm, c[n]))  # J + p x C^T, by columns
+
+    def entry(i: int, n: int) -> Tensor:
+        """Return the entry of this plus what row i of the shifted C makes with the arm."""
+        u, w = (n + 1) % 3, (n + 2) % 3
+        part = torch.addcmul(across[i][n], arm[u], shifted_c[i][w])
+        return torch.addcmul(part, arm[w], shifted_c[i][u], value=-1)
+
+    return _upper(entry), shifted_c
+
+
+def _columns(column) -> Block:
+    """Return the matrix whose columns `column(n)` gives."""
+    columns = [column(n) for n in XYZ]
+    return [[columns[n][i] for n in XYZ] for i in XYZ]
+
+
+def _dot(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
+    return torch.addcmul(torch.addcmul(a[0] * b[0], a[1], b[1]), a[2], b[2])
+
+
+def _plus_cross(x: Sequence[Tensor], a: Sequence[Tensor], b: Sequence[Tensor]) -> list[Tensor]:
+    """Return x + a x b."""
+    found = []
+    for i in XYZ:
+        u, w = (i + 1) % 3, (i + 2) % 3
+        found.append(torch.addcmul(torch.addcmul(x[i], a[u], b[w]), a[w], b[u], value=-1))
+    return found
+
+
+def _cross(a: Tensor, b: Tensor) -> Tensor:
+    """Return cross products of vectors (N, 3, S, B)."""
+    return torch.stack(_plus_cross([torch.zeros_like(a[:, 0])] * 3, a.unbind(1), b.unbind(1)), 1)

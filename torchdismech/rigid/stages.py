@@ -1,0 +1,116 @@
+"""The equations of a block of stages, their matrices and derivatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.rigid.dynamics import Dynamics, Factor
+from torchdismech.rigid.tableau import Block
+
+__all__ = ["Linearised", "Stages"]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A block of stages of steps h from given values: v = V + h A a, q = Q + h A v, residual of the motion zero.
+
+    Attributes
+    ----------
+    velocity, q : V and Q (J, s, B).
+    force : (J, 1, B) torques that are held.
+    """
+
+    block: Block
+    h: float
+    dynamics: Dynamics
+    velocity: Tensor
+    q: Tensor
+    force: Tensor
+
+    @property
+    def reach(self) -> float:
+        """How far an acceleration may turn a joint [s^2]."""
+        return self.h**2 * float(abs(self.block.within @ self.block.within).sum(1).max())
+
+    def coefficients(self) -> Tensor:
+        """Return h A (s, s)."""
+        return self.h * torch.from_numpy(self.block.within).to(self.q)
+
+    def at(self, acceleration: Tensor) -> tuple[Tensor, Tensor]:
+        """Return q and velocity of the stages (J, s, B)."""
+        gain = self.coefficients()
+        velocity = self.velocity + gain @ acceleration
+        return self.q + gain @ velocity, velocity
+
+    def residual(self, acceleration: Tensor) -> Tensor:
+        """Return by how much the torques miss the motion (J, s, B) [N m]."""
+        q, velocity = self.at(acceleration)
+        return self.dynamics.residual(self.dynamics.chain.at(q), q, velocity, acceleration, self.force)
+
+    def factor(self, acceleration: Tensor) -> Factor:
+        """Return the factored matrix of inertia, dampers and springs, the inertia that in the middle of the stages."""
+        middle = self.at(acceleration)[0][:, self.block.middle, None]
+        values = torch.from_numpy(self.h * self.block.eigenvalues).to(middle.device)
+        values = (values.real.to(middle) if self.block.real else values.to(middle.dtype.to_complex()))[:, None]
+        dynamics = self.dynamics
+        return dynamics.chain.at(middle).factor(values * (dynamics.damping + values * dynamics.stiffness))
+
+    def rows(self, index: Tensor) -> Stages:
+        """Return the stages of the robots that `index` selects."""
+        tensors = (_rows(x, index) for x in self.dynamics.tensors())
+        given = (_rows(x, index) for x in (self.velocity, self.q, self.force))
+        dynamics = self.dynamics.with_tensors(tuple(tensors))
+        return Stages(self.block, self.h, dynamics, *given)
+
+    def matrix(self, acceleration: Tensor) -> Tensor:
+        """Return the exact matrix dr/da (B, n, n) of n = J s unknowns each, dense."""
+        joints, stages, batch = acceleration.shape
+        count = joints * stages
+        each = torch.arange(batch, device=acceleration.device).repeat_interleave(count)
+        unit = torch.eye(count, dtype=acceleration.dtype, device=acceleration.device).repeat(1, batch)
+        rows = Linearised(self.rows(each), acceleration[..., each]).pulled_back(unit.view(joints, stages, -1))[0]
+        return rows.reshape(count, batch, count).permute(1, 2, 0)
+
+
+class Linearised:
+    """Products of vectors with the exact derivatives of the residual.
+
+    Attributes
+    ----------
+    q, velocity : (J, s, B) of the stages.
+    """
+
+    def __init__(self, stages: Stages, acceleration: Tensor):
+        self.stages = stages
+        self.q, self.velocity = stages.at(acceleration)
+        self.motion = stages.dynamics.chain.motion(self.q, self.velocity, acceleration)
+
+    def pulled_back(self, multiplier: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a vector's products (J, s, B) with the derivatives by a, V and Q."""
+        dynamics, gain = self.stages.dynamics, self.stages.coefficients().t()
+        by_q, by_velocity, by_acceleration = self.motion.pulled_back(multiplier)
+        by_q = torch.addcmul(by_q, dynamics.stiffness, multiplier)
+        by_velocity = torch.addcmul(by_velocity, dynamics.damping, multiplier) + gain @ by_q
+        return by_acceleration + gain @ by_velocity, by_velocity, by_q
+
+    def by_constants(self, multiplier: Tensor, wanted: list[bool]) -> list[Tensor | None]:
+        """Return a vector's products with the derivatives by the constants of the dynamics, where wanted."""
+        *of_chain, of_stiffness, of_damping = wanted
+        found: list[Tensor | None] = [None] * len(of_chain)
+        if any(of_chain):
+            found = self.motion.by_constants(multiplier, of_chain)
+        dynamics = self.stages.dynamics
+        for needed, moved, constant in (
+            (of_stiffness, self.q, dynamics.stiffness),
+            (of_damping, self.velocity, dynamics.damping),
+        ):
+            found.append((multiplier * moved).sum(1, keepdim=True).sum_to_size(constant.shape) if needed else None)
+        return found
+
+
+def _rows(x: Tensor, index: Tensor) -> Tensor:
+    """Return the robots that `index` selects of a tensor (.., B), or of one (.., 1) for all."""
+    return x if x.dim() < 3 or x.shape[-1] == 1 else x[..., index]

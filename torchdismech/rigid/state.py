@@ -1,0 +1,36 @@
+"""The state of chains of rigid elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from torchdismech.state import BatchState
+
+__all__ = ["ChainState"]
+
+
+@dataclass(frozen=True)
+class ChainState(BatchState):
+    """Everything of B chains that changes in a step; a step is a pure function of it.
+
+    Attributes
+    ----------
+    q, velocity, acceleration : (B, J) of the joints [rad, rad/s, rad/s^2]; the active joint first. The acceleration
+        starts the search of the next step, which does not depend on it otherwise.
+    positions, node_velocities : (B, K + 1, 3) of the joints and the tip [m, m/s], which follow from q and velocity.
+    time : (B,) [s].
+    """
+
+    q: Tensor
+    velocity: Tensor
+    acceleration: Tensor
+    positions: Tensor
+    node_velocities: Tensor
+    time: Tensor
+
+    @property
+    def twist(self) -> Tensor:
+        """Angles that trajectories keep beside positions (B, J): those of the joints [rad]."""
+        return self.q

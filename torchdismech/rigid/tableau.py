@@ -1,0 +1,113 @@
+"""Runge-Kutta methods as blocks of stages that are solved for together.
+
+With q' = v and v' = a the stages of a block obey v = V + h A a, q = Q + h A v; V and Q come from the start of the step
+and the blocks before. Newton's matrix of a block, M + h A D + h^2 A^2 K for all stages, falls apart into matrices
+M + h lambda D + h^2 lambda^2 K, one for each eigenvalue lambda of A: one real system for each real eigenvalue and one
+complex system for each pair.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["Block", "radau_iia", "sdirk2"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Stages that are solved for together.
+
+    Attributes
+    ----------
+    before : coefficients (s, p) of the p stages of the blocks before.
+    within : A (s, s).
+    times : where the stages are in the step (s,).
+    """
+
+    before: np.ndarray
+    within: np.ndarray
+    times: np.ndarray
+
+    @cached_property
+    def eigenvalues(self) -> np.ndarray:
+        """Eigenvalues of A, one of each pair."""
+        return self._decomposed[0]
+
+    @cached_property
+    def middle(self) -> int:
+        """The stage nearest to the middle of the stages' times."""
+        return int(np.abs(self.times - 0.5 * (self.times[0] + self.times[-1])).argmin())
+
+    @cached_property
+    def _decomposed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        values, vectors = np.linalg.eig(self.within)
+        inverse = np.linalg.inv(vectors)
+        kept = np.flatnonzero(values.imag >= 0)
+        weight = np.where(values[kept].imag > 0, 2.0, 1.0)  # the other one of a pair is its conjugate
+        return values[kept], vectors[:, kept] * weight, inverse[kept]
+
+    @property
+    def real(self) -> bool:
+        """Whether all eigenvalues are real."""
+        return bool((self.eigenvalues.imag == 0).all())
+
+    def split(self, x: Tensor, transposed: bool = False) -> Tensor:
+        """Return what the stages' (J, s, B) part is of each eigenvalue (J, m, B); complex if one of them is."""
+        parts = self._vectors.T if transposed else self._inverse
+        if self.real:
+            return _product(parts.real, x)
+        return torch.complex(_product(parts.real, x), _product(parts.imag, x))
+
+    def joined(self, parts: Tensor, transposed: bool = False) -> Tensor:
+        """Return the stages (J, s, B) of what `split` made."""
+        vectors = self._inverse_weighted.T if transposed else self._weighted
+        if self.real:
+            return _product(vectors.real, parts)
+        return _product(vectors.real, parts.real) - _product(vectors.imag, parts.imag)
+
+    @property
+    def _weighted(self) -> np.ndarray:
+        return self._decomposed[1]
+
+    @property
+    def _inverse(self) -> np.ndarray:
+        return self._decomposed[2]
+
+    @cached_property
+    def _vectors(self) -> np.ndarray:
+        return self._decomposed[1] / np.where(self.eigenvalues.imag > 0, 2.0, 1.0)
+
+    @cached_property
+    def _inverse_weighted(self) -> np.ndarray:
+        return self._decomposed[2] * np.where(self.eigenvalues.imag > 0, 2.0, 1.0)[:, None]
+
+
+def _product(matrix: np.ndarray, x: Tensor) -> Tensor:
+    """Return a small matrix times stages (J, s, B)."""
+    return torch.from_numpy(np.ascontiguousarray(matrix)).to(x) @ x
+
+
+def radau_iia() -> tuple[Block, ...]:
+    """Return the method of three stages, order 5, L-stable; it ends in its last stage."""
+    r = math.sqrt(6)
+    within = np.array(
+        [
+            [(88 - 7 * r) / 360, (296 - 169 * r) / 1800, (-2 + 3 * r) / 225],
+            [(296 + 169 * r) / 1800, (88 + 7 * r) / 360, (-2 - 3 * r) / 225],
+            [(16 - r) / 36, (16 + r) / 36, 1 / 9],
+        ]
+    )
+    return (Block(np.zeros((3, 0)), within, within.sum(1)),)
+
+
+def sdirk2() -> tuple[Block, ...]:
+    """Return the method of two stages, one after the other, order 2, L-stable; it ends in its last stage."""
+    gamma = 1 - math.sqrt(0.5)
+    first = Block(np.zeros((1, 0)), np.array([[gamma]]), np.array([gamma]))
+    return first, Block(np.array([[1 - gamma]]), np.array([[gamma]]), np.array([1.0]))
