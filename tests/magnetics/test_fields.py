@@ -1,0 +1,80 @@
+"""Magnetic fields: their values, their derivatives, which arguments they take."""
+
+import math
+
+import pytest
+import torch
+
+from tests.magnetics.robots import FIELDS
+from torchdismech import InputError, magnetics
+
+
+def times(*numbers):
+    """Return times (B,)."""
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def test_rotating():
+    """Turn from the first direction to the second."""
+    field = magnetics.Rotating(torch.tensor([[2.0], [3.0]], dtype=torch.float64), 0.5, (2.0, 0, 0), (0, 0, 5.0), 0.1)
+    found = field.at(times(0.3, 0.7))
+    angles = [math.pi * t + 0.1 for t in (0.3, 0.7)]
+    expected = [[size * math.cos(a), 0.0, size * math.sin(a)] for size, a in zip((2, 3), angles, strict=True)]
+    assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-14)
+
+
+def test_table():
+    """Be linear between rows, held outside; one row is constant; robots may have tables of their own."""
+    field = magnetics.Table([1.0, 2.0], [[0.0, 0, 0], [1.0, 2.0, 3.0]])
+    found = field.at(times(0.0, 1.25, 5.0))
+    assert torch.allclose(found, times(0, 0.25, 1.0)[:, None] * times(1.0, 2.0, 3.0), atol=1e-15)
+    assert magnetics.Table([1.0], [[1.0, 2, 3]]).at(times(0.0, 4.0)).tolist() == [[1.0, 2, 3]] * 2
+    both = torch.stack([torch.zeros(2, 3), torch.ones(2, 3)], dim=1).double()
+    both[1] *= 2
+    assert magnetics.Table([1.0, 2.0], both).at(times(2.0, 1.5)).tolist() == [[0.0] * 3, [1.5] * 3]
+
+
+@pytest.mark.parametrize("name", ["gradient", "dipole"])
+def test_closed_forms(name):
+    """Have the derivatives that autograd finds."""
+    field = FIELDS[name]()
+    x, moment = torch.randn(2, 4, 3, dtype=torch.float64), torch.randn(2, 4, 3, dtype=torch.float64)
+    found = field.derivatives(x, times(0.0, 1.0), moment)
+    expected = magnetics.Field.derivatives(field, x, times(0.0, 1.0), moment)
+    for a, b in zip(found, expected, strict=True):
+        assert torch.allclose(a, b, rtol=1e-11, atol=1e-12 * b.abs().max().item())
+
+
+def test_dipole():
+    """Have on its axis and beside it the fields of the textbook, without divergence and curl."""
+    field = magnetics.Dipole((0, 0, 5.0), (0, 0, 0))
+    places = torch.tensor([[[0, 0, 0.2], [0.2, 0, 0]]], dtype=torch.float64)
+    strength = 1e-7 * 5.0 / 0.2**3
+    found = field(places, times(0.0))[0]
+    expected = torch.tensor([[0, 0, 2 * strength], [0, 0, -strength]], dtype=torch.float64)
+    assert torch.allclose(found, expected, rtol=1e-13, atol=1e-20)
+    _, gradient, _ = field.derivatives(places + 0.1, times(0.0))
+    size = float(gradient.abs().max())
+    assert gradient.diagonal(dim1=-2, dim2=-1).sum(-1).abs().max() < 1e-14 * size
+    assert (gradient - gradient.mT).abs().max() < 1e-14 * size
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: magnetics.Constant((1.0, 2.0)), r"field: expected shape \(3,\)"),
+        (lambda: magnetics.Rotating(1.0, 2.0, (0, 0, 0)), "Rotating.first: expected a direction"),
+        (lambda: magnetics.Rotating(1.0, 2.0, (1, 0, 0), (1, 1, 0)), "right angles"),
+        (lambda: magnetics.Rotating((1.0, 2.0), 2.0), "Rotating.amplitude: expected one number"),
+        (lambda: magnetics.Table([0.0, 0.0], torch.zeros(2, 3)), "rising"),
+        (lambda: magnetics.Table([0.0, 1.0], torch.zeros(3, 3)), r"expected \(2, 3\) or \(2, B, 3\)"),
+        (lambda: magnetics.Gradient((0, 0, 1), torch.zeros(3)), "Gradient.gradient"),
+        (lambda: magnetics.Dipole((0, 0, 1), (0, 0)), "Dipole.center"),
+        (lambda: magnetics.Field().at(times(0.0)), "has to define at"),
+        (lambda: magnetics.Field()(torch.zeros(1, 1, 3), times(0.0)), "has to define forward"),
+    ],
+)
+def test_wrong_arguments_are_refused(make, message):
+    """Name what was expected."""
+    with pytest.raises((InputError, TypeError), match=message):
+        make()

@@ -1,0 +1,344 @@
+"""The magnetic force: its potential and derivatives, its frames, what it needs and what it refuses."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import solve_bvp
+
+from tests.magnetics.robots import FIELDS, Swirl, coil, shaken
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    InputError,
+    Material,
+    Newmark,
+    RobotBuilder,
+    Static,
+    magnetics,
+    meshes,
+    straight,
+)
+from torchdismech.testing import check_force, check_symmetry
+
+AREA = math.pi * 2e-3**2
+INTEGRATORS = {
+    "euler": ImplicitEuler(5e-3),
+    "midpoint": ImplicitMidpoint(2e-3),
+    "newmark": Newmark(2e-3),
+    "static": Static(load_steps=2),
+}
+
+
+def vec(*numbers):
+    """Return a float64 tensor."""
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_derivatives(name):
+    """Meet central differences, symmetric, in every kind of field; the potential's gradient is minus the force."""
+    model, force = coil(FIELDS[name]())
+    state = shaken(model)
+    check_force(force, model, state).raise_if_failed()
+    q = state.q.clone().requires_grad_()
+    potential = force.potential(state.replace(q=q), Control())
+    (gradient,) = torch.autograd.grad(potential.sum(), q)
+    # rounding of sums in another order
+    assert torch.allclose(-gradient, force(state, Control()), rtol=1e-11, atol=1e-11 * gradient.abs().max().item())
+
+
+@pytest.mark.parametrize("name", ["rotating", "dipole", "learned"])
+def test_steps_evaluate_it_with_the_elastic_terms(name):
+    """Get in the sums of a step what the force alone gives, at the time of evaluation, and the share that acts."""
+    model, force = coil(FIELDS[name]())
+    without, _ = coil((0.0, 0.0, 0.0))
+    state = shaken(model)
+    late = state.replace(time=state.time + 0.2)
+    for share in (1.0, 0.25):
+        start = model.with_share(model.start_step(state, elapsed=0.2), share)
+        found, values = model.force_and_stiffness(start, state.q, state.velocity, late.time)
+        own, elastic = without.force_and_stiffness(
+            without.start_step(state, elapsed=0.2), state.q, state.velocity, late.time
+        )
+        expected = share * force(late, Control())
+        # rounding of elastic forces, which are far larger
+        assert torch.allclose(found - own, expected, rtol=0, atol=1e-12 * own.abs().max().item())
+        ((block, _),) = force.derivatives(late, Control())
+        matrix = torch.zeros(2, model.n_dofs, model.n_dofs, dtype=torch.float64)
+        for k, dofs in enumerate(force.blocks()[0].rows):
+            matrix[:, dofs[:, None], dofs] -= share * block[:, k]
+        free = model.free_index
+        difference = model.pattern.to_dense(values) - without.pattern.to_dense(elastic)
+        assert torch.allclose(difference, matrix[:, free][:, :, free], rtol=0, atol=1e-12 * elastic.abs().max().item())
+    assert model.energies(state)["magnetic"].tolist() == force.potential(state, Control()).tolist()
+
+
+@pytest.mark.parametrize("kind", ["uniform", "gradient", "dipole"])
+def test_rotation(kind):
+    """Turn energy, force and matrix with robot, magnetisation and field."""
+    turn, _ = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2)))
+    turn = turn * torch.linalg.det(turn)
+    value, place, magnetisation = vec(0.3, -0.2, 0.5), vec(0.1, -0.05, 0.2), vec(3e4, 1e4, -2e4)
+    slope = torch.tensor([[1.0, 2.0, 0.5], [2.0, -3.0, 0.1], [0.5, 0.1, 2.0]], dtype=torch.float64)
+
+    def field(r):
+        if kind == "uniform":
+            return magnetics.Constant(r @ value)
+        if kind == "gradient":
+            return magnetics.Gradient(r @ value, r @ slope @ r.T, r @ place)
+        return magnetics.Dipole(r @ (60 * value), r @ place)
+
+    def robot(r, directors=None):
+        builder = RobotBuilder()
+        points = straight((0, 0, 0), (0.2, 0.05, 0), 6) @ r.T.numpy()
+        section = torch.linspace(1e-3, 3e-3, 5, dtype=torch.float64)
+        builder.add_rod(points, Circle(section), Material(1e6, 1000.0), directors=directors)
+        force = magnetics.Magnetic(r @ magnetisation, field(r))
+        builder.add_force(force)
+        return builder.finalize(), force
+
+    model, force = robot(torch.eye(3, dtype=torch.float64))
+    _, turned_force = robot(turn, (model.directors @ turn.T).numpy())
+    state = shaken(model)
+    q = torch.cat([(state.positions @ turn.T).flatten(1), state.twist], dim=1)
+    turned = state.replace(q=q, director=state.director @ turn.T, tangent=state.tangent @ turn.T)
+    assert torch.allclose(turned_force.potential(turned, Control()), force.potential(state, Control()), rtol=1e-12)
+    into = torch.block_diag(*[turn] * 6, torch.eye(5, dtype=torch.float64))
+    expected = force(state, Control()) @ into.T
+    assert torch.allclose(turned_force(turned, Control()), expected, rtol=0, atol=1e-12 * expected.abs().max().item())
+    found, expected = _matrix(turned_force, turned), into @ _matrix(force, state) @ into.T
+    assert torch.allclose(found, expected, rtol=0, atol=1e-12 * expected.abs().max().item())
+
+
+def test_numbers_and_directions_of_edges_do_not_matter():
+    """Get the same force under other numbers, with edges the other way round, and elsewhere in a uniform field."""
+    model, force = coil(FIELDS["rotating"]())
+    check_symmetry(force, model, shaken(model), rotation=None).raise_if_failed()
+
+
+def _matrix(force, state):
+    """Return dF/dq (B, n, n)."""
+    ((blocks, _),) = force.derivatives(state, Control())
+    matrix = state.q.new_zeros(state.batch, *state.q.shape[1:] * 2)
+    for k, dofs in enumerate(force.blocks()[0].rows):
+        matrix[:, dofs[:, None], dofs] += blocks[:, k]
+    return matrix
+
+
+def test_what_a_field_pushes_and_turns():
+    """Push a robot by the sum of V grad(B)^T P, and turn it by V P x B: a uniform field turns only."""
+    slope = torch.tensor([[1.0, 2.0, 0.5], [2.0, -3.0, 0.1], [0.5, 0.1, 2.0]], dtype=torch.float64)
+    value, magnetisation = vec(0.3, -0.2, 0.5), vec(3e4, 1e4, -2e4)
+    for gradient in (0 * slope, slope):
+        model, force = coil(magnetics.Gradient(value, gradient), magnetisation)
+        state = model.initial_state()  # where P is the magnetisation itself
+        pushes = force(state, Control())[:, :18].unflatten(1, (-1, 3))
+        volume = AREA * model.body.edge_length.sum()
+        middles = 0.5 * (model.nodes[1:] + model.nodes[:-1])
+        moment = AREA * model.body.edge_length[:, None] * magnetisation
+        field = value + middles @ gradient.T
+        expected = volume * gradient.T @ magnetisation
+        scale = float(pushes.abs().max())
+        assert torch.allclose(pushes.sum(1)[0], expected, rtol=0, atol=1e-12 * scale)
+        about = torch.linalg.cross(model.nodes, pushes[0]).sum(0)
+        edges = model.nodes[1:] - model.nodes[:-1]
+        twisting = force(state, Control())[0, 18:, None] * edges / edges.norm(dim=1, keepdim=True)
+        torque = torch.linalg.cross(moment, field).sum(0) + torch.linalg.cross(middles, moment @ gradient).sum(0)
+        assert torch.allclose(about + twisting.sum(0), torque, rtol=0, atol=1e-12 * float(torque.abs().max()))
+
+
+def test_planar_couple():
+    """Turn an edge of the plane by A l0 B . J R M, as forces over its present length on its two nodes."""
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 2), Circle(2e-3), Material(1e6, 1000.0))
+    force = magnetics.Magnetic((5e4, 0.0, 2e4), (0.3, 0.0, -0.4))
+    builder.add_force(force)
+    model = builder.finalize()
+    angle, length = 0.7, 0.13
+    end = (length * math.cos(angle), 0.0, length * math.sin(angle))
+    state = model.initial_state(q=vec(0, 0, 0, *end, 0))
+    turned = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]) @ [5e4, 2e4]
+    couple = AREA * 0.1 * np.dot([0.3, -0.4], [-turned[1], turned[0]])
+    push = couple / length * np.array([-math.sin(angle), 0.0, math.cos(angle)])
+    found = force(state, Control())[0]
+    assert np.allclose(found[3:6], push, rtol=1e-12) and np.allclose(found[:3], -push, rtol=1e-12)
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_a_row_is_the_robot_alone(integrator):
+    """Match each robot, with its own field, magnetisation and section, stepped alone; in parts of a batch, too."""
+    rule, steps = INTEGRATORS[integrator], 1 if integrator == "static" else 10
+    generator = torch.Generator().manual_seed(0)
+    # statics: weak enough for one equilibrium
+    amplitude = vec(0.1, 0.2, 0.3)[:, None] * (0.1 if integrator == "static" else 1.0)
+    magnetisation = torch.randn(3, 5, 3, dtype=torch.float64, generator=generator) * 2e4
+
+    def run(rows, chunk=None):
+        field = magnetics.Rotating(amplitude[rows], 2.0)
+        youngs = vec(1e6, 2e6, 3e6)[rows, None]
+        model, _ = coil(field, magnetisation[rows], youngs=youngs)
+        state, step = model.initial_state(batch=len(magnetisation[rows])), type(rule)(**_options(rule), chunk=chunk)
+        for _ in range(steps):
+            state, _ = step.step(model, state, throw=True)
+        return state.q
+
+    whole = run(slice(None))
+    assert (whole - whole[:1]).abs().max() > 1e-4  # they differ
+    for k in range(3):
+        assert (run(slice(k, k + 1)) - whole[k]).abs().max() < 1e-9  # solved to 1e-8 N
+    assert (run(slice(None), chunk=2) - whole).abs().max() < 1e-9
+
+
+def _options(rule):
+    return {"load_steps": rule.load_steps} if isinstance(rule, Static) else {"dt": rule.dt}
+
+
+def test_a_row_that_fails_leaves_the_others_alone():
+    """Report a robot whose field is NaN at some time, and step the others."""
+
+    def field(time):
+        return torch.stack([torch.where(time > 0.5, torch.nan, 0 * time + 0.1), 0 * time, 0 * time + 0.2], dim=-1)
+
+    model, _ = coil(field)
+    good, _ = coil((0.1, 0.0, 0.2))
+    state = model.initial_state(batch=3)
+    state = state.replace(time=vec(0.0, 0.6, 0.0))
+    rule = ImplicitEuler(5e-3, force_tolerance=1e-12, relative_tolerance=0)
+    after, info = rule.step(model, state)
+    assert info.converged.tolist() == [True, False, True]
+    expected, _ = rule.step(good, good.initial_state(batch=3))
+    assert (after.q[[0, 2]] - expected.q[[0, 2]]).abs().max() < 1e-9
+    assert torch.equal(after.q[1], state.q[1])
+
+
+def test_the_field_is_that_of_the_end_of_a_step():
+    """Sample it at the end of an Euler step, at the middle of a midpoint step."""
+    for rule, share in ((ImplicitEuler(1e-2), 1.0), (ImplicitMidpoint(1e-2), 0.5), (Newmark(1e-2), 1.0)):
+        seen = []
+
+        def field(time, seen=seen):
+            seen.append(time.clone())
+            return (0.1, 0.0, 0.2)
+
+        model, _ = coil(field)
+        state = model.initial_state().replace(time=vec(3.0))
+        seen.clear()
+        rule.step(model, state)
+        assert all(torch.allclose(t, vec(3.0 + share * 1e-2), rtol=1e-15) for t in seen) and seen
+
+
+# ---- against statics ---------------------------------------------------------------------------------------------
+
+
+def _clamped_rod(nodes, magnetisation, field, youngs=1e6, length=0.2, radius=2e-3):
+    """Return a rod along x whose clamped edge has its middle at the origin: there the frame is held."""
+    dx = length / (nodes - 1.5)
+    builder = RobotBuilder()
+    builder.add_rod(straight((-0.5 * dx, 0, 0), (length, 0, 0), nodes), Circle(radius), Material(youngs, 1000.0, 0.4))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(magnetics.Magnetic(magnetisation, field))
+    model = builder.finalize(compile=False)
+    state, info = Static(force_tolerance=1e-12, relative_tolerance=0).step(model, model.initial_state(), throw=True)
+    return model, state
+
+
+def _shot(stiffness, couple, angle, length=0.2):
+    """Return theta(s) of stiffness theta'' + couple sin(angle - theta) = 0, theta(0) = theta'(length) = 0."""
+    s = np.linspace(0, length, 201)
+
+    def rates(s, y):
+        return [y[1], -couple / stiffness * np.sin(angle - y[0])]
+
+    found = solve_bvp(rates, lambda a, b: [a[0], b[1]], s, np.zeros((2, len(s))), tol=1e-10, max_nodes=100_000)
+    assert found.success
+    return found.sol
+
+
+def test_bending_across_the_rod():
+    """Bend a rod magnetised along its axis in a field across as beam theory says, with an error of second order."""
+    area, inertia = math.pi * 2e-3**2, math.pi * 2e-3**4 / 4
+    shape = _shot(1e6 * inertia, 1e4 * 0.002 * area, math.pi / 2)
+    s = np.linspace(0, 0.2, 20001)
+    expected = np.trapezoid(np.sin(shape(s)[0]), s)
+    assert 0.05 < shape(0.2)[0][()] < 1.0
+    errors = []
+    for nodes in (11, 21, 41):
+        _, state = _clamped_rod(nodes, (1e4, 0.0, 0.0), (0.0, 0.0, 0.002))
+        tip = state.positions[0, -1]
+        assert abs(float(tip[1])) < 1e-12
+        errors.append(abs(float(tip[2]) / expected - 1))
+    assert errors[-1] < 0.01
+    assert all(3.0 < a / b < 5.0 for a, b in zip(errors, errors[1:], strict=False))
+
+
+def test_twisting_along_the_rod():
+    """Twist a rod magnetised across its axis as the theory of torsion says, with an error of second order."""
+    area, polar = math.pi * 2e-3**2, math.pi * 2e-3**4 / 2
+    shear = 1e6 / 2.8
+    shape = _shot(shear * polar, 1e4 * 0.002 * area, 2.0)
+    errors = []
+    for nodes in (11, 21, 41):
+        field = (0.0, 0.002 * math.cos(2.0), 0.002 * math.sin(2.0))
+        model, state = _clamped_rod(nodes, (0.0, 1e4, 0.0), field)
+        assert float((state.positions - model.nodes).abs().max()) < 1e-9  # it twists, and stays straight
+        middle = 0.2 - 0.5 * 0.2 / (nodes - 1.5)
+        errors.append(abs(float(state.twist[0, -1]) / float(shape(middle)[0]) - 1))
+    assert errors[-1] < 0.01
+    assert all(3.0 < a / b < 5.0 for a, b in zip(errors, errors[1:], strict=False))
+
+
+class Narrow(torch.nn.Module):
+    """A field that has two components."""
+
+    def forward(self, position, time):
+        """Return two of them."""
+        return position[..., :2]
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+
+def test_wrong_numbers_are_refused():
+    """Name what is wrong."""
+    with pytest.raises(InputError, match="expected one row, or one of each of the 5 rod edges, got 4"):
+        coil((0.0, 0.0, 1.0), torch.zeros(4, 3))
+    with pytest.raises(InputError, match=r"Magnetic.magnetisation: expected shape \(3,\)"):
+        magnetics.Magnetic((1.0, 2.0), (0.0, 0.0, 1.0))
+    with pytest.raises(InputError, match="must be finite"):
+        magnetics.Magnetic((math.nan, 0.0, 0.0), (0.0, 0.0, 1.0))
+    with pytest.raises(InputError, match="must be finite"):
+        magnetics.Magnetic((1.0, 0.0, 0.0), (0.0, math.inf, 1.0))
+    with pytest.raises(InputError, match=r"function of time has to return \(3,\)"):
+        coil(lambda time: time)[0].initial_state()
+    with pytest.raises(InputError, match=r"Narrow has to return \(B, E, 3\)"):
+        coil(Narrow())
+    sheet = meshes.rectangle(0.1, 0.1, 0.05)
+    builder = RobotBuilder()
+    builder.add_shell(sheet.nodes, sheet.triangles, 1e-3, Material(1e6, 1000.0, 0.3))
+    builder.add_force(magnetics.Magnetic((1.0, 0.0, 0.0), (0.0, 0.0, 1.0)))
+    with pytest.raises(InputError, match="shells cannot be magnetised"):
+        builder.finalize()
+
+
+def test_learned_fields_are_looked_at():
+    """Refuse a module that is no function of the state when the model is built; say which terms stay eager."""
+
+    class Noise(torch.nn.Module):
+        def forward(self, position, time):
+            return torch.randn_like(position)
+
+    with pytest.raises(InputError, match="two evaluations at the same state differ"):
+        coil(Noise())
+    model, _ = coil(Swirl())
+    assert model.uncompiled_terms() == ["magnetic"] and "magnetic" in model.why_eager()
+    assert coil((0.0, 0.0, 1.0))[0].uncompiled_terms() == []
+
+
+def test_recordings_are_refused():
+    """Take no CUDA graphs: a field may be any code."""
+    model, _ = coil((0.0, 0.0, 1.0))
+    assert model.unrecorded() == "forces that change within a step"

@@ -1,0 +1,321 @@
+r"""Magnetic fields B [T], uniform or different from place to place, over time.
+
+A uniform field says what it is `at` a time. One in space says what it is at positions and times, and gives its
+derivatives by position, by autograd until it writes them in closed form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.errors import InputError
+from torchdismech.forces.base import number, scalar, vector
+
+__all__ = ["Constant", "Dipole", "Field", "Gradient", "Learned", "Rotating", "Table", "Timed", "field_of"]
+
+FieldDerivatives = tuple[Tensor, Tensor, Tensor | None]
+
+
+class Field(nn.Module):
+    """A magnetic field B(position, time) [T].
+
+    A subclass writes `forward`; if the field is the same everywhere, it sets `uniform` and writes `at` instead.
+
+    Attributes
+    ----------
+    uniform : whether the field is the same everywhere.
+    closed_form : whether `derivatives` are in closed form: then steps may be compiled.
+    per_robot : names of parameters that may have a leading robot dimension, as those of forces.
+    """
+
+    uniform = False
+    closed_form = False
+    per_robot: tuple[str, ...] = ()
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return a uniform field (B, 3) at the times (B,)."""
+        raise TypeError(f"{type(self).__name__} has to define at(time), or to set uniform = False")
+
+    def forward(self, position: Tensor, time: Tensor) -> Tensor:
+        """Return the field (B, E, 3) at positions (B, E, 3) [m] and times (B,) [s]."""
+        if not self.uniform:
+            raise TypeError(f"{type(self).__name__} has to define forward(position, time)")
+        return self.at(time).unsqueeze(1).expand_as(position)
+
+    def derivatives(self, position: Tensor, time: Tensor, moment: Tensor | None = None) -> FieldDerivatives:
+        """Return the field (B, E, 3), dB_i/dx_j (B, E, 3, 3), and d2(moment . B)/dx_i dx_j for a moment (B, E, 3).
+
+        Where autograd records, the first two can be differentiated further.
+        """
+        recorded = torch.is_grad_enabled()
+        with torch.enable_grad():
+            x = position if recorded and position.requires_grad else position.detach().requires_grad_()
+            field = self(x, time)
+            rows = [_gradient(field[..., i], x, create_graph=True) for i in range(3)]
+            gradient, curvature = torch.stack(rows, dim=-2), None
+            if moment is not None:
+                slope = (moment.detach().unsqueeze(-2) @ gradient).squeeze(-2)
+                second = [_gradient(slope[..., i], x, create_graph=False) for i in range(3)]
+                curvature = torch.stack(second, dim=-2).detach()
+        return (field, gradient, curvature) if recorded else (field.detach(), gradient.detach(), curvature)
+
+
+def _gradient(values: Tensor, by: Tensor, create_graph: bool) -> Tensor:
+    """Return the gradient of each value (B, E) by its own position (B, E, 3)."""
+    if not values.requires_grad:
+        return torch.zeros_like(by)
+    (found,) = torch.autograd.grad(values.sum(), by, create_graph=create_graph, retain_graph=True, allow_unused=True)
+    return torch.zeros_like(by) if found is None else found
+
+
+def field_of(value) -> Field:
+    """Return the field that is meant: a `Field`, another module B(position, time), a function of time, or a vector."""
+    if isinstance(value, Field):
+        return value
+    if isinstance(value, nn.Module):
+        return Learned(value)
+    return Timed(value) if callable(value) else Constant(value)
+
+
+# ---- uniform -----------------------------------------------------------------------------------------------------
+
+
+class Uniform(Field):
+    """What uniform fields share."""
+
+    uniform = True
+    closed_form = True
+
+
+class Constant(Uniform):
+    """The field `value`, (3,) or (B, 3) [T], at all times."""
+
+    per_robot = ("value",)
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = nn.Parameter(vector(value, "field"), requires_grad=False)
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return the field (B, 3)."""
+        return self.value.expand(len(time), 3)
+
+
+class Rotating(Uniform):
+    """A field of constant size that turns in the plane of two directions.
+
+        B = amplitude (first cos(2 pi frequency t + phase) + second sin(2 pi frequency t + phase)).
+
+    Parameters
+    ----------
+    amplitude : () or (B, 1) [T].
+    frequency : () or (B, 1) [1/s]; below zero it turns from the second direction to the first.
+    first, second : directions (3,) at right angles, of any length. In the plane of planar robots x and z.
+    phase : () or (B, 1) [rad].
+    """
+
+    per_robot = ("amplitude", "frequency", "phase")
+    amplitude: Tensor
+    frequency: Tensor
+    phase: Tensor
+    first: Tensor
+    second: Tensor
+
+    def __init__(self, amplitude, frequency, first=(1.0, 0.0, 0.0), second=(0.0, 0.0, 1.0), phase=0.0):
+        super().__init__()
+        for name, value in (("amplitude", amplitude), ("frequency", frequency), ("phase", phase)):
+            setattr(self, name, nn.Parameter(scalar(value, f"Rotating.{name}"), requires_grad=False))
+        for name, direction in (("first", first), ("second", second)):
+            given = number(direction)
+            if given.shape != (3,) or not bool(given.any()):
+                raise InputError(f"Rotating.{name}: expected a direction (3,) that is not zero, got {direction}")
+            self.register_buffer(name, given / torch.linalg.vector_norm(given))
+        if abs(float(self.first @ self.second)) > 1e-9:
+            raise InputError(f"Rotating: first and second have to be at right angles, got {first} and {second}")
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return the field (B, 3)."""
+        angle = 2 * math.pi * self.frequency * time.unsqueeze(1) + self.phase
+        return self.amplitude * (torch.cos(angle) * self.first + torch.sin(angle) * self.second)
+
+
+class Table(Uniform):
+    """A field that is linear in time between rows, and held before the first and after the last.
+
+    Parameters
+    ----------
+    times : (T,) rising [s].
+    values : (T, 3), or (T, B, 3) for one of each robot [T].
+    """
+
+    per_robot = ("values",)
+    robot_dimension = 1
+    times: Tensor
+
+    def __init__(self, times, values):
+        super().__init__()
+        times, values = number(times), number(values)
+        if times.dim() != 1 or not len(times) or not bool((times.diff() > 0).all()):
+            raise InputError(f"Table.times: expected rising numbers (T,), got {times.tolist()}")
+        if values.dim() not in (2, 3) or len(values) != len(times) or values.shape[-1] != 3:
+            expected = f"({len(times)}, 3) or ({len(times)}, B, 3)"
+            raise InputError(f"Table.values: expected {expected}, got {tuple(values.shape)}")
+        self.register_buffer("times", times)
+        self.values = nn.Parameter(values, requires_grad=False)
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return the field (B, 3)."""
+        whole = self.values if self.values.dim() == 3 else self.values.unsqueeze(1)
+        row = torch.arange(len(time), device=time.device) % whole.shape[1]
+        last = len(self.times) - 1
+        after = torch.searchsorted(self.times, time.detach().contiguous()).clamp(min(1, last), last)
+        before = (after - 1).clamp_min(0)
+        span = torch.where(after > before, self.times[after] - self.times[before], 1.0)
+        share = ((time - self.times[before]) / span).clamp(0, 1)
+        return torch.lerp(whole[before, row], whole[after, row], share.unsqueeze(1))
+
+
+class Timed(Uniform):
+    """A field that a function gives: `function(time (B,))` returns (3,) or (B, 3) [T]."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor | Sequence[float]]):
+        super().__init__()
+        self.function = function
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return the field (B, 3)."""
+        found = torch.as_tensor(self.function(time), dtype=time.dtype, device=time.device)
+        if found.shape not in ((3,), (len(time), 3)):
+            raise InputError(
+                f"magnetic field: the function of time has to return (3,) or (B, 3) = ({len(time)}, 3), got "
+                f"{tuple(found.shape)}"
+            )
+        return found.expand(len(time), 3)
+
+
+# ---- in space ----------------------------------------------------------------------------------------------------
+
+
+class Gradient(Field):
+    """A field that is linear in space: B = value + gradient (x - center).
+
+    Between magnets the divergence of a field is zero, and so is its curl: then the gradient is a symmetric matrix
+    whose diagonal adds up to zero.
+
+    Parameters
+    ----------
+    value : at the center, (3,) or (B, 3) [T].
+    gradient : dB_i/dx_j, (3, 3) or (B, 3, 3) [T/m].
+    center : (3,) or (B, 3) [m].
+    """
+
+    closed_form = True
+    per_robot = ("value", "gradient", "center")
+
+    def __init__(self, value, gradient, center=(0.0, 0.0, 0.0)):
+        super().__init__()
+        matrix = number(gradient)
+        if matrix.shape[-2:] != (3, 3) or matrix.dim() > 3:
+            raise InputError(f"Gradient.gradient: expected shape (3, 3) or (B, 3, 3), got {tuple(matrix.shape)}")
+        self.value = nn.Parameter(vector(value, "Gradient.value"), requires_grad=False)
+        self.gradient = nn.Parameter(matrix.reshape(-1, 3, 3), requires_grad=False)
+        self.center = nn.Parameter(vector(center, "Gradient.center"), requires_grad=False)
+
+    def forward(self, position: Tensor, time: Tensor) -> Tensor:
+        """Return the field (B, E, 3)."""
+        return self.value.unsqueeze(-2) + (position - self.center.unsqueeze(-2)) @ self.gradient.mT
+
+    def derivatives(self, position: Tensor, time: Tensor, moment: Tensor | None = None) -> FieldDerivatives:
+        """Return the field, its gradient, and no curvature."""
+        field = self(position, time)
+        gradient = self.gradient.unsqueeze(-3).expand(*position.shape, 3)
+        return field, gradient, None if moment is None else torch.zeros_like(gradient)
+
+
+class Dipole(Field):
+    r"""The field of a small magnet: B = mu0 / (4 pi r^3) (3 (m . n) n - m), n = (x - center) / r.
+
+    Parameters
+    ----------
+    moment : m, (3,) or (B, 3) [A m^2].
+    center : where the magnet is, (3,) or (B, 3) [m].
+    """
+
+    closed_form = True
+    per_robot = ("moment", "center")
+    MU0_OVER_4_PI = 1e-7  # T m/A
+
+    def __init__(self, moment, center):
+        super().__init__()
+        self.moment = nn.Parameter(vector(moment, "Dipole.moment"), requires_grad=False)
+        self.center = nn.Parameter(vector(center, "Dipole.center"), requires_grad=False)
+
+    def forward(self, position: Tensor, time: Tensor) -> Tensor:
+        """Return the field (B, E, 3)."""
+        n, m, over, scale = self._local(position)
+        return scale * (3 * _dot(m, n) * n - m)
+
+    def derivatives(self, position: Tensor, time: Tensor, moment: Tensor | None = None) -> FieldDerivatives:
+        """Return the field, its gradient and the curvature of moment . B.
+
+        With (a b) for a b^T + b a^T and mn = m . n, pn = p . n, mp = m . p:
+        r dB / scale = 3 (m n) + 3 mn (I - 5 n n^T),
+        r^2 d2(p . B) / scale = 3 (m p) - 15 [pn (m n) + mn (p n) + mp n n^T] + 105 mn pn n n^T + (3 mp - 15 mn pn) I.
+        """
+        n, m, over, scale = self._local(position)
+        mn = _dot(m, n)
+        eye = torch.eye(3, dtype=n.dtype, device=n.device)
+        along = _outer(n, n)
+        slope = (3 * scale * over).unsqueeze(-1)
+        gradient = slope * (_both(m, n) + mn.unsqueeze(-1) * (eye - 5 * along))
+        field = scale * (3 * mn * n - m)
+        if moment is None:
+            return field, gradient, None
+        pn, mp = _dot(moment, n).unsqueeze(-1), _dot(moment, m).unsqueeze(-1)
+        mn = mn.unsqueeze(-1)
+        mixed = _both(m, moment) - 5 * (pn * _both(m, n) + mn * _both(moment, n) + mp * along)
+        alike = (mp - 5 * mn * pn) * eye + 35 * mn * pn * along
+        return field, gradient, slope * over.unsqueeze(-1) * (mixed + alike)
+
+    def _local(self, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return directions n (B, E, 3), the moment (.., 1 or E, 3), 1 / r and mu0 / (4 pi r^3), each (B, E, 1)."""
+        arm = position - self.center.unsqueeze(-2)
+        over = 1 / torch.linalg.vector_norm(arm, dim=-1, keepdim=True)
+        n = arm * over
+        return n, self.moment.unsqueeze(-2).expand_as(n), over, self.MU0_OVER_4_PI * over**3
+
+
+class Learned(Field):
+    """A field that a module gives: `module(position (B, E, 3), time (B,))` returns (B, E, 3) [T]."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, position: Tensor, time: Tensor) -> Tensor:
+        """Return the field (B, E, 3)."""
+        found = self.module(position, time)
+        if found.shape != position.shape:
+            raise InputError(
+                f"magnetic field: {type(self.module).__name__} has to return (B, E, 3) = {tuple(position.shape)}, got "
+                f"{tuple(found.shape)}"
+            )
+        return found
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Return the scalar products (.., 1)."""
+    return (a * b).sum(-1, keepdim=True)
+
+
+def _outer(a: Tensor, b: Tensor) -> Tensor:
+    return a.unsqueeze(-1) * b.unsqueeze(-2)
+
+
+def _both(a: Tensor, b: Tensor) -> Tensor:
+    """Return a b^T + b a^T."""
+    return _outer(a, b) + _outer(b, a)

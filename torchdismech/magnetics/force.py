@@ -1,0 +1,154 @@
+"""The force of a magnetic field on magnetised rods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.body import Body
+from torchdismech.elastic import ElasticTerm, Energy
+from torchdismech.elastic.assembly import force_scatter
+from torchdismech.elastic.energy import batch_last
+from torchdismech.elastic.term import TermConstants
+from torchdismech.errors import InputError
+from torchdismech.forces.base import Force, number
+from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.geometry.frames import unit
+from torchdismech.magnetics.fields import Field, field_of
+from torchdismech.magnetics.stencil import MagneticStencil
+from torchdismech.state import Control, State
+
+__all__ = ["Magnetic"]
+
+
+class Magnetic(Force):
+    r"""Torques, and in fields that differ from place to place forces, on magnetised rod edges.
+
+    Their potential is E = - sum over edges of V (R M) . B(x, time), with V = area x rest length the volume of an edge,
+    x its middle, and R = t (x) t0 + m1 (x) m10 + m2 (x) m20 the rotation of its material frame since rest: the
+    magnetisation is carried along by the material. The field acts where and when forces are evaluated: at the end of a
+    step, at its middle in the midpoint rule.
+
+    The remanence M is fixed, as in hard magnets; the field of the robot itself is left out, as is common where fields
+    from outside are far larger.
+
+    Parameters
+    ----------
+    magnetisation : remanence M in the axes of the world, of the robot as built; (3,) for all edges, (E, 3), (B, 1, 3)
+        or (B, E, 3) [A/m]. A remanence in T is mu0 M, 1 T is 7.96e5 A/m. Edges count in the order of
+        `Model.rod_edges`; those that are not magnetised have zeros.
+    field : B [T]: a vector (3,) or (B, 3), one of `magnetics` (`Constant`, `Rotating`, `Table`, `Timed`, `Gradient`,
+        `Dipole`), a function of time (see `Timed`), or a module of positions and time (see `Field`).
+    """
+
+    conservative = True
+    by_stencils = True
+    per_robot = ("magnetisation",)
+    magnetisation: Tensor
+    field: Field
+    term: ElasticTerm
+    _turns: Tensor
+
+    def __init__(self, magnetisation, field: Field | nn.Module | Callable | Tensor | Any):
+        super().__init__()
+        given = number(magnetisation)
+        if given.shape[-1:] != (3,) or given.dim() > 3:
+            shapes = "(3,), (E, 3), (B, 1, 3) or (B, E, 3)"
+            raise InputError(f"Magnetic.magnetisation: expected shape {shapes}, got {tuple(given.shape)}")
+        # always of robots, edges and components: two dimensions could be of edges or of robots
+        whole = given.reshape((1,) * (3 - given.dim()) + tuple(given.shape))
+        self.magnetisation = nn.Parameter(whole.clone(), requires_grad=False)
+        self.field = field_of(field)
+
+    def bind(self, body: Body) -> None:
+        """Find the frames at rest; refuse robots without rods, and magnetisations that are not of its edges."""
+        super().bind(body)
+        count, given = body.n_edges, self.magnetisation.shape[1]
+        if not count:
+            raise InputError("Magnetic: acts on the edges of rods, and the robot has none; shells cannot be magnetised")
+        if given not in (1, count):
+            raise InputError(
+                f"Magnetic.magnetisation: expected one row, or one of each of the {count} rod edges, got {given}"
+            )
+        start, end = body.rod_edges.T
+        tangent, director = unit(body.nodes[end] - body.nodes[start]), body.directors[:count]
+        frames = torch.stack([tangent, director, torch.linalg.cross(tangent, director)])  # (3, E, 3)
+        self.register_buffer("_turns", frames, persistent=False)
+        stencil = MagneticStencil(body.rod_edges, 3 * body.n_nodes, self.field)
+        self.term = ElasticTerm("magnetic", stencil, _Density(), measure=None)
+        self._sums = force_scatter([self.term], body.n_dofs, body.nodes.dtype)
+
+    # ---- with the elastic terms --------------------------------------------------------------------------------
+
+    def term_constants(self, state: State, control: Control, elapsed: float | Tensor | None) -> TermConstants:
+        """Return what stays fixed in a step from `state` whose forces are evaluated after `elapsed` [s]."""
+        count = self.body.n_edges
+        time = state.time if elapsed is None else state.time + elapsed
+        volume = batch_last(self.body.edge_area * self.body.edge_length).contiguous()
+        anchors = (x[:, :count].permute(2, 1, 0).contiguous() for x in (state.tangent, state.director))
+        by_frame = (self.magnetisation.unsqueeze(1) * self._turns).sum(-1).permute(1, 2, 0).contiguous()  # (3, E, ..)
+        given = self.field.at(time).t().unsqueeze(1).contiguous() if self.field.uniform else time
+        return TermConstants((None,), volume, None, (volume, *anchors, by_frame, given))
+
+    # ---- as any force ------------------------------------------------------------------------------------------
+
+    def at(self, q: Tensor, constants: TermConstants) -> Tensor:
+        """Return the force (B, n) at q (B, n)."""
+        return self._sums(torch.cat(self.term.gradient(q.t().contiguous(), constants))).t()
+
+    def forward(self, state: State, control: Control) -> Tensor:
+        """Return the force (B, n)."""
+        return self.at(state.q, self.term_constants(state, control, None))
+
+    def blocks(self) -> list[Block]:
+        """Return the nodes and the angle of each edge against themselves."""
+        dofs = self._dofs()
+        return [Block(dofs, dofs)]
+
+    def derivatives(self, state: State, control: Control) -> Derivatives:
+        """Return the derivative by the positions of the nodes and the angles."""
+        stencil = self.term.stencil
+        _, packed = self.term.gradient_and_hessian(state.q.t().contiguous(), self.term_constants(state, control, None))
+        k = len(stencil.variables)
+        hessian = state.q.new_zeros(state.batch, self.body.n_edges, k, k)
+        for (i, j), entry in zip(stencil.pairs, packed, strict=True):
+            hessian[..., i, j] = hessian[..., j, i] = entry.t()
+        into = self._into_variables().to(state.q)
+        return [(-into.mT @ hessian @ into, None)]
+
+    def potential(self, state: State, control: Control) -> Tensor:
+        """Return the energy (B,) [J]."""
+        return self.term.potential(state.q.t().contiguous(), self.term_constants(state, control, None))
+
+    def _dofs(self) -> np.ndarray:
+        """Return the dofs (E, 7) of the edges: their nodes, their angles."""
+        start, end = (3 * node[:, None] + np.arange(3) for node in self.body.rod_edges.T)
+        angle = 3 * self.body.n_nodes + np.arange(self.body.n_edges)[:, None]
+        return np.concatenate([start, end, angle], axis=1)
+
+    def _into_variables(self) -> Tensor:
+        """Return the matrices (E, k, 7) from an edge's dofs to the stencil's variables."""
+        dofs, variables = self._dofs(), self.term.stencil.variables
+        into = np.zeros((len(dofs), len(variables), dofs.shape[1]))
+        for k, variable in enumerate(variables):
+            for own, signs in variable:
+                into[:, k] += signs[:, None] * (dofs == own[:, None])
+        return torch.as_tensor(into)
+
+
+class _Density(Energy):
+    """An energy density that is the strain itself."""
+
+    closed_form = True
+
+    def density(self, strain: tuple[Tensor, ...]) -> Tensor:
+        """Return the strain."""
+        return strain[0]
+
+    def derivatives(self, strain: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Return one, and nothing."""
+        return [torch.ones_like(strain[0])], [[None]]
