@@ -8,12 +8,15 @@ PIP_FLAGS =
 PYTEST_FLAGS = -n 2
 BENCHMARK_FLAGS =
 RUNS = runs
+GPU_CHECK_FLAGS = --minutes 8
 
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt
 ONE_THREAD = OMP_NUM_THREADS=1
+# what imports torch before torchdismech: threads sleep while they wait (docs/benchmarks.md, "Busy machines")
+SLEEPING = OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE}
 
-.PHONY: help venv test demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check clean
+.PHONY: help venv test demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check gpu-check clean
 
 help:
 	@echo "make demo            simulate 64 rods from examples/demo/scene.toml: a table, demo.h5 and demo.png"
@@ -26,6 +29,7 @@ help:
 	@echo "make benchmark-shards what several processes gain"
 	@echo "make profile         where the time of a step goes"
 	@echo "make benchmark-check the main ratios against their bars, in a few minutes; fails where one is missed"
+	@echo "make gpu-check       what a machine with a CUDA device is to be asked, in 8 minutes: out/gpu/gpu.md (GPU_CHECK_FLAGS)"
 	@echo "make venv            only make the virtual environment $(VENV)"
 	@echo "make clean           remove $(VENV) and what the targets above wrote"
 	@echo ""
@@ -60,14 +64,14 @@ $(VENV)/with-benchmark: $(VENV)/made pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(VENV)/with-view
-	$(BIN)/torchdismech simulate examples/demo/scene.toml --out demo.h5
-	$(BIN)/torchdismech plot demo.h5 --out demo.png
+	$(BIN)/torchdismech simulate examples/demo/scene.toml --out demo.h5 --overwrite
+	$(BIN)/torchdismech plot demo.h5 --out demo.png --overwrite
 
 test: $(VENV)/with-dev
 	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 fit-example: $(VENV)/with-train
-	$(BIN)/python -m examples.hidden_laws.hidden_laws --out $(RUNS)/hidden_laws
+	$(SLEEPING) $(BIN)/python -m examples.hidden_laws.hidden_laws --out $(RUNS)/hidden_laws
 
 tensorboard: $(VENV)/with-train
 	@newest=`ls -td $(RUNS)/*/ 2>/dev/null | head -n 1`; \
@@ -106,6 +110,9 @@ profile: $(VENV)/with-benchmark
 
 benchmark-check: $(VENV)/with-benchmark
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.check
+
+gpu-check: $(VENV)/with-dev
+	$(BIN)/python -m benchmarks.gpu $(GPU_CHECK_FLAGS)
 
 clean:
 	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.h5 demo.png

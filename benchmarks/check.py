@@ -1,18 +1,22 @@
 """The main ratios against their bars, in a few minutes: ``make benchmark-check``.
 
 Rods beside PyElastica in the same run, so that the machine's speed cancels; shells and the parachute in milliseconds of
-one core, which does not; a backward pass beside its forward pass; and the time from the import to the first step of the
-demo. Every batch is held to its residual: a run in which a robot did not converge counts as missed. Prints a table and
-ends with 1, naming what fell below its bar. Pass names, or parts of names, to measure only these.
+one core, which does not; a backward pass beside its forward pass; the time from the import to the first step of the
+demo; the demo beside processes that keep all cores busy. Every batch is held to its residual: a run in which a robot
+did not converge counts as missed. Prints a table and ends with 1, naming what fell below its bar. Pass names, or parts
+of names, to measure only these.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -20,13 +24,14 @@ from pathlib import Path
 import torch
 
 from benchmarks import rods, shells
+from benchmarks.jobs import ROOT
 from benchmarks.machine import machine
 from benchmarks.peers import Cantilever, measure_peer
 from torchdismech import ImplicitEuler, Status, trainable, unroll
 
 STEPS, DT = 100, 1e-2  # of the rods: one second
 REPEATS = 3
-DEMO = Path(__file__).parents[1] / "examples" / "demo" / "scene.toml"
+DEMO = ROOT / "examples" / "demo" / "scene.toml"
 FIRST_STEP = f"""
 from torchdismech.io.scene import load_scene
 setup = load_scene({str(DEMO)!r}).build()
@@ -69,6 +74,7 @@ def bars() -> Iterator[Bar]:
         yield Bar(f"{case}, B = 64: step of a robot", "ms", value, False, partial(shell_step, case))
     yield Bar("rods, B = 64, eager: forward and backward over forward", "x", 2.0, False, backward_ratio)
     yield Bar("demo: import to the end of the first step", "s", 3.0, False, first_step)
+    yield Bar("demo: beside a spinning process on each core, over alone", "x", 3.0, False, busy_ratio)
 
 
 @cache
@@ -134,6 +140,40 @@ def first_step() -> float:
         subprocess.run([sys.executable, "-c", FIRST_STEP], check=True)
         times.append(time.perf_counter() - began)
     return statistics.median(times)
+
+
+def busy_ratio() -> float:
+    """Return how many times as long as alone the demo takes where other processes want all cores, as users start it."""
+    # as a newcomer's shell is: `benchmarks` runs on one thread
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "demo.h5"
+        demo = [sys.executable, "-m", "torchdismech", "simulate", str(DEMO), "--out", str(out), "--no-progress"]
+
+        def seconds() -> float:
+            began = time.perf_counter()
+            subprocess.run(demo, env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+            out.unlink()
+            return time.perf_counter() - began
+
+        ratios = []
+        for _ in range(REPEATS):  # in turns, so that what else the machine does slows both alike
+            alone = seconds()
+            with spinning(os.cpu_count() or 1):
+                ratios.append(seconds() / alone)
+    return statistics.median(ratios)
+
+
+@contextmanager
+def spinning(count: int) -> Iterator[None]:
+    """Let so many processes do nothing but keep a core busy."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def main() -> int:

@@ -103,8 +103,8 @@ def youngs_of_batch(youngs: float, batch: int) -> Tensor:
     return youngs * (1 + SPREAD * noise)
 
 
-def cantilever_model(case: Case) -> Model:
-    """Return the model of a batch of cantilevers."""
+def cantilever_model(case: Case, *loads: forces.Force) -> Model:
+    """Return the model of a batch of cantilevers under gravity and further loads."""
     rod = case.rod
     builder = RobotBuilder()
     builder.add_rod(
@@ -113,7 +113,8 @@ def cantilever_model(case: Case) -> Model:
         material=Material(youngs=youngs_of_batch(case.youngs, case.batch), density=rod.density, poisson=0.5),
     )
     builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0.0, 0.0, -rod.gravity)))
+    for force in (forces.Gravity((0.0, 0.0, -rod.gravity)), *loads):
+        builder.add_force(force)
     return builder.finalize(solver=case.solver, compile=case.mode == "compiled", device=case.device)
 
 

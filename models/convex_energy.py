@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from models.sizes import Positive, PositiveEach, Strains, Widths, sizes_of_strains
 from torchdismech.elastic import Energy
 from torchdismech.elastic.energy import Strain
 
@@ -37,15 +38,15 @@ class ConvexEnergy(Energy):
 
     def __init__(
         self,
-        strains: int = 3,
-        scale: float = 0.02,
-        size: float | tuple[float, ...] = 10.0,
-        hidden: tuple[int, ...] = (24, 24),
+        strains: Strains = 3,
+        scale: Positive = 0.02,
+        size: Positive | PositiveEach = 10.0,
+        hidden: Widths = (24, 24),
         even: bool = True,
     ):
         super().__init__()
         self.strains, self.scale, self.even = int(strains), float(scale), bool(even)
-        self.register_buffer("size", torch.as_tensor(size, dtype=torch.float64).expand(self.strains).clone())
+        self.register_buffer("size", sizes_of_strains(self.strains, size))
         self.direct = nn.ModuleList(nn.Linear(self.strains, width, dtype=torch.float64) for width in hidden)
         pairs = zip(hidden[:-1], hidden[1:], strict=True)
         # softplus(-4) = 0.018: a layer starts with little of the one before, whose sum is of order one

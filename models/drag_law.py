@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from models.mlp import mlp
+from models.sizes import Positive, Widths
 from torchdismech import Control, State
 from torchdismech.forces import LocalForce
 
@@ -30,9 +31,7 @@ class DragLaw(LocalForce):
     explicit : see `Force`.
     """
 
-    def __init__(
-        self, start: float = 1e-3, speed: float = 1.0, hidden: tuple[int, ...] = (16,), explicit: bool = False
-    ):
+    def __init__(self, start: Positive = 1e-3, speed: Positive = 1.0, hidden: Widths = (16,), explicit: bool = False):
         super().__init__(reach=1, explicit=explicit)
         self.start, self.speed = float(start), float(speed)
         self.network = mlp(2, 2, tuple(hidden))

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from models.edge_features import COUNT, edge_features
 from models.mlp import mlp
+from models.sizes import Positive, Rounds, Width
 
 __all__ = ["FreeNodes"]
 
@@ -32,7 +33,12 @@ class FreeNodes(nn.Module):
     edges: Tensor
 
     def __init__(
-        self, rest_length: Tensor, rounds: int = 3, width: int = 32, acceleration: float = 20.0, speed: float = 1.0
+        self,
+        rest_length: Tensor,
+        rounds: Rounds = 3,
+        width: Width = 32,
+        acceleration: Positive = 20.0,
+        speed: Positive = 1.0,
     ):
         super().__init__()
         count = len(rest_length)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from models.edge_features import COUNT, edge_features
 from models.mlp import mlp
+from models.sizes import Positive, Rounds, Width
 from torchdismech import Control, State
 from torchdismech.body import Body
 from torchdismech.forces import LocalForce
@@ -38,10 +39,10 @@ class MessagePassingForce(LocalForce):
 
     def __init__(
         self,
-        rounds: int = 2,
-        width: int = 24,
-        force: float = 0.05,
-        speed: float = 1.0,
+        rounds: Rounds = 2,
+        width: Width = 24,
+        force: Positive = 0.05,
+        speed: Positive = 1.0,
         place: bool = True,
         explicit: bool = False,
     ):

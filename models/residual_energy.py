@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from models.mlp import mlp
+from models.sizes import Positive, PositiveEach, Strains, Widths, sizes_of_strains
 from torchdismech.elastic import Energy
 from torchdismech.elastic.energy import Strain
 
@@ -35,16 +36,16 @@ class ResidualEnergy(Energy):
 
     def __init__(
         self,
-        strains: int = 3,
-        scale: float = 0.02,
-        size: float | tuple[float, ...] = 10.0,
-        hidden: tuple[int, ...] = (32, 32),
+        strains: Strains = 3,
+        scale: Positive = 0.02,
+        size: Positive | PositiveEach = 10.0,
+        hidden: Widths = (32, 32),
         bounded: bool = False,
         features: Tensor | None = None,
     ):
         super().__init__()
         self.strains, self.scale, self.bounded = int(strains), float(scale), bool(bounded)
-        self.register_buffer("size", torch.as_tensor(size, dtype=torch.float64).expand(self.strains).clone())
+        self.register_buffer("size", sizes_of_strains(self.strains, size))
         self.register_buffer("features", features)
         more = 0 if features is None else features.shape[1]
         self.network = mlp(self.strains + more, 1, tuple(hidden))

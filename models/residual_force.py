@@ -7,6 +7,7 @@ from torch import Tensor
 
 from models.edge_features import COUNT, edge_features
 from models.mlp import mlp
+from models.sizes import Positive, Widths
 from torchdismech import Control, State
 from torchdismech.forces import LocalForce
 
@@ -34,9 +35,9 @@ class ResidualForce(LocalForce):
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (32, 32),
-        force: float = 0.05,
-        speed: float = 1.0,
+        hidden: Widths = (32, 32),
+        force: Positive = 0.05,
+        speed: Positive = 1.0,
         directors: bool = False,
         explicit: bool = False,
     ):

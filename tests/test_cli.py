@@ -1,5 +1,7 @@
 """The command line: simulate, check, plot; resumed runs; exit statuses."""
 
+import dataclasses
+import errno
 import os
 import re
 import signal
@@ -14,10 +16,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.trajectory.writers import Ending
 from torchdismech import State, Trajectory, compilation
 from torchdismech.cli import app
 from torchdismech.io.assemble import build_model
 from torchdismech.io.scene import load_scene
+from torchdismech.trajectory import OwnerMark, partial
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
@@ -115,9 +119,9 @@ def test_flags_take_the_place_of_the_file(scene, tmp_path):
     simulate(scene, out, "--batch", 2, "--steps", 4, "--seed", 5, "--max-substeps", 2)
     few = Trajectory.load(out)
     assert few.step.tolist() == [0, 4] and few.batch == 2
-    simulate(scene, out, "--steps", 4, "--seed", 5)
+    simulate(scene, out, "--steps", 4, "--seed", 5, "--overwrite")
     assert torch.equal(Trajectory.load(out).randomized["rod.youngs"][:2], few.randomized["rod.youngs"])
-    simulate(scene, out, "--steps", 4, "--seed", 6)
+    simulate(scene, out, "--steps", 4, "--seed", 6, "--overwrite")
     assert not torch.equal(Trajectory.load(out).randomized["rod.youngs"][:2], few.randomized["rod.youngs"])
 
 
@@ -142,7 +146,7 @@ def test_failed_robots_are_named_with_their_reason(scene, tmp_path):
     assert re.search(r"^robot 1 failed in step 1: \w+ \(.+\)$", result.stderr.strip()), result.stderr
     trajectory = Trajectory.load(out)
     assert trajectory.failed.tolist() == [False, True, False] and len(trajectory.time) == 26
-    thrown = simulate(scene, out, "--throw", status=3)
+    thrown = simulate(scene, out, "--throw", "--overwrite", status=3)
     assert thrown.stderr.startswith("failed: step 1: robot 1:") and "Traceback" not in thrown.output
 
 
@@ -208,7 +212,7 @@ def test_failed_robots_stay_failed_when_resumed(scene, tmp_path):
 
 def started(folder: Path, scene: Path, out: Path, *flags: str) -> subprocess.Popen:
     """Start a real simulation in a process of its own."""
-    command = [sys.executable, "-c", "from torchdismech.cli import app; app()", "simulate", str(scene)]
+    command = [sys.executable, "-m", "torchdismech", "simulate", str(scene)]
     return subprocess.Popen(
         [*command, "--out", str(out), "--device", "cpu", "--no-progress", *flags],
         cwd=folder,
@@ -250,16 +254,58 @@ def test_killed_run_resumes_to_the_numbers_of_an_uninterrupted_one(scene, tmp_pa
     assert_same_file(whole, killed)
 
 
-def test_run_stopped_by_the_keyboard_says_how_to_go_on(scene, tmp_path):
-    """Interrupt a run: it leaves a file of the frames so far, names it, and has its own exit status."""
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(signal.SIGINT, "stopped by the keyboard"), (signal.SIGTERM, "stopped by SIGTERM")],
+    ids=["SIGINT", "SIGTERM"],
+)
+def test_run_stopped_by_a_signal_says_how_to_go_on(scene, tmp_path, number, words):
+    """Interrupt a run: it leaves a file of the frames so far, says so in one sentence, and has its own exit status."""
     scene.write_text(SCENE.replace("every = 10", "every = 1").replace("duration = 0.25", "duration = 30.0"))
     out = tmp_path / "run.h5"
     process = started(tmp_path, scene, out)
-    errors = signal_after(process, out, 5, signal.SIGINT)
-    assert process.returncode == 130 and "Traceback" not in errors
-    assert f"go on with --resume {out}" in errors
+    errors = signal_after(process, out, 5, number)
+    assert process.returncode == 128 + number, errors
+    done = Trajectory.load(out).state_step
+    assert errors == f"{words}: {out} holds {done} of 3000 steps; go on with --resume {out}\n"
     with h5py.File(out) as file:
         assert np.isfinite(file["time"][()]).all() and 5 <= len(file["time"]) < 3000
+
+
+def test_disk_that_fills_up_stops_a_run_that_can_go_on(scene, tmp_path, monkeypatch):
+    """Let a write of the file be the last that the disk takes: exit status 2, a sentence, and frames to go on from."""
+    full, whole = tmp_path / "full", tmp_path / "whole.h5"
+    out = full / "run.h5"
+    full.mkdir()
+
+    def run(path: Path, last_write: int, status: int = 0):
+        with monkeypatch.context() as patch:
+            patch.setattr(partial, "FileIO", Ending)
+            patch.setattr(Ending, "failure", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            patch.setattr(Ending, "left", last_write)
+            return simulate(scene, path, "--overwrite", status=status), last_write - Ending.left
+
+    _, writes = run(whole, 10**9)
+    for last_write in (1, 60):  # while the file is made
+        said = run(out, last_write, status=2)[0].stderr
+        assert said == f"error: {out}: cannot be written: No space left on device\n" and os.listdir(full) == []
+    for last_write in (writes - 50, writes - 14):  # in a row, and in the last state
+        said = run(out, last_write, status=2)[0].stderr
+        assert said.startswith(f"error: {out}: cannot be written any further: No space") and said.count("\n") == 1
+        assert f"--resume {out} goes on from them" in said and os.listdir(full) == ["run.h5"]
+        call("simulate", scene, "--resume", out, "--no-progress", "--device", "cpu")
+        assert_same_file(whole, out)
+
+
+def test_file_that_is_written_is_left_alone(scene, tmp_path):
+    """Refuse to simulate into, and to resume, what another run writes."""
+    out = tmp_path / "run.h5"
+    simulate(scene, out, "--steps", 10)
+    before = out.read_bytes()
+    with OwnerMark(out):
+        assert "writes it already" in simulate(scene, out, "--overwrite", status=2).stderr
+        assert "writes it already" in simulate(scene, out, "--resume", out, status=2).stderr
+    assert out.read_bytes() == before
 
 
 def test_what_cannot_be_resumed_is_refused(scene, tmp_path):
@@ -294,7 +340,131 @@ def test_changed_geometry_is_not_resumed(scene, tmp_path):
     out = tmp_path / "run.h5"
     simulate(scene, out, "--steps", 10)
     (tmp_path / "arm.txt").write_text(geometry.format(z=0.01))
-    assert "the geometry has changed" in call("simulate", scene, "--resume", out, status=2).stderr
+    said = call("simulate", scene, "--resume", out, status=2).stderr
+    assert "robot.file (arm.txt) has changed, the nodes have changed" in said
+
+
+ARM = "*Nodes\n0,0,0\n0.1,0,0\n0.2,0,0\n0.3,0,0\n0.3,0.1,0\n*Edges\n1,2\n2,3\n3,4\n4,5\n"
+WAY = "0, 0,0,0\n1, 0,0,0.1\n"
+BEND = "def bend(time, model, control):\n    return control\n"
+CHANGES = {
+    "reversed edge": ("arm.txt", ARM.replace("4,5\n", "5,4\n"), "rod edge 3 had the nodes [3, 4] and has [4, 3]"),
+    "rewired": ("arm.txt", ARM.replace("4,5\n", "3,5\n"), "[3, 4] and has [2, 4], the springs have changed"),
+    "one edge more": ("arm.txt", ARM + "3,5\n", "there were 4 rod edges and are 5"),
+    "table": ("way.csv", WAY.replace("1, 0", "1, 1"), "move.0.file (way.csv) has changed;"),
+    "function": ("bend.py", BEND.replace("return", "return  "), "actuation.python (bend.py) has changed;"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def arm(scene, tmp_path):
+    """Return the file of a part of a run whose geometry and actuation are in files."""
+    for name, content in (("arm.txt", ARM), ("way.csv", WAY), ("bend.py", BEND)):
+        (tmp_path / name).write_text(content)
+    text = re.sub(r"nodes = \[\[.*\nrod_edges.*", 'file = "arm.txt"', SCENE, count=1)
+    scene.write_text(text + '[actuation]\npython = "bend.py:bend"\n[[move]]\nnodes = [0]\nfile = "way.csv"\n')
+    simulate(scene, tmp_path / "run.h5", "--steps", 10, "--allow-code")
+    return tmp_path / "run.h5"
+
+
+@pytest.mark.parametrize(("file", "content", "words"), CHANGES.values(), ids=CHANGES)
+def test_another_robot_or_file_is_not_resumed(scene, tmp_path, arm, file, content, words):
+    """Refuse to go on with changed files or another topology, and name what differs."""
+    (tmp_path / file).write_text(content)
+    before = arm.read_bytes()
+    said = call("simulate", scene, "--resume", arm, "--no-progress", "--allow-code", status=2).stderr
+    assert "is a run of another robot or other files: " in said and words in said
+    assert said.endswith("; --force-resume goes on all the same\n") and arm.read_bytes() == before
+
+
+def test_changed_scene_is_resumed_where_forced(scene, tmp_path, arm):
+    """Go on with a changed table and stiffness if asked to, but not with a state of another size, or other rows."""
+    forced = ("simulate", scene, "--resume", arm, "--no-progress", "--allow-code", "--force-resume")
+    text = scene.read_text()
+    scene.write_text(text + "[floor]\nheight = -1.0\nstiffness = 1.0\n")
+    assert "its rows do not fit" in call(*forced, status=2).stderr
+    scene.write_text(text)
+    (tmp_path / "arm.txt").write_text(ARM + "3,5\n")
+    assert "has 19 degrees of freedom, and" in call(*forced, status=2).stderr
+    (tmp_path / "arm.txt").write_text(ARM)
+    (tmp_path / "way.csv").write_text(WAY.replace("1, 0", "1, 1"))
+    scene.write_text(text.replace("density = 1000.0", "density = 1100.0"))
+    assert "for the steps from 10" in call(*forced).stdout
+    assert Trajectory.load(arm).step.tolist() == [0, 10, 20, 25]
+    assert "--force-resume: says how to go on" in call("simulate", scene, "--force-resume", status=2).stderr
+
+
+def test_file_that_does_not_say_what_its_robot_was_is_not_resumed(scene, tmp_path, arm):
+    """Refuse a file of an older version, and one whose attributes are damaged, by one sentence."""
+    again = ("simulate", scene, "--resume", arm, "--no-progress", "--allow-code")
+    run = Trajectory.load(arm)
+    others = {name: text for name, text in run.attributes.items() if name not in ("files", "version", "dtype", "units")}
+    for given, words in (
+        ({"files": "{"}, "attribute 'files' is damaged"),
+        ({"files": "[]"}, "is damaged: expected a table"),
+        ({}, "does not say what its files were"),
+    ):
+        dataclasses.replace(run, attributes=others | given).save(arm)
+        assert words in call(*again, status=2).stderr
+
+
+# ---- what is there already ---------------------------------------------------------------------------------------
+
+
+def test_inputs_are_not_written_over(scene, tmp_path, arm):
+    """Refuse --out where it is the scene or a file that it names, also through a link, whatever is asked."""
+    (tmp_path / "link.h5").symlink_to(scene)
+    names = {"scene.toml": "the scene", "link.h5": "the scene", "arm.txt": "the file of robot.file"}
+    names |= {"way.csv": "the file of move.0.file", "bend.py": "the file of actuation.python"}
+    for name, what in names.items():
+        before = (tmp_path / name).read_bytes()
+        said = simulate(scene, tmp_path / name, "--allow-code", "--overwrite", status=2).stderr
+        assert f"{name}: is {what} of this very command" in said and (tmp_path / name).read_bytes() == before
+
+
+def test_other_files_are_not_written_over(scene, tmp_path, arm):
+    """Refuse what is no trajectory in any case, and a trajectory unless asked; a resumed run stays in its file."""
+    notes, other = tmp_path / "notes.h5", tmp_path / "other.h5"
+    notes.write_text("")
+    for path in (notes, Path("/dev/null")):
+        assert (
+            "is there already, and no trajectory"
+            in simulate(scene, path, "--allow-code", "--overwrite", status=2).stderr
+        )
+    other.write_bytes(arm.read_bytes())
+    said = simulate(scene, other, "--allow-code", status=2).stderr
+    assert "choose another name, go on with its run by --resume, or pass --overwrite" in said
+    assert "or pass --overwrite" in simulate(scene, other, "--allow-code", "--resume", arm, status=2).stderr
+    assert other.read_bytes() == arm.read_bytes()
+    simulate(scene, other, "--allow-code", "--resume", arm, "--overwrite")
+    simulate(scene, arm, "--allow-code", "--resume", arm)
+    assert_same_file(other, arm)
+
+
+def test_pictures_are_not_written_over(scene, tmp_path):
+    """Refuse to draw over the run and over what is no picture, and over a picture unless asked."""
+    out, picture = tmp_path / "run.h5", tmp_path / "run.png"
+    simulate(scene, out, "--steps", 1)
+    out.rename(tmp_path / "odd.png")
+    said = call("plot", tmp_path / "odd.png", status=2).stderr
+    assert "odd.png: is the run of this very command" in said
+    picture.write_text("notes")
+    for flags in ([], ["--overwrite"]):
+        assert "no picture" in call("plot", tmp_path / "odd.png", "--out", picture, *flags, status=2).stderr
+    picture.unlink()
+    call("plot", tmp_path / "odd.png", "--out", picture)
+    assert "or pass --overwrite" in call("plot", tmp_path / "odd.png", "--out", picture, status=2).stderr
+    call("plot", tmp_path / "odd.png", "--out", picture, "--overwrite")
+
+
+def test_endless_runs_are_refused_unless_insisted(scene, tmp_path):
+    """Say what so many steps or robots take, refuse them, and accept them on demand."""
+    said = simulate(scene, tmp_path / "x.h5", "--steps", 10**12, status=2).stderr
+    assert "simulation.duration: 1000000000000 steps take at least 1,157 days" in said and "--insist" in said
+    said = simulate(scene, tmp_path / "x.h5", "--batch", 10**9, status=2).stderr
+    assert "batch.size: 1000000000 robots of 5 nodes take at least" in said and "--insist" in said
+    scene.write_text(SCENE.replace("duration = 0.25", "duration = 1e10"))
+    assert "1000000000000 steps" in call("check", scene, "--insist").stdout
 
 
 # ---- check, plot and the rest ------------------------------------------------------------------------------------
@@ -354,8 +524,9 @@ def test_plot_draws_a_picture(scene, tmp_path):
     call("plot", out, "--node", 2, "--robot", 1, "--out", tmp_path / "other.png")
     for name in ("run.png", "other.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    assert "robot: expected a number 0 to 2" in call("plot", out, "--robot", 3, status=2).stderr
-    assert "node: expected a number 0 to 4" in call("plot", out, "--node", 5, status=2).stderr
+    again = ("plot", out, "--overwrite")
+    assert "robot: expected a number 0 to 2" in call(*again, "--robot", 3, status=2).stderr
+    assert "node: expected a number 0 to 4" in call(*again, "--node", 5, status=2).stderr
     assert "no such file" in call("plot", tmp_path / "none.h5", status=2).stderr
     assert "ends in .png" in call("plot", out, "--out", tmp_path / "run.bmp2", status=2).stderr
 

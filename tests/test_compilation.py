@@ -18,6 +18,7 @@ from torchdismech import (
     Static,
     compilation,
     forces,
+    magnetics,
     rollout,
     straight,
     trainable,
@@ -37,6 +38,8 @@ def rod(**options):
     builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0))
     builder.clamp(nodes=[0, 1])
     builder.add_force(forces.Gravity((0, 0, -9.81)))
+    for load in options.pop("loads", ()):
+        builder.add_force(load)
     if energy := options.pop("energy", None):
         builder.add_energy("stretch", energy)
     return builder.finalize(**options)
@@ -381,6 +384,72 @@ def test_backward_passes_share_graphs_with_steps(traced):
     assert graphs() == 6
 
 
+VARYING = {
+    "damping": lambda: [forces.Viscous(0.1), forces.MassDamping(0.3)],
+    "resistive": lambda: [forces.Resistive(0.1, 0.3)],
+    "quadratic": lambda: [forces.QuadraticResistive(0.1, 1.0, 100.0, length="current")],
+    "magnetic": lambda: [
+        magnetics.Magnetic((1e4, 0, 0), lambda time: 0.02 * torch.stack([0 * time, 0 * time, time.cos()], -1))
+    ],
+    "dipole": lambda: [magnetics.Magnetic((1e4, 0, 0), magnetics.Dipole((0, 1, 3), (0.1, 0.1, 0.1)))],
+}
+
+
+SOME = [name if name == "magnetic" else pytest.param(name, marks=pytest.mark.slow) for name in VARYING]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_steps_with_loads_of_the_library_are_compiled_as_a_whole(name, traced):
+    """Trace what a robot without them traces, once for all steps, and get the numbers of eager steps."""
+    found = []
+    for compile in (False, True):
+        model = rod(compile=compile, loads=VARYING[name]())
+        state = model.initial_state(batch=2)
+        for dt in (1e-2, 1e-2, 5e-3):
+            state, _ = ImplicitEuler(dt).step(model, state, throw=True)
+        found.append(state.q)
+    assert graphs() == 4
+    # traced code runs the operations of eager code
+    assert torch.equal(*found) and (found[0] - stepped(rod(compile=False), 3)).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("name", ["quadratic", pytest.param("magnetic", marks=pytest.mark.slow)])
+def test_gradients_of_compiled_steps_with_varying_loads(name, traced):
+    """Differentiate compiled steps by constants of loads, and get what eager steps give."""
+    constant = {"quadratic": "QuadraticResistive.normal", "magnetic": "Magnetic.magnetisation"}[name]
+    found = []
+    for compile in (False, True):
+        model = rod(compile=compile, loads=VARYING[name]())
+        change = trainable.shifted(model, [constant], 1.0)
+        run = unroll(model, model.initial_state(batch=2), ImplicitEuler(1e-2, force_tolerance=1e-13), 2)
+        found.append(torch.autograd.grad(run.positions[-1].square().sum(), change.shift)[0].item())
+    assert found[0] != 0 and found[1] == pytest.approx(found[0], rel=1e-9)
+
+
+class Breeze(forces.MassDamping):
+    """A damping of one's own that looks at numbers, which compiled code cannot."""
+
+    compiles = False
+
+    def forward(self, state, control):
+        """Return the damping."""
+        return super().forward(state, control) * (1.0 if float(state.time.sum()) < 1e9 else 2.0)
+
+
+def test_loads_that_do_not_compile_run_eagerly_around_compiled_kernels(traced):
+    """Take steps with a force that says so as eager ones."""
+    found = [stepped(rod(compile=compile, loads=[Breeze(0.3)])) for compile in (False, True)]
+    assert torch.equal(*found) and graphs() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARYING)
+def test_kernels_with_varying_loads_agree_with_eager_steps(name):
+    """Compile by inductor."""
+    found = [stepped(rod(compile=compile, loads=VARYING[name]())) for compile in (False, True)]
+    assert (found[0] - found[1]).abs().max() < ROUNDING
+
+
 FACTOR = 1.0  # a number of this module, which the energy below reads
 
 
@@ -427,6 +496,8 @@ def test_numbers_of_an_energy_of_ones_own_may_change(owner, monkeypatch, traced)
 
 class Wind(forces.Force):
     """A force on the last node that finds the time by NumPy."""
+
+    constant = True
 
     def forward(self, state, control):
         """Return the force."""

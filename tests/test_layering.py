@@ -165,10 +165,18 @@ def test_checker_accepts_what_is_allowed(tmp_path, floors):
     assert violations(tmp_path / PACKAGE, floors) == []
 
 
+def test_command_line_begins_without_torch():
+    """Import what answers signals, and the command line itself, in a fresh interpreter: torch is not imported yet."""
+    script = "import sys; from torchdismech import interrupts, cli; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert run.stdout.strip() == "False"
+
+
 def test_importing_the_package_stays_light():
     """Import torchdismech in a fresh interpreter: of the heavy packages, none that torch and numpy did not bring."""
     script = (
-        "import sys, numpy, torch; before = set(sys.modules); import torchdismech; print(*(set(sys.modules) - before))"
+        "import sys, numpy, torch; before = set(sys.modules); import torchdismech; torchdismech.Model; "
+        "print(*(set(sys.modules) - before))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     loaded = set(run.stdout.split())

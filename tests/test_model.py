@@ -62,6 +62,54 @@ def test_stiffness_in_place_of_section_and_material():
     assert energy.EI2.item() == pytest.approx(1e6 * math.pi * (5e-3) ** 4 / 4)
 
 
+def branched(**stiffened):
+    """Return a model of a straight rod of five nodes with a branch at its middle, some of its springs stiffened."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.4, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0, relaxation_time=0.01))
+    builder.add_rod(straight((0.2, 0, 0), (0.2, 0, 0.2), 3), Circle(2e-3), Material(1e6, 1000.0, relaxation_time=0.01))
+    for springs, values in stiffened.values():
+        builder.set_spring_stiffness(springs, **values)
+    return builder.finalize()
+
+
+def test_stiffness_of_single_springs():
+    """Set stiffnesses by the springs' nodes, in either direction, at junctions, too, and per robot; damping follows."""
+    plain, each = branched(), torch.tensor([[1e-3, 2e-3], [3e-3, 4e-3]], dtype=torch.float64)
+    model = branched(
+        some=([[0, 1, 2], [5, 2, 1]], {"EI1": each, "GJ": 5e-3}), another=([[3, 2, 1]], {"EI2": torch.tensor(7.0)})
+    )
+    springs, energy = model.springs.tolist(), model.term("bend_twist").energy
+    index = [
+        next(k for k, nodes in enumerate(springs) if nodes in (t, t[::-1])) for t in ([0, 1, 2], [5, 2, 1], [3, 2, 1])
+    ]
+    assert torch.equal(energy.EI1[:, index[:2]], each) and energy.GJ[index[:2]].tolist() == [5e-3] * 2
+    assert energy.EI2[index[2]].item() == 7.0
+    own = plain.term("bend_twist").energy
+    rest = [k for k in range(len(springs)) if k not in index]
+    for name in ("EI1", "EI2", "GJ"):
+        assert (getattr(energy, name)[..., rest] == getattr(own, name)).all()
+    viscous = model.term("bend_twist").dissipation
+    assert torch.allclose(viscous.viscous_EI1, 0.01 * energy.EI1)
+
+
+@pytest.mark.parametrize(
+    ("springs", "values", "message"),
+    [
+        ([[0, 1, 3]], {"EI1": 1.0}, r"no spring of nodes \[0, 1, 3\]"),
+        ([[1, 0, 2]], {"EI1": 1.0}, "no spring of nodes"),
+        ([[0, 1, 2], [2, 1, 0]], {"EI1": 1.0}, "each spring once"),
+        ([[0, 1]], {"EI1": 1.0}, r"\(k, 3\), got \(1, 2\)"),
+        ([[0, 1, 2]], {}, "at least one of EI1"),
+        ([[0, 1, 2]], {"EI1": -1.0}, "set_spring_stiffness.EI1"),
+        ([[0, 1, 2]], {"GJ": torch.ones(2)}, "GJ: expected a shape"),
+    ],
+)
+def test_wrong_stiffness_of_single_springs_is_refused(springs, values, message):
+    """Name the spring, or what is wrong with the numbers."""
+    with pytest.raises(InputError, match=message):
+        branched(wrong=(springs, values))
+
+
 def test_rectangle():
     """Bend about the axis that the height says, and twist as Saint-Venant says."""
     constants = Rectangle(width=0.02, height=0.01).constants()

@@ -1,9 +1,11 @@
 """The contract checks: they pass what is right and name what is wrong."""
 
+import copy
+
 import pytest
 import torch
 
-from torchdismech import Circle, Material, RobotBuilder, forces, helix
+from torchdismech import Circle, InputError, Material, RobotBuilder, forces, helix
 from torchdismech.elastic import Energy, LinearElastic
 from torchdismech.testing import check_energy, check_force, check_rigid_motion, check_stencil
 
@@ -105,9 +107,11 @@ def test_a_wrong_energy_is_named():
 
 @pytest.mark.parametrize("cls", [ForgottenDerivative, NotSymmetric])
 def test_a_wrong_force_is_named(cls):
-    """Fail a missing derivative and a false claim of symmetry."""
+    """Refuse a missing derivative and a false claim of symmetry in a model, and show them in a report without."""
     force = cls(0.1) if cls is ForgottenDerivative else cls(0.1, 1.0)
-    model, state = bent_robot(force)
+    with pytest.raises(InputError, match=cls.__name__):
+        bent_robot(copy.deepcopy(force))
+    model, state = bent_robot()
     report = check_force(force, model, state)
     failed = {check.name for check in report.checks if not check.ok}
     assert failed == {"derivative by velocity"} or any("symmetric" in name for name in failed)

@@ -1,50 +1,44 @@
-"""Many soft robots at once: rods and shells by discrete differential geometry, stepped implicitly in PyTorch."""
+"""Many soft robots at once: rods and shells by discrete differential geometry, stepped implicitly in PyTorch.
 
-from torchdismech import elastic, forces, trainable
-from torchdismech.builder import RobotBuilder
-from torchdismech.errors import InputError, SimulationError, Status
-from torchdismech.geometry import meshes
-from torchdismech.geometry.curves import arc, helix, straight
-from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Static, StepInfo
-from torchdismech.io.dismech import Geometry, read_dismech, write_dismech
-from torchdismech.io.meshes import read_mesh
-from torchdismech.materials import Circle, Material, Rectangle
-from torchdismech.model import Model
-from torchdismech.rollout import rollout, unroll
-from torchdismech.state import Control, State
-from torchdismech.trajectory import Trajectory, TrajectoryWriter
+What stands in `public.py` is imported at its first use, so that the command line can set up its process before torch is
+imported, and answers signals from its first moment on.
+"""
 
-__all__ = [
-    "Circle",
-    "Control",
-    "Geometry",
-    "ImplicitEuler",
-    "ImplicitMidpoint",
-    "InputError",
-    "Material",
-    "Model",
-    "Newmark",
-    "Rectangle",
-    "RobotBuilder",
-    "SimulationError",
-    "State",
-    "Static",
-    "Status",
-    "StepInfo",
-    "Trajectory",
-    "TrajectoryWriter",
-    "arc",
-    "elastic",
-    "forces",
-    "helix",
-    "meshes",
-    "read_dismech",
-    "read_mesh",
-    "rollout",
-    "straight",
-    "trainable",
-    "unroll",
-    "write_dismech",
-]
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from torchdismech import threads
+
+threads.sleep_while_waiting()  # before torch is imported: its OpenMP reads once how to wait
+
+if TYPE_CHECKING:
+    from torchdismech.public import *  # noqa: F403
 
 __version__ = "0.1.0"
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # an import of the module rollout.py would put it in the place of the function that users mean by this name
+        if name != "rollout" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("__") or name == "__all__":  # others ask modules of any kind for names like __wrapped__
+        if name != "rollout" and find_spec(f"{__name__}.{name}") is not None:  # a light module stays light
+            return import_module(f"{__name__}.{name}")
+        public = import_module("torchdismech.public")
+        if hasattr(public, name):
+            return getattr(public, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *import_module("torchdismech.public").__all__]

@@ -27,7 +27,9 @@ class Body(nn.Module):
     rods, springs : the chains and bend-twist springs found in rod edges and joint edges.
     surface : the triangles, their edges and hinges.
     mass : (..., n) lumped mass of each dof [kg; kg m^2 for twist angles; 0 for angles without inertia].
+    directors : (A, 3) reference directors of the framed edges at rest.
     edge_length : (..., E) rest lengths of the rod edges [m].
+    edge_area : (..., E) areas of their sections [m^2].
     edge_radius : (..., E) radius of a circle that drag may use [m].
     edge_contact_radius : (..., E) radius of the capsules that touch other things [m].
     shell_edge_length : (..., M) rest lengths of the triangles' edges [m].
@@ -42,6 +44,7 @@ class Body(nn.Module):
     per_robot = (
         "mass",
         "edge_length",
+        "edge_area",
         "edge_radius",
         "edge_contact_radius",
         "shell_edge_length",
@@ -51,9 +54,12 @@ class Body(nn.Module):
         "node_length",
         "node_volume",
     )
+    not_negative = ("mass", "edge_length", "edge_area", "shell_edge_length", "face_area")
     nodes: Tensor
+    directors: Tensor
     mass: Tensor
     edge_length: Tensor
+    edge_area: Tensor
     edge_radius: Tensor
     edge_contact_radius: Tensor
     shell_edge_length: Tensor
@@ -72,6 +78,7 @@ class Body(nn.Module):
         rods: list[Rod],
         springs: Springs,
         surface: Surface,
+        directors: Tensor,
         **sizes: Tensor,
     ):
         super().__init__()
@@ -82,6 +89,7 @@ class Body(nn.Module):
         self.springs = springs
         self.surface = surface
         self.register_buffer("nodes", nodes)
+        self.register_buffer("directors", directors)
         for name in self.per_robot:
             self.register_buffer(name, sizes[name])
 
@@ -123,12 +131,12 @@ class Body(nn.Module):
     @property
     def n_angles(self) -> int:
         """Number of angles A, one a framed edge."""
-        return len(self.rod_edges) + len(self.joint_edges) + len(self.normal_edges)
+        return self.directors.shape[0]  # of a tensor: compiled code reads no arrays
 
     @property
     def first_normal(self) -> int:
         """Index in q of the first mid-edge normal's angle."""
-        return 3 * self.n_nodes + len(self.rod_edges) + len(self.joint_edges)
+        return self.n_dofs - len(self.normal_edges)
 
     @property
     def n_dofs(self) -> int:

@@ -1,4 +1,7 @@
-"""The command line: simulate, check, plot. Heavy imports wait until a command needs them."""
+"""The command line: simulate, check, plot. Heavy imports wait until a command needs them.
+
+Signals are answered by `interrupts.py` from the first moment on; `__main__.py` sees to that.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from torchdismech import interrupts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +40,6 @@ app = typer.Typer(
 
 REFUSED = 2  # exit status: the input cannot be used
 FAILED = 3  # exit status: a robot's step failed, or another process
-INTERRUPTED = 130  # exit status: stopped by the keyboard
 # How long a process waits for the next frame of another: computing may take so long, a death is noticed at once.
 PATIENCE = timedelta(days=1)
 
@@ -43,6 +47,10 @@ SceneFile = Annotated[Path, typer.Argument(metavar="SCENE.toml", help="The scene
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes CUDA where there is one.")]
 Batch = Annotated[int | None, typer.Option(min=1, help="Number of robots, in place of batch.size.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the random numbers, in place of batch.seed.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there already.")]
+Insist = Annotated[
+    bool, typer.Option("--insist", help="Accept what takes more than a month, or more memory than is free.")
+]
 
 
 def _refusing(command: Callable) -> Callable:
@@ -70,8 +78,9 @@ def _explained(processes: Processes) -> Iterator[None]:
         said, exit_status = f"error: {error}", REFUSED
     except (SimulationError, ProcessError) as error:
         said, exit_status = f"failed: {error}", FAILED
-    except _Interrupted as error:
-        said, exit_status = str(error), INTERRUPTED
+    except KeyboardInterrupt as error:
+        stopped = error if isinstance(error, interrupts.Stopped) else interrupts.Stopped()
+        said, exit_status = interrupts.sentence(stopped.number), stopped.exit_status
     except Exception:
         if processes.world == 1:
             raise
@@ -85,10 +94,6 @@ def _explained(processes: Processes) -> Iterator[None]:
     raise typer.Exit(exit_status)
 
 
-class _Interrupted(Exception):
-    """The keyboard stopped a run; the message says how to go on."""
-
-
 @app.command()
 @_refusing
 def simulate(
@@ -96,9 +101,20 @@ def simulate(
     out: Annotated[Path | None, typer.Option(help="The trajectory file; by default SCENE.h5 here.")] = None,
     device: Device = "auto",
     batch: Batch = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Number of steps, in place of duration / dt.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, max=10**12, help="Number of steps, in place of duration / dt.")
+    ] = None,
     seed: Seed = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run of this trajectory file.")] = None,
+    overwrite: Overwrite = False,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the run of this trajectory file, by default into the same file.")
+    ] = None,
+    force_resume: Annotated[
+        bool,
+        typer.Option(
+            "--force-resume", help="Continue it although the scene, a file that it names or the robot differ."
+        ),
+    ] = False,
     compile: Annotated[
         bool | None,
         typer.Option(
@@ -116,8 +132,10 @@ def simulate(
     shard: Annotated[
         bool, typer.Option("--shard", help="Under torchrun: each process simulates its share of the robots.")
     ] = False,
+    insist: Insist = False,
 ) -> None:
     """Simulate a scene and write its trajectory."""
+    from torchdismech.errors import InputError
     from torchdismech.io.run import run_scene
     from torchdismech.io.scene import load_scene
     from torchdismech.processes import joined
@@ -130,17 +148,20 @@ def simulate(
     }
     overrides = {key: value for key, value in flags.items() if value is not None}
     path = out or resume or Path(scene.stem + ".h5")
+    if force_resume and resume is None:
+        raise InputError("--force-resume: says how to go on with the run that --resume names, and there is none")
     _check_processes(shard)
-    with joined("gloo", PATIENCE) as processes, _explained(processes):
+    with joined("gloo", PATIENCE) as processes, _explained(processes), interrupts.raising(processes.world > 1):
         with processes.together():
-            loaded = load_scene(scene, overrides, steps=steps)
+            loaded = load_scene(scene, overrides, steps=steps, insist=insist)
             _check_divisible(loaded, processes)
+            _check_output(loaded, path, resume, overwrite)
             setup = loaded.part(processes.own(loaded.batch)).build(_device(device), allow_code)
         started = time.perf_counter()
-        try:
-            trajectory, first_step = run_scene(loaded, setup, path, resume, progress, throw, processes)
-        except KeyboardInterrupt:
-            raise _Interrupted(f"stopped: {path} holds what was done; go on with --resume {path}") from None
+        with interrupts.raising():
+            trajectory, first_step = run_scene(
+                loaded, setup, path, resume, progress, throw, processes, force_resume=force_resume
+            )
     if trajectory is None:  # another process writes and reports
         return
     wall = time.perf_counter() - started
@@ -177,6 +198,17 @@ def _check_divisible(scene: Scene, processes: Processes) -> None:
         raise InputError("--shard: the function that actuation.python names may tell robots apart: use one process")
 
 
+def _check_output(scene: Scene, path: Path, resume: Path | None, overwrite: bool) -> None:
+    """Refuse to write over an input or another run; a run that is resumed is written into its own file."""
+    from torchdismech.io.outputs import is_trajectory, refuse_input, refuse_overwriting
+
+    refuse_input(path, {"the scene": scene.path} | {f"the file of {key}": file for key, file in scene.files.items()})
+    if path.exists():
+        interrupts.say_at_the_end(f"nothing was written; {path} is as it was")
+        if resume is None or not resume.exists() or not path.samefile(resume):
+            refuse_overwriting(path, overwrite, "trajectory", is_trajectory, "go on with its run by --resume, ")
+
+
 @app.command()
 @_refusing
 def check(
@@ -187,13 +219,14 @@ def check(
     device: Device = "auto",
     batch: Batch = None,
     seed: Seed = None,
+    insist: Insist = False,
 ) -> None:
     """Check a scene file without running it, and print what would run."""
     from torchdismech.io.assemble import build_integrator, build_model, build_schedule
     from torchdismech.io.scene import load_scene
 
     overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
-    loaded = load_scene(scene, overrides)
+    loaded = load_scene(scene, overrides, insist=insist)
     model = build_model(loaded, _device(device), compile=False)  # nothing runs long here
     build_schedule(loaded, model)
     print(_table(_what_will_run(loaded, model, build_integrator(loaded))))
@@ -217,13 +250,18 @@ def plot(
     snapshots: Annotated[
         int | None, typer.Option(min=1, help="How many shapes are drawn; by default 9, with shells 4.")
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Draw shapes of a robot at several times, and how a node moves."""
+    from torchdismech.io.outputs import is_picture, refuse_input, refuse_overwriting
     from torchdismech.trajectory import Trajectory
     from torchdismech.view import save_picture
 
     path = out or run.with_suffix(".png")
+    refuse_input(path, {"the run": run})
+    refuse_overwriting(path, overwrite, "picture", is_picture, "")
     save_picture(Trajectory.load(run), path, robot, node, snapshots)
+    interrupts.say_at_the_end(f"{path} is written")
     print(f"wrote {path}")
 
 

@@ -6,7 +6,13 @@ import enum
 
 import torch
 
-__all__ = ["InputError", "SimulationError", "Status"]
+__all__ = ["InputError", "SimulationError", "Status", "shown"]
+
+
+def shown(value: object) -> str:
+    """Return what came as a message shows it: on one line, and not longer than can be read."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 class InputError(ValueError):
@@ -73,8 +79,8 @@ class SimulationError(RuntimeError):
         self.where = where
 
     @classmethod
-    def from_status(cls, status: torch.Tensor, where: str) -> SimulationError:
-        """Name the failed rows and the reasons."""
+    def from_status(cls, status: torch.Tensor, where: str, cause: str | None = None) -> SimulationError:
+        """Name the failed rows and the reasons, and what caused the failure where that is known."""
         lines = []
         for code in Status:
             rows = (status == int(code)).nonzero().flatten().tolist()
@@ -82,4 +88,4 @@ class SimulationError(RuntimeError):
                 continue
             shown = ", ".join(str(r) for r in rows[:10]) + (", ..." if len(rows) > 10 else "")
             lines.append(f"robot {shown}: {code.name.lower()} ({code.explanation})")
-        return cls(f"{where}: " + "; ".join(lines), status, where)
+        return cls(f"{where}: " + "; ".join([*lines, *([cause] if cause else [])]), status, where)

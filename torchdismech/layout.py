@@ -53,8 +53,10 @@ class MatrixLayout(nn.Module):
     ):
         super().__init__()
         dtype = body.nodes.dtype
+        loads = [force for force in forces if force.varies and force.by_stencils]
         placed = [_placed_blocks(force, unknown) for force in forces]
-        entries = [term.couplings(unknown) for term in terms]  # one triangle: the other is added below, or not stored
+        summed: list[ElasticTerm] = [*terms, *(load.term for load in loads)]  # type: ignore[list-item]
+        entries = [term.couplings(unknown) for term in summed]  # one triangle: the other is added below, or not stored
         for r, c in (block for blocks in placed for block in blocks):
             keep = (r >= 0) & (c >= 0)
             entries.append((r[keep], c[keep]))
@@ -62,7 +64,7 @@ class MatrixLayout(nn.Module):
         if not symmetric:  # solvers want a pattern that is symmetric in structure
             rows, cols = np.concatenate([rows, cols]), np.concatenate([cols, rows])
         self.pattern = Pattern.union(int(unknown.max()) + 1, rows, cols, symmetric, _chain_order(body, unknown))
-        self.elastic = Assembly(terms, body.n_dofs, unknown, self.pattern, dtype, compilation)
+        self.elastic = Assembly(terms, loads, body.n_dofs, unknown, self.pattern, dtype, compilation)
         self.force_scatters = nn.ModuleList(  # type: ignore[assignment]
             nn.ModuleList(_block_scatter(self.pattern, r, c, dtype) for r, c in blocks) for blocks in placed
         )
@@ -72,9 +74,10 @@ class MatrixLayout(nn.Module):
         for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
             self.register_buffer(f"_algebraic_{name}", torch.as_tensor(massless[index])[:, None], persistent=False)
 
-    def for_terms(self, terms: Sequence[ElasticTerm]) -> MatrixLayout:
-        """Return this for terms that differ from its own in their constants only."""
-        return with_changes(self, {}, {"elastic": self.elastic.for_terms(terms)})
+    def for_terms(self, terms: Sequence[ElasticTerm], forces: Sequence[Force]) -> MatrixLayout:
+        """Return this for terms and forces that differ from its own in their constants only."""
+        loads = [force for force in forces if force.varies and force.by_stencils]
+        return with_changes(self, {}, {"elastic": self.elastic.for_terms(terms, loads)})
 
     def add_mass(self, values: Tensor, mass: Tensor) -> None:
         """Add the masses (m,) or (B, m) of the unknowns to the diagonal of the values (nnz, B), in place."""
@@ -111,7 +114,7 @@ def _chain_order(body: Body, unknown: np.ndarray) -> np.ndarray:
 def _placed_blocks(force: Force, unknown: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the unknowns (S, r, c) at the rows and columns of a force's blocks, flattened, -1 where clamped."""
     placed = []
-    for block in [] if force.explicit else force.blocks():
+    for block in force.blocks() if force.varies and not force.by_stencils else []:
         shape = (*block.rows.shape, block.cols.shape[1])
         rows = np.broadcast_to(unknown[block.rows][:, :, None], shape).reshape(-1)
         placed.append((rows, np.broadcast_to(unknown[block.cols][:, None, :], shape).reshape(-1)))

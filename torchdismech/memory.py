@@ -83,8 +83,9 @@ def derivatives(terms: Sequence[Any]) -> int:
 
 
 def block_entries(forces: Sequence[Any]) -> int:
-    """Return how many derivatives by position, and as many by velocity, external forces have."""
-    blocks = (block for force in forces if not force.explicit for block in force.blocks())
+    """Return how many derivatives by position, and as many by velocity, external forces have beside elastic terms."""
+    apart = (force for force in forces if force.varies and not force.by_stencils)
+    blocks = (block for force in apart for block in force.blocks())
     return sum(block.rows.size * block.cols.shape[1] for block in blocks)
 
 
@@ -93,7 +94,8 @@ def evaluation_bytes(model: Robot) -> int:
 
     What touches each other and what networks keep inside is not counted: nobody knows before.
     """
-    numbers = NUMBERS_A_DERIVATIVE * derivatives(model.terms) + NUMBERS_A_BLOCK_ENTRY * block_entries(model.forces)
+    terms = [*model.terms, *(force.term for force in model.forces if force.varies and force.by_stencils)]
+    numbers = NUMBERS_A_DERIVATIVE * derivatives(terms) + NUMBERS_A_BLOCK_ENTRY * block_entries(model.forces)
     return model.nodes.element_size() * (numbers + NUMBERS_A_DOF * model.n_dofs + MATRICES * model.pattern.nnz)
 
 

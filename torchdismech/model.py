@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,13 +25,14 @@ from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.geometry.retraction import LengthPreservingMove
 from torchdismech.geometry.vec3 import Vec3
+from torchdismech.hooks import TRIALS, check_hooks, is_of_user, settle_dependence
 from torchdismech.layout import MatrixLayout
 from torchdismech.memory import block_entries, derivatives, robots_at_a_time
 from torchdismech.native import Unavailable, compiler
 from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.sparse import Pattern
-from torchdismech.split import Splitter, every_module, robots, with_changes
+from torchdismech.split import Splitter, every_module, leading, robots, with_changes
 from torchdismech.state import Control, State
 
 __all__ = ["Model", "StepStart"]
@@ -42,7 +44,10 @@ COUPLING_SERVES = 30
 
 @dataclass(frozen=True)
 class StepStart:
-    """What the evaluations of one step share: the state it starts from and what stays fixed in it."""
+    """What the evaluations of one step share: the state it starts from and what stays fixed in it.
+
+    `constants` are those of the elastic terms, then those of the loads that are sums over stencils, too.
+    """
 
     state: State
     control: Control
@@ -61,7 +66,6 @@ class Model(nn.Module):
     body : topology and sizes.
     terms, forces : elastic terms and external forces that act on it.
     free : (n,) bool, dofs that move; the others are clamped (or prescribed by `Control.clamped_q`).
-    directors : (A, 3) reference directors of the framed edges at rest.
     solver : name of a linear solver, or "auto".
     compile : True compiles what a step evaluates at its first use, for each number of robots anew (about a
         minute, seconds once it is in the cache on disk); steps are then 1.3 to 2.5 times as fast. False never does.
@@ -76,7 +80,6 @@ class Model(nn.Module):
     self_contact: SelfContact | None
     terms: Sequence[ElasticTerm]
     forces: Sequence[Force]
-    directors: Tensor
     free: Tensor
     free_index: Tensor
     algebraic: Tensor
@@ -91,7 +94,6 @@ class Model(nn.Module):
         terms: Sequence[ElasticTerm],
         forces: Sequence[Force],
         free: np.ndarray,
-        directors: Tensor,
         solver: str = "auto",
         compile: Setting = "auto",
         self_contact: SelfContact | None = None,
@@ -100,16 +102,16 @@ class Model(nn.Module):
         self.body = body
         self.terms = nn.ModuleList(terms)  # type: ignore[assignment]
         self.forces = nn.ModuleList(forces)  # type: ignore[assignment]
-        self.register_buffer("directors", directors)
         self.self_contact = self_contact
         for force in forces:
             force.bind(body)
         if self_contact is not None:
             self_contact.bind(body)
         self._check_constraints()
-        work = derivatives(terms) + block_entries(forces)
-        self.compilation = Compilation(compile, Cost.estimated(len(terms), work))
         self._number_unknowns(free)
+        self._check_hooks()
+        work = derivatives([*terms, *(load.term for load in self._stencil_loads())]) + block_entries(forces)
+        self.compilation = Compilation(compile, Cost.estimated(len(terms), work))
         self._lay_out_matrix()
         self._couplings = CouplingCache(self.pattern, self._unknown[: 3 * body.n_nodes])
         if solver != "auto" and solver not in linear.SOLVERS:
@@ -119,6 +121,7 @@ class Model(nn.Module):
         if solver != "auto":
             self.solver_for(1)  # refuse here what does not go with the matrix
         self.recordings: dict[tuple, Any] = {}  # see `integrate.standing`
+        self.has_user_hooks = is_of_user(self)
 
     def __getstate__(self) -> dict:
         # recordings belong to this object
@@ -183,6 +186,11 @@ class Model(nn.Module):
         return self.body.nodes
 
     @property
+    def directors(self) -> Tensor:
+        """Reference directors (A, 3) of the framed edges at rest."""
+        return self.body.directors
+
+    @property
     def rod_edges(self) -> np.ndarray:
         """Rod edges (E, 2), node indices."""
         return self.body.rod_edges
@@ -236,6 +244,21 @@ class Model(nn.Module):
         own = self.self_contact is not None and self.self_contact.constrained
         return own or any(o.constrained for o in self.obstacles)
 
+    def slip_velocities(self) -> list[Tensor]:
+        """Return the slip velocities, () or (B, 1) [m/s], of all friction that is smoothed."""
+        laws = [o.law for o in self.obstacles] + ([] if self.self_contact is None else [self.self_contact.law])
+        found = [None if law.friction is None else law.friction.slip_velocity for law in laws]
+        return [slip for slip in found if slip is not None]
+
+    def with_slip(self, factor: float) -> Model:
+        """Return this with all slip velocities of friction multiplied; all else shared."""
+        children: dict[str, nn.Module] = {
+            "forces": nn.ModuleList(_slipping(f, factor) if isinstance(f, Obstacle) else f for f in self.forces)
+        }
+        if self.self_contact is not None:
+            children["self_contact"] = _slipping(self.self_contact, factor)
+        return with_changes(self, {}, children)
+
     @property
     def needs_feasible_iterates(self) -> bool:
         """Whether some contact needs surfaces apart in every iteration."""
@@ -256,7 +279,7 @@ class Model(nn.Module):
 
     def uncompiled_terms(self) -> list[str]:
         """Return the terms whose derivatives come from autograd and therefore stay eager when compiling."""
-        return [t.name for t in self.terms if not t.closed_form]
+        return [t.name for t in self._layout.elastic.terms if not t.closed_form]
 
     @property
     def batch(self) -> int | None:
@@ -302,15 +325,19 @@ class Model(nn.Module):
         models = [self] * len(states) if self.batch is None else self._split(state.batch, size)
         return list(zip(models, states, control.split(size, len(states)), strict=True))
 
-    def _split(self, batch: int, size: int) -> list[Model]:
-        """Return models for parts of the batch that this model's parameters are given for."""
-        splitter = Splitter(batch, size)
+    def of_robot(self, robot: int) -> Model:
+        """Return the model of one robot of the batch; this one where it serves any number."""
+        return self if self.batch is None else self._split(self.batch, 1, robot)[0]
+
+    def _split(self, batch: int, size: int, start: int | None = None) -> list[Model]:
+        """Return models for parts of the batch that the parameters are given for, or for the one part at `start`."""
+        splitter = Splitter(batch, size, start)
         parts = {name: splitter.parts(m) for name, m in self.named_children() if name not in ("_layout", "advance")}
         models = []
         for k in range(splitter.count):
             children = {name: made[k] for name, made in parts.items()}
             terms = cast(Sequence[ElasticTerm], children["terms"])
-            children["_layout"] = self._layout.for_terms(terms)
+            children["_layout"] = self._layout.for_terms(terms, cast(Sequence[Force], children["forces"]))
             models.append(with_changes(self, {}, children))
         return models
 
@@ -324,7 +351,7 @@ class Model(nn.Module):
         """Return why no graph can hold a step of this robot with inertia; None where one can."""
         if self.self_contact is not None or self.obstacles:
             return "contact"
-        if self.varying_loads:
+        if any(force.varies for force in self.forces):
             return "forces that change within a step"
         if terms := self.uncompiled_terms():
             return f"derivatives by autograd ({', '.join(terms)})"
@@ -337,7 +364,7 @@ class Model(nn.Module):
 
     def without_forces(self, body: Body, terms: Sequence[ElasticTerm]) -> Model:
         """Return this for a body and terms that differ in their constants only, and without forces; all else shared."""
-        layout = with_changes(self._layout.for_terms(terms), {}, {"force_scatters": nn.ModuleList()})
+        layout = with_changes(self._layout.for_terms(terms, []), {}, {"force_scatters": nn.ModuleList()})
         children = {"body": body, "terms": terms, "forces": nn.ModuleList(), "_layout": layout}
         return with_changes(self, {}, cast(dict[str, nn.Module], children))
 
@@ -375,22 +402,9 @@ class Model(nn.Module):
                 raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
             if value is not None and not bool(torch.isfinite(value).all()):
                 raise InputError(f"initial_state: {name} holds numbers that are not finite")
-        given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
-        batch = batch or max([*given, self.batch or 1])
-        rest = torch.cat([self.body.nodes.flatten(), self.body.nodes.new_zeros(self.body.n_angles)])
-        rest_q = rest.expand(batch, -1).contiguous()
-        state = State(
-            q=rest_q,
-            velocity=torch.zeros_like(rest_q),
-            acceleration=torch.zeros_like(rest_q),
-            director=self.directors.expand(batch, -1, -1).contiguous(),
-            tangent=self.tangents(rest_q),
-            reference_twist=rest_q.new_zeros(batch, len(self.springs)),
-            time=rest_q.new_zeros(batch),
-        )
-        state = state.replace(
-            reference_twist=self._reference_twist(Vec3.of(state.tangent), Vec3.of(state.director), None)
-        )
+        batch = self._initial_batch(batch, q, velocity)
+        state = self._rest_state(batch)
+        rest_q = state.q
         if q is not None:
             state = self.moved(state, q.to(rest_q).expand(batch, -1).contiguous())
         if velocity is not None:
@@ -403,6 +417,32 @@ class Model(nn.Module):
         moves = self.free & ~self.algebraic
         acceleration = torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0)
         return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
+
+    def _rest_state(self, batch: int) -> State:
+        """Return robots at rest in the rest shape; their acceleration is not known yet."""
+        rest = torch.cat([self.body.nodes.flatten(), self.body.nodes.new_zeros(self.body.n_angles)])
+        rest_q = rest.expand(batch, -1).contiguous()
+        state = State(
+            q=rest_q,
+            velocity=torch.zeros_like(rest_q),
+            acceleration=torch.zeros_like(rest_q),
+            director=self.directors.expand(batch, -1, -1).contiguous(),
+            tangent=self.tangents(rest_q),
+            reference_twist=rest_q.new_zeros(batch, len(self.springs)),
+            time=rest_q.new_zeros(batch),
+        )
+        twist = self._reference_twist(Vec3.of(state.tangent), Vec3.of(state.director), None)
+        return state.replace(reference_twist=twist)
+
+    def _initial_batch(self, batch: object, q: Tensor | None, velocity: Tensor | None) -> int:
+        """Return the number of robots of an initial state."""
+        if not (batch is None or (isinstance(batch, int | np.integer) and batch >= 1)):
+            raise InputError(f"initial_state: batch has to be a whole number from 1 up, got {batch!r}")
+        given = {x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2} - {1}
+        number = int(batch) if isinstance(batch, int | np.integer) else max([*given, self.batch or 1])
+        for other in given - {number}:
+            raise InputError(f"initial_state: q or velocity is given for {other} robots, asked for are {number}")
+        return number
 
     def _refuse_closed_gaps(self, force: Tensor) -> None:
         """Refuse a start at which a barrier's force (B, n) on a node is infinite."""
@@ -488,7 +528,28 @@ class Model(nn.Module):
         """Return what `start_step` does, for a state and a control that passed `check_batch`."""
         held = self.held_force(state, control)
         pairs = self.may_touch(state.q, state.q, torch.zeros_like(state.time)) if pairs is None else pairs
-        return StepStart(state, control, [t.constants(state, control, elapsed) for t in self.terms], held, pairs)
+        constants = [term.constants(state, control, elapsed) for term in self.terms]
+        constants += [load.term_constants(state, control, elapsed) for load in self._stencil_loads()]
+        return StepStart(state, control, constants, held, pairs)
+
+    def _stencil_loads(self) -> list[Any]:
+        """Return the loads that are summed along with the elastic terms."""
+        return [force for force in self.forces if force.varies and force.by_stencils]
+
+    def _varying_forces(self) -> list[Force]:
+        """Return the other loads that change with q or velocity."""
+        return [force for force in self.forces if force.varies and not force.by_stencils]
+
+    def with_share(self, start: StepStart, share: float) -> StepStart:
+        """Return a step's start at which a share of the loads acts that are summed along with the elastic terms."""
+        own, loads = start.constants[: len(self.terms)], start.constants[len(self.terms) :]
+        scaled = [dataclasses.replace(c, measure=share * c.measure) for c in loads]
+        return dataclasses.replace(start, constants=[*own, *scaled])
+
+    def stencil_load(self, start: StepStart, q: Tensor) -> Tensor | float:
+        """Return the part (B, n) that loads have in `elastic_force`; 0 where there is none."""
+        pairs = zip(self._stencil_loads(), start.constants[len(self.terms) :], strict=True)
+        return sum(load.at(q, constants) for load, constants in pairs)
 
     def held_force(self, state: State, control: Control) -> Tensor:
         """Return the explicit forces and that of the control (B, n)."""
@@ -499,30 +560,34 @@ class Model(nn.Module):
         return held
 
     def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
-        """Return the elastic force (B, n) at q (B, n)."""
+        """Return the elastic force (B, n) at q (B, n), with the loads that are sums over stencils."""
         return self._layout.elastic.force(dofs_of(q), start.constants).t()
 
     def constant_load(self, start: StepStart, time: Tensor) -> Tensor:
         """Return the external forces (B, n) that do not change with q and velocity, at time (B,)."""
         trial = start.state.replace(time=time)
         total = start.held_force
-        for force, scatters in zip(self.forces, self._layout.force_scatters, strict=True):
-            if not (force.explicit or scatters):
+        for force in self.forces:
+            if force.constant and not force.explicit:
                 total = total + force(trial, start.control)
         return total
 
     @property
     def varying_loads(self) -> bool:
-        """Whether some external force changes with q or velocity."""
-        return any(len(scatters) > 0 for scatters in self._layout.force_scatters)
+        """Whether some external force changes with q or velocity, other than those in `elastic_force`."""
+        return bool(self._varying_forces())
+
+    @property
+    def eager_loads(self) -> bool:
+        """Whether some of them run eagerly, whatever else is compiled."""
+        return not all(force.compiles and force.closed_form for force in self._varying_forces())
 
     def varying_load(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
         """Return the other external forces (B, n) at q, velocity (B, n) and time (B,)."""
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         total = torch.zeros_like(q)
-        for force, scatters in zip(self.forces, self._layout.force_scatters, strict=True):
-            if scatters:
-                total = total + force(trial, start.control)
+        for force in self._varying_forces():
+            total = total + force(trial, start.control)
         return total
 
     def external_force(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
@@ -585,9 +650,10 @@ class Model(nn.Module):
             values = by_position * values
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force_module, scatters in zip(self.forces, self._layout.force_scatters, strict=True):
-            if not scatters:
+            if not force_module.varies or force_module.by_stencils:
                 continue
-            derivatives = force_module.derivatives(trial, start.control)
+            with torch.no_grad():
+                derivatives = force_module.derivatives(trial, start.control)
             for scatter, derivative in zip(scatters, derivatives, strict=True):
                 for gain, blocks in zip((by_position, by_velocity), derivative, strict=True):
                     if blocks is not None and not (isinstance(gain, float) and gain == 0):
@@ -605,24 +671,22 @@ class Model(nn.Module):
     @property
     def conservative(self) -> bool:
         """Whether all forces that change within a step have a potential."""
-        loads = zip(self.forces, self._layout.force_scatters, strict=True)
         smooth = self.self_contact is None or self.self_contact.symmetric
-        return smooth and all(force.conservative for force, scatters in loads if scatters)
+        return smooth and all(force.conservative for force in self.forces if force.varies)
 
     def load_potential(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
         """Return the potential (B,) of the loads that change with q, at q."""
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         potential = q.new_zeros(q.shape[0])
-        for force, scatters in zip(self.forces, self._layout.force_scatters, strict=True):
-            if scatters:
-                potential = potential + force.potential(trial, start.control)
+        for force in self._varying_forces():
+            potential = potential + force.potential(trial, start.control)
         return potential
 
     def internal_potential(self, start: StepStart, q: Tensor) -> Tensor:
         """Return the potential (B,) of the internal forces at q (B, n): energy and what the step dissipates [J]."""
         transposed = q.t().contiguous()
         total = q.new_zeros(q.shape[0])
-        for term, constants in zip(self.terms, start.constants, strict=True):
+        for term, constants in zip(self._layout.elastic.terms, start.constants, strict=True):
             total = total + term.potential(transposed, constants)
         if start.pairs is None or self.self_contact is None:
             return total
@@ -646,9 +710,11 @@ class Model(nn.Module):
             return terms[0].natural_hinge_angle  # type: ignore[return-value]
         return self.body.hinge_angle
 
-    @torch.no_grad()
     def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
-        """Return the kinetic energy and the elastic energy by part, each (B,) [J]."""
+        """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].
+
+        They can be differentiated by the state, the control and the model's tensors.
+        """
         control = control or Control()
         self.check_batch(state, control)
         return self._by_parts(Model._energies, state, control)
@@ -657,7 +723,7 @@ class Model(nn.Module):
         start = self.start_step(state, control)
         q = state.q.t().contiguous()
         energies = {"kinetic": 0.5 * (self.body.mass * state.velocity**2).sum(1)}
-        for term, constants in zip(self.terms, start.constants, strict=True):
+        for term, constants in zip(self._layout.elastic.terms, start.constants, strict=True):
             energies.update(term.energies(q, constants))
         if self.self_contact is not None and start.pairs is not None:
             energies["self_contact"] = self.self_contact.energy(start.pairs.pairs, state.q)
@@ -674,13 +740,15 @@ class Model(nn.Module):
         own = None if pairs is None else pairs.pairs
         return contact_report(self.body, self.obstacles, self.self_contact, state, own, None)
 
-    @torch.no_grad()
     def strains(self, state: State) -> dict[str, Tensor]:
-        """Return the strains of each term by name, (B, stencils): stretch, kappa1, kappa2, tau, ..."""
+        """Return the strains of each term by name, (B, stencils): stretch, kappa1, kappa2, tau, ...
+
+        They can be differentiated by the state and the model's tensors.
+        """
         start = self.start_step(state)
         q = state.q.t().contiguous()
         strains: dict[str, Tensor] = {}
-        for term, constants in zip(self.terms, start.constants, strict=True):
+        for term, constants in zip(self.terms, start.constants[: len(self.terms)], strict=True):
             strains.update(term.strains(q, constants))
         return strains
 
@@ -701,11 +769,46 @@ class Model(nn.Module):
 
     def check_batch(self, state: State, control: Control) -> None:
         """Refuse states and controls that do not belong to this model."""
+        if not isinstance(control, Control):
+            raise InputError(f"control: expected a Control, got {type(control).__name__}")
         if state.q.shape[1] != self.n_dofs:
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
         if self.batch not in (None, state.batch):
             raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
         control.check(state.batch, self.n_dofs, len(self.springs), self.body.n_edges, len(self.hinges))
+
+    def _check_hooks(self) -> None:
+        """Find what forces depend on whose derivatives are not written, and refuse hooks that break what they claim."""
+        # obstacles of the library stay out: their paths, and what touches at a trial state, tell nothing
+        if all(f.closed_form or f.constant for f in self.forces) and not is_of_user(self):
+            return
+        robots = self.batch
+        state = self._trial_state(min(robots or TRIALS, TRIALS))
+        few = leading(self, robots, TRIALS)
+        control = few.natural_strains(state.batch).replace(clamped_q=state.q, force=torch.zeros_like(state.q))
+        for force in self.forces:
+            settle_dependence(force, robots, state, control)
+        check_hooks(self.forces, self.terms, robots, state, control)
+
+    def _trial_state(self, batch: int) -> State:
+        """Return robots that are bent, stretched, twisted and moving at random, always the same."""
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(3, batch, self.n_dofs, generator=generator, dtype=torch.float64).to(self.nodes)
+        rest = self._rest_state(batch)
+        size = 0.1 * self.body.typical_length()
+        scale = torch.full_like(noise[0], 0.3)
+        scale[:, : 3 * self.body.n_nodes] = size
+        q = rest.q + scale * noise[0]
+        tangent, director, twist = self._carried(q, rest.tangent, rest.director, rest.reference_twist)
+        return rest.replace(
+            q=q,
+            velocity=noise[1],
+            acceleration=noise[2],
+            director=director,
+            tangent=tangent,
+            reference_twist=twist,
+            time=rest.time + torch.linspace(0.3, 0.9, batch).to(rest.time),
+        )
 
     def _number_unknowns(self, free: np.ndarray) -> None:
         if not free.any():
@@ -724,12 +827,21 @@ class Model(nn.Module):
         self.register_buffer("algebraic", massless.all(0), persistent=False)
 
     def _lay_out_matrix(self) -> None:
-        symmetric = all(f.symmetric or f.explicit for f in self.forces)
+        symmetric = all(f.symmetric for f in self.forces if f.varies)
         symmetric &= self.self_contact is None or self.self_contact.symmetric
         algebraic = self.algebraic.cpu().numpy()
         self._layout = MatrixLayout(
             self.body, self.terms, self.forces, self._unknown, algebraic, symmetric, self.compilation
         )
+
+
+def _slipping(contact: Obstacle | SelfContact, factor: float) -> Obstacle | SelfContact:
+    """Return a contact with the slip velocity of its friction multiplied, if it has any."""
+    friction = contact.law.friction
+    if friction is None or friction.slip_velocity is None:
+        return contact
+    eased = with_changes(friction, {"slip_velocity": factor * friction.slip_velocity}, {})
+    return with_changes(contact, {}, {"law": with_changes(contact.law, {}, {"friction": eased})})
 
 
 def _force_at(model: Model, state: State, control: Control) -> dict[str, Tensor]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchdismech.errors import InputError, SimulationError
+from torchdismech.interrupts import held_back
 
 __all__ = ["ALONE", "ProcessError", "Processes", "device_of_process", "joined", "started"]
 
@@ -72,7 +72,7 @@ class Processes:
         except BaseException as error:  # raised again below, once the others know
             problem = error
         try:
-            with _uninterrupted():
+            with held_back():
                 self._agree(problem)
         except _Agreed as agreed:
             if problem is not None and isinstance(agreed.error, ProcessError):
@@ -87,7 +87,7 @@ class Processes:
         if self.world == 1:
             return [item]
         items: list | None = [None] * self.world if self.writes else None
-        with _uninterrupted():
+        with held_back():  # whoever left a collective call would keep the others waiting
             self._agree(None)
             with _noticing_deaths():
                 dist.gather_object(item, items)
@@ -169,12 +169,14 @@ class _Problem:
     kind: type[BaseException]
     text: str
     status: Tensor | None  # of a `SimulationError`
+    interrupt: KeyboardInterrupt | None  # itself: it knows the signal
 
     @classmethod
     def of(cls, error: BaseException, rank: int) -> _Problem:
         kind = next(kind for kind in KINDS if isinstance(error, kind))
         text = f"process {rank}: {type(error).__name__}: {error}" if kind is BaseException else str(error)
-        return cls(kind, text, error.status if isinstance(error, SimulationError) else None)
+        status = error.status if isinstance(error, SimulationError) else None
+        return cls(kind, text, status, error if isinstance(error, KeyboardInterrupt) else None)
 
 
 class _Agreed(Exception):
@@ -189,8 +191,9 @@ def _joined_error(problems: list[_Problem]) -> BaseException:
     """Return one error for all problems; rows of a `SimulationError` have to be those of the whole batch."""
     kinds = {p.kind for p in problems}
     text = "; ".join(dict.fromkeys(p.text for p in problems))
-    if KeyboardInterrupt in kinds:
-        return KeyboardInterrupt()
+    for problem in problems:
+        if problem.interrupt is not None:
+            return problem.interrupt
     if kinds == {InputError}:
         return InputError(text)
     if kinds == {SimulationError}:
@@ -205,16 +208,3 @@ def _noticing_deaths() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise _Agreed(ProcessError("another process died, or did not answer")) from error
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold an interrupt back to the end of the block: whoever left a collective call would keep the others waiting."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -13,17 +14,48 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from torchdismech.errors import InputError, SimulationError, Status
-from torchdismech.integrate import Integrator, StepInfo
-from torchdismech.integrate.base import Schedule
-from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.state import BatchState, Control, State
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 
 __all__ = ["Controller", "Unrolled", "Writer", "frames", "rollout", "unroll"]
 
+S = TypeVar("S", bound=BatchState)
+M = TypeVar("M", bound="Robots")
+M_contra = TypeVar("M_contra", bound="Robots", contravariant=True)
+
 # closes a loop: controller(state, control, model) returns the control of the step from `state`, given what the schedule
 # set for it (or Control()); an nn.Module may be one, and is trained through `unroll`
-Controller = Callable[[State, Control, Model], Control]
+Controller = Callable[[S, Control, M], Control]
+
+
+class Robots(Protocol):
+    """What can be rolled out: a `Model` of rods and shells, a `RigidChain`."""
+
+    @property
+    def rod_edges(self) -> np.ndarray: ...  # noqa: D102
+
+    @property
+    def triangles(self) -> np.ndarray: ...  # noqa: D102
+
+    @property
+    def energies(self) -> Callable[..., Mapping[str, Tensor]]: ...  # noqa: D102
+
+    @property
+    def contact_report(self) -> Callable[..., Mapping[str, Tensor]]: ...  # noqa: D102
+
+
+class Stepper(Protocol[M_contra, S]):
+    """What steps them, each kind of robots its own."""
+
+    def prepare(self, model: M_contra, state: S, steps: int) -> None: ...  # noqa: D102
+
+    def sample(  # noqa: D102
+        self, schedule: Callable[[Tensor, Any], Control], state: S, model: M_contra
+    ) -> Control: ...
+
+    def step(  # noqa: D102
+        self, model: M_contra, state: S, control: Control | None = None, running: Tensor | None = None
+    ) -> tuple[S, Any]: ...
 
 
 class Writer(Protocol):
@@ -47,17 +79,17 @@ class Writer(Protocol):
 
 
 def rollout(
-    model: Model,
-    state: State,
-    integrator: Integrator,
+    model: M,
+    state: S,
+    integrator: Stepper[M, S],
     steps: int,
-    schedule: Schedule | None = None,
+    schedule: Callable[[Tensor, M], Control] | None = None,
     every: int = 1,
     writer: Writer | None = None,
     progress: bool = False,
     throw: bool = False,
     running: Tensor | None = None,
-    controller: Controller | None = None,
+    controller: Controller[S, M] | None = None,
 ) -> Trajectory:
     """Return the trajectory of `steps` steps from `state`.
 
@@ -91,23 +123,23 @@ def rollout(
 
 @torch.no_grad()
 def frames(
-    model: Model,
-    state: State,
-    integrator: Integrator,
+    model: M,
+    state: S,
+    integrator: Stepper[M, S],
     steps: int,
-    schedule: Schedule | None = None,
+    schedule: Callable[[Tensor, M], Control] | None = None,
     every: int = 1,
     throw: bool = False,
     running: Tensor | None = None,
     bar=None,
-    controller: Controller | None = None,
+    controller: Controller[S, M] | None = None,
 ) -> Iterator[Frame]:
     """Yield the initial frame, then one each `every` steps and at the last; arguments as for `rollout`."""
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
     zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     status = torch.where(running, zero, int(Status.STOPPED))
     integrator.prepare(model, state, steps)
-    first = Frame.initial(state, model.energies(state))
+    first = Frame.initial(_seen(state), model.energies(state))
     yield dataclasses.replace(first, status=status, contact=model.contact_report(state))
     total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
     for step in range(1, steps + 1):
@@ -124,12 +156,12 @@ def frames(
         running = running & info.converged
         _advance(bar, running, info)
         if step % every == 0 or step == steps:
-            yield Frame(step, state, total, most, residual, status, model.energies(state, control), contact)
+            yield Frame(step, _seen(state), total, most, residual, status, model.energies(state, control), contact)
             total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
 
 
 @dataclass(frozen=True)
-class Unrolled:
+class Unrolled(Generic[S]):
     """A rollout that can be differentiated.
 
     Attributes
@@ -142,26 +174,29 @@ class Unrolled:
 
     q: Tensor
     velocity: Tensor
-    state: State
+    state: S
     status: Tensor
     iterations: Tensor
 
     @property
     def positions(self) -> Tensor:
-        """Positions of the nodes (steps + 1, B, N, 3) [m]."""
+        """Positions of the nodes (steps + 1, B, N, 3) [m]; chains: `model.points(q)` gives joints and tip."""
+        if not isinstance(self.state, State):
+            raise InputError("Unrolled.positions: q of a chain are angles; model.points(q[k]) gives positions")
         return self.q[..., : 3 * self.state.n_nodes].unflatten(-1, (-1, 3))
 
 
 def unroll(
-    model: Model,
-    state: State,
-    integrator: Integrator,
+    model: M,
+    state: S,
+    integrator: Stepper[M, S],
     steps: int,
-    schedule: Schedule | None = None,
-    controller: Controller | None = None,
+    schedule: Callable[[Tensor, M], Control] | None = None,
+    controller: Controller[S, M] | None = None,
     checkpoint_every: int | None = None,
     progress: bool = False,
-) -> Unrolled:
+    throw: bool = False,
+) -> Unrolled[S]:
     """Return `steps` steps from `state` with their gradients: by the state, controls, constants and weights.
 
     Parameters
@@ -171,6 +206,8 @@ def unroll(
         about a third more time for much less memory, least at the square root of `steps`. None keeps the states of
         all steps (per robot and step about 22 numbers a node).
     progress : show a progress bar.
+    throw : raise a `SimulationError` where a robot fails. By default a warning names the robots that did: they stay at
+        their last good state, and what is differentiated of them is that state.
     """
     if steps < 1 or (checkpoint_every is not None and checkpoint_every < 1):
         raise InputError(f"unroll: steps and checkpoint_every have to be at least 1, got {steps}, {checkpoint_every}")
@@ -178,10 +215,10 @@ def unroll(
     bar = _progress_bar(steps, state.batch) if progress else None
     status = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     parts: list[tuple[Tensor, ...]] = []
-    initial = state
+    initial, kind = state, type(state)
 
     def segment(count: int, status: Tensor, *fields: Tensor) -> tuple[Tensor, ...]:
-        state = State(*fields)
+        state = kind(*fields)
         q, velocity, iterations = [], [], []
         for _ in range(count):
             control = _control(model, state, integrator, schedule, controller)
@@ -190,24 +227,30 @@ def unroll(
             q.append(state.q)
             velocity.append(state.velocity)
             iterations.append(info.iterations)
-        return (torch.stack(q), torch.stack(velocity), torch.stack(iterations), status, *_fields(state))
+        return (torch.stack(q), torch.stack(velocity), torch.stack(iterations), status, *state.fields())
 
     try:
         for first in range(0, steps, checkpoint_every or 1):
             count = min(checkpoint_every or 1, steps - first)
             if checkpoint_every is None or not torch.is_grad_enabled():
-                q, velocity, iterations, status, *fields = segment(count, status, *_fields(state))
+                q, velocity, iterations, status, *fields = segment(count, status, *state.fields())
             else:
                 q, velocity, iterations, status, *fields = checkpoint(
-                    segment, count, status, *_fields(state), use_reentrant=False
+                    segment, count, status, *state.fields(), use_reentrant=False
                 )
-            state = State(*fields)
+            state = kind(*fields)
             parts.append((q, velocity, iterations))
+            if throw and bool((status != Status.CONVERGED).any()):
+                raise SimulationError.from_status(status, f"unroll: step {first + 1} of {steps}")
             if bar is not None:
                 bar.update(count)
     finally:
         if bar is not None:
             bar.close()
+    if bool((status != Status.CONVERGED).any()):
+        failure = SimulationError.from_status(status, "unroll")
+        advice = "they stay at their last good state, and what is differentiated is that state; or set throw=True"
+        warnings.warn(f"{failure}; {advice}", RuntimeWarning, stacklevel=2)
     return Unrolled(
         torch.cat([initial.q[None], *(q for q, _, _ in parts)]),
         torch.cat([initial.velocity[None], *(velocity for _, velocity, _ in parts)]),
@@ -217,14 +260,31 @@ def unroll(
     )
 
 
-def _fields(state: State) -> tuple[Tensor, ...]:
-    return tuple(getattr(state, f.name) for f in dataclasses.fields(State))
+def _seen(state: Any) -> State:
+    """Return a state as one of those that have positions: all have them."""
+    return state
 
 
-def _control(model: Model, state: State, integrator: Integrator, schedule, controller) -> Control:
+def _control(model: M, state: S, integrator: Stepper[M, S], schedule, controller) -> Control:
     """Return what the schedule sets for the step from `state`, then what the controller makes of it."""
-    control = Control() if schedule is None else integrator.sample(schedule, state, model)
-    return control if controller is None else controller(state, control, model)
+    control = Control() if schedule is None else integrator.sample(_checked(schedule, "schedule"), state, model)
+    return control if controller is None else _checked(controller, "controller")(state, control, model)
+
+
+def _checked(function: Callable[..., object], role: str) -> Callable[..., Control]:
+    """Return a schedule or controller that refuses to return anything but a control."""
+
+    def checked(*arguments) -> Control:
+        control = function(*arguments)
+        if not isinstance(control, Control):
+            name = getattr(function, "__name__", type(function).__name__)
+            found = "None" if control is None else type(control).__name__
+            raise InputError(
+                f"the {role} {name} has to return a Control for each step, got {found}; Control() sets nothing"
+            )
+        return control
+
+    return checked
 
 
 def _progress_bar(steps: int, batch: int):
@@ -233,7 +293,7 @@ def _progress_bar(steps: int, batch: int):
     return tqdm(total=steps, unit="step", desc=f"{batch} robots" if batch > 1 else "1 robot")
 
 
-def _advance(bar, running: Tensor, info: StepInfo) -> None:
+def _advance(bar, running: Tensor, info) -> None:
     if bar is None:
         return
     bar.update(1)

@@ -1,19 +1,20 @@
 """Parts of a batch: tensors and modules for so many robots at a time.
 
-A module says by `per_robot` which of its tensors may be given per robot. Such a tensor has two dimensions, the first
-the robots, or one more for each dimension that `robot_dimension` puts before them.
+A module says by `per_robot` which of its tensors may be given per robot. Such a tensor has two dimensions or more, the
+first the robots, or one more for each dimension that `robot_dimension` puts before them. One of fewer dimensions, or
+with one robot, is for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-__all__ = ["Splitter", "every_module", "robots", "split", "with_changes"]
+__all__ = ["Splitter", "every_module", "leading", "robots", "split", "with_changes"]
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -47,9 +48,9 @@ def _dimension(module: nn.Module) -> int:
 
 
 def _is_per_robot(module: nn.Module, tensor: Tensor) -> bool:
-    """Return whether a tensor that may be given per robot is: what broadcasts against (B, elements) has two of them."""
+    """Return whether a tensor that may be given per robot is."""
     dimension = _dimension(module)
-    return tensor.dim() == 2 + dimension and tensor.shape[dimension] > 1
+    return tensor.dim() >= 2 + dimension and tensor.shape[dimension] > 1
 
 
 def split(tensor: Tensor, size: int, dim: int = 0) -> list[Tensor]:
@@ -73,11 +74,12 @@ class Splitter:
     Parameters
     ----------
     batch, size : robots of the whole and of a part, see `split`.
+    start : the only part that is made begins with this robot; by default all are made.
     """
 
-    def __init__(self, batch: int, size: int):
-        self.size = size
-        self.count = -(-batch // size)
+    def __init__(self, batch: int, size: int, start: int | None = None):
+        self.size, self.start = size, start
+        self.count = -(-batch // size) if start is None else 1
         self._made: dict[int, tuple[nn.Module, list[nn.Module]]] = {}
 
     def parts(self, module: nn.Module) -> list[nn.Module]:
@@ -86,12 +88,15 @@ class Splitter:
             self._made[id(module)] = (module, self._made_parts(module))
         return self._made[id(module)][1]
 
+    def _split(self, tensor: Tensor, dim: int) -> list[Tensor]:
+        return split(tensor, self.size, dim) if self.start is None else [tensor.narrow(dim, self.start, self.size)]
+
     def _made_parts(self, module: nn.Module) -> list[nn.Module]:
         tensors = {}
         for name in getattr(module, "per_robot", ()):
             value = getattr(module, name)
             if value is not None and _is_per_robot(module, value):
-                tensors[name] = split(value, self.size, _dimension(module))
+                tensors[name] = self._split(value, _dimension(module))
         children = {name: self.parts(child) for name, child in module.named_children()}
         if not tensors and all(part is child for name, child in module.named_children() for part in children[name]):
             return [module] * self.count
@@ -105,6 +110,11 @@ class Splitter:
             )
             for k in range(self.count)
         ]
+
+
+def leading(module: M, batch: int | None, size: int) -> M:
+    """Return a module for the first `size` robots of a batch; the module itself where it serves any number (None)."""
+    return module if batch is None else cast(M, Splitter(batch, min(batch, size), start=0).parts(module)[0])
 
 
 def _trained(module: nn.Module) -> dict[str, Tensor]:

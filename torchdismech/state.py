@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -12,11 +13,65 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.split import split
 
-__all__ = ["Control", "State"]
+__all__ = ["BatchState", "Control", "State"]
+
+
+class BatchState:
+    """What the states of all models share: dataclasses of tensors with one row for each robot."""
+
+    q: Tensor
+    velocity: Tensor
+
+    @property
+    def batch(self) -> int:
+        """Number of robots."""
+        return self.q.shape[0]
+
+    def fields(self) -> tuple[Tensor, ...]:
+        """Return the tensors in their order: `type(state)(*state.fields())` is a copy."""
+        return tuple(getattr(self, f.name) for f in _fields(self))
+
+    def replace(self, **changes) -> Self:
+        """Return a copy with some fields changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    def to(self, *args, **kwargs) -> Self:
+        """Return a copy on another device or in another dtype, as `Tensor.to`."""
+        return type(self)(**{f.name: getattr(self, f.name).to(*args, **kwargs) for f in _fields(self)})
+
+    def detach(self) -> Self:
+        """Return a copy that gradients do not pass."""
+        return type(self)(**{f.name: getattr(self, f.name).detach() for f in _fields(self)})
+
+    def rows(self, index) -> Self:
+        """Return the robots that `index` selects (a mask, indices or a slice)."""
+        return type(self)(**{f.name: getattr(self, f.name)[index] for f in _fields(self)})
+
+    def split(self, size: int) -> list[Self]:
+        """Return the states of `size` robots each (see `split.split`)."""
+        parts = [split(getattr(self, f.name), size) for f in _fields(self)]
+        return [type(self)(*fields) for fields in zip(*parts, strict=True)]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the states of parts of a batch as one."""
+        return cls(*(torch.cat([getattr(part, f.name) for part in parts]) for f in _fields(cls)))
+
+    def merged(self, other: Self, take: Tensor) -> Self:
+        """Return this state with the robots where `take` (B,) holds replaced by those of `other`."""
+        merged = {}
+        for field in _fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            merged[field.name] = torch.where(take.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
+        return type(self)(**merged)
+
+
+def _fields(state: BatchState | type[BatchState]) -> tuple[dataclasses.Field, ...]:
+    return dataclasses.fields(state)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
-class State:
+class State(BatchState):
     """Everything of B robots that changes in a step; a step is a pure function of it.
 
     Attributes
@@ -40,11 +95,6 @@ class State:
     time: Tensor
 
     @property
-    def batch(self) -> int:
-        """Number of robots."""
-        return self.q.shape[0]
-
-    @property
     def n_nodes(self) -> int:
         """Number of nodes."""
         return (self.q.shape[1] - self.director.shape[1]) // 3
@@ -64,39 +114,13 @@ class State:
         """Angles of the framed edges (B, A) [rad], those of the rods first."""
         return self.q[:, 3 * self.n_nodes :]
 
-    def replace(self, **changes) -> State:
-        """Return a copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
-
-    def to(self, *args, **kwargs) -> State:
-        """Return a copy on another device or in another dtype, as `Tensor.to`."""
-        return State(**{f.name: getattr(self, f.name).to(*args, **kwargs) for f in dataclasses.fields(self)})
-
-    def detach(self) -> State:
-        """Return a copy that gradients do not pass."""
-        return State(**{f.name: getattr(self, f.name).detach() for f in dataclasses.fields(self)})
-
-    def rows(self, index) -> State:
-        """Return the robots that `index` selects (a mask, indices or a slice)."""
-        return State(**{f.name: getattr(self, f.name)[index] for f in dataclasses.fields(self)})
-
-    def split(self, size: int) -> list[State]:
-        """Return the states of `size` robots each (see `split.split`)."""
-        parts = [split(getattr(self, f.name), size) for f in dataclasses.fields(self)]
-        return [State(*fields) for fields in zip(*parts, strict=True)]
-
-    @classmethod
-    def joined(cls, parts: Sequence[State]) -> State:
-        """Return the states of parts of a batch as one."""
-        return cls(*(torch.cat([getattr(part, f.name) for part in parts]) for f in dataclasses.fields(cls)))
-
-    def merged(self, other: State, take: Tensor) -> State:
-        """Return this state with the robots where `take` (B,) holds replaced by those of `other`."""
-        merged = {}
-        for field in dataclasses.fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            merged[field.name] = torch.where(take.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
-        return State(**merged)
+    def finite(self) -> Tensor:
+        """Return the robots (B,) whose numbers are all finite."""
+        fields = (self.q, self.velocity, self.acceleration, self.director, self.tangent, self.reference_twist)
+        total = self.time.detach()
+        for value in fields:
+            total = total + value.detach().flatten(1).sum(1)  # a fifth of the time of looking at each number
+        return torch.isfinite(total)
 
 
 @dataclass(frozen=True)

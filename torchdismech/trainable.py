@@ -12,6 +12,8 @@ The values at the time of the call stay as they are and are multiplied (or shift
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +25,33 @@ from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import Shape
 from torchdismech.elastic import Energy, Stencil, Sum
 from torchdismech.errors import InputError
+from torchdismech.magnetics import Magnetic
 from torchdismech.model import Model
 
-__all__ = ["Factor", "Shift", "constants", "scaled", "shifted"]
+__all__ = ["Factor", "Shift", "constants", "refuse_negative", "scaled", "shifted"]
 
 Owner = tuple[nn.Module, str]
+
+
+class NamesConstants(Protocol):
+    """A model that is no robot of rods and shells and says itself what its constants are called."""
+
+    @property
+    def not_negative(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    @property
+    def dtype(self) -> torch.dtype: ...  # noqa: D102
+
+    @property
+    def device(self) -> torch.device: ...  # noqa: D102
+
+    def constants(self) -> dict[str, Owner]: ...  # noqa: D102
+
+
+AnyModel = Model | NamesConstants
+
+_positive: WeakKeyDictionary[AnyModel, list[tuple[str, nn.Module, str]]] = WeakKeyDictionary()
+_looked_at: WeakKeyDictionary[AnyModel, dict[str, tuple[int, int]]] = WeakKeyDictionary()
 
 CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")
 
@@ -79,7 +103,7 @@ class Shift(nn.Module):
         return base + self.unit * self.shift
 
 
-def scaled(model: Model, names: Sequence[str] | Mapping[str, float], shape: Sequence[int] = ()) -> Factor:
+def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: Sequence[int] = ()) -> Factor:
     """Give the named constants one trained factor, which is returned.
 
     Parameters
@@ -103,7 +127,7 @@ def scaled(model: Model, names: Sequence[str] | Mapping[str, float], shape: Sequ
     return factor
 
 
-def shifted(model: Model, names: Sequence[str], unit: float, shape: Sequence[int] = ()) -> Shift:
+def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[int] = ()) -> Shift:
     """Give the named constants one trained shift, which is returned; `unit` is the size of a change that matters."""
     if not unit > 0:
         raise InputError(f"shifted: unit has to be above 0, got {unit}")
@@ -113,23 +137,66 @@ def shifted(model: Model, names: Sequence[str], unit: float, shape: Sequence[int
     return shift
 
 
-def constants(model: Model) -> dict[str, Owner]:
+def refuse_negative(model: AnyModel) -> None:
+    """Refuse trained constants that are below zero and must not be; looks at those that changed since it last did."""
+    if model not in _positive:
+        _positive[model], _looked_at[model] = list(_not_negative(model)), {}
+    looked_at = _looked_at[model]
+    for label, module, name in _positive[model]:
+        own = module._parameters.get(name, module._buffers.get(name))
+        if _keeps_sign(module, name) if own is None else not own.requires_grad:
+            continue
+        value = (getattr(module, name) if own is None else own).detach()  # None: made anew from what is trained
+        version = (value.data_ptr(), value._version)
+        if own is None or looked_at.get(label) != version:
+            if not bool((value >= 0).all()):
+                raise InputError(
+                    f"{label}: expected 0 or more, got {float(value.min()):g}; an optimiser may have driven it there: "
+                    f'trainable.scaled(model, ["{label}"]) trains a factor, which keeps it positive'
+                )
+            looked_at[label] = version
+
+
+def _not_negative(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
+    """Yield the names of constants that must not be negative, with their modules and attributes."""
+    if not isinstance(model, Model):
+        owners = model.constants()
+        yield from ((name, *owners[name]) for name in model.not_negative)
+        return
+    for name in model.body.not_negative:
+        yield name, model.body, name
+    for term in model.terms:
+        for part in term.modules():
+            for name in getattr(part, "not_negative", ()):
+                yield f"{term.name}.{name}", part, name
+
+
+def _keeps_sign(module: nn.Module, name: str) -> bool:
+    """Return whether what makes a trained constant never changes its sign."""
+    return all(isinstance(made, (Factor, _Power)) for made in module.parametrizations[name])  # type: ignore[index]
+
+
+def constants(model: AnyModel) -> dict[str, Owner]:
     """Return the constants of a model by name, each as (module, attribute).
 
     Elastic terms: "bend_twist.EI1", "bend_twist.natural_kappa1", "stretch.rest_length", dissipation
     "bend_twist.viscous_EI1"; forces: "Gravity.acceleration", with a number behind the second of a kind
-    ("Viscous2.viscosity"); the body: "mass", "edge_length", ...
+    ("Viscous2.viscosity"), of a magnetic field "Magnetic.field.amplitude"; the body: "mass", "edge_length", ...
 
     Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
     coefficient), "floor.slip_velocity"; of its shape "floor.point", "ball.radius", ..., and "ball.shape.stiffness"
     where that is a name of the law's, too. Then "self_contact.stiffness", .... Contact radii are not among them:
     contact learns them when the model is made.
 
+    Chains of rigid elements: "length", "mass", "centre", "inertia_z", "stiffness_z", "damping_z", ...
+
     Raises
     ------
     InputError
         The name of an obstacle makes two names of constants equal.
     """
+    if not isinstance(model, Model):
+        return model.constants()
     found: dict[str, Owner] = {name: (model.body, name) for name in model.body.per_robot if name not in CONTACT_RADII}
     for term in model.terms:
         for strain in term.stencil.strains:
@@ -145,6 +212,8 @@ def constants(model: Model) -> dict[str, Owner]:
         kinds[kind] = kinds.get(kind, 0) + 1
         label = kind if kinds[kind] == 1 else f"{kind}{kinds[kind]}"
         found.update({f"{label}.{name}": (force, name) for name in force.per_robot})
+        if isinstance(force, Magnetic):
+            found.update({f"{label}.field.{name}": (force.field, name) for name in force.field.per_robot})
     touching = _of_contact(model)
     if twice := sorted(found.keys() & touching.keys()):
         raise InputError(f"two constants are called {twice[0]!r}; give the obstacle another name")
@@ -181,7 +250,7 @@ def _kind(module: nn.Module) -> str:
     return kind.__mro__[1].__name__ if parametrize.is_parametrized(module) else kind.__name__
 
 
-def _found(model: Model, names: Sequence[str] | Mapping[str, float]) -> Iterator[tuple[str, Owner]]:
+def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> Iterator[tuple[str, Owner]]:
     known = constants(model)
     for name in names:
         if name not in known:

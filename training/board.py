@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +14,32 @@ from torch import Tensor
 from training import pictures
 from training.config import Config
 from training.data import Recordings
+from training.files import writing
 from training.metrics import HORIZONS, Errors
 
 if TYPE_CHECKING:
-    from training.loop import Progress
+    from training.resuming import Progress
 
 __all__ = ["Board"]
 
 MESH_FRAMES = 25  # of the trajectory that is shown as a mesh
+
+
+def _writes(method: Callable) -> Callable:
+    """Tell a full disk in one sentence."""
+
+    @wraps(method)
+    def wrapped(board: Board, *given):
+        with writing(board.folder / "events.out.tfevents"):
+            return method(board, *given)
+
+    return wrapped
+
+
+def _said_once(trouble: threading.ExceptHookArgs) -> None:
+    """Leave out the traceback of TensorBoard's thread that could not write: its next call raises the same error."""
+    if not (issubclass(trouble.exc_type, OSError) and type(trouble.thread).__module__.startswith("tensorboard.")):
+        threading.__excepthook__(trouble)
 
 
 class Board:
@@ -34,12 +54,25 @@ class Board:
     def __init__(self, folder: Path, since: int = 0):
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=since or None)
+        self._hook, threading.excepthook = threading.excepthook, _said_once
+        self.folder = folder
+        with writing(folder):
+            self._writer = SummaryWriter(str(folder), purge_step=since or None)
 
+    @_writes
+    def flush(self) -> None:
+        """Write what waits."""
+        self._writer.flush()
+
+    @_writes
     def close(self) -> None:
         """Write what is left."""
-        self._writer.close()
+        try:
+            self._writer.close()
+        finally:
+            threading.excepthook = self._hook
 
+    @_writes
     def begin(self, config: Config, messages: Sequence[str], baselines: dict[str, Errors], total: int) -> None:
         """Write the config, what was found in the data, and the baselines as lines that span the run."""
         self._writer.add_text("config", f"```json\n{config.model_dump_json(indent=2)}\n```", 0)
@@ -48,6 +81,7 @@ class Board:
             for step in (0, total):
                 self._writer.add_scalar(f"baseline/{name}", errors.mean, step)
 
+    @_writes
     def batch(
         self,
         progress: Progress,
@@ -71,6 +105,7 @@ class Board:
             add(f"gradient/{group}", norms[group], step)
             add(f"rate/{group}", rates[group], step)
 
+    @_writes
     def constants(self, step: int, values: dict[str, Tensor]) -> None:
         """Write the trained constants; of one per element the mean, and all of them as a histogram."""
         for name, value in values.items():
@@ -78,6 +113,7 @@ class Board:
             if value.numel() > 1:
                 self._writer.add_histogram(f"physics/{name}", value.cpu(), step)
 
+    @_writes
     def held_out(self, progress: Progress, errors: Errors, learned_share: float | None) -> None:
         """Write the errors on the held-out recordings."""
         step, add = progress.total, self._writer.add_scalar
@@ -90,6 +126,7 @@ class Board:
         self._writer.add_figure("held_out/error_over_horizon", pictures.horizon_curves({"model": errors}), step)
         self._writer.flush()
 
+    @_writes
     def finish(
         self,
         config: Config,

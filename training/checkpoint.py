@@ -1,46 +1,102 @@
-"""State of a fit on disk: tensors as safetensors, everything else as JSON; nothing that could run code."""
+"""State of a fit on disk: one file of safetensors, all else as JSON in its header; nothing that could run code.
+
+A file names no other file, so none can lead out of its folder. It carries its format's number and a checksum over all
+that it holds: what was damaged on the way is refused, not used.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as as_bytes
 from torch import Tensor
 
 from torchdismech import InputError
+from training.files import made_folder, write
 
-__all__ = ["exists", "load", "save"]
+__all__ = ["batches", "exists", "load", "save"]
+
+FORMAT = "1"
 
 
 def save(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write tensors and facts under a name; a kill at any moment leaves the old ones or the new ones.
-
-    The tensors go to a file of their own, which the JSON file names: renaming the latter is what makes them count.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    index = folder / f"{name}.json"
-    old = json.loads(index.read_text())["tensors"] if index.exists() else None
-    file = f"{name}-{'b' if old == f'{name}-a.safetensors' else 'a'}.safetensors"
-    save_file({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, folder / file)
-    fresh = folder / f"{name}.json.new"
-    fresh.write_text(json.dumps({"tensors": file, **facts}, indent=1))
-    os.replace(fresh, index)
-    if old is not None:
-        (folder / old).unlink(missing_ok=True)
+    """Write tensors and facts under a name; a kill at any moment leaves the old ones or the new ones."""
+    made_folder(folder)
+    plain = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
+    text = json.dumps(facts)
+    header = {"format": FORMAT, "facts": text, "sha256": _checksum(plain, text)}
+    write(_path(folder, name), as_bytes(plain, header))
 
 
 def exists(folder: Path, name: str) -> bool:
     """Return whether there is something saved under that name."""
-    return (folder / f"{name}.json").exists()
+    return _path(folder, name).exists()
 
 
 def load(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and the facts saved under a name."""
-    index = folder / f"{name}.json"
-    if not index.exists():
+    """Return the tensors and the facts saved under a name.
+
+    Raises
+    ------
+    InputError
+        There is nothing of that name, it is of another format, or it is not what was written.
+    """
+    path = _path(folder, name)
+    if (folder / f"{name}.json").exists() and not path.exists():
+        raise InputError(f"{folder}: {name}.json was written by an earlier version: begin anew in another --out")
+    if not path.is_file():
         raise InputError(f"{folder}: nothing saved under {name!r}; is this the folder of a run?")
-    facts = json.loads(index.read_text())
-    return load_file(folder / facts.pop("tensors")), facts
+    try:
+        with safe_open(path, "pt") as file:
+            header = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no dict)
+    except (OSError, SafetensorError, RuntimeError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: damaged, not a file of tensors: {_first_line(error)}; {_instead(name)}") from error
+    if header.get("format") != FORMAT:
+        raise InputError(
+            f"{path}: expected a checkpoint of format {FORMAT}, got {header.get('format', 'none')!r}; {_instead(name)}"
+        )
+    text = header.get("facts", "")
+    if header.get("sha256") != _checksum(tensors, text):
+        raise InputError(f"{path}: damaged: what it holds does not have the checksum written with it; {_instead(name)}")
+    try:
+        return tensors, dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"{path}: damaged: its facts are no JSON table; {_instead(name)}") from error
+
+
+def batches(folder: Path, name: str) -> int:
+    """Return after how many batches weights were saved."""
+    total = load(folder, name)[1].get("total")
+    if not isinstance(total, int) or not 0 <= total < 2**53:
+        raise InputError(f"{_path(folder, name)}: expected after how many batches, got {total!r:.80}")
+    return total
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"{name}.safetensors"
+
+
+def _instead(name: str) -> str:
+    """Return what to do without a checkpoint."""
+    other = "the best weights are in best.safetensors" if name == "last" else "see which others the folder has"
+    return f"restore it from a copy, or begin anew in another --out ({other})"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+def _checksum(tensors: dict[str, Tensor], text: str) -> str:
+    """Return SHA-256 over the facts and over name, dtype, shape and bytes of each tensor."""
+    digest = hashlib.sha256(f"{FORMAT} {len(text)} {text}".encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"\n{name!r} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -3,22 +3,73 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from torch import nn
 
 from torchdismech.errors import InputError
+from training.data import Rules
+from training.files import text_of
+from training.options import checked, faults
 
 __all__ = ["Config", "Constant", "Data", "Logging", "Loss", "Noise", "Robot", "Simulation", "Stage", "Term", "load"]
 
 
-class Table(BaseModel):
-    """A table of the file: no field that is not known."""
+# What is far beyond any robot is a slip of the keyboard, and would end in overflow many steps later.
+Stiffness = Annotated[float, Field(gt=1e-15, le=1e12)]
+Gravity = Annotated[float, Field(ge=-1e4, le=1e4)]
+OWN_FILES = ("config", "metrics")  # .json in the folder of a run
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+
+def _names_files(name: str) -> str:
+    if not re.fullmatch(r"\w[\w .+-]{0,79}", name):
+        raise ValueError(f"names files: expected letters, digits, blanks and . + - _, got {name!r:.99}")
+    return name
+
+
+def _names_attributes(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w{0,79}", name) or hasattr(nn.ModuleDict(), name):
+        raise ValueError(f"expected a name of letters, digits and _ that means nothing to PyTorch, got {name!r:.99}")
+    return name
+
+
+def _printable(name: str) -> str:
+    if not name or not name.isprintable():
+        raise ValueError(f"expected the name of a file or folder, got {name!r:.99}")
+    return name
+
+
+Word = Annotated[str, AfterValidator(_names_files)]
+Identifier = Annotated[str, AfterValidator(_names_attributes)]
+
+
+def _rules(given: Any) -> Any:
+    """Return the rules of a table."""
+    if isinstance(given, Rules):
+        return given
+    if not isinstance(given, dict):
+        raise ValueError(f"expected a table, got {given!r:.80}")
+    return Rules(**checked(Rules, given, ""))
+
+
+class Table(BaseModel):
+    """A table of the file: no field that is not known, no number that is text or infinite."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, str_max_length=1000, allow_inf_nan=False)
 
 
 class Data(Table):
@@ -29,16 +80,30 @@ class Data(Table):
     path : file or folder, as `training.data.read` takes it; relative to the working directory.
     train, eval : names of the splits; None where the file has none (then there is no evaluation set).
     options : for the reader, e.g. {dt = 0.01} for pickles.
-    rules : fields of `training.data.Rules`.
+    rules : a table of fields of `training.data.Rules`.
     held_out : share of the training recordings that training never sees: early stopping and choices look at these.
     """
 
-    path: str
-    train: str | None = "train"
-    eval: str | None = "eval"
+    path: Annotated[str, AfterValidator(_printable)]
+    train: Word | None = "train"
+    eval: Word | None = "eval"
     options: dict[str, Any] = {}
-    rules: dict[str, Any] = {}
+    rules: Annotated[Rules, BeforeValidator(_rules)] = Rules()
     held_out: float = Field(0.2, gt=0, lt=1)
+
+    @field_validator("options")
+    @classmethod
+    def _place_and_split_stand_elsewhere(cls, options: dict[str, Any]) -> dict[str, Any]:
+        twice = [name for name in options if name in ("path", "split")]
+        if twice:
+            raise ValueError(f"{twice[0]} is no option of a reader: say data.path, data.train and data.eval")
+        return options
+
+    @model_validator(mode="after")
+    def _eval_names_files(self) -> Data:
+        if self.eval in OWN_FILES:
+            raise ValueError(f"eval: {self.eval}.json is a file of the run itself: give the split another name")
+        return self
 
 
 class Robot(Table):
@@ -54,15 +119,15 @@ class Robot(Table):
     gravity : [m/s^2].
     """
 
-    gripped: list[int]
+    gripped: list[int] = Field(min_length=1)
     hold_twist: bool = True
-    linear_density: float = Field(0.1, gt=0)
-    bending: float = Field(5e-3, gt=0)
-    twisting: float = Field(3e-3, gt=0)
-    stretching: float = Field(2e3, gt=0)
-    relaxation_time: float = Field(0.01, gt=0)
-    drag: float = Field(0.02, gt=0)
-    gravity: tuple[float, float, float] = (0.0, 0.0, -9.81)
+    linear_density: float = Field(0.1, gt=1e-9, le=1e6)
+    bending: Stiffness = 5e-3
+    twisting: Stiffness = 3e-3
+    stretching: Stiffness = 2e3
+    relaxation_time: float = Field(0.01, gt=1e-12, le=1e6)
+    drag: float = Field(0.02, gt=1e-12, le=1e9)
+    gravity: tuple[Gravity, Gravity, Gravity] = Field((0.0, 0.0, -9.81), strict=False)
 
 
 class Constant(Table):
@@ -79,7 +144,7 @@ class Constant(Table):
     tensors: list[str] = Field(min_length=1)
     kind: Literal["factor", "shift"] = "factor"
     per: Literal["all", "element"] = "all"
-    unit: float | None = Field(None, gt=0)
+    unit: float | None = Field(None, gt=1e-15, le=1e12)
 
     @model_validator(mode="after")
     def _unit_belongs_to_shifts(self) -> Constant:
@@ -114,16 +179,16 @@ class Simulation(Table):
     ----------
     integrator : "implicit_euler", "implicit_midpoint" or "newmark".
     substeps : steps between two frames.
-    force_tolerance : [N]; relative_tolerance : of the forces at play.
+    force_tolerance : [N], at most 1; relative_tolerance : of the forces at play.
     max_substeps : parts that a failing step is divided into.
     compile : true, false, or "auto": compile what steps evaluate where the fit is long.
     """
 
     integrator: Literal["implicit_euler", "implicit_midpoint", "newmark"] = "implicit_euler"
-    substeps: int = Field(1, ge=1)
-    force_tolerance: float = Field(1e-6, gt=0)
-    relative_tolerance: float = Field(1e-6, ge=0, lt=1)
-    max_substeps: int = Field(4, ge=0)
+    substeps: int = Field(1, ge=1, le=1000)
+    force_tolerance: float = Field(1e-6, gt=1e-15, le=1)
+    relative_tolerance: float = Field(1e-6, ge=0, le=0.01)
+    max_substeps: int = Field(4, ge=0, le=1024)
     compile: Literal["auto", True, False] = "auto"
 
 
@@ -135,7 +200,7 @@ class Loss(Table):
     scale : where the one becomes the other [m]: about the noise of the markers.
     """
 
-    scale: float = Field(1e-3, gt=0)
+    scale: float = Field(1e-3, gt=1e-9, le=1e3)
 
 
 class Noise(Table):
@@ -146,8 +211,8 @@ class Noise(Table):
     position, velocity : standard deviations of free nodes [m], [m/s].
     """
 
-    position: float = Field(0.0, ge=0)
-    velocity: float = Field(0.0, ge=0)
+    position: float = Field(0.0, ge=0, le=10)
+    velocity: float = Field(0.0, ge=0, le=1e3)
 
 
 class Stage(Table):
@@ -166,12 +231,15 @@ class Stage(Table):
     checkpoint_every : see `torchdismech.unroll`.
     """
 
-    name: str
+    name: Word
     train: list[Literal["constants", "learned"]] = Field(min_length=1)
-    iterations: int = Field(ge=1)
-    horizon: list[int] = Field([50, 100], min_length=1)
-    batch: int = Field(24, ge=1)
-    rates: dict[Literal["constants", "learned"], float] = {"constants": 0.03, "learned": 1e-3}
+    iterations: int = Field(ge=1, le=10_000_000)
+    horizon: list[Annotated[int, Field(ge=1)]] = Field([50, 100], min_length=1)
+    batch: int = Field(24, ge=1, le=100_000)
+    rates: dict[Literal["constants", "learned"], Annotated[float, Field(gt=0, le=10)]] = {
+        "constants": 0.03,
+        "learned": 1e-3,
+    }
     decay: float = Field(0.1, gt=0, le=1)
     clip: float = Field(1.0, gt=0)
     check_every: int = Field(20, ge=1)
@@ -183,8 +251,8 @@ class Stage(Table):
         missing = [group for group in self.train if group not in self.rates]
         if missing:
             raise ValueError(f"rates has no entry for {', '.join(missing)}")
-        if min(self.horizon) < 1:
-            raise ValueError("horizon counts frames to predict: each has to be at least 1")
+        if len(set(self.train)) < len(self.train):
+            raise ValueError(f"train names a group twice: {', '.join(self.train)}")
         return self
 
 
@@ -199,7 +267,7 @@ class Logging(Table):
     """
 
     every: int = Field(1, ge=1)
-    shapes_at: list[float] = [0.1, 0.5, 1.0, 2.0, 4.0]
+    shapes_at: list[Annotated[float, Field(ge=0, le=1e9)]] = Field([0.1, 0.5, 1.0, 2.0, 4.0], max_length=20)
     save_every: int = Field(20, ge=1)
 
 
@@ -209,15 +277,15 @@ class Config(Table):
     `device` "auto" takes CUDA where there is some; of several processes each takes a GPU of its own.
     """
 
-    name: str
-    seed: int = Field(0, ge=0)
+    name: Word
+    seed: int = Field(0, ge=0, lt=2**32)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     physics: bool = True
     data: Data
     robot: Robot
     simulation: Simulation = Simulation()
-    constants: dict[str, Constant] = {}
-    terms: dict[str, Term] = {}
+    constants: dict[Identifier, Constant] = {}
+    terms: dict[Identifier, Term] = {}
     baseline: dict[str, Any] = {}
     loss: Loss = Loss()
     noise: Noise = Noise()
@@ -233,7 +301,7 @@ class Config(Table):
         if self.physics and self.baseline:
             raise ValueError("baseline holds options of the network without physics: set physics = false")
         names = [stage.name for stage in self.stages]
-        if len(set(names)) < len(names):
+        if len({name.casefold() for name in names}) < len(names):  # some disks do not tell A from a
             raise ValueError(f"two stages of the same name: {', '.join(names)}")
         for stage in self.stages:
             missing = sorted(set(stage.train) - there)
@@ -251,18 +319,20 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
         The file cannot be read; a field is unknown, missing or wrong: it is named.
     """
     path = Path(path)
+    text = text_of(path)
     try:
-        text = path.read_text()
         tables = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        reason = "a number of thousands of digits" if "int_max_str_digits" in str(error) else error
+        raise InputError(f"{path}: no {path.suffix[1:].upper() or 'TOML'} that can be read: {reason}") from error
+    if not isinstance(tables, dict):
+        raise InputError(f"{path}: expected a table of fields, got {type(tables).__name__}")
     for setting in settings:
         _put(tables, setting)
     try:
         return Config.model_validate(tables)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors()]
-        raise InputError(f"{path}: " + "; ".join(faults)) from error
+        raise InputError(f"{path}: {faults(error)}") from error
 
 
 def _put(tables: dict[str, Any], setting: str) -> None:
@@ -284,7 +354,7 @@ def _index(items: list[Any], name: str, setting: str) -> int:
     for k, item in enumerate(items):
         if isinstance(item, dict) and item.get("name") == name:
             return k
-    if name.isdigit() and int(name) < len(items):
+    if name.isdecimal() and len(name) < 10 and int(name) < len(items):
         return int(name)
     raise InputError(f"--set {setting}: {name!r} is not in the list of {len(items)}")
 
@@ -292,5 +362,5 @@ def _index(items: list[Any], name: str, setting: str) -> int:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text

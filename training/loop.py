@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from torchdismech import InputError
+from torchdismech import InputError, Status
+from torchdismech.interrupts import say_at_the_end
+from torchdismech.memory import available_bytes, size_of
 from torchdismech.processes import ALONE, Processes
 from training import checkpoint
 from training.board import Board
 from training.config import Config, Stage
 from training.data import Recordings, WindowSampler, gather, windows
 from training.metrics import Errors, robust_loss
-from training.system import System
+from training.resuming import Progress, differences, read_facts
+from training.robot import Turns
+from training.system import Prediction, System, refuse_unlike
 
 __all__ = ["Trainer", "predict_all"]
 
-
-@dataclass
-class Progress:
-    """Where a fit stands; all of it goes into checkpoints."""
-
-    stage: int = 0
-    iteration: int = 0  # within the stage
-    total: int = 0  # over all stages
-    best: float = math.inf  # error of the best weights on the held-out recordings
-    looks_since: int = 0  # since the best ones
-    skipped: int = 0  # batches that were not finite
-    unconverged: int = 0  # windows of which a step failed
-    seconds: float = 0.0
+ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
+BYTES_A_NODE = 173  # and step that a backward pass goes through: see docs/gradients.md
 
 
 @torch.no_grad()
@@ -87,7 +80,10 @@ class Trainer:
                 raise InputError(
                     f"stage {stage.name!r}: batch {stage.batch} does not divide among {processes.world} processes"
                 )
+            self._refuse_oversized(stage)
         self._turns = system.turns(fitted)
+        self._recordings = {**fitted.digests(), **held_out.digests()}
+        self._begins = True  # with a look at the held-out recordings, and a checkpoint before it
         self._optimizer: torch.optim.Optimizer | None = None
         self._sampler: WindowSampler | None = None
 
@@ -107,7 +103,8 @@ class Trainer:
             self._run(until)
 
     def _run(self, until: int | None) -> None:
-        if self.progress.total == 0 and not checkpoint.exists(self.folder, "best"):
+        if self._begins:
+            self.save()
             self._look()
         while self.progress.stage < len(self.config.stages):
             stage = self.config.stages[self.progress.stage]
@@ -130,7 +127,7 @@ class Trainer:
         self._load_best()
         if self.processes.writes:
             name = self.config.stages[self.progress.stage].name
-            checkpoint.save(self.folder, f"after-{name}", dict(self.parameters), {"total": self.progress.total})
+            self._save_weights(f"after-{name}")
         self.progress.stage += 1
         self.progress.iteration = self.progress.looks_since = 0
         self._optimizer, self._sampler = None, None
@@ -147,7 +144,7 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = stage.rates[group["name"]] * self._decay(stage)
         self._optimizer.zero_grad()
-        prediction = self.system.predict(self._noisy(window, stage), turned, stage.checkpoint_every)
+        prediction = self._predicted(window, turned, stage)
         rows = robust_loss(prediction.positions, window[:, 2:], valid[:, 2:], self.config.loss)
         # a window of which a step failed says nothing: it is counted and left out
         rows = torch.where(prediction.good, rows, 0.0)
@@ -172,6 +169,7 @@ class Trainer:
             self.board.batch(progress, loss, horizon, prediction.iterations, norms, rates, steps / seconds)
             self.board.constants(progress.total, self.system.constants())
         if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
+            self._refuse_hopeless(prediction)
             self._look()
         if progress.total % self.config.logging.save_every == 0:
             self.save()
@@ -217,6 +215,16 @@ class Trainer:
             self._sampler = WindowSampler(windows(self.fitted, horizon, stride), stage.batch, seed, *place)
         return self._sampler
 
+    def _predicted(self, window: Tensor, turned: Turns, stage: Stage) -> Prediction:
+        """Return what the system makes of a window; say where in the fit it refuses its constants."""
+        try:
+            return self.system.predict(self._noisy(window, stage), turned, stage.checkpoint_every)
+        except InputError as error:
+            raise InputError(
+                f'stage {stage.name!r}, batch {self.progress.total + 1}: {error}; a constant of kind "factor" keeps '
+                "its sign, a smaller rate takes smaller steps"
+            ) from error
+
     def _noisy(self, window: Tensor, stage: Stage) -> Tensor:
         """Return the window with noise on the free nodes of its first two frames.
 
@@ -239,6 +247,32 @@ class Trainer:
         groups = [{"params": list(self.system.group(g).values()), "lr": stage.rates[g], "name": g} for g in stage.train]
         return torch.optim.Adam(groups)
 
+    # ---- what makes no sense to go on with -----------------------------------------------------------------------
+
+    def _refuse_oversized(self, stage: Stage) -> None:
+        """Refuse a batch whose backward pass cannot fit into memory, before hours have gone into the stages before."""
+        steps = max(stage.horizon) * self.system.substeps
+        kept = steps if stage.checkpoint_every is None else steps / stage.checkpoint_every + stage.checkpoint_every
+        needed = BYTES_A_NODE * self.fitted.nodes * kept * stage.batch / self.processes.world
+        free = available_bytes(self.system.device)
+        if needed > free:
+            raise InputError(
+                f"stage {stage.name!r}: a batch of {stage.batch} windows of {steps} steps keeps about "
+                f"{size_of(needed)}, and {size_of(free)} are free: take a smaller batch or horizon, or set "
+                f"checkpoint_every = {max(1, math.isqrt(steps))}"
+            )
+
+    def _refuse_hopeless(self, prediction: Prediction) -> None:
+        """Refuse to go on where no batch so far could be learnt from."""
+        if self.progress.skipped < self.progress.total:
+            return
+        failed = prediction.status[~prediction.good].tolist()
+        why = Status(max(set(failed), key=failed.count)).explanation if failed else "its gradient is not finite"
+        raise InputError(
+            f"none of the {self.progress.total} batches so far could be learnt from: {why}; look at [robot], "
+            "[simulation] and the rates in the config"
+        )
+
     # ---- held-out recordings -----------------------------------------------------------------------------------
 
     def _look(self) -> None:
@@ -249,8 +283,7 @@ class Trainer:
         if better:
             self.progress.best, self.progress.looks_since = errors.mean, 0
             if self.processes.writes:
-                facts = {"error": errors.mean, "total": self.progress.total}
-                checkpoint.save(self.folder, "best", dict(self.parameters), facts)
+                self._save_weights("best", error=errors.mean)
         elif self.progress.total:
             self.progress.looks_since += 1
         if self.board is not None:
@@ -263,11 +296,16 @@ class Trainer:
     def _load_best(self) -> None:
         if self.processes.world > 1:
             torch.distributed.barrier()
-        if checkpoint.exists(self.folder, "best"):
+        if math.isfinite(self.progress.best):
             tensors, _ = checkpoint.load(self.folder, "best")
             self.system.take(tensors, self.folder)
 
     # ---- checkpoints -------------------------------------------------------------------------------------------
+
+    def _save_weights(self, name: str, **more: float) -> None:
+        """Write what an evaluation needs."""
+        facts = {"total": self.progress.total, "recordings": self._recordings, **more}
+        checkpoint.save(self.folder, name, dict(self.parameters), facts)
 
     def save(self) -> None:
         """Write all that a run needs to go on as if it had not stopped."""
@@ -279,27 +317,77 @@ class Trainer:
                 for key, value in self._optimizer.state.get(parameter, {}).items():
                     tensors[f"optimizer/{key}/{name}"] = value
         facts = {
-            "progress": asdict(self.progress),
+            "progress": self.progress.model_dump(),
             "sampler": None if self._sampler is None else self._sampler.state_dict(),
             "running": self._optimizer is not None,
             "evaluations": self.system.evaluations(),
+            "config": self.config.model_dump(mode="json"),
+            "recordings": self._recordings,
         }
         checkpoint.save(self.folder, "last", tensors, facts)
+        if self.board is not None:
+            self.board.flush()
+        say_at_the_end(
+            f"{self.folder} keeps {self.progress.total} batches; go on with python -m training.fit --out "
+            f"{shlex.quote(str(self.folder))} --resume"
+        )
 
-    def resume(self) -> None:
-        """Take up what `save` wrote."""
+    def resume(self, force: bool = False) -> list[str]:
+        """Take up what `save` wrote; return what differs from the run before.
+
+        Parameters
+        ----------
+        force : go on with another config or other recordings, too: then weights and the place in the stages are taken,
+            and the optimiser, the order of the windows and what counts as best begin anew.
+
+        Raises
+        ------
+        InputError
+            The checkpoint is damaged or belongs to another run, or something differs and nobody insists.
+        """
         tensors, facts = checkpoint.load(self.folder, "last")
-        self.progress = Progress(**facts["progress"])
+        before = read_facts(facts, self.folder)
+        found = differences(before, self.config, self._recordings)
+        if found and not force:
+            raise InputError(
+                f"{self.folder}: the run before was another one: {'; '.join(found)}; leave the config out to take "
+                "the run's own, or insist with --force-resume"
+            )
+        if before.progress.stage > len(self.config.stages):
+            raise InputError(
+                f"{self.folder}: its checkpoint is in stage {before.progress.stage}, the config has "
+                f"{len(self.config.stages)} stages, counted from 0: it belongs to another config"
+            )
         self.system.take(tensors, self.folder)
-        self.system.take_evaluations(facts.get("evaluations", []))  # folders of earlier versions have none
-        if not facts["running"]:
-            return
-        stage = self.config.stages[self.progress.stage]
+        self.progress = before.progress
+        if found:
+            self.progress.best, self.progress.looks_since = math.inf, 0
+            return found
+        self._begins = self.progress.total == 0
+        self.system.take_evaluations([list(row) for row in before.evaluations])
+        if before.running:
+            self._take_optimizer(tensors, self.config.stages[self.progress.stage])
+        if before.running and before.sampler is not None:
+            stage = self.config.stages[self.progress.stage]
+            self._sampler_for(stage, before.sampler.steps).load_state_dict(before.sampler.model_dump())
+        return []
+
+    def _take_optimizer(self, tensors: dict[str, Tensor], stage: Stage) -> None:
+        """Make the optimiser of a stage as it was."""
         self.system.train_only(stage.train)
         self._optimizer = self._new_optimizer(stage)
         for name, parameter in self.parameters.items():
-            keys = [k for k in tensors if k.startswith("optimizer/") and k.split("/", 2)[2] == name]
-            if keys:
-                self._optimizer.state[parameter] = {k.split("/", 2)[1]: tensors[k] for k in keys}
-        if facts["sampler"] is not None:
-            self._sampler_for(stage, facts["sampler"]["steps"]).load_state_dict(facts["sampler"])
+            state = {key: tensors[f"optimizer/{key}/{name}"] for key in ADAM if f"optimizer/{key}/{name}" in tensors}
+            if not state:
+                continue
+            if len(state) < len(ADAM):
+                raise InputError(
+                    f"{self.folder}: its checkpoint has only {', '.join(state)} of the optimiser on {name}"
+                )
+            for key, value in state.items():
+                like = value.new_zeros((), dtype=torch.float32) if key == "step" else parameter
+                refuse_unlike(value, like, f"{self.folder}: {key} of the optimiser on {name} in its checkpoint")
+            if bool((state["step"] < 1) | (state["exp_avg_sq"] < 0).any()):
+                raise InputError(f"{self.folder}: its checkpoint holds what no optimiser writes on {name}")
+            moments = {key: state[key].to(parameter.device) for key in ADAM[1:]}
+            self._optimizer.state[parameter] = {"step": state["step"], **moments}

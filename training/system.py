@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from torchdismech.elastic import Sum
 from torchdismech.state import Control
 from training.config import Config, Constant, Term
 from training.data import Recordings
+from training.options import checked
 from training.robot import (
     Turns,
     builder_of,
@@ -29,9 +31,10 @@ from training.robot import (
     turns,
 )
 
-__all__ = ["FreeSystem", "Prediction", "RodSystem", "System", "build", "undetermined"]
+__all__ = ["FreeSystem", "Prediction", "RodSystem", "System", "build", "refuse_unlike", "undetermined"]
 
 GROUPS = ("constants", "learned")
+STRAINS = {"bend_twist": 3, "stretch": 1}  # how many each spring has
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,18 @@ class Prediction:
     Attributes
     ----------
     positions : (B, steps, N, 3) [m].
-    good : (B,) whether all steps converged.
+    status : (B,) values of `Status`: CONVERGED, or how the first step that failed did.
     iterations : Newton iterations a step, mean over the batch; zero where there is no Newton's method.
     """
 
     positions: Tensor
-    good: Tensor
+    status: Tensor
     iterations: float
+
+    @property
+    def good(self) -> Tensor:
+        """Whether all steps of each window converged, (B,) bool."""
+        return self.status == Status.CONVERGED
 
 
 class System(nn.Module, ABC):
@@ -55,6 +63,7 @@ class System(nn.Module, ABC):
 
     dt: float
     gripped: list[int]
+    substeps: int = 1
 
     @property
     def device(self) -> torch.device:
@@ -87,6 +96,11 @@ class System(nn.Module, ABC):
         missing = [name for name in parameters if name not in tensors]
         if missing:
             raise InputError(f"{folder}: its checkpoint has no {missing[0]!r}: it belongs to another config")
+        unknown = [name for name in tensors if name not in parameters and not name.startswith("optimizer/")]
+        if unknown:
+            raise InputError(f"{folder}: its checkpoint has {unknown[0]!r:.80}, too: it belongs to another config")
+        for name, parameter in parameters.items():
+            refuse_unlike(tensors[name], parameter, f"{folder}: {name} in its checkpoint")
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])
 
@@ -155,7 +169,7 @@ class RodSystem(System):
             self.model, state, self.integrator, steps * self.substeps, motion, checkpoint_every=checkpoint_every
         )
         positions = run.positions[self.substeps :: self.substeps].transpose(0, 1)
-        return Prediction(positions, run.status == Status.CONVERGED, run.iterations.double().mean().item())
+        return Prediction(positions, run.status, run.iterations.double().mean().item())
 
     def constants(self) -> dict[str, Tensor]:
         """Return the present values of the trained constants, of the first tensor of each."""
@@ -205,7 +219,8 @@ class FreeSystem(System):
         held[self.gripped] = True
         self.register_buffer("held", held)
         lengths = rest_lengths(recordings)
-        self.network = _made(models.FreeNodes, {"rest_length": lengths, **config.baseline}, "baseline")
+        own = checked(models.FreeNodes, config.baseline, "baseline", ("rest_length",))
+        self.network = models.FreeNodes(lengths, **own)
 
     def group(self, name: str) -> dict[str, nn.Parameter]:
         """Return the parameters: all are learned."""
@@ -221,7 +236,19 @@ class FreeSystem(System):
             x, u = self.network.step(x, u, window[:, k], self.held, self.dt)
             frames.append(x)
         positions = torch.stack(frames, dim=1)
-        return Prediction(positions, torch.isfinite(positions.detach()).all(-1).all(-1).all(-1), 0.0)
+        finite = positions.detach().flatten(1).isfinite().all(1)
+        return Prediction(positions, torch.where(finite, int(Status.CONVERGED), int(Status.NOT_FINITE)), 0.0)
+
+
+def refuse_unlike(tensor: Tensor, parameter: Tensor, what: str) -> None:
+    """Refuse what cannot be put in a parameter's place: another shape or dtype, numbers that are not finite."""
+    if tensor.shape != parameter.shape or tensor.dtype != parameter.dtype:
+        raise InputError(
+            f"{what}: expected {parameter.dtype} {tuple(parameter.shape)}, got {tensor.dtype} {tuple(tensor.shape)}: "
+            "it belongs to another config"
+        )
+    if not bool(tensor.isfinite().all()):
+        raise InputError(f"{what}: expected finite numbers: go on from another checkpoint")
 
 
 def build(config: Config, recordings: Recordings, device: torch.device | str = "cpu") -> System:
@@ -249,10 +276,12 @@ def _add(builder, name: str, term: Term) -> nn.Module:
     """Make a learned term, add it to the builder and return it."""
     known = models.FORCES if term.kind == "force" else models.ENERGIES
     if term.network not in known:
-        raise InputError(f"terms.{name}.network: expected one of {', '.join(known)}, got {term.network!r}")
+        raise InputError(f"terms.{name}.network: expected one of {', '.join(known)}, got {term.network!r:.80}")
     if term.replace and term.kind != "energy":
         raise InputError(f"terms.{name}.replace: only an energy can replace the linear one")
-    module = _made(known[term.network], term.options, f"terms.{name}.options")
+    if term.strain != "bend_twist" and term.kind == "force":
+        raise InputError(f"terms.{name}.strain: a force acts on nodes, not on {term.strain}: leave it out")
+    module = _made(known[term.network], term, f"terms.{name}.options")
     if term.kind == "force":
         builder.add_force(module)
     elif term.kind == "dissipation":
@@ -264,13 +293,16 @@ def _add(builder, name: str, term: Term) -> nn.Module:
     return module
 
 
-def _made(network: type[nn.Module], options: dict, where: str):
-    """Return the network; refuse options that it does not have."""
-    takes = inspect.signature(network).parameters
-    unknown = [option for option in options if option not in takes]
-    if unknown:
-        raise InputError(f"{where}: {network.__name__} has no {unknown[0]!r}; it takes: {', '.join(takes)}")
-    return network(**options)
+def _made(network: Callable[..., Any], term: Term, where: str) -> Any:
+    """Return the network of a term with its options."""
+    options = checked(network, term.options, where)
+    try:
+        module = network(**options)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    if term.kind != "force" and module.strains > STRAINS[term.strain]:
+        raise InputError(f"{where}.strains: {term.strain} has {STRAINS[term.strain]}, got {module.strains}")
+    return module
 
 
 def _train(model, name: str, constant: Constant) -> nn.Module:
@@ -296,4 +328,7 @@ def _elements(model, tensor: str) -> int:
         if term.name == owner:
             return term.stencil.count
     module, attribute = trainable.constants(model)[tensor]
-    return int(getattr(module, attribute).shape[-1])
+    value = getattr(module, attribute)
+    if not value.ndim:
+        raise InputError(f'{tensor} is one number for all elements: expected per = "all"')
+    return int(value.shape[-1])

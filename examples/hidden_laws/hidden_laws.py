@@ -22,8 +22,8 @@ from torchdismech import ImplicitEuler, InputError, trainable, unroll
 from torchdismech.elastic import Energy
 from torchdismech.elastic.energy import Strain
 from training.config import Config, Robot, load
-from training.evaluate import evaluate, trained_system
-from training.fit import fit
+from training.evaluation import evaluate, trained_system
+from training.fitting import fit
 from training.metrics import Errors
 from training.robot import builder_of, held_edges, held_motion, start, turns
 from training.system import RodSystem

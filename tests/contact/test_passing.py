@@ -218,3 +218,12 @@ def test_a_robot_that_is_nowhere():
     start, end = torch.tensor([[0, 0, 0.1]] * 3).double(), torch.tensor([[0, 0, -0.1]] * 3).double()
     end[1] = torch.nan
     assert passed_obstacle(model.obstacles[0], *moved(model, start, end)).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(("way", "passes"), [(1e9, False), (1e20, False), (1e200, True)])
+def test_ways_without_end(way, passes):
+    """Follow a node past a ball however far it goes; where its way cannot be measured it counts as having passed."""
+    model = over(Sphere((0, 0, 0), 0.02), Penalty(1.0, 1e-3))
+    start = torch.tensor([[0.1, 0.0, 1.0]], dtype=torch.float64)
+    end = torch.tensor([[way, 0.0, 1.0]], dtype=torch.float64)
+    assert passed_obstacle(model.obstacles[0], *moved(model, start, end)).tolist() == [passes]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Static, forces, straight
-from torchdismech.elastic import ElasticTerm, Energy, Stencil
+from torchdismech.elastic import ElasticTerm, Energy, LinearElastic, Stencil
 from torchdismech.testing import check_energy, check_rigid_motion, check_stencil
 
 RIBBON = Path(__file__).resolve().parents[2] / "examples" / "ribbon" / "ribbon.py"
@@ -93,30 +93,173 @@ def with_angle_springs(name="hinges", compile=False):
     return builder.finalize(compile=compile)
 
 
+def bent(model, batch=2):
+    """Return a state of the model, bent and stretched at random."""
+    generator = torch.Generator().manual_seed(0)
+    q = model.initial_state(batch=batch).q
+    return model.initial_state(q=q + 0.003 * torch.randn(q.shape, dtype=q.dtype, generator=generator))
+
+
+def matrix_by_differences(model, state):
+    """Return minus the derivative (B, m, m) of the elastic force by the unknowns, by central differences."""
+    start, columns = model.start_step(state), []
+    for dof in model.free_index.tolist():
+        step = torch.zeros_like(state.q)
+        step[:, dof] = 1e-7
+        difference = model.elastic_force(start, state.q - step) - model.elastic_force(start, state.q + step)
+        columns.append(difference[:, model.free_index] / 2e-7)
+    return torch.stack(columns, -1)
+
+
 def test_own_stencil():
     """Use a stencil by its strain alone: derivatives, energy report and Newton matrix follow."""
     model = with_angle_springs()
-    generator = torch.Generator().manual_seed(0)
-    q = model.initial_state(batch=2).q
-    q = q + 0.003 * torch.randn(q.shape, dtype=q.dtype, generator=generator)
-    state = model.initial_state(q=q)
+    state = bent(model)
     check_stencil(model.term("hinges").stencil, state).raise_if_failed()
     assert (model.energies(state)["hinges"] > 0).all()
     start = model.start_step(state)
-    _, values = model.force_and_stiffness(start, q, torch.zeros_like(q), state.time)
-    matrix = model.pattern.to_dense(values)
-    columns = []
-    for dof in model.free_index.tolist():
-        step = torch.zeros_like(q)
-        step[:, dof] = 1e-7
-        difference = model.elastic_force(start, q - step) - model.elastic_force(start, q + step)
-        columns.append(difference[:, model.free_index] / 2e-7)
-    differences = torch.stack(columns, -1)
+    still = torch.zeros_like(state.q)
+    _, values = model.force_and_stiffness(start, state.q, still, state.time)
+    matrix, differences = model.pattern.to_dense(values), matrix_by_differences(model, state)
     # central differences: rounding of forces of 1 N over 1e-7 m, against entries of 1e3 N/m
     assert (matrix - differences).abs().max() < 1e-6 * matrix.abs().max()
     with torch.no_grad():  # as steps are solved
-        _, without_records = model.force_and_stiffness(start, q, torch.zeros_like(q), state.time)
+        _, without_records = model.force_and_stiffness(start, state.q, still, state.time)
     assert torch.equal(without_records, values)
+
+
+class PointToNode(Stencil):
+    """Distance of a point between nodes, the sum of weight * node, from a node."""
+
+    def __init__(self, between, weights, node):
+        weights = np.asarray(weights, dtype=float)
+        parts = [[(3 * b + k, weights[:, i]) for i, b in enumerate(between)] for k in range(3)]
+        super().__init__([[*part, (3 * node + k, -np.ones(len(node)))] for k, part in enumerate(parts)], ["distance"])
+
+    def strain(self, local, *constants):
+        """Return the distance [m]."""
+        return (torch.sqrt(sum(v * v for v in local)),)
+
+
+# of 2 springs each: the middle of an edge; points elsewhere on edges and beyond their ends; whole numbers, but no signs
+WEIGHTS = {"middle": [[0.5, 0.5]] * 2, "uneven": [[0.3, 0.7], [1.2, -0.2]], "whole": [[2, -1], [2, -1]]}
+
+
+def with_point_springs(weights, stiffness=40.0):
+    """Return a rod with springs from points between its nodes to other nodes."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 13), Circle(2e-3), Material(1e5, 1000.0))
+    between = (np.array([4, 8]), np.array([5, 9]))
+    stencil = PointToNode(between, weights, np.array([11, 2]))
+    builder.add_term(ElasticTerm("ties", stencil, LinearElastic({"k": stiffness}), torch.ones(2)))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(forces.Gravity((0, 0.1, -0.5)))
+    return builder.finalize(compile=False)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS.values(), ids=list(WEIGHTS))
+def test_a_stencil_reads_points_between_nodes(weights):
+    """Find energy, force and Newton matrix of springs that hold weighted sums of nodes, and pass the contract check."""
+    model = with_point_springs(weights)
+    state = bent(model)
+    q = state.q.clone().requires_grad_()
+    x, w = q[:, : 3 * len(model.nodes)].unflatten(1, (-1, 3)), torch.tensor(weights, dtype=q.dtype)
+    apart = w[:, :1] * x[:, [4, 8]] + w[:, 1:] * x[:, [5, 9]] - x[:, [11, 2]]
+    energy = 20.0 * (apart**2).sum((1, 2))
+    # rounding of sums of a few numbers
+    assert torch.allclose(model.energies(state)["ties"], energy.detach(), rtol=1e-12)
+    (expected,) = torch.autograd.grad(-energy.sum(), q)
+    ties = model.without_forces(model.body, model.terms)
+    ties.term("ties").energy.k.data = torch.tensor(0.0, dtype=q.dtype)
+    without = ties.elastic_force(ties.start_step(state), state.q)
+    model = with_point_springs(weights)
+    force = model.elastic_force(model.start_step(state), state.q) - without
+    # rounding of forces of some 10 N in stretching, which the difference loses
+    assert (force - expected).abs().max() < 1e-10 * expected.abs().max()
+    _, values = model.force_and_stiffness(model.start_step(state), state.q, torch.zeros_like(q), state.time)
+    matrix, differences = model.pattern.to_dense(values), matrix_by_differences(model, state)
+    # central differences, as above; the springs' entries are some 1 % of the largest
+    assert (matrix - differences).abs().max() < 1e-7 * matrix.abs().max()
+    check_stencil(model.term("ties").stencil, state).raise_if_failed()
+
+
+class HeightOfMiddle(Stencil):
+    """How far the middle of an edge is above a node."""
+
+    def __init__(self, edge, node):
+        half, minus = np.array([0.5]), np.array([-1.0])
+        super().__init__([[(3 * edge[:1] + 2, half), (3 * edge[1:] + 2, half), (3 * node + 2, minus)]], ["height"])
+
+    def strain(self, local, *constants):
+        """Return the height [m]."""
+        return (local[0],)
+
+
+def test_the_middle_of_an_edge_is_held_by_a_stiff_spring():
+    """Keep the middle of the last edge of a cantilever at the height of its clamp; its two nodes are not."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 13), Circle(2e-3), Material(1e6, 1000.0))
+    stencil = HeightOfMiddle(np.array([11, 12]), np.array([0]))
+    builder.add_term(ElasticTerm("tie", stencil, LinearElastic({"k": 1e4}), torch.ones(1)))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(forces.Gravity((0, 0, -0.5)))
+    model = builder.finalize(compile=False)
+    state, info = Static(load_steps=5).step(model, model.initial_state(), throw=True)
+    z = state.positions[0, :, 2]
+    # the spring carries less than the rod's weight of 2 mN
+    assert abs(0.5 * (z[11] + z[12]).item()) < 2e-7
+    assert z[12] > 1e-4 and z[6] < -1e-4  # propped there, it sags between and its end points up
+    # 3 iterations a load; a matrix that is not the derivative takes more, if it gets there
+    assert info.iterations.item() <= 20
+
+
+class Unweighted(PointToNode):
+    """Takes every weight as +1 or -1."""
+
+    def local(self, q):
+        """Return sums of the wrong numbers."""
+        dofs = [[d for d, _ in variable] for variable in self.variables]
+        return [q[a] + q[b] - q[c] for a, b, c in dofs]
+
+
+class Misplaced(PointToNode):
+    """Lists other weights than it reads."""
+
+    def local(self, q):
+        """Return sums of other numbers."""
+        return [0.5 * q[v[0][0]] + 0.5 * q[v[1][0]] - q[v[2][0]] for v in self.variables]
+
+
+@pytest.mark.parametrize("cls", [Unweighted, Misplaced])
+def test_the_check_of_a_stencil_goes_through_all_dofs(cls):
+    """Name variables that are not the sums that are listed, and the force and matrix that follow."""
+    model = with_point_springs(WEIGHTS["uneven"])
+    stencil = cls((np.array([4, 8]), np.array([5, 9])), WEIGHTS["uneven"], np.array([11, 2]))
+    report = check_stencil(stencil, bent(model))
+    failed = {check.name for check in report.checks if not check.ok}
+    assert failed == {
+        "local variables are the listed sums",
+        "force along moves of all dofs",
+        "matrix along moves of all dofs",
+    }
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ([], "got an empty list"),
+        ([[]], "got an empty list"),
+        ([[(np.array([0, 1]), np.ones(3))]], r"variable 0: .*\(2,\) and \(3,\)"),
+        ([[(np.array([0, 1]), np.ones(2))], [(np.array([0]), np.ones(1))]], "variable 1: .*the same S"),
+        ([[(np.array([0.0, 1.0]), np.ones(2))]], "variable 0: dofs have to be indices"),
+        ([[(np.array([0, -1]), np.ones(2))]], "variable 0: dofs have to be indices"),
+        ([[(np.array([0]), np.array([math.nan]))]], "variable 0: weights .*not finite"),
+    ],
+)
+def test_variables_that_are_no_sums_are_refused(variables, message):
+    """Name the variable and what was expected of it."""
+    with pytest.raises(InputError, match=f"Stencil: .*{message}"):
+        Stencil(variables, ["strain"])
 
 
 def test_own_stencil_stiffens_the_rod():

@@ -17,6 +17,7 @@ from torchdismech import (
     Static,
     forces,
     helix,
+    magnetics,
 )
 
 INTEGRATORS = {
@@ -35,6 +36,11 @@ FORCES = {
     "damping": lambda: [forces.Viscous(0.2), forces.MassDamping(3.0)],
     "resistive": lambda: [forces.Resistive(0.1, 1.0)],
     "quadratic": lambda: [forces.QuadraticResistive(0.5, 1.5, 1000.0)],
+    "magnetic": lambda: [magnetics.Magnetic((3e4, 1e4, -2e4), magnetics.Rotating(0.5, 3.0))],
+    "magnets": lambda: [
+        forces.Gravity((0.3, 0, -9.81)),
+        magnetics.Magnetic((3e4, 1e4, -2e4), magnetics.Dipole((2.0, 90.0, -1.0), (0.2, -0.1, 0.3))),
+    ],
     "explicit": lambda: [forces.Resistive(0.1, 1.0, explicit=True)],
     "all": lambda: [forces.Gravity((0, 0, -9.81)), forces.Viscous(0.2), forces.QuadraticResistive(0.5, 1.5, 1000.0)],
 }
@@ -156,15 +162,17 @@ def touched(balance, x) -> list[int]:
     return (forces / 3).tolist()
 
 
-@pytest.mark.parametrize("shape", ["network", "hinge", "midedge_rod", *ROBOTS])
+@pytest.mark.parametrize("shape", ["network", "magnets", "hinge", "midedge_rod", *ROBOTS])
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_potential(integrator, shape):
-    """Have the residual as the gradient of the potential where loads are constant and contact is smooth."""
+    """Have the residual as the gradient of the potential where loads have one and contact is smooth."""
     if shape in ROBOTS:
         model = ROBOTS[shape]("penalty", False)
+    elif shape == "magnets":
+        model = robot("network", FORCES["magnets"]())
     else:
         model = (robot if shape == "network" else shells.robot)(shape, FORCES["loads"]())
-    far = 5.0 if shape == "network" else 0.5
+    far = 5.0 if shape in ("network", "magnets") else 0.5
     balance, x = balance_far_from_the_start(INTEGRATORS[integrator], model, far, 1e-3 if shape in ROBOTS else 6e-3)
     balance.descending = True
     residual = balance.residual(x)

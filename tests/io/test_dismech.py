@@ -8,7 +8,9 @@ import pytest
 from torchdismech import Geometry, InputError, read_dismech, write_dismech
 
 INPUTS = Path(__file__).resolve().parents[3] / "shared" / "inputs"
-NEEDS_INPUTS = pytest.mark.skipif(not INPUTS.is_dir(), reason="the folder ../shared is not here")
+NEEDS_INPUTS = pytest.mark.skipif(
+    not INPUTS.is_dir(), reason="DiSMech's own files are not in this repository: ../shared/inputs"
+)
 
 # nodes, rod edges, triangles, counted by hand with grep
 SIZES = {

@@ -40,6 +40,11 @@ FILES = {
     "tetrahedron.obj": "v 0 0 1\nv 1 0 1\nv 0 1 1\nv 0 0 2\nf 1 3 2\nf 1 2 4\nf 2 3 4\nf 1 4 3\n",
     "inwards.obj": "v 0 0 1\nv 1 0 1\nv 0 1 1\nv 0 0 2\nf 1 2 3\nf 1 4 2\nf 2 4 3\nf 1 3 4\n",
     "open.obj": "v 0 0 1\nv 1 0 1\nv 0 1 1\nv 0 0 2\nf 1 3 2\nf 1 2 4\nf 2 3 4\n",
+    "index.txt": "*Nodes\n0,0,0\n0.1,0,0\n*Edges\n1,99999999999999999999\n",
+    "far.txt": "*Nodes\n0,0,0\n1e200,0,0\n*Edges\n1,2\n",
+    "underscore.csv": "0,0.1,0.1,0.1\n1,1_0,0.1,0.1\n",
+    "infinite.csv": "0,0.1,0.1,inf\n",
+    "wide.csv": "0," + "1" * 200_000 + "\n",
     "raises.py": "raise RuntimeError('no')",
     "nothing.py": "x = 1",
 }
@@ -117,6 +122,15 @@ MALFORMED = {
     "not text": (b"\xff\xfe\x00", "not a text file"),
     "empty": ("", "robot: missing"),
     "table twice": ("[robot]\n[robot]\n", "not TOML"),
+    "integer of 5000 digits": (f"a = {'9' * 5000}", "an integer has too many digits; expected numbers within 64 bits"),
+    "integer of 4000 digits": (scene_text(batch=f"seed = {'9' * 4000}"), "batch.seed: expected less than"),
+    "float of 4000 digits": (scene_text(rod=rod(youngs="9" * 4000)), "rod.youngs: expected a", "got 9999", "..."),
+    "deep lists": ("a = " + "[" * 5000 + "]" * 5000, "tables or lists are nested more than 20 deep"),
+    "deep tables": ("robot" + ".a" * 1000 + " = 1", "tables or lists are nested more than 20 deep"),
+    "key without end": ("a" * 100_000 + " = 1", "aaa ... aaa", "unknown key"),
+    "key that steers a terminal": ('"\\u001b[2J" = 1', "\\x1b[2J: unknown key"),
+    "text without end": (scene_text(robot=f'file = "{"a" * 100_000}"'), "robot.file: string should have at most 1000"),
+    "name that no disk takes": (scene_text(robot=f'file = "{"a" * 900}"'), "robot.file: cannot be read: ", "too long"),
     # tables and keys
     "no simulation": (scene_text(simulation=None), "simulation: missing"),
     "no rod": (scene_text(rod=None), "rod: rod edge 0 (nodes [0, 1]) belongs to no [[rod]] table"),
@@ -144,6 +158,19 @@ MALFORMED = {
     "node at infinity": (
         scene_text(robot="nodes = [[0, 0, inf], [1, 0, 0]]\nrod_edges = [[0, 1]]"),
         "robot.nodes.0.2: expected a finite number",
+    ),
+    "node far away": (
+        scene_text(robot="nodes = [[0, 0, 0], [1e200, 0, 0]]\nrod_edges = [[0, 1]]"),
+        "robot.rod_edges: node 1 is farther than 1e+09 m from the origin",
+    ),
+    "node of a file far away": (scene_text(robot='file = "far.txt"'), "far.txt: node 1 is farther than 1e+09 m"),
+    "index beyond 64 bits": (
+        scene_text(robot="nodes = [[0, 0, 0], [1, 0, 0]]\nrod_edges = [[0, 99999999999999999999]]"),
+        "robot.rod_edges.0.1: expected less than or equal to 2147483647",
+    ),
+    "index of a file beyond 64 bits": (
+        scene_text(robot='file = "index.txt"'),
+        "index.txt:5: expected a node index, a whole number from 1, got '99999999999999999999'",
     ),
     "edge out of range": (
         scene_text(robot="nodes = [[0, 0, 0], [1, 0, 0]]\nrod_edges = [[0, 2]]"),
@@ -288,6 +315,15 @@ MALFORMED = {
         "words.csv:2: expected a number, got 'much'",
     ),
     "nan in a table": (scene_text(actuation='natural_twist = "nan.csv"'), "nan.csv:1: expected finite numbers"),
+    "underscore in a table": (
+        scene_text(actuation='rest_length = "underscore.csv"'),
+        "underscore.csv:2: expected a number, got '1_0'",
+    ),
+    "infinity in a table": (
+        scene_text(actuation='rest_length = "infinite.csv"'),
+        "infinite.csv:1: expected finite numbers",
+    ),
+    "number without end": (scene_text(actuation='rest_length = "wide.csv"'), "wide.csv:1: not a row of numbers"),
     "table without rows": (scene_text(actuation='natural_twist = "empty.csv"'), "empty.csv: no rows"),
     "negative length": (scene_text(actuation='rest_length = "negative.csv"'), "actuation.rest_length", "above 0"),
     "python without a function": (scene_text(actuation='python = "act.py"'), "actuation.python: expected", "function"),
@@ -305,6 +341,23 @@ MALFORMED = {
         "whole number of steps",
     ),
     "eternal": (scene_text(simulation="dt = 1e-300\nduration = 1e300"), "simulation:", "expected at most"),
+    "steps of a century": (
+        scene_text(simulation="dt = 1e-3\nduration = 1e9"),
+        "simulation.duration: 1000000000000 steps take at least 1,157 days at 0.1 ms each",
+        "expected at most 25920000000 steps; --insist",
+    ),
+    "endless load steps": (
+        scene_text(simulation='integrator = "static"\nload_steps = 1000000000'),
+        "simulation.load_steps: expected less than or equal to 100000",
+    ),
+    "endless iterations": (
+        scene_text(simulation=GOOD["simulation"] + "\nmax_iterations = 1000000000000"),
+        "simulation.max_iterations: expected less than or equal to 100000",
+    ),
+    "endless substeps": (
+        scene_text(simulation=GOOD["simulation"] + "\nmax_substeps = 1000000000000"),
+        "simulation.max_substeps: expected less than or equal to 1000000",
+    ),
     "static with dt": (scene_text(simulation='integrator = "static"\ndt = 0.1'), "simulation: dt does not apply"),
     "static with a table over time": (
         scene_text(simulation='integrator = "static"', actuation='natural_twist = "kappa.csv"'),
@@ -344,6 +397,11 @@ MALFORMED = {
     ),
     # [batch], [output]
     "batch of none": (scene_text(batch="size = 0"), "batch.size: expected greater than or equal to 1"),
+    "batch of a billion": (
+        scene_text(batch="size = 1000000000"),
+        "batch.size: 1000000000 robots of 4 nodes take at least",
+        "--insist",
+    ),
     "batch of fractions": (scene_text(batch="size = 1.5"), "batch.size: expected a valid integer"),
     "negative seed": (scene_text(batch="seed = -1"), "batch.seed: expected"),
     "every none": (scene_text(output="every = 0"), "output.every: expected greater than or equal to 1"),
@@ -499,6 +557,10 @@ MALFORMED = {
         shell_scene(environment="thrust = {coefficient = 1.0}"),
         "environment.thrust.smoothing",
     ),
+    "thrust along nothing": (
+        shell_scene(environment="thrust = {coefficient = 1.0, smoothing = 1e-3, axis = [0, 0, 0]}"),
+        "environment.thrust.axis: expected a direction that is not zero",
+    ),
     "pressure of text": (shell_scene(environment='pressure = "high"'), "environment.pressure: expected a valid number"),
     "hinges of rods": (
         scene_text(actuation='natural_hinge_angle = "kappa.csv"'),
@@ -651,6 +713,14 @@ MALFORMED = {
     "negative ring": (
         scene_text(self_contact="stiffness = 1.0\nring = -1"),
         "self_contact.ring: expected greater than or equal to 0",
+    ),
+    "ring without end": (
+        scene_text(self_contact="stiffness = 1.0\nring = 1000000000000000000"),
+        "self_contact.ring: expected less than or equal to 2147483647",
+    ),
+    "ring beyond the robot": (
+        scene_text(self_contact="stiffness = 1.0\nring = 4"),
+        "self_contact.ring: expected less than 4, the number of nodes, or nothing ever touches; got 4",
     ),
     "self-contact with a height": (
         scene_text(self_contact="stiffness = 1.0\nheight = 0.0"),
@@ -837,9 +907,60 @@ def test_code_runs_only_when_allowed(folder):
         path.write_text(scene_text(actuation=f'python = "{name}"'))
         command = ["simulate", str(path), "--out", str(folder / "run.h5"), "--no-progress"]
         result = CliRunner().invoke(app, command)
-        assert result.exit_code == 2 and "pass --allow-code" in result.stderr
+        there = (folder / name.partition(":")[0]).exists()
+        assert result.exit_code == 2 and ("pass --allow-code" in result.stderr) == there
         result = CliRunner().invoke(app, [*command, "--allow-code"])
         assert result.exit_code == 2 and words.format(f"{folder}/") in result.stderr, result.output
+
+
+FUNCTIONS = {
+    "None": ("act of {}act.py has to return a Control, such as control.replace(...), got NoneType",),
+    "time": ("act of {}act.py has to return a Control, such as control.replace(...), got Tensor",),
+    "control.replace(natural_twist=0.0)": ("act of {}act.py has to give natural_twist as a tensor, got float",),
+    "control.replace(natural_twist=time)": ("act of {}act.py returned what does not fit the robot", "shape (1, 2)"),
+    "1 / 0": ("act of {}act.py raised ZeroDivisionError in line 2: division by zero",),
+}
+
+
+@pytest.mark.parametrize("expression", FUNCTIONS)
+def test_what_a_function_may_not_return_is_refused(folder, tmp_path, expression):
+    """Name file and function, and what came, in one sentence."""
+    path = folder / "scene.toml"
+    (folder / "act.py").write_text(f"def act(time, model, control):\n    return {expression}\n")
+    path.write_text(scene_text(actuation='python = "act.py:act"'))
+    command = ["simulate", str(path), "--out", str(tmp_path / "run.h5"), "--no-progress", "--allow-code"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2 and result.stderr.startswith(f"error: {path}: actuation.python: "), result.output
+    assert len(result.stderr.splitlines()) == 1
+    for words in FUNCTIONS[expression]:
+        assert words.format(f"{folder}/") in result.stderr
+
+
+def test_byte_order_mark_is_accepted(folder):
+    """Read a scene as editors on Windows write it."""
+    path = folder / "scene.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + scene_text().encode())
+    assert load_scene(path).text == scene_text()
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["named", "by a link"])
+def test_files_outside_of_the_folder_are_not_shown(tmp_path, link):
+    """Read a file from elsewhere, but quote nothing of it where it is not what was expected."""
+    (tmp_path / "secret.txt").write_text("*Nodes\n0,0,0\npassword\n")
+    inside = tmp_path / "scenes"
+    inside.mkdir()
+    name = "secret.txt" if link else "../secret.txt"
+    if link:
+        (inside / name).symlink_to(tmp_path / "secret.txt")
+    path = inside / "scene.toml"
+    path.write_text(scene_text(robot=f'file = "{name}"'))
+    said = refused(path)
+    assert f"robot.file: line 3 of {inside}/{name} is not what was expected there; it lies outside" in said
+    path.write_text(scene_text(actuation=f'natural_twist = "{name}"'))
+    assert "password" not in said + refused(path)
+    (tmp_path / "secret.txt").write_text(FILES["arm.txt"])
+    path.write_text(scene_text(robot=f'file = "{name}"'))
+    assert len(load_scene(path).geometry.nodes) == 3
 
 
 values = st.one_of(

@@ -117,7 +117,7 @@ def test_polygons_are_cut_into_triangles(tmp_path, suffix, parts):
 
 
 def test_stl_text_is_read_and_its_nodes_merged(tmp_path):
-    """Read a text stl, merge nodes at exactly the same place (-0 is 0) and no others."""
+    """Read a text stl, merge nodes at exactly the same place (-0 is 0), and refuse those that noise keeps apart."""
     mesh = rectangle(0.1, 0.06, 0.02)
     path = tmp_path / "plate.stl"
     path.write_text(trimesh.Trimesh(mesh.nodes, mesh.triangles, process=False).export(file_type="stl_ascii"))
@@ -127,7 +127,13 @@ def test_stl_text_is_read_and_its_nodes_merged(tmp_path):
     path.write_text(stl_text([SQUARE[HALVES[0]], np.where(SQUARE == 0, -0.0, SQUARE)[HALVES[1]]]))
     assert len(read_mesh(path).nodes) == 4
     path.write_text(stl_text([SQUARE[HALVES[0]], SQUARE[HALVES[1]] + [1e-12, 0, 0]]))
-    assert len(read_mesh(path).nodes) == 6
+    with pytest.raises(InputError, match="none of the 2 triangles shares a side with another"):
+        read_mesh(path)
+    corners = mesh.nodes[mesh.triangles]
+    corners[0] += [0, 0, 1e-9]
+    path.write_text(stl_text(list(corners)))
+    with pytest.raises(InputError, match=r"node \d+ is 1e-09 m from node \d+ \(counted from 0\), next to nothing"):
+        read_mesh(path)
 
 
 def stl_text(triangles: list[np.ndarray]) -> str:

@@ -424,7 +424,7 @@ def test_python_actuation_tells_robots_apart(load):
     assert control.natural_twist.tolist() == [[1.5, 2.5, 3.5], [2.5, 3.5, 4.5]]
     wrong = load(text, act__py="def act(time, model, control):\n    return None\n", twist__csv="0,1,2,3\n")
     setup = wrong.build(allow_code=True)
-    with pytest.raises(InputError, match="act has to return a Control"):
+    with pytest.raises(InputError, match="act.py has to return a Control"):
         setup.schedule(torch.zeros(2, dtype=torch.float64), setup.model)
 
 

@@ -1,10 +1,12 @@
 """Banded factors by compiled code: groups of robots, growth, threads, and what happens without a compiler."""
 
+import hashlib
 import os
 import shutil
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,7 +205,7 @@ class TestCompiling:
         """Load what is in the cache."""
         native.library()
         monkeypatch.setattr(native, "_found", None)
-        monkeypatch.setattr(native, "_compile", None)
+        monkeypatch.setattr(native, "_made", None)
         assert native.library().vector_bytes > 0
 
     def test_compiler_that_refuses_native_instructions(self, cache, monkeypatch, tmp_path):
@@ -217,11 +219,140 @@ class TestCompiling:
             pattern = chain(symmetric=kind == "definite")
             assert_solves(pattern, random_values(pattern, kind, 11))
 
-    def test_file_that_is_no_library(self, cache, monkeypatch):
-        """Name the file that is broken."""
-        monkeypatch.setattr(native, "_compile", lambda compiler, flags, path: path.write_text("not a library"))
+    def test_file_that_is_no_library(self, cache, monkeypatch, tmp_path):
+        """Name the file that a compiler left and that cannot be loaded."""
+        script = 'for word; do case "$before" in -o) echo "not a library" > "$word";; esac; before=$word; done'
+        monkeypatch.setenv("CXX", executable(tmp_path / "odd-c++", script))
         with pytest.raises(InputError, match=f"cannot be loaded .*; remove {cache}/native-"):
             native.library()
+
+
+@pytest.fixture(scope="module")
+def library_file(tmp_path_factory):
+    """A compiled library, made once."""
+    directory = tmp_path_factory.mktemp("compiled")
+    directory.chmod(0o700)
+    try:
+        command = native.compiler()
+        return native._made(command, native._flags_and_target(command)[0], directory, "once")
+    except native.Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+class TestHostileCache:
+    """Files and directories that are not as this package left them; nothing of others is ever loaded."""
+
+    @pytest.fixture(autouse=True)
+    def quick_compiler(self, library_file, monkeypatch, tmp_path):
+        """A compiler that hands out what was compiled before."""
+        script = f'for word; do case "$before" in -o) cp {library_file} "$word";; esac; before=$word; done'
+        monkeypatch.setenv("CXX", executable(tmp_path / "quick-c++", script))
+
+    @pytest.fixture
+    def loaded(self, monkeypatch):
+        """Record what is loaded, and by which contents."""
+        found, load = [], native.ctypes.CDLL
+
+        def recording(path):
+            found.append(Path(path).read_bytes())
+            return load(path)
+
+        monkeypatch.setattr(native.ctypes, "CDLL", recording)
+        return found
+
+    def kept(self, cache, monkeypatch):
+        """Return the library that a first process leaves, as one that is about to look for it finds it."""
+        native.library()
+        monkeypatch.setattr(native, "_found", None)
+        (path,) = cache.iterdir()
+        return path
+
+    @pytest.mark.parametrize("length", [0, 1000, -1])
+    def test_truncated(self, cache, monkeypatch, loaded, length):
+        """Compile again where a library is cut off, and put the new one in its place."""
+        path = self.kept(cache, monkeypatch)
+        whole = path.read_bytes()
+        exchange(path, whole[:length])
+        assert native.library().vector_bytes > 0
+        assert loaded == [whole, whole]
+        assert [file.read_bytes() for file in cache.iterdir()] == [whole]
+
+    def test_other_content(self, cache, monkeypatch, loaded):
+        """Load no file whose content is not what its name says, and none with a name of before."""
+        path = self.kept(cache, monkeypatch)
+        whole = path.read_bytes()
+        exchange(path, whole.replace(b"band_", b"bond_"))
+        path.with_name(path.name.rpartition("-")[0] + ".so").write_bytes(b"planted")
+        native.library()
+        assert loaded == [whole, whole]
+
+    @pytest.mark.parametrize("how", ["writable", "link"])
+    def test_planted_file(self, cache, monkeypatch, loaded, tmp_path, how):
+        """Load no file that others can write to, and no link, though checksum and name fit."""
+        path = self.kept(cache, monkeypatch)
+        content = path.read_bytes() + b"planted"
+        path.unlink()
+        planted = path.with_name(f"{path.name.rpartition('-')[0]}-{hashlib.sha256(content).hexdigest()[:32]}.so")
+        if how == "link":
+            (tmp_path / "elsewhere.so").write_bytes(content)
+            planted.symlink_to(tmp_path / "elsewhere.so")
+        else:
+            planted.write_bytes(content)
+            planted.chmod(0o666)
+        native.library()
+        assert content not in loaded
+        assert len(loaded) == 2
+
+    @pytest.mark.parametrize("what", ["directory", "parent"])
+    @pytest.mark.parametrize("mode", [0o777, 0o775])
+    def test_directory_that_others_write_to(self, cache, monkeypatch, loaded, what, mode):
+        """Compile for this process alone, say so, and leave what is there: it may be anybody's."""
+        path = self.kept(cache, monkeypatch)
+        if mode == 0o775:
+            monkeypatch.setattr(os, "getegid", lambda: os.geteuid() + 1)  # not a group of the user's own
+        (cache if what == "directory" else cache.parent).chmod(mode)
+        content = path.read_bytes()
+        exchange(path, b"planted")
+        with pytest.warns(RuntimeWarning, match=f"for this process alone.* others can write to {cache.parent}.*XDG"):
+            assert native.library().vector_bytes > 0
+        assert loaded == [content, content]
+        assert [file.read_bytes() for file in cache.iterdir()] == [b"planted"]
+
+    def test_directory_of_another_user(self, cache, monkeypatch, loaded):
+        """Load nothing of what is there."""
+        path = self.kept(cache, monkeypatch)
+        exchange(path, b"planted")
+        user = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: user + 1)  # temporary directories are another's, too
+        with (
+            pytest.warns(RuntimeWarning, match=f"{cache} belongs to user {user}, not to {user + 1}"),
+            pytest.raises(InputError, match="no safe place for compiled code"),
+        ):
+            native.library()
+        assert len(loaded) == 1
+
+    def test_no_safe_place_at_all(self, cache, monkeypatch):
+        """Do without compiled code where even temporary files are not the user's own."""
+        cache.mkdir(parents=True)
+        cache.chmod(0o777)
+        (cache.parent / "temporary").mkdir()
+        (cache.parent / "temporary").chmod(0o777)
+        monkeypatch.setattr(native.tempfile, "tempdir", str(cache.parent / "temporary"))
+        with pytest.warns(RuntimeWarning, match="this process alone"):
+            assert_lapack_instead("no safe place for compiled code: others can write to .*temporary")
+
+    def test_sticky_parents_are_safe(self, cache):
+        """Keep code below a directory such as /tmp, where nobody can replace what is another's."""
+        cache.parent.mkdir()
+        cache.parent.chmod(0o1777)
+        native.library()
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (cache, *cache.iterdir())] == [0o700, 0o700]
+
+
+def exchange(path, content):
+    """Put another file in the place of a library that this process has loaded."""
+    path.unlink()
+    path.write_bytes(content)
 
 
 def executable(path, script):

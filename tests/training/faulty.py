@@ -41,7 +41,7 @@ class Sinking(System):
             self.batches += 1
             if self.batches in self.broken:
                 positions = positions * torch.nan
-        return Prediction(positions, torch.ones(len(window), dtype=torch.bool), 0.0)
+        return Prediction(positions, torch.zeros(len(window), dtype=torch.long), 0.0)
 
 
 def trainer(folder: Path, broken: set[int], processes, **stage) -> Trainer:

@@ -3,6 +3,7 @@
 import csv
 import os
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_single_arrays_are_refused(tmp_path):
     """Refuse an array without names, which has no room for dt."""
     with (tmp_path / "a.npz").open("wb") as file:
         np.save(file, FAULTLESS)
-    with pytest.raises(InputError, match=r"a\.npz: not an archive of plain numbers: a single array"):
+    with pytest.raises(InputError, match=r"a\.npz: not an archive of plain numbers: File is not a zip file"):
         read(tmp_path / "a.npz")
 
 
@@ -456,7 +457,7 @@ def test_real_cables_are_read_and_prepared(cable, nodes):
     """Read motion capture of real cables; repair a few fast node-frames and nothing else."""
     path = REAL / f"{cable}.npz"
     if not path.exists():
-        pytest.skip(f"the user's recordings are not here: {path}")
+        pytest.skip(f"motion capture of real cables is not in this repository: ../shared/data/dlo/{path.name}")
     for split, count in (("train", 56), ("eval", 14)):
         raw = read(path, split)
         assert raw.positions.shape == (count, 500, nodes, 3)
@@ -467,3 +468,74 @@ def test_real_cables_are_read_and_prepared(cable, nodes):
         assert torch.equal(found.positions[~invalid], raw.positions[~invalid])
         # the fastest step, 11 m/s, is 0.11 m; a repair moves a node by less
         assert (found.positions - raw.positions).abs().max() < 0.11
+
+
+# ---- hostile files
+
+
+def laughs() -> list:
+    """Return a few lists in each other that would be 2^60 numbers if they were written out."""
+    nest: list = [0.0]
+    for _ in range(60):
+        nest = [nest, nest]
+    return [nest, nest, nest]
+
+
+def test_small_pickles_of_endless_content_are_refused_at_once(tmp_path):
+    """Refuse one list in many places before it is written out: in a message, and as a recording."""
+    with pytest.raises(InputError, match=r"12\.pkl: frame 0: expected three rows of numbers, got list"):
+        read(pickled(tmp_path / "12.pkl", laughs()), dt=DT)
+    row = [0.5] * 50_000
+    with pytest.raises(InputError, match=r"12\.pkl: takes about .* of memory"):
+        read(pickled(tmp_path / "12.pkl", [[row, row, row]] * 3_000_000), dt=DT)
+
+
+def test_pickles_change_nothing_that_outlives_them(tmp_path):
+    """Leave the functions that stand in for NumPy's as they are, whatever attributes a pickle sets."""
+    from training.data import pickles
+
+    path = tmp_path / "12.pkl"
+    # _codecs.encode, then BUILD with (None, {"__defaults__": (1,)})
+    path.write_bytes(b"\x80\x04c_codecs\nencode\nN}\x8c\x0c__defaults__K\x01\x85s\x86b.")
+    with pytest.raises(InputError, match="expected a list of frames, got function"):
+        read(path, dt=DT)
+    assert pickles.STAND_INS["_codecs", "encode"].__defaults__ is None
+
+
+def test_archives_are_read_to_the_end(tmp_path):
+    """Refuse an array whose header says less than there is, whose checksum a reader would not get to."""
+    path = archive(tmp_path / "a.npz")
+    with zipfile.ZipFile(path) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    members["train.npy"] = members["train.npy"].replace(b"(2, 60, 6, 3)", b"(1, 60, 6, 3)")
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    with pytest.raises(InputError, match=r"a\.npz: .*'train\.npy' is not as long as it says"):
+        read(path, "train")
+
+
+@pytest.mark.parametrize("cell", ["1_0", "١", "0x1"])
+def test_numbers_of_other_languages_are_refused(tmp_path, cell):
+    """Refuse what is a number for Python, or nowhere."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"time,x0,y0,z0\n0,1,2,{cell}\n", encoding="utf-8")
+    with pytest.raises(InputError, match="row 2, column z0: .*expected a number or nothing"):
+        read(path)
+
+
+def test_what_cannot_be_read_to_its_end_is_refused(tmp_path):
+    """Refuse pipes and devices, alone and in a folder, instead of waiting."""
+    os.mkfifo(tmp_path / "a.csv")
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "b.pkl").symlink_to("/dev/zero")
+    for path in (tmp_path, tmp_path / "a.csv", tmp_path / "inside", tmp_path / "inside" / "b.pkl"):
+        with pytest.raises(InputError, match="not a plain file"):
+            read(path)
+
+
+@pytest.mark.parametrize("dt", [1e-300, 1e300, float("nan"), "0.01", True])
+def test_absurd_time_steps_are_refused(tmp_path, dt):
+    """Refuse time steps of the wrong size and type."""
+    with pytest.raises(InputError, match=r"12\.pkl: dt: expected"):
+        read(pickled(tmp_path / "12.pkl", nested(FAULTLESS[0])), dt=dt)

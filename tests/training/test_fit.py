@@ -14,8 +14,8 @@ from tests.training import simulated
 from torchdismech import InputError, compilation
 from training import checkpoint
 from training.config import Config, load
-from training.evaluate import evaluate
-from training.fit import fit, recordings_of
+from training.evaluation import evaluate
+from training.fitting import fit, recordings_of
 from training.system import build, undetermined
 
 ROOT = Path(__file__).parents[2]
@@ -159,6 +159,7 @@ def test_two_processes_fit_as_one_does(data, tmp_path):
 @pytest.mark.gpu
 def test_fit_on_a_gpu(data, tmp_path):
     """Give the weights of a fit on the CPU."""
+    pytest.importorskip("tensorboard")  # what a machine with a GPU may lack: fits write to it
     found = []
     for device in ("cpu", "cuda"):
         fit(Config.model_validate(tables(data, device=device)), tmp_path / device)
@@ -210,6 +211,18 @@ def test_undetermined_constants_are_warned_of(data):
         ("constants.bending.kind='shift'", "constants.bending"),
         ("physics=false", "leave them out"),
         ("name", "key=value"),
+        ("robot.bending=inf", "robot.bending: expected a finite number, got inf"),
+        ("robot.bending=1e300", "robot.bending"),
+        ("simulation.force_tolerance=1e300", "simulation.force_tolerance"),
+        ("seed=99999999999999999999", "seed"),
+        ("stages.0.iterations=1000000000000000000", "stages.0.iterations"),
+        ("stages.0.batch=true", "stages.0.batch: expected a valid integer, got True"),
+        ("stages.0.name=../../x", "names files"),
+        ("name=/tmp/x", "names files"),
+        ("data.eval=config", "a file of the run itself"),
+        ("data.rules={spikes=1}", "data.rules: Rules has no 'spikes'; it takes: nodes"),
+        ("data.options={path='x'}", "data.options"),
+        ("simulation.integrator='euler'", "simulation.integrator: expected 'implicit_euler'"),
     ],
 )
 def test_wrong_settings_are_named(data, tmp_path, setting, message):
@@ -228,6 +241,18 @@ def test_wrong_settings_are_named(data, tmp_path, setting, message):
         ({"constants": {"a": {"tensors": ["bend_twist.EI9"]}}}, "EI9"),
         ({"terms": {"a": {"kind": "force", "network": "Nothing"}}}, "terms.a.network"),
         ({"terms": {"a": {"kind": "force", "network": "DragLaw", "options": {"sped": 1}}}}, "terms.a.options.*'sped'"),
+        ({"terms": {"a": {"kind": "force", "network": "DragLaw", "options": {"speed": "1"}}}}, "speed: .*number"),
+        (
+            {"terms": {"a": {"kind": "force", "network": "DragLaw", "options": {"hidden": [0]}}}},
+            "hidden.0: .*equal to 1",
+        ),
+        ({"terms": {"a": {"kind": "force", "network": "DragLaw", "strain": "stretch"}}}, "terms.a.strain"),
+        ({"terms": {"a": {"kind": "energy", "network": "ConvexEnergy", "strain": "stretch"}}}, "stretch has 1, got 3"),
+        (
+            {"terms": {"a": {"kind": "energy", "network": "ConvexEnergy", "options": {"size": [1, 2]}}}},
+            "size: expected",
+        ),
+        ({"constants": {"a": {"tensors": ["Viscous.viscosity"], "per": "element"}}}, "one number for all elements"),
     ],
 )
 def test_configs_that_do_not_fit_the_data_are_named(data, tmp_path, changes, message):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 
-__all__ = ["at_nodes", "broadcastable", "joined", "robot_dimension"]
+__all__ = ["at_nodes", "broadcastable", "joined", "refuse_lost", "robot_dimension"]
 
 
 def robot_dimension(tensor: Tensor) -> tuple[int, ...]:
@@ -27,6 +27,15 @@ def broadcastable(constants: dict[str, Tensor], count: int, elements: str) -> di
                 f"{name}: expected a shape that broadcasts against (B, {count} {elements}), got {tuple(value.shape)}"
             )
     return constants
+
+
+def refuse_lost(values: Tensor, what: str, remedy: str, dtype: torch.dtype = torch.float64) -> None:
+    """Refuse sizes that are above 0 but too small or too large to be held with all their digits in a dtype."""
+    held = values.to(dtype)
+    lost = held[~(torch.isfinite(held) & (held >= torch.finfo(dtype).tiny))]
+    if lost.numel():
+        kind = str(dtype).removeprefix("torch.")
+        raise InputError(f"{what} becomes {lost.flatten()[0].item():g}, beyond what {kind} holds: {remedy}")
 
 
 def joined(parts: list[Tensor], counts: list[int]) -> Tensor:

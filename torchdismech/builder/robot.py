@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from torchdismech.body import Body
-from torchdismech.builder.elements import at_nodes, robot_dimension
+from torchdismech.builder.elements import at_nodes, broadcastable, refuse_lost, robot_dimension
 from torchdismech.builder.rods import (
     RodGroup,
     Rods,
@@ -35,7 +35,7 @@ from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Sum
 from torchdismech.errors import InputError
-from torchdismech.forces import Force
+from torchdismech.forces import Buoyancy, Force, Gravity, PointForce
 from torchdismech.geometry.checks import check_every_node_used, check_folds, check_nodes, check_rods
 from torchdismech.geometry.frames import first_director, unit
 from torchdismech.geometry.mesh_checks import check_triangles
@@ -45,6 +45,7 @@ from torchdismech.model import Model
 
 __all__ = ["RobotBuilder"]
 
+IN_PLANE = 1e-12  # of a vector along y, what rounding may leave of it in the x-z plane
 NATURAL = {"rod": ("initial", "straight"), "shell": ("initial", "flat")}
 STRAINS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # terms that the builder makes
 
@@ -79,6 +80,7 @@ class RobotBuilder:
         self._terms: list[ElasticTerm] = []
         self._energies: list[tuple[str, str | None, Energy]] = []
         self._dissipations: list[tuple[str, Energy]] = []
+        self._stiffened: list[tuple[np.ndarray, dict[str, Tensor]]] = []
 
     @property
     def nodes(self) -> np.ndarray:
@@ -134,7 +136,9 @@ class RobotBuilder:
         _check_choice("natural", natural, NATURAL["rod"])
         constants = edge_constants(section, material, stiffness or {}, contact_radius, len(pairs))
         index = self._join(points)
-        directors = None if directors is None else np.asarray(directors, dtype=float).reshape(len(pairs), 3)
+        directors = None if directors is None else np.asarray(directors, dtype=float)
+        if directors is not None and directors.shape != (len(pairs), 3):
+            raise InputError(f"directors: expected one of each edge, ({len(pairs)}, 3), got {directors.shape}")
         self._rods.append(RodGroup(index[pairs], constants, natural, directors))
         return index
 
@@ -197,6 +201,26 @@ class RobotBuilder:
         """Add `mass` [kg], () or (B, 1), to each of the nodes."""
         self._masses.append((self._checked(nodes, "mass.nodes"), positive(mass, "mass")))
 
+    def set_spring_stiffness(
+        self, springs, EI1: Number | None = None, EI2: Number | None = None, GJ: Number | None = None
+    ) -> None:
+        """Give some bend-twist springs stiffnesses of their own [N m^2], in place of those of their edges.
+
+        Parameters
+        ----------
+        springs : (k, 3) the nodes of each spring: before it, at it, after it, in either direction.
+        EI1, EI2, GJ : (), (k,), (B, 1) or (B, k); None leaves what the edges give.
+        """
+        nodes = np.asarray(springs)
+        if nodes.ndim != 2 or nodes.shape[1] != 3 or not len(nodes) or nodes.dtype.kind not in "iu":
+            raise InputError(f"set_spring_stiffness: springs: expected the nodes of each, (k, 3), got {nodes.shape}")
+        given = {"EI1": EI1, "EI2": EI2, "GJ": GJ}
+        values = {name: positive(v, f"set_spring_stiffness.{name}") for name, v in given.items() if v is not None}
+        if not values:
+            raise InputError("set_spring_stiffness: expected at least one of EI1, EI2 and GJ")
+        broadcastable(values, len(nodes), "springs")
+        self._stiffened.append((nodes.astype(np.int64), values))
+
     def add_force(self, force: Force) -> None:
         """Add an external force."""
         self._forces.append(force)
@@ -250,31 +274,42 @@ class RobotBuilder:
         """
         if not (self._rods or self._shells):
             raise InputError("the robot has neither rods nor shells: add some with add_rod, add_rods or add_shell")
-        if self.planar and self._shells:
-            raise InputError("planar: a robot with shells moves in space; build it with planar=False")
+        self._check_planar()
         nodes = torch.as_tensor(self._nodes)
         rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
-        body, joint_weights = self._body(rods, shells, dtype)
-        directors = torch.cat(
-            [
-                rod_directors(self._rods, body.rods, nodes),
-                _any_directors(nodes, body.joint_edges),
-                normal_directors(shells, nodes),
-            ]
-        )
+        body, joint_weights, directors = self._body(rods, shells, dtype)
         terms = [
             *stretch_terms(body, rods),
-            *bend_twist_terms(body, rods, directors, joint_weights),
+            *bend_twist_terms(body, rods, directors, joint_weights, self._stiffened),
             *membrane_terms(body, shells),
             *bending_terms(body, shells),
             *self._terms,
         ]
+        for term in terms[: len(terms) - len(self._terms)]:
+            _refuse_lost_stiffness(term, dtype)
         self._add_residuals({t.name: t for t in terms})
         free = self._free(body.framed_edges)
         terms = [t.to(dtype) for t in terms]
-        directors = directors.to(dtype)
-        model = Model(body, terms, self._forces, free, directors, solver, compile, self._self_contact)
+        forces = [f.to(dtype) for f in self._forces]
+        model = Model(body, terms, forces, free, solver, compile, self._self_contact)
         return model.to(device=device, dtype=dtype)
+
+    def _check_planar(self) -> None:
+        """Refuse what a robot in the x-z plane cannot have, and loads straight out of it, which would do nothing."""
+        if not self.planar:
+            return
+        if self._shells:
+            raise InputError("planar: a robot with shells moves in space; build it with planar=False")
+        for force in self._forces:
+            if not isinstance(force, Gravity | Buoyancy | PointForce):
+                continue
+            name = "force" if isinstance(force, PointForce) else "acceleration"
+            vector = getattr(force, name).detach()
+            if bool((vector[..., [0, 2]].abs().amax(-1) < IN_PLANE * vector[..., 1].abs()).any()):
+                raise InputError(
+                    f"planar: {type(force).__name__}.{name} is along y, where a planar robot does not move: it keeps "
+                    f"to the x-z plane, and up is usually z; got {vector.tolist()}"
+                )
 
     # ---- parts -------------------------------------------------------------------------------------------------
 
@@ -325,8 +360,8 @@ class RobotBuilder:
             free[first_twist:] = False
         return free
 
-    def _body(self, rods: Rods, shells: Shells, dtype: torch.dtype) -> tuple[Body, np.ndarray]:
-        """Return the body, and how its joint edges average the constants of the rods (J, E)."""
+    def _body(self, rods: Rods, shells: Shells, dtype: torch.dtype) -> tuple[Body, np.ndarray, Tensor]:
+        """Return the body, how its joint edges average the constants of the rods (J, E), directors in float64."""
         check_rods(self._nodes, rods.edges, where="robot")
         surface = shells.surface
         every = np.concatenate([rods.edges.reshape(-1), surface.triangles.reshape(-1)])
@@ -335,6 +370,8 @@ class RobotBuilder:
         joints, weights, springs = self._joined(rods, shells, chains)
         check_folds(self._nodes, springs.nodes)
         nodes = torch.as_tensor(self._nodes)
+        along_rods, at_joints = rod_directors(self._rods, chains, nodes), _any_directors(nodes, joints)
+        directors = torch.cat([along_rods, at_joints, normal_directors(shells, nodes)])
         count = len(nodes)
         body = Body(
             nodes,
@@ -344,8 +381,10 @@ class RobotBuilder:
             chains,
             springs,
             surface,
-            mass=self._mass(rods, shells, len(joints)),
+            directors,
+            mass=self._mass(rods, shells, len(joints), dtype),
             edge_length=rods.length,
+            edge_area=_per_element(rods.constant("area"), len(rods.edges)),
             edge_radius=_per_element(rods.constant("radius"), len(rods.edges)),
             edge_contact_radius=_per_element(rods.constant("contact_radius"), len(rods.edges)),
             shell_edge_length=shells.edge_length,
@@ -356,7 +395,7 @@ class RobotBuilder:
             node_volume=at_nodes(0.5 * rods.volume(), rods.edges, count)
             + at_nodes(shells.volume() / 3, surface.triangles, count),
         )
-        return body.to(dtype), weights
+        return body.to(dtype), weights, directors
 
     def _joined(self, rods: Rods, shells: Shells, chains: list[Rod]) -> tuple[np.ndarray, np.ndarray, Springs]:
         """Return the joint edges (J, 2), their weights (J, E) and all springs."""
@@ -368,7 +407,7 @@ class RobotBuilder:
         network = np.concatenate([rods.edges, edges])
         return edges, weights, springs.joined(find_joint_springs(len(self._nodes), network, len(rods.edges)))
 
-    def _mass(self, rods: Rods, shells: Shells, n_joints: int) -> Tensor:
+    def _mass(self, rods: Rods, shells: Shells, n_joints: int, dtype: torch.dtype) -> Tensor:
         """Return the lumped mass (.., n) of every dof; joint edges and mid-edge normals have none."""
         count = len(self._nodes)
         node_mass = rods.node_mass(count) + shells.node_mass(count)
@@ -377,10 +416,19 @@ class RobotBuilder:
             share[index] = 1.0
             node_mass = node_mass + mass * share
         twist_mass = rods.twist_mass()
+        refuse_lost(node_mass, "robot: the mass of a node", "give sizes in m, density in kg/m^3", dtype)
+        refuse_lost(twist_mass, "robot: the inertia of an edge", "give sizes in m, density in kg/m^3", dtype)
         lead = robot_dimension(node_mass) or robot_dimension(twist_mass)
         massless = node_mass.new_zeros(*lead, n_joints + len(shells.normal_edges()))
         parts = [node_mass.repeat_interleave(3, dim=-1), twist_mass]
         return torch.cat([*(p.expand(*lead, p.shape[-1]) for p in parts), massless], dim=-1)
+
+
+def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
+    """Refuse stiffnesses that the model's dtype does not hold."""
+    for name, value in term.energy.named_parameters():
+        if name != "poisson":
+            refuse_lost(value, f"{term.name}.{name}", "take dtype=torch.float64, or other sizes", dtype)
 
 
 def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:

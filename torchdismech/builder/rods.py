@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
-from torchdismech.builder.elements import at_nodes, broadcastable, joined
+from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost, robot_dimension
 from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import first_director, transported, unit
@@ -99,6 +100,9 @@ def edge_constants(
     }
     for name, value in derived.items():
         constants[name] = positive(stiffness[name], f"stiffness.{name}") if name in stiffness else value
+    whole = str(section) if len(str(section)) < 80 else type(section).__name__
+    for name in ("area", "I1", "I2", "J", "polar", *derived):
+        refuse_lost(constants[name], f"{whole}: {name}", "give sizes in m, Young's modulus in Pa")
     return broadcastable(constants, count, "edges")
 
 
@@ -125,8 +129,14 @@ def rod_directors(groups: list[RodGroup], rods: list[Rod], nodes: Tensor) -> Ten
 def _normal_directors(added: RodGroup, nodes: Tensor) -> Tensor:
     given = torch.as_tensor(added.directors)
     tangent = unit(nodes[added.edges[:, 1]] - nodes[added.edges[:, 0]])
-    if not (((given * tangent).sum(-1).abs() < 1e-6) & ((given.norm(dim=-1) - 1).abs() < 1e-6)).all():
-        raise InputError("directors: expected unit vectors normal to their edges (to 1e-6)")
+    slope, length = (given * tangent).sum(-1), given.norm(dim=-1)
+    wrong = ~((slope.abs() < 1e-6) & ((length - 1).abs() < 1e-6))
+    if bool(wrong.any()):
+        k = int(wrong.nonzero()[0])
+        raise InputError(
+            f"directors: expected unit vectors normal to their edges (to 1e-6), got {given[k].tolist()} at edge {k}, "
+            f"of length {length[k].item():g} and with {slope[k].item():g} along the edge"
+        )
     return unit(given - tangent * (given * tangent).sum(-1, keepdim=True))
 
 
@@ -168,12 +178,20 @@ def stretch_terms(body: Body, rods: Rods) -> list[ElasticTerm]:
     return [ElasticTerm("stretch", stencil, energy, measure=None, dissipation=dissipation)]
 
 
-def bend_twist_terms(body: Body, rods: Rods, directors: Tensor, joint_weights: np.ndarray) -> list[ElasticTerm]:
+def bend_twist_terms(
+    body: Body,
+    rods: Rods,
+    directors: Tensor,
+    joint_weights: np.ndarray,
+    stiffened: Sequence[tuple[np.ndarray, dict[str, Tensor]]],
+) -> list[ElasticTerm]:
     """Return the bend-twist term, or none for a robot without springs.
 
-    A joint edge bends and twists as the mean of the rod edges at its triangles.
+    A joint edge bends and twists as the mean of the rod edges at its triangles. `stiffened` springs, given by their
+    nodes (k, 3), have stiffnesses of their own.
     """
     springs = body.springs
+    places = [_places(springs, nodes) for nodes, _ in stiffened]
     if not len(springs.nodes):
         return []
     stencil = BendTwistStencil(springs.nodes, springs.edges, springs.signs, 3 * body.n_nodes)
@@ -185,6 +203,8 @@ def bend_twist_terms(body: Body, rods: Rods, directors: Tensor, joint_weights: n
     names = ("EI1", "EI2", "GJ", "relaxation")
     constants = {n: _at_springs(_with_joints(rods.constant(n), weights), springs.edges, lengths) for n in names}
     relaxation = constants.pop("relaxation")
+    for index, (_, values) in zip(places, stiffened, strict=True):
+        constants |= {name: _replaced(constants[name], index, value, len(voronoi)) for name, value in values.items()}
     _, _, twist = _shape_strains(body, stencil, directors)
     stencil.alignment = torch.where(torch.as_tensor(springs.carried), 0.0, twist)
     natural = _shape_strains(body, stencil, directors)
@@ -201,6 +221,36 @@ def bend_twist_terms(body: Body, rods: Rods, directors: Tensor, joint_weights: n
             dissipation=viscous(constants, relaxation),
         )
     ]
+
+
+def _places(springs: Springs, nodes: np.ndarray) -> np.ndarray:
+    """Return the numbers (k,) of the springs with these nodes (k, 3), in either direction; refuse what is none."""
+    known = {tuple(triple): k for k, triple in enumerate(springs.nodes.tolist())}
+    known |= {triple[::-1]: k for triple, k in known.items()}
+    index = []
+    for triple in nodes.tolist():
+        if tuple(triple) not in known:
+            raise InputError(
+                f"set_spring_stiffness: there is no spring of nodes {triple}: expected a node and two that edges join "
+                "it with, in the middle that node"
+            )
+        index.append(known[tuple(triple)])
+    twice = [k for k in index if index.count(k) > 1]
+    if twice:
+        raise InputError(
+            f"set_spring_stiffness: expected each spring once, got {springs.nodes[twice[0]].tolist()} twice"
+        )
+    return np.array(index)
+
+
+def _replaced(constant: Tensor, index: np.ndarray, value: Tensor, count: int) -> Tensor:
+    """Return a constant of `count` springs with other values at some of them."""
+    robots = {n for tensor in (constant, value) for n in robot_dimension(tensor)}
+    if len(robots - {1}) > 1:
+        raise InputError(f"parameters are given for different numbers of robots: {sorted(robots)}")
+    whole = constant.expand(*([max(robots)] if robots else []), count).clone()
+    whole[..., index] = value.to(whole)
+    return whole
 
 
 def viscous(stiffness: dict[str, Tensor], relaxation: Tensor) -> LinearElastic | None:

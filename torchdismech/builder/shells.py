@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
-from torchdismech.builder.elements import at_nodes, broadcastable, joined
+from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost
 from torchdismech.builder.rods import viscous
 from torchdismech.elastic import ElasticTerm, HingeStencil, LinearElastic, MidEdgeStencil, Plate, StretchStencil
 from torchdismech.elastic.shell import shape_matrix
@@ -131,6 +131,7 @@ def face_constants(
     }
     for name, value in derived.items():
         constants[name] = positive(stiffness[name], f"stiffness.{name}") if name in stiffness else value
+        refuse_lost(constants[name], f"shell: stiffness.{name}", "give thickness in m, Young's modulus in Pa")
     return broadcastable(constants, count, "triangles")
 
 

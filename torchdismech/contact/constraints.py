@@ -134,7 +134,7 @@ class ConstraintSet:
         for obstacle, near in zip(self.obstacles, self.places.near, strict=True):
             x = q[:, : 3 * near.shape[1]].unflatten(1, (-1, 3)) - obstacle.displacement(time).unsqueeze(1)
             distance, normal, curvature = obstacle.shape.distance_and_derivatives(x)
-            gap, normal, curvature = (v[near] for v in (distance - obstacle.radius, normal, curvature))
+            gap, normal, curvature = (v[near] for v in (obstacle.clearance(distance), normal, curvature))
             weights = torch.nn.functional.pad(gap.new_ones(len(gap), 1), (0, 3))
             whole = torch.nn.functional.pad(curvature, (0, 9, 0, 9)) if turning else None
             parts.append(Contacts(gap, normal, weights, whole))

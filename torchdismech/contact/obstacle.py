@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,10 +14,13 @@ from torchdismech.contact.path import Path
 from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Block, Derivatives, Force
+from torchdismech.forces.base import Force
+from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.state import Control, State
 
 __all__ = ["Obstacle"]
+
+FAR = 1e6  # m: the gap of nodes that do not touch an obstacle; finite, so that gradients are
 
 
 class Obstacle(Force):
@@ -30,10 +35,12 @@ class Obstacle(Force):
     response, friction : the law between the surfaces.
     path : how it moves; at rest by default.
     name : what reports call it.
+    nodes : indices of the nodes that touch it; None: all. The others pass through it.
     """
 
     per_robot = ("radius",)
     radius: Tensor
+    _passing: Tensor
 
     def __init__(
         self,
@@ -42,6 +49,7 @@ class Obstacle(Force):
         friction: Friction | None = None,
         path: Path | None = None,
         name: str = "obstacle",
+        nodes: Sequence[int] | None = None,
     ):
         super().__init__()
         if not name or "/" in name:
@@ -50,6 +58,7 @@ class Obstacle(Force):
         self.law = law_of(response, friction)
         self.path = path
         self.name = name
+        self.nodes = None if nodes is None else [int(node) for node in nodes]
 
     @property
     def constrained(self) -> bool:
@@ -57,7 +66,12 @@ class Obstacle(Force):
         return isinstance(self.law, ConstraintLaw)
 
     @property
-    def symmetric(self) -> bool:  # type: ignore[override]
+    def constant(self) -> bool:  # type: ignore[override]
+        """Whether it never pushes by itself, as a constraint does not."""
+        return self.constrained
+
+    @property
+    def symmetric(self) -> bool:
         """Whether the derivatives are symmetric matrices: without friction."""
         return self.constrained or self.law.friction is None
 
@@ -67,9 +81,22 @@ class Obstacle(Force):
         return self.constrained or self.law.friction is None
 
     def bind(self, body: Body) -> None:
-        """Learn the nodes' radii."""
+        """Learn the nodes' radii, and which of them touch."""
         super().bind(body)
         self.register_buffer("radius", body.node_contact_radius(), persistent=False)
+        passing = torch.zeros(body.n_nodes, dtype=torch.bool)
+        if self.nodes is not None:
+            wrong = [i for i in self.nodes if not 0 <= i < body.n_nodes]
+            if wrong or not self.nodes:
+                expected = f"expected indices 0 to {body.n_nodes - 1}"
+                raise InputError(f"{type(self).__name__}.nodes: {expected}, got {wrong or 'none'}")
+            passing[:] = True
+            passing[self.nodes] = False
+        self.register_buffer("_passing", passing, persistent=False)
+
+    def clearance(self, distance: Tensor) -> Tensor:
+        """Return the gaps (B, N) of nodes at distances (B, N) from its surface; large where they do not touch it."""
+        return torch.where(self._passing, FAR, distance - self.radius)
 
     def relative(self, state: State) -> tuple[Tensor, Tensor]:
         """Return positions and velocities (B, N, 3) of the nodes as the moving obstacle sees them."""
@@ -85,7 +112,7 @@ class Obstacle(Force):
     def gap(self, q: Tensor, time: Tensor) -> Tensor:
         """Return the gaps (B, N) between the nodes and the obstacle at q (B, n) and the times (B,) [m]."""
         points = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) - self.displacement(time).unsqueeze(1)
-        return self.shape.distance(points) - self.radius
+        return self.clearance(self.shape.distance(points))
 
     def kept_out(self, q: Tensor, before: State, time: Tensor) -> Tensor:
         """Return q (B, n) with the nodes that would overlap at the times (B,) carried along with the obstacle instead.
@@ -104,7 +131,7 @@ class Obstacle(Force):
             return torch.zeros_like(state.q)
         points, velocity = self.relative(state)
         distance, normal, _ = self.shape.distance_and_derivatives(points)
-        return self.body.on_nodes(self.law.force(distance - self.radius, normal, velocity, self.law.constants))
+        return self.body.on_nodes(self.law.force(self.clearance(distance), normal, velocity, self.law.constants))
 
     def blocks(self) -> list[Block]:
         """Return each node's three coordinates."""
@@ -119,7 +146,7 @@ class Obstacle(Force):
             return []
         points, velocity = self.relative(state)
         distance, normal, curvature = self.shape.distance_and_derivatives(points)
-        gap = distance - self.radius
+        gap = self.clearance(distance)
         _, by_x, by_velocity = self.law.force_and_derivatives(gap, normal, curvature, velocity, self.law.constants)
         return [(by_x, by_velocity)]
 

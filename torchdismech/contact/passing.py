@@ -16,6 +16,7 @@ TOUCH = 0.01  # of the sum of the radii: closer, and the middle surfaces count a
 ADVANCES = 64  # a pair that gets along no faster than this counts as having met
 DIP = 0.5  # a way that leads so much of an obstacle's depth deeper than both of its ends leads through it
 STRIDE = 0.25  # of the depth: how far a node is followed at least between two looks
+LOOKS = 10_000  # a node that goes farther than so many strides in a step counts as having passed
 
 
 @torch.no_grad()
@@ -75,17 +76,20 @@ def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
     """Return the robots (B,) of which a node passed through the obstacle, moving straight.
 
     A node is followed as far as it cannot have got deep enough yet, and `STRIDE` at least: whatever leads through the
-    middle is found, however far it goes.
+    middle is found, however far it goes, up to `LOOKS` strides.
     """
     (x0, _), (x1, _) = obstacle.relative(before), obstacle.relative(after)
-    d0, d1 = (obstacle.shape.distance(x) - obstacle.radius for x in (x0, x1))
+    d0, d1 = (obstacle.clearance(obstacle.shape.distance(x)) for x in (x0, x1))
     depth, way = obstacle.shape.depth, torch.linalg.vector_norm(x1 - x0, dim=-1)
     ahead = way >= d0.clamp_min(0) + d1.clamp_min(0) + depth
     through = torch.minimum(d0, d1).clamp_max(0) - DIP * depth
-    passed, share = torch.zeros_like(ahead), torch.zeros_like(way)
-    while bool(ahead.any()):
-        gap = obstacle.shape.distance(torch.lerp(x0, x1, share.unsqueeze(-1))) - obstacle.radius
+    passed, share = ahead & torch.isinf(way), torch.zeros_like(way)  # nobody can follow a way that long
+    ahead = ahead & ~passed
+    for _ in range(LOOKS):
+        if not bool(ahead.any()):
+            break
+        gap = obstacle.clearance(obstacle.shape.distance(torch.lerp(x0, x1, share.unsqueeze(-1))))
         passed = passed | (ahead & (gap < through))
         share = share + torch.where(ahead, torch.maximum(gap - through, STRIDE * depth) / way, 0.0)
         ahead = ahead & ~passed & (share < 1)
-    return passed.any(1)
+    return (passed | ahead).any(1)

@@ -89,7 +89,7 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> Tensor:
     assert not isinstance(law, ConstraintLaw)
     points, velocity = obstacle.relative(state)
     distance, normal, _ = obstacle.shape.distance_and_derivatives(points)
-    gap = distance - obstacle.radius
+    gap = obstacle.clearance(distance)
     robot = torch.arange(len(gap), device=gap.device).repeat_interleave(gap.shape[1])
     slides = None
     if law.friction is not None:

@@ -1,9 +1,13 @@
-"""The elastic terms of a robot together: their forces and their stiffness, summed into vectors and matrices."""
+"""The elastic terms of a robot together: their forces and their stiffness, summed into vectors and matrices.
+
+So are loads that are sums over stencils, each by its `term`; they come after the elastic terms.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +17,7 @@ from torchdismech.compilation import Compilation
 from torchdismech.elastic.term import ElasticTerm, TermConstants
 from torchdismech.sparse import Pattern, Scatter
 
-__all__ = ["Assembly", "dofs_of"]
+__all__ = ["Assembly", "dofs_of", "force_scatter"]
 
 
 def _written_out(q: Tensor) -> Tensor:
@@ -41,7 +45,8 @@ class Assembly(nn.Module):
 
     Parameters
     ----------
-    terms : their order is that of the constants of a step.
+    terms : elastic terms.
+    loads : forces that have a term, too (see `forces.Force`). The constants of a step are in the order of both.
     n : number of dofs.
     unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
     pattern : of the matrix.
@@ -51,6 +56,7 @@ class Assembly(nn.Module):
     def __init__(
         self,
         terms: Sequence[ElasticTerm],
+        loads: Sequence[Any],
         n: int,
         unknown: np.ndarray,
         pattern: Pattern,
@@ -59,23 +65,25 @@ class Assembly(nn.Module):
     ):
         super().__init__()
         self.compilation = compilation
-        self._terms = (terms,)  # the model's own list, not registered a second time
+        self._owners = (terms, loads)  # the model's own, not registered a second time
+        terms = self.terms
         # terms with closed forms come first in the buffers: one kernel may write them
         self.order = sorted(range(len(terms)), key=lambda k: not terms[k].closed_form)
         self.count_closed = sum(term.closed_form for term in terms)
         ordered = [terms[k] for k in self.order]
-        self.scatter_force = _force_scatter(ordered, n, dtype)
+        self.scatter_force = force_scatter(ordered, n, dtype)
         self.scatter_stiffness = _stiffness_scatter(ordered, unknown, pattern, dtype)
 
     @property
-    def terms(self) -> Sequence[ElasticTerm]:
-        """The terms of the model as they are now."""
-        return self._terms[0]
+    def terms(self) -> list[ElasticTerm]:
+        """The terms of the model and of its loads as they are now."""
+        terms, loads = self._owners
+        return [*terms, *(load.term for load in loads)]
 
-    def for_terms(self, terms: Sequence[ElasticTerm]) -> Assembly:
-        """Return this for terms that differ in their constants only; compiled kernels are shared where shapes agree."""
+    def for_terms(self, terms: Sequence[ElasticTerm], loads: Sequence[Any]) -> Assembly:
+        """Return this for others that differ in their constants only; compiled kernels are shared if shapes agree."""
         same = copy.copy(self)
-        same._terms = (terms,)
+        same._owners = (terms, loads)
         return same
 
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
@@ -97,14 +105,16 @@ class Assembly(nn.Module):
 
     def _gradients(self, q: Tensor, constants: Sequence[TermConstants], which: Sequence[int]) -> Tensor:
         """Return the gradients (sources, B) of some terms by their local variables."""
-        parts = [self.terms[k].gradient(q, constants[k]) for k in which]
+        terms = self.terms
+        parts = [terms[k].gradient(q, constants[k]) for k in which]
         return torch.cat([row for part in parts for row in part])
 
     def _gradients_and_hessians(
         self, q: Tensor, constants: Sequence[TermConstants], which: Sequence[int]
     ) -> tuple[Tensor, Tensor]:
         """Return the gradients and the packed Hessians (sources, B) of some terms by their local variables."""
-        parts = [self.terms[k].gradient_and_hessian(q, constants[k]) for k in which]
+        terms = self.terms
+        parts = [terms[k].gradient_and_hessian(q, constants[k]) for k in which]
         gradients, hessians = ([row for part in parts for row in part[k]] for k in range(2))
         return torch.cat(gradients), torch.cat(hessians)
 
@@ -115,17 +125,18 @@ def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
     return torch.cat(parts) if parts else like.new_zeros(0, like.shape[1])
 
 
-def _force_scatter(terms: Sequence[ElasticTerm], n: int, dtype: torch.dtype) -> Scatter:
-    targets, sources, signs = _nothing(), _nothing(), _nothing()
+def force_scatter(terms: Sequence[ElasticTerm], n: int, dtype: torch.dtype) -> Scatter:
+    """Return the sum of the terms' gradients by their local variables into forces (n, B)."""
+    targets, sources, weights = _nothing(), _nothing(), _nothing()
     start = 0
     for term in terms:
         for variable in term.stencil.variables:
-            for dof, sign in variable:
+            for dof, weight in variable:
                 targets.append(dof)
                 sources.append(start + np.arange(term.stencil.count))
-                signs.append(-sign)  # force is minus the gradient
+                weights.append(-weight)  # force is minus the gradient
             start += term.stencil.count
-    return Scatter((n, start), np.concatenate(targets), np.concatenate(sources), np.concatenate(signs), dtype)
+    return Scatter((n, start), np.concatenate(targets), np.concatenate(sources), np.concatenate(weights), dtype)
 
 
 def _stiffness_scatter(

@@ -35,6 +35,7 @@ class Energy(nn.Module):
 
     closed_form = False
     per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
+    not_negative: tuple[str, ...] = ()  # names of parameters that a step refuses below zero
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi (S, B) [J per unit of measure] of the strains, each (S, B)."""
@@ -82,7 +83,7 @@ class LinearElastic(Energy):
 
     def __init__(self, stiffness: dict[str, Tensor], parts: dict[str, Sequence[int]] | None = None):
         super().__init__()
-        self.names = self.per_robot = tuple(stiffness)
+        self.names = self.per_robot = self.not_negative = tuple(stiffness)
         self.part_indices = dict(parts or {})
         for name, value in stiffness.items():
             tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)

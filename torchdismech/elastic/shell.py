@@ -172,6 +172,7 @@ class Plate(Energy):
 
     closed_form = True
     per_robot = ("stiffness", "poisson")
+    not_negative = ("stiffness",)
     stiffness: nn.Parameter
     poisson: nn.Parameter
 

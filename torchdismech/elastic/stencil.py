@@ -1,8 +1,8 @@
 """Stencils: which dofs a spring reads, the strain it makes of them, and the strain's derivatives.
 
-A stencil has k local variables, each a signed sum of one or two dofs (components of edge vectors, angles). Strains and
-derivatives are in terms of these; the sums carry them to dofs. A new stencil lists its variables and writes `strain`;
-derivatives come from autograd until it gives `derivatives` in closed form.
+A stencil has k local variables, each a weighted sum of dofs (components of edge vectors, angles, points between
+nodes). Strains and derivatives are in terms of these; the sums carry them to dofs. A new stencil lists its variables
+and writes `strain`; derivatives come from autograd until it gives `derivatives` in closed form.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.errors import InputError
 from torchdismech.geometry import rods
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.state import Control, State
 
 __all__ = ["BendTwistStencil", "Derivatives", "Stencil", "StretchStencil", "Variable", "anchors", "edge_variables"]
 
-# (dofs (S,), signs (S,)) summed to one local variable
+# (dofs (S,), weights (S,)): the sum of weight * dof is one local variable
 Variable = Sequence[tuple[np.ndarray, np.ndarray]]
 Derivatives = tuple[tuple[Tensor, ...], list[list[Tensor]], Callable[..., list[Tensor]]]
 
@@ -29,7 +30,8 @@ class Stencil(nn.Module):
 
     Parameters
     ----------
-    variables : the local variables; each is a list of (dofs, signs), arrays (S,).
+    variables : the local variables; each is a list of (dofs, weights), arrays (S,), and is the sum of weight * dof. The
+        middle of an edge against a node has the weights 0.5, 0.5 and -1.
     strains : names of the strains.
     """
 
@@ -39,14 +41,35 @@ class Stencil(nn.Module):
     def __init__(self, variables: Sequence[Variable], strains: Sequence[str]):
         super().__init__()
         self.strains = tuple(strains)
-        self.variables = [[(np.asarray(d), np.asarray(s)) for d, s in variable] for variable in variables]
+        self.variables = [
+            [(np.asarray(d), np.asarray(w, dtype=np.float64)) for d, w in variable] for variable in variables
+        ]
+        self._check_variables()
         self.count = len(self.variables[0][0][0])
         for i, variable in enumerate(self.variables):
-            for j, (dofs, signs) in enumerate(variable):
+            for j, (dofs, weights) in enumerate(variable):
                 self.register_buffer(f"_dofs{i}_{j}", torch.as_tensor(dofs), persistent=False)
-                sign = torch.as_tensor(signs, dtype=torch.float64).unsqueeze(-1)
-                self.register_buffer(f"_signs{i}_{j}", sign, persistent=False)
-        self._uniform = [[_common_sign(signs) for _, signs in variable] for variable in self.variables]
+                weight = torch.as_tensor(weights).unsqueeze(-1)
+                self.register_buffer(f"_weights{i}_{j}", weight, persistent=False)
+        self._common = [[_common_sign(weights) for _, weights in variable] for variable in self.variables]
+
+    def _check_variables(self) -> None:
+        """Refuse variables that are no sums over the same number of stencils."""
+        name = type(self).__name__
+        if not self.variables or not all(self.variables):
+            raise InputError(f"{name}: variables have to be lists of (dofs, weights), one at least, got an empty list")
+        count = self.variables[0][0][0].shape[:1]
+        for i, variable in enumerate(self.variables):
+            for dofs, weights in variable:
+                if not dofs.shape == weights.shape == count:
+                    raise InputError(
+                        f"{name}: variable {i}: dofs and weights have to be arrays (S,) with one entry for each "
+                        f"stencil, the same S in all variables, got {dofs.shape} and {weights.shape}"
+                    )
+                if not np.issubdtype(dofs.dtype, np.integer) or (len(dofs) and dofs.min() < 0):
+                    raise InputError(f"{name}: variable {i}: dofs have to be indices into q, whole numbers from 0 on")
+                if not np.isfinite(weights).all():
+                    raise InputError(f"{name}: variable {i}: weights hold numbers that are not finite")
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -61,9 +84,9 @@ class Stencil(nn.Module):
             value: Tensor | None = None
             for j in range(len(variable)):
                 part = q[getattr(self, f"_dofs{i}_{j}")]
-                sign = self._uniform[i][j]
+                sign = self._common[i][j]
                 if sign is None:
-                    part, sign = part * getattr(self, f"_signs{i}_{j}"), 1
+                    part, sign = part * getattr(self, f"_weights{i}_{j}"), 1
                 if value is None:
                     value = part if sign > 0 else -part
                 else:
@@ -106,9 +129,9 @@ class Stencil(nn.Module):
         return tuple(s.detach() for s in strains), [[g.detach() for g in f] for f in first], second
 
 
-def _common_sign(signs: np.ndarray) -> int | None:
-    """Return +1 or -1 where all signs agree, else None."""
-    return int(signs[0]) if len(signs) and (signs == signs[0]).all() else None
+def _common_sign(weights: np.ndarray) -> int | None:
+    """Return +1 or -1 where that is every weight, else None: signs need no product."""
+    return next((sign for sign in (1, -1) if len(weights) and (weights == sign).all()), None)
 
 
 def _gradient(value, variables: list[Tensor]) -> list[Tensor]:
@@ -149,6 +172,7 @@ class StretchStencil(Stencil):
 
     closed_form = True
     per_robot = ("rest_length",)
+    not_negative = ("rest_length",)
     rest_length: Tensor
 
     def __init__(self, edges: np.ndarray, rest_length: Tensor, strain: str = "stretch", controlled: bool = True):

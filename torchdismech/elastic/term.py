@@ -114,13 +114,13 @@ class ElasticTerm(nn.Module):
         count, places, sources, coefficients = self.stencil.count, [], [], []
         for packed, (i, j) in enumerate(self.stencil.pairs):
             for a, b in {(i, j), (j, i)}:
-                for dof_a, sign_a in self.stencil.variables[a]:
-                    for dof_b, sign_b in self.stencil.variables[b]:
+                for dof_a, weight_a in self.stencil.variables[a]:
+                    for dof_b, weight_b in self.stencil.variables[b]:
                         row, col = unknown[dof_a], unknown[dof_b]
                         keep = (row >= 0) & (col >= 0) & ((row >= col) | (not pattern.symmetric))
                         places.append(pattern.position(row[keep], col[keep]).astype(np.int32))
                         sources.append((packed * count + np.flatnonzero(keep)).astype(np.int32))
-                        coefficients.append((sign_a * sign_b)[keep].astype(np.int8))
+                        coefficients.append(_compact((weight_a * weight_b)[keep]))
         p, s, k = (np.concatenate(x) for x in (places, sources, coefficients))
         return p, s, k
 
@@ -139,30 +139,35 @@ class ElasticTerm(nn.Module):
             stencil,
         )
         if self.dissipation is not None and elapsed is not None:
-            constants.before = self._elastic_strain_at(state.q.t().contiguous(), constants)
+            constants.before = self.elastic_strains(state.q.t().contiguous(), constants)
             constants.elapsed = elapsed
         return constants
 
     def energies(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the energy of each part, (B,) [J]."""
-        strain = self._elastic_strain_at(q, constants)
+        strain = self.elastic_strains(q, constants)
         parts = self.energy.parts(strain) or {self.name: self.energy.density(strain)}
         return {name: (constants.measure * density).sum(0) for name, density in parts.items()}
 
     def potential(self, q: Tensor, constants: TermConstants) -> Tensor:
         """Return the potential (B,) of the term's force: the elastic energy, and what the step dissipates [J]."""
-        strain = self._elastic_strain_at(q, constants)
+        return (constants.measure * self.densities(q, constants)).sum(0)
+
+    def densities(self, q: Tensor, constants: TermConstants) -> Tensor:
+        """Return the energy of each stencil per unit of measure, and what the step dissipates, (S, B)."""
+        strain = self.elastic_strains(q, constants)
         density = self.energy.density(strain)
         if constants.elapsed is not None:
             density = density + constants.elapsed * self.dissipation.density(_rate(strain, constants))  # type: ignore[union-attr]
-        return (constants.measure * density).sum(0)
+        return density
 
     def strains(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the stencil's strains by name, (B, S)."""
         values = self.stencil.strain(self.stencil.local(q), *constants.stencil)
         return {name: value.t() for name, value in zip(self.stencil.strains, values, strict=True)}
 
-    def _elastic_strain_at(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
+    def elastic_strains(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
+        """Return what the energy is given: strains less the natural ones, scaled, each (S, B)."""
         return self._elastic_strain(self.stencil.strain(self.stencil.local(q), *constants.stencil), constants)
 
     def _elastic_strain(self, strains: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:
@@ -204,13 +209,22 @@ class ElasticTerm(nn.Module):
         gradient = _combined(first, slopes)
         with torch.no_grad():
             factor = factor if constants.scale is None else factor / constants.scale
-            # rows[i][a] = sum_j psi_ij d strain_j / d variable_a
-            rows = [_combined(first, [None if c is None else factor * c for c in row]) for row in curvatures]
+            # rows[i][a] = sum_j psi_ij d strain_j / d variable_a, for the strains that psi is not linear in
+            rows = [
+                (f, _combined(first, [None if c is None else factor * c for c in row]))
+                for f, row in zip(first, curvatures, strict=True)
+                if any(c is not None for c in row)
+            ]
             hessian = second(*slopes)
             for packed, (a, b) in enumerate(self.stencil.pairs):
-                for f, row in zip(first, rows, strict=True):
+                for f, row in rows:
                     hessian[packed] = hessian[packed] + f[a] * row[b]
         return gradient, hessian
+
+
+def _compact(coefficients: np.ndarray) -> np.ndarray:
+    """Return them as small numbers where all are signs."""
+    return coefficients.astype(np.int8) if (np.abs(coefficients) == 1).all() else coefficients
 
 
 def _rate(strain: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:

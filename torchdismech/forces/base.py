@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
+from torchdismech.forces.dependence import Block, Dependence, Derivatives
 from torchdismech.state import Control, State
 
-__all__ = ["Block", "Derivatives", "Force", "acting", "number", "scalar", "vector"]
-
-Derivatives = list[tuple[Tensor | None, Tensor | None]]
-
-
-@dataclass(frozen=True)
-class Block:
-    """Where a force's derivatives stand: S small blocks, rows (S, r) and columns (S, c) of dof indices."""
-
-    rows: np.ndarray
-    cols: np.ndarray
+__all__ = ["Force", "acting", "number", "scalar", "vector"]
 
 
 class Force(nn.Module):
     """An external force F(state, control).
 
-    A subclass writes `forward` and, if the force changes with position or velocity, `blocks` and `derivatives`.
+    A subclass writes `forward`. What the force depends on is then found when the model is built, at trial states: what
+    is up to 2 edges away if that is all, else every dof. Its derivatives come from autograd, and the force is implicit
+    in every integrator. They take three backward passes for each of some groups of nodes in every Newton iteration, see
+    `Dependence`; `LocalForce` says how far a force on nodes reaches, and `blocks` and `derivatives` in closed form are
+    several times as fast.
 
     Parameters
     ----------
@@ -37,18 +29,29 @@ class Force(nn.Module):
 
     Attributes
     ----------
-    symmetric : whether the derivatives by position and by velocity are symmetric matrices.
+    constant : whether the force does not change within a step: it may with time and control, not with position and
+        velocity. It then needs no derivatives.
+    symmetric : whether the derivatives by position and by velocity are symmetric matrices, as those of conservative
+        forces are. If those of all forces are, the matrix of a step takes half the memory and time.
     conservative : whether the force changes with position alone and has a `potential`, which robust solvers descend.
+    compiles : whether `forward` and `derivatives`, which have to be in closed form, may be part of a compiled step:
+        they are nothing but operations on tensors of the state and of the force, and look at no number.
+    by_stencils : whether a conservative force is a sum over stencils, as elastic terms are. Steps then evaluate its
+        `term` (an `ElasticTerm`) with `term_constants` along with these, not `forward`: see `magnetics.Magnetic`.
     """
 
-    symmetric = True
+    constant = False
     conservative = False
-    per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
+    compiles = False
+    by_stencils = False
+    per_robot: tuple[str, ...] = ()  # names of parameters and buffers that may have a leading robot dimension
     body: Body
+    dependence: Dependence | None  # of forces whose derivatives come from autograd
 
     def __init__(self, explicit: bool = False):
         super().__init__()
         self.explicit = explicit
+        self.dependence = None
 
     def bind(self, body: Body) -> None:
         """Learn the robot that the force acts on; called once by the builder."""
@@ -56,24 +59,44 @@ class Force(nn.Module):
             raise InputError(f"{type(self).__name__}: belongs to another model already; make a new one for each model")
         self.body = body
 
+    @property
+    def symmetric(self) -> bool:
+        """Whether the derivatives by position and by velocity are symmetric matrices."""
+        return self.conservative
+
+    @property
+    def varies(self) -> bool:
+        """Whether the force changes within a step, with position or velocity."""
+        return not (self.explicit or self.constant)
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether the derivatives are written, and do not come from autograd."""
+        written = [getattr(type(self), name) is not getattr(Force, name) for name in ("blocks", "derivatives")]
+        if any(written) and not all(written):
+            missing = "derivatives" if written[0] else "blocks"
+            raise InputError(f"{type(self).__name__}: blocks and derivatives go together, but there is no {missing}")
+        return all(written)
+
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force (B, n) [N; N m on twist angles].
 
-        `state.director` and `state.tangent` are anchors: transport them to the current tangents before use.
+        `state.director` and `state.tangent` are anchors: transport them to the current tangents before use; they,
+        `state.reference_twist` and `state.acceleration` are those of the start of the step.
         """
         raise TypeError(f"{type(self).__name__} has to define forward(state, control)")
 
     def blocks(self) -> list[Block]:
-        """Return where the derivatives stand; [] for a force without any."""
-        return []
+        """Return where the derivatives stand."""
+        return [] if self.dependence is None else self.dependence.blocks()
+
+    def derivatives(self, state: State, control: Control) -> Derivatives:
+        """Return for each of `blocks` (dF/dq, dF/dvelocity), each (B, S, r, c) or None for zero."""
+        return [] if self.dependence is None else self.dependence.derivatives(self, state, control)
 
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of a `conservative` force [J]: its gradient by position is minus the force."""
         raise TypeError(f"{type(self).__name__} is conservative: it has to define potential(state, control)")
-
-    def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return for each of `blocks` (dF/dq, dF/dvelocity), each (B, S, r, c) or None for zero."""
-        return []
 
 
 def number(value) -> Tensor:

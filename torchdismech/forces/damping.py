@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor, nn
 
-from torchdismech.forces.base import Block, Derivatives, Force, number
+from torchdismech.forces.base import Force, number
+from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.state import Control, State
 
 __all__ = ["MassDamping", "Viscous"]
@@ -13,6 +14,9 @@ __all__ = ["MassDamping", "Viscous"]
 
 class _Diagonal(Force):
     """F = -coefficient * velocity on each component of each node."""
+
+    symmetric = True
+    compiles = True
 
     def _coefficient(self) -> Tensor:
         raise TypeError(f"{type(self).__name__} has to define _coefficient()")

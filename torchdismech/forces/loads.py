@@ -19,6 +19,7 @@ __all__ = ["Buoyancy", "Gravity", "PointForce"]
 class Gravity(Force):
     """Weight: mass times `acceleration`, a vector (3,) or (B, 3) [m/s^2]."""
 
+    constant = True
     per_robot = ("acceleration",)
 
     def __init__(self, acceleration):
@@ -40,6 +41,7 @@ class Buoyancy(Force):
     fluid_density : () or (B, 1) [kg/m^3].
     """
 
+    constant = True
     per_robot = ("acceleration", "fluid_density")
 
     def __init__(self, acceleration, fluid_density):
@@ -64,6 +66,7 @@ class PointForce(Force):
     start, stop : [s].
     """
 
+    constant = True
     per_robot = ("force",)
     _index: Tensor
 

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.body import Body
-from torchdismech.forces.base import Block, Derivatives, Force, number
+from torchdismech.errors import InputError
+from torchdismech.forces.base import Force, number
+from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.state import Control, State
 
 __all__ = ["QuadraticResistive", "Resistive"]
@@ -24,7 +26,7 @@ class Resistive(Force):
     tangential, normal : c_t, c_n, () or (B, 1) [Pa s].
     """
 
-    symmetric = False
+    compiles = True
     per_robot = ("tangential", "normal")
     _before: Tensor
     _node: Tensor
@@ -106,21 +108,27 @@ class Resistive(Force):
 class QuadraticResistive(Force):
     """F = -1/2 rho l 2r [C_t |u_par| u_par + C_n |u_perp| u_perp] per edge, for Reynolds numbers of about 1 to 1000.
 
-    u is the mean velocity of the edge's nodes, split along and across the edge; l its rest length, r its radius. Half
-    of the force acts on each node.
+    u is the mean velocity of the edge's nodes, split along and across the edge; l its length, r its radius. Half of the
+    force acts on each node.
 
     Parameters
     ----------
     tangential, normal : drag coefficients C_t, C_n, () or (B, 1).
     density : of the fluid, () or (B, 1) [kg/m^3].
+    length : "rest": l is the edge's length at rest; "current": its present length. The width 2 r is that at rest
+        either way, while a rod that keeps its volume gets thinner as it gets longer: its area grows as sqrt(l), halfway
+        between the two. So they are equally far from it, and the simpler one is the default.
     """
 
-    symmetric = False
+    compiles = True
     per_robot = ("tangential", "normal", "density")
     _edges: Tensor
 
-    def __init__(self, tangential, normal, density, explicit: bool = False):
+    def __init__(self, tangential, normal, density, explicit: bool = False, length: str = "rest"):
         super().__init__(explicit)
+        if length not in ("rest", "current"):
+            raise InputError(f"QuadraticResistive.length: expected 'rest' or 'current', got {length!r}")
+        self.length = length
         self.tangential = nn.Parameter(number(tangential), requires_grad=False)
         self.normal = nn.Parameter(number(normal), requires_grad=False)
         self.density = nn.Parameter(number(density), requires_grad=False)
@@ -132,16 +140,8 @@ class QuadraticResistive(Force):
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the resistive force (B, n)."""
-        t, _, u = self._local(state)
-        along = (t * u).sum(-1, keepdim=True)
-        across = u - along * t
-        speed = torch.linalg.vector_norm(across, dim=-1, keepdim=True)
-        scale = self._scale()
-        half = (
-            -0.5
-            * scale
-            * (self.tangential.unsqueeze(-1) * along.abs() * along * t + self.normal.unsqueeze(-1) * speed * across)
-        )
+        t, length, u = self._local(state)
+        half = -0.5 * self._scale(length) * self._resistance(t, u)
         total = torch.zeros_like(state.positions)
         return self.body.on_nodes(total.index_add(1, self._edges[:, 0], half).index_add(1, self._edges[:, 1], half))
 
@@ -167,14 +167,25 @@ class QuadraticResistive(Force):
         by_u = 2 * c_t * along.abs() * tt + by_across @ (eye - tt)
         by_t = c_t * along.abs() * (2 * tu + along * eye) - by_across @ (tu + along * eye)
         by_e = by_t @ ((eye - tt) / length.unsqueeze(-1))
-        scale = -0.5 * self._scale().unsqueeze(-1)
+        if self.length == "current":
+            by_e = by_e + self._resistance(t, u).unsqueeze(-1) * (t / length).unsqueeze(-2)
+        scale = -0.5 * self._scale(length).unsqueeze(-1)
         by_q = torch.cat([-by_e, by_e], dim=-1) * scale
         by_velocity = torch.cat([by_u, by_u], dim=-1) * (0.5 * scale)
         return [(torch.cat([by_q, by_q], dim=-2), torch.cat([by_velocity, by_velocity], dim=-2))]
 
-    def _scale(self) -> Tensor:
-        """Return 1/2 rho l 2r, broadcasting against (B, E, 1)."""
-        return (self.density * self.body.edge_length * self.body.edge_radius).unsqueeze(-1)
+    def _resistance(self, t: Tensor, u: Tensor) -> Tensor:
+        """Return C_t |u_par| u_par + C_n |u_perp| u_perp (B, E, 3)."""
+        along = (t * u).sum(-1, keepdim=True)
+        across = u - along * t
+        speed = torch.linalg.vector_norm(across, dim=-1, keepdim=True)
+        return self.tangential.unsqueeze(-1) * along.abs() * along * t + self.normal.unsqueeze(-1) * speed * across
+
+    def _scale(self, length: Tensor) -> Tensor:
+        """Return 1/2 rho l 2r, broadcasting against (B, E, 1), for present lengths (B, E, 1)."""
+        at_rest = self.length == "rest"
+        lengths = self.body.edge_length if at_rest else length.squeeze(-1)
+        return (self.density * lengths * self.body.edge_radius).unsqueeze(-1)
 
     def _local(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Return tangents (B, E, 3), lengths (B, E, 1), mean velocities (B, E, 3)."""

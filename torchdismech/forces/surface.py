@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Block, Derivatives, Force, acting, scalar, vector
+from torchdismech.forces.base import Force, acting, scalar, vector
+from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.geometry.frames import unit
 from torchdismech.geometry.surface import find_surface
 from torchdismech.state import Control, State
@@ -30,7 +31,7 @@ class SurfaceForce(Force):
     explicit : evaluate the force once at the start of the step and hold it.
     """
 
-    symmetric = False
+    compiles = True
     _triangles: Tensor
 
     def __init__(self, triangles: Sequence[int] | np.ndarray | Tensor | None = None, explicit: bool = False):

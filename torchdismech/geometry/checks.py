@@ -12,18 +12,26 @@ __all__ = ["check_every_node_used", "check_folds", "check_nodes", "check_rods", 
 
 # An edge shorter than this part of the robot's size has no usable direction: its tangent would be rounding noise.
 SHORTEST_EDGE = 1e-12
+# m; numbers there are 1e-7 m apart, and sizes made of much larger ones overflow
+LARGEST_COORDINATE = 1e9
 # 1 + cos of the angle between two edges of a spring; below it (within 1.4e-4 rad of a fold) the curvature is past 1e4
 # and its derivatives lose half of their digits.
 SMALLEST_FOLD = 1e-8
 
 
 def check_nodes(nodes: np.ndarray, where: str) -> None:
-    """Refuse nodes that are not a finite (N, 3) array with N >= 1."""
+    """Refuse nodes that are not a finite (N, 3) array with N >= 1, and those farther off than any robot."""
     if nodes.ndim != 2 or nodes.shape[1] != 3 or len(nodes) == 0:
         raise InputError(f"{where}: expected nodes of shape (N, 3) with N >= 1, got shape {tuple(nodes.shape)}")
     bad = np.flatnonzero(~np.isfinite(nodes).all(axis=1))
     if len(bad):
         raise InputError(f"{where}: node {bad[0]} is not finite: {nodes[bad[0]].tolist()}")
+    far = np.flatnonzero(np.abs(nodes).max(axis=1) > LARGEST_COORDINATE)
+    if len(far):
+        raise InputError(
+            f"{where}: node {far[0]} is farther than {LARGEST_COORDINATE:g} m from the origin, where positions lose "
+            f"the digits that edges are made of: {nodes[far[0]].tolist()}"
+        )
 
 
 def check_rods(nodes: np.ndarray, edges: np.ndarray, where: str = "rods") -> None:

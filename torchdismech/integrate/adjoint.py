@@ -22,8 +22,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from torchdismech.hooks import refuse_unregistered
 from torchdismech.integrate.balance import Balance
 from torchdismech.integrate.constrained import Laws
+from torchdismech.integrate.inspection import refuse_wrong_matrix
 from torchdismech.model import Model
 from torchdismech.solve.newton import matrix_values
 from torchdismech.split import every_module
@@ -194,14 +196,21 @@ def _gradients(problem: _Problem, leaves, q: Tensor, accepted: Tensor, gradients
         outputs = [(getattr(after, name), g) for name, g in zip(STATE, gradients, strict=True)]
         by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
     assert by_root is not None
-    x = x.detach()
+    # what users write may have derivatives that are not its own: their product with lambda is held against autograd's
+    x = x.detach().requires_grad_(model.has_user_hooks and balance.constraints is None)
     fixed, residual, values = _linearised(problem, balance, leaves, donor, x)
+    if model.has_user_hooks:
+        refuse_unregistered(balance.model, residual, [x, *leaves])
     multiplier, laws, of_contacts = _adjoint(fixed, x, values, by_root * weight, accepted)
     with torch.enable_grad():
         equations = [(residual, multiplier * weight)]
         if laws is not None:
             equations.append((laws.equations(balance, x), of_contacts))
-        through_root = _pulled_back(equations, wanted)
+        *through_root, by_x = _pulled_back(equations, [*wanted, x] if x.requires_grad else [*wanted, root])
+    if by_x is not None:
+        position, velocity, time = balance.evaluated_at(balance.full(x.detach()))
+        at = balance.start.state.replace(q=position, velocity=velocity, time=time).detach()
+        refuse_wrong_matrix(model, at, balance.start.control, by_x, by_root * weight, accepted)
     return tuple(_difference(a, b, t) for a, b, t in zip(direct, through_root, wanted, strict=True))
 
 
@@ -220,7 +229,7 @@ def _linearised(
         fixed = problem.balance([t.detach() for t in leaves], donor)
         fixed.prepare()
     model = fixed.model
-    values = matrix_values(fixed, x, model.solver_for(len(x), fixed.start.pairs), model.residual_weight())
+    values = matrix_values(fixed, x.detach(), model.solver_for(len(x), fixed.start.pairs), model.residual_weight())
     with torch.enable_grad():
         return fixed, balance.residual(x), values
 

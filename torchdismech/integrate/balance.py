@@ -48,7 +48,7 @@ class Balance(ABC):
         # a tensor: compiled code is for any step
         self.dt = dt if isinstance(dt, Tensor) else torch.full((), dt, dtype=model.dtype, device=model.device)
         self.descending = False
-        self._closed_form = not model.uncompiled_terms()
+        self._closed_form, self._eager_loads = not model.uncompiled_terms(), model.eager_loads
         self._smooth = SMOOTH_RODS if self.damped and not len(model.triangles) else SMOOTH
         self.constraints: ConstraintSet | None = None
         self._load: Tensor | None = None
@@ -56,15 +56,14 @@ class Balance(ABC):
     def fused(self, function: Callable) -> Callable:
         """Return the function, which takes this balance first: compiled as a whole where the model is and this allows.
 
-        What varies with the iterate but the elastic forces (drag, contact, constraints) runs eagerly, and the function
-        with it.
+        Contact, constraints and loads that do not compile (learned forces) run eagerly, and the function with them.
         """
         return self.model.fused(function, self.base) if self.closed else function
 
     @property
     def closed(self) -> bool:
-        """Whether nothing but elastic forces, with derivatives in closed form, varies with the iterate."""
-        others = self.constraints is not None or self.start.pairs is not None or self.model.varying_loads
+        """Whether nothing varies with the iterate but elastic forces and loads that can be compiled along with them."""
+        others = self.constraints is not None or self.start.pairs is not None or self._eager_loads
         return self._closed_form and not others
 
     def prepare(self) -> None:
@@ -162,12 +161,14 @@ class Balance(ABC):
         if model.varying_loads:
             varying = model.varying_load(self.start, state.q, state.velocity, state.time)
             load = load + self.load_factor() * varying
+        summed = model.stencil_load(self.start, state.q)
+        load = load + summed
         if self.inertial:  # the internal force is what the state's acceleration leaves of the external one
             mass = model.body.mass
             internal = torch.where(model.algebraic, 0.0, mass * state.acceleration - load)
             forces = [internal, load, mass * state.velocity / self.dt]
         else:
-            forces = [model.elastic_force(self.start, state.q), load]
+            forces = [model.elastic_force(self.start, state.q) - summed, load]
         return sum(torch.linalg.vector_norm(f.index_select(1, model.free_index) * weight, dim=1) for f in forces)
 
     def opening(self, x: Tensor | None, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:

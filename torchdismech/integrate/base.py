@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +19,18 @@ from torchdismech.integrate.adjoint import Equations, implicit_step, merged_afte
 from torchdismech.integrate.balance import Balance
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.constrained import constrained_newton
+from torchdismech.integrate.easing import eased_newton, is_sharp
 from torchdismech.integrate.encounters import Encounters
+from torchdismech.integrate.inspection import cause_in_hooks, refuse_hidden_tensors
 from torchdismech.integrate.standing import StandingStep, standing_step
 from torchdismech.model import Model, StepStart
 from torchdismech.solve.newton import Root, newton, relaxed_newton, resumed
 from torchdismech.state import Control, State
+from torchdismech.trainable import refuse_negative
 
 __all__ = ["Integrator", "Schedule", "StepInfo"]
 
+LARGEST_TOLERANCE = 1e3  # N; soft robots weigh less, and heavy ones have the relative tolerance
 # what a caller sets over time: schedule(time (B,), model) -> Control
 Schedule = Callable[[Tensor, Model], Control]
 
@@ -43,6 +48,8 @@ class StepInfo:
     force_scale : norm of momentum over dt + external + internal force at the start of the step [N].
     substeps : number of equal parts the step was taken in.
     contact : what contact did (see `contact.report`), of the last part; {} for robots that touch nothing.
+    stable : of static equilibria, whether each is a minimum of the potential energy, by its matrix: False at a saddle.
+        None where that is not known: in motion, and under loads without a potential (drag, friction).
     """
 
     status: Tensor
@@ -52,6 +59,7 @@ class StepInfo:
     force_scale: Tensor
     substeps: Tensor
     contact: Report = field(default_factory=dict)
+    stable: Tensor | None = None
 
     @property
     def converged(self) -> Tensor:
@@ -60,22 +68,26 @@ class StepInfo:
 
     def merged(self, other: StepInfo, take: Tensor) -> StepInfo:
         """Return this with the rows where `take` holds replaced by those of `other`."""
-        own, others = vars(self), vars(other)
-        merged = {k: torch.where(take, others[k], v) for k, v in own.items() if k != "contact"}
+        own, others = self._numbers(), other._numbers()
+        merged = {k: torch.where(take, others[k], v) for k, v in own.items()}
         names = set(self.contact) & set(other.contact)
         contact = {k: _where(take, other.contact[k], self.contact[k]) for k in self.contact if k in names}
         return StepInfo(**merged, contact=contact)
 
     def rows(self, index) -> StepInfo:
         """Return how it went for the robots that `index` selects."""
-        own = {k: v[index] for k, v in vars(self).items() if k != "contact"}
+        own = {k: v[index] for k, v in self._numbers().items()}
         return StepInfo(**own, contact={k: v[index] for k, v in self.contact.items()})
 
     @classmethod
     def joined(cls, parts: Sequence[StepInfo]) -> StepInfo:
         """Return how it went for parts of a batch as one."""
-        own = {k: torch.cat([getattr(p, k) for p in parts]) for k in vars(parts[0]) if k != "contact"}
+        own = {k: torch.cat([getattr(p, k) for p in parts]) for k in parts[0]._numbers()}
         return cls(**own, contact={k: torch.cat([p.contact[k] for p in parts]) for k in parts[0].contact})
+
+    def _numbers(self) -> dict[str, Tensor]:
+        """Return the fields but contact, those that are not None."""
+        return {k: v for k, v in vars(self).items() if k != "contact" and v is not None}
 
 
 class Integrator(ABC):
@@ -104,9 +116,13 @@ class Integrator(ABC):
         max_substeps: int = 0,
         chunk: int | str | None = "auto",
     ):
-        for name, value in (("dt", dt), ("force_tolerance", force_tolerance)):
-            if not (math.isfinite(value) and value > 0):
-                raise InputError(f"{name}: expected a finite number above 0, got {value}")
+        if not (math.isfinite(dt) and dt > 0):
+            raise InputError(f"dt: expected a finite number above 0, got {dt}")
+        if not 0 < force_tolerance <= LARGEST_TOLERANCE:
+            raise InputError(
+                f"force_tolerance: expected a number above 0 and up to {LARGEST_TOLERANCE:g} N (no step could miss a "
+                f"larger one, so nothing would move), got {force_tolerance}; relative_tolerance grows with the loads"
+            )
         if not 0 <= relative_tolerance < 1:
             raise InputError(f"relative_tolerance: expected a number from 0 up to 1, got {relative_tolerance}")
         if max_iterations < 1 or max_substeps < 0:
@@ -143,6 +159,9 @@ class Integrator(ABC):
         control = control or Control()
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         model.check_batch(state, control)
+        refuse_negative(model)
+        if torch.is_grad_enabled():
+            refuse_hidden_tensors(model, state, control)
         size = chunk_size(model, state.batch, self.chunk)
         model.compile_if_long(size, state.q)
 
@@ -152,14 +171,34 @@ class Integrator(ABC):
             return self._stepped(model, state, control, running)
 
         after, info = model.compilation.guarded(stepped)
+        cause = self._cause_of_failure(model, state, control, info)
         if throw and not bool(info.converged.all()):
-            raise SimulationError.from_status(info.status, self._occasion(state))
+            raise SimulationError.from_status(info.status, self._occasion(state), cause)
+        if cause is not None:
+            warnings.warn(f"{self._occasion(state)}: {cause}", RuntimeWarning, stacklevel=2)
         return after, info
 
     def prepare(self, model: Model, state: State, steps: int) -> None:
-        """Compile before the first of so many steps from a state, if the model compiles long work and they are."""
+        """Get ready for so many steps from a state: compile if the model does so and it pays, look at the tolerance."""
+        self._warn_of_loads_that_do_not_count(model, state)
         rows = chunk_size(model, state.batch, self.chunk)
         model.compile_if_long(rows, state.q, steps * self.step_work(model, state.batch))
+
+    @torch.no_grad()
+    def _warn_of_loads_that_do_not_count(self, model: Model, state: State) -> None:
+        """Say so where a robot's loads are below the residual that counts as solved: it would not move."""
+        start = StepStart(state, Control(), [], model.held_force(state, Control()), None)
+        load = model.constant_load(start, state.time).index_select(1, model.free_index).norm(dim=1)
+        small = (load > 0) & (load < self.force_tolerance)
+        if bool(small.any()):
+            robot = int(small.nonzero()[0])
+            warnings.warn(
+                f"robot {robot}: its loads are {float(load[robot]):.2g} N, below force_tolerance = "
+                f"{self.force_tolerance:g} N, at which a step counts as solved: they would not move it; set "
+                "force_tolerance a million times smaller than the loads",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def step_work(self, model: Model, batch: int) -> float:
         """Return an estimate of the eager work [s] of a step, as `Compilation` counts it."""
@@ -176,6 +215,12 @@ class Integrator(ABC):
         return 4
 
     # ---- inside ------------------------------------------------------------------------------------------------
+
+    def _cause_of_failure(self, model: Model, state: State, control: Control, info: StepInfo) -> str | None:
+        """Return what is wrong with a user's force or energy where robots failed; None where nothing is known to be."""
+        if not model.has_user_hooks or bool(info.converged.all()):
+            return None
+        return cause_in_hooks(model, state, control, ~info.converged)
 
     def _stepped(self, model: Model, state: State, control: Control, running: Tensor) -> tuple[State, StepInfo]:
         """Return the state after one step, if need be in parts, and how it went."""
@@ -212,6 +257,8 @@ class Integrator(ABC):
     def _attempt(self, model, state, control, dt, running) -> tuple[State, StepInfo]:
         """Solve one step of dt."""
         infos: list[StepInfo] = []
+        lost = running & ~state.finite()  # a residual need not show it: no force may read that number
+        running = running & ~lost
         with torch.no_grad():
             self._check_contact(model)
             elapsed = self._elapsed(dt)
@@ -238,7 +285,9 @@ class Integrator(ABC):
             infos.append(info)
             return after, running & info.converged
 
-        return implicit_step(model, state, control, equations, solved, self._after), infos[0]
+        after = implicit_step(model, state, control, equations, solved, self._after)
+        status = torch.where(lost, int(Status.NOT_FINITE), infos[0].status)
+        return after, dataclasses.replace(infos[0], status=status)
 
     def equations(
         self, model: Model, state: State, control: Control, dt: float | Tensor, pairs: StepPairs | None = None
@@ -340,9 +389,16 @@ class Integrator(ABC):
         """Yield whether the first iterate is ahead (see `Balance.guess`) and the method, for rows not solved yet.
 
         Where inertia leads is closest for smooth motion, where the robot is for violent motion. Descending the
-        potential is slow far from the root and sure; where there is none, relaxed steps take its place.
+        potential is slow far from the root and sure; where there is none, relaxed steps take its place. Friction that
+        is smoothed over a small slip velocity is eased in.
         """
+        eases = bool(balance.model.slip_velocities()) and self.line_search and balance.constraints is None
+        sharp = eases and is_sharp(balance)
+        if sharp:
+            yield False, "eased"
         yield True, "plain"
+        if eases and not sharp:
+            yield False, "eased"
         yield False, "plain"
         if balance.constraints is not None:
             return
@@ -366,6 +422,8 @@ class Integrator(ABC):
             return constrained_newton(
                 balance, guess, solver, tolerance, weight, self.max_iterations, self.line_search, running
             )
+        if method == "eased":
+            return eased_newton(balance, guess, solver, tolerance, weight, self.max_iterations, running)
         if method == "relaxed":
             inertia = balance.inertia()
             return relaxed_newton(balance, guess, solver, tolerance, weight, inertia, self.max_iterations, running)

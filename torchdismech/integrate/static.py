@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Iterator
 
 import torch
@@ -12,7 +13,10 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.integrate.balance import Balance
 from torchdismech.integrate.base import Integrator, StepInfo
+from torchdismech.integrate.supports import refuse_unheld
 from torchdismech.model import Model, StepStart
+from torchdismech.solve.linear.base import DirectSolver
+from torchdismech.solve.newton import matrix_values
 from torchdismech.state import Control, State
 
 __all__ = ["Static"]
@@ -25,7 +29,7 @@ class _StaticBalance(Balance):
     mass_gain, position_gain, velocity_gain = 0.0, 1.0, 0.0
 
     def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, share: float):
-        super().__init__(model, start, clamped_q, 0.0)
+        super().__init__(model, start if share == 1 else model.with_share(start, share), clamped_q, 0.0)
         self.share = share
 
     def acceleration(self, q: Tensor) -> Tensor:
@@ -42,8 +46,13 @@ class Static(Integrator):
     """The equilibrium that the loads lead to: one `step` ramps them from what holds now to their full size.
 
     External forces grow in equal shares, natural strains and clamped dofs move evenly from the model's own and the
-    state's to those that the control sets. With constant loads (gravity, point forces) the potential energy is
-    minimised: the equilibrium found is stable. Time does not advance; velocity and acceleration become zero.
+    state's to those that the control sets. Time does not advance; velocity and acceleration become zero.
+
+    What is found is a balance of forces. Where the loads have a potential (gravity, point forces, a penalty's contact)
+    the search goes down the potential energy, but a start that is balanced already is left as it is: a straight column
+    stays straight under any load. `StepInfo.stable` tells minima, which last, from saddles, which the smallest push
+    ends, and a warning names robots on a saddle. Push those a little to the side, by `Control.force` or by the q they
+    start from. What nothing holds against its loads is refused.
 
     Parameters
     ----------
@@ -68,6 +77,7 @@ class Static(Integrator):
 
     def _stepped(self, model: Model, state: State, control: Control, running: Tensor) -> tuple[State, StepInfo]:
         """Return the equilibrium and how the search went."""
+        refuse_unheld(model, state, control, running, self.force_tolerance)
         at, going = state, running
         info: StepInfo | None = None
         for k in range(1, self.load_steps + 1):
@@ -79,7 +89,34 @@ class Static(Integrator):
             info = part
             going = going & info.converged
         assert info is not None
-        return state.merged(at, going), info
+        after = state.merged(at, going)
+        return after, dataclasses.replace(info, stable=self._stable(model, after, control, going))
+
+    @torch.no_grad()
+    def _stable(self, model: Model, state: State, control: Control, rows: Tensor) -> Tensor | None:
+        """Return which equilibria (B,) are minima of the potential energy; None where that cannot be told."""
+        balance = self.equations(model, state, control, 0.0)
+        solver = model.solver_for(state.batch, balance.start.pairs)
+        definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric  # by Cholesky
+        if not (balance.has_potential and definite_only):
+            return None
+        balance.prepare()
+        x = state.q.index_select(1, model.free_index)
+        return solver.factor(matrix_values(balance, x, solver, model.residual_weight()), rows=rows).ok & rows
+
+    def step(self, *args, **options) -> tuple[State, StepInfo]:
+        """Return the equilibrium and how the search went, as `Integrator.step`; warn of robots on a saddle."""
+        after, info = super().step(*args, **options)
+        if info.stable is not None and bool((saddle := info.converged & ~info.stable).any()):
+            robots = saddle.nonzero().flatten().tolist()
+            shown = ", ".join(map(str, robots[:10])) + ", ..." * (len(robots) > 10)
+            warnings.warn(
+                f"Static: the equilibrium of robot {shown} is no minimum of the potential energy, so the smallest push "
+                "ends it: it is a saddle, or a part is free to move; start from a shape that is pushed a little aside",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return after, info
 
     @property
     def _evaluations(self) -> int:

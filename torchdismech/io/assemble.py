@@ -14,6 +14,7 @@ from torchdismech.errors import InputError
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Integrator, Newmark, Static
 from torchdismech.io import schema
 from torchdismech.io.contacts import add_contacts, contact_radius, refuse_overlap
+from torchdismech.io.files import reading
 from torchdismech.io.randomize import Numbers
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schedule import Path3, Rotation, Schedule, Translation, Twisting
@@ -82,8 +83,6 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
     """Return what is prescribed over time, without running actuation.python."""
     actuation = scene.document.actuation or schema.Actuation.model_construct()
     springs, edges = len(model.springs), len(model.rod_edges)
-    if actuation.python is not None:
-        scene.existing("actuation.python", actuation.python.rpartition(":")[0])
     node_motions, edge_motions = _motions(scene)
     _check_held(scene, model)
     return Schedule(
@@ -323,7 +322,8 @@ def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotat
         return Rotation(move.nodes, move.start, move.stop, axis, center, rate)
     assert move.file is not None
     count = len(move.nodes)
-    table = read_time_table(scene.existing((*key, "file"), move.file), {3 * count: f"x y z of {count} nodes"})
+    with reading(scene.path, (*key, "file"), move.file) as path:
+        table = read_time_table(path, {3 * count: f"x y z of {count} nodes"})
     return Path3(move.nodes, -np.inf, np.inf, table)
 
 
@@ -364,7 +364,8 @@ def _table(scene: Scene, key: str, name: str | None, columns: dict[int, str]) ->
         return None
     if 0 in columns:
         raise SceneError(scene.path, f"actuation.{key}", "the robot has no such elements to actuate")
-    table = read_time_table(scene.existing(f"actuation.{key}", name), columns)
+    with reading(scene.path, f"actuation.{key}", name) as path:
+        table = read_time_table(path, columns)
     if scene.document.simulation.integrator == "static" and len(table.times) > 1:
         problem = f'{name} has {len(table.times)} rows: integrator = "static" has no time; expected one row'
         raise SceneError(scene.path, f"actuation.{key}", problem)

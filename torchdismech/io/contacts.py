@@ -26,6 +26,7 @@ from torchdismech.contact.response import Response
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
 from torchdismech.io import schema_contact as schema
+from torchdismech.io.files import reading
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schema import Circle
 from torchdismech.io.tables import read_time_table
@@ -127,7 +128,8 @@ def _shape(scene: Scene, key: Key, table: schema.Obstacle) -> Shape:
     if isinstance(table, schema.Capsule):
         return Capsule(vector("start"), vector("end"), number("radius"))
     assert isinstance(table, schema.Mesh)
-    return Mesh.from_file(scene.existing((*key, "file"), table.file))
+    with reading(scene.path, (*key, "file"), table.file) as path:
+        return Mesh.from_file(path)
 
 
 def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:
@@ -135,7 +137,8 @@ def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:
         return Path.uniform(scene.numbers.vector((*key, "velocity"), table.velocity), FOREVER)
     if table.path is None:
         return None
-    rows = read_time_table(scene.existing((*key, "path"), table.path), {3: "displacement x y z"})
+    with reading(scene.path, (*key, "path"), table.path) as path:
+        rows = read_time_table(path, {3: "displacement x y z"})
     if len(rows.times) < 2:
         raise SceneError(scene.path, (*key, "path"), f"{table.path}: expected two rows or more, got 1")
     return Path(rows.times, rows.values)
@@ -167,7 +170,7 @@ def _at_the_start(scene: Scene, model: Model, obstacle: Obstacle) -> tuple[Tenso
     points = x - obstacle.displacement(x.new_zeros(len(x))).unsqueeze(1)
     distance, normal, _ = obstacle.shape.distance_and_derivatives(points)
     free = model.free[: 3 * model.body.n_nodes].view(-1, 3)
-    return distance - obstacle.radius, ((normal == 0) | ~free).all(2)
+    return obstacle.clearance(distance), ((normal == 0) | ~free).all(2)
 
 
 def _refuse_gaps(scene: Scene, key: Key, gap: Tensor, refused: Tensor, what: str) -> None:

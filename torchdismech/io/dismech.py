@@ -20,16 +20,18 @@ from pathlib import Path
 
 import numpy as np
 
-from torchdismech.errors import InputError
-from torchdismech.geometry.checks import edge_problems
+from torchdismech.errors import InputError, shown
+from torchdismech.geometry.checks import check_nodes, edge_problems
 from torchdismech.geometry.mesh_checks import triangle_problems
 
-__all__ = ["Geometry", "read_dismech", "write_dismech"]
+__all__ = ["NUMBER", "Geometry", "read_dismech", "write_dismech"]
 
 SECTIONS = {"nodes": "nodes", "rodnodes": "nodes", "edges": "edges", "rodedges": "edges", "triangles": "triangles"}
 COLUMNS = {"nodes": 3, "edges": 2, "triangles": 3}
 KNOWN_HEADERS = "*Nodes, *Edges, *Triangles, *rodNodes, *rodEdges"
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf(inity)?)", re.IGNORECASE)
+# What Python reads beyond that, such as "1_0", is a slip of the pen in a table of numbers.
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf(inity)?)", re.IGNORECASE | re.ASCII)
+LARGEST_INDEX = 2**53  # beyond it a float64 no longer holds every whole number
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ def read_dismech(path: str | Path) -> Geometry:
     if not any(sections[name].rows for name in ("edges", "triangles") if name in sections):
         raise InputError(f"{path}: nodes only; expected an *Edges or a *Triangles section with at least one row")
     nodes = np.array(sections["nodes"].rows, dtype=np.float64)
+    check_nodes(nodes, str(path))
     edges = _edges(path, sections.get("edges"), nodes)
     return Geometry(nodes, edges, _triangles(path, sections.get("triangles"), nodes))
 
@@ -116,7 +119,9 @@ def _sections(path: Path, text: str) -> dict[str, _Section]:
                 raise InputError(f"{path}:{number}: a second section of {current}; the first starts on line {first}")
             sections[current] = _Section(number, [], [])
         elif current is None:
-            raise InputError(f"{path}:{number}: data before a header: {content!r}; expected one of {KNOWN_HEADERS}")
+            raise InputError(
+                f"{path}:{number}: data before a header: {shown(content)}; expected one of {KNOWN_HEADERS}"
+            )
         else:
             sections[current].rows.append(_row(f"{path}:{number}", current, content))
             sections[current].lines.append(number)
@@ -126,7 +131,7 @@ def _sections(path: Path, text: str) -> dict[str, _Section]:
 def _section_name(where: str, header: str) -> str:
     name = SECTIONS.get(header[1:].strip().lower())
     if name is None:
-        raise InputError(f"{where}: unknown header {header!r}; expected one of {KNOWN_HEADERS}")
+        raise InputError(f"{where}: unknown header {shown(header)}; expected one of {KNOWN_HEADERS}")
     return name
 
 
@@ -134,18 +139,19 @@ def _row(where: str, section: str, content: str) -> list[float]:
     fields = re.split(r"\s*,\s*|\s+", content.removesuffix(",").strip())
     if len(fields) != COLUMNS[section]:
         raise InputError(
-            f"{where}: expected {COLUMNS[section]} numbers in the section of {section}, got {len(fields)}: {content!r}"
+            f"{where}: expected {COLUMNS[section]} numbers in the section of {section}, got {len(fields)}: "
+            f"{shown(content)}"
         )
     for field in fields:
         if not NUMBER.fullmatch(field):
-            raise InputError(f"{where}: expected a number in the section of {section}, got {field!r}")
+            raise InputError(f"{where}: expected a number in the section of {section}, got {shown(field)}")
     values = [float(field) for field in fields]
     if not np.isfinite(values).all():
-        raise InputError(f"{where}: expected finite numbers, got {content!r}")
+        raise InputError(f"{where}: expected finite numbers, got {shown(content)}")
     if section != "nodes":
         for value, field in zip(values, fields, strict=True):
-            if value != int(value) or value < 1:
-                raise InputError(f"{where}: expected a node index, a whole number from 1, got {field!r}")
+            if value != int(value) or not 1 <= value <= LARGEST_INDEX:
+                raise InputError(f"{where}: expected a node index, a whole number from 1, got {shown(field)}")
     return values
 
 

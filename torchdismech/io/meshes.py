@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.spatial import KDTree
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, shown
 from torchdismech.geometry.mesh_checks import check_mesh
-from torchdismech.io.dismech import Geometry
+from torchdismech.io.dismech import NUMBER, Geometry
 
 __all__ = ["READ_SUFFIXES", "WRITE_SUFFIXES", "read_mesh", "write_mesh"]
 
@@ -25,6 +26,9 @@ READ_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb", ".gltf")
 WRITE_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb")
 # Formats that repeat nodes.
 MERGED = (".stl", ".glb", ".gltf")
+# Nodes nearer than this part of the shortest side at either were one node before rounding or noise moved them.
+SAME_PLACE = 1e-3
+OBJ_INDEX = re.compile(r"-?\d{1,18}", re.ASCII)
 # Enough digits after the point that positions of robots in metres come back with all of theirs.
 WRITE_OPTIONS: dict[str, dict[str, Any]] = {".obj": {"digits": 17, "include_normals": False}, ".off": {"digits": 17}}
 
@@ -40,7 +44,7 @@ def read_mesh(path: str | Path) -> Geometry:
     InputError
         Named with the file: it is missing, empty, broken or of an unknown kind; it holds no triangles, or lines or
         points beside them; its triangles do not form a shell (see `check_mesh`); nodes at the same place in a format
-        that does not have to repeat them, because the shell would be cut there.
+        that does not have to repeat them, or apart by noise alone in one that does: the shell would be cut there.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -53,7 +57,9 @@ def read_mesh(path: str | Path) -> Geometry:
     if suffix in MERGED:
         nodes, triangles = _merged(nodes, triangles)
     check_mesh(nodes, triangles, where=str(path))
-    if suffix not in MERGED:
+    if suffix in MERGED:
+        _refuse_cracks(path, nodes, triangles)
+    else:
         _refuse_repeated_nodes(path, nodes)
     return Geometry(nodes, np.zeros((0, 2), dtype=np.int64), triangles)
 
@@ -130,7 +136,7 @@ def _plain_obj(path: Path, content: bytes) -> bytes:
             faces.append(_obj_face(f"{path}:{number}", fields, len(vertices)))
             places.append(number)
         elif key in ("l", "p"):
-            raise InputError(f"{path}:{number}: expected a shell of faces (f) only, got lines or points: {line!r}")
+            raise InputError(f"{path}:{number}: expected a shell of faces (f) only, got lines or points: {shown(line)}")
     for number, corners in zip(places, faces, strict=True):  # faces may stand before their vertices
         if max(corners) > len(vertices):
             raise InputError(
@@ -143,9 +149,11 @@ def _obj_vertex(where: str, fields: list[str]) -> str:
     try:
         if len(fields) < 3:  # what follows the third number is a weight or a colour
             raise ValueError
+        if not all(NUMBER.fullmatch(field) for field in fields[:3]):
+            raise ValueError
         return "v " + " ".join(repr(float(field)) for field in fields[:3])
     except ValueError as error:
-        raise InputError(f"{where}: expected three numbers of a vertex, got {' '.join(fields)!r}") from error
+        raise InputError(f"{where}: expected three numbers of a vertex, got {shown(' '.join(fields))}") from error
 
 
 def _obj_face(where: str, fields: list[str], count: int) -> list[int]:
@@ -153,15 +161,19 @@ def _obj_face(where: str, fields: list[str], count: int) -> list[int]:
     try:
         if len(fields) < 3:
             raise ValueError
+        if not all(OBJ_INDEX.fullmatch(field.split("/")[0]) for field in fields):
+            raise ValueError
         corners = [int(field.split("/")[0]) for field in fields]
         if 0 in corners:
             raise ValueError
     except ValueError as error:
         got = " ".join(fields)
-        raise InputError(f"{where}: expected three or more vertices of a face, counted from 1, got {got!r}") from error
+        raise InputError(
+            f"{where}: expected three or more vertices of a face, counted from 1, got {shown(got)}"
+        ) from error
     corners = [count + 1 + corner if corner < 0 else corner for corner in corners]
     if min(corners) < 1:
-        raise InputError(f"{where}: the face counts back past the first vertex: {' '.join(fields)!r}")
+        raise InputError(f"{where}: the face counts back past the first vertex: {shown(' '.join(fields))}")
     return corners
 
 
@@ -239,6 +251,28 @@ def _refuse_repeated_nodes(path: Path, nodes: np.ndarray) -> None:
             f"{path}: {len(again)} nodes are at the place of another, the first is node {again[0]} at that of node "
             f"{first[again[0]]} (counted from 0): the shell would be cut there; merge them in the program that wrote "
             "the file"
+        )
+
+
+def _refuse_cracks(path: Path, nodes: np.ndarray, triangles: np.ndarray) -> None:
+    """Refuse nodes that are apart by noise alone: the triangles at them hold together in the picture only."""
+    sides = np.sort(triangles[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), axis=1)
+    if len(triangles) > 1 and len(np.unique(sides, axis=0)) == len(sides):
+        raise InputError(
+            f"{path}: none of the {len(triangles)} triangles shares a side with another: nodes that should be one are "
+            "apart, by noise perhaps; merge them in the program that wrote the file"
+        )
+    lengths = np.linalg.norm(nodes[sides[:, 1]] - nodes[sides[:, 0]], axis=1)
+    shortest = np.full(len(nodes), np.inf)
+    np.minimum.at(shortest, sides.reshape(-1), np.repeat(lengths, 2))
+    distance, neighbour = (found[:, 1] for found in KDTree(nodes).query(nodes, k=2))
+    near = np.flatnonzero(distance < SAME_PLACE * np.minimum(shortest, shortest[neighbour]))
+    if len(near):
+        node = int(near[0])
+        raise InputError(
+            f"{path}: node {node} is {distance[node]:.3g} m from node {neighbour[node]} (counted from 0), next to "
+            f"nothing beside the sides there, {shortest[node]:.3g} m: the shell would be cut there; merge them in the "
+            "program that wrote the file"
         )
 
 

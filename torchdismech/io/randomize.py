@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
 from torchdismech.io.refusals import Key, SceneError, field_at, sentences
 from torchdismech.io.schema import Batch, Distribution, Document
-from torchdismech.io.schema_base import PER_ROBOT
+from torchdismech.io.schema_base import per_robot
 
 __all__ = ["Numbers", "draw"]
 
@@ -128,20 +126,9 @@ def _kind(value: Any) -> str:
 
 def _check_per_robot(path: Path, where: str, key: Key) -> None:
     field = field_at(Document, key)
-    if field is None or not _per_robot(field):
+    if field is None or not per_robot(field):
         reason = WHY_NOT.get(str(key[0]), "only physical numbers may differ from robot to robot, not indices and times")
         raise SceneError(path, where, f"this number cannot differ from robot to robot: {reason}")
-
-
-def _per_robot(field: FieldInfo) -> bool:
-    return PER_ROBOT in (*field.metadata, *_metadata(field.annotation))
-
-
-def _metadata(annotation: Any) -> Iterator[Any]:
-    """Return what Annotated attaches to the alternatives of an annotation."""
-    yield from getattr(annotation, "__metadata__", ())
-    for part in typing.get_args(annotation):
-        yield from _metadata(part)
 
 
 # ---- numbers -----------------------------------------------------------------------------------------------------

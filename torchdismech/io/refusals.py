@@ -11,19 +11,27 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, shown
 
 __all__ = ["Key", "SceneError", "field_at", "sentences"]
 
 Key = tuple[str | int, ...]
+
+LONGEST = 1000  # characters of a message: names and texts of a scene may be of any length
 
 
 class SceneError(InputError):
     """A scene that cannot be run: the message names file, key, what was expected and what came."""
 
     def __init__(self, path: str | Path, key: str | Key, problem: str):
-        name = key if isinstance(key, str) else ".".join(str(part) for part in key)
-        super().__init__(f"{path}: {name}: {problem}" if name else f"{path}: {problem}")
+        name = _plain(key if isinstance(key, str) else ".".join(str(part) for part in key))
+        super().__init__(f"{path}: {name}: {_plain(problem)}" if name else f"{path}: {_plain(problem)}")
+
+
+def _plain(text: str) -> str:
+    """Return the text of a message without what steers a terminal, and without the middle of what is endless."""
+    shown = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in shown)
 
 
 # ---- what pydantic found -----------------------------------------------------------------------------------------
@@ -45,14 +53,9 @@ def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tup
     if fault["type"] == "missing":
         return key, f"missing{meaning}"
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        return key, f"expected{meaning.replace('(', '').replace(')', '')}, got {_shown(fault['input'])}"
+        return key, f"expected{meaning.replace('(', '').replace(')', '')}, got {shown(fault['input'])}"
     expected = fault["msg"].replace("Input should be", "expected").replace("Extra inputs", "unknown keys")
-    return key, f"{expected[0].lower() + expected[1:]}{meaning}, got {_shown(fault['input'])}"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return key, f"{expected[0].lower() + expected[1:]}{meaning}, got {shown(fault['input'])}"
 
 
 def _key_in_file(location: Key, raw: Any) -> Key:

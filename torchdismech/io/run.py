@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech import interrupts
+from torchdismech.errors import SimulationError, Status
+from torchdismech.io.resume import attributes, earlier_run
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.processes import ALONE, Processes
 from torchdismech.rollout import rollout
-from torchdismech.trajectory import Frame, Recorder, Trajectory, TrajectoryWriter
+from torchdismech.trajectory import Frame, OwnerMark, Recorder, Trajectory, TrajectoryWriter
 
 __all__ = ["run_scene"]
-
-MAY_CHANGE = {"simulation.duration"}  # what a resumed scene may set anew
 
 
 def run_scene(
@@ -29,6 +29,7 @@ def run_scene(
     progress: bool = False,
     throw: bool = False,
     processes: Processes = ALONE,
+    force_resume: bool = False,
 ) -> tuple[Trajectory | None, int]:
     """Run a scene into a file and return its trajectory and the step it started from.
 
@@ -42,26 +43,28 @@ def run_scene(
         to the next frame, and failures in these are named, too.
     processes : each runs its own robots, the first one writes all of them and returns the trajectory, the others None.
         The file to resume may have been written by any number of processes; all have to see it.
+    force_resume : go on although the scene, a file that it names or the robot has changed.
 
     Raises
     ------
     InputError
-        The file to resume belongs to another scene, or has all steps already.
+        The file to resume belongs to another scene, other files or another robot, or has all steps already.
     ProcessError
         Another process failed; see `Processes.together`.
     """
     rows = processes.own(scene.batch)
-    with processes.together():
-        before = None if resume is None else _before(scene, setup, resume, rows)
+    with processes.together(), OwnerMark(path) if processes.writes else nullcontext() as mark:
+        before = None if resume is None else earlier_run(scene, setup, resume, rows, force_resume)
         state, first, running = setup.state, 0, None
         if before is not None:
             first, converged = before.state_step, before.status[-1, rows] == Status.CONVERGED
             state, running = before.state.rows(rows).to(state.q.device), converged.to(state.q.device)
         # by all steps of the scene: a run that is resumed is compiled where one in one go would be
         setup.integrator.prepare(setup.model, setup.state, setup.steps)
+        kept = attributes(scene, setup.model)
         for count, every in _legs(first, setup.steps, setup.every):
-            writer = TrajectoryWriter(path, scene.randomized, _attributes(scene), resume=before)
-            frames = _Gathering(writer, processes)
+            writer = TrajectoryWriter(path, scene.randomized, kept, before, mark)
+            frames = _Gathering(writer, processes, 0 if before is None else before.state_step, setup.steps)
             try:
                 before = rollout(
                     setup.model,
@@ -89,10 +92,14 @@ def _in_whole(error: SimulationError, rows: slice, batch: int) -> SimulationErro
 
 
 class _Gathering:
-    """Brings the frames of all processes together in the first one, which writes them."""
+    """Brings the frames of all processes together in the first one, which writes them.
 
-    def __init__(self, writer: TrajectoryWriter, processes: Processes):
+    Signals wait until a frame is written; then what they say is up to date.
+    """
+
+    def __init__(self, writer: TrajectoryWriter, processes: Processes, first: int, steps: int):
         self.writer, self.processes = writer, processes
+        self.first, self.steps = first, steps
         self.last: Frame  # of this process's own robots
 
     def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray) -> None:
@@ -106,12 +113,16 @@ class _Gathering:
         self.last = frame
         frames = self.processes.gathered(frame.cpu())
         if frames is not None:
-            self.writer.append(Frame.joined(frames))
+            with interrupts.held_back():
+                self.writer.append(Frame.joined(frames))
+                interrupts.say_at_the_end(_kept(self.writer.path, self.first + frame.step, self.steps))
+        interrupts.end_if_asked()
 
     def close(self) -> None:
         """Close the file."""
         if self.processes.writes:
-            self.writer.close()
+            with interrupts.held_back():
+                self.writer.close()
 
     def trajectory(self) -> Trajectory:
         """Return what the file holds; elsewhere than in the first process, the last frame of its own robots."""
@@ -133,45 +144,8 @@ def _legs(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
         yield steps - step, every
 
 
-def _attributes(scene: Scene) -> dict[str, str]:
-    return {"scene": scene.text, "tables": json.dumps(scene.tables, sort_keys=True)}
-
-
-def _before(scene: Scene, setup: Setup, path: Path, rows: slice) -> Trajectory:
-    """Return what the earlier run did, after checking that it was a run of this scene, whose `rows` are set up here."""
-    before = Trajectory.load(path).resumable()
-    if "tables" not in before.attributes:
-        raise InputError(f"{path}: was not written from a scene file: nothing says how to go on")
-    theirs, ours = dict(_leaves(json.loads(before.attributes["tables"]))), dict(_leaves(scene.tables))
-    changed = [key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)]
-    changed = sorted(set(changed) - MAY_CHANGE)
-    if changed:
-        key = changed[0]
-        raise InputError(
-            f"{path}: is a run of another scene: {key} was {theirs.get(key)!r} and is {ours.get(key)!r} "
-            f"in {scene.path}; only simulation.duration may change"
-        )
-    rest = setup.state.positions.cpu()
-    if before.batch != scene.batch or not torch.equal(before.positions[0, rows], rest):
-        raise InputError(f"{path}: its robots do not start where those of {scene.path} do: the geometry has changed")
-    if any(not torch.equal(before.randomized[name], values) for name, values in scene.randomized.items()):
-        raise InputError(f"{path}: its random numbers are not those that {scene.path} draws with this version")
-    if before.state_step >= setup.steps:
-        raise InputError(
-            f"{path}: has {before.state_step} steps already and the scene asks for {setup.steps}: "
-            "nothing to do; raise simulation.duration or --steps"
-        )
-    if (before.status[-1] != 0).all():
-        raise InputError(f"{path}: every robot failed: nothing to go on with")
-    return before
-
-
-def _leaves(tables: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of what is in the tables; lists of numbers count as one value."""
-    if isinstance(tables, list) and tables and isinstance(tables[0], dict):
-        tables = {str(k): table for k, table in enumerate(tables)}
-    if not isinstance(tables, dict):
-        yield key, tables
-        return
-    for name, value in tables.items():
-        yield from _leaves(value, f"{key}.{name}" if key else name)
+def _kept(path: Path, step: int, steps: int) -> str:
+    """Return what a run that is stopped leaves, and how to go on."""
+    if step == steps:
+        return f"{path} holds all {steps} steps"
+    return f"{path} holds {step} of {steps} steps; go on with --resume {shlex.quote(str(path))}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from torchdismech.integrate import Integrator
 from torchdismech.io import schema
 from torchdismech.io.assemble import build_integrator, build_model, build_schedule
 from torchdismech.io.dismech import Geometry, read_dismech
+from torchdismech.io.files import fingerprints, named_files, reading
+from torchdismech.io.limits import refuse_endless, refuse_too_large
 from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
 from torchdismech.io.randomize import Numbers, draw
 from torchdismech.io.refusals import Key, SceneError, sentences
@@ -28,6 +31,9 @@ from torchdismech.solve.linear import SOLVERS
 from torchdismech.state import State
 
 __all__ = ["Scene", "SceneError", "Setup", "load_scene"]
+
+DEEPEST = 20  # tables and lists in each other; no key needs half of that
+DEEP = f"tables or lists are nested more than {DEEPEST} deep; no key is"
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ class Scene:
     path, text : the file.
     tables : its tables with the overrides in place.
     document : the same, checked and with defaults.
+    fingerprints : SHA-256 of the files that it names, by dotted key.
     geometry : nodes, rod edges and triangles.
     numbers, randomized : what was drawn for each robot, by key and by name.
     whole : number of robots of the scene that this is a part of; its own number where it is all.
@@ -60,6 +67,7 @@ class Scene:
     text: str
     tables: dict[str, Any]
     document: schema.Document
+    fingerprints: dict[str, str]
     geometry: Geometry
     numbers: Numbers
     randomized: dict[str, torch.Tensor]
@@ -94,12 +102,10 @@ class Scene:
             randomized={name: values[rows] for name, values in self.randomized.items()},
         )
 
-    def existing(self, key: str | Key, name: str) -> Path:
-        """Return the path of a file that the scene names under a key; refuse one that is not there."""
-        path = self.path.parent / name
-        if not path.is_file():
-            raise SceneError(self.path, key, f"no such file: {path}")
-        return path
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that it names, by dotted key."""
+        return {key: self.path.parent / name for key, name in named_files(self.document).items()}
 
     def build(self, device: str | torch.device = "cpu", allow_code: bool = False) -> Setup:
         """Return what runs.
@@ -133,13 +139,16 @@ class Scene:
         )
 
 
-def load_scene(path: str | Path, overrides: Mapping[str, Any] | None = None, steps: int | None = None) -> Scene:
+def load_scene(
+    path: str | Path, overrides: Mapping[str, Any] | None = None, steps: int | None = None, insist: bool = False
+) -> Scene:
     """Read a scene file and check it.
 
     Parameters
     ----------
     overrides : values by dotted key that take the place of the file's, such as {"batch.size": 8}.
     steps : number of steps in place of simulation.duration.
+    insist : accept what would take more than a month, or more than the memory that is free.
 
     Raises
     ------
@@ -165,10 +174,16 @@ def load_scene(path: str | Path, overrides: Mapping[str, Any] | None = None, ste
     if document.simulation.solver not in ("auto", *SOLVERS):
         expected = ", ".join(("auto", *SOLVERS))
         raise SceneError(path, "simulation.solver", f"expected one of {expected}, got {document.simulation.solver!r}")
+    prints = fingerprints(path, document)
     geometry = _geometry(path, document.robot)
     _check_indices(path, document, geometry)
+    if not insist:
+        refuse_too_large(path, document, geometry)
     numbers, randomized = draw(path, document, tables)
-    return Scene(path, text, tables, document, geometry, numbers, randomized, document.batch.size)
+    scene = Scene(path, text, tables, document, prints, geometry, numbers, randomized, document.batch.size)
+    if not insist:
+        refuse_endless(path, document, geometry, scene.steps)
+    return scene
 
 
 # ---- reading and checking ----------------------------------------------------------------------------------------
@@ -176,15 +191,35 @@ def load_scene(path: str | Path, overrides: Mapping[str, Any] | None = None, ste
 
 def _parsed(path: Path) -> tuple[str, dict[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
     except OSError as error:
         raise SceneError(path, "", f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise SceneError(path, "", f"not a text file (byte {error.start} is not UTF-8); expected TOML") from error
     try:
-        return text, tomllib.loads(text)
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SceneError(path, "", f"not TOML: {error}") from error
+    except RecursionError:
+        raise SceneError(path, "", DEEP) from None
+    except ValueError as error:  # Python reads no integer of more than 4300 digits
+        raise SceneError(
+            path, "", f"an integer has too many digits; expected numbers within 64 bits ({error})"
+        ) from None
+    if _depth(tables) > DEEPEST:
+        raise SceneError(path, "", DEEP)
+    return text, tables
+
+
+def _depth(tables: dict[str, Any]) -> int:
+    """Return how deep tables and lists are nested; no deeper than one beyond what is allowed."""
+    depth = 0
+    level: list[Any] = [tables]
+    while level and depth <= DEEPEST:
+        depth += 1
+        inside = [value for table in level for value in (table.values() if isinstance(table, dict) else table)]
+        level = [value for value in inside if isinstance(value, dict | list)]
+    return depth
 
 
 def _set_steps(path: Path, simulation: Any, steps: int) -> None:
@@ -207,21 +242,14 @@ def _joined(path: Path, faults: list[tuple[Key, str]]) -> SceneError:
 
 def _geometry(path: Path, robot: schema.Robot) -> Geometry:
     if robot.file is not None:
-        file = path.parent / robot.file
-        if not file.is_file():
-            raise SceneError(path, "robot.file", f"no such file: {file}")
-        geometry = read_mesh(file) if file.suffix.lower() in READ_SUFFIXES else read_dismech(file)
-        where = f"{file}"
+        with reading(path, "robot.file", robot.file) as file:
+            geometry = read_mesh(file) if file.suffix.lower() in READ_SUFFIXES else read_dismech(file)
+            _check_geometry(geometry, str(file))
     else:
         edges = np.array(robot.rod_edges or [], dtype=np.int64).reshape(-1, 2)
         triangles = np.array(robot.triangles or [], dtype=np.int64).reshape(-1, 3)
         geometry = Geometry(np.array(robot.nodes, dtype=np.float64), edges, triangles)
-        where = f"{path}: robot.{'rod_edges' if robot.triangles is None else 'triangles'}"
-    check_rods(geometry.nodes, geometry.rod_edges, where=where.replace("triangles", "rod_edges"))
-    if len(geometry.triangles):
-        check_mesh(geometry.nodes, geometry.triangles, where=where, allow_unused=True)
-    used = np.concatenate([geometry.rod_edges.reshape(-1), geometry.triangles.reshape(-1)])
-    check_every_node_used(len(geometry.nodes), used, where=where)
+        _check_geometry(geometry, f"{path}: robot.{'rod_edges' if robot.triangles is None else 'triangles'}")
     if robot.planar and len(geometry.triangles):
         raise SceneError(path, "robot.planar", "expected a robot of rods: one with triangles moves in space")
     if robot.planar and np.ptp(geometry.nodes[:, 1]) > 0:
@@ -229,8 +257,20 @@ def _geometry(path: Path, robot: schema.Robot) -> Geometry:
     return geometry
 
 
+def _check_geometry(geometry: Geometry, where: str) -> None:
+    check_rods(geometry.nodes, geometry.rod_edges, where=where.replace("triangles", "rod_edges"))
+    if len(geometry.triangles):
+        check_mesh(geometry.nodes, geometry.triangles, where=where, allow_unused=True)
+    used = np.concatenate([geometry.rod_edges.reshape(-1), geometry.triangles.reshape(-1)])
+    check_every_node_used(len(geometry.nodes), used, where=where)
+
+
 def _check_indices(path: Path, document: schema.Document, geometry: Geometry) -> None:
-    """Refuse node and edge indices that the robot does not have."""
+    """Refuse node and edge indices that the robot does not have, and neighbours beyond its other end."""
+    ring = None if document.self_contact is None else document.self_contact.ring
+    if ring is not None and ring >= len(geometry.nodes):
+        problem = f"expected less than {len(geometry.nodes)}, the number of nodes, or nothing ever touches; got {ring}"
+        raise SceneError(path, ("self_contact", "ring"), problem)
     for name in ("rod", "shell", "mass", "clamp", "move", "point_force"):
         for k, table in enumerate(getattr(document, name)):
             for kind, count in (("nodes", len(geometry.nodes)), ("edges", len(geometry.rod_edges))):
@@ -240,5 +280,5 @@ def _check_indices(path: Path, document: schema.Document, geometry: Geometry) ->
                     problem = f"expected {kind} 0 to {count - 1}, got {wrong[0]}"
                     raise SceneError(path, (name, k, kind), problem)
                 if index and len(set(index)) < len(index):
-                    twice = next(i for i in index if index.count(i) > 1)
+                    twice = Counter(index).most_common(1)[0][0]
                     raise SceneError(path, (name, k, kind), f"expected each of the {kind} once, got {twice} twice")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from torchdismech.errors import InputError
 from torchdismech.io.refusals import SceneError
 from torchdismech.io.tables import TimeTable
 from torchdismech.model import Model
@@ -152,7 +155,7 @@ class Schedule:
 def load_function(scene: Path, name: str) -> Function:
     """Return the function that "file.py:function" names, its file relative to the scene's.
 
-    Running the file runs whatever code is in it.
+    Running the file runs whatever code is in it. The function refuses what is no `Control` of tensors.
     """
     file, _, attribute = name.rpartition(":")
     path = scene.parent / file
@@ -167,10 +170,26 @@ def load_function(scene: Path, name: str) -> Function:
     if not callable(function):
         raise SceneError(scene, "actuation.python", f"{path} has no function {attribute!r}")
 
+    def refused(problem: str) -> SceneError:
+        return SceneError(scene, "actuation.python", f"{attribute} of {path} {problem}")
+
     def checked(time: Tensor, model: Model, control: Control) -> Control:
-        result = function(time, model, control)
+        try:
+            result = function(time, model, control)
+        except Exception as error:  # whatever the user's function raises: named here, with its cause kept
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+            where = f" in line {lines[-1]}" if lines else ""
+            raise refused(f"raised {type(error).__name__}{where}: {error}") from error
         if not isinstance(result, Control):
-            raise SceneError(scene, "actuation.python", f"{attribute} has to return a Control, got {type(result)}")
+            raise refused(f"has to return a Control, such as control.replace(...), got {type(result).__name__}")
+        for field in dataclasses.fields(result):
+            value = getattr(result, field.name)
+            if value is not None and not isinstance(value, Tensor):
+                raise refused(f"has to give {field.name} as a tensor, got {type(value).__name__}")
+        try:
+            result.check(len(time), model.n_dofs, len(model.springs), model.body.n_edges, len(model.hinges))
+        except InputError as error:
+            raise refused(f"returned what does not fit the robot: {error}") from error
         return result
 
     return checked

@@ -10,21 +10,36 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from torchdismech.io.schema_base import PER_ROBOT, Index, NotNegative, Positive, Table, Vector, exactly_one, nonzero
+from torchdismech.io.schema_base import (
+    MOST,
+    PER_ROBOT,
+    FileName,
+    Index,
+    NotNegative,
+    Positive,
+    Table,
+    Vector,
+    exactly_one,
+    nonzero,
+)
 from torchdismech.io.schema_contact import Contacts
 
-__all__ = ["Document"]
+__all__ = ["MOST_STEPS", "Document"]
 
 Nodes = Annotated[list[Index], Field(min_length=1)]
 Stop = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 
-MOST_STEPS = 1e12  # beyond it a float64 no longer counts time in steps
+MOST_STEPS = 10**12  # beyond it a float64 no longer counts time in steps
+# What no run needs, and what would be as good as endless where a step cannot be solved.
+MOST_LOAD_STEPS = 100_000
+MOST_ITERATIONS = 100_000
+MOST_SUBSTEPS = 1_000_000
 
 
 class Robot(Table):
     """[robot]: where the geometry comes from."""
 
-    file: str | None = Field(default=None, description="name of a DiSMech text file or of a mesh")
+    file: FileName | None = Field(default=None, description="name of a DiSMech text file or of a mesh")
     nodes: list[Vector] | None = Field(default=None, min_length=2, description="list of positions [x, y, z] in m")
     rod_edges: list[Annotated[list[Index], Field(min_length=2, max_length=2)]] | None = Field(
         default=None, min_length=1, description="list of pairs of node indices, from 0"
@@ -191,7 +206,7 @@ class Move(Table):
     nodes: Nodes | None = Field(default=None, description="node indices")
     velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
     rotation: Rotation | None = Field(default=None, description="{axis = [..], center = [..], rate = ..}")
-    file: str | None = Field(default=None, description="name of a CSV file: time, x y z of each node")
+    file: FileName | None = Field(default=None, description="name of a CSV file: time, x y z of each node")
     edges: Nodes | None = Field(default=None, description="edge indices")
     twist_rate: Annotated[float, PER_ROBOT] | None = Field(default=None, description="rate of the twist angle [rad/s]")
     start: NotNegative = Field(default=0.0, description="time [s]")
@@ -250,6 +265,11 @@ class Thrust(Table):
     axis: Vector | None = Field(default=None, description="direction [x, y, z]; by default the bell's own axis")
     refill: Annotated[float, PER_ROBOT, Field(ge=0, le=1)] = Field(default=0.0, description="share when refilling")
 
+    @field_validator("axis")
+    @classmethod
+    def _direction(cls, axis: list[float] | None) -> list[float] | None:
+        return None if axis is None else nonzero(axis)
+
 
 class Environment(Table):
     """[environment]: what acts everywhere. Without a key, that force is absent."""
@@ -289,13 +309,17 @@ class PointForce(Table):
 class Actuation(Table):
     """[actuation]: natural strains over time."""
 
-    natural_curvature: str | None = Field(
+    natural_curvature: FileName | None = Field(
         default=None, description="name of a CSV file: time, kappa1 of each spring, .."
     )
-    natural_twist: str | None = Field(default=None, description="name of a CSV file: time, twist of each spring")
-    natural_hinge_angle: str | None = Field(default=None, description="name of a CSV file: time, angle of each hinge")
-    rest_length: str | None = Field(default=None, description="name of a CSV file: time, rest length of each rod edge")
-    python: str | None = Field(default=None, description='"file.py:function"')
+    natural_twist: FileName | None = Field(default=None, description="name of a CSV file: time, twist of each spring")
+    natural_hinge_angle: FileName | None = Field(
+        default=None, description="name of a CSV file: time, angle of each hinge"
+    )
+    rest_length: FileName | None = Field(
+        default=None, description="name of a CSV file: time, rest length of each rod edge"
+    )
+    python: FileName | None = Field(default=None, description='"file.py:function"')
 
     @model_validator(mode="after")
     def _not_empty(self) -> Actuation:
@@ -320,18 +344,20 @@ class Simulation(Table):
     )
     dt: Positive | None = Field(default=None, description="time step [s]")
     duration: Positive | None = Field(default=None, description="simulated time [s]")
-    load_steps: Annotated[int, Field(ge=1)] | None = Field(default=None, description="number of load steps")
+    load_steps: Annotated[int, Field(ge=1, le=MOST_LOAD_STEPS)] | None = Field(
+        default=None, description="number of load steps"
+    )
     beta: Annotated[float, Field(gt=0, le=0.5)] | None = Field(default=None, description="Newmark's beta")
     gamma: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="Newmark's gamma")
     force_tolerance: Positive = Field(default=1e-8, description="absolute tolerance of the residual [N]")
     relative_tolerance: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=1e-8, description="tolerance relative to the step's force scale"
     )
-    max_iterations: Annotated[int, Field(ge=1)] | None = Field(
+    max_iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] | None = Field(
         default=None, description="most Newton iterations of a step, by default 50; static: 200"
     )
     line_search: bool = Field(default=True, description="true or false")
-    max_substeps: Annotated[int, Field(ge=0)] | None = Field(
+    max_substeps: Annotated[int, Field(ge=0, le=MOST_SUBSTEPS)] | None = Field(
         default=None, description="most parts a failed step is divided into, by default none; 16 with contact"
     )
     solver: str = Field(default="auto", description='"auto" or the name of a linear solver')
@@ -398,15 +424,17 @@ class Distribution(Table):
 class Batch(Table):
     """[batch]: how many robots, and what differs between them."""
 
-    size: Annotated[int, Field(ge=1)] = Field(default=1, description="number of robots")
-    seed: Annotated[int, Field(ge=0)] = Field(default=0, description="seed of the random numbers")
+    size: Annotated[int, Field(ge=1, le=MOST)] = Field(default=1, description="number of robots")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=0, description="seed of the random numbers")
     randomize: dict[str, Distribution] = Field(default={}, description="distributions by dotted name")
 
 
 class Output(Table):
     """[output]: what is stored."""
 
-    every: Annotated[int, Field(ge=1)] = Field(default=10, description="steps from one stored frame to the next")
+    every: Annotated[int, Field(ge=1, lt=2**63)] = Field(
+        default=10, description="steps from one stored frame to the next"
+    )
 
 
 class Document(Contacts):

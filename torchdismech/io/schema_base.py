@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import typing
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
-__all__ = ["PER_ROBOT", "Index", "NotNegative", "Positive", "Table", "Vector", "exactly_one", "nonzero"]
+__all__ = [
+    "MOST",
+    "PER_ROBOT",
+    "FileName",
+    "Index",
+    "NotNegative",
+    "Positive",
+    "Table",
+    "Vector",
+    "exactly_one",
+    "names_file",
+    "nonzero",
+    "per_robot",
+]
 
 
 class _PerRobot:
     """Marks a number that [batch.randomize] may draw for each robot."""
 
 
-PER_ROBOT = _PerRobot()
+class _NamesFile:
+    """Marks the name of a file, relative to the scene's folder."""
 
-Index = Annotated[int, Field(ge=0)]
+
+PER_ROBOT, _NAMES_FILE = _PerRobot(), _NamesFile()
+MOST = 2**31 - 1  # of anything that is counted
+
+FileName = Annotated[str, Field(min_length=1, max_length=1000), _NAMES_FILE]
+Index = Annotated[int, Field(ge=0, le=MOST)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Vector = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -34,6 +56,23 @@ def exactly_one(table: Table, *names: str) -> str:
         listed = " or ".join(names)
         raise ValueError(f"expected exactly one of {listed}, got {' and '.join(given) if given else 'none of them'}")
     return given[0]
+
+
+def per_robot(field: FieldInfo) -> bool:
+    """Return whether [batch.randomize] may draw the number."""
+    return PER_ROBOT in (*field.metadata, *_metadata(field.annotation))
+
+
+def names_file(field: FieldInfo) -> bool:
+    """Return whether the text is the name of a file."""
+    return _NAMES_FILE in (*field.metadata, *_metadata(field.annotation))
+
+
+def _metadata(annotation: Any) -> Iterator[Any]:
+    """Return what Annotated attaches to the alternatives of an annotation."""
+    yield from getattr(annotation, "__metadata__", ())
+    for part in typing.get_args(annotation):
+        yield from _metadata(part)
 
 
 def nonzero(direction: list[float]) -> list[float]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from torchdismech.io.schema_base import PER_ROBOT, Index, NotNegative, Positive, Table, Vector, nonzero
+from torchdismech.io.schema_base import PER_ROBOT, FileName, Index, NotNegative, Positive, Table, Vector, nonzero
 
 __all__ = ["Contacts", "Floor", "Law", "ObstacleTable", "SelfContact", "obstacle_name"]
 
@@ -77,7 +77,7 @@ class Obstacle(Law):
 
     name: str | None = Field(default=None, description="what reports call it")
     velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
-    path: str | None = Field(default=None, description="name of a CSV file: time, displacement x y z")
+    path: FileName | None = Field(default=None, description="name of a CSV file: time, displacement x y z")
 
     @property
     def at_rest(self) -> bool:
@@ -153,7 +153,7 @@ class Mesh(Obstacle):
     """What a closed triangle mesh encloses."""
 
     shape: Literal["mesh"]
-    file: str = Field(description="name of a closed triangle mesh")
+    file: FileName = Field(description="name of a closed triangle mesh")
 
 
 ObstacleTable = Annotated[Plane | Ball | Block | Capsule | Mesh, Field(discriminator="shape")]

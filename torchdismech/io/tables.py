@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, shown
+from torchdismech.io.dismech import NUMBER
 
 __all__ = ["TimeTable", "read_time_table"]
 
@@ -54,7 +56,7 @@ def read_time_table(path: Path, columns: dict[int, str]) -> TimeTable:
         raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8); expected CSV") from error
     rows: list[list[float]] = []
     header_possible = True
-    for number, fields in enumerate(csv.reader(text.splitlines()), start=1):
+    for number, fields in enumerate(_lines(path, text), start=1):
         stripped = [field.strip() for field in fields]
         if not any(stripped) or stripped[0].startswith("#"):
             continue
@@ -76,23 +78,32 @@ def read_time_table(path: Path, columns: dict[int, str]) -> TimeTable:
     return TimeTable(table[:, 0].contiguous(), table[:, 1:].contiguous())
 
 
+def _lines(path: Path, text: str) -> Iterator[list[str]]:
+    """Yield the fields of each line."""
+    reader = csv.reader(text.splitlines())
+    try:
+        yield from reader
+    except csv.Error as error:  # a field of more than 131072 characters
+        raise InputError(f"{path}:{reader.line_num}: not a row of numbers: {error}") from error
+
+
 def _row(where: str, fields: list[str], header_possible: bool) -> list[float] | None:
     """Return the numbers of a row, or None for the header."""
     numbers = []
     for field in fields:
-        try:
-            numbers.append(float(field))
-        except ValueError:
+        if not NUMBER.fullmatch(field):
             # a header has no numbers at all; one bad number among good ones is a mistake
             if header_possible and not any(_is_number(f) for f in fields):
                 return None
-            raise InputError(f"{where}: expected a number, got {field!r}") from None
+            raise InputError(f"{where}: expected a number, got {shown(field)}")
+        numbers.append(float(field))
     if not np.isfinite(numbers).all():
-        raise InputError(f"{where}: expected finite numbers, got {fields}")
+        raise InputError(f"{where}: expected finite numbers, got {shown(fields)}")
     return numbers
 
 
 def _is_number(field: str) -> bool:
+    """Return whether Python reads a number: a first row with one is no header, even if it is a mistaken one."""
     try:
         float(field)
     except ValueError:

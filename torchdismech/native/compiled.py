@@ -1,7 +1,7 @@
 """Compiled code for what torch has no fast operation for: `band.cpp`, `sums.cpp`.
 
 It is compiled at its first use for the machine's own instructions, which takes about a second, and kept in the user's
-cache directory ($XDG_CACHE_HOME or ~/.cache, /torchdismech). It needs a C++ compiler, GCC or clang.
+cache directory (`cache.py`). It needs a C++ compiler, GCC or clang.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.native import cache
 
 __all__ = ["Library", "Unavailable", "compiler", "in_threads", "library"]
 
@@ -83,16 +86,33 @@ def _compiled() -> Library:
     sources = [source.read_bytes() for source in SOURCES]
     # The macros tell the compiler's version and the instructions of this machine, so machines may share a directory.
     key = hashlib.sha256(b"\0".join([*sources, shlex.join([*command, *flags]).encode(), target])).hexdigest()[:24]
-    path = _cache() / f"native-{key}.so"
-    if not path.exists():
-        _compile(command, flags, path)
-    try:
-        code = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise Unavailable(f"the compiled code cannot be loaded ({error}); remove {path} and try again") from error
+    directory = _cache()
+    danger = cache.danger(directory)
+    if danger is None:
+        code = _loaded(cache.find(directory, key) or _made(command, flags, directory, key))
+    else:
+        warnings.warn(
+            f"compiled code is made for this process alone, which takes seconds each time, as {danger}; set "
+            "XDG_CACHE_HOME to a directory of your own to keep it",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        with _scratch(None) as own:
+            if (danger := cache.danger(own)) is not None:
+                raise Unavailable(f"there is no safe place for compiled code: {danger}; set TMPDIR to a safe directory")
+            code = _loaded(_made(command, flags, own, key))  # once it is loaded the file is not needed
     _declare(code)
     shown = " ".join([*command, "-O3", *(flag for flag in flags if flag not in FLAGS)])
     return Library(code, shown, code.band_vector_bytes())
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise Unavailable(
+            f"the compiled code cannot be loaded ({error}); remove {path}, or set XDG_CACHE_HOME to another directory"
+        ) from error
 
 
 def compiler() -> list[str]:
@@ -141,39 +161,48 @@ def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
 
 def _cache() -> Path:
     """Return the directory for compiled code, made if it is missing."""
-    given = os.environ.get("XDG_CACHE_HOME")
     try:
-        directory = (Path(given) if given else Path.home() / ".cache") / "torchdismech"
-    except RuntimeError as error:  # a user without a home
+        return cache.user_directory()
+    except RuntimeError as error:
         raise Unavailable(f"there is no place for compiled code ({error}); set XDG_CACHE_HOME to one") from error
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _unwritable(directory, error) from error
-    return directory
+        raise _unwritable(error.filename, error) from error
 
 
-def _unwritable(directory: Path, error: OSError) -> Unavailable:
+def _unwritable(directory: Path | str, error: OSError) -> Unavailable:
     return Unavailable(
         f"compiled code cannot be written to {directory} ({error}); set XDG_CACHE_HOME to a directory that is writable"
     )
 
 
-def _compile(compiler: list[str], flags: list[str], path: Path) -> None:
-    """Compile to a file of another name and rename it, so that no other process loads half of it."""
-    try:
-        scratch = tempfile.TemporaryDirectory(dir=path.parent, prefix="compiling-")
-    except OSError as error:
-        raise _unwritable(path.parent, error) from error
-    with scratch as directory:
-        made = Path(directory) / path.name
+def _made(compiler: list[str], flags: list[str], directory: Path, key: str) -> Path:
+    """Compile into the directory and return the library's path.
+
+    It is made elsewhere in there, under a name that nobody can guess, and renamed: no process loads half of it.
+    """
+    with _scratch(directory) as own:
+        made = own / "native.so"
         done = _run([*compiler, *flags, *map(str, SOURCES), "-o", str(made)])
         if done.returncode != 0:
             raise Unavailable(
                 f"the C++ compiler {shlex.join(compiler)} fails on {SOURCES[0].parent}: {_complaint(done)}; set CXX to "
                 "GCC 9 or clang 12 or newer"
             )
-        made.replace(path)
+        try:
+            return cache.keep(made, directory, key)
+        except OSError as error:
+            raise _unwritable(directory, error) from error
+
+
+@contextmanager
+def _scratch(directory: Path | None) -> Iterator[Path]:
+    """Make a directory that only this user can enter, in the given one or where the system has such; remove it."""
+    try:
+        scratch = tempfile.TemporaryDirectory(dir=directory, prefix="compiling-")
+    except OSError as error:
+        raise _unwritable(directory or tempfile.gettempdir(), error) from error
+    with scratch as name:
+        yield Path(name)
 
 
 def _declare(code: ctypes.CDLL) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +44,10 @@ def save_picture(
     figure = draw_trajectory(trajectory, robot, node, snapshots, obstacles)
     if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
         raise InputError(f"{path}: expected a name that ends in .png, .pdf or .svg")
+    picture = io.BytesIO()  # drawing takes seconds, and may be stopped: then no half of a picture is left
+    figure.savefig(picture, format=path.suffix.removeprefix("."), dpi=150)
     try:
-        figure.savefig(path, dpi=150)
+        path.write_bytes(picture.getvalue())
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 

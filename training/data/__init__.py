@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,11 @@ from training.data.npz import read_npz
 from training.data.pickles import read_pickle
 from training.data.recordings import Recordings
 from training.data.simulated import read_trajectory
+from training.data.sizes import refuse_what_is_no_file
 from training.data.stacking import Single, stacked
 from training.data.tables import read_table
 from training.data.windows import Windows, WindowSampler, gather, windows
+from training.options import checked
 
 __all__ = ["Recordings", "Rules", "WindowSampler", "Windows", "gather", "prepared", "read", "windows"]
 
@@ -45,10 +48,11 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
         Nothing that can be read, an option that the reader does not have, or a fault that the reader names.
     """
     path = Path(path)
-    if not path.exists():
-        raise InputError(f"{path}: no such file or folder")
-    if path.is_dir():
-        return _read_folder(path, split, **options)
+    if "\0" in str(path):
+        raise InputError(f"{str(path)!r}: no name of a file")
+    if os.path.isdir(path):  # False, too, where a name is too long to be one
+        return _read_folder(path, split, options)
+    refuse_what_is_no_file(path)
     if path.suffix in READERS:
         reader = READERS[path.suffix]
         if split is not None:
@@ -64,12 +68,16 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
     raise InputError(f"{path}: unknown kind of file; expected a folder or one of {kinds}")
 
 
-def _read_folder(folder: Path, split: str | None, truncate: bool = False, **options: Any) -> Recordings:
+def _read_folder(folder: Path, split: str | None, options: dict[str, Any]) -> Recordings:
     """Return the recordings of all files in a folder, or in its subfolder `split`, sorted by name."""
+    truncate = checked(stacked, {"truncate": options.pop("truncate", False)}, str(folder), ("singles",))["truncate"]
     inside = folder if split is None else folder / split
-    if not inside.is_dir():
+    if not os.path.isdir(inside):
         raise InputError(f"{inside}: no such folder; expected one for the split {split!r}")
-    files = sorted((file for file in inside.iterdir() if file.suffix in SINGLE_READERS), key=_natural)
+    try:
+        files = sorted((file for file in inside.iterdir() if file.suffix in SINGLE_READERS), key=_natural)
+    except OSError as error:
+        raise InputError(f"{inside}: cannot be read: {error.strerror or error}") from error
     if not files:
         below = ", ".join(sorted(entry.name for entry in inside.iterdir() if entry.is_dir()))
         hint = f": name a split among its folders {below}" if below and split is None else ""
@@ -78,12 +86,15 @@ def _read_folder(folder: Path, split: str | None, truncate: bool = False, **opti
     if len(readers) > 1:
         raise InputError(f"{inside}: tables and pickles side by side; expected one kind: keep them in two folders")
     reader = readers.pop()
+    for file in files:
+        refuse_what_is_no_file(file)
     return stacked([_called(reader, file, options) for file in files], truncate)
 
 
 def _natural(file: Path) -> list[tuple[int, str]]:
     """Return a key that puts 2 before 10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", file.name)]
+    parts = re.split(r"([0-9]{1,18})", file.name)
+    return [(int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in parts]
 
 
 def _called(reader: Callable[..., Any], path: Path, options: dict[str, Any]) -> Any:
@@ -96,4 +107,4 @@ def _called(reader: Callable[..., Any], path: Path, options: dict[str, Any]) -> 
     lacking = [name for name, p in own.items() if p.default is p.empty and name not in options]
     if lacking:
         raise InputError(f"{path}: it does not hold {', '.join(lacking)}: pass it, as in read(path, dt=0.01)")
-    return reader(path, **options)
+    return reader(path, **checked(reader, options, str(path), ("path",)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,9 @@ __all__ = ["Rules", "prepared"]
 
 UNIT_SCALES = ("refuse", "repair")
 ORDERS = ("refuse", "repair", "trust")
+SHORTEST_EDGE = 1e-6  # [m]; motion capture tells markers apart that are millimetres apart
+LONGEST_GAP = 1_000_000  # frames
+MOST_NODES = 1000  # whose order is looked for: that takes the square of their number
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,12 @@ class Rules:
                 raise InputError(f"Rules.{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}")
         for name in ("despike_speed", "max_extent", "edge_wander"):
             value = getattr(self, name)
-            if not (value is None and name == "despike_speed") and not value > 0:
+            if not (value is None and name == "despike_speed") and not 0 < value < math.inf:
                 raise InputError(f"Rules.{name}: expected a positive number, got {value}")
         if self.nodes is not None and self.nodes < 2:
             raise InputError(f"Rules.nodes: expected at least 2, got {self.nodes}")
-        if self.max_gap < 0:
-            raise InputError(f"Rules.max_gap: expected a number of frames, 0 or more, got {self.max_gap}")
+        if not 0 <= self.max_gap <= LONGEST_GAP:
+            raise InputError(f"Rules.max_gap: expected a number of frames from 0 to {LONGEST_GAP}, got {self.max_gap}")
 
 
 def prepared(recordings: Recordings, rules: Rules) -> tuple[Recordings, list[str]]:
@@ -76,8 +80,9 @@ def prepared(recordings: Recordings, rules: Rules) -> tuple[Recordings, list[str
     valid = recordings.valid.numpy().copy()
     messages: list[str] = []
     for k, name in enumerate(recordings.names):
-        messages += _scale(positions[k], rules, name)
         _refuse_long_gaps(positions[k], rules, name)
+        messages += _scale(positions[k], rules, name)
+    _refuse_short_edges(positions, recordings.names)
     messages += _order(positions, valid, rules, recordings.names)
     for k, name in enumerate(recordings.names):
         messages += _fill(positions[k], valid[k], recordings.dt, rules, name)
@@ -106,6 +111,18 @@ def _scale(positions: np.ndarray, rules: Rules, name: str) -> list[str]:
     return [f"{found}; divided by 1000"]
 
 
+def _refuse_short_edges(positions: np.ndarray, names: tuple[str, ...]) -> None:
+    """Refuse nodes that stand in one place: an edge between them has no direction."""
+    for k, name in enumerate(names):
+        lengths = np.nanmedian(chain.edge_lengths(positions[k]), axis=0)
+        edge = int(lengths.argmin())
+        if lengths[edge] < SHORTEST_EDGE:
+            raise InputError(
+                f"{name}: the edge from node {edge} to {edge + 1} is {lengths[edge]:.3g} m long; expected at least "
+                f"{SHORTEST_EDGE:g} m: two markers in one place are one: leave out the second one"
+            )
+
+
 def _refuse_long_gaps(positions: np.ndarray, rules: Rules, name: str) -> None:
     missing = ~np.isfinite(positions).all(2)
     for node in range(missing.shape[1]):
@@ -124,6 +141,11 @@ def _order(positions: np.ndarray, valid: np.ndarray, rules: Rules, names: tuple[
     """Put the nodes of all recordings into the order of the chain, in place."""
     if rules.order == "trust":
         return []
+    if positions.shape[2] > MOST_NODES:
+        raise InputError(
+            f"{names[0]}: {positions.shape[2]} nodes; expected at most {MOST_NODES} where their order is checked: "
+            "leave some out, or set Rules.order='trust'"
+        )
     orders = {}
     aparts = [chain.apart(recording) for recording in positions]
     # told from all recordings, if they share an order: one alone may always be folded somewhere

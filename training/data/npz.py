@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 
 from torchdismech.errors import InputError
 from training.data.recordings import Recordings
+from training.data.sizes import refuse_oversized, told
 from training.data.stacking import number_array, recordings_of
 
 __all__ = ["read_npz"]
@@ -23,16 +24,7 @@ def read_npz(path: Path, split: str | None = None) -> Recordings:
     InputError
         A key is missing or an array has the wrong shape or dtype; objects are never unpickled.
     """
-    try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, NpzFile):
-                raise ValueError("a single array")
-            arrays = {key: archive[key] for key in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{path}: not an archive of plain numbers: {error}; save float arrays by numpy.savez"
-        ) from error
+    arrays = _arrays(path)
     split = _split(path, arrays, split)
     if "dt" not in arrays:
         raise InputError(f"{path}: expected a key dt, the time between frames [s], got {', '.join(arrays)}")
@@ -45,6 +37,29 @@ def read_npz(path: Path, split: str | None = None) -> Recordings:
     if not positions.shape[0]:
         raise InputError(f"{path}: {split}: no recordings in it, {positions.shape}; name another split")
     return recordings_of(positions, dt.item(), _names(path, arrays, split))
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return all arrays of an archive whose checksums are right."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            refuse_oversized(path, 2 * sum(member.file_size for member in archive.infolist()))
+            return {member.filename.removesuffix(".npy"): _array(archive, member) for member in archive.infolist()}
+    except InputError:
+        raise
+    except Exception as error:  # a broken archive may raise anything; it is told, not hidden
+        raise InputError(
+            f"{path}: not an archive of plain numbers: {told(error)}; save float arrays by numpy.savez"
+        ) from error
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    content = archive.read(member)  # to its end, where its checksum is looked at
+    file = io.BytesIO(content)
+    array = np.lib.format.read_array(file, allow_pickle=False)
+    if not len(content) == member.file_size == file.tell():
+        raise ValueError(f"{member.filename!r:.80} is not as long as it says")
+    return array
 
 
 def _split(path: Path, arrays: dict[str, np.ndarray], split: str | None) -> str:
@@ -62,6 +77,8 @@ def _split(path: Path, arrays: dict[str, np.ndarray], split: str | None) -> str:
 def _names(path: Path, arrays: dict[str, np.ndarray], split: str) -> list[str]:
     count = len(arrays[split])
     ids = arrays.get(f"{split}_id", np.arange(count))
+    if ids.dtype.kind not in "iuU":
+        raise InputError(f"{path}: {split}_id: expected whole numbers or texts, got dtype {ids.dtype}")
     if ids.shape != (count,):
         raise InputError(f"{path}: {split}_id: expected one for each of {count} recordings, got shape {ids.shape}")
     return [f"{path.name}:{split}/{name}" for name in ids.tolist()]

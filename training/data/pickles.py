@@ -7,6 +7,7 @@ numbers need no names, and the few names that NumPy writes for arrays of floats 
 from __future__ import annotations
 
 import pickle
+import reprlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,13 @@ from typing import Any
 import numpy as np
 
 from torchdismech.errors import InputError
+from training.data.sizes import refuse_oversized, told
 from training.data.stacking import Single
 
 __all__ = ["read_pickle"]
+
+
+BYTES_A_BYTE = 10  # of a file: a float of 9 bytes becomes an object of 24 and two references
 
 
 class _Dtype:
@@ -88,12 +93,15 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return what stands for a name; import nothing."""
         try:
-            return STAND_INS[module, name]
+            stand_in = STAND_INS[module, name]
         except KeyError:
+            asked = ascii(f"{module}.{name}")[1:-1]
             raise InputError(
-                f"refused: it asks for {module}.{name}; expected lists of floats only: do not load it elsewhere "
-                "unless its author is trusted"
+                f"refused: it asks for {asked[:80]}; expected lists of floats only: do not load it elsewhere unless "
+                "its author is trusted"
             ) from None
+        # a pickle may also set attributes of what it is given: those of a function would outlive it
+        return stand_in if isinstance(stand_in, type) else lambda *given: stand_in(*given)
 
 
 def read_pickle(path: Path, dt: float) -> Single:
@@ -104,13 +112,16 @@ def read_pickle(path: Path, dt: float) -> Single:
     InputError
         The pickle names anything but arrays of floats, or holds anything but frames of (3, N) numbers.
     """
+    refuse_oversized(path, BYTES_A_BYTE * path.stat().st_size)
     with path.open("rb") as file:
         try:
             content = _Unpickler(file).load()
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
         except Exception as error:  # a broken pickle may raise anything; it is told, not hidden
-            raise InputError(f"{path}: no pickle of plain numbers, or cut off: {error!r}; write it again") from error
+            raise InputError(
+                f"{path}: no pickle of plain numbers, or cut off: {told(error)}; write it again"
+            ) from error
     return Single(path.name, _positions(content, path), dt)
 
 
@@ -120,6 +131,9 @@ def _positions(content: Any, path: Path) -> np.ndarray:
         content = content.values
     if not isinstance(content, (list, tuple, np.ndarray)) or len(content) == 0:
         raise InputError(f"{path}: expected a list of frames, got {_described(content)}")
+    first = _frame(content[0], f"{path}: frame 0")
+    # a pickle can hold one list in many places: a small file, an endless recording
+    refuse_oversized(path, float(len(content)) * first.nbytes)
     frames = [_frame(values, f"{path}: frame {t}") for t, values in enumerate(content)]
     for t, frame in enumerate(frames):
         if frame.shape != frames[0].shape:
@@ -154,4 +168,6 @@ def _plain(values: Any, what: str, depth: int) -> Any:
 
 
 def _described(value: Any) -> str:
-    return f"{type(value).__name__.removeprefix('_')} {str(value)[:40]!r}"
+    kind = type(value).__name__.removeprefix("_")
+    plain = isinstance(value, (str, bytes, int, float, list, tuple, dict))
+    return f"{kind} {reprlib.repr(value)[:40]!r}" if plain else kind  # never longer, however it nests

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,10 @@ from torchdismech.errors import InputError
 
 __all__ = ["Recordings"]
 
+LONGEST_NAME = 300
 MIN_FRAMES = 3  # two to start from, one to predict
+SHORTEST_DT, LONGEST_DT = 1e-7, 1e4  # [s]
+FARTHEST = 1e6  # [m] from the origin: beyond, differences between neighbours are lost in rounding
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class Recordings:
     Raises
     ------
     InputError
-        Shapes that do not fit, another dtype, an infinite value, fewer than three frames, a name that comes twice.
+        Shapes that do not fit, another dtype, an infinite or absurd value, fewer than three frames, a name that comes
+        twice.
     """
 
     positions: Tensor
@@ -54,13 +58,21 @@ class Recordings:
             raise InputError("no recordings: expected at least one; check the folder or the split")
         if len(self.names) != count:
             raise InputError(f"names: expected one for each of {count} recordings, got {len(self.names)}")
+        odd = [name for name in self.names if not name.isprintable() or len(name) > LONGEST_NAME]
+        if odd:
+            raise InputError(
+                f"names: expected at most {LONGEST_NAME} characters that can be printed, got {odd[0]!r:.80}: rename it"
+            )
         twice = sorted({name for name in self.names if self.names.count(name) > 1})
         if twice:
             raise InputError(f"recordings of the same name: {', '.join(twice[:5])}; rename or leave out the second one")
 
     def _check_numbers(self) -> None:
-        if not (math.isfinite(self.dt) and self.dt > 0):
-            raise InputError(f"dt: expected a positive number of seconds, got {self.dt}")
+        if not SHORTEST_DT <= self.dt <= LONGEST_DT:
+            raise InputError(
+                f"{self.names[0]}: dt: expected a positive number of seconds, from {SHORTEST_DT:g} to {LONGEST_DT:g}, "
+                f"got {self.dt}"
+            )
         if self.frames < MIN_FRAMES:
             raise InputError(
                 f"{self.names[0]}: {self.frames} frames; expected at least {MIN_FRAMES}: two to start from, one to "
@@ -75,6 +87,13 @@ class Recordings:
                 f"{self.names[k]}: node {node} in frame {frame} is infinite; expected metres: write an empty cell or "
                 "NaN where a marker was not seen"
             )
+        far = (self.positions.abs() > FARTHEST).nonzero()
+        if len(far):
+            k, frame, node, axis = far[0].tolist()
+            raise InputError(
+                f"{self.names[k]}: node {node} in frame {frame} is {self.positions[k, frame, node, axis].item():.3g} m "
+                f"away; expected metres, at most {FARTHEST:g}: convert them, or move the origin near the robot"
+            )
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -88,6 +107,16 @@ class Recordings:
     def nodes(self) -> int:
         """Number of nodes N."""
         return self.positions.shape[2]
+
+    def digests(self) -> dict[str, str]:
+        """Return a checksum of each recording by name: of its positions, what of them is valid, and the time step."""
+        found = {}
+        for k, name in enumerate(self.names):
+            digest = hashlib.sha256(f"{self.dt!r} {tuple(self.positions.shape[1:])}".encode())
+            digest.update(self.positions[k].contiguous().numpy().tobytes())
+            digest.update(self.valid[k].contiguous().numpy().tobytes())
+            found[name] = digest.hexdigest()
+        return found
 
     def subset(self, index) -> Recordings:
         """Return some of the recordings.

@@ -66,7 +66,7 @@ def stacked(singles: Sequence[Single], truncate: bool) -> Recordings:
 def number_array(values: Any, what: str) -> np.ndarray:
     """Return the float64 array of what a file holds; refuse what is no array of real numbers."""
     array = np.asarray(values)
-    if array.dtype.kind not in "fiu":
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError(f"{what}: expected real numbers, got dtype {array.dtype}: save a float array")
     return array.astype(np.float64)
 
@@ -79,7 +79,8 @@ def time_step(time: np.ndarray, source: str) -> float:
     InputError
         The clock stands still, runs back, jumps over frames or ticks unevenly.
     """
-    steps = np.diff(time)
+    with np.errstate(over="ignore"):  # times of 1e308 are told below
+        steps = np.diff(time)
     if len(steps) == 0:
         raise InputError(f"{source}: {len(time)} frames; expected at least 3: leave this recording out")
     for frame in np.flatnonzero(~(steps > 0))[:1]:

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from torchdismech.errors import InputError
+from training.data.sizes import refuse_oversized
 from training.data.stacking import Single, time_step
 
 __all__ = ["read_table"]
 
 # x0 or marker_0_x
-COLUMN = re.compile(r"(?P<axis>[xyz])(?P<node>\d+)|marker_(?P<marker>\d+)_(?P<of>[xyz])")
+COLUMN = re.compile(r"(?P<axis>[xyz])(?P<node>[0-9]{1,6})|marker_(?P<marker>[0-9]{1,6})_(?P<of>[xyz])")
+BYTES_A_BYTE = 10  # of a file: each cell is an object of 60 bytes before it is a number
 
 
 def read_table(path: Path) -> Single:
@@ -25,6 +27,7 @@ def read_table(path: Path) -> Single:
     InputError
         A column is missing or unknown, a cell is no number, a row is too short, or the time does not tick evenly.
     """
+    refuse_oversized(path, BYTES_A_BYTE * path.stat().st_size)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
@@ -49,7 +52,9 @@ def _columns(header: list[str], path: Path) -> tuple[int, np.ndarray]:
             continue
         match = COLUMN.fullmatch(name)
         if match is None:
-            raise InputError(f"{path}: unknown column {name!r}; expected time, x0, y0, z0, x1, ... or marker_0_x, ...")
+            raise InputError(
+                f"{path}: unknown column {name!r:.80}; expected time, x0, y0, z0, x1, ... or marker_0_x, ..."
+            )
         place = int(match["node"] or match["marker"] or 0), match["axis"] or match["of"]
         if place in places:
             raise InputError(f"{path}: the columns {header[places[place]]!r} and {name!r} are the same axis of a node")
@@ -76,9 +81,16 @@ def _cells(rows: list[list[str]], header: list[str], path: Path) -> np.ndarray:
             if not text.strip():
                 continue
             try:
-                cells[r, c] = float(text)
+                cells[r, c] = _number(text.strip())
             except ValueError as error:
                 raise InputError(
-                    f"{path}: row {r + 2}, column {header[c]}: {text!r}; expected a number or nothing"
+                    f"{path}: row {r + 2}, column {header[c]}: {text!r:.80}; expected a number or nothing"
                 ) from error
     return cells
+
+
+def _number(text: str) -> float:
+    """Return the number; Python would also take 1_0 for ten, and digits of other alphabets."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return float(text)

@@ -10,40 +10,20 @@ import numpy as np
 import pytest
 import torch
 
+from tests.trajectory.writers import (
+    BATCH,
+    EDGES,
+    NO_TRIANGLES,
+    NODES,
+    ROD_EDGES,
+    SPRINGS,
+    Killed,
+    frame_with,
+    written,
+)
 from torchdismech.errors import InputError
 from torchdismech.state import State
-from torchdismech.trajectory import Frame, Recorder, Trajectory, TrajectoryWriter
-
-BATCH, NODES, EDGES, SPRINGS = 3, 5, 4, 3
-ROD_EDGES = np.array([[0, 1], [1, 2], [2, 3], [3, 4]])
-NO_TRIANGLES = np.zeros((0, 3), dtype=np.int64)
-
-
-def state_with(number: float, nodes: int = NODES, dtype=torch.float64) -> State:
-    """Return a state whose every entry is `number`: a torn write would show as two numbers."""
-
-    def full(*shape: int) -> torch.Tensor:
-        return torch.full((BATCH, *shape), number, dtype=dtype)
-
-    n = 4 * nodes - 1
-    return State(full(n), full(n), full(n), full(nodes - 1, 3), full(nodes - 1, 3), full(nodes - 2), full())
-
-
-def frame_with(step: int, number: float | None = None, nodes: int = NODES, dtype=torch.float64) -> Frame:
-    """Return the frame of a step whose every entry is `number`, by default the step."""
-    value = float(step) if number is None else number
-    count = torch.full((BATCH,), step)
-    energies = {"kinetic": torch.full((BATCH,), value, dtype=dtype)}
-    return Frame(step, state_with(value, nodes, dtype), count, count, energies["kinetic"], count, energies)
-
-
-def written(path, steps, capacity=None, **options) -> TrajectoryWriter:
-    """Return a writer that has written frames, not closed."""
-    writer = TrajectoryWriter(path, **options)
-    writer.start(len(steps) if capacity is None else capacity, ROD_EDGES, NO_TRIANGLES)
-    for step in steps:
-        writer.append(frame_with(step))
-    return writer
+from torchdismech.trajectory import Recorder, Trajectory, TrajectoryWriter
 
 
 def assert_same(a: Trajectory, b: Trajectory) -> None:
@@ -223,17 +203,22 @@ def test_killed_run_leaves_a_consistent_file(tmp_path, nodes, rows):
     assert max(reached) > 1, "no process lived long enough to write: the test shows nothing"
 
 
-def test_resume_drops_rows_after_the_state(tmp_path):
-    """Continue from the state of step 1 although the row of step 2 was written before the kill."""
-    path = tmp_path / "run.h5"
-    written(path, [0, 1, 2], capacity=9)._file.close()
-    with h5py.File(path, "r+") as file:
-        for name in file["state/backup"]:
-            file[f"state/backup/{name}"][...] = 1
-        file["state/step"][()] = -1  # killed while the state of step 2 was written
-    torn = Trajectory.load(path)
-    assert torn.step.tolist() == [0, 1, 2] and torn.state_step == 1
-    assert torn.resumable().step.tolist() == [0, 1]
+def test_resume_drops_rows_after_the_state(tmp_path, ending):
+    """Kill a run in each of the writes of a frame: what is there goes up to a state, also where a row more is there."""
+    found = set()
+    for write in range(1, 45, 3):
+        path = tmp_path / f"{write}.h5"
+        writer = written(path, [0, 1], capacity=9)
+        ending(write, Killed())
+        try:
+            writer.append(frame_with(2))
+        except Killed:
+            torn = Trajectory.load(path)
+            assert torn.resumable().step.tolist() == list(range(torn.state_step + 1))
+            assert all((getattr(torn.state, name) == torn.state_step).all() for name in State.__dataclass_fields__)
+            found.add((len(torn.time), torn.state_step))
+        ending(10**9, Killed())
+    assert found == {(2, 1), (3, 1), (3, 2)}
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not HDF5 at all", "other"])

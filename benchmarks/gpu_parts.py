@@ -1,0 +1,381 @@
+"""What `benchmarks.gpu` measures: parts that prepare (build, compile, warm up), tell so, and then measure alone.
+
+A part is a generator of records, which JSON can hold: `READY` where it is prepared, {"row": a row of the table},
+{"figures": numbers of one kind}, {"note": a line of text}. What fails becomes a row that says why; the next case goes
+on.
+"""
+
+import gc
+import json
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks import contact, rods, shells
+from benchmarks.machine import now, peak_bytes, version_or_none
+from benchmarks.peers import Cantilever
+from benchmarks.table import Row
+from models.residual_force import ResidualForce
+from torchdismech import ImplicitEuler, Model, State, Status, StepInfo, forces, trainable
+from torchdismech.memory import step_bytes
+
+Record = dict[str, Any]
+READY: Record = {"ready": True}
+TRAINED = ["bend_twist.EI1", "bend_twist.EI2"]
+UNROLLED = 4  # steps that one backward pass goes through
+ASKED = "driver_version,clocks.sm,clocks.mem,power.limit,ecc.mode.current"  # of nvidia-smi
+ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")  # categories of a trace
+
+
+@dataclass(frozen=True)
+class Look:
+    """How to look: on which device, and whether only to try that everything runs."""
+
+    device: str
+    tiny: bool
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """How models are stepped, the fastest first: compiling takes a minute, which a try does not."""
+        return ("eager",) if self.tiny else ("recorded", "compiled", "eager")
+
+    @property
+    def most_steps(self) -> int:
+        """How many steps are timed together at most."""
+        return 2 if self.tiny else 20
+
+    @property
+    def seconds(self) -> float:
+        """About how long a measurement is repeated [s]."""
+        return 0.0 if self.tiny else 1.0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Robots that are stepped.
+
+    Attributes
+    ----------
+    case, mode : for the table; the mode is "recorded", "compiled" (the same without recording) or "eager".
+    """
+
+    case: str
+    mode: str
+    model: Model
+    start: State
+    integrator: ImplicitEuler
+
+    @property
+    def batch(self) -> int:
+        """Number of robots."""
+        return self.start.batch
+
+    @property
+    def device(self) -> str:
+        """Kind of device."""
+        return self.model.device.type
+
+    def unrecorded(self):
+        """Let no step be recorded meanwhile, unless the mode is "recorded"."""
+        if self.mode == "recorded":
+            return nullcontext()
+        return mock.patch.object(Model, "unrecorded", lambda model: "measured without")
+
+    def steps(self, count: int) -> tuple[list[StepInfo], float]:
+        """Return what each step from the start reported, and the seconds of all."""
+        with self.unrecorded(), torch.no_grad():
+            _, infos, seconds = rods.timed_steps(self.integrator, self.model, self.start, count)
+        return infos, seconds
+
+    def gradients(self) -> tuple[list[StepInfo], float]:
+        """Return likewise for steps and a backward pass through all of them."""
+        began = now(self.device)
+        with self.unrecorded():
+            state, infos = self.start, []
+            for _ in range(UNROLLED):
+                state, info = self.integrator.step(self.model, state)
+                infos.append(info)
+            state.positions[:, -1].square().mean().backward()
+        return infos, now(self.device) - began
+
+
+def attempted(
+    case: str, batch: int, who: str, measure: Callable[..., Iterator[Record]], *given: Any
+) -> Iterator[Record]:
+    """Yield what a measurement tells with what it is given; where it fails, a row that says why."""
+    try:
+        yield from measure(*given)
+    except Exception as error:  # reported: the other cases are measured all the same
+        words = (str(error).splitlines() or [""])[0]
+        yield row(Row(case, batch, who, note=f"failed: {type(error).__name__}: {words[:300]}"))
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def row(found: Row) -> Record:
+    """Return a row as a record."""
+    return {"row": asdict(found)}
+
+
+def cost(subject: Subject, look: Look, backward: bool = False) -> Row:
+    """Return what a step costs, and whether the steps were honest."""
+    infos, once = subject.gradients() if backward else subject.steps(2)
+    count = 1 if backward else max(2, min(look.most_steps, int(look.seconds / 3 / max(once / 2, 1e-9))))
+    times: list[float] = []
+    while not times or (sum(times) < look.seconds and len(times) < 7):
+        infos, seconds = subject.gradients() if backward else subject.steps(count)
+        times.append(seconds)
+    iterations = torch.stack([info.iterations for info in infos]).double().mean().item()
+    converged = torch.stack([info.status == Status.CONVERGED for info in infos]).all(0)
+    batch = subject.batch
+    return Row(
+        subject.case,
+        batch,
+        subject.mode + (", with backward" if backward else ""),
+        subject.integrator.dt,
+        statistics.median(times) / (len(infos) * batch),
+        residual=max(float((info.residual / info.force_scale).max()) for info in infos),
+        converged=int(converged.sum()),
+        peak_mb=peak_bytes(subject.device) / 1e6,
+        note=f"{iterations:.2f} iterations, {len(times)} times {len(infos)} steps (median; least "
+        f"{min(times) / statistics.median(times):.2f} of it), {subject.model.solver_for(batch).name}",
+    )
+
+
+# ---- parts -------------------------------------------------------------------------------------------------------
+
+
+def rods_part(look: Look, nodes: int, batch: int, backward: bool) -> Iterator[Record]:
+    """Measure rods in all modes, forward or with a backward pass, and what a step of each launches."""
+    case = f"rod, {nodes} nodes"
+
+    def subject(mode: str) -> Subject:
+        model = rods.cantilever_model(rod_case(look, nodes, batch, mode))
+        if backward:
+            trainable.scaled(model, TRAINED)
+        return started(case, mode, model, model.initial_state(batch=batch).detach(), 1e-2)
+
+    yield from in_modes(look, case, batch, subject, backward)
+
+
+def shells_part(look: Look, case: str, batch: int) -> Iterator[Record]:
+    """Measure shells in all modes."""
+
+    def subject(mode: str) -> Subject:
+        model = shells.CASES[case](batch, mode != "eager", look.device)
+        return started(case, mode, model, model.initial_state(batch=batch), shells.DT)
+
+    yield from in_modes(look, case, batch, subject, False)
+
+
+def learned_network() -> ResidualForce:
+    """Return a learned force whose network gives something, the same each time."""
+    force = ResidualForce()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in force.network.parameters():
+        parameter.data = 0.1 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+    return force
+
+
+LOADS: dict[str, Callable[[], forces.Force]] = {
+    "drag": lambda: forces.Resistive(0.5, 1.0),
+    "a learned force": learned_network,
+}
+
+
+def hooks_part(look: Look, kind: str, batch: int, backward: bool = False) -> Iterator[Record]:
+    """Measure what is not recorded today: a floor, drag, a learned force; and what is left without its gaps."""
+    case = f"rod, 101 nodes, {kind}"
+
+    def subject(mode: str) -> Subject:
+        if kind == "floor":
+            model, push = contact.floor(True, False, mode != "eager", look.device)
+            faster = torch.linspace(0.9, 1.1, batch, dtype=push.dtype, device=push.device)[:, None]
+            return started(case, mode, model, model.initial_state(velocity=faster * push), contact.DT)
+        model = rods.cantilever_model(rod_case(look, 101, batch, mode), LOADS[kind]())
+        if backward:
+            trainable.scaled(model, TRAINED)
+        return started(case, mode, model, model.initial_state(batch=batch).detach(), 1e-2)
+
+    unrecorded = tuple(mode for mode in look.modes if mode != "recorded")
+    yield from in_modes(look, case, batch, subject, backward, unrecorded)
+
+
+def rod_case(look: Look, nodes: int, batch: int, mode: str) -> rods.Case:
+    """Return the benchmark's rods."""
+    form = "eager" if mode == "eager" else "compiled"
+    return rods.Case(1e6, batch, form, 1, 1e-2, rod=Cantilever(nodes=nodes), device=look.device)
+
+
+def started(case: str, mode: str, model: Model, start: State, dt: float) -> Subject:
+    """Return robots to be stepped all at once."""
+    return Subject(case, mode, model, start, ImplicitEuler(dt, relative_tolerance=rods.RELATIVE_TOLERANCE, chunk=None))
+
+
+def in_modes(
+    look: Look,
+    case: str,
+    batch: int,
+    make: Callable[[str], Subject],
+    backward: bool,
+    modes: Sequence[str] | None = None,
+) -> Iterator[Record]:
+    """Prepare in all modes; measure in all, then profile. Recorded and compiled steps share model and kernels."""
+    subjects: dict[str, Subject] = {}
+    suffix = ", with backward" if backward else ""
+
+    def prepared(mode: str) -> Iterator[Record]:
+        held, began = allocated(look.device), time.perf_counter()
+        other = subjects.get("recorded") if mode == "compiled" else None
+        subject = make(mode) if other is None else replace(other, mode=mode)
+        subject.gradients() if backward else subject.steps(look.most_steps)  # what only a later step needs, too
+        if mode == "recorded" and not subject.model.recordings:
+            raise RuntimeError(f"no step was recorded: {subject.model.unrecorded()}")
+        subjects[mode] = subject
+        first = {
+            "kind": "first",
+            "case": case,
+            "batch": batch,
+            "who": mode + suffix,
+            "estimate": step_bytes(subject.model, batch),
+        }
+        yield {"figures": {**first, "seconds": time.perf_counter() - began, "bytes": peak_bytes(look.device) - held}}
+
+    for mode in modes or look.modes:
+        yield from attempted(case, batch, mode + suffix, prepared, mode)
+    yield READY
+    for mode, subject in subjects.items():
+        yield from attempted(case, batch, mode + suffix, measured, subject, look, backward)
+    for mode, subject in subjects.items():
+        yield from attempted(case, batch, f"{mode}{suffix}, profile", profiled, subject, backward)
+
+
+def allocated(device: str) -> int:
+    """Return the bytes that tensors hold on a GPU, and let its peak begin anew; of this process on a CPU."""
+    if device == "cpu":
+        return peak_bytes()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
+
+
+def measured(subject: Subject, look: Look, backward: bool) -> Iterator[Record]:
+    """Yield the row, and what an estimate of eager work may be compared with."""
+    found = cost(subject, look, backward)
+    yield row(found)
+    if subject.mode == "eager" and not backward:
+        infos, _ = subject.steps(2)
+        share = subject.model.compilation.cost
+        yield {
+            "figures": {
+                "kind": "eager",
+                "case": subject.case,
+                "batch": subject.batch,
+                "evaluation_s": found.seconds * subject.batch / infos[-1].iterations.double().mean().item(),
+                "call_on_a_core_s": share.call,
+                "robot_on_a_core_s": share.robot,
+            }
+        }
+
+
+# ---- one step, launch by launch ----------------------------------------------------------------------------------
+
+
+def profiled(subject: Subject, backward: bool) -> Iterator[Record]:
+    """Yield what one step (some steps, with a backward pass) launches, how long the device works, and its gaps."""
+
+    def once() -> float:
+        return subject.gradients()[1] if backward else subject.steps(1)[1]
+
+    wall = statistics.median(once() for _ in range(3))
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if subject.device == "cuda" else [])]
+    with tempfile.TemporaryDirectory() as directory:
+        trace = Path(directory) / "trace.json"
+        with profile(activities=activities) as run:
+            once()
+        run.export_chrome_trace(str(trace))
+        found = on_device(json.loads(trace.read_text())["traceEvents"])
+    steps = UNROLLED if backward else 1
+    who = subject.mode + (f", {steps} steps with backward" if backward else "")
+    yield {"figures": {"kind": "profile", "case": subject.case, "batch": subject.batch, "who": who,
+                       "wall_ms": 1e3 * wall, **found}}  # fmt: skip
+
+
+def on_device(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a device did by a Chrome trace: launches, ms at work, gaps, and the ten kernels it worked longest on.
+
+    Work that overlaps counts once.
+    """
+    work = sorted((e["ts"], e["dur"], e["name"]) for e in events if e.get("ph") == "X" and e.get("cat") in ON_DEVICE)
+    busy, gaps, end = 0.0, [], None
+    by_name: dict[str, list[float]] = {}
+    for start, duration, name in work:
+        if end is not None and start > end:
+            gaps.append(start - end)
+        busy += max(0.0, start + duration - max(start, start if end is None else end))
+        end = start + duration if end is None else max(end, start + duration)
+        by_name.setdefault(name, []).append(duration)
+    longest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:10]
+    return {
+        "launches": len(work),
+        "busy_ms": 1e-3 * busy,
+        "gaps_ms": 1e-3 * sum(gaps),
+        "longest_gap_ms": 1e-3 * max(gaps, default=0.0),
+        "longest": [{"name": name[:120], "count": len(t), "ms": 1e-3 * sum(t)} for name, t in longest],
+    }
+
+
+# ---- the device --------------------------------------------------------------------------------------------------
+
+
+def device_part(look: Look) -> Iterator[Record]:
+    """Tell what the device is, and what it can do at best: bytes, flops, launches."""
+    facts: dict[str, Any] = {"kind": "device", "triton": version_or_none("triton"), "device": look.device}
+    if look.device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        facts |= {
+            "name": properties.name,
+            "multiprocessors": properties.multi_processor_count,
+            "memory_gb": properties.total_memory / 1e9,
+            "capability": f"{properties.major}.{properties.minor}",
+            "cuda": torch.version.cuda,
+            "nvidia_smi": said(["nvidia-smi", f"--query-gpu={ASKED}", "--format=csv"]),
+        }
+    yield READY
+    numbers, side = (1 << 16, 64) if look.tiny else (1 << 28, 4096)
+    x = torch.ones(numbers, dtype=torch.float64, device=look.device)
+    y, a = torch.empty_like(x), torch.ones(side, side, dtype=torch.float64, device=look.device)
+    facts["copy_gb_s"] = 16e-9 * numbers / repeated(lambda: y.copy_(x), look.device)
+    facts["fp64_product_gflop_s"] = 2e-9 * side**3 / repeated(lambda: a @ a, look.device)
+    z = torch.ones(1, device=look.device)
+    facts["launch_us"] = 1e4 * repeated(lambda: [z.add_(1) for _ in range(100)], look.device)
+    yield {"figures": facts}
+
+
+def said(command: list[str]) -> str:
+    """Return what a program prints, or why it does not."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+
+
+def repeated(work: Callable[[], object], device: str, times: int = 5, budget: float = 1.0) -> float:
+    """Return the median seconds of some work after it was done once; fewer times where it takes the budget [s]."""
+    work()
+    found: list[float] = []
+    while len(found) < times and sum(found) < budget:
+        began = now(device)
+        work()
+        found.append(now(device) - began)
+    return statistics.median(found)

@@ -1,0 +1,145 @@
+"""Gradients of energies and strains: sensors and energy terms in a loss."""
+
+import pytest
+import torch
+
+import torchdismech.model
+from tests import shells
+from tests.contact.robots import ROBOTS
+from tests.gradients.cases import GradientCase, SmallEnergy, robot
+from tests.integrate import test_chunks as many
+from torchdismech import ImplicitEuler, rollout, trainable
+
+MODELS = {
+    "rod": lambda: robot("rod", []),
+    "network": lambda: robot("network", []),
+    "hinge": lambda: shells.robot("hinge", [], hinge=SmallEnergy(strains=1, size=1.0, density=1e-4)),
+    "midedge_rod": lambda: shells.robot("midedge_rod", []),
+    "touching": lambda: ROBOTS["rods"]("penalty", True),
+    "obstacles": lambda: ROBOTS["obstacles"]("penalty", True),
+}
+SIZES = {"q": 1e-3, "velocity": 1e-2, "director": 1e-2, "reference_twist": 0.1}  # of changes to a state
+
+
+def moving(model, batch: int = 2):
+    """Return a state, bent, twisted and moving, off the anchors of its frames."""
+    generator = torch.Generator().manual_seed(3)
+    noise = torch.randn(2, batch, model.n_dofs, dtype=torch.float64, generator=generator)
+    state = model.initial_state(batch=batch).detach()
+    return state.replace(q=state.q + 3e-4 * noise[0], velocity=1e-2 * noise[1])
+
+
+class Scalar:
+    """One number that all energies or strains of a model go into, each by as much as another."""
+
+    def __init__(self, kind: str, model, state, control=None):
+        self.kind, self.control = kind, control
+        self.weights = {}
+        generator = torch.Generator().manual_seed(5)
+        for name, value in self.found(model, state).items():
+            weight = torch.randn(value.shape, dtype=value.dtype, generator=generator)
+            self.weights[name] = weight / value.detach().abs().max().clamp_min(1e-12)
+
+    def found(self, model, state) -> dict[str, torch.Tensor]:
+        """Return the energies or the strains."""
+        return model.strains(state) if self.kind == "strains" else model.energies(state, self.control)
+
+    def __call__(self, model, state) -> torch.Tensor:
+        """Return the number."""
+        return sum((self.weights[name] * value).sum() for name, value in self.found(model, state).items())
+
+
+def slope(function, at: torch.Tensor, direction: torch.Tensor) -> float:
+    """Return the derivative along a direction by central differences with steps of 1e-5 of it."""
+    with torch.no_grad():
+        return (function(at + 1e-5 * direction) - function(at - 1e-5 * direction)).item() / 2e-5
+
+
+def close(found: float, expected: float) -> bool:
+    """Compare to differences of numbers near 1: 1e-16 / 1e-5 of rounding, and truncation by strong curvature."""
+    return found == pytest.approx(expected, rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["energies", "strains"])
+@pytest.mark.parametrize("name", MODELS)
+def test_by_state(name, kind):
+    """Differentiate by positions and angles, velocities, directors and reference twist."""
+    model = MODELS[name]()
+    state = moving(model)
+    scalar = Scalar(kind, model, state)
+    generator = torch.Generator().manual_seed(6)
+    for field, size in SIZES.items():
+        value = getattr(state, field)
+        direction = size * torch.randn(value.shape, dtype=value.dtype, generator=generator)
+
+        def function(v, field=field):
+            return scalar(model, state.replace(**{field: v}))
+
+        expected = slope(function, value, direction)
+        leaf = value.clone().requires_grad_()
+        number = function(leaf)
+        gradient = torch.autograd.grad(number, leaf, allow_unused=True)[0] if number.requires_grad else None
+        assert close(0.0 if gradient is None else (gradient * direction).sum().item(), expected), field
+        assert field != "q" or abs(expected) > 1e-4
+
+
+@pytest.mark.parametrize("kind", ["energies", "strains"])
+@pytest.mark.parametrize("name", MODELS)
+def test_by_constants(name, kind):
+    """Differentiate by every parameter and every size of the model, each along a random direction."""
+    model = MODELS[name]()
+    state = moving(model)
+    scalar = Scalar(kind, model, state)
+    tensors = {name: tensor.requires_grad_() for name, tensor in GradientCase.differentiable(model)}
+    gradients = torch.autograd.grad(scalar(model, state), list(tensors.values()), allow_unused=True)
+    generator = torch.Generator().manual_seed(6)
+    seen = 0  # at least lengths at rest matter to strains
+    for (what, tensor), gradient in zip(tensors.items(), gradients, strict=True):
+        size = torch.full_like(tensor, 0.1) if "natural" in what or "network" in what else tensor.detach().abs()
+        direction = size * torch.randn(tensor.shape, dtype=tensor.dtype, generator=generator)
+        before = tensor.detach().clone()
+
+        def function(v, tensor=tensor):
+            tensor.copy_(v)
+            return scalar(model, state)
+
+        expected = slope(function, before, direction)
+        with torch.no_grad():
+            tensor.copy_(before)
+        assert close(0.0 if gradient is None else (gradient * direction).sum().item(), expected), what
+        seen += abs(expected) > 1e-6
+    assert seen
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_in_parts(trained, monkeypatch):
+    """Find the gradients of a batch at once where it is evaluated some robots at a time."""
+    found = []
+    for size in (many.BATCH, 3):
+        monkeypatch.setattr(torchdismech.model, "robots_at_a_time", lambda model, batch, size=size: size)
+        model = many.robot(learned=True)
+        state = moving(model, many.BATCH)
+        wanted = [p.requires_grad_() for what, p in model.named_parameters() if "network" in what]
+        if trained:  # one factor of each robot, and one of all
+            wanted.append(trainable.scaled(model, ["bend_twist.EI1", "bend_twist.EI2"], (many.BATCH, 1)).log_factor)
+            wanted.append(trainable.scaled(model, ["mass"]).log_factor)
+        else:
+            wanted.append(model.term("stretch").energy.EA.requires_grad_())
+        q = state.q.clone().requires_grad_()
+        control = many.controls(model)
+        curvature = control.natural_curvature.clone().requires_grad_()
+        scalar = Scalar("energies", model, state, control.replace(natural_curvature=curvature))
+        value = scalar(model, state.replace(q=q))
+        found.append(torch.autograd.grad(value, [q, curvature, *wanted], allow_unused=True))
+    for ours, expected in zip(*found, strict=True):
+        # the same sums, grouped otherwise
+        assert (ours is None and expected is None) or torch.allclose(ours, expected, rtol=1e-10, atol=0)
+
+
+def test_a_rollout_records_without_graphs():
+    """Keep energies of a rollout free of graphs, also where constants are trained."""
+    model = robot("rod", [])
+    trainable.scaled(model, ["stretch.EA"])
+    trajectory = rollout(model, model.initial_state(batch=2), ImplicitEuler(0.005), 2)
+    assert not any(energy.requires_grad for energy in trajectory.energies.values())
+    assert model.energies(model.initial_state(batch=2))["stretch"].requires_grad

@@ -1,0 +1,151 @@
+"""What would be simulated wrongly without a word, refused where it is given."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    InputError,
+    Material,
+    Rectangle,
+    RobotBuilder,
+    forces,
+    rollout,
+    straight,
+    unroll,
+)
+
+MATERIAL = Material(1e6, 1000.0)
+TAPERED = torch.tensor([1e-3, 1e-3, 1e-200, 1e-3], dtype=torch.float64)
+
+
+def rod(section=None, planar=False, length=0.3, material=MATERIAL, loads=(), dtype=torch.float64, **options):
+    """Return a rod of four edges, clamped at its start."""
+    builder = RobotBuilder(planar=planar)
+    builder.add_rod(straight((0, 0, 0), (length, 0, 0), 5), section or Circle(2e-3), material, **options)
+    builder.clamp(nodes=[0, 1])
+    for load in loads:
+        builder.add_force(load)
+    return builder.finalize(dtype=dtype)
+
+
+def shell(thickness=1e-3, size=0.1, material=MATERIAL):
+    """Return two triangles."""
+    builder = RobotBuilder()
+    nodes = size * np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]])
+    builder.add_shell(nodes, [[0, 1, 2], [1, 3, 2]], thickness, material)
+    return builder.finalize()
+
+
+def directors(vector, count=4):
+    """Return a rod with the same director at each edge."""
+    return rod(directors=np.tile(np.asarray(vector, dtype=float), (count, 1)))
+
+
+REFUSED = {
+    "tolerance": (
+        lambda: ImplicitEuler(0.01, force_tolerance=1e300),
+        r"force_tolerance.* 1000 N .*got 1e\+300",
+    ),
+    "sign of an exponent": (lambda: ImplicitEuler(0.01, force_tolerance=1e8), "force_tolerance"),
+    "no tolerance": (lambda: ImplicitEuler(0.01, force_tolerance=math.nan), "force_tolerance"),
+    "thin": (lambda: rod(Circle(1e-300)), r"Circle\(radius=1e-300\): area becomes 0"),
+    "rather thin": (lambda: rod(Circle(1e-80)), "I1 becomes 7.8"),
+    "thick": (lambda: rod(Circle(1e200)), "area becomes inf"),
+    "thin in one direction": (lambda: rod(Rectangle(1e-2, 1e-120)), "Rectangle.*: I1 becomes 0"),
+    "one thin edge": (
+        lambda: rod(Circle(TAPERED)),
+        "Circle: area becomes 0",
+    ),
+    "stiff": (lambda: rod(Circle(1e10), material=Material(1e300, 1.0)), "EA becomes inf"),
+    "single precision": (lambda: rod(Circle(1e-12), dtype=torch.float32), "becomes .*, beyond what float32 holds"),
+    "light": (lambda: rod(material=Material(1e6, 1e-304)), "the mass of a node becomes"),
+    "thin shell": (lambda: shell(thickness=1e-120), "shell: stiffness.bending becomes 0"),
+    "thick shell": (lambda: shell(thickness=1e120), "shell: stiffness.bending becomes inf"),
+    "far": (lambda: rod(length=1e200), "rod: node 1 is farther than 1e.09 m from the origin"),
+    "far shell": (lambda: shell(size=1e200), "shell: node 1 is farther than 1e.09 m from the origin"),
+    "far nodes": (lambda: RobotBuilder().add_nodes([[0, 0, 0], [0, -1e10, 0]]), "nodes: node 1 is farther"),
+    "zero director": (lambda: directors((0, 0, 0)), r"directors: .*got \[0.0, 0.0, 0.0\] at edge 0, of length 0"),
+    "long director": (lambda: directors((0, 0, 2)), "directors: .* at edge 0, of length 2"),
+    "director along its edge": (lambda: directors((1, 0, 0)), "with 1 along the edge"),
+    "too few directors": (lambda: directors((0, 0, 1), count=3), r"directors: .*\(4, 3\), got \(3, 3\)"),
+    "gravity out of plane": (
+        lambda: rod(planar=True, loads=[forces.Gravity((1e-16, -9.81, 0))]),
+        "planar: Gravity.acceleration is along y",
+    ),
+    "push out of plane": (
+        lambda: rod(planar=True, loads=[forces.PointForce([2], [[1.0, 0, 0], [0, 1, 0]])]),
+        "planar: PointForce.force is along y",
+    ),
+    "no robots": (lambda: rod().initial_state(batch=0), "batch has to be a whole number from 1 up, got 0"),
+    "fewer than no robots": (lambda: rod().initial_state(batch=-1), "from 1 up, got -1"),
+    "half a robot": (lambda: rod().initial_state(batch=2.5), "from 1 up, got 2.5"),
+    "other robots": (lambda: rod().initial_state(batch=2, q=torch.zeros(3, 19)), "given for 3 robots, asked for are 2"),
+    "no control": (
+        lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state(), {"force": 0}),
+        "control: expected a Control, got dict",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    """Name the thing, what was expected and what came."""
+    call, message = REFUSED[name]
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_what_is_not_refused():
+    """Take what is near: small fibres, gravity with a part in the plane, numbers of numpy for a batch."""
+    rod(Circle(1e-7))
+    rod(planar=True, loads=[forces.Gravity((0.0, 5.0, -9.81)), forces.Gravity((0.0, 0.0, 0.0))])
+    assert rod().initial_state(batch=np.int64(2)).batch == 2
+    assert rod().initial_state(batch=3, q=rod().initial_state().q).batch == 3
+    shell(thickness=1e-7)
+
+
+def nothing(time, model):
+    """Return no control."""
+
+
+class Actuator:
+    """A schedule and a controller that returns what is no control."""
+
+    def __call__(self, *arguments):
+        """Return a number."""
+        return 3.0
+
+
+@pytest.mark.parametrize("run", [rollout, unroll])
+@pytest.mark.parametrize("integrator", [ImplicitEuler(0.01), ImplicitMidpoint(0.01)])
+def test_schedules_and_controllers_return_controls(run, integrator):
+    """Name the schedule or controller that returns something else; `None` was taken for Control()."""
+    model = rod()
+    run = functools.partial(run, model, model.initial_state(), integrator, 1)
+    with pytest.raises(InputError, match="the schedule nothing has to return a Control for each step, got None"):
+        run(schedule=nothing)
+    with pytest.raises(InputError, match="the schedule Actuator has to return a Control for each step, got float"):
+        run(schedule=Actuator())
+    with pytest.raises(InputError, match="the controller Actuator has to .* got float"):
+        run(schedule=lambda time, model: Control(), controller=Actuator())
+
+
+def test_loads_that_no_residual_counts_are_warned_of():
+    """Say that a fibre lighter than the force tolerance would float; with a smaller tolerance it falls."""
+    fibre = straight((0, 0, 0), (0.01, 0, 0), 5)
+    builder = RobotBuilder()
+    builder.add_rod(fibre, Circle(1e-7), Material(1e6, 1000.0))
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    model = builder.finalize()
+    with pytest.warns(RuntimeWarning, match="robot 0: its loads are .* below force_tolerance"):
+        rollout(model, model.initial_state(), ImplicitEuler(0.01), 1)
+    run = rollout(model, model.initial_state(), ImplicitEuler(0.01, force_tolerance=1e-18), 10)
+    assert run.positions[-1, 0, :, 2].max() < -0.04  # half of g t^2 is 49 mm

@@ -1,0 +1,149 @@
+"""Runs that go on: from their first checkpoint on, with the same config and the same recordings."""
+
+import errno
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.faulty import trainer
+from tests.training.swinging import DT, swinging_chain
+from torchdismech import InputError
+from torchdismech.processes import ALONE
+from training import checkpoint
+from training.config import Config
+from training.files import only_writer
+from training.fitting import fit
+from training.loop import Trainer
+
+
+class Killed(Exception):
+    """What ends a fit at once."""
+
+
+def config(folder, **changes) -> Config:
+    """Return a quick fit of a network without a rod to a few frames, which are written into the folder."""
+    positions = swinging_chain(4, 12)
+    np.savez(folder / "chain.npz", train=positions, dt=DT)
+    stage = {"name": "one", "train": ["learned"], "iterations": 6, "horizon": [2, 3], "batch": 2, "check_every": 2}
+    tables = {
+        "name": "quick",
+        "physics": False,
+        "data": {"path": str(folder / "chain.npz"), "held_out": 0.3, "eval": None},
+        "robot": {"gripped": [0]},
+        "baseline": {"rounds": 1, "width": 4},
+        "noise": {"velocity": 0.01},
+        "stages": [stage],
+        "logging": {"save_every": 4},
+    }
+    return Config.model_validate(tables | changes)
+
+
+def weights(folder) -> dict[str, torch.Tensor]:
+    """Return what the last checkpoint holds."""
+    return checkpoint.load(folder, "last")[0]
+
+
+@pytest.mark.parametrize("method", ["_look", "_iterate"])
+def test_fit_killed_before_its_first_batch_is_done_goes_on(tmp_path, monkeypatch, method):
+    """Find a checkpoint before the first look and the first batch; end with the bits of a run that nothing stopped."""
+    whole = fit(config(tmp_path), tmp_path / "whole")
+
+    def killed(*_):
+        raise Killed
+
+    monkeypatch.setattr(Trainer, method, killed)
+    with pytest.raises(Killed):
+        fit(config(tmp_path), tmp_path / "killed")
+    monkeypatch.undo()
+    assert checkpoint.load(tmp_path / "killed", "last")[1]["progress"]["total"] == 0
+    resumed = fit(config(tmp_path), tmp_path / "killed", resume=True)
+    assert resumed.mean == whole.mean
+    found = weights(tmp_path / "killed")
+    assert all(torch.equal(found[name], value) for name, value in weights(tmp_path / "whole").items())
+
+
+def test_another_config_is_refused_by_its_fields(tmp_path):
+    """Name fields, then and now; take what moves no number; go on where somebody insists, and say so."""
+    fit(config(tmp_path), tmp_path / "run", until=3)
+    other = config(tmp_path, loss={"scale": 0.5}, seed=1)
+    with pytest.raises(InputError, match=r"loss\.scale was 0\.001 and is 0\.5; seed was 0 and is 1; .*--force-resume"):
+        fit(other, tmp_path / "run", resume=True)
+    fit(config(tmp_path, logging={"save_every": 1}, name="else"), tmp_path / "run", resume=True, until=4)
+    fit(other, tmp_path / "run", resume=True, force=True)
+    facts = checkpoint.load(tmp_path / "run", "last")[1]
+    assert (facts["progress"]["total"], facts["config"]["seed"]) == (6, 1)
+
+
+def test_other_recordings_are_refused_by_name(tmp_path):
+    """Name the recording of which a number changed, whatever the file is called; one that moved is the same."""
+    fit(config(tmp_path), tmp_path / "run", until=3)
+    (tmp_path / "moved").mkdir()
+    moved = config(tmp_path / "moved")
+    fit(moved, tmp_path / "run", resume=True, until=4)
+    positions = swinging_chain(4, 12)
+    positions[2, 5, 3, 1] += 1e-12
+    np.savez(tmp_path / "moved" / "chain.npz", train=positions, dt=DT)
+    with pytest.raises(InputError, match=r"another one: the recording 'chain\.npz:train/2' has other numbers"):
+        fit(moved, tmp_path / "run", resume=True)
+
+
+def test_two_fits_do_not_share_a_folder(tmp_path):
+    """Refuse the second one, resumed or new."""
+    fit(config(tmp_path), tmp_path / "run", until=1)
+    with only_writer(tmp_path / "run"), pytest.raises(InputError, match="another fit writes there"):
+        fit(config(tmp_path), tmp_path / "run", resume=True)
+    (tmp_path / "new").mkdir()
+    with only_writer(tmp_path / "new"), pytest.raises(InputError, match="another fit writes there"):
+        fit(config(tmp_path), tmp_path / "new")
+
+
+def test_a_config_that_is_there_is_not_replaced(tmp_path):
+    """Refuse a folder that holds a config.json, or is a file."""
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match=r"holds a config\.json"):
+        fit(config(tmp_path), tmp_path)
+    assert (tmp_path / "config.json").read_text() == "{}"
+    with pytest.raises(InputError, match="is a file"):
+        fit(config(tmp_path), tmp_path / "chain.npz")
+
+
+def test_refused_constants_are_told_with_stage_and_batch(tmp_path, monkeypatch):
+    """Add to the library's sentence where in the fit it came up, and what to change."""
+    sinking = trainer(tmp_path, set(), ALONE)
+    predict = sinking.system.predict
+
+    def refusing(window, *given):
+        if sinking.progress.total == 3:
+            raise InputError("bend_twist.EI1: expected positive numbers, got -0.1")
+        return predict(window, *given)
+
+    monkeypatch.setattr(sinking.system, "predict", refusing)
+    with pytest.raises(InputError, match="stage 'one', batch 4: bend_twist.EI1: .*, got -0.1; .*smaller rate"):
+        sinking.run()
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_disk_that_fills_below_tensorboard_is_told_once(tmp_path, monkeypatch):
+    """Raise one sentence from the call after the one that TensorBoard's thread could not write; no traceback of it."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    write, written = RecordWriter.write, []
+
+    def full(writer, data):
+        written.append(len(data))
+        if len(written) > 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(writer, data)
+
+    monkeypatch.setattr(RecordWriter, "write", full)
+    with pytest.raises(InputError, match=r"events\.out\.tfevents: cannot be written: No space left on device"):
+        fit(config(tmp_path), tmp_path / "run")
+
+
+def test_batch_larger_than_memory_is_refused(tmp_path):
+    """Say what it would take and what would help, before anything is begun."""
+    large = config(tmp_path).stages[0].model_copy(update={"batch": 10**9})
+    with pytest.raises(InputError, match="batch of 1000000000 windows of 3 steps keeps about .* are free"):
+        fit(config(tmp_path, stages=[large]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,177 @@
+"""What a force depends on, and its derivatives by autograd there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor, nn
+
+from torchdismech.body import Body
+from torchdismech.state import Control, State
+
+__all__ = ["Block", "Dependence", "Derivatives", "Evaluation", "products"]
+
+Derivatives = list[tuple[Tensor | None, Tensor | None]]
+Evaluation = Callable[[State, Control], Tensor]  # the force (B, n)
+
+SEEDS_AT_A_TIME = 2**24  # numbers in the seeds of backward passes that are taken at once: 128 MiB
+
+
+@dataclass(frozen=True)
+class Block:
+    """Where a force's derivatives stand: S small blocks, rows (S, r) and columns (S, c) of dof indices."""
+
+    rows: np.ndarray
+    cols: np.ndarray
+
+
+class Dependence(nn.Module):
+    """Which dofs the force on each dof depends on, and the backward passes that give its derivatives.
+
+    Rows whose columns do not meet share a backward pass: for nodes along a rod three for each of 2 reach + 1 groups,
+    more where rods branch and on shells. Without a `reach` every dof may depend on every other: that takes n passes
+    and n x n numbers a robot, and a matrix without zeros.
+
+    Parameters
+    ----------
+    reach : edges from a node, or from the ends of an edge, to what the force there depends on; None: everything.
+    torques : whether there is a torque on the angles of framed edges that depends on something.
+    """
+
+    def __init__(self, body: Body, reach: int | None, torques: bool = False):
+        super().__init__()
+        self.reach, self.torques = reach, torques
+        if reach is None:
+            every = np.arange(body.n_dofs)[None]
+            parts = [(every, scipy.sparse.csr_matrix(np.ones((1, body.n_dofs))))]
+        else:
+            near = _within(body, reach)
+            nodes = 3 * np.arange(body.n_nodes)[:, None] + np.arange(3)
+            parts = [(nodes, _columns(body, near))]
+            if torques and body.n_angles:
+                angles = 3 * body.n_nodes + np.arange(body.n_angles)[:, None]
+                start, end = body.framed_edges.T
+                parts.append((angles, _columns(body, (near[start] + near[end]).sign())))
+        self._blocks = nn.ModuleList(_Rows(rows, columns) for rows, columns in parts)
+
+    def blocks(self) -> list[Block]:
+        """Return where the derivatives stand."""
+        return [Block(rows.rows.cpu().numpy(), rows.columns.cpu().numpy()) for rows in self._parts()]
+
+    def derivatives(self, force: Evaluation, state: State, control: Control) -> Derivatives:
+        """Return for each block the derivatives of the force by q and by velocity (B, S, r, c); None for zero."""
+        with torch.enable_grad():
+            variables = [state.q.detach().requires_grad_(), state.velocity.detach().requires_grad_()]
+            value = force(state.replace(q=variables[0], velocity=variables[1]), control)
+            if not value.requires_grad:  # it depends on neither
+                return [(None, None)] * len(self._blocks)
+            return [rows.derivatives(value, variables) for rows in self._parts()]
+
+    def rows_times(self, weights: Tensor, derivatives: Derivatives) -> tuple[Tensor, Tensor]:
+        """Return sum_i weights_i dF_i by q and by velocity (B, n), for weights (B, n)."""
+        return products(self.blocks(), derivatives, weights)
+
+    def _parts(self) -> list[_Rows]:
+        return list(self._blocks)  # type: ignore[arg-type]
+
+
+class _Rows(nn.Module):
+    """Blocks of rows (S, r) whose columns (S, c) are padded to one number, and groups whose columns do not meet."""
+
+    rows: Tensor
+    columns: Tensor
+    valid: Tensor
+
+    def __init__(self, rows: np.ndarray, columns: scipy.sparse.csr_matrix):
+        super().__init__()
+        members = _members(columns)
+        width = max(len(c) for c in members)
+        padded = np.array([np.pad(c, (0, width - len(c)), mode="edge") for c in members])
+        valid = np.arange(width) < np.array([len(c) for c in members])[:, None]
+        for name, value in (("rows", rows), ("columns", padded), ("valid", valid)):
+            self.register_buffer(name, torch.as_tensor(value), persistent=False)
+        self.groups = _groups((columns @ columns.T).tocsr())
+
+    def derivatives(self, value: Tensor, variables: list[Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        """Return the derivatives of a force (B, n) by each variable (B, n), (B, S, r, c); None for zero."""
+        passes = [(group, k) for group in self.groups for k in range(self.rows.shape[1])]
+        at_once = max(1, SEEDS_AT_A_TIME // value.numel())
+        found: list[Tensor | None] = [None, None]
+        for first in range(0, len(passes), at_once):
+            some = passes[first : first + at_once]
+            seeds = value.new_zeros(len(some), *value.shape)
+            for seed, (group, k) in zip(seeds, some, strict=True):
+                seed[:, self.rows[group, k]] = 1
+            gradients = torch.autograd.grad(
+                value, variables, seeds, retain_graph=True, allow_unused=True, is_grads_batched=True
+            )
+            for kind, gradient in enumerate(gradients):
+                if gradient is not None:
+                    found[kind] = self._gathered(found[kind], gradient, some)
+        return tuple(found)  # type: ignore[return-value]
+
+    def _gathered(self, blocks: Tensor | None, gradient: Tensor, passes: list[tuple[list[int], int]]) -> Tensor:
+        """Return the blocks (B, S, r, c) with the rows that some backward passes (passes, B, n) gave."""
+        if blocks is None:
+            blocks = gradient.new_zeros(gradient.shape[1], *self.rows.shape, self.columns.shape[1])
+        for row, (group, k) in zip(gradient, passes, strict=True):
+            blocks[:, group, k] = row[:, self.columns[group]] * self.valid[group]
+        return blocks
+
+
+def products(blocks: list[Block], derivatives: Derivatives, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return sum_i weights_i dF_i (B, n) by q and by velocity of derivatives that stand in blocks, weights (B, n)."""
+    sums = []
+    for kind in range(2):
+        total = torch.zeros_like(weights)
+        for block, values in zip(blocks, derivatives, strict=True):
+            if (entries := values[kind]) is not None:
+                rows, cols = (torch.as_tensor(x, device=weights.device) for x in (block.rows, block.cols))
+                by_block = (weights[:, rows].unsqueeze(-1) * entries).sum(2)  # (B, S, c)
+                total = total.index_add(1, cols.flatten(), by_block.flatten(1))
+        sums.append(total)
+    return sums[0], sums[1]
+
+
+def _within(body: Body, reach: int) -> scipy.sparse.csr_matrix:
+    """Return (N, N): which nodes are at most `reach` edges apart."""
+    n, edges = body.n_nodes, body.links
+    ones = np.ones(len(edges), dtype=np.int64)
+    step = scipy.sparse.coo_matrix((ones, (edges[:, 0], edges[:, 1])), shape=(n, n)).tocsr()
+    step = step + step.T + scipy.sparse.identity(n, dtype=np.int64, format="csr")
+    reached = scipy.sparse.identity(n, dtype=np.int64, format="csr")
+    for _ in range(reach):
+        reached = (reached @ step).sign()
+    return reached
+
+
+def _columns(body: Body, near: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
+    """Return (S, n): the dofs of the nodes `near` (S, N), and the angles of edges with both nodes among them."""
+    start, end = (near[:, nodes] for nodes in body.framed_edges.T)
+    axes = np.ones((1, 3), dtype=np.int64)
+    columns = scipy.sparse.hstack([scipy.sparse.kron(near, axes), start.multiply(end)]).tocsr()
+    columns.eliminate_zeros()
+    columns.sort_indices()
+    return columns
+
+
+def _members(relation: scipy.sparse.csr_matrix) -> list[np.ndarray]:
+    """Return the columns of each row."""
+    return np.split(relation.indices.astype(np.int64), relation.indptr[1:-1])
+
+
+def _groups(conflict: scipy.sparse.csr_matrix) -> list[list[int]]:
+    """Return groups of rows of which no two are in conflict, by greedy colouring."""
+    groups: list[list[int]] = []
+    group_of = np.full(conflict.shape[0], -1)
+    for row, others in enumerate(_members(conflict)):
+        taken = set(group_of[others].tolist())
+        group_of[row] = next(k for k in range(len(groups) + 1) if k not in taken)
+        if group_of[row] == len(groups):
+            groups.append([])
+        groups[group_of[row]].append(row)
+    return groups

@@ -1,0 +1,67 @@
+"""What is asked of users' forces and energies in a step: does it see all that gradients need, and why did it fail."""
+
+from __future__ import annotations
+
+import dataclasses
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from torchdismech.hooks import refuse_unregistered, what_is_wrong
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+
+__all__ = ["cause_in_hooks", "refuse_hidden_tensors", "refuse_wrong_matrix"]
+
+FEW = 3  # robots whose hooks are looked at
+OFF = 1e-4  # relative, of an equation that a linear solver left: beyond, its matrix is ill-conditioned or wrong
+
+_seen: WeakSet[Model] = WeakSet()
+
+
+def refuse_hidden_tensors(model: Model, state: State, control: Control) -> None:
+    """Refuse hooks that use tensors which require gradients and are not the model's; looks at a model once."""
+    if not model.has_user_hooks or model in _seen:
+        return
+    few, at, control = model.of_robot(0), state.rows(slice(1)).detach(), control.rows(slice(1))
+    given = [value for f in dataclasses.fields(control) if (value := getattr(control, f.name)) is not None]
+    # hooks of its own: checkpointing counts what is saved, and this runs once
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(_same, _same):
+        at = at.replace(q=at.q.requires_grad_())
+        force = few.force(few.start_step(at, control), at.q, at.velocity, at.time)
+    refuse_unregistered(few, force, [at.q, *given])
+    _seen.add(model)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def cause_in_hooks(model: Model, state: State, control: Control, rows: Tensor) -> str | None:
+    """Return what is wrong with a hook at the states of some robots (B,), by name; None where nothing is."""
+    if not model.has_user_hooks:
+        return None
+    for robot in rows.nonzero().flatten()[:FEW].tolist():
+        alone, row = model.of_robot(robot), slice(robot, robot + 1)
+        if wrong := what_is_wrong(alone.forces, alone.terms, state.rows(row), control.rows(row), rows[row]):
+            return wrong
+    return None
+
+
+def refuse_wrong_matrix(
+    model: Model, state: State, control: Control, found: Tensor, expected: Tensor, rows: Tensor
+) -> None:
+    """Refuse gradients of a step whose matrix is not the derivative of its residual, and name the hook.
+
+    Parameters
+    ----------
+    state : where forces are evaluated at the root.
+    found, expected : (B, n_free) both sides of the adjoint equations A^T lambda = rhs, A by autograd.
+    rows : (B,) robots that were solved.
+    """
+    off = torch.linalg.vector_norm(found - expected, dim=1) > OFF * torch.linalg.vector_norm(expected, dim=1)
+    off = off & rows
+    if bool(off.any()) and (cause := cause_in_hooks(model, state, control, off)):
+        raise InputError(f"gradients through a step need the derivatives of all forces: {cause}")

@@ -1,0 +1,79 @@
+"""Whether anything holds a robot: without, it has no equilibrium under a load that pulls it away."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+
+__all__ = ["refuse_unheld"]
+
+ROUNDING = 1e-12  # of sums of weights, which are about 1
+
+
+@torch.no_grad()
+def refuse_unheld(model: Model, state: State, control: Control, rows: Tensor, tolerance: float) -> None:
+    """Refuse robots (B,) with a part that nothing holds and whose loads do not cancel out.
+
+    What may hold a part besides clamps is not judged: contact, forces that change with position, elastic terms that
+    read where a node is and not only where it is to others.
+
+    Parameters
+    ----------
+    tolerance : of the sum of the loads on a part [N].
+    """
+    if model.varying_loads or model.obstacles or model.self_contact is not None:
+        return
+    parts = _parts(model)
+    free = model.free.cpu().numpy()[: 3 * model.body.n_nodes].reshape(-1, 3)
+    loose = np.array([free[parts == part].all(axis=0) for part in range(parts.max() + 1)]) & _slides(model, parts)
+    if not loose.any():
+        return
+    load = model.constant_load(model.unchecked_start(state, control, None, None), state.time)
+    nodes = load[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3))
+    total = load.new_zeros(state.batch, len(loose), 3).index_add(1, torch.as_tensor(parts).to(load.device), nodes)
+    falls = (total.abs() > tolerance) & torch.as_tensor(loose).to(load.device) & rows[:, None, None]
+    if bool(falls.any()):
+        robot, part, axis = falls.nonzero()[0].tolist()
+        node = int(np.flatnonzero(parts == part)[0])
+        what = "the robot" if len(loose) == 1 else f"the part of the robot that node {node} belongs to"
+        raise InputError(
+            f"static equilibrium: nothing holds {what} along {'xyz'[axis]}, where its loads pull with "
+            f"{total[robot, part, axis].item():.3g} N: clamp a node, or take an integrator with inertia"
+        )
+
+
+def _parts(model: Model) -> np.ndarray:
+    """Return for each node (N,) the number of the part that elastic terms make it belong to."""
+    count, pairs = model.body.n_nodes, []
+    for term in model.terms:
+        dofs = np.concatenate([d[None] for variable in term.stencil.variables for d, _ in variable])
+        nodes = np.where(dofs < 3 * count, dofs // 3, -1)  # (reads, S)
+        first = nodes.max(axis=0)
+        linked = (nodes >= 0) & (nodes != first)
+        pairs.append(np.stack([nodes[linked], np.broadcast_to(first, nodes.shape)[linked]]))
+    a, b = np.concatenate([np.zeros((2, 0), dtype=np.int64), *pairs], axis=1)
+    _, parts = connected_components(coo_array((np.ones(len(a), dtype=bool), (a, b)), shape=(count, count)), False)
+    return parts.astype(np.int64)
+
+
+def _slides(model: Model, parts: np.ndarray) -> np.ndarray:
+    """Return for each part and axis whether no elastic term changes when the part moves along it."""
+    count = model.body.n_nodes
+    slides = np.ones((parts.max() + 1, 3), dtype=bool)
+    for term in model.terms:
+        for variable in term.stencil.variables:
+            total, part = np.zeros((term.stencil.count, 3)), np.zeros(term.stencil.count, dtype=np.int64)
+            for dofs, weights in variable:
+                at = np.flatnonzero(dofs < 3 * count)
+                total[at, dofs[at] % 3] += weights[at]
+                part[at] = parts[dofs[at] // 3]
+            stencil, axis = np.nonzero(np.abs(total) > ROUNDING)
+            slides[part[stencil], axis] = False
+    return slides

@@ -1,0 +1,54 @@
+"""What the command line may write over: nothing that a run is made of, nothing of another kind, the rest if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from torchdismech.errors import InputError
+
+__all__ = ["is_picture", "is_trajectory", "refuse_input", "refuse_overwriting"]
+
+# how files of the kinds that pictures are written to begin
+PICTURES = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF", ".svg": b"<?xml"}
+
+
+def refuse_input(path: Path, inputs: Mapping[str, Path]) -> None:
+    """Refuse to write over one of the files that what is written is made of; they are given by what they are."""
+    for what, file in inputs.items():
+        if path.exists() and file.exists() and path.samefile(file):
+            raise InputError(f"--out {path}: is {what} of this very command: choose another name")
+
+
+def refuse_overwriting(path: Path, overwrite: bool, kind: str, is_kind: Callable[[Path], bool], instead: str) -> None:
+    """Refuse to write over a file of another kind, and over any file that nobody asked to replace.
+
+    Parameters
+    ----------
+    kind, is_kind : what is written, and how a file of this kind is known.
+    instead : what can be done other than to overwrite.
+    """
+    if not path.exists() or path.is_dir():  # a folder is refused where the file is made
+        return
+    if not path.is_file() or not is_kind(path):
+        raise InputError(f"--out {path}: is there already, and no {kind}: choose another name, or remove it first")
+    if not overwrite:
+        raise InputError(f"--out {path}: is there already: choose another name, {instead}or pass --overwrite")
+
+
+def is_trajectory(path: Path) -> bool:
+    """Return whether the file has the parts of a trajectory; what is in them may be damaged."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            return {"time", "step", "positions", "state", "topology"} <= set(file)
+    except (OSError, RuntimeError):  # not HDF5, or too damaged to tell
+        return False
+
+
+def is_picture(path: Path) -> bool:
+    """Return whether the file begins as a picture of its name's kind does."""
+    beginning = PICTURES.get(path.suffix.lower())
+    with path.open("rb") as file:
+        return beginning is not None and file.read(len(beginning)) == beginning

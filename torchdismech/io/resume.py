@@ -1,0 +1,170 @@
+"""What a trajectory file keeps of the run that wrote it, and whether another run may go on from there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchdismech.errors import InputError, Status
+from torchdismech.io.files import named_files
+from torchdismech.io.scene import Scene, Setup
+from torchdismech.model import Model
+from torchdismech.trajectory import Trajectory
+
+__all__ = ["attributes", "earlier_run"]
+
+MAY_CHANGE = {"simulation.duration"}  # what a resumed scene may set anew
+INSIST = "--force-resume goes on all the same"
+
+
+def attributes(scene: Scene, model: Model) -> dict[str, str]:
+    """Return what is kept in the file: the scene, and what tells whether robot and files are the same later on."""
+    return {
+        "scene": scene.text,
+        "tables": json.dumps(scene.tables, sort_keys=True),
+        "files": json.dumps(scene.fingerprints, sort_keys=True),
+        "robot": json.dumps(_parts(scene, model), sort_keys=True),
+    }
+
+
+def earlier_run(scene: Scene, setup: Setup, path: Path, rows: slice, force: bool = False) -> Trajectory:
+    """Return what an earlier run did, after checking that it was a run of this scene, whose `rows` are set up here.
+
+    Parameters
+    ----------
+    force : go on with a scene, files or a robot that have changed, as long as its state fits.
+    """
+    before = Trajectory.load(path).resumable()
+    if not force:
+        _refuse_changes(scene, setup, path, before, rows)
+    _refuse_misfit(scene, setup, path, before)
+    if before.state_step >= setup.steps:
+        raise InputError(
+            f"{path}: has {before.state_step} steps already and the scene asks for {setup.steps}: "
+            "nothing to do; raise simulation.duration or --steps"
+        )
+    if (before.status[-1] != Status.CONVERGED).all():
+        raise InputError(f"{path}: every robot failed: nothing to go on with")
+    return before
+
+
+def _parts(scene: Scene, model: Model) -> dict[str, str]:
+    """Return the SHA-256 of each part of the robot that its scene and files lead to."""
+    arrays = {
+        "nodes": scene.geometry.nodes,
+        "rod edges": model.rod_edges,
+        "triangles": model.triangles,
+        "springs": model.springs,
+        "hinges": model.hinges,
+        "clamped dofs": ~model.free.cpu().numpy(),
+    }
+    return {name: hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for name, array in arrays.items()}
+
+
+def _refuse_changes(scene: Scene, setup: Setup, path: Path, before: Trajectory, rows: slice) -> None:
+    if "tables" not in before.attributes:
+        raise InputError(f"{path}: was not written from a scene file: nothing says how to go on")
+    theirs = dict(_leaves(_stored(path, before, "tables")))
+    ours = dict(_leaves(scene.tables))
+    changed = sorted({key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)} - MAY_CHANGE)
+    if changed:
+        key = changed[0]
+        raise InputError(
+            f"{path}: is a run of another scene: {key} was {theirs.get(key)!r} and is {ours.get(key)!r} "
+            f"in {scene.path}; only simulation.duration may change; {INSIST}"
+        )
+    differences = _changed_files(scene, path, before) + _changed_parts(scene, setup, path, before)
+    if differences:
+        raise InputError(f"{path}: is a run of another robot or other files: {', '.join(differences)}; {INSIST}")
+    rest = setup.state.positions.cpu()
+    if before.batch != scene.batch or not torch.equal(before.positions[0, rows], rest):
+        raise InputError(f"{path}: its robots do not start where those of {scene.path} do; {INSIST}")
+    drawn = scene.randomized
+    if before.randomized.keys() != drawn.keys() or any(not torch.equal(before.randomized[k], drawn[k]) for k in drawn):
+        raise InputError(
+            f"{path}: its random numbers are not those that {scene.path} draws with this version; {INSIST}"
+        )
+
+
+def _changed_files(scene: Scene, path: Path, before: Trajectory) -> list[str]:
+    theirs, ours = _stored(path, before, "files"), scene.fingerprints
+    names = named_files(scene.document)
+    return [f"{key} ({names[key]}) has changed" for key in ours if theirs.get(key) != ours[key]]
+
+
+def _changed_parts(scene: Scene, setup: Setup, path: Path, before: Trajectory) -> list[str]:
+    """Return what is different about the robot; of its elements the first that is."""
+    theirs, ours = _stored(path, before, "robot"), _parts(scene, setup.model)
+    found = []
+    for name in ours:
+        if theirs.get(name) != ours[name]:
+            arrays = {
+                "rod edges": (before.rod_edges, setup.model.rod_edges),
+                "triangles": (before.triangles, setup.model.triangles),
+            }
+            found.append(_first_difference(name, *arrays[name]) if name in arrays else f"the {name} have changed")
+    return found
+
+
+def _first_difference(name: str, theirs: np.ndarray, ours: np.ndarray) -> str:
+    if theirs.shape != ours.shape:
+        return f"there were {len(theirs)} {name} and are {len(ours)}"
+    wrong = np.flatnonzero((theirs != ours).any(axis=1))
+    if not len(wrong):
+        return f"the {name} have changed"
+    k = int(wrong[0])
+    return f"{name.removesuffix('s')} {k} had the nodes {theirs[k].tolist()} and has {ours[k].tolist()}"
+
+
+def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -> None:
+    """Refuse a state of another robot or batch, and another set of energies and contacts."""
+    state = setup.state
+    kept = {"energies": set(before.energies), "contacts": set(before.contact)}
+    names = {"energies": set(setup.model.energies(state)), "contacts": set(setup.model.contact_report(state))}
+    sizes = {"robots": (before.batch, scene.batch)}
+    for name, field in {"nodes": "positions", "degrees of freedom": "q", "framed edges": "director"}.items():
+        sizes[name] = (getattr(before.state, field).shape[1], getattr(state, field).shape[1])
+    sizes["springs"] = (before.state.reference_twist.shape[-1], state.reference_twist.shape[-1])
+    for name, (was, now) in sizes.items():
+        if was != now:
+            raise InputError(f"{path}: has {was} {name}, and {scene.path} has {now}: its state does not fit")
+    stored, own = before.state.q.dtype, state.q.dtype
+    if stored != own:
+        raise InputError(f"{path}: its state is in {stored}, and {scene.path} in {own}: it does not fit")
+    for name in names:
+        if kept[name] != names[name]:
+            written, asked = (", ".join(sorted(which[name])) or "none" for which in (kept, names))
+            raise InputError(f"{path}: stores the {name} {written}, and {scene.path} has {asked}: its rows do not fit")
+
+
+def _stored(path: Path, before: Trajectory, name: str) -> dict[str, Any]:
+    """Return a table that the file keeps as JSON."""
+    if name not in before.attributes:
+        raise InputError(
+            f"{path}: does not say what its {name} were, as a file of an older version: nothing tells whether they "
+            f"have changed; {INSIST}"
+        )
+    try:
+        table = json.loads(before.attributes[name])
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: its attribute {name!r} is damaged: {error}") from error
+    if not isinstance(table, dict):
+        raise InputError(f"{path}: its attribute {name!r} is damaged: expected a table")
+    return table
+
+
+def _leaves(tables: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) of what is in the tables; lists of numbers count as one value."""
+    if isinstance(tables, list) and tables and isinstance(tables[0], dict):
+        tables = {str(k): table for k, table in enumerate(tables)}
+    if not isinstance(tables, dict):
+        yield key, tables
+        return
+    for name, value in tables.items():
+        yield from _leaves(value, f"{key}.{name}" if key else name)

@@ -1,0 +1,80 @@
+"""Where compiled code is kept between processes: a directory that only its user can write to.
+
+What is loaded from there runs, so nobody else may be able to put it there; and a library that is cut off would end the
+process. A library's name holds the checksum of its content: `native-KEY-CHECKSUM.so`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+__all__ = ["danger", "find", "keep", "user_directory"]
+
+OTHERS = stat.S_IWGRP | stat.S_IWOTH  # may write
+
+
+def user_directory() -> Path:
+    """Return the directory, made if it is missing: $XDG_CACHE_HOME or ~/.cache, /torchdismech.
+
+    Raises
+    ------
+    OSError : if it cannot be made.
+    RuntimeError : for a user without a home.
+    """
+    given = os.environ.get("XDG_CACHE_HOME")
+    directory = (Path(given) if given else Path.home() / ".cache") / "torchdismech"
+    directory.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+    return directory
+
+
+def danger(directory: Path) -> str | None:
+    """Return how others could put files into a directory; None where they cannot.
+
+    They can if it or what it stands in is theirs to change. In a directory with the sticky bit, as /tmp, nobody can
+    replace what is another's.
+    """
+    directory = directory.resolve()
+    info = directory.stat()
+    if info.st_uid != os.geteuid():
+        return f"{directory} belongs to user {info.st_uid}, not to {os.geteuid()}"
+    if info.st_mode & OTHERS:
+        return f"others can write to {directory} (chmod go-w {directory} forbids it)"
+    for parent in directory.parents:
+        info = parent.stat()
+        own_group = info.st_gid == os.getegid() == os.geteuid()  # many systems give each user a group of that number
+        others = stat.S_IWOTH if own_group else OTHERS
+        if info.st_mode & others and not info.st_mode & stat.S_ISVTX:
+            return f"others can write to {parent}, where {directory} stands"
+    return None
+
+
+def find(directory: Path, key: str) -> Path | None:
+    """Return the library of that key, if there is one that is whole and the user's own; anything else is left aside."""
+    return next((path for path in sorted(directory.glob(f"native-{key}-*.so")) if _is_sound(path)), None)
+
+
+def keep(made: Path, directory: Path, key: str) -> Path:
+    """Move a library into the directory, in one go, under the name by which it is found; return its path."""
+    made.chmod(stat.S_IRWXU)
+    path = directory / f"native-{key}-{_checksum(made.read_bytes())}.so"
+    made.replace(path)
+    return path
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # a link, or another's
+        return False
+    with open(opened, "rb") as file:
+        info = os.fstat(opened)
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & OTHERS:
+            return False
+        return path.stem.endswith(f"-{_checksum(file.read())}")
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]

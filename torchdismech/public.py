@@ -1,0 +1,50 @@
+"""The names that `import torchdismech` offers; the package imports this module, and so torch, at their first use."""
+
+from torchdismech import elastic, forces, magnetics, rigid, trainable
+from torchdismech.builder import RobotBuilder
+from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech.geometry import meshes
+from torchdismech.geometry.curves import arc, helix, straight
+from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Static, StepInfo
+from torchdismech.io.dismech import Geometry, read_dismech, write_dismech
+from torchdismech.io.meshes import read_mesh
+from torchdismech.materials import Circle, Material, Rectangle
+from torchdismech.model import Model
+from torchdismech.rollout import rollout, unroll
+from torchdismech.state import Control, State
+from torchdismech.trajectory import Trajectory, TrajectoryWriter
+
+__all__ = [
+    "Circle",
+    "Control",
+    "Geometry",
+    "ImplicitEuler",
+    "ImplicitMidpoint",
+    "InputError",
+    "Material",
+    "Model",
+    "Newmark",
+    "Rectangle",
+    "RobotBuilder",
+    "SimulationError",
+    "State",
+    "Static",
+    "Status",
+    "StepInfo",
+    "Trajectory",
+    "TrajectoryWriter",
+    "arc",
+    "elastic",
+    "forces",
+    "helix",
+    "magnetics",
+    "meshes",
+    "read_dismech",
+    "read_mesh",
+    "rigid",
+    "rollout",
+    "straight",
+    "trainable",
+    "unroll",
+    "write_dismech",
+]

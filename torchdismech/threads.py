@@ -1,0 +1,50 @@
+"""How the threads of torch's operations wait for each other: asleep, so that other work can have the core.
+
+OpenMP's threads spin while they wait. On a machine that other work shares, the one that is waited for may not be
+running at all, and a step, thousands of small operations, then takes ten times as long and more. OpenMP reads how to
+wait from the environment as it is loaded, with torch; `sleep_while_waiting` therefore runs before anything else of
+this package is imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import warnings
+
+__all__ = ["sleep_while_waiting"]
+
+POLICY = "OMP_WAIT_POLICY"  # of every OpenMP: GNU's, LLVM's, Intel's
+CHOSEN_BY = (POLICY, "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")  # any of them is the user's own choice
+
+
+def sleep_while_waiting() -> None:
+    """Let the threads of torch's operations sleep while they wait, unless the user has chosen how they wait.
+
+    Where torch is loaded already, LLVM's and Intel's OpenMP can still be told. GNU's cannot: then a warning says what
+    to do, if other work keeps cores busy now.
+    """
+    if any(name in os.environ for name in CHOSEN_BY):
+        return
+    if "torch" not in sys.modules:
+        os.environ[POLICY] = "PASSIVE"
+        return
+    loaded = ctypes.CDLL(None)  # all that the process has loaded
+    if hasattr(loaded, "kmp_set_blocktime"):
+        loaded.kmp_set_blocktime(0)
+    else:
+        _warn_if_busy()
+
+
+def _warn_if_busy() -> None:
+    """Say what to do where there are not enough cores for torch's threads and for the other work of the machine."""
+    threads, cores, busy = sys.modules["torch"].get_num_threads(), os.cpu_count() or 1, os.getloadavg()[0]
+    if threads > 1 and threads + busy >= cores + 1:
+        warnings.warn(
+            f"torch was imported before torchdismech, so its {threads} threads spin while they wait for each other, "
+            f"and other work keeps {busy:.1f} of {cores} cores busy: steps may take ten times as long. Import "
+            f"torchdismech first, or set {POLICY}=PASSIVE (or OMP_NUM_THREADS=1) before Python starts",
+            RuntimeWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,45 @@
+"""CRC-32 of what a trajectory file holds: of values and names, not of where they stand in it."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+
+__all__ = ["fixed_checksum", "row_checksums", "state_checksum"]
+
+
+def row_checksums(datasets: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the checksum of each row (T) of each dataset, in the order of their names, (T, datasets) uint32."""
+    columns = [[_of(row) for row in datasets[name]] for name in sorted(datasets)]
+    return np.array(columns, dtype=np.uint32).T.copy()
+
+
+def state_checksum(fields: Mapping[str, np.ndarray], step: int) -> int:
+    """Return the checksum of a copy of the state and of the number of its step."""
+    checksum = _of(np.array(step, dtype=np.int64))
+    for name in sorted(fields):
+        checksum = _of(fields[name], checksum)
+    return checksum
+
+
+def fixed_checksum(kinds: Mapping[str, tuple[np.dtype, tuple[int, ...]]], given: Mapping[str, np.ndarray]) -> int:
+    """Return the checksum of what a run does not change.
+
+    Parameters
+    ----------
+    kinds : dtype and shape of the datasets that a run fills, by name.
+    given : the arrays of the others.
+    """
+    arrays = {name: (values.dtype, values.shape) for name, values in given.items()} | dict(kinds)
+    described = {name: [dtype.str, [int(size) for size in shape]] for name, (dtype, shape) in arrays.items()}
+    checksum = zlib.crc32(json.dumps(described, sort_keys=True).encode())
+    for name in sorted(given):
+        checksum = _of(given[name], checksum)
+    return checksum
+
+
+def _of(values: np.ndarray, before: int = 0) -> int:
+    return zlib.crc32(np.ascontiguousarray(values).data, before)

@@ -1,0 +1,227 @@
+"""Frames of a run: one, many in memory, and those of a file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from torchdismech.state import State
+from torchdismech.trajectory.owner import OwnerMark
+from torchdismech.trajectory.reading import read
+from torchdismech.trajectory.structure import DATASETS
+from torchdismech.trajectory.writing import write_whole
+
+__all__ = ["Frame", "Recorder", "Trajectory"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One row of a trajectory: a state, and how the solves of the steps since the row before went.
+
+    Attributes
+    ----------
+    step : number of steps from the start of the run.
+    state : the state after them; of chains of rigid elements a `ChainState`, which has positions, too.
+    iterations, iterations_max : (B,) long, Newton iterations of these steps: the sum, and the most of one step.
+    residual : (B,) the largest residual at which one of these steps ended [N]; of chains an angle [rad].
+    status : (B,) long, value of `Status`: CONVERGED, or the first failure.
+    energies : (B,) [J] by name.
+    contact : what contact did in the last of these steps, by name (see `contact.report`); "penetration" in all of them.
+    """
+
+    step: int
+    state: State
+    iterations: Tensor
+    iterations_max: Tensor
+    residual: Tensor
+    status: Tensor
+    energies: Mapping[str, Tensor]
+    contact: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def initial(cls, state: State, energies: Mapping[str, Tensor]) -> Frame:
+        """Return row 0: no step done yet."""
+        zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
+        return cls(0, state, zero, zero, zero.to(state.q.dtype), zero, energies)
+
+    def cpu(self) -> Frame:
+        """Return the frame on the CPU."""
+        return Frame(
+            self.step,
+            self.state.to("cpu"),
+            self.iterations.cpu(),
+            self.iterations_max.cpu(),
+            self.residual.cpu(),
+            self.status.cpu(),
+            {name: value.cpu() for name, value in self.energies.items()},
+            {name: value.cpu() for name, value in self.contact.items()},
+        )
+
+    @classmethod
+    def joined(cls, frames: Sequence[Frame]) -> Frame:
+        """Return the frames of parts of a batch, at the same step, as one of the whole batch."""
+        state = State.joined([f.state for f in frames])
+        names = ("iterations", "iterations_max", "residual", "status")
+        tensors = {name: torch.cat([getattr(f, name) for f in frames]) for name in names}
+        energies = {name: torch.cat([f.energies[name] for f in frames]) for name in frames[0].energies}
+        contact = {name: torch.cat([f.contact[name] for f in frames]) for name in frames[0].contact}
+        return cls(frames[0].step, state, energies=energies, contact=contact, **tensors)
+
+    def row(self) -> dict[str, Tensor]:
+        """Return what goes into one row of a trajectory, by the names of its fields."""
+        return {
+            "step": torch.tensor(self.step),
+            "time": self.state.time.max(),  # a robot that failed stays behind at an earlier time
+            "positions": self.state.positions,
+            "velocities": self.state.node_velocities,
+            "twist": self.state.twist,
+            "iterations": self.iterations,
+            "iterations_max": self.iterations_max,
+            "residual": self.residual,
+            "status": self.status,
+        }
+
+    def datasets(self) -> dict[str, Tensor]:
+        """Return the same and energies and contact, by the names of the file's datasets."""
+        row = self.row()
+        return {dataset: row[name] for name, dataset in DATASETS.items()} | _named(self.energies, self.contact)
+
+
+@dataclass
+class Trajectory:
+    """The stored frames of a run of B robots.
+
+    Attributes
+    ----------
+    step, time : (T,) number of steps done and time [s]; row 0 is the initial state.
+    positions, velocities : (T, B, N, 3) of the nodes [m, m/s].
+    twist : (T, B, A) angles of the framed edges [rad]: rods' twist first, then joints', then mid-edge normals; of
+        chains of rigid elements the angles of their joints.
+    iterations, iterations_max, residual, status : (T, B), as in `Frame`.
+    energies : (T, B) [J] by name.
+    contact : (T, B) or (T, B, 3) by name, as in `Frame`.
+    rod_edges, triangles : (E, 2), (F, 3) node indices.
+    state : the last full state, after `state_step` steps.
+    randomized : (B,) by dotted name, what was drawn for each robot.
+    attributes : texts: the scene, the package's version, dtype.
+    """
+
+    step: Tensor
+    time: Tensor
+    positions: Tensor
+    velocities: Tensor
+    twist: Tensor
+    iterations: Tensor
+    iterations_max: Tensor
+    residual: Tensor
+    status: Tensor
+    energies: dict[str, Tensor]
+    rod_edges: np.ndarray
+    triangles: np.ndarray
+    state: State
+    state_step: int
+    randomized: dict[str, Tensor] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
+    contact: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def batch(self) -> int:
+        """Number of robots."""
+        return self.positions.shape[1]
+
+    @property
+    def failed(self) -> Tensor:
+        """Whether a step of each robot failed, (B,) bool."""
+        return (self.status != 0).any(0)
+
+    def save(self, path: str | Path) -> None:
+        """Write the file, replacing one of that name when all is written.
+
+        Raises
+        ------
+        InputError
+            It cannot be written there, or somebody else writes it just now.
+        """
+        path = Path(path)
+        with OwnerMark(path):
+            try:
+                write_whole(path, self)
+            except OSError as error:
+                raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+    def datasets(self) -> dict[str, Tensor]:
+        """Return all that has one entry a row, by the names of the file's datasets."""
+        fields = {dataset: getattr(self, name) for name, dataset in DATASETS.items()}
+        return fields | _named(self.energies, self.contact)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Trajectory:
+        """Read a file, also one that is being written or whose run was killed.
+
+        All of it is read once and held against its checksums; after that, rows are read from the disk when they are
+        used: a file may be larger than the memory.
+
+        Raises
+        ------
+        InputError
+            The file is missing, no trajectory, damaged or was changed.
+        """
+        return cls(**read(Path(path)))
+
+    def resumable(self) -> Trajectory:
+        """Return the trajectory up to its last full state: a killed run may have stored a row more."""
+        return self.frames(slice(int((self.step <= self.state_step).sum())))
+
+    def frames(self, index: slice) -> Trajectory:
+        """Return the trajectory with some of its frames only; the last state stays."""
+        kept = {name: getattr(self, name)[index] for name in DATASETS}
+        energies = {k: v[index] for k, v in self.energies.items()}
+        return dataclasses.replace(
+            self, **kept, energies=energies, contact={k: v[index] for k, v in self.contact.items()}
+        )
+
+
+class Recorder:
+    """Collects frames in memory."""
+
+    def __init__(self) -> None:
+        self._frames: list[Frame] = []
+
+    def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray) -> None:
+        """Learn the topology."""
+        self._rod_edges, self._triangles = rod_edges, triangles
+
+    def append(self, frame: Frame) -> None:
+        """Keep a frame."""
+        self._frames.append(frame)
+
+    def close(self) -> None:
+        """Do nothing: memory needs no closing."""
+
+    def trajectory(self) -> Trajectory:
+        """Return what was collected."""
+        frames = self._frames
+        if not frames:
+            raise ValueError("no frame was recorded")
+        rows = [frame.row() for frame in frames]
+        return Trajectory(
+            **{name: torch.stack([row[name] for row in rows]) for name in DATASETS},  # type: ignore[arg-type]
+            energies={name: torch.stack([f.energies[name] for f in frames]) for name in frames[0].energies},
+            contact={name: torch.stack([f.contact[name] for f in frames]) for name in frames[0].contact},
+            rod_edges=self._rod_edges,
+            triangles=self._triangles,
+            state=frames[-1].state,
+            state_step=frames[-1].step,
+        )
+
+
+def _named(energies: Mapping[str, Tensor], contact: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    named = {f"energy/{name}": value for name, value in energies.items()}
+    return named | {f"contact/{name}": value for name, value in contact.items()}

@@ -1,0 +1,182 @@
+"""One writer a file: a mark beside it says who writes it, also where the file system knows no locks."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import weakref
+from pathlib import Path
+
+from torchdismech.errors import InputError
+from torchdismech.trajectory.partial import remove_partial_files
+
+__all__ = ["OwnerMark", "writable"]
+
+LONGEST = 4096  # bytes of a mark
+
+
+class OwnerMark:
+    """The right to write a file, from here to `release`; at the latest the end of the process gives it back.
+
+    The mark is a file beside it, `.NAME.owner`, which only one process can make. It names host and process, so that the
+    mark of a process of this host that has died is taken over.
+
+    Raises
+    ------
+    InputError
+        Another process, or another writer of this one, has the mark, or none can be made there.
+    """
+
+    def __init__(self, path: Path):
+        mark, own = writable(path).with_name(f".{path.name}.owner"), _this_process()
+        try:
+            if not _made(mark, own):
+                _take_from_dead(mark, path)
+                if not _made(mark, own):
+                    raise InputError(f"{path}: another process has just begun to write it: choose another file")
+            self.release = weakref.finalize(self, _remove, mark, own)
+            remove_partial_files(path)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+    def __enter__(self) -> OwnerMark:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.release()
+
+
+def writable(path: Path) -> Path:
+    """Return the path; refuse one that is a folder or in a folder that is not there."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; expected the name of a file")
+    return path
+
+
+def _this_process() -> dict[str, str | int | None]:
+    """Return what tells this process from all others, and when it began to write."""
+    pid = os.getpid()
+    return {
+        "host": socket.gethostname(),
+        "machine": _content("/etc/machine-id"),
+        "boot": _content("/proc/sys/kernel/random/boot_id"),
+        "processes": _process_space(),
+        "process": pid,
+        "process_started": _started(pid),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+
+
+def _made(mark: Path, owner: dict) -> bool:
+    """Make the mark; return whether there was none."""
+    try:
+        number = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return False
+    try:
+        os.write(number, json.dumps(owner).encode())
+    except OSError:
+        mark.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(number)
+    return True
+
+
+def _take_from_dead(mark: Path, path: Path) -> None:
+    """Remove the mark of a process that has died; refuse to where it lives, or may live."""
+    found = _read(mark)
+    if found is None:  # removed in between
+        return
+    if not _has_died(found):
+        raise InputError(f"{path}: {_who(found)} or choose another file{_remedy(found, mark)}")
+    # One process at a time: else one could remove the mark that another has just made in place of the dead one's.
+    turn = mark.with_name(f"{mark.name}.turn")
+    if not _made(turn, _this_process()):
+        raise InputError(f"{path}: another process is about to write it; if there is none, delete {turn}")
+    try:
+        if _read(mark) == found:
+            mark.unlink()
+    finally:
+        turn.unlink()
+
+
+def _remove(mark: Path, owner: dict) -> None:
+    """Remove the mark if it is that of this process still; a forked child leaves its parent's alone."""
+    if os.getpid() == owner["process"] and _read(mark) == owner:
+        mark.unlink(missing_ok=True)
+
+
+def _read(mark: Path) -> dict | None:
+    """Return what a mark says: nothing where it cannot be understood, None where there is no mark."""
+    try:
+        number = os.open(mark, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return {}
+    try:
+        found = json.loads(os.read(number, LONGEST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    finally:
+        os.close(number)
+    return found if isinstance(found, dict) else {}
+
+
+def _has_died(owner: dict) -> bool:
+    """Return whether the process was one of this machine and is none any more; False where this cannot be seen."""
+    here, pid = _this_process(), owner.get("process")
+    if not isinstance(pid, int) or pid < 1 or any(owner.get(k) != here[k] for k in ("host", "machine")):
+        return False
+    if owner.get("boot") != here["boot"]:
+        return here["machine"] is not None  # the machine was started anew since; without a name it may be another
+    if owner.get("processes") != here["processes"]:
+        return False  # a container: its processes have other numbers
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        pass  # it lives and is another user's
+    return owner.get("process_started") != _started(pid)
+
+
+def _who(owner: dict) -> str:
+    """Return who writes a file, for a person to read."""
+    if not owner:
+        return "another process writes it, or the mark that says so is damaged: wait for it"
+    if owner.get("process") == os.getpid() and not _has_died(owner) and owner.get("host") == socket.gethostname():
+        return f"this process writes it already since {owner.get('since')}: close its writer first"
+    return f"process {owner.get('process')} on {owner.get('host')} writes it since {owner.get('since')}: wait for it"
+
+
+def _remedy(owner: dict, mark: Path) -> str:
+    return "" if owner.get("process") == os.getpid() else f"; if no such process runs any more, delete {mark}"
+
+
+def _started(pid: int) -> str | None:
+    """Return when a process started, as Linux counts; None elsewhere, and of a process that has ended."""
+    stat = _content(f"/proc/{pid}/stat")
+    if stat is None:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]  # what has ended and waits for its parent to notice writes no more
+
+
+def _process_space() -> str | None:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
+def _content(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None

@@ -1,0 +1,200 @@
+"""A trajectory file read and checked: names, kinds and shapes, then what stands there.
+
+Nothing in a file is trusted: it may come from anywhere, and may have been damaged or changed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from torchdismech.state import State
+from torchdismech.trajectory.checks import Damaged, check_rows, check_sense, check_state, check_topology
+from torchdismech.trajectory.checksums import fixed_checksum, row_checksums, state_checksum
+from torchdismech.trajectory.members import BYTES, FLOATS, INTEGERS, NUMBERS, UNSIGNED, Members
+from torchdismech.trajectory.structure import COPIES, DATASETS, SHAPES, STATE_FIELDS
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["read"]
+
+BLOCK = 1 << 22  # bytes that are read at a time
+# h5py names no exceptions of its own: these are what damaged files make it raise
+UNREADABLE = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, OverflowError, MemoryError)
+WHOLE_NUMBERS = ("step", "newton/iterations", "newton/iterations_max", "newton/status")
+PAUSE = 0.005  # s, before a state is read again that was written meanwhile
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the fields of the `Trajectory` in a file, mapped into memory where they have an entry a row."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        found: list[tuple[int, int]] | None = None
+        while True:
+            try:
+                return _fields(path)
+            except _Torn as torn:
+                if torn.found == found:
+                    raise Damaged("state: neither of its copies is whole") from None
+                found = torn.found
+                time.sleep(PAUSE)
+    except Damaged as problem:
+        raise InputError(f"{path}: is damaged, or no trajectory file: {problem}") from problem
+    except UNREADABLE as error:
+        raise InputError(f"{path}: not a trajectory file, or cut off: {' '.join(str(error).split())}") from error
+
+
+class _Torn(Exception):
+    """No copy of the state is whole: it is written just now and next time there is another one, or it is damaged.
+
+    Attributes
+    ----------
+    found : step and checksum of what stands in each copy.
+    """
+
+    def __init__(self, found: list[tuple[int, int]]):
+        super().__init__(found)
+        self.found = found
+
+
+def _fields(path: Path) -> dict[str, Any]:
+    import h5py
+
+    # without a lock, so that a run can be looked at while it goes on
+    with h5py.File(path, "r", locking=False) as file:
+        members = Members(file, path.stat().st_size)
+        checked = members.has("checksums")  # files of earlier versions have none
+        rows, copies = _rows(members), {copy: _copy(members, copy, checked) for copy in COPIES}
+        _check_axes(members.sizes)
+        given = {name: dataset[()] for name, dataset in _given(members, checked).items()}
+        check_topology(given["topology/rod_edges"], given["topology/triangles"], members.sizes["N"])
+        sums = members.dataset("checksums/rows", ("T", len(rows)), UNSIGNED) if checked else None
+        if sums is not None:
+            filled = rows | {f"{copy}/{name}": d for copy in COPIES for name, d in copies[copy].items()}
+            _check_fixed(members, filled | {"checksums/rows": sums}, given)
+        # the state before the rows: a run that still goes on writes a state after its row
+        state, state_step = _state(copies, checked)
+        count = check_rows(rows["time"][()], rows["step"][()])
+        complete = not checked or count < members.sizes["T"]
+        for name, dataset in rows.items():
+            column = None if sums is None else sums[:count, sorted(rows).index(name)]
+            _check_numbers(name, dataset, count, column)
+        texts = _texts(given) if checked else members.attributes()
+        mapped = {name: _mapped(dataset, count) for name, dataset in rows.items()}
+    arrays = {name: values.numpy() for name, values in mapped.items()}
+    said = {"positions": state.positions, "velocities": state.node_velocities, "twist": state.twist}
+    check_state({name: v.numpy() for name, v in said.items()}, state_step, arrays, complete)
+    return {
+        **{field: mapped[dataset] for field, dataset in DATASETS.items()},
+        "energies": _within(mapped, "energy/"),
+        "contact": _within(mapped, "contact/"),
+        "rod_edges": given["topology/rod_edges"],
+        "triangles": given["topology/triangles"],
+        "state": state,
+        "state_step": state_step,
+        "randomized": {name: torch.from_numpy(values) for name, values in _within(given, "randomized/").items()},
+        "attributes": texts,
+    }
+
+
+def _rows(members: Members) -> dict[str, h5py.Dataset]:
+    """Return the datasets that have one entry a row."""
+    names = [*DATASETS.values(), *(f"energy/{name}" for name in members.names("energy"))]
+    shapes = {name: SHAPES.get(name, ("T", "B")) for name in names}
+    if members.has("contact"):
+        shapes |= {f"contact/{name}": ("T", "B") for name in members.names("contact") if name != "force"}
+        forces = members.names("contact/force") if "force" in members.names("contact") else []
+        shapes |= {f"contact/force/{name}": ("T", "B", 3) for name in forces}
+    return {name: members.dataset(name, shape, _kinds(name)) for name, shape in shapes.items()}
+
+
+def _kinds(name: str) -> tuple[np.dtype, ...]:
+    if name.startswith("contact/"):
+        return NUMBERS
+    return INTEGERS if name in WHOLE_NUMBERS else FLOATS
+
+
+def _given(members: Members, checked: bool) -> dict[str, h5py.Dataset]:
+    """Return the datasets that were known before the run."""
+    given = {
+        name: members.dataset(name, SHAPES[name], INTEGERS) for name in ("topology/rod_edges", "topology/triangles")
+    }
+    names = [f"randomized/{name}" for name in members.names("randomized")]
+    given |= {name: members.dataset(name, ("B", ...), NUMBERS) for name in names}
+    texts = [f"texts/{name}" for name in members.names("texts")] if checked else []
+    return given | {name: members.dataset(name, (...,), BYTES) for name in texts}
+
+
+def _copy(members: Members, copy: str, checked: bool) -> dict[str, h5py.Dataset]:
+    """Return the datasets of a copy of the state."""
+    kinds = (members.dataset("positions", SHAPES["positions"], FLOATS).dtype,)
+    fields = {name: members.dataset(f"{copy}/{name}", SHAPES[f"state/{name}"], kinds) for name in STATE_FIELDS}
+    fields["step"] = members.dataset(f"{copy}/step", (), INTEGERS)
+    return fields | ({"checksum": members.dataset(f"{copy}/checksum", (), UNSIGNED)} if checked else {})
+
+
+def _check_axes(sizes: Mapping[str, int]) -> None:
+    """Refuse a batch of nothing, and dofs that are not those of the nodes and framed edges."""
+    if 0 in (sizes["B"], sizes["N"]):
+        raise Damaged(f"positions: expected robots and nodes, got {sizes['B']} robots of {sizes['N']} nodes")
+    if sizes["n"] != 3 * sizes["N"] + sizes["A"]:
+        raise Damaged(f"state/q: expected {3 * sizes['N'] + sizes['A']} dofs as in the rows, got {sizes['n']}")
+
+
+def _check_fixed(members: Members, filled: Mapping[str, h5py.Dataset], given: Mapping[str, np.ndarray]) -> None:
+    kinds = {name: (dataset.dtype, dataset.shape) for name, dataset in filled.items()}
+    if members.dataset("checksums/fixed", (), UNSIGNED)[()] != fixed_checksum(kinds, given):
+        raise Damaged("topology, randomized, texts or names differ from what was written (checksums/fixed)")
+
+
+def _check_numbers(name: str, dataset: h5py.Dataset, count: int, sums: np.ndarray | None) -> None:
+    """Hold the first `count` rows against their checksums; where there are none, refuse nonsense."""
+    size = max(1, BLOCK // max(1, math.prod(dataset.shape[1:]) * dataset.dtype.itemsize))
+    for first in range(0, count, size):
+        block = dataset[first : min(first + size, count)]
+        if sums is not None:
+            wrong = np.flatnonzero(row_checksums({name: block})[:, 0] != sums[first : first + len(block)])
+            if len(wrong):
+                raise Damaged(f"{name}: row {first + wrong[0]} is not what was written: its checksum differs")
+        else:
+            check_sense(name, block)
+
+
+def _state(copies: Mapping[str, Mapping[str, h5py.Dataset]], checked: bool) -> tuple[State, int]:
+    """Return the last state, of the first copy that is whole, and its step."""
+    found = []
+    for copy in copies.values():
+        step = int(copy["step"][()])
+        fields = {name: copy[name][()] for name in STATE_FIELDS}
+        found.append((step, state_checksum(fields, step)))
+        if step >= 0 and (not checked or copy["checksum"][()] == found[-1][1]):
+            return State(**{name: torch.from_numpy(values) for name, values in fields.items()}), step
+    raise _Torn(found)
+
+
+def _mapped(dataset: h5py.Dataset, count: int) -> Tensor:
+    """Return the first `count` rows, mapped into memory; changes to them stay in memory."""
+    offset = dataset.id.get_offset()
+    if offset is None or 0 in dataset.shape:  # stored in chunks by another program, or empty
+        return torch.from_numpy(dataset[:count])
+    shape = (count, *dataset.shape[1:])
+    return torch.from_numpy(np.memmap(dataset.file.filename, dataset.dtype, "c", offset, shape))
+
+
+def _texts(given: Mapping[str, np.ndarray]) -> dict[str, str]:
+    return {name: values.tobytes().decode() for name, values in _within(given, "texts/").items()}
+
+
+def _within(named: Mapping[str, Any], group: str) -> dict[str, Any]:
+    """Return what is in a group, by the names that it has there."""
+    return {name.removeprefix(group): value for name, value in named.items() if name.startswith(group)}

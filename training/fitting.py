@@ -1,0 +1,115 @@
+"""Fits of a robot to recordings: all stages, what TensorBoard shows, and what a run leaves in its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from torchdismech import InputError
+from torchdismech.processes import ALONE, Processes, device_of_process
+from training import checkpoint, data
+from training.board import Board
+from training.config import Config
+from training.files import made_folder, only_writer, write
+from training.loop import Trainer, predict_all
+from training.metrics import Errors, baselines
+from training.system import build, undetermined
+
+__all__ = ["fit", "recordings_of"]
+
+
+def recordings_of(config: Config, split: str | None) -> tuple[data.Recordings, list[str]]:
+    """Return the checked and repaired recordings of a split, and what was repaired."""
+    recordings = data.read(config.data.path, split, **config.data.options)
+    return data.prepared(recordings, config.data.rules)
+
+
+def fit(
+    config: Config,
+    folder: Path,
+    resume: bool = False,
+    processes: Processes = ALONE,
+    until: int | None = None,
+    force: bool = False,
+) -> Errors:
+    """Train all stages and return the errors on the held-out recordings; all else is in the folder.
+
+    Parameters
+    ----------
+    folder : of the run: config.json, checkpoints, event files, metrics.json.
+    resume : go on from the folder's checkpoint, as if there had been no interruption; refused with another config or
+        other recordings.
+    until : stop after so many batches in total, as an interruption would.
+    force : go on with these as well: see `Trainer.resume`.
+    """
+    if processes.writes and not resume:
+        _refuse_taken(folder)
+    torch.manual_seed(config.seed)
+    recordings, messages = recordings_of(config, config.data.train)
+    fitted, held_out = recordings.split(config.data.held_out, config.seed)
+    system = build(config, fitted, device_of_process(config.device))
+    trainer = Trainer(config, system, fitted, held_out, folder, processes)
+    if warning := undetermined(config):
+        messages.append(f"warning: {warning}")
+    with _taken(folder, resume, processes):
+        if resume and (differs := trainer.resume(force)):
+            messages.append(f"warning: the run before was another one: {'; '.join(differs)}")
+        if processes.writes:
+            print(*messages, sep="\n", end="\n" * bool(messages))
+            write(folder / "config.json", config.model_dump_json(indent=1))
+            trainer.board = Board(folder, trainer.progress.total)
+        try:
+            errors = _trained(trainer, messages, until)
+        finally:
+            if trainer.board is not None:
+                trainer.board.close()
+    if processes.writes:
+        print(f"error on {len(held_out)} held-out recordings: {1e3 * errors.mean:.2f} mm; run in {folder}")
+    return errors
+
+
+def _trained(trainer: Trainer, messages: list[str], until: int | None) -> Errors:
+    """Train all stages and return the errors on the held-out recordings; the writing process leaves them on disk."""
+    config, held_out, board = trainer.config, trainer.held_out, trainer.board
+    references = baselines(held_out, trainer.system.gripped)
+    if board is not None:
+        board.begin(config, messages, references, sum(stage.iterations for stage in config.stages))
+    trainer.run(until, progress=board is not None)
+    predicted, good = predict_all(trainer.system, held_out, trainer.processes)
+    errors = Errors.of(predicted, held_out, good)
+    if board is not None:
+        everything, progress = {"model": errors, **references}, trainer.progress
+        board.finish(config, "held_out_final", held_out, predicted, everything, progress.total)
+        facts = {"held_out": errors.mean, "batches": progress.total, "seconds": progress.seconds}
+        write(trainer.folder / "metrics.json", json.dumps(facts, indent=1))
+    return errors
+
+
+@contextmanager
+def _taken(folder: Path, resume: bool, processes: Processes) -> Iterator[None]:
+    """Take the folder of a run for the process that writes; a new run refuses one that is not free."""
+    if not processes.writes:
+        yield
+        return
+    if not resume:
+        made_folder(folder)
+    elif not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; expected that of a run to resume")
+    with only_writer(folder):
+        if not resume:  # another one may have been quicker
+            _refuse_taken(folder)
+        yield
+
+
+def _refuse_taken(folder: Path) -> None:
+    """Refuse to begin a run where there is one, or in what is no folder."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; expected the name of a folder: choose another --out")
+    if checkpoint.exists(folder, "last"):
+        raise InputError(f"{folder}: holds a run already: go on with --resume, or choose another --out")
+    if (folder / "config.json").exists():
+        raise InputError(f"{folder}: holds a config.json, which a run would replace: choose another --out")

@@ -1,0 +1,124 @@
+"""What a run that goes on has to know of the one before: where it stood, and with what config and data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from torchdismech import InputError
+from training.config import Config
+from training.options import faults
+
+__all__ = ["Before", "Progress", "differences", "read_facts"]
+
+MAY_CHANGE = ("name", "logging", "data.path")  # what moves no number; recordings are compared themselves
+SHOWN = 4  # differences in one message
+
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class Plain(BaseModel):
+    """Part of a checkpoint, which may come from anywhere: nothing is taken that was not meant."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class Progress(Plain):
+    """Where a fit stands; all of it goes into checkpoints.
+
+    Attributes
+    ----------
+    stage, iteration : which stage, and batches within it; total : batches over all stages.
+    best : error of the best weights on the held-out recordings; looks_since : looks since these.
+    skipped : batches that were not finite; unconverged : windows of which a step failed.
+    seconds : spent on batches.
+    """
+
+    stage: Count = 0
+    iteration: Count = 0
+    total: Count = 0
+    best: float = Field(math.inf, ge=0)
+    looks_since: Count = 0
+    skipped: Count = 0
+    unconverged: Count = 0
+    seconds: float = Field(0.0, ge=0, allow_inf_nan=False)
+
+
+class SamplerState(Plain):
+    """Where the windows of a stage stand; see `WindowSampler.state_dict`."""
+
+    drawn: Count
+    seed: Count
+    batch: Count
+    steps: Annotated[int, Field(ge=1, lt=2**31)]
+    windows: Count
+
+
+Evaluation = tuple[
+    Annotated[int, Field(ge=1, lt=2**31)],
+    Annotated[str, Field(pattern=r"^(cpu|cuda(:\d{1,3})?)$")],
+    Literal["float32", "float64"],
+    Annotated[float, Field(ge=0, allow_inf_nan=False)] | Count,
+    bool,
+]
+
+
+class Before(Plain):
+    """The facts of the checkpoint "last".
+
+    Attributes
+    ----------
+    running : whether a stage had begun, so that there is an optimiser.
+    evaluations : what the model had evaluated, as `torchdismech.compilation` counts it.
+    config, recordings : what the run was made of: the config's fields, and a checksum of each recording.
+    """
+
+    progress: Progress
+    sampler: SamplerState | None
+    running: bool
+    evaluations: list[Annotated[Evaluation, Field(strict=False)]]
+    config: dict[str, Any]
+    recordings: dict[str, str]
+
+
+def read_facts(facts: Mapping[str, Any], folder: Path) -> Before:
+    """Return the facts of a checkpoint, checked."""
+    try:
+        return Before.model_validate(facts)
+    except ValidationError as error:
+        raise InputError(f"{folder}: its checkpoint holds what no fit writes: {faults(error)}") from error
+
+
+def differences(before: Before, config: Config, recordings: Mapping[str, str]) -> list[str]:
+    """Return what a run that goes on would have that the run before did not: a few words each."""
+    then, now = dict(_leaves(before.config)), dict(_leaves(config.model_dump(mode="json")))
+    fields = sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
+    fields = [key for key in fields if not key.startswith(MAY_CHANGE)]
+    found = [f"{key} was {_shown(then, key)} and is {_shown(now, key)}" for key in fields]
+    old, new = before.recordings, recordings
+    found += [f"the recording {name!r:.80} is gone" for name in old if name not in new]
+    found += [f"the recording {name!r:.80} is new" for name in new if name not in old]
+    changed = [name for name in old if name in new and old[name] != new[name]]
+    found += [f"the recording {name!r:.80} has other numbers" for name in changed]
+    if list(old) != list(new) and old.keys() == new.keys():  # which ones are held out follows from the order
+        found.append("the recordings stand in another order")
+    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+    return [*found[:SHOWN], *more]
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables and lists by dotted keys."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if not inner:
+        yield key, value
+        return
+    for name, item in inner:
+        yield from _leaves(item, f"{key}.{name}" if key else str(name))
+
+
+def _shown(leaves: Mapping[str, Any], key: str) -> str:
+    return f"{leaves[key]!r:.60}" if key in leaves else "not given"
