@@ -276,7 +276,9 @@ def test_nan_stays_in_its_row(method):
     delassus[0, 2, 1], free[1, 4], mu[3, 0] = torch.nan, torch.inf, torch.nan
     result = solve_contact(delassus, free, mu, every(mu), method=method)
     assert result.status.tolist() == [Status.NOT_FINITE, Status.NOT_FINITE, Status.CONVERGED, Status.NOT_FINITE]
-    assert torch.equal(result.impulses[2], clean.impulses[2])
+    # the sums of a product may depend on where a row lies in memory: rounding (1e-16) times the condition of W (1e4)
+    torch.testing.assert_close(result.impulses[2], clean.impulses[2], rtol=0, atol=1e-10)
+    assert result.iterations[2] == clean.iterations[2]
     assert (result.impulses[[0, 1, 3]] == 0).all()
     assert result.residual[[0, 1, 3]].isnan().all()
 
