@@ -28,6 +28,7 @@ from benchmarks.rods import EXACT
 from benchmarks.table import Row, short
 from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, Status, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech.mechanics import Gains
 
 DT = 2e-3  # s
 RELATIVE_TOLERANCE = 1e-6  # of the step's force scale
@@ -230,11 +231,11 @@ def parts(model: Model, run: Steps) -> tuple[float, float, float, str]:
         return statistics.median(times[1:]) / batch
 
     contact = model.self_contact
-    pairs = model.may_touch(state.q, run.ahead, slack)
+    pairs = model.contact.may_touch(state.q, run.ahead, slack)
     start = model.start_step(state, None, DT, pairs)
     solver = model.solver_for(batch, pairs)
     at = (state.q, state.velocity, state.time)
-    force, values = model.force_and_stiffness(start, *at, 1.0, 1 / DT, 1 / DT**2)
+    force, values = model.mechanics.force_and_stiffness(start, *at, Gains(1.0, 1 / DT, 1 / DT**2))
     residual = force.index_select(1, model.free_index)
     factor = timed(lambda: solver.factor(values).solve(residual))
     if contact is None or pairs is None:

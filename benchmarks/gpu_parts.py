@@ -27,6 +27,7 @@ from benchmarks.peers import Cantilever
 from benchmarks.table import Row
 from models.residual_force import ResidualForce
 from torchdismech import ImplicitEuler, Model, State, Status, StepInfo, forces, trainable
+from torchdismech.integrate.recording import unrecorded
 from torchdismech.memory import step_bytes
 
 Record = dict[str, Any]
@@ -241,7 +242,7 @@ def in_modes(
         subject = make(mode) if other is None else replace(other, mode=mode)
         subject.gradients() if backward else subject.steps(look.most_steps)  # what only a later step needs, too
         if mode == "recorded" and not subject.model.recordings:
-            raise RuntimeError(f"no step was recorded: {subject.model.unrecorded()}")
+            raise RuntimeError(f"no step was recorded: {unrecorded(subject.model)}")
         subjects[mode] = subject
         first = {
             "kind": "first",

@@ -28,7 +28,6 @@ from benchmarks.rods import EXACT, youngs_of_batch
 from benchmarks.table import Row, short
 from torchdismech import (
     Circle,
-    Control,
     ImplicitEuler,
     Material,
     Model,
@@ -156,8 +155,8 @@ def measured(
 @torch.no_grad()
 def parts(model: Model, integrator: ImplicitEuler, state: State) -> tuple[float, float]:
     """Return the seconds a robot of a factorisation with its solve, and of an evaluation of force and matrix."""
-    balance = integrator.equations(model, state, Control(), DT)
-    balance.prepare()
+    equations = integrator.equations(model, state)
+    equations.prepare()
     x, weight = state.q[:, model.free_index], model.residual_weight()
     solver, device = model.solver_for(state.batch), model.device.type
 
@@ -169,8 +168,8 @@ def parts(model: Model, integrator: ImplicitEuler, state: State) -> tuple[float,
             times.append(now(device) - began)
         return statistics.median(times) / state.batch
 
-    values = matrix_values(balance, x, solver, weight)
-    return timed(lambda: solver.factor(values).solve(x)), timed(lambda: matrix_values(balance, x, solver, weight))
+    values = matrix_values(equations, x, solver, weight)
+    return timed(lambda: solver.factor(values).solve(x)), timed(lambda: matrix_values(equations, x, solver, weight))
 
 
 def jobs(quick: bool, cuda: bool) -> list[Job]:

@@ -26,7 +26,7 @@ from torchdismech import (
 )
 from torchdismech.compilation import Compilation, Cost
 from torchdismech.elastic import Energy
-from torchdismech.integrate.balance import Balance
+from torchdismech.integrate.equations import StepEquations
 
 # Kernels contract and reorder products: rounding, amplified by the stiffness of the rod.
 ROUNDING = 1e-9
@@ -91,8 +91,8 @@ def test_every_evaluation_is_counted(monkeypatch):
     """Count what a run evaluates: the beginning of each step and each iteration, in the whole and in parts."""
     called = []
     for name in ("residual", "residual_and_matrix"):
-        function = getattr(Balance, name)
-        monkeypatch.setattr(Balance, name, lambda self, x, f=function: (called.append(len(x)), f(self, x))[1])
+        function = getattr(StepEquations, name)
+        monkeypatch.setattr(StepEquations, name, lambda self, x, f=function: (called.append(len(x)), f(self, x))[1])
     model = rod()
     state, integrator = model.initial_state(batch=6), ImplicitEuler(1e-2, chunk=None)
     least = 0

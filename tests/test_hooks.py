@@ -8,7 +8,6 @@ from torch import nn
 
 from torchdismech import (
     Circle,
-    Control,
     ImplicitEuler,
     ImplicitMidpoint,
     InputError,
@@ -143,7 +142,7 @@ def test_the_newton_matrix_has_the_derivatives_of_a_force(cls, name):
     if cls is Learned:
         nn.init.constant_(force.network[2].weight, 0.3)
     integrator = Static() if name == "static" else INTEGRATORS[name]
-    balance = integrator.equations(model, moving(model), Control(), 0.005)
+    balance = integrator.equations(model, moving(model))
     x = moving(model).q.index_select(1, model.free_index)
     _, values = balance.residual_and_matrix(x)
     pattern, size = model.pattern, x.shape[1]
@@ -198,7 +197,7 @@ def test_a_potential_may_be_claimed():
             return (state.positions - self.body.nodes).square().sum((1, 2))
 
     model = rod(Spring())
-    assert model.pattern.symmetric and model.conservative
+    assert model.pattern.symmetric and model.mechanics.conservative
     _, info = ImplicitEuler(0.02).step(model, moving(model))
     assert info.converged.all()
 

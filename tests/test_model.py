@@ -140,7 +140,7 @@ def test_reference_twist_does_not_jump():
     for angle in np.linspace(0, 6 * math.pi, 200):
         q = state.q.clone()
         q[0, 6:9] = torch.tensor([0.1 + 0.02, 0.098 * math.cos(angle), 0.098 * math.sin(angle)], dtype=q.dtype)
-        state = model.moved(state, q)
+        state = model.frames.moved(state, q)
         twists.append(state.reference_twist.item())
     steps = np.diff(twists[1:])
     assert np.abs(steps).max() < 0.2
@@ -240,10 +240,10 @@ def test_an_exchanged_term_counts_in_forces_and_energies():
     state = model.initial_state()
     q = state.q + 1e-3 * torch.arange(model.n_dofs, dtype=torch.float64)
     start, terms = model.start_step(state), model.terms
-    force = model.elastic_force(start, q)
+    force = model.mechanics.elastic_force(start, q)
     for k, term in enumerate(terms):
         twin = copy.deepcopy(term)
         for parameter in twin.energy.parameters():
             parameter.data *= 2
         terms[k] = twin
-    assert torch.allclose(model.elastic_force(start, q), 2 * force, rtol=1e-12)
+    assert torch.allclose(model.mechanics.elastic_force(start, q), 2 * force, rtol=1e-12)

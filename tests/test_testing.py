@@ -57,7 +57,7 @@ def test_energies_and_rigid_motion():
     """Pass linear elasticity, and a robot that is turned."""
     check_energy(LinearElastic({"a": 2.0, "b": 3.0}), strains=2).raise_if_failed()
     model, state = bent_robot()
-    check_rigid_motion(model, model.moved(model.initial_state(batch=2), state.q)).raise_if_failed()
+    check_rigid_motion(model, model.frames.moved(model.initial_state(batch=2), state.q)).raise_if_failed()
 
 
 class WrongSlope(LinearElastic):

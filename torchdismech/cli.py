@@ -23,7 +23,7 @@ from torchdismech import interrupts
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from torchdismech.integrate import Integrator
+    from torchdismech.integrate import Solver
     from torchdismech.io.scene import Scene
     from torchdismech.model import Model
     from torchdismech.processes import Processes
@@ -315,7 +315,7 @@ def _failures(trajectory: Trajectory) -> str:
     return "\n".join(lines)
 
 
-def _what_will_run(scene: Scene, model: Model, integrator: Integrator) -> dict[str, str]:
+def _what_will_run(scene: Scene, model: Model, integrator: Solver) -> dict[str, str]:
     from torchdismech.integrate.chunks import chunk_size
     from torchdismech.memory import size_of, step_bytes
 
@@ -352,7 +352,7 @@ def _what_will_run(scene: Scene, model: Model, integrator: Integrator) -> dict[s
     }
 
 
-def _kernels(scene: Scene, model: Model, integrator: Integrator) -> str:
+def _kernels(scene: Scene, model: Model, integrator: Solver) -> str:
     """Return whether steps run eagerly or compiled."""
     from torchdismech.compilation import THRESHOLD
 
@@ -372,7 +372,9 @@ def _kernels(scene: Scene, model: Model, integrator: Integrator) -> str:
 
 def _recording(model: Model) -> str:
     """Return how compiled steps are handed to a GPU."""
-    reason = model.unrecorded()
+    from torchdismech.integrate.recording import unrecorded
+
+    reason = unrecorded(model)
     return "recorded as CUDA graphs, compiled" if reason is None else f"call by call, because of {reason}"
 
 
@@ -422,9 +424,11 @@ def _factor_time(model: Model, batch: int) -> float:
     """
     import torch
 
+    from torchdismech.mechanics import Gains
+
     state = model.initial_state(batch=batch)
     start = model.start_step(state)
-    _, values = model.force_and_stiffness(start, state.q, state.velocity, state.time, mass_gain=1e4)
+    _, values = model.mechanics.force_and_stiffness(start, state.q, state.velocity, state.time, Gains(mass=1e4))
     solver, rhs = model.solver_for(batch), torch.ones_like(state.q[:, model.free_index])
     times = []
     for _ in range(3):

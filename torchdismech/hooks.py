@@ -17,8 +17,8 @@ from torchdismech.elastic import ElasticTerm, Energy, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import Dependence, Evaluation, products
-from torchdismech.split import every_module, leading
 from torchdismech.state import Control, State
+from torchdismech.values import every_module, leading
 
 __all__ = ["check_hooks", "is_of_user", "refuse_unregistered", "settle_dependence", "what_is_wrong"]
 
@@ -47,9 +47,10 @@ def settle_dependence(force: Force, robots: int | None, state: State, control: C
     """
     if not force.varies or force.closed_form or force.dependence is not None:
         return
-    few = leading(force, robots, state.batch)
-    _refuse_unevaluable(few, robots, state, control)
-    force.dependence = _found_dependence(few, state, control)
+    _refuse_misnamed(force)
+    with leading(force, robots, state.batch):
+        _refuse_unevaluable(force, robots, state, control)
+        force.dependence = _found_dependence(force, state, control)
     if force.dependence.reach is None and state.q.shape[1] > DENSE:
         warnings.warn(
             f"{type(force).__name__}: its force may depend on every dof, so each evaluation of its derivative takes "
@@ -66,14 +67,16 @@ def check_hooks(
     """Refuse what users have written where it breaks what it claims at a trial state; see `settle_dependence`."""
     for force in forces:
         if is_of_user(force):
-            few = leading(force, robots, state.batch)
-            _refuse_unevaluable(few, robots, state, control)
-            _refuse(what_is_wrong([few], [], state, control, _all(state)))
+            _refuse_misnamed(force)
+            with leading(force, robots, state.batch):
+                _refuse_unevaluable(force, robots, state, control)
+                _refuse(what_is_wrong([force], [], state, control, _all(state)))
     for term in terms:
         if is_of_user(term):
-            part = leading(term, robots, state.batch)
-            _refuse_odd_term(part, robots, state, control)
-            _refuse(what_is_wrong([], [part], state, control, _all(state)))
+            _refuse_misnamed(term)
+            with leading(term, robots, state.batch):
+                _refuse_odd_term(term, robots, state, control)
+                _refuse(what_is_wrong([], [term], state, control, _all(state)))
 
 
 def _refuse(wrong: str | None) -> None:
@@ -89,7 +92,8 @@ def _refuse_unevaluable(force: Force, robots: int | None, state: State, control:
     """Refuse a force that cannot be evaluated for the robots of a trial state, or not for the first of them alone."""
 
     def value(rows: slice) -> Tensor:
-        return leading(force, state.batch if robots else None, rows.stop)(state.rows(rows), control.rows(rows))
+        with leading(force, state.batch if robots else None, rows.stop):
+            return force(state.rows(rows), control.rows(rows))
 
     _refuse_odd_batches(force, type(force).__name__, value, state, tuple(state.q.shape), "(B, n)")
 
@@ -98,8 +102,9 @@ def _refuse_odd_term(term: ElasticTerm, robots: int | None, state: State, contro
     """Refuse a term that cannot be evaluated for the robots of a trial state, or not for the first of them alone."""
 
     def value(rows: slice) -> Tensor:
-        part, at = leading(term, state.batch if robots else None, rows.stop), state.rows(rows)
-        return part.densities(at.q.t().contiguous(), part.constants(at, control.rows(rows))).t()
+        at = state.rows(rows)
+        with leading(term, state.batch if robots else None, rows.stop):
+            return term.densities(at.q.t().contiguous(), term.constants(at, control.rows(rows))).t()
 
     expected = (state.batch, term.stencil.count)
     _refuse_odd_batches(term, _name(term), value, state, expected, "(B, stencils) of the densities")
@@ -109,11 +114,6 @@ def _refuse_odd_batches(
     module: nn.Module, name: str, value: Callable[[slice], Tensor], state: State, shape: tuple[int, ...], what: str
 ) -> None:
     """Refuse what is not a function of each robot alone, at any number of robots."""
-    for attribute in _misnamed(module):
-        raise InputError(
-            f"{attribute}: named in per_robot, but it is neither a parameter nor a buffer; set it by nn.Parameter or "
-            "register_buffer"
-        )
     found = []
     for count in (state.batch, 1):
         try:
@@ -140,12 +140,15 @@ def _refuse_odd_batches(
         )
 
 
-def _misnamed(module: nn.Module) -> Iterator[str]:
-    """Yield the names in `per_robot` of modules that are plain attributes."""
+def _refuse_misnamed(module: nn.Module) -> None:
+    """Refuse names in `per_robot` that are plain attributes."""
     for part in every_module(module):
         for name in getattr(part, "per_robot", ()):
             if isinstance(vars(part).get(name), Tensor):
-                yield f"{type(part).__name__}.{name}"
+                raise InputError(
+                    f"{type(part).__name__}.{name}: named in per_robot, but it is neither a parameter nor a buffer; "
+                    "set it by nn.Parameter or register_buffer"
+                )
 
 
 def _hint_of_robots(module: nn.Module, trials: int) -> str:

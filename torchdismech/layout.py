@@ -13,7 +13,6 @@ from torchdismech.compilation import Compilation
 from torchdismech.elastic import Assembly, ElasticTerm
 from torchdismech.forces import Force
 from torchdismech.sparse import Pattern, Scatter
-from torchdismech.split import with_changes
 
 __all__ = ["MatrixLayout"]
 
@@ -33,10 +32,12 @@ class MatrixLayout(nn.Module):
     ----------
     pattern : of the matrix.
     elastic : the sums of all terms into forces and values.
+    free_index : (n_free,) the dofs that are unknowns.
     force_scatters : for each force and each of its blocks, the sum into the values (nnz, B).
     """
 
     force_scatters: Sequence[Sequence[Scatter]]
+    free_index: Tensor
     _diagonal: Tensor
     _algebraic_rows: Tensor
     _algebraic_cols: Tensor
@@ -68,16 +69,12 @@ class MatrixLayout(nn.Module):
         self.force_scatters = nn.ModuleList(  # type: ignore[assignment]
             nn.ModuleList(_block_scatter(self.pattern, r, c, dtype) for r, c in blocks) for blocks in placed
         )
+        self.register_buffer("free_index", torch.as_tensor(np.flatnonzero(unknown >= 0)), persistent=False)
         self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
         massless = algebraic[unknown >= 0]
         self._some_algebraic = bool(massless.any())
         for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
             self.register_buffer(f"_algebraic_{name}", torch.as_tensor(massless[index])[:, None], persistent=False)
-
-    def for_terms(self, terms: Sequence[ElasticTerm], forces: Sequence[Force]) -> MatrixLayout:
-        """Return this for terms and forces that differ from its own in their constants only."""
-        loads = [force for force in forces if force.varies and force.by_stencils]
-        return with_changes(self, {}, {"elastic": self.elastic.for_terms(terms, loads)})
 
     def add_mass(self, values: Tensor, mass: Tensor) -> None:
         """Add the masses (m,) or (B, m) of the unknowns to the diagonal of the values (nnz, B), in place."""

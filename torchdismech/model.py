@@ -1,65 +1,51 @@
-"""Model: the laws of a robot: its elastic terms, external forces, clamps and the solver for its matrix."""
+"""Model: a robot's laws (elastic terms, external forces, contact), its clamps and the solver for its matrix."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech import constants
 from torchdismech.body import Body
 from torchdismech.compilation import Compilation, Cost, Setting
 from torchdismech.contact import Obstacle, SelfContact
-from torchdismech.contact.coupling import CouplingCache, StepPairs
-from torchdismech.contact.law import ConstraintLaw
-from torchdismech.contact.report import Report, contact_report
+from torchdismech.contact.coupling import StepPairs
+from torchdismech.contact.model import ContactModel
+from torchdismech.contact.report import Report
 from torchdismech.elastic import ElasticTerm
-from torchdismech.elastic.assembly import dofs_of
-from torchdismech.elastic.term import TermConstants
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.geometry.retraction import LengthPreservingMove
-from torchdismech.geometry.vec3 import Vec3
 from torchdismech.hooks import TRIALS, check_hooks, is_of_user, settle_dependence
+from torchdismech.kinematics import Frames
 from torchdismech.layout import MatrixLayout
+from torchdismech.mechanics import Mechanics, StepStart
 from torchdismech.memory import block_entries, derivatives, robots_at_a_time
 from torchdismech.native import Unavailable, compiler
 from torchdismech.solve import linear
-from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.sparse import Pattern
-from torchdismech.split import Splitter, every_module, leading, robots, with_changes
 from torchdismech.state import Control, State
+from torchdismech.values import Place, Values, every_module, leading, per_robot, refuse_unfitting, robots
 
-__all__ = ["Model", "StepStart"]
+__all__ = ["Model"]
 
 # Factorisations that the pattern of a step with contact is expected to serve: a knot and folded sheets that move needed
 # a new one every 1 to 5 steps of 2 to 5 iterations.
 COUPLING_SERVES = 30
 
 
-@dataclass(frozen=True)
-class StepStart:
-    """What the evaluations of one step share: the state it starts from and what stays fixed in it.
-
-    `constants` are those of the elastic terms, then those of the loads that are sums over stencils, too.
-    """
-
-    state: State
-    control: Control
-    constants: list[TermConstants]
-    held_force: Tensor  # (B, n) explicit forces and the control's force
-    pairs: StepPairs | None = None  # what may touch each other
-
-
 class Model(nn.Module):
     """A robot, for any number of copies at once. Holds no state of motion: see `State`.
 
-    Material constants are parameters, rest sizes buffers; each may be per element and per robot.
+    It owns the modules: the body, elastic terms, forces and self-contact, whose tensors are its parameters (material
+    constants) and buffers (rest sizes); each may be per element and per robot. Beside them stand the rooms that work on
+    these: `frames` carries the frames of edges along, `mechanics` sums forces and their matrix, `contact` finds what
+    may touch, `compilation` says what runs compiled.
 
     Parameters
     ----------
@@ -73,7 +59,7 @@ class Model(nn.Module):
         that is long enough, else when the steps so far were. It goes by the number of evaluations, of robots and of
         springs, not by a clock, so the same calls compile at the same step; what is compiled agrees with what is eager
         up to rounding. Copies of a model count anew.
-        On a GPU compiled steps are recorded as CUDA graphs, too, unless `unrecorded` says why not.
+        On a GPU compiled steps are recorded as CUDA graphs, too, unless `integrate.recording.unrecorded` says why not.
     self_contact : how parts of the robot touch each other; None lets them pass through each other.
     """
 
@@ -81,12 +67,7 @@ class Model(nn.Module):
     terms: Sequence[ElasticTerm]
     forces: Sequence[Force]
     free: Tensor
-    free_index: Tensor
     algebraic: Tensor
-    advance: LengthPreservingMove
-    _edges: Tensor
-    _spring_edges: Tensor
-    _spring_signs: Tensor
 
     def __init__(
         self,
@@ -99,28 +80,35 @@ class Model(nn.Module):
         self_contact: SelfContact | None = None,
     ):
         super().__init__()
+        if not free.any():
+            raise InputError("every dof of the robot is clamped: nothing can move")
+        if solver != "auto" and solver not in linear.SOLVERS:
+            raise InputError(f"solver: expected auto or one of {', '.join(linear.SOLVERS)}, got {solver!r}")
         self.body = body
         self.terms = nn.ModuleList(terms)  # type: ignore[assignment]
         self.forces = nn.ModuleList(forces)  # type: ignore[assignment]
         self.self_contact = self_contact
+        self.unknown = np.where(free, np.cumsum(free) - 1, -1)
+        self.register_buffer("free", torch.as_tensor(free), persistent=False)
+        massless = (body.mass == 0).reshape(-1, self.n_dofs)
+        self.register_buffer("algebraic", massless.all(0), persistent=False)
         for force in forces:
             force.bind(body)
         if self_contact is not None:
             self_contact.bind(body)
-        self._check_constraints()
-        self._number_unknowns(free)
-        self._check_hooks()
-        work = derivatives([*terms, *(load.term for load in self._stencil_loads())]) + block_entries(forces)
+        summed = [*terms, *(force.term for force in forces if force.varies and force.by_stencils)]
+        work = derivatives(summed) + block_entries(forces)
         self.compilation = Compilation(compile, Cost.estimated(len(terms), work))
-        self._lay_out_matrix()
-        self._couplings = CouplingCache(self.pattern, self._unknown[: 3 * body.n_nodes])
-        if solver != "auto" and solver not in linear.SOLVERS:
-            raise InputError(f"solver: expected auto or one of {', '.join(linear.SOLVERS)}, got {solver!r}")
+        self.frames = Frames(body, free, self.compilation)
+        self._check_hooks()
+        self._layout = self._laid_out()
+        self.mechanics = Mechanics(body, self.terms, self.forces, self_contact, self._layout)
+        self.contact = ContactModel(body, self.obstacles, self_contact, self.pattern, self.unknown)
         self.solver_name = solver
         self._solvers: dict[tuple[torch.device, int], linear.Solver] = {}
         if solver != "auto":
             self.solver_for(1)  # refuse here what does not go with the matrix
-        self.recordings: dict[tuple, Any] = {}  # see `integrate.standing`
+        self.recordings: dict[tuple, Any] = {}  # see `integrate.recording`
         self.has_user_hooks = is_of_user(self)
 
     def __getstate__(self) -> dict:
@@ -131,14 +119,11 @@ class Model(nn.Module):
         super().__setstate__(state)
         self.recordings = {}
 
-    # ---- eager or compiled -------------------------------------------------------------------------------------
-
-    def fused(self, function: Callable, q: Tensor) -> Callable:
-        """Return the function as it is to run for robots with q (B, n), compiled as a whole where steps are.
-
-        It may call the model's own methods, but derivatives by autograd cannot be compiled: see `Balance.closed`.
-        """
-        return self.compilation.form(function, q.shape[0], q)
+    def _laid_out(self) -> MatrixLayout:
+        symmetric = all(f.symmetric for f in self.forces if f.varies)
+        symmetric &= self.self_contact is None or self.self_contact.symmetric
+        algebraic = self.algebraic.cpu().numpy()
+        return MatrixLayout(self.body, self.terms, self.forces, self.unknown, algebraic, symmetric, self.compilation)
 
     def compile_if_long(self, rows: int, q: Tensor, ahead: float = 0.0) -> None:
         """Compile for so many robots at a time from now on, under "auto" and if the work done and `ahead` pays for it.
@@ -154,7 +139,7 @@ class Model(nn.Module):
         """Return why "auto" does not compile this model; None where it may."""
         if self.compilation.refusal is not None:
             return self.compilation.refusal
-        if names := self.uncompiled_terms():
+        if names := self.mechanics.uncompiled_terms():
             return f"derivatives of {', '.join(names)} come from autograd, write them in closed form"
         if self.device.type == "cpu":
             try:
@@ -174,6 +159,11 @@ class Model(nn.Module):
     def n_free(self) -> int:
         """Number of unknowns: dofs that are not clamped."""
         return len(self.free_index)
+
+    @property
+    def free_index(self) -> Tensor:
+        """Dofs (n_free,) that are unknowns."""
+        return self._layout.free_index
 
     @property
     def pattern(self) -> Pattern:
@@ -225,61 +215,12 @@ class Model(nn.Module):
         """What the robot may touch."""
         return [force for force in self.forces if isinstance(force, Obstacle)]
 
-    def _check_constraints(self) -> None:
-        """Refuse constraints that ask for different methods (all contacts of a step are one problem), or are coarse."""
-        laws = [o.law for o in self.obstacles] + ([] if self.self_contact is None else [self.self_contact.law])
-        methods = {law.response.method for law in laws if isinstance(law, ConstraintLaw)}
-        if len(methods) > 1:
-            raise InputError(
-                f"Complementarity.method: one for all contacts of a robot, got {', '.join(sorted(methods))}"
-            )
-        if methods and self.dtype != torch.float64:
-            raise InputError(
-                f"Complementarity: contact without overlap needs a model in float64, got {self.dtype}; or take Penalty"
-            )
-
-    @property
-    def constrained(self) -> bool:
-        """Whether some contact is a constraint."""
-        own = self.self_contact is not None and self.self_contact.constrained
-        return own or any(o.constrained for o in self.obstacles)
-
-    def slip_velocities(self) -> list[Tensor]:
-        """Return the slip velocities, () or (B, 1) [m/s], of all friction that is smoothed."""
-        laws = [o.law for o in self.obstacles] + ([] if self.self_contact is None else [self.self_contact.law])
-        found = [None if law.friction is None else law.friction.slip_velocity for law in laws]
-        return [slip for slip in found if slip is not None]
-
-    def with_slip(self, factor: float) -> Model:
-        """Return this with all slip velocities of friction multiplied; all else shared."""
-        children: dict[str, nn.Module] = {
-            "forces": nn.ModuleList(_slipping(f, factor) if isinstance(f, Obstacle) else f for f in self.forces)
-        }
-        if self.self_contact is not None:
-            children["self_contact"] = _slipping(self.self_contact, factor)
-        return with_changes(self, {}, children)
-
-    @property
-    def needs_feasible_iterates(self) -> bool:
-        """Whether some contact needs surfaces apart in every iteration."""
-        laws = [o.law for o in self.obstacles] + ([] if self.self_contact is None else [self.self_contact.law])
-        return any(law.response.feasible_only for law in laws)
-
-    @property
-    def unknown(self) -> np.ndarray:
-        """Number (n,) of each dof among the unknowns, -1 where it is clamped."""
-        return self._unknown
-
     def term(self, name: str) -> ElasticTerm:
         """Return the elastic term of that name."""
         for term in self.terms:
             if term.name == name:
                 return term
         raise InputError(f"no elastic term {name!r}; there are: {', '.join(t.name for t in self.terms)}")
-
-    def uncompiled_terms(self) -> list[str]:
-        """Return the terms whose derivatives come from autograd and therefore stay eager when compiling."""
-        return [t.name for t in self._layout.elastic.terms if not t.closed_form]
 
     @property
     def batch(self) -> int | None:
@@ -294,9 +235,9 @@ class Model(nn.Module):
         if self.solver_name != "auto":
             batch = 1  # a named solver is the same for all
         key = (self.device, batch)
-        pattern, solvers = (
-            (self.pattern, self._solvers) if pairs is None else (pairs.coupling.pattern, pairs.coupling.solvers)
-        )
+        pattern, solvers = self.pattern, self._solvers
+        if pairs is not None:
+            pattern, solvers = pairs.coupling.pattern, pairs.coupling.solvers
         if key not in solvers:
             if self.solver_name == "auto":
                 served = math.inf if pairs is None else COUPLING_SERVES
@@ -305,77 +246,40 @@ class Model(nn.Module):
                 solvers[key] = linear.make(self.solver_name, pattern)
         return solvers[key]
 
-    def may_touch(self, start: Tensor, end: Tensor, slack: Tensor) -> StepPairs | None:
-        """Return the parts that may touch while q goes from `start` to `end` (B, n), up to `slack` (B,) [m] beside.
+    # ---- its numbers -------------------------------------------------------------------------------------------
 
-        None where nothing can.
-        """
-        if self.self_contact is None:
-            return None
-        x0, x1 = (q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) for q in (start, end))
-        return StepPairs(self.self_contact.pairs(x0, x1, slack), self._couplings)
+    @cached_property
+    def places(self) -> dict[str, Place]:
+        """Where the constants of the model stand, by name (see `constants.constants`)."""
+        return constants.constants(self)
 
-    def parts(self, state: State, control: Control, size: int) -> list[tuple[Model, State, Control]]:
-        """Return the parts of a batch of so many robots each, with models for them; the last as `split` has it.
+    def values_of(self, control: Control) -> Values:
+        """Return the values that a control sets in place of the model's own, which `check_batch` has seen."""
+        return Values({self.places[name]: value for name, value in control.values.items()})
 
-        The models share everything with this one: parameters, solvers, compiled kernels, what contact found out. What
-        is given per robot is a part of this model's tensors, through which gradients come back.
-        """
+    # ---- parts of a batch --------------------------------------------------------------------------------------
+
+    def parts(self, state: State, control: Control, size: int) -> list[tuple[Values, State, Control]]:
+        """Return the parts of a batch of so many robots each: values to hold, states, controls; see `values.split`."""
         states = state.split(size)
-        models = [self] * len(states) if self.batch is None else self._split(state.batch, size)
-        return list(zip(models, states, control.split(size, len(states)), strict=True))
+        values = [Values()] * len(states) if self.batch is None else per_robot(self).split(size, len(states))
+        return list(zip(values, states, control.split(size, len(states)), strict=True))
 
-    def of_robot(self, robot: int) -> Model:
-        """Return the model of one robot of the batch; this one where it serves any number."""
-        return self if self.batch is None else self._split(self.batch, 1, robot)[0]
-
-    def _split(self, batch: int, size: int, start: int | None = None) -> list[Model]:
-        """Return models for parts of the batch that the parameters are given for, or for the one part at `start`."""
-        splitter = Splitter(batch, size, start)
-        parts = {name: splitter.parts(m) for name, m in self.named_children() if name not in ("_layout", "advance")}
-        models = []
-        for k in range(splitter.count):
-            children = {name: made[k] for name, made in parts.items()}
-            terms = cast(Sequence[ElasticTerm], children["terms"])
-            children["_layout"] = self._layout.for_terms(terms, cast(Sequence[Force], children["forces"]))
-            models.append(with_changes(self, {}, children))
-        return models
-
-    def recorded(self, q: Tensor) -> bool:
-        """Return whether steps from q (B, n) are recorded: on a GPU, compiled, unless there is a reason not to."""
-        if q.device.type != "cuda" or not self.compilation.runs_compiled(q.shape[0], q):
-            return False
-        return self.unrecorded() is None
-
-    def unrecorded(self) -> str | None:
-        """Return why no graph can hold a step of this robot with inertia; None where one can."""
-        if self.self_contact is not None or self.obstacles:
-            return "contact"
-        if any(force.varies for force in self.forces):
-            return "forces that change within a step"
-        if terms := self.uncompiled_terms():
-            return f"derivatives by autograd ({', '.join(terms)})"
-        direct = self.solver_name == "auto" or issubclass(linear.SOLVERS[self.solver_name], DirectSolver)
-        return None if direct else f"the solver {self.solver_name}, which reads numbers"
-
-    def read_by_equations(self) -> list[nn.Module]:
-        """Return the modules that the equations of a step read besides forces."""
-        return [self.body, cast(nn.Module, self.terms), self._layout, self.advance]
-
-    def without_forces(self, body: Body, terms: Sequence[ElasticTerm]) -> Model:
-        """Return this for a body and terms that differ in their constants only, and without forces; all else shared."""
-        layout = with_changes(self._layout.for_terms(terms, []), {}, {"force_scatters": nn.ModuleList()})
-        children = {"body": body, "terms": terms, "forces": nn.ModuleList(), "_layout": layout}
-        return with_changes(self, {}, cast(dict[str, nn.Module], children))
+    def values_of_robot(self, robot: int) -> Values:
+        """Return what is given for one robot of the batch; nothing where the model serves any number."""
+        return Values() if self.batch is None else per_robot(self).rows(robot, 1)
 
     def _by_parts(
-        self, function: Callable[[Model, State, Control], dict[str, Tensor]], state: State, control: Control
+        self, function: Callable[[State, Control], dict[str, Tensor]], state: State, control: Control
     ) -> dict[str, Tensor]:
         """Return what a function gives for all robots of a state, evaluated some at a time; tensors (B, ..) by name."""
         size = robots_at_a_time(self, state.batch)
         if size == state.batch:
-            return function(self, state, control)
-        found = [function(*part) for part in self.parts(state, control, size)]
+            return function(state, control)
+        found = []
+        for values, states, controls in self.parts(state, control, size):
+            with values.in_place():
+                found.append(function(states, controls))
         found[-1] = {name: value[-state.batch % size :] for name, value in found[-1].items()}
         return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 
@@ -406,13 +310,13 @@ class Model(nn.Module):
         state = self._rest_state(batch)
         rest_q = state.q
         if q is not None:
-            state = self.moved(state, q.to(rest_q).expand(batch, -1).contiguous())
+            state = self.frames.moved(state, q.to(rest_q).expand(batch, -1).contiguous())
         if velocity is not None:
             state = state.replace(velocity=velocity.to(rest_q).expand(batch, -1).contiguous())
         control = control or Control()
         self.check_batch(state, control)
-        with self.compilation.paused():
-            force = self._by_parts(_force_at, state, control)["force"]
+        with self.compilation.paused(), self.values_of(control).in_place():
+            force = self._by_parts(self._force_at, state, control)["force"]
         self._refuse_closed_gaps(force)
         moves = self.free & ~self.algebraic
         acceleration = torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0)
@@ -427,12 +331,11 @@ class Model(nn.Module):
             velocity=torch.zeros_like(rest_q),
             acceleration=torch.zeros_like(rest_q),
             director=self.directors.expand(batch, -1, -1).contiguous(),
-            tangent=self.tangents(rest_q),
+            tangent=self.frames.tangents(rest_q),
             reference_twist=rest_q.new_zeros(batch, len(self.springs)),
             time=rest_q.new_zeros(batch),
         )
-        twist = self._reference_twist(Vec3.of(state.tangent), Vec3.of(state.director), None)
-        return state.replace(reference_twist=twist)
+        return state.replace(reference_twist=self.frames.reference_twist(state.tangent, state.director))
 
     def _initial_batch(self, batch: object, q: Tensor | None, velocity: Tensor | None) -> int:
         """Return the number of robots of an initial state."""
@@ -447,64 +350,12 @@ class Model(nn.Module):
     def _refuse_closed_gaps(self, force: Tensor) -> None:
         """Refuse a start at which a barrier's force (B, n) on a node is infinite."""
         finite = torch.isfinite(force[:, : 3 * self.body.n_nodes])
-        if self.needs_feasible_iterates and not bool(finite.all()):
+        if self.contact.needs_feasible_iterates and not bool(finite.all()):
             robot, dof = (~finite).nonzero()[0].tolist()
             raise InputError(
                 f"initial_state: robot {robot}, node {dof // 3}: a surface touches it or is in it, and contact by "
                 "Barrier needs a gap there from the start; move it away, or take Penalty"
             )
-
-    def tangents(self, q: Tensor) -> Tensor:
-        """Return the unit tangents of the framed edges (B, A, 3) at q (B, n)."""
-        return self._tangents(q).stacked()
-
-    def _tangents(self, q: Tensor) -> Vec3:
-        nodes = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)).unbind(-1)
-        return Vec3(*(x[:, self._edges[:, 1]] - x[:, self._edges[:, 0]] for x in nodes)).unit()
-
-    def moved(self, state: State, q: Tensor) -> State:
-        """Return the state at q (B, n), its frames transported there; all else unchanged."""
-        carried = self.compilation.form(Model._carried, q.shape[0], q)
-        tangent, director, twist = carried(self, q, state.tangent, state.director, state.reference_twist)
-        return state.replace(q=q, director=director, tangent=tangent, reference_twist=twist)
-
-    def _carried(
-        self, q: Tensor, tangent: Tensor, director: Tensor, reference_twist: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return tangents, directors (B, A, 3) and reference twists (B, S) at q (B, n) for those before."""
-        there, before, anchor = self._tangents(q), Vec3.of(tangent), Vec3.of(director)
-        moved = anchor.transported(before, there)
-        # transport keeps lengths and angles up to rounding; this keeps rounding from adding up over many steps
-        moved = (moved - there.times(moved.dot(there))).unit()
-        return there.stacked(), moved.stacked(), self._reference_twist(there, moved, reference_twist)
-
-    def moved_by(self, q: Tensor, step: Tensor) -> Tensor:
-        """Return q (B, n) moved by a step (B, n), edges keeping the length that it asks for to first order."""
-        return self.compilation.form(LengthPreservingMove.forward, q.shape[0], q)(self.advance, q, step)
-
-    def folded(self, state: State, q: Tensor, margin: float = 1e-6) -> Tensor:
-        """Return the robots (B,) where an edge turned by 180 degrees since `state` or two edges of a spring fold back.
-
-        `margin` is the least 1 + cosine that counts as not folded: 1e-6 is 0.08 degrees from the fold.
-        """
-        tangent = self.tangents(q)
-        turned = (state.tangent * tangent).sum(-1)
-        e, f = (tangent[:, self._spring_edges[:, k]] * self._spring_signs[:, k, None] for k in range(2))
-        worst = torch.cat([turned, (e * f).sum(-1), turned.new_ones(turned.shape[0], 1)], dim=1).amin(1)
-        return ~(worst + 1 > margin)
-
-    def _reference_twist(self, tangent: Vec3, director: Vec3, previous: Tensor | None) -> Tensor:
-        """Return the reference twist (B, S) of the springs, on the branch nearest to `previous`."""
-        edges, signs = self._spring_edges, self._spring_signs
-        te, tf = (tangent.columns(edges[:, k]).times(signs[:, k]) for k in range(2))
-        de, df = (director.columns(edges[:, k]) for k in range(2))
-        de = de.transported(te, tf)
-        angle = torch.atan2(de.cross(df).dot(tf), de.dot(df))
-        if previous is None:
-            return angle
-        return angle + 2 * torch.pi * torch.round((previous - angle) / (2 * torch.pi))
-
-    # ---- forces ------------------------------------------------------------------------------------------------
 
     def start_step(
         self,
@@ -513,184 +364,20 @@ class Model(nn.Module):
         elapsed: float | None = None,
         pairs: StepPairs | None = None,
     ) -> StepStart:
-        """Return what the evaluations of a step from `state` share.
+        """Return what the evaluations of a step from `state` share, for `mechanics`.
 
         `elapsed` [s] is the time from the state to where forces are evaluated; without it nothing dissipates. `pairs`
-        is what may touch on the way (see `may_touch`); without it, what touches at the state.
+        is what may touch on the way (see `ContactModel.may_touch`); without it, what touches at the state.
         """
         control = control or Control()
         self.check_batch(state, control)
-        return self.unchecked_start(state, control, elapsed, pairs)
+        return self.mechanics.start(state, control, elapsed, pairs or self.contact.touching(state.q))
 
-    def unchecked_start(
-        self, state: State, control: Control, elapsed: float | Tensor | None, pairs: StepPairs | None
-    ) -> StepStart:
-        """Return what `start_step` does, for a state and a control that passed `check_batch`."""
-        held = self.held_force(state, control)
-        pairs = self.may_touch(state.q, state.q, torch.zeros_like(state.time)) if pairs is None else pairs
-        constants = [term.constants(state, control, elapsed) for term in self.terms]
-        constants += [load.term_constants(state, control, elapsed) for load in self._stencil_loads()]
-        return StepStart(state, control, constants, held, pairs)
+    def _force_at(self, state: State, control: Control) -> dict[str, Tensor]:
+        start = self.start_step(state, control)
+        return {"force": self.mechanics.force(start, state.q, state.velocity, state.time)}
 
-    def _stencil_loads(self) -> list[Any]:
-        """Return the loads that are summed along with the elastic terms."""
-        return [force for force in self.forces if force.varies and force.by_stencils]
-
-    def _varying_forces(self) -> list[Force]:
-        """Return the other loads that change with q or velocity."""
-        return [force for force in self.forces if force.varies and not force.by_stencils]
-
-    def with_share(self, start: StepStart, share: float) -> StepStart:
-        """Return a step's start at which a share of the loads acts that are summed along with the elastic terms."""
-        own, loads = start.constants[: len(self.terms)], start.constants[len(self.terms) :]
-        scaled = [dataclasses.replace(c, measure=share * c.measure) for c in loads]
-        return dataclasses.replace(start, constants=[*own, *scaled])
-
-    def stencil_load(self, start: StepStart, q: Tensor) -> Tensor | float:
-        """Return the part (B, n) that loads have in `elastic_force`; 0 where there is none."""
-        pairs = zip(self._stencil_loads(), start.constants[len(self.terms) :], strict=True)
-        return sum(load.at(q, constants) for load, constants in pairs)
-
-    def held_force(self, state: State, control: Control) -> Tensor:
-        """Return the explicit forces and that of the control (B, n)."""
-        held = torch.zeros_like(state.q) if control.force is None else control.force.clone()
-        for force in self.forces:
-            if force.explicit:
-                held = held + force(state, control)
-        return held
-
-    def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
-        """Return the elastic force (B, n) at q (B, n), with the loads that are sums over stencils."""
-        return self._layout.elastic.force(dofs_of(q), start.constants).t()
-
-    def constant_load(self, start: StepStart, time: Tensor) -> Tensor:
-        """Return the external forces (B, n) that do not change with q and velocity, at time (B,)."""
-        trial = start.state.replace(time=time)
-        total = start.held_force
-        for force in self.forces:
-            if force.constant and not force.explicit:
-                total = total + force(trial, start.control)
-        return total
-
-    @property
-    def varying_loads(self) -> bool:
-        """Whether some external force changes with q or velocity, other than those in `elastic_force`."""
-        return bool(self._varying_forces())
-
-    @property
-    def eager_loads(self) -> bool:
-        """Whether some of them run eagerly, whatever else is compiled."""
-        return not all(force.compiles and force.closed_form for force in self._varying_forces())
-
-    def varying_load(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
-        """Return the other external forces (B, n) at q, velocity (B, n) and time (B,)."""
-        trial = start.state.replace(q=q, velocity=velocity, time=time)
-        total = torch.zeros_like(q)
-        for force in self._varying_forces():
-            total = total + force(trial, start.control)
-        return total
-
-    def external_force(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
-        """Return the external force (B, n) at q, velocity (B, n) and time (B,)."""
-        constant = self.constant_load(start, time)
-        return constant + self.varying_load(start, q, velocity, time) if self.varying_loads else constant
-
-    def internal_force(self, start: StepStart, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return the elastic force and that between parts that touch (B, n) at q and velocity (B, n)."""
-        force = self.elastic_force(start, q)
-        if start.pairs is None or self.self_contact is None:
-            return force
-        return force + self.self_contact.force(start.pairs.pairs, q, velocity)
-
-    def force(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
-        """Return internal plus external force (B, n)."""
-        return self.internal_force(start, q, velocity) + self.external_force(start, q, velocity, time)
-
-    def force_and_stiffness(
-        self,
-        start: StepStart,
-        q: Tensor,
-        velocity: Tensor,
-        time: Tensor,
-        position_gain: float = 1.0,
-        velocity_gain: float | Tensor = 0.0,
-        mass_gain: float | Tensor = 0.0,
-        load_factor: float = 1.0,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the force (B, n) and the values of mass_gain M - position_gain dF/dq - velocity_gain dF/dvelocity.
-
-        See `varying_force_and_stiffness`.
-        """
-        gains = (position_gain, velocity_gain, mass_gain, load_factor)
-        force, values = self.varying_force_and_stiffness(start, q, velocity, time, *gains)
-        return force + load_factor * self.constant_load(start, time), values
-
-    def varying_force_and_stiffness(
-        self,
-        start: StepStart,
-        q: Tensor,
-        velocity: Tensor,
-        time: Tensor,
-        position_gain: float,
-        velocity_gain: float | Tensor,
-        mass_gain: float | Tensor,
-        load_factor: float,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the force but its constant load (B, n), and its derivative with inertia.
-
-        The latter is mass_gain M - position_gain dF/dq - velocity_gain dF/dvelocity.
-
-        The values (nnz, B) stand on the pattern of `solver_for(B, start.pairs)`. Rows and columns of unknowns without
-        inertia have other gains (see `layout.MatrixLayout`). External forces and their derivatives are multiplied by
-        `load_factor`.
-        """
-        by_position, by_velocity = self._layout.entry_gains(position_gain, velocity_gain, self.dtype)
-        elastic, values = self._layout.elastic.force_and_stiffness(dofs_of(q), start.constants)
-        if not (isinstance(by_position, float) and by_position == 1):
-            values = by_position * values
-        trial = start.state.replace(q=q, velocity=velocity, time=time)
-        for force_module, scatters in zip(self.forces, self._layout.force_scatters, strict=True):
-            if not force_module.varies or force_module.by_stencils:
-                continue
-            with torch.no_grad():
-                derivatives = force_module.derivatives(trial, start.control)
-            for scatter, derivative in zip(scatters, derivatives, strict=True):
-                for gain, blocks in zip((by_position, by_velocity), derivative, strict=True):
-                    if blocks is not None and not (isinstance(gain, float) and gain == 0):
-                        values -= gain * scatter((load_factor * blocks).flatten(1).t().contiguous())
-        if not (isinstance(mass_gain, float) and mass_gain == 0):
-            self._layout.add_mass(values, mass_gain * self.body.mass[..., self.free_index])
-        force = elastic.t()
-        if self.varying_loads:
-            force = force + load_factor * self.varying_load(start, q, velocity, time)
-        if start.pairs is None or self.self_contact is None:
-            return force, values
-        contact, values = start.pairs.added(self.self_contact, q, velocity, values, position_gain, velocity_gain)
-        return force + contact, values
-
-    @property
-    def conservative(self) -> bool:
-        """Whether all forces that change within a step have a potential."""
-        smooth = self.self_contact is None or self.self_contact.symmetric
-        return smooth and all(force.conservative for force in self.forces if force.varies)
-
-    def load_potential(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
-        """Return the potential (B,) of the loads that change with q, at q."""
-        trial = start.state.replace(q=q, velocity=velocity, time=time)
-        potential = q.new_zeros(q.shape[0])
-        for force in self._varying_forces():
-            potential = potential + force.potential(trial, start.control)
-        return potential
-
-    def internal_potential(self, start: StepStart, q: Tensor) -> Tensor:
-        """Return the potential (B,) of the internal forces at q (B, n): energy and what the step dissipates [J]."""
-        transposed = q.t().contiguous()
-        total = q.new_zeros(q.shape[0])
-        for term, constants in zip(self._layout.elastic.terms, start.constants, strict=True):
-            total = total + term.potential(transposed, constants)
-        if start.pairs is None or self.self_contact is None:
-            return total
-        return total + self.self_contact.energy(start.pairs.pairs, q)
+    # ---- reports -----------------------------------------------------------------------------------------------
 
     def natural_strains(self, batch: int) -> Control:
         """Return a control (B, ...) that sets the model's own natural strains and rest lengths."""
@@ -717,14 +404,15 @@ class Model(nn.Module):
         """
         control = control or Control()
         self.check_batch(state, control)
-        return self._by_parts(Model._energies, state, control)
+        with self.values_of(control).in_place():
+            return self._by_parts(self._energies, state, control)
 
     def _energies(self, state: State, control: Control) -> dict[str, Tensor]:
         start = self.start_step(state, control)
         q = state.q.t().contiguous()
         energies = {"kinetic": 0.5 * (self.body.mass * state.velocity**2).sum(1)}
-        for term, constants in zip(self._layout.elastic.terms, start.constants, strict=True):
-            energies.update(term.energies(q, constants))
+        for term, given in zip(self._layout.elastic.terms, start.constants, strict=True):
+            energies.update(term.energies(q, given))
         if self.self_contact is not None and start.pairs is not None:
             energies["self_contact"] = self.self_contact.energy(start.pairs.pairs, state.q)
         for obstacle in self.obstacles:
@@ -733,12 +421,7 @@ class Model(nn.Module):
 
     def contact_report(self, state: State) -> Report:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
-        return self._by_parts(Model._contact_report, state, Control())
-
-    def _contact_report(self, state: State, _: Control) -> Report:
-        pairs = self.may_touch(state.q, state.q, torch.zeros_like(state.time))
-        own = None if pairs is None else pairs.pairs
-        return contact_report(self.body, self.obstacles, self.self_contact, state, own, None)
+        return self._by_parts(lambda part, _: self.contact.report(part), state, Control())
 
     def strains(self, state: State) -> dict[str, Tensor]:
         """Return the strains of each term by name, (B, stencils): stretch, kappa1, kappa2, tau, ...
@@ -748,13 +431,13 @@ class Model(nn.Module):
         start = self.start_step(state)
         q = state.q.t().contiguous()
         strains: dict[str, Tensor] = {}
-        for term, constants in zip(self.terms, start.constants[: len(self.terms)], strict=True):
-            strains.update(term.strains(q, constants))
+        for term, given in zip(self.terms, start.constants[: len(self.terms)], strict=True):
+            strains.update(term.strains(q, given))
         return strains
 
-    # ---- unknowns and their matrix -----------------------------------------------------------------------------
+    # ---- unknowns ----------------------------------------------------------------------------------------------
 
-    def spread(self, free_values: Tensor, full: Tensor) -> Tensor:
+    def expand(self, free_values: Tensor, full: Tensor) -> Tensor:
         """Return `full` (B, n) with its free dofs replaced by `free_values` (B, n_free)."""
         return full.index_copy(1, self.free_index, free_values)
 
@@ -776,6 +459,10 @@ class Model(nn.Module):
         if self.batch not in (None, state.batch):
             raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
         control.check(state.batch, self.n_dofs, len(self.springs), self.body.n_edges, len(self.hinges))
+        for name, value in control.values.items():
+            if name not in self.places:
+                raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")
+            refuse_unfitting(f"Control.values[{name!r}]", self.places[name], value, state.batch)
 
     def _check_hooks(self) -> None:
         """Find what forces depend on whose derivatives are not written, and refuse hooks that break what they claim."""
@@ -784,8 +471,8 @@ class Model(nn.Module):
             return
         robots = self.batch
         state = self._trial_state(min(robots or TRIALS, TRIALS))
-        few = leading(self, robots, TRIALS)
-        control = few.natural_strains(state.batch).replace(clamped_q=state.q, force=torch.zeros_like(state.q))
+        with leading(self, robots, TRIALS):
+            control = self.natural_strains(state.batch).replace(clamped_q=state.q, force=torch.zeros_like(state.q))
         for force in self.forces:
             settle_dependence(force, robots, state, control)
         check_hooks(self.forces, self.terms, robots, state, control)
@@ -799,7 +486,7 @@ class Model(nn.Module):
         scale = torch.full_like(noise[0], 0.3)
         scale[:, : 3 * self.body.n_nodes] = size
         q = rest.q + scale * noise[0]
-        tangent, director, twist = self._carried(q, rest.tangent, rest.director, rest.reference_twist)
+        tangent, director, twist = self.frames.carried(q, rest.tangent, rest.director, rest.reference_twist)
         return rest.replace(
             q=q,
             velocity=noise[1],
@@ -809,40 +496,3 @@ class Model(nn.Module):
             reference_twist=twist,
             time=rest.time + torch.linspace(0.3, 0.9, batch).to(rest.time),
         )
-
-    def _number_unknowns(self, free: np.ndarray) -> None:
-        if not free.any():
-            raise InputError("every dof of the robot is clamped: nothing can move")
-        self._unknown = np.where(free, np.cumsum(free) - 1, -1)
-        springs = self.body.springs
-        self.register_buffer("free_index", torch.as_tensor(np.flatnonzero(free)), persistent=False)
-        self.register_buffer("free", torch.as_tensor(free), persistent=False)
-        self.register_buffer("_edges", torch.as_tensor(self.body.framed_edges), persistent=False)
-        self.register_buffer("_spring_edges", torch.as_tensor(springs.edges), persistent=False)
-        signs = torch.as_tensor(springs.signs, dtype=self.dtype)
-        self.register_buffer("_spring_signs", signs, persistent=False)
-        free_nodes = free[: 3 * self.body.n_nodes].reshape(-1, 3)
-        self.advance = LengthPreservingMove(self.body.links, free_nodes, self.dtype)
-        massless = (self.body.mass == 0).reshape(-1, self.n_dofs)
-        self.register_buffer("algebraic", massless.all(0), persistent=False)
-
-    def _lay_out_matrix(self) -> None:
-        symmetric = all(f.symmetric for f in self.forces if f.varies)
-        symmetric &= self.self_contact is None or self.self_contact.symmetric
-        algebraic = self.algebraic.cpu().numpy()
-        self._layout = MatrixLayout(
-            self.body, self.terms, self.forces, self._unknown, algebraic, symmetric, self.compilation
-        )
-
-
-def _slipping(contact: Obstacle | SelfContact, factor: float) -> Obstacle | SelfContact:
-    """Return a contact with the slip velocity of its friction multiplied, if it has any."""
-    friction = contact.law.friction
-    if friction is None or friction.slip_velocity is None:
-        return contact
-    eased = with_changes(friction, {"slip_velocity": factor * friction.slip_velocity}, {})
-    return with_changes(contact, {}, {"law": with_changes(contact.law, {}, {"friction": eased})})
-
-
-def _force_at(model: Model, state: State, control: Control) -> dict[str, Tensor]:
-    return {"force": model.force(model.start_step(state, control), state.q, state.velocity, state.time)}

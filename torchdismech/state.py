@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.split import split
+from torchdismech.values import split
 
 __all__ = ["BatchState", "Control", "State"]
 
@@ -48,7 +48,7 @@ class BatchState:
         return type(self)(**{f.name: getattr(self, f.name)[index] for f in _fields(self)})
 
     def split(self, size: int) -> list[Self]:
-        """Return the states of `size` robots each (see `split.split`)."""
+        """Return the states of `size` robots each (see `values.split`)."""
         parts = [split(getattr(self, f.name), size) for f in _fields(self)]
         return [type(self)(*fields) for fields in zip(*parts, strict=True)]
 
@@ -60,9 +60,9 @@ class BatchState:
     def merged(self, other: Self, take: Tensor) -> Self:
         """Return this state with the robots where `take` (B,) holds replaced by those of `other`."""
         merged = {}
-        for field in _fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            merged[field.name] = torch.where(take.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
+        for own in _fields(self):
+            mine, theirs = getattr(self, own.name), getattr(other, own.name)
+            merged[own.name] = torch.where(take.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
         return type(self)(**merged)
 
 
@@ -135,6 +135,9 @@ class Control:
     rest_length : (B, E) of the rod edges [m].
     clamped_q : (B, n) where the clamped dofs are at the end of the step; free dofs are not read.
     force : (B, n) an additional force [N, N m].
+    values : what stands in this step in place of the model's own constants, by their names in `trainable.constants`:
+        for each a tensor with a row for each robot, (B, 1) for single numbers, or one number () for all. For example
+        {"Pressure.pressure": (B, 1)}.
     """
 
     natural_curvature: Tensor | None = None
@@ -143,21 +146,31 @@ class Control:
     rest_length: Tensor | None = None
     clamped_q: Tensor | None = None
     force: Tensor | None = None
+    values: Mapping[str, Tensor] = field(default_factory=dict)
 
     def replace(self, **changes) -> Control:
         """Return a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Control:
+        """Return a control with these fields."""
+        return cls(**tensors)  # type: ignore[arg-type]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the fields that are set, by name, but `values`."""
+        fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "values")
+        return {name: value for name, value in fields if value is not None}
+
     def rows(self, index) -> Control:
         """Return the control of the robots that `index` selects."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return Control(**{k: None if v is None else v[index] for k, v in fields.items()})
+        values = {name: value[index] if value.dim() else value for name, value in self.values.items()}
+        return Control.of({name: value[index] for name, value in self.tensors().items()}).replace(values=values)
 
     def split(self, size: int, count: int) -> list[Control]:
-        """Return the controls of `count` parts of `size` robots each (see `split.split`)."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        parts = {name: split(value, size) for name, value in fields.items() if value is not None}
-        return [Control(**{name: of_parts[k] for name, of_parts in parts.items()}) for k in range(count)]
+        """Return the controls of `count` parts of `size` robots each (see `values.split`), without `values`."""
+        parts = {name: split(value, size) for name, value in self.tensors().items()}
+        return [Control.of({name: of_parts[k] for name, of_parts in parts.items()}) for k in range(count)]
 
     def check(self, batch: int, n: int, springs: int, edges: int, hinges: int) -> None:
         """Refuse tensors whose shape does not belong to the model."""

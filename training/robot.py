@@ -24,7 +24,7 @@ from torchdismech import (
 )
 from torchdismech.elastic import LinearElastic
 from torchdismech.geometry.frames import first_director, signed_angle, transported, unit
-from torchdismech.integrate.base import Schedule
+from torchdismech.integrate.integrator import Schedule
 from torchdismech.materials import Number
 from training.config import Robot, Simulation
 from training.data import Recordings
@@ -171,7 +171,7 @@ def start(model: Model, first: Tensor, second: Tensor, dt: float, turned: Turns)
         reference_twist=torch.zeros_like(state.reference_twist),
     )
     velocity = torch.cat([((second - first) / dt).flatten(1), torch.zeros_like(theta)], dim=1)
-    at_second = model.moved(state, torch.cat([second.flatten(1), theta], dim=1))
+    at_second = model.frames.moved(state, torch.cat([second.flatten(1), theta], dim=1))
     return at_second.replace(velocity=velocity)
 
 

@@ -186,7 +186,7 @@ class RodSystem(System):
             return None
         window, turned = window.to(self.device), turned.to(self.device)
         state = start(self.model, window[:, 0], window[:, 1], self.dt, turned)
-        elastic = self.model.elastic_force(self.model.start_step(state), state.q).detach()
+        elastic = self.model.mechanics.elastic_force(self.model.start_step(state), state.q).detach()
         index = self.model.free_index[self.model.free_index < 3 * self.model.body.n_nodes]
         size, of = (f[:, index].square().mean().sqrt() for f in (self._learned_force(state), elastic))
         return float(size / of)

@@ -47,7 +47,7 @@ def turns(trajectory: Trajectory) -> tuple[np.ndarray, np.ndarray]:
     twist, writhe = [], []
     state = model.initial_state(batch=trajectory.batch)
     for x, theta in zip(trajectory.positions, trajectory.twist, strict=True):
-        state = model.moved(state, torch.cat([x.flatten(1), theta], dim=1))
+        state = model.frames.moved(state, torch.cat([x.flatten(1), theta], dim=1))
         twist.append(model.strains(state)["tau"].sum(1).numpy() / (2 * np.pi))
         writhe.append([polygon_writhe(line) for line in x.numpy()])
     return np.array(twist), np.array(writhe)

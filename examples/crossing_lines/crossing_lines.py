@@ -142,7 +142,9 @@ def balance(parachute: Parachute, trajectory: Trajectory) -> tuple[Tensor, Tenso
     model, state = parachute.model, trajectory.state
     held = torch.tensor([line[k] for line in parachute.lines for k in (0, -1)])
     free = torch.tensor(np.concatenate([line[1:-1] for line in parachute.lines]))
-    elastic = model.elastic_force(model.start_step(state), state.q)[:, : 3 * len(model.nodes)].unflatten(1, (-1, 3))
+    elastic = model.mechanics.elastic_force(model.start_step(state), state.q)[:, : 3 * len(model.nodes)].unflatten(
+        1, (-1, 3)
+    )
     weight = GRAVITY * model.body.node_mass()[free].sum() * torch.tensor([0.0, 0.0, -1.0], dtype=model.dtype)
     parts = {int(model.body.part_of_node[line[0]]) for line in parachute.lines}
     loads = torch.stack([trajectory.contact[f"force/part{part}"][-1] for part in parts]).sum(0)

@@ -80,12 +80,12 @@ def twisted(model: Model, angle: float, approach: float = 0.0) -> tuple[float, T
         x = state.positions[0, :, 0] / LENGTH
         q[0, 2 : 3 * NODES : 3] += 0.5 * math.sqrt(approach * LENGTH) * torch.sin(math.pi * x.clamp(0, 1)) ** 2
         q[0, [2, 5, 3 * NODES - 4, 3 * NODES - 1]] = 0.0
-        state = model.moved(state, q)
+        state = model.frames.moved(state, q)
     target = state.q.clone()
     target[0, [3 * NODES - 6, 3 * NODES - 3]] -= approach
     target[0, -1] = angle
     state, _ = Static(load_steps=8).step(model, state, Control(clamped_q=target), throw=True)
-    torque = -model.elastic_force(model.start_step(state), state.q)[0, -1].item()
+    torque = -model.mechanics.elastic_force(model.start_step(state), state.q)[0, -1].item()
     return torque, state.positions[0]
 
 

@@ -19,7 +19,7 @@ def pressed(kind: str, rough: bool):
     q = q + 1e-3 * torch.randn(q.shape, generator=generator, dtype=q.dtype)
     q[1, : 3 * model.body.n_nodes] += 2e-3  # a robot that is elsewhere
     velocity = 0.1 * torch.randn(q.shape, generator=generator, dtype=q.dtype)
-    return model, q, velocity, model.may_touch(q, q, torch.zeros(2, dtype=q.dtype))
+    return model, q, velocity, model.contact.may_touch(q, q, torch.zeros(2, dtype=q.dtype))
 
 
 def summed_one_by_one(model, q, velocity, pairs: StepPairs) -> torch.Tensor:

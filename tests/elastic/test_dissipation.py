@@ -19,6 +19,7 @@ from torchdismech import (
     unroll,
 )
 from torchdismech.elastic import LinearElastic
+from torchdismech.integrate.equations import StepEquations
 
 RADIUS, LENGTH, YOUNGS, DENSITY = 5e-3, 0.3, 1e6, 1000.0
 FIRST_MODE = 1.8751  # root of cos x cosh x = -1
@@ -87,8 +88,8 @@ def test_matrix_is_the_derivative_of_the_residual(integrator):
         return scale * torch.randn(1, model.n_dofs, dtype=torch.float64, generator=generator)
 
     state = model.initial_state(q=model.initial_state().q + noise(), velocity=20 * noise())
-    start = model.start_step(state, None, integrator._elapsed(integrator.dt))
-    balance = integrator._balance(model, start, state.q, integrator.dt)
+    start = model.start_step(state, None, integrator.scheme.time * integrator.dt)
+    balance = StepEquations(model, integrator.scheme, start, state.q, integrator.dt)
     x = (state.q + noise())[:, model.free_index]
     _, values = balance.residual_and_matrix(x)
     matrix = model.pattern.to_dense(values)[0]

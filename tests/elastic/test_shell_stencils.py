@@ -114,7 +114,9 @@ class TestMeaning:
         normals = torch.arange(model.n_dofs) >= model.body.first_normal
         q = state.q.clone()
         for _ in range(4 if model.body.n_angles else 0):
-            force, values = model.force_and_stiffness(model.start_step(state), q, torch.zeros_like(q), state.time)
+            force, values = model.mechanics.force_and_stiffness(
+                model.start_step(state), q, torch.zeros_like(q), state.time
+            )
             matrix = model.pattern.to_dense(values)[0][normals][:, normals]
             q[0, normals] += torch.linalg.solve(matrix, force[0, normals])
         return model, state.replace(q=q)

@@ -106,7 +106,9 @@ def matrix_by_differences(model, state):
     for dof in model.free_index.tolist():
         step = torch.zeros_like(state.q)
         step[:, dof] = 1e-7
-        difference = model.elastic_force(start, state.q - step) - model.elastic_force(start, state.q + step)
+        difference = model.mechanics.elastic_force(start, state.q - step) - model.mechanics.elastic_force(
+            start, state.q + step
+        )
         columns.append(difference[:, model.free_index] / 2e-7)
     return torch.stack(columns, -1)
 
@@ -119,12 +121,12 @@ def test_own_stencil():
     assert (model.energies(state)["hinges"] > 0).all()
     start = model.start_step(state)
     still = torch.zeros_like(state.q)
-    _, values = model.force_and_stiffness(start, state.q, still, state.time)
+    _, values = model.mechanics.force_and_stiffness(start, state.q, still, state.time)
     matrix, differences = model.pattern.to_dense(values), matrix_by_differences(model, state)
     # central differences: rounding of forces of 1 N over 1e-7 m, against entries of 1e3 N/m
     assert (matrix - differences).abs().max() < 1e-6 * matrix.abs().max()
     with torch.no_grad():  # as steps are solved
-        _, without_records = model.force_and_stiffness(start, state.q, still, state.time)
+        _, without_records = model.mechanics.force_and_stiffness(start, state.q, still, state.time)
     assert torch.equal(without_records, values)
 
 
@@ -171,12 +173,12 @@ def test_a_stencil_reads_points_between_nodes(weights):
     (expected,) = torch.autograd.grad(-energy.sum(), q)
     ties = model.without_forces(model.body, model.terms)
     ties.term("ties").energy.k.data = torch.tensor(0.0, dtype=q.dtype)
-    without = ties.elastic_force(ties.start_step(state), state.q)
+    without = ties.mechanics.elastic_force(ties.start_step(state), state.q)
     model = with_point_springs(weights)
-    force = model.elastic_force(model.start_step(state), state.q) - without
+    force = model.mechanics.elastic_force(model.start_step(state), state.q) - without
     # rounding of forces of some 10 N in stretching, which the difference loses
     assert (force - expected).abs().max() < 1e-10 * expected.abs().max()
-    _, values = model.force_and_stiffness(model.start_step(state), state.q, torch.zeros_like(q), state.time)
+    _, values = model.mechanics.force_and_stiffness(model.start_step(state), state.q, torch.zeros_like(q), state.time)
     matrix, differences = model.pattern.to_dense(values), matrix_by_differences(model, state)
     # central differences, as above; the springs' entries are some 1 % of the largest
     assert (matrix - differences).abs().max() < 1e-7 * matrix.abs().max()
@@ -293,7 +295,7 @@ def test_a_plane_strain_is_not_frame_indifferent():
 def test_compiling_leaves_autograd_terms_eager():
     """Name the terms that stay eager, and step all the same."""
     model = with_angle_springs(compile=True)
-    assert model.uncompiled_terms() == ["hinges"]
+    assert model.mechanics.uncompiled_terms() == ["hinges"]
     state, _ = ImplicitEuler(0.02).step(model, model.initial_state(), throw=True)
     eager = with_angle_springs()
     other, _ = ImplicitEuler(0.02).step(eager, eager.initial_state(), throw=True)

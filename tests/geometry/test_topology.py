@@ -76,7 +76,7 @@ def test_reversing_edges_changes_nothing():
         q = model.initial_state().q.clone()
         q[0, :15] += 0.005 * torch.randn(15, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         state = model.initial_state(q=q)
-        force = model.elastic_force(model.start_step(state), state.q)[:, :15]
+        force = model.mechanics.elastic_force(model.start_step(state), state.q)[:, :15]
         results.append((force, sum(model.energies(state).values())))
     # rounding of forces of 10 N
     assert (results[0][0] - results[1][0]).abs().max() < 1e-10

@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 from tests.networks import NETWORK
 from torchdismech import Control, Material, Model, Rectangle, RobotBuilder, State, forces, helix, unroll
 from torchdismech.elastic import Energy
-from torchdismech.integrate.base import Integrator
+from torchdismech.integrate.integrator import Integrator
 
 HELIX = helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 6)
 # Steps are solved to the rounding of their residuals, so that differences see a smooth function.

@@ -29,7 +29,7 @@ from torchdismech import (
 )
 from torchdismech.contact import Complementarity, HalfSpace, Obstacle
 from torchdismech.integrate import chunks
-from torchdismech.split import split
+from torchdismech.values import split
 
 BATCH = 7
 # Robots do not know each other: parts differ from the whole by the rounding of sums that are grouped otherwise, and of

@@ -19,6 +19,7 @@ from torchdismech import (
     helix,
     magnetics,
 )
+from torchdismech.integrate.equations import StepEquations
 
 INTEGRATORS = {
     "euler": ImplicitEuler(0.02),
@@ -91,11 +92,11 @@ def balance_far_from_the_start(integrator, model, far: float = 5.0, size: float 
         natural_hinge_angle=torch.full((2, len(model.hinges)), 0.2, dtype=torch.float64),
     )
     end = state.q + noise(far * lengths)
-    start = model.start_step(state, control, pairs=model.may_touch(state.q, end, end.new_full((2,), 0.01)))
-    balance = integrator._balance(model, start, state.q, integrator.dt)
+    start = model.start_step(state, control, pairs=model.contact.may_touch(state.q, end, end.new_full((2,), 0.01)))
+    balance = StepEquations(model, integrator.scheme, start, state.q, getattr(integrator, "dt", 0.0))
     unknowns = end[:, model.free_index]
     if not len(model.triangles) and far > 1:
-        turned = (model.tangents(balance.full(unknowns)) * state.tangent).sum(-1)
+        turned = (model.frames.tangents(balance.full(unknowns)) * state.tangent).sum(-1)
         assert turned.min() < 0.0  # some edge turned by more than 90 degrees
     return balance, unknowns
 

@@ -57,6 +57,6 @@ def shaken(model, batch=2, size=3e-3, seed=0):
     scale[: 3 * model.body.n_nodes] = size
     rest = model.initial_state(batch=batch)
     # twice: the frames' anchors are then neither those of the rest shape nor of the present one
-    halfway = model.moved(rest, rest.q + 0.5 * scale * noise[1])
+    halfway = model.frames.moved(rest, rest.q + 0.5 * scale * noise[1])
     state = halfway.replace(q=rest.q + scale * noise[0], velocity=0.1 * noise[1])
     return state.replace(time=torch.linspace(0.3, 0.9, batch, dtype=torch.float64))

@@ -60,7 +60,7 @@ def test_steps_evaluate_it_with_the_elastic_terms(name):
     late = state.replace(time=state.time + 0.2)
     for share in (1.0, 0.25):
         start = model.with_share(model.start_step(state, elapsed=0.2), share)
-        found, values = model.force_and_stiffness(start, state.q, state.velocity, late.time)
+        found, values = model.mechanics.force_and_stiffness(start, state.q, state.velocity, late.time)
         own, elastic = without.force_and_stiffness(
             without.start_step(state, elapsed=0.2), state.q, state.velocity, late.time
         )
@@ -334,7 +334,7 @@ def test_learned_fields_are_looked_at():
     with pytest.raises(InputError, match="two evaluations at the same state differ"):
         coil(Noise())
     model, _ = coil(Swirl())
-    assert model.uncompiled_terms() == ["magnetic"] and "magnetic" in model.why_eager()
+    assert model.mechanics.uncompiled_terms() == ["magnetic"] and "magnetic" in model.why_eager()
     assert coil((0.0, 0.0, 1.0))[0].uncompiled_terms() == []
 
 

@@ -181,7 +181,7 @@ def reference_state(model: Model, data: dict[str, np.ndarray], suffix: str = "",
     """Return the file's state: dofs `q` with the frames a1, tangent and refTwist that belong to it."""
     numbers = Correspondence(model, data, "geo_")
     dofs = numbers.ours(data[q])
-    state = model.moved(model.initial_state(), dofs)
+    state = model.frames.moved(model.initial_state(), dofs)
     director = state.director.clone()
     twisted = model.body.first_normal - 3 * model.body.n_nodes  # mid-edge normals have no frames in the files
     if twisted:

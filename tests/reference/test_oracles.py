@@ -139,7 +139,7 @@ class TestStructures:
                     parameter.data = torch.zeros_like(parameter)
         state = reference_state(model, data)
         start = model.start_step(state)
-        force, values = model.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
+        force, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
         return data, force[0].numpy(), model.pattern.to_dense(values)[0].numpy()
 
     @pytest.mark.parametrize("keep", ["s", "b", "t"])

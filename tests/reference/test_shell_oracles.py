@@ -135,7 +135,7 @@ class TestStructures:
         state = reference_state(model, data)
         # the papers' normals are measured against the shape at the start of the step
         start = model.start_step(reference_state(model, data, q="q0") if part == "midedge" else state)
-        force, values = model.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
+        force, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
         numbers = Correspondence(model, data, "geo_")
         assert close(force, numbers.ours(data["F" + letter]))
         if part != "midedge":  # the file's matrix of that part is not the derivative of its force

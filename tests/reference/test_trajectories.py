@@ -9,6 +9,7 @@ import torch
 from tests.reference.loading import hinge_order, load, reference_model, tensor
 from tests.reference.paper_midedge import with_paper_midedge
 from torchdismech import Control, ImplicitEuler, Static, forces
+from torchdismech.integrate.equations import StepEquations
 
 
 def gravity_of(data) -> forces.Gravity:
@@ -223,12 +224,12 @@ def parachute_errors(stopped_early: bool) -> list[float]:
     errors = []
     for step in range(1, 41):
         if stopped_early:
-            balance = integrator._balance(model, model.start_step(state), state.q, integrator.dt)
+            balance = StepEquations(model, integrator.scheme, model.start_step(state), state.q, integrator.dt)
             x = state.q[:, model.free_index]
             for _ in range(int(data["newton_iters"][step - 1])):
                 residual, values = balance.residual_and_matrix(x)
                 x = x - model.solver_for(1).factor(values).solve(residual)
-            state = integrator._after(balance, balance.full(x))
+            state = balance.state_after(balance.full(x))
         else:
             state, _ = integrator.step(model, state, throw=True)
         frame = np.flatnonzero(np.abs(data["t"] - 0.01 * step) < 1e-6)

@@ -5,7 +5,7 @@ import torch
 
 from torchdismech import Status
 from torchdismech.solve import linear
-from torchdismech.solve.newton import newton, relaxed_newton
+from torchdismech.solve.newton import NewtonOptions, newton, relaxed_newton
 from torchdismech.sparse import Pattern
 
 PATTERN = Pattern.union(2, np.array([1]), np.array([0]), symmetric=True)  # values: (0,0), (1,0), (1,1)
@@ -31,7 +31,7 @@ class Equations:
         """Return x + step."""
         return x + step
 
-    def fused(self, function):
+    def compiled(self, function):
         """Return the function as it is."""
         return function
 
@@ -39,7 +39,7 @@ class Equations:
         """Return the potential, if there is one."""
         return None if self._potential is None else self._potential(x)
 
-    def reach(self):
+    def trust_radius(self):
         """Return how far steps may go."""
         return 10.0
 
@@ -58,7 +58,9 @@ def solved(equations, x, **options):
     settings = {"max_iterations": 50, **options}
     weight = torch.ones(2, dtype=torch.float64)
     tolerance = torch.full((len(x),), 1e-12, dtype=torch.float64)
-    return newton(equations, x, linear.make("dense", PATTERN), tolerance, weight, **settings)
+    running = settings.pop("running", None)
+    options = NewtonOptions(linear.make("dense", PATTERN), weight, tolerance, **settings)
+    return newton(equations, x, options, running)
 
 
 def test_finds_the_roots():
@@ -162,7 +164,9 @@ def test_relaxed_steps_pass_minima_of_the_residual_that_are_no_roots():
     assert Status.CONVERGED not in plain.status[:3].tolist()
     inertia = torch.full((2, 1), 4.0, dtype=torch.float64)
     ones, tolerance = torch.ones(2, dtype=torch.float64), torch.full((4,), 1e-12, dtype=torch.float64)
-    found = relaxed_newton(equations, start, linear.make("dense", PATTERN), tolerance, ones, inertia, 60, running)
+    found = relaxed_newton(
+        equations, start, NewtonOptions(linear.make("dense", PATTERN), ones, tolerance, 60), inertia, running
+    )
     assert found.status.tolist() == [Status.CONVERGED, Status.CONVERGED, Status.NOT_FINITE, Status.CONVERGED]
     # the derivative at the root is 7.4: a residual of 1e-12 leaves 2e-13
     assert torch.allclose(found.x[:2, 0], torch.full((2,), -1.769292354238631, dtype=torch.float64), rtol=0, atol=1e-12)
@@ -189,7 +193,9 @@ def test_halving_does_not_factor_again():
     one = torch.zeros(1, dtype=torch.float64)
     equations = Equations(torch.atan, lambda x: [1 / (1 + x[:, 0] ** 2), one.expand(len(x)), 1 / (1 + x[:, 1] ** 2)])
     weight, tolerance = torch.ones(2, dtype=torch.float64), torch.full((1,), 1e-12, dtype=torch.float64)
-    result = newton(equations, torch.full((1, 2), 20.0, dtype=torch.float64), solver, tolerance, weight, 50)
+    result = newton(
+        equations, torch.full((1, 2), 20.0, dtype=torch.float64), NewtonOptions(solver, weight, tolerance, 50)
+    )
     assert result.status[0] == Status.CONVERGED
     assert equations.evaluations > len(counts) + 3  # steps were halved
     assert len(counts) == result.iterations[0]

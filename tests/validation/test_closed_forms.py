@@ -126,7 +126,7 @@ def test_bending_frequencies():
     model = cantilever(161, youngs, length)
     state = model.initial_state()
     start = model.start_step(state)
-    _, values = model.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
+    _, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
     stiffness = model.pattern.to_dense(values)[0].numpy()
     mass = np.diag(model.body.mass[model.free_index].numpy())
     squares = scipy.linalg.eigh(stiffness, mass, eigvals_only=True)
@@ -177,7 +177,7 @@ def test_euler_buckling():
         x = q[:, 0 : 3 * 81 : 3]
         q[:, 0 : 3 * 81 : 3] = torch.where(x > x[:, 1:2], x[:, 1:2] + (x - x[:, 1:2]) * (1 - strain), x)
         start = model.start_step(state)
-        _, values = model.force_and_stiffness(start, q, torch.zeros_like(q), state.time)
+        _, values = model.mechanics.force_and_stiffness(start, q, torch.zeros_like(q), state.time)
         return torch.linalg.eigvalsh(model.pattern.to_dense(values))[0, 0].item()
 
     assert softest(0.9 * critical) > 0 > softest(1.1 * critical)
@@ -214,7 +214,7 @@ def test_twisted_rod():
     target[0, -1] = 0.3
     state, _ = Static().step(model, state, Control(clamped_q=target), throw=True)
     shear, polar = 1e6 / 3, math.pi * RADIUS**4 / 2
-    torque = -model.elastic_force(model.start_step(state), state.q)[0, -1].item()
+    torque = -model.mechanics.elastic_force(model.start_step(state), state.q)[0, -1].item()
     # between the middles of the clamped edges there are 19 edges of 20 mm
     assert torque == pytest.approx(shear * polar * 0.3 / (19 * 0.02), rel=1e-6)
 

@@ -189,7 +189,7 @@ def test_rod_pressed_on_a_ball(kind):
     x = state.positions[0]
     lowered = float(x[count // 2, 2] - x[0, 2])
     # the ends' reactions are what the rod's elasticity asks of the clamps
-    pull = model.elastic_force(model.start_step(state), state.q)[0, : 3 * count].view(-1, 3)
+    pull = model.mechanics.elastic_force(model.start_step(state), state.q)[0, : 3 * count].view(-1, 3)
     expected = 48 * 1e7 * math.pi * radius**4 / 4 / length**3 * lowered
     assert float(pull[[0, -1], 2].sum()) == pytest.approx(expected, rel=2e-2)  # of the slender beam; slope 0.03
     assert float((pull[[0, -1], 2].sum() + pull[1:-1, 2].sum()).abs()) < 1e-9  # in balance as a whole
@@ -358,7 +358,7 @@ def test_barrier_keeps_gaps_open(integrator):
     for _ in range(25):
         state, _ = rule.step(model, state, throw=True)
         gaps = [o.gap(state.q, state.time).min() for o in model.obstacles]
-        pairs = model.may_touch(state.q, state.q, torch.full((1,), 1e-3, dtype=torch.float64)).pairs
+        pairs = model.contact.may_touch(state.q, state.q, torch.full((1,), 1e-3, dtype=torch.float64)).pairs
         found = model.self_contact.touching(pairs, state.q, state.velocity)
         gaps += [f.gap.min() for f in found if len(f.gap)]
         touches += sum(len(f.gap) for f in found)

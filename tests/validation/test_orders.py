@@ -116,7 +116,7 @@ def test_angular_momentum_of_a_free_rod():
     rule = ImplicitMidpoint(5e-3, **TIGHT)
     for _ in range(100):
         new, _ = rule.step(model, state, throw=True)
-        middle, start = model.tangents(0.5 * (state.q + new.q))[0], state.tangent[0]
+        middle, start = model.frames.tangents(0.5 * (state.q + new.q))[0], state.tangent[0]
         axis = (start + middle) / (1 + (start * middle).sum(-1, keepdim=True))  # frames are transported from the start
         exchange = inertia * (new.velocity - state.velocity)[0, first_twist:]
         spin, state = spin + (exchange[:, None] * axis).sum(0), new

@@ -86,7 +86,7 @@ def test_a_failing_row_leaves_the_others_alone(bending):
 def test_compiled_kernels_give_the_same(bending):
     """Build the same model compiled, without compiling here: all its derivatives are in closed form."""
     model = patch(bending)
-    assert model.uncompiled_terms() == []
+    assert model.mechanics.uncompiled_terms() == []
 
 
 def test_natural_shapes():

@@ -55,7 +55,7 @@ class TestRigidMotions:
         if deformed:
             generator = torch.Generator().manual_seed(0)
             noise = torch.randn(state.q.shape, dtype=torch.float64, generator=generator)
-            state = model.moved(state, state.q + 1e-3 * noise)
+            state = model.frames.moved(state, state.q + 1e-3 * noise)
         else:
             energies = model.energies(state)
             # against the energy of a strain of 1e-3: what is left is rounding
@@ -77,18 +77,18 @@ class TestRigidMotions:
         turn = turn * torch.linalg.det(turn)
         nodes = q[: 3 * model.body.n_nodes].view(-1, 3)
         turned = torch.cat([(nodes @ turn.mT).flatten(), q[3 * model.body.n_nodes :]])
-        before, after = (model.moved(model.initial_state(), x[None]) for x in (q, turned))
+        before, after = (model.frames.moved(model.initial_state(), x[None]) for x in (q, turned))
         # angles of the turned frames against the transported ones
         director = before.director @ turn.mT
         sine = (torch.linalg.cross(after.director, director) * after.tangent).sum(-1)
         angle = torch.atan2(sine, (after.director * director).sum(-1))
         moved = after.q.clone()
         moved[:, 3 * model.body.n_nodes :] += angle
-        after = model.moved(after, moved)
+        after = model.frames.moved(after, moved)
         found = []
         for state in (before, after):
             start = model.start_step(state)
-            force, values = model.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
+            force, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
             found.append((force[0], model.pattern.to_dense(values)[0]))
         blocks = [turn] * model.body.n_nodes + [torch.ones(1, 1, dtype=torch.float64)] * model.body.n_angles
         every = torch.block_diag(*blocks)

@@ -113,7 +113,7 @@ class ConstraintSet:
         first = first_director(normal)
         self.tangents = torch.stack([first, torch.linalg.cross(normal, first)], dim=1)  # (S, 2, 3)
         self.sliding_weights = begin.weights
-        self.reach = torch.zeros_like(time)
+        self.search_distance = torch.zeros_like(time)
         self.load = state.q.new_zeros(len(self.robot), 3)
         laws = [o.law for o in obstacles] + ([] if self_contact is None else [self_contact.law])
         self.method = str(laws[0].response.method)
@@ -161,11 +161,11 @@ class ConstraintSet:
         """Coordinates (S, 12) of each contact's nodes, as numbers in one robot's q."""
         return (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
 
-    def pulled(self, arms: Tensor, vector: Tensor) -> Tensor:
+    def motions_of(self, arms: Tensor, vector: Tensor) -> Tensor:
         """Return (S, k): arms (S, k, 12) times a vector (B, n)."""
         return (arms @ vector[self.robot.unsqueeze(1), self.dofs].unsqueeze(2)).squeeze(2)
 
-    def pushed(self, arms: Tensor, load: Tensor, like: Tensor) -> Tensor:
+    def forces_of(self, arms: Tensor, load: Tensor, like: Tensor) -> Tensor:
         """Return (B, n): loads (S, k) through arms (S, k, 12) on the dofs."""
         nodal = (load.unsqueeze(1) @ arms).squeeze(1)
         batch, n = like.shape
@@ -174,9 +174,9 @@ class ConstraintSet:
 
     def force(self, q: Tensor) -> Tensor:
         """Return the force (B, n) of the present load at q (B, n)."""
-        return self.pushed(self.arms(self.at(q, self.time)), self.load, q)
+        return self.forces_of(self.arms(self.at(q, self.time)), self.load, q)
 
-    def add_turning(
+    def add_geometric_stiffness(
         self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray, factor: float = 1.0
     ) -> None:
         """Add `factor` times the derivative by the turning of the present loads to values (nnz, B), in place."""
@@ -208,7 +208,7 @@ class ConstraintSet:
     def slide(self, q: Tensor) -> Tensor:
         """Return how far (S, 2) the surfaces slid along each other in the step to q (B, n) [m]."""
         arms = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]
-        way = self.pulled(arms.flatten(2), q - self._start)
+        way = self.motions_of(arms.flatten(2), q - self._start)
         offset, moves = 0, []
         for obstacle, near in zip(self.obstacles, self.places.near, strict=True):
             count = int(near.sum())

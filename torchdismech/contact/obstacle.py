@@ -114,7 +114,7 @@ class Obstacle(Force):
         points = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) - self.displacement(time).unsqueeze(1)
         return self.clearance(self.shape.distance(points))
 
-    def kept_out(self, q: Tensor, before: State, time: Tensor) -> Tensor:
+    def feasible(self, q: Tensor, before: State, time: Tensor) -> Tensor:
         """Return q (B, n) with the nodes that would overlap at the times (B,) carried along with the obstacle instead.
 
         From where they were `before`, as they were then outside, so they are still.

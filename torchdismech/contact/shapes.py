@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.forces.base import scalar, vector
-from torchdismech.split import robots
+from torchdismech.values import robots
 
 __all__ = ["Box", "Capsule", "HalfSpace", "Shape", "Sphere"]
 

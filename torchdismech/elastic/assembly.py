@@ -5,7 +5,6 @@ So are loads that are sums over stencils, each by its `term`; they come after th
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,12 +78,6 @@ class Assembly(nn.Module):
         """The terms of the model and of its loads as they are now."""
         terms, loads = self._owners
         return [*terms, *(load.term for load in loads)]
-
-    def for_terms(self, terms: Sequence[ElasticTerm], loads: Sequence[Any]) -> Assembly:
-        """Return this for others that differ in their constants only; compiled kernels are shared if shapes agree."""
-        same = copy.copy(self)
-        same._owners = (terms, loads)
-        return same
 
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""

@@ -7,36 +7,20 @@ memory, and on a CPU what it needs stays near the processor.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.problem import StepProblem, Take
 from torchdismech.memory import available_bytes, robots_at_a_time, size_of, step_bytes
 from torchdismech.model import Model
-from torchdismech.split import split
-from torchdismech.state import Control, State
+from torchdismech.state import State
+from torchdismech.values import split
 
 __all__ = ["check_chunk", "chunk_size", "in_chunks"]
 
-
-class Rows(Protocol):
-    """What has one row for each robot."""
-
-    def rows(self: Info, index) -> Info:
-        """Return the robots that `index` selects."""
-        ...
-
-    @classmethod
-    def joined(cls: type[Info], parts: Sequence[Info]) -> Info:
-        """Return parts of a batch as one."""
-        ...
-
-
-Info = TypeVar("Info", bound=Rows)
 
 SHARE = 0.5  # of the free memory that a step may take; the rest is for what its backward pass needs and for the others
 
@@ -83,23 +67,25 @@ def _fitting_size(model: Model, batch: int) -> int:
     return size
 
 
-def in_chunks(
-    step: Callable[[Model, State, Control, Tensor], tuple[State, Info]],
-    model: Model,
-    state: State,
-    control: Control,
-    running: Tensor,
-    size: int,
-) -> tuple[State, Info]:
-    """Return what `step` gives for all robots, `size` of them at a time.
+def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
+    """Return the states after a step and how it went, taken by `take` for `size` robots at a time.
 
     Every part has that size, so that one compiled kernel serves all: where the last has fewer robots, some of the part
     before come along, are not moved, and are left out of the result.
     """
-    again = -state.batch % size  # robots of the last part that are in the part before
-    moving = split(running, size)
-    moving[-1] = moving[-1] & (torch.arange(size, device=running.device) >= again)
-    results = [step(*part, rows) for part, rows in zip(model.parts(state, control, size), moving, strict=True)]
+    batch = problem.state.batch
+    if size >= batch:
+        return take(problem)
+    again = -batch % size  # robots of the last part that are in the part before
+    moving = split(problem.running, size)
+    moving[-1] = moving[-1] & (torch.arange(size, device=problem.running.device) >= again)
+    results = []
+    for (values, state, control), rows in zip(
+        problem.model.parts(problem.state, problem.control, size), moving, strict=True
+    ):
+        values = problem.values | values
+        with values.in_place():
+            results.append(take(problem.replace(state=state, control=control, running=rows, values=values)))
     results[-1] = tuple(x.rows(slice(again, None)) for x in results[-1])  # type: ignore[assignment]
     after, info = zip(*results, strict=True)
-    return State.joined(after), type(info[0]).joined(info)
+    return type(after[0]).joined(after), StepInfo.joined(info)

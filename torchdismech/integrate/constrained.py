@@ -14,139 +14,114 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet, places_of
 from torchdismech.errors import Status
-from torchdismech.integrate.balance import Balance
+from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve.complementarity import solve_contact
-from torchdismech.solve.linear import Factor, Solver
-from torchdismech.solve.newton import Root, rounding_noise, shifted_factor
+from torchdismech.solve.linear import Factor
+from torchdismech.solve.newton import Iterate, NewtonOptions, Root, rounding_noise, shifted_factor
 
-__all__ = ["Laws", "constrained_newton"]
+__all__ = ["KKTConditions", "constrained_newton"]
 
 RUNNING = -1
 SMALLEST_STEP = 2.0**-10
-NEAR = 0.1  # of the reach of a step: contacts that come nearer without loads may bear one
+NEAR = 0.1  # of the distance that a step looks at: contacts that come nearer without loads may bear one
 REDUNDANT = 1e-11  # singular values below this part of the largest count as zero
 ACCURACY = 1e-10  # of the contact problem of an iterate, in parts of its largest gap or slide
 
 
-def constrained_newton(
-    balance: Balance,
-    x: Tensor,
-    solver,
-    tolerance: Tensor,
-    weight: Tensor,
-    max_iterations: int,
-    line_search: bool,
-    running: Tensor,
-) -> Root:
+def constrained_newton(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
     """Find x and loads of the contacts with |weight * r(x)| <= tolerance and no contact violated.
 
-    The loads are left in `balance.constraints.load`. Arguments as for `solve.newton.newton`.
+    The loads are left in `equations.constraints.load`. Arguments as for `solve.newton.newton`.
     """
-    constraints = balance.constraints
+    constraints = equations.constraints
     assert constraints is not None
     status = torch.where(running, RUNNING, int(Status.CONVERGED))
     constraints.load = torch.where(running[constraints.robot].unsqueeze(1), 0.0, constraints.load)
     iterations = torch.zeros_like(status)
-    at = _Iterate.of(balance, x, weight)
+    at = Iterate.of(equations, x, options)
     violation = torch.full_like(at.norm, torch.inf)
-    tolerance = torch.maximum(tolerance, rounding_noise(x, at.values, solver.diagonal(x.device), weight))
-    step = _ConstrainedStep(balance, constraints, solver, tolerance, weight, line_search)
-    for k in range(max_iterations + 1):
-        done = (at.norm <= tolerance) & (violation <= constraints.tolerance)
+    noise = rounding_noise(x, at.values, options.diagonal, options.weight)
+    options = options.with_tolerance(torch.maximum(options.tolerance, noise))
+    step = _ConstrainedStep(equations, constraints, options)
+    for k in range(options.max_iterations + 1):
+        done = (at.norm <= options.tolerance) & (violation <= constraints.tolerance)
         status = torch.where((status == RUNNING) & ~torch.isfinite(at.norm), int(Status.NOT_FINITE), status)
         status = torch.where((status == RUNNING) & done, int(Status.CONVERGED), status)
         active = status == RUNNING
-        if k == max_iterations or not bool(active.any()):
+        if k == options.max_iterations or not bool(active.any()):
             break
         at, found, outcome = step(at, active)
         violation = torch.where(active, found, violation)
         status = torch.where(active & (outcome != RUNNING), outcome, status)
         iterations += active
     status = torch.where(status == RUNNING, int(Status.MAX_ITERATIONS), status)
-    return Root(at.x, status, iterations, at.norm, tolerance)
-
-
-@dataclass(frozen=True)
-class _Iterate:
-    """A point with its residual and matrix under the present loads."""
-
-    x: Tensor
-    residual: Tensor
-    values: Tensor
-    norm: Tensor
-
-    @classmethod
-    def of(cls, balance: Balance, x: Tensor, weight: Tensor) -> _Iterate:
-        residual, values = balance.residual_and_matrix(x)
-        return cls(x, residual, values, torch.linalg.vector_norm(residual * weight, dim=1))
+    return Root(at.x, status, iterations, at.norm, options.tolerance)
 
 
 @dataclass(frozen=True)
 class _ConstrainedStep:
     """One iteration: loads, then a step under them, guarded by a line search."""
 
-    balance: Balance
+    equations: StepEquations
     constraints: ConstraintSet
-    solver: Solver
-    tolerance: Tensor
-    weight: Tensor
-    line_search: bool
+    options: NewtonOptions
 
-    def __call__(self, at: _Iterate, active: Tensor) -> tuple[_Iterate, Tensor, Tensor]:
+    def __call__(self, at: Iterate, active: Tensor) -> tuple[Iterate, Tensor, Tensor]:
         """Return the next iterate, how much contacts are violated (B,) [m], and RUNNING or why a row cannot go on."""
         constraints, before = self.constraints, self.constraints.load
         factor = self._factored(at, active)
         outcome = torch.where(active & ~factor.ok, int(Status.SINGULAR), RUNNING)
-        q = self.balance.full(at.x)
-        delassus = _Delassus(self.balance, constraints, q, factor, active)
-        free = factor.solve(-(at.residual + delassus.pushed(before)))  # the residual has the present loads in it
+        q = self.equations.full(at.x)
+        delassus = _Delassus(self.equations, constraints, q, factor, active)
+        free = factor.solve(-(at.residual + delassus.forces_of(before)))  # the residual has the present loads in it
         loads, solved = delassus.loads(q, free, before)
         outcome = torch.where(active & ~solved & (outcome == RUNNING), int(Status.CONTACT_UNSOLVED), outcome)
         going = active & (outcome == RUNNING)
         constraints.load = torch.where(going[constraints.robot].unsqueeze(1), loads, before)
         step = torch.where(going[:, None], free + delassus.carried(constraints.load), 0.0)
-        residual = at.residual - delassus.pushed(constraints.load - before)
-        there, found = self._searched(at, step, self._size(residual * self.weight), factor, going)
+        residual = at.residual - delassus.forces_of(constraints.load - before)
+        there, found = self._searched(at, step, self.options.norm(residual), factor, going)
         outcome = torch.where(going & ~found, int(Status.LINE_SEARCH_FAILED), outcome)
-        return there, delassus.violation(self.balance.full(there.x)), outcome
+        return there, delassus.violation(self.equations.full(there.x)), outcome
 
-    def _factored(self, at: _Iterate, active: Tensor) -> Factor:
-        """Return the factor of the iterate's matrix; of rows where that is indefinite, without the turning of loads.
+    def _factored(self, at: Iterate, active: Tensor) -> Factor:
+        """Return the factor of the iterate's matrix; where that is indefinite, without the loads' geometric stiffness.
 
         A large load on a curved surface may make it so, and then says nothing of how contacts answer to loads. If it is
         indefinite without, too, as that of a rod under strong compression, its diagonal is raised.
         """
-        solver, balance = self.solver, self.balance
+        solver, equations = self.options.solver, self.equations
         factor = solver.factor(at.values, rows=active)
         lost = active & ~factor.ok
         if not solver.pattern.symmetric or not bool(lost.any()):
             return factor
         values = at.values.clone()
-        self.constraints.add_turning(values, balance.full(at.x), solver.pattern, balance.model.unknown, -1.0)
+        q, unknown = equations.full(at.x), equations.model.unknown
+        self.constraints.add_geometric_stiffness(values, q, solver.pattern, unknown, -1.0)
         factor = _JoinedFactor(factor, solver.factor(values, rows=lost))
         lost = active & ~factor.ok
         return _JoinedFactor(factor, shifted_factor(solver, values, lost)) if bool(lost.any()) else factor
 
     def _searched(
-        self, at: _Iterate, step: Tensor, start: Tensor, factor: Factor, rows: Tensor
-    ) -> tuple[_Iterate, Tensor]:
+        self, at: Iterate, step: Tensor, start: Tensor, factor: Factor, rows: Tensor
+    ) -> tuple[Iterate, Tensor]:
         """Return the iterate along the step, whole or halved until it is good enough, and where (B,) one was found.
 
         The tests are those of `solve.newton`, with the new loads held: the norm falls below `start` (B,), or the next
         correction by the same factor is shorter.
         """
-        size = self._size(step / self.weight)
+        size = self._size(step / self.options.weight)
         fraction, found, searching = torch.ones_like(start), ~rows, rows
         x = at.x
         while True:
-            x = torch.where(searching[:, None], self.balance.advanced(at.x, fraction[:, None] * step), x)
-            trial = _Iterate.of(self.balance, x, self.weight)
-            good = (trial.norm < start) | (trial.norm <= self.tolerance) | (not self.line_search)
+            x = torch.where(searching[:, None], self.equations.advanced(at.x, fraction[:, None] * step), x)
+            trial = Iterate.of(self.equations, x, self.options)
+            good = (trial.norm < start) | (trial.norm <= self.options.tolerance) | (not self.options.line_search)
             if bool((searching & ~good).any()):
-                correction = self._size(factor.solve(-trial.residual) / self.weight)
+                correction = self._size(factor.solve(-trial.residual) / self.options.weight)
                 good = good | (correction < (1 - 0.5 * fraction) * size)
             found = found | (searching & good & torch.isfinite(trial.norm))
-            searching = ~found & (fraction > SMALLEST_STEP) & self.line_search
+            searching = ~found & (fraction > SMALLEST_STEP) & self.options.line_search
             if not bool(searching.any()):
                 return trial, found
             fraction = torch.where(searching, 0.5 * fraction, fraction)
@@ -180,26 +155,27 @@ class _Delassus:
     rows : (B,) robots to look at.
     """
 
-    def __init__(self, balance: Balance, constraints: ConstraintSet, q: Tensor, factor: Factor, rows: Tensor):
-        self.balance, self.constraints = balance, constraints
+    def __init__(self, equations: StepEquations, constraints: ConstraintSet, q: Tensor, factor: Factor, rows: Tensor):
+        self.equations, self.constraints = equations, constraints
         self.contacts = constraints.at(q, constraints.time)
         self.arms = constraints.arms(self.contacts)
         self.factor, self.rows = factor, rows
         self.compliance = q.new_zeros(len(constraints), 3)
         self.choose(torch.zeros_like(constraints.robot, dtype=torch.bool))
 
-    def pushed(self, load: Tensor) -> Tensor:
+    def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
-        like = self.balance.base
-        return self.constraints.pushed(self.arms, load, like).index_select(1, self.balance.model.free_index)
+        like = self.equations.base
+        return self.constraints.forces_of(self.arms, load, like).index_select(1, self.equations.model.free_index)
 
-    def pulled(self, step: Tensor) -> Tensor:
+    def motions_of(self, step: Tensor) -> Tensor:
         """Return how gaps and slides (S, 3) change with the free dofs (B, n_free)."""
-        return self.constraints.pulled(self.arms, self.balance.model.spread(step, torch.zeros_like(self.balance.base)))
+        whole = self.equations.model.expand(step, torch.zeros_like(self.equations.base))
+        return self.constraints.motions_of(self.arms, whole)
 
     def carried(self, load: Tensor) -> Tensor:
         """Return A^-1 J^T load on the free dofs (B, n_free)."""
-        return self.factor.solve(self.pushed(load))
+        return self.factor.solve(self.forces_of(load))
 
     def choose(self, which: Tensor) -> None:
         """Look at the contacts where `which` (S,) holds from now on, of the robots that count."""
@@ -220,10 +196,10 @@ class _Delassus:
         together, the next iteration sees it. So are those of clamped nodes: no load moves them.
         """
         constraints = self.constraints
-        moved = self.pulled(free)
+        moved = self.motions_of(free)
         gap = self.contacts.gap + moved[:, 0]
         slide = constraints.slide(q) + moved[:, 1:]
-        near = torch.minimum(gap, self.contacts.gap) < NEAR * constraints.reach[constraints.robot]
+        near = torch.minimum(gap, self.contacts.gap) < NEAR * constraints.search_distance[constraints.robot]
         self.choose(near | (before[:, 0] > 0))
         if not self.size:
             return torch.zeros_like(before), torch.ones_like(self.rows)
@@ -248,13 +224,13 @@ class _Delassus:
 
     def matrix(self, transpose: bool = False) -> Tensor:
         """Return W (B, 3 C, 3 C) over the chosen contacts at their places; with `transpose` that of A transposed."""
-        matrix = self.balance.base.new_zeros(len(self.rows), self.size, 3, self.size, 3)
+        matrix = self.equations.base.new_zeros(len(self.rows), self.size, 3, self.size, 3)
         for k in range(self.size):
             here = self.chosen[self.place == k]
             for axis in range(3):
                 unit = torch.zeros_like(self.constraints.load)
                 unit[here, axis] = 1
-                answer = self.pulled(self.factor.solve(self.pushed(unit), transpose))[self.chosen]
+                answer = self.motions_of(self.factor.solve(self.forces_of(unit), transpose))[self.chosen]
                 matrix[self.robot, self.place, :, k, axis] = answer
         matrix = matrix.flatten(3).flatten(1, 2)
         compliance = matrix.diagonal(dim1=1, dim2=2).unflatten(1, (self.size, 3))
@@ -286,8 +262,8 @@ class _Delassus:
         return gap.new_zeros(len(self.rows)).scatter_reduce(0, constraints.robot, worst, "amax")
 
 
-class Laws:
-    """What the contacts of a solved step obey, as equations in metres whose derivatives are wanted.
+class KKTConditions:
+    """The KKT conditions that contacts of a solved step obey, as equations in metres whose derivatives are wanted.
 
     A contact without load is left out; one that sticks has neither gap nor slide; one that slides has no gap, and its
     friction is -mu N s / |s|. With these equations the loads are unknowns like the dofs, and for a loss whose gradient
@@ -300,18 +276,18 @@ class Laws:
 
     Parameters
     ----------
-    balance : of the step, with the loads found.
+    equations : of the step, with the loads found.
     x : (B, n_free) its root.
     factor : of the matrix A there.
     rows : (B,) robots that were solved.
     """
 
-    def __init__(self, balance: Balance, x: Tensor, factor: Factor, rows: Tensor):
-        constraints = balance.constraints
+    def __init__(self, equations: StepEquations, x: Tensor, factor: Factor, rows: Tensor):
+        constraints = equations.constraints
         assert constraints is not None
-        self.balance, self.constraints, self.rows = balance, constraints, rows
-        q = balance.full(x)
-        self._delassus = _Delassus(balance, constraints, q, factor, rows)
+        self.constraints, self.rows = constraints, rows
+        q = equations.full(x)
+        self._delassus = _Delassus(equations, constraints, q, factor, rows)
         self._delassus.choose(constraints.load[:, 0] > 0)
         self.chosen = self._delassus.chosen
         self._matrix = self._delassus.matrix(transpose=True)
@@ -321,9 +297,9 @@ class Laws:
         self._slides = ((wanted > mu * load[:, 0] * self._scale.squeeze(1)) | (mu == 0)).unsqueeze(1)
         self._slide, self._load = slide, load
 
-    def equations(self, balance: Balance, x: Tensor) -> Tensor:
-        """Return the equations (A, 3) of a balance of the same step; autograd follows all but x and the loads."""
-        constraints, q = balance.constraints, balance.full(x)
+    def residual(self, equations: StepEquations, x: Tensor) -> Tensor:
+        """Return the conditions (A, 3) in the same step; autograd follows all but x and the loads."""
+        constraints, q = equations.constraints, equations.full(x)
         assert constraints is not None
         gap, slide = constraints.at(q, constraints.time).gap[self.chosen], constraints.slide(q)[self.chosen]
         mu = constraints.friction[self.chosen]
@@ -337,7 +313,7 @@ class Laws:
         if not delassus.size:
             return first, rhs.new_zeros(0, 3)
         by_motion, by_load = self._derivatives()
-        moved = delassus.placed(delassus.pulled(first)[self.chosen])
+        moved = delassus.placed(delassus.motions_of(first)[self.chosen])
         # W of A^T times D^T, then E^T on the diagonal
         blocks = self._matrix.unflatten(2, (-1, 3)).transpose(1, 2) @ delassus.placed(by_motion).mT  # (B, C, 3 C, 3)
         system = blocks.transpose(1, 2).flatten(2)
@@ -351,7 +327,7 @@ class Laws:
         own_c = c.unflatten(1, (-1, 3))[delassus.robot, delassus.place]
         back = torch.zeros_like(self.constraints.load)
         back[self.chosen] = (by_motion.mT @ own_c.unsqueeze(2)).squeeze(2)
-        return factor.solve(rhs - delassus.pushed(back), transpose=True), own_c
+        return factor.solve(rhs - delassus.forces_of(back), transpose=True), own_c
 
     def _friction(self) -> Tensor:
         return self.constraints.friction[self.chosen].detach()

@@ -9,15 +9,14 @@ derivative of the root leads to the next, ten times nearer.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 
 import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
-from torchdismech.integrate.balance import Balance
-from torchdismech.solve.newton import Root, newton
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.solve.newton import NewtonOptions, Root, newton
 
 __all__ = ["eased_newton", "is_sharp"]
 
@@ -28,39 +27,35 @@ COARSER = 10.0  # the tolerance of stages before the last
 DIFFERENCE = 1e-4  # of the slip velocity, for the derivative by it: friction's law is a polynomial, or as smooth
 
 
-def eased_newton(
-    balance: Balance, x: Tensor, solver, tolerance: Tensor, weight: Tensor, max_iterations: int, running: Tensor
-) -> Root:
+def eased_newton(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
     """Find x as `newton` does, by way of larger slip velocities; a stage that fails is passed over."""
     iterations = torch.zeros_like(running, dtype=torch.long)
+    slips = equations.model.contact.with_slip
     for factor, following in zip(FACTORS, (*FACTORS[1:], None), strict=True):
-        eased = _at_slip(balance, factor)
-        held_to = tolerance if following is None else COARSER * tolerance
-        root = newton(eased, x, solver, held_to, weight, max_iterations, running=running)
+        held_to = options.tolerance if following is None else COARSER * options.tolerance
+        with slips(factor).in_place():
+            root = newton(equations, x, options.with_tolerance(held_to), running)
         iterations = iterations + root.iterations
         if following is not None:
             found = running & (root.status == Status.CONVERGED)
-            x = root.x + (following / factor - 1) * _by_slip(balance, eased, factor, root.x, solver, found)
+            x = root.x + (following / factor - 1) * _by_slip(equations, factor, root.x, options, found)
     return dataclasses.replace(root, iterations=iterations)
 
 
-def is_sharp(balance: Balance) -> bool:
+def is_sharp(equations: StepEquations) -> bool:
     """Return whether the friction of some robot is so sharp that it is to be eased in at once."""
-    speed = balance.start.state.velocity[:, : 3 * balance.model.body.n_nodes].abs().amax(1, keepdim=True)
-    return any(bool((speed > SHARP * slip).any()) for slip in balance.model.slip_velocities())
+    model = equations.model
+    speed = equations.start.state.velocity[:, : 3 * model.body.n_nodes].abs().amax(1, keepdim=True)
+    return any(bool((speed > SHARP * slip).any()) for slip in model.contact.slip_velocities())
 
 
-def _at_slip(balance: Balance, factor: float) -> Balance:
-    """Return the equations with all slip velocities multiplied."""
-    eased = copy.copy(balance)
-    eased.model = balance.model.with_slip(factor)
-    return eased
-
-
-def _by_slip(balance: Balance, eased: Balance, factor: float, x: Tensor, solver, rows: Tensor) -> Tensor:
+def _by_slip(equations: StepEquations, factor: float, x: Tensor, options: NewtonOptions, rows: Tensor) -> Tensor:
     """Return the derivative (B, m) of the root x by the logarithm of the slip velocity; zero in other rows."""
-    residual, values = eased.residual_and_matrix(x)
-    further = _at_slip(balance, factor * (1 + DIFFERENCE)).residual(x)
-    factored = solver.factor(values, rows=rows)
+    slips = equations.model.contact.with_slip
+    with slips(factor).in_place():
+        residual, values = equations.residual_and_matrix(x)
+    with slips(factor * (1 + DIFFERENCE)).in_place():
+        further = equations.residual(x)
+    factored = options.solver.factor(values, rows=rows)
     change = factored.solve((residual - further) / DIFFERENCE)
     return torch.where((rows & factored.ok)[:, None], change, 0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from weakref import WeakSet
 
 import torch
@@ -25,13 +24,16 @@ def refuse_hidden_tensors(model: Model, state: State, control: Control) -> None:
     """Refuse hooks that use tensors which require gradients and are not the model's; looks at a model once."""
     if not model.has_user_hooks or model in _seen:
         return
-    few, at, control = model.of_robot(0), state.rows(slice(1)).detach(), control.rows(slice(1))
-    given = [value for f in dataclasses.fields(control) if (value := getattr(control, f.name)) is not None]
+    at, control = state.rows(slice(1)).detach(), control.rows(slice(1))
     # hooks of its own: checkpointing counts what is saved, and this runs once
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(_same, _same):
+    with (
+        model.values_of_robot(0).in_place(),
+        torch.enable_grad(),
+        torch.autograd.graph.saved_tensors_hooks(_same, _same),
+    ):
         at = at.replace(q=at.q.requires_grad_())
-        force = few.force(few.start_step(at, control), at.q, at.velocity, at.time)
-    refuse_unregistered(few, force, [at.q, *given])
+        force = model.mechanics.force(model.start_step(at, control), at.q, at.velocity, at.time)
+        refuse_unregistered(model, force, [at.q, *control.tensors().values()])
     _seen.add(model)
 
 
@@ -41,11 +43,13 @@ def _same(tensor: Tensor) -> Tensor:
 
 def cause_in_hooks(model: Model, state: State, control: Control, rows: Tensor) -> str | None:
     """Return what is wrong with a hook at the states of some robots (B,), by name; None where nothing is."""
-    if not model.has_user_hooks:
+    if not model.has_user_hooks or not bool(rows.any()):
         return None
     for robot in rows.nonzero().flatten()[:FEW].tolist():
-        alone, row = model.of_robot(robot), slice(robot, robot + 1)
-        if wrong := what_is_wrong(alone.forces, alone.terms, state.rows(row), control.rows(row), rows[row]):
+        row = slice(robot, robot + 1)
+        with model.values_of_robot(robot).in_place():
+            wrong = what_is_wrong(model.forces, model.terms, state.rows(row), control.rows(row), rows[row])
+        if wrong:
             return wrong
     return None
 

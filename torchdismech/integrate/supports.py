@@ -28,14 +28,15 @@ def refuse_unheld(model: Model, state: State, control: Control, rows: Tensor, to
     ----------
     tolerance : of the sum of the loads on a part [N].
     """
-    if model.varying_loads or model.obstacles or model.self_contact is not None:
+    if model.mechanics.varying_forces or not model.contact.none:
         return
     parts = _parts(model)
     free = model.free.cpu().numpy()[: 3 * model.body.n_nodes].reshape(-1, 3)
     loose = np.array([free[parts == part].all(axis=0) for part in range(parts.max() + 1)]) & _slides(model, parts)
     if not loose.any():
         return
-    load = model.constant_load(model.unchecked_start(state, control, None, None), state.time)
+    mechanics = model.mechanics
+    load = mechanics.constant_load(mechanics.start(state, control, None, None), state.time)
     nodes = load[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3))
     total = load.new_zeros(state.batch, len(loose), 3).index_add(1, torch.as_tensor(parts).to(load.device), nodes)
     falls = (total.abs() > tolerance) & torch.as_tensor(loose).to(load.device) & rows[:, None, None]

@@ -11,7 +11,7 @@ import torch
 from torchdismech import forces
 from torchdismech.builder import RobotBuilder
 from torchdismech.errors import InputError
-from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Integrator, Newmark, Static
+from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
 from torchdismech.io import schema
 from torchdismech.io.contacts import add_contacts, contact_radius, refuse_overlap
 from torchdismech.io.files import reading
@@ -57,7 +57,7 @@ def build_model(scene: Scene, device: str | torch.device = "cpu", compile: bool 
     return model
 
 
-def build_integrator(scene: Scene) -> Integrator:
+def build_integrator(scene: Scene) -> Solver:
     """Return the integrator."""
     simulation = scene.document.simulation
     common: dict[str, Any] = {

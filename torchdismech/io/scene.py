@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from torchdismech.geometry.checks import check_every_node_used, check_rods
 from torchdismech.geometry.mesh_checks import check_mesh
-from torchdismech.integrate import Integrator
+from torchdismech.integrate import Solver
 from torchdismech.io import schema
 from torchdismech.io.assemble import build_integrator, build_model, build_schedule
 from torchdismech.io.dismech import Geometry, read_dismech
@@ -42,7 +42,7 @@ class Setup:
 
     model: Model
     state: State
-    integrator: Integrator
+    integrator: Solver
     schedule: Schedule
     steps: int
     every: int

@@ -22,9 +22,8 @@ from torchdismech.rigid.dynamics import Dynamics, accelerations
 from torchdismech.rigid.planar import Planar
 from torchdismech.rigid.spatial import ACTIVE, PASSIVE, Spatial
 from torchdismech.rigid.state import ChainState
-from torchdismech.split import robots
 from torchdismech.state import Control
-from torchdismech.trainable import Owner
+from torchdismech.values import Place, robots
 
 __all__ = ["RigidChain"]
 
@@ -174,7 +173,7 @@ class RigidChain(nn.Module):
         """Names of the constants that are never below zero."""
         return tuple(name for name in self.per_robot if name not in ("centre", "base", "gravity"))
 
-    def constants(self) -> dict[str, Owner]:
+    def constants(self) -> dict[str, Place]:
         """Return the constants by name, each as (module, attribute): what `trainable.scaled` and `shifted` take."""
         return {name: (self, name) for name in self.per_robot}
 

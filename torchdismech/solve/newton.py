@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from torch import Tensor
 from torchdismech.errors import Status
 
 __all__ = [
+    "Iterate",
+    "NewtonOptions",
     "Progress",
     "Root",
     "System",
@@ -50,7 +53,7 @@ class System(Protocol):
         """Return x moved by the step (B, m): x + step, to first order."""
         ...
 
-    def fused(self, function: Callable) -> Callable:
+    def compiled(self, function: Callable) -> Callable:
         """Return the function of this system and tensors, compiled as a whole if it can be and is wanted."""
         ...
 
@@ -62,7 +65,7 @@ class System(Protocol):
         """
         ...
 
-    def reach(self) -> Tensor | float:
+    def trust_radius(self) -> Tensor | float:
         """Return how far a step that descends the potential may change an unknown, in units of unknown / weight."""
         ...
 
@@ -87,16 +90,40 @@ class Root:
     tolerance: Tensor
 
 
-def newton(
-    system: System,
-    x: Tensor,
-    solver,
-    tolerance: Tensor,
-    weight: Tensor,
-    max_iterations: int,
-    line_search: bool = True,
-    running: Tensor | None = None,
-) -> Root:
+@dataclass(frozen=True)
+class NewtonOptions:
+    """How a search for roots goes.
+
+    Attributes
+    ----------
+    solver : linear solver on the pattern of the matrix.
+    weight : (m,) of the unknowns' residuals in its norm.
+    tolerance : (B,) the norm up to which a row counts as solved.
+    max_iterations : Newton steps, at most.
+    line_search : False takes every Newton step whole.
+    """
+
+    solver: Any
+    weight: Tensor
+    tolerance: Tensor
+    max_iterations: int
+    line_search: bool = True
+
+    def with_tolerance(self, tolerance: Tensor) -> NewtonOptions:
+        """Return these with another tolerance (B,)."""
+        return dataclasses.replace(self, tolerance=tolerance)
+
+    @property
+    def diagonal(self) -> Tensor:
+        """Where the diagonal of the matrix stands in its values."""
+        return self.solver.diagonal(self.weight.device)
+
+    def norm(self, residual: Tensor) -> Tensor:
+        """Return the weighted norm (B,) of residuals (B, m)."""
+        return _norm(residual, self.weight)
+
+
+def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None = None) -> Root:
     """Find x with |weight * r(x)| <= tolerance for each row.
 
     A Newton step is taken whole where it reduces the residual's norm. Where it does not, it may still be a good step
@@ -106,25 +133,13 @@ def newton(
     Parameters
     ----------
     x : (B, m) first iterate.
-    solver : linear solver on the pattern of the matrix.
-    tolerance : (B,); weight : (m,).
-    line_search : False takes every Newton step whole.
     running : (B,) rows to solve; the others are left alone.
     """
-    at, tolerance = begun(system, x, solver, tolerance, weight, running, line_search)
-    return resumed(system, at, solver, tolerance, weight, max_iterations, line_search)
+    at, tolerance = begun(system, x, options, running)
+    return resumed(system, at, options.with_tolerance(tolerance))
 
 
-def relaxed_newton(
-    system: System,
-    x: Tensor,
-    solver,
-    tolerance: Tensor,
-    weight: Tensor,
-    inertia: Tensor,
-    max_iterations: int,
-    running: Tensor,
-) -> Root:
+def relaxed_newton(system: System, x: Tensor, options: NewtonOptions, inertia: Tensor, running: Tensor) -> Root:
     """Find x as `newton` does, by steps of the matrix with a multiple of `inertia` added to its diagonal.
 
     The multiple follows the residual's norm, from 1 down to 0 at the root (pseudo-transient continuation, Kelley and
@@ -138,22 +153,21 @@ def relaxed_newton(
     """
     status = torch.where(running, RUNNING, int(Status.CONVERGED))
     iterations = torch.zeros_like(status)
-    diagonal = solver.diagonal(x.device)
-    at = _iterate(system, x, weight)
-    status = _judged(status, at.norm, tolerance)
-    tolerance = torch.maximum(tolerance, rounding_noise(x, at.values, diagonal, weight))
+    at = Iterate.of(system, x, options)
+    status = _judged(status, at.norm, options.tolerance)
+    tolerance = torch.maximum(options.tolerance, rounding_noise(x, at.values, options.diagonal, options.weight))
     relaxation = torch.ones_like(at.norm)
-    for _ in range(max_iterations):
+    for _ in range(options.max_iterations):
         active = status == RUNNING
         if not bool(active.any()):
             break
         values = at.values.clone()
-        values[diagonal] += relaxation * inertia
-        factor = solver.factor(values, rows=active)
+        values[options.diagonal] += relaxation * inertia
+        factor = options.solver.factor(values, rows=active)
         step = factor.solve(-at.residual)
         solved = active & factor.ok
         moved = torch.where(solved[:, None], system.advanced(at.x, torch.where(solved[:, None], step, 0.0)), at.x)
-        trial = _iterate(system, moved, weight)
+        trial = Iterate.of(system, moved, options)
         growth = trial.norm / at.norm
         good = solved & (growth < LARGEST_GROWTH)  # False where it is NaN
         change = torch.where(good, growth.clamp(FASTEST_RELAXATION, LARGEST_GROWTH), LARGEST_GROWTH**2)
@@ -173,7 +187,7 @@ def _judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Iterate:
+class Iterate:
     """A point x with its residual, matrix and weighted residual norm."""
 
     x: Tensor
@@ -181,19 +195,20 @@ class _Iterate:
     values: Tensor
     norm: Tensor
 
-    def merged(self, other: _Iterate, take: Tensor) -> _Iterate:
+    @classmethod
+    def of(cls, system: System, x: Tensor, options: NewtonOptions) -> Iterate:
+        """Return the iterate at x (B, m)."""
+        residual, values = system.residual_and_matrix(x)
+        return cls(x, residual, values, options.norm(residual))
+
+    def merged(self, other: Iterate, take: Tensor) -> Iterate:
         """Return this with the rows where `take` (B,) holds replaced by those of `other`."""
-        return _Iterate(
+        return Iterate(
             torch.where(take[:, None], other.x, self.x),
             torch.where(take[:, None], other.residual, self.residual),
             torch.where(take, other.values, self.values),
             torch.where(take, other.norm, self.norm),
         )
-
-
-def _iterate(system: System, x: Tensor, weight: Tensor) -> _Iterate:
-    residual, values = system.residual_and_matrix(x)
-    return _Iterate(x, residual, values, _norm(residual, weight))
 
 
 def _norm(residual: Tensor, weight: Tensor) -> Tensor:
@@ -211,60 +226,49 @@ class Progress(NamedTuple):
     iterations: Tensor
 
 
-def begun(
-    system: System, x: Tensor, solver, tolerance: Tensor, weight: Tensor, running: Tensor | None, line_search: bool
-) -> tuple[Progress, Tensor]:
+def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:
     """Return a search at its first iterate, and what its others are held against (B,); arguments as for `newton`.
 
     That is the tolerance, not below the rounding noise, which excuses an iterate that Newton's method improved, but not
     the first one.
     """
-    status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
+    status = torch.full_like(options.tolerance, RUNNING, dtype=torch.long)
     if running is not None:
         status = torch.where(running, status, int(Status.CONVERGED))
-    first = _first_trial(system, x, solver, tolerance, weight, line_search)
+    first = _first_trial(system, x, options)
     assert first.values is not None and first.noise is not None
-    status = _judged(status, first.norm, tolerance)
+    status = _judged(status, first.norm, options.tolerance)
     at = Progress(first.x, first.residual, first.values, first.norm, status, torch.zeros_like(status))
-    return at, torch.maximum(tolerance, first.noise)
+    return at, torch.maximum(options.tolerance, first.noise)
 
 
 def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:
     """Return the values (nnz, B) of the matrix at x (B, m), by what is compiled for Newton's iterates if that is."""
-    values = _first_trial(system, x, solver, x.new_zeros(len(x)), weight, line_search=True).values
+    values = _first_trial(system, x, NewtonOptions(solver, weight, x.new_zeros(len(x)), 0)).values
     assert values is not None
     return values
 
 
-def _first_trial(system: System, x: Tensor, solver, tolerance: Tensor, weight: Tensor, line_search: bool) -> _Trial:
+def _first_trial(system: System, x: Tensor, options: NewtonOptions) -> _Trial:
     """Return what is to be known of x: what is compiled for trials serves, with a step that no row takes."""
-    tried = system.fused(_tried)
+    tried, tolerance = system.compiled(_tried), options.tolerance
     # two tensors: code that was compiled for one in both places would not serve for other steps
     no_row, none_spent = torch.zeros(2, len(x), dtype=torch.bool, device=x.device)
     status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
     unknown = torch.full_like(tolerance, torch.inf)
     step = None if tried is _tried else torch.zeros_like(x)
-    diagonal = solver.diagonal(x.device)
-    return tried(system, x, unknown, step, no_row, status, none_spent, tolerance, weight, diagonal, line_search, True)
+    rest = (tolerance, options.weight, options.diagonal, options.line_search, True)
+    return tried(system, x, unknown, step, no_row, status, none_spent, *rest)
 
 
-def resumed(
-    system: System, at: Progress, solver, tolerance: Tensor, weight: Tensor, max_iterations: int, line_search: bool
-) -> Root:
+def resumed(system: System, at: Progress, options: NewtonOptions) -> Root:
     """Return where `newton` ends from a search's iterates."""
-    search = _Search(system, solver, weight, tolerance, max_iterations, line_search)
-    return search.run(_Iterate(at.x, at.residual, at.values, at.norm), at.status, at.iterations)
+    search = _Search(system, options)
+    return search.run(Iterate(at.x, at.residual, at.values, at.norm), at.status, at.iterations)
 
 
 def plain_round(
-    system: System,
-    at: Progress,
-    solver,
-    tolerance: Tensor,
-    weight: Tensor,
-    max_iterations: int,
-    line_search: bool,
-    with_matrix: bool = True,
+    system: System, at: Progress, options: NewtonOptions, with_matrix: bool = True
 ) -> tuple[Progress, Tensor]:
     """Return a search after the whole Newton step of each row, and whether that was the step to take.
 
@@ -281,11 +285,11 @@ def plain_round(
     """
     active = at.status == RUNNING
     iterations = at.iterations + active
-    factor = solver.factor(at.values, rows=active)
+    factor = options.solver.factor(at.values, rows=active)
     step = factor.solve(-at.residual)
-    rows = (active & factor.ok, at.status, iterations >= max_iterations, tolerance)
-    rest = (weight, solver.diagonal(at.x.device), line_search, with_matrix)
-    trial = system.fused(_tried)(system, at.x, at.norm, step, *rows, *rest)
+    rows = (active & factor.ok, at.status, iterations >= options.max_iterations, options.tolerance)
+    rest = (options.weight, options.diagonal, options.line_search, with_matrix)
+    trial = system.compiled(_tried)(system, at.x, at.norm, step, *rows, *rest)
     lost = ((trial.status != RUNNING) & (trial.status != int(Status.CONVERGED))).any()
     values = at.values if trial.values is None else trial.values
     after = Progress(trial.x, trial.residual, values, trial.norm, trial.status, iterations)
@@ -375,17 +379,12 @@ class _Search:
     search, and a batch takes as many evaluations as its slowest row alone.
     """
 
-    def __init__(self, system: System, solver, weight: Tensor, tolerance: Tensor, max_iterations: int, enabled: bool):
-        self.system = system
-        self.solver = solver
-        self.weight = weight
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
-        self.enabled = enabled
-        self._tried = system.fused(_tried)
-        self._diagonal = solver.diagonal(weight.device)
+    def __init__(self, system: System, options: NewtonOptions):
+        self.system, self.options, self.solver = system, options, options.solver
+        self._tried = system.compiled(_tried)
+        self._diagonal = options.diagonal
 
-    def run(self, at: _Iterate, status: Tensor, iterations: Tensor) -> Root:
+    def run(self, at: Iterate, status: Tensor, iterations: Tensor) -> Root:
         """Return where the rows end."""
         self.at, self.status, self.iterations = at, status, iterations
         self.solved = torch.zeros_like(status, dtype=torch.bool)  # the rows that have a Newton step ...
@@ -394,7 +393,7 @@ class _Search:
         more, last = bool((status == RUNNING).any()), False
         while more:
             more, last = self._round(last)
-        return Root(self.at.x, self.status, self.iterations, self.at.norm, self.tolerance)
+        return Root(self.at.x, self.status, self.iterations, self.at.norm, self.options.tolerance)
 
     def _begin_steps(self) -> None:
         """Let all rows that run try a new Newton step next, the whole of it."""
@@ -415,7 +414,7 @@ class _Search:
         if potential is not None:
             self._shorten_directions()
         trial, good, status, (bad, more, last) = self._trial(last)
-        if potential is not None and self.enabled:
+        if potential is not None and self.options.line_search:
             good = active & self.solved & self._descended(trial, good, potential)
             bad = bool((active & ~good).any())
         if bad:
@@ -424,19 +423,19 @@ class _Search:
         self._begin_steps()
         return more, last
 
-    def _trial(self, last: bool) -> tuple[_Iterate, Tensor, Tensor, list[bool]]:
+    def _trial(self, last: bool) -> tuple[Iterate, Tensor, Tensor, list[bool]]:
         """Return what `_tried` says of the next step; without a matrix where all rows converge, as none would look."""
         at = self.at
         step = self.direction if self.fraction is None else self.fraction[:, None] * self.direction
-        rows = (self.solved, self.status, self.iterations >= self.max_iterations, self.tolerance)
-        rest = (self.weight, self._diagonal, self.enabled, not last)
+        rows = (self.solved, self.status, self.iterations >= self.options.max_iterations, self.options.tolerance)
+        rest = (self.options.weight, self._diagonal, self.options.line_search, not last)
         trial = self._tried(self.system, at.x, at.norm, step, *rows, *rest)
         # the one transfer that the host waits for in a round where all goes well
         bad, more, unconverged, close = trial.flags.tolist()
         if last and unconverged:
             return self._trial(last=False)  # once more, as what comes next needs the matrix
         values = at.values if trial.values is None else trial.values
-        iterate = _Iterate(trial.x, trial.residual, values, trial.norm)
+        iterate = Iterate(trial.x, trial.residual, values, trial.norm)
         return iterate, trial.good, trial.status, [bad, more, close]
 
     def _find_directions(self, active: Tensor) -> None:
@@ -470,11 +469,11 @@ class _Search:
 
     def _shorten_directions(self) -> None:
         """Let no Newton step reach too far: a matrix that is hardly positive definite says little of what is there."""
-        reach = self.system.reach()
-        farthest = (self.direction / self.weight).abs().amax(1, keepdim=True)
+        reach = self.system.trust_radius()
+        farthest = (self.direction / self.options.weight).abs().amax(1, keepdim=True)
         self.direction = self.direction * (reach / farthest.clamp_min(reach))
 
-    def _sort_out(self, active: Tensor, trial: _Iterate, good: Tensor, by_norm: bool) -> bool:
+    def _sort_out(self, active: Tensor, trial: Iterate, good: Tensor, by_norm: bool) -> bool:
         """Keep the new iterate in good rows and shorten the step in the others; return whether there is more to do."""
         fraction = torch.ones_like(trial.norm) if self.fraction is None else self.fraction
         indefinite = torch.zeros_like(good) if self.indefinite is None else self.indefinite
@@ -483,13 +482,13 @@ class _Search:
             good = good | (going & ~indefinite & self._nearer(trial, fraction))
         self.at = self.at.merged(trial, good)
         # only rows that moved: noise excuses an iterate that Newton's method improved
-        status = torch.where(good, _judged(self.status, self.at.norm, self.tolerance), self.status)
+        status = torch.where(good, _judged(self.status, self.at.norm, self.options.tolerance), self.status)
         refused, failed = active & ~self.solved, going & ~good
         self.fraction = torch.where(good, 1.0, torch.where(failed, 0.5 * fraction, fraction))
         out = failed & (self.fraction < (SMALLEST_STEP if by_norm else SMALLEST_DESCENT))
         status = torch.where(out, int(Status.LINE_SEARCH_FAILED), status)
         status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
-        spent = good & (status == RUNNING) & (self.iterations >= self.max_iterations)
+        spent = good & (status == RUNNING) & (self.iterations >= self.options.max_iterations)
         self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
         self.indefinite = (indefinite | refused) & ~good
         running = self.status == RUNNING
@@ -499,7 +498,7 @@ class _Search:
         ).tolist()
         return more
 
-    def _descended(self, trial: _Iterate, reduced: Tensor, potential: Tensor) -> Tensor:
+    def _descended(self, trial: Iterate, reduced: Tensor, potential: Tensor) -> Tensor:
         """Return the rows (B,) whose potential fell; `reduced` are those whose residual norm did."""
         slope = (self.at.residual * self.direction).sum(1)
         least = 1e-4 * slope if self.fraction is None else 1e-4 * self.fraction * slope
@@ -509,7 +508,7 @@ class _Search:
         near = -slope < 1e-8 * (potential.abs() + 1e-300)
         return ((there <= potential + least) | (reduced & near)) & torch.isfinite(trial.norm)
 
-    def _nearer(self, trial: _Iterate, fraction: Tensor) -> Tensor:
+    def _nearer(self, trial: Iterate, fraction: Tensor) -> Tensor:
         """Return the rows (B,) from where the next step by the same factor is shorter than this one.
 
         It says so where the matrix is definite only: an indefinite one says nothing of what is near.
@@ -520,7 +519,7 @@ class _Search:
 
     def _size(self, step: Tensor) -> Tensor:
         """Return the length (B,) of steps; twist angles count by the arc at the length that weighs torques."""
-        return torch.linalg.vector_norm(step / self.weight, dim=1)
+        return torch.linalg.vector_norm(step / self.options.weight, dim=1)
 
 
 def shifted_factor(solver, values: Tensor, rows: Tensor):

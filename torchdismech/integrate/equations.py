@@ -1,17 +1,19 @@
-"""The balance of forces that a step solves."""
+"""StepEquations: the equations that a step solves."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
-from torchdismech.model import Model, StepStart
+from torchdismech.integrate.scheme import Scheme
+from torchdismech.mechanics import Gains, Mechanics, StepStart
+from torchdismech.model import Model
+from torchdismech.state import State
 
-__all__ = ["Balance"]
+__all__ = ["StepEquations"]
 
 # Change of the velocity in a step, as a part of itself, up to which first iterates count on acceleration. Beyond, it
 # tells nothing of the next step: at 0.1 a plate that folds takes up to 12 iterations instead of 5, at 0.6 a helix let
@@ -20,45 +22,70 @@ SMOOTH = 0.06
 # Damped rods do not snap that way: swinging ones take 2.0 iterations instead of 2.2 in steps of 10 ms, and a helix let
 # go no more than with a smaller limit.
 SMOOTH_RODS = 0.2
-REACH = 0.3  # of the robot's extent: equilibria of rods, bent and pressed at once, take the same from 0.1 to 0.3
+TRUST_RADIUS = 0.3  # of the robot's extent: equilibria of rods, bent and pressed at once, take the same from 0.1 to 0.3
 
 
-class Balance(ABC):
-    """The balance of forces of one step, as equations in the free dofs; each integrator has its own.
+class StepEquations:
+    """Inertial minus elastic minus external force is zero: the equations of one step in the free dofs.
 
-    `mass_gain`, `position_gain` and `velocity_gain` are the derivatives by q of: the acceleration that the inertial
-    force sees, the position and the velocity at which the other forces are evaluated.
+    The unknowns x are the free dofs of q at the end of the step; the scheme says what velocity and acceleration they
+    mean and where forces are evaluated.
 
     Angles without inertia (mid-edge normals, joint edges) are algebraic: they are what balances the torques on them
     where the forces are evaluated, so their position there is the unknown itself, whatever the position gain of the
     others (as a mean of old and new they would ring). Their rows are divided by the position gain, which keeps the
     matrix symmetric and the residual a gradient.
+
+    Parameters
+    ----------
+    model : the robots.
+    scheme : the rule of time stepping.
+    start : what stays fixed in the step.
+    clamped_q : (B, n) where clamped dofs are at its end.
+    dt : its length [s], a number or a tensor ().
+    mechanics : in place of the model's.
+
+    Attributes
+    ----------
+    constraints : contacts that are constraints, with their present loads.
+    descending : whether Newton's method is to descend the potential; see `potential`.
     """
 
-    inertial = True  # whether there is an inertial force
-    damped = False  # whether the integrator damps fast motion
-    mass_gain: float | Tensor
-    position_gain: float
-    velocity_gain: float | Tensor
-
-    def __init__(self, model: Model, start: StepStart, clamped_q: Tensor, dt: float | Tensor):
-        self.model = model
-        self.start = start
-        self.base = clamped_q  # (B, n): clamped dofs are read from here
+    def __init__(
+        self,
+        model: Model,
+        scheme: Scheme,
+        start: StepStart,
+        clamped_q: Tensor,
+        dt: float | Tensor,
+        mechanics: Mechanics | None = None,
+    ):
+        self.model, self.scheme, self.start = model, scheme, start
+        self.mechanics = model.mechanics if mechanics is None else mechanics
+        self.base = clamped_q
         # a tensor: compiled code is for any step
         self.dt = dt if isinstance(dt, Tensor) else torch.full((), dt, dtype=model.dtype, device=model.device)
-        self.descending = False
-        self._closed_form, self._eager_loads = not model.uncompiled_terms(), model.eager_loads
-        self._smooth = SMOOTH_RODS if self.damped and not len(model.triangles) else SMOOTH
         self.constraints: ConstraintSet | None = None
+        self.descending = False
+        self._closed_form, self._eager_loads = not model.mechanics.uncompiled_terms(), self.mechanics.eager_loads
+        self._smooth = SMOOTH_RODS if scheme.damps and not len(model.triangles) else SMOOTH
         self._load: Tensor | None = None
 
-    def fused(self, function: Callable) -> Callable:
-        """Return the function, which takes this balance first: compiled as a whole where the model is and this allows.
+    @property
+    def gains(self) -> Gains:
+        """Derivatives by q: of position and velocity where forces are evaluated, of the acceleration."""
+        scheme, dt = self.scheme, self.dt
+        velocity = scheme.velocity[0] / dt if scheme.velocity[0] else 0.0
+        return Gains(scheme.position, velocity, scheme.acceleration[0] / dt**2 if scheme.inertial else 0.0)
+
+    def compiled(self, function: Callable) -> Callable:
+        """Return the function, which takes these equations first: compiled as a whole where steps are and this allows.
 
         Contact, constraints and loads that do not compile (learned forces) run eagerly, and the function with them.
         """
-        return self.model.fused(function, self.base) if self.closed else function
+        if not self.closed:
+            return function
+        return self.model.compilation.form(function, self.base.shape[0], self.base)
 
     @property
     def closed(self) -> bool:
@@ -67,11 +94,10 @@ class Balance(ABC):
         return self._closed_form and not others
 
     def prepare(self) -> None:
-        """Find what stays the same in all evaluations, so that a `fused` function need not."""
+        """Find what stays the same in all evaluations, so that a compiled function need not."""
         if self._load is None:
             _, _, time = self.evaluated_at(self.start.state.q)
-            load = self.model.constant_load(self.start, time)
-            self._load = load if self.load_factor() == 1 else self.load_factor() * load
+            self._load = self.mechanics.constant_load(self.start, time)
 
     def hold(self, load: Tensor) -> None:
         """Take the external forces (B, n) that do not change within the step, instead of finding them."""
@@ -79,56 +105,72 @@ class Balance(ABC):
 
     @property
     def load(self) -> Tensor:
-        """The external forces (B, n) that do not change within the step, as much of them as acts."""
+        """The external forces (B, n) that do not change within the step."""
         self.prepare()
         assert self._load is not None
         return self._load
 
-    def at(self, moving: Tensor, q: Tensor) -> Tensor:
-        """Return the position (B, n) where forces are evaluated: `moving`, algebraic angles as in q."""
-        return torch.where(self.model.algebraic, q, moving)
-
     @property
     def has_potential(self) -> bool:
         """Whether the residual is the gradient of a potential."""
-        return self.model.conservative and self.constraints is None
+        return self.mechanics.conservative and self.constraints is None
 
-    @abstractmethod
     def acceleration(self, q: Tensor) -> Tensor:
         """Return the acceleration (B, n) in the inertial force."""
+        rate = self.scheme.rate(self.scheme.acceleration, self.start.state, q, self.dt)
+        return rate / self.dt if self.scheme.inertial else rate
 
-    @abstractmethod
     def evaluated_at(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return position, velocity (B, n) and time (B,) at which elastic and external forces are evaluated."""
+        state, scheme = self.start.state, self.scheme
+        velocity = scheme.rate(scheme.velocity, state, q, self.dt)
+        time = state.time + scheme.time * self.dt if scheme.inertial else state.time
+        if scheme.position == 1:
+            return q, velocity, time
+        there = state.q + scheme.position * (q - state.q)
+        return torch.where(self.model.algebraic, q, there), velocity, time
 
-    def load_factor(self) -> float:
-        """Return the share of the external forces that acts."""
-        return 1.0
+    def state_after(self, q: Tensor) -> State:
+        """Return the state after the step, at q (B, n).
+
+        The velocity of algebraic angles is their mean one: it has no other use than a guess.
+        """
+        state, scheme, algebraic = self.start.state, self.scheme, self.model.algebraic
+        moved = self.model.frames.moved(state, q)
+        if not scheme.inertial:
+            zero = torch.zeros_like(q)
+            return moved.replace(velocity=zero, acceleration=zero)
+        velocity = scheme.rate(scheme.end_velocity, state, q, self.dt)
+        velocity = torch.where(algebraic, (q - state.q) / self.dt, velocity)
+        acceleration = torch.where(algebraic, 0.0, self.acceleration(q))
+        time, history = state.time + self.dt, scheme.remembered(state, q)
+        return moved.replace(velocity=velocity, acceleration=acceleration, time=time, **history)
+
+    def accepted_state(self, q: Tensor, accepted: Tensor) -> State:
+        """Return the state after a step to q (B, n) in the accepted rows (B,), that before it in the others."""
+        return self.start.state.merged(self.state_after(q), accepted)
 
     def full(self, x: Tensor) -> Tensor:
         """Return q (B, n) for the unknowns x (B, n_free)."""
-        return self.model.spread(x, self.base)
+        return self.model.expand(x, self.base)
 
     def residual(self, x: Tensor) -> Tensor:
         """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
         self._count()
         q = self.full(x)
-        position, velocity, time = self.evaluated_at(q)
-        force = self.model.internal_force(self.start, position, velocity) + self.load
-        if self.model.varying_loads:
-            force = force + self.load_factor() * self.model.varying_load(self.start, position, velocity, time)
+        force = self.mechanics.force(self.start, *self.evaluated_at(q), self.load)
         return self._with_inertia(q, force + self._constraint_force(q))
 
     def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
         self._count()
         q = self.full(x)
-        at, gains = self.evaluated_at(q), (self.position_gain, self.velocity_gain, self.mass_gain)
-        force, values = self.model.varying_force_and_stiffness(self.start, *at, *gains, self.load_factor())
+        at = self.evaluated_at(q)
+        force, values = self.mechanics.force_and_stiffness(self.start, *at, self.gains, self.load)
         if self.constraints is not None:
             pattern = self.model.solver_for(q.shape[0], self.start.pairs).pattern
-            self.constraints.add_turning(values, q, pattern, self.model.unknown)
-        return self._with_inertia(q, force + self.load + self._constraint_force(q)), values
+            self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknown)
+        return self._with_inertia(q, force + self._constraint_force(q)), values
 
     def _count(self) -> None:
         """Add an evaluation to what the model has done, but for those that are traced."""
@@ -140,38 +182,37 @@ class Balance(ABC):
         return 0.0 if self.constraints is None else self.constraints.force(q)
 
     def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
-        balance = self.model.body.mass * self.acceleration(q) - force if self.inertial else -force
-        return (balance * self._row_weight()).index_select(1, self.model.free_index)
+        residual = self.model.body.mass * self.acceleration(q) - force if self.scheme.inertial else -force
+        return (residual * self._row_weight()).index_select(1, self.model.free_index)
 
     def _row_weight(self) -> Tensor | float:
         """Return what the rows of the residual (n,) are multiplied by: 1, for algebraic angles 1 / position_gain."""
-        if self.position_gain == 1:
+        if self.scheme.position == 1:
             return 1.0
-        return torch.where(self.model.algebraic, 1 / self.position_gain, 1.0)
+        return torch.where(self.model.algebraic, 1 / self.scheme.position, 1.0)
 
     def inertia(self) -> Tensor:
         """Return the inertia's part of the matrix's diagonal (n_free, 1) or (n_free, B)."""
-        mass = self.mass_gain * self.model.body.mass[..., self.model.free_index]
+        mass = self.gains.mass * self.model.body.mass[..., self.model.free_index]
         return mass.unsqueeze(-1) if mass.dim() == 1 else mass.t()
 
     def force_scale(self, weight: Tensor) -> Tensor:
         """Return the sum of the weighted norms of momentum over dt, external and internal force at the start (B,)."""
-        state, model = self.start.state, self.model
+        state, model, mechanics, start = self.start.state, self.model, self.mechanics, self.start
         load = self.load
-        if model.varying_loads:
-            varying = model.varying_load(self.start, state.q, state.velocity, state.time)
-            load = load + self.load_factor() * varying
-        summed = model.stencil_load(self.start, state.q)
+        if mechanics.varying_forces:
+            load = load + mechanics.varying_load(start, state.q, state.velocity, state.time)
+        summed = mechanics.stencil_load(start, state.q)
         load = load + summed
-        if self.inertial:  # the internal force is what the state's acceleration leaves of the external one
+        if self.scheme.inertial:  # the internal force is what the state's acceleration leaves of the external one
             mass = model.body.mass
             internal = torch.where(model.algebraic, 0.0, mass * state.acceleration - load)
             forces = [internal, load, mass * state.velocity / self.dt]
         else:
-            forces = [model.elastic_force(self.start, state.q) - summed, load]
+            forces = [mechanics.elastic_force(start, state.q) - summed, load]
         return sum(torch.linalg.vector_norm(f.index_select(1, model.free_index) * weight, dim=1) for f in forces)
 
-    def opening(self, x: Tensor | None, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def setup(self, x: Tensor | None, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights of a residual's norm (n_free,), the force scale (B,) and the first iterate (B, n_free).
 
         Parameters
@@ -190,10 +231,10 @@ class Balance(ABC):
         step = self.base - state.q
         if ahead:
             step = torch.where(model.free, self.dt * (state.velocity + self._gained()), step)
-        there = model.moved_by(state.q, step)
+        there = model.frames.moved_by(state.q, step)
         for obstacle in model.obstacles:
             if obstacle.law.response.feasible_only:
-                there = obstacle.kept_out(there, state, state.time + self.dt)
+                there = obstacle.feasible(there, state, state.time + self.dt)
         return there.index_select(1, model.free_index)
 
     def _gained(self) -> Tensor | float:
@@ -203,7 +244,7 @@ class Balance(ABC):
         touches something may be pushed back any time.
         """
         model, state = self.model, self.start.state
-        if model.obstacles or model.self_contact is not None or not self.inertial:
+        if not model.contact.none or not self.scheme.inertial:
             return 0.0
         change, nodes = self.dt * state.acceleration, 3 * model.body.n_nodes
         size = change[:, :nodes].abs().amax(1, keepdim=True)
@@ -214,24 +255,23 @@ class Balance(ABC):
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, edges keeping the length that the step asks for to first order."""
         q = self.full(x)
-        moved = self.model.moved_by(q, self.model.spread(step, torch.zeros_like(q)))
+        moved = self.model.frames.moved_by(q, self.model.expand(step, torch.zeros_like(q)))
         return moved.index_select(1, self.model.free_index)
 
-    def reach(self) -> Tensor:
+    def trust_radius(self) -> Tensor:
         """Return how far (), in m, a step that descends the potential may move a node; angles count by their arc."""
         nodes = self.model.nodes
-        return REACH * torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
+        return TRUST_RADIUS * torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
 
     def potential(self, x: Tensor) -> Tensor | None:
         """Return the potential (B,) if Newton's steps are to descend it, else None: the residual's norm judges them."""
         if not self.descending:
             return None
         q = self.full(x)
-        position, velocity, time = self.evaluated_at(q)
-        internal = self.model.internal_potential(self.start, position)
-        varying = self.model.load_potential(self.start, position, velocity, time)
-        potential = (internal + self.load_factor() * varying) / self.position_gain
+        gain = self.scheme.position
+        potential = self.mechanics.potential(self.start, *self.evaluated_at(q)) / gain
         potential = potential - (self.load * self._row_weight() * q).sum(1)
-        if self.inertial:
-            potential = potential + (0.5 / self.mass_gain) * (self.model.body.mass * self.acceleration(q) ** 2).sum(1)
+        if self.scheme.inertial:
+            mass, acceleration = self.model.body.mass, self.acceleration(q)
+            potential = potential + (0.5 / self.gains.mass) * (mass * acceleration**2).sum(1)
         return potential

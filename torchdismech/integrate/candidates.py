@@ -1,8 +1,6 @@
-"""Which parts of the robots may touch in a step: guessed before it, checked after it."""
+"""ContactCandidates: which parts of the robots may touch in a step, guessed before it and checked after it."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,77 +9,77 @@ from torchdismech.contact import Obstacle
 from torchdismech.contact.constraints import ConstraintSet, Places
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
-from torchdismech.model import Model
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.problem import StepProblem
 from torchdismech.state import State
 
-__all__ = ["Encounters"]
+__all__ = ["ContactCandidates"]
 
 SEARCHES = 4  # how often a step is solved again with more pairs
 MARGIN = 0.25  # of the largest motion that inertia leads to: how much further anything may get
 
 
-class Encounters:
-    """The pairs that a step takes into account, and whether they were enough.
-
-    Parameters
-    ----------
-    state : at the start of the step.
-    expected : returns where (B, n) the step is expected to lead; not called where nothing can touch.
-    end : (B,) the time at its end [s].
+class ContactCandidates:
+    """The contacts that a step takes into account, and whether they were enough.
 
     Attributes
     ----------
     none : whether the robots cannot touch anything: then there is nothing to guess or to check.
+    pairs : the parts of the robots that may touch each other.
     """
 
-    def __init__(self, model: Model, state: State, expected: Callable[[], Tensor], end: Tensor):
-        self.model = model
-        self.state = state
-        self.end = end
+    def __init__(self, problem: StepProblem):
+        self.model, self.state, self.end = problem.model, problem.state, problem.end
+        self.contact = problem.model.contact
         self.pairs: StepPairs | None = None
         self.searches = 0
-        self.none = not model.obstacles and model.self_contact is None
+        self.none = self.contact.none
         self.load: Tensor | None = None  # of the constraints, once they are solved
         self.near: tuple[Tensor, ...] = ()
         if not self.none:
-            ahead = expected()
-            way = (ahead - state.q)[:, : 3 * model.body.n_nodes].abs().amax(1)
+            ahead = problem.ahead()
+            way = (ahead - self.state.q)[:, : 3 * self.model.body.n_nodes].abs().amax(1)
             self.slack = self._room() + MARGIN * way
             self._look(ahead)
+
+    def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
+        """Return the equations of a step with these candidates; of these robots (B,) of the batch, if given."""
+        pairs = self.pairs if self.pairs is None or robots is None else self.pairs.rows(robots)
+        return problem.equations(pairs, self.constraints(problem.state, robots))
 
     def _room(self) -> Tensor:
         """Return how near (1,) or (B,) things are looked at, besides what moves [m].
 
         Potentials need no more than their tolerance; constraints see a contact before it bears a load.
         """
-        model, contact = self.model, self.model.self_contact
-        if model.constrained:
-            nodes = [o.radius for o in model.obstacles] + ([] if contact is None else [contact.points.radius])
+        own = self.contact.self_contact
+        if self.contact.constrained:
+            nodes = [o.radius for o in self.contact.obstacles] + ([] if own is None else [own.points.radius])
             return nodes[0].mean().reshape(1)
-        return torch.zeros(1, device=self.end.device) if contact is None else contact.law.response.tolerance.reshape(-1)
+        return torch.zeros(1, device=self.end.device) if own is None else own.law.response.tolerance.reshape(-1)
 
     def _look(self, ahead: Tensor) -> None:
         """Find what may touch on the way to `ahead` (B, n)."""
-        self.pairs = self.model.may_touch(self.state.q, ahead, self.slack)
+        self.pairs = self.contact.may_touch(self.state.q, ahead, self.slack)
         reach = self.slack.unsqueeze(1)
         self.near = tuple(
             torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) < reach for o in self._bounds()
         )
 
     def _bounds(self) -> list[Obstacle]:
-        return [o for o in self.model.obstacles if o.constrained]
+        return [o for o in self.contact.obstacles if o.constrained]
 
     def constraints(self, state: State, robots: Tensor | None) -> ConstraintSet | None:
         """Return the constraints of the step from `state`, of these robots (B,) if given, with the loads found."""
-        if not self.model.constrained:
+        if not self.contact.constrained:
             return None
-        contact = self.model.self_contact
+        contact = self.contact.self_contact
         own = contact is not None and contact.constrained
         places = Places(self.near, self.pairs.pairs if own and self.pairs is not None else None)
         end, slack = (self.end, self.slack) if robots is None else (self.end[robots], self.slack[robots])
         places = places if robots is None else places.rows(robots)
         found = ConstraintSet(self._bounds(), contact if own else None, state, end, places)
-        found.reach = slack
+        found.search_distance = slack
         if self.load is not None:
             load = self.load if robots is None else self.load[robots]
             found.load = load[found.robot, found.place]
@@ -114,12 +112,12 @@ class Encounters:
 
     def passed(self, after: State) -> Tensor:
         """Return the robots (B,) in which something passed through something else, or through a barrier."""
-        passed, contact = self.missed(after.q), self.model.self_contact
+        passed, contact = self.missed(after.q), self.contact.self_contact
         if self.pairs is not None and contact is not None:
             passed = passed | pairs_passed(self.pairs.pairs, self.state.q, after.q)
             if contact.law.response.feasible_only:
                 passed = passed | (contact.smallest_gap(self.pairs.pairs, after.q) <= 0)
-        for obstacle in self.model.obstacles:
+        for obstacle in self.contact.obstacles:
             passed = passed | passed_obstacle(obstacle, self.state, after)
             if obstacle.law.response.feasible_only:  # the midpoint rule sees gaps in the middle of the step only
                 passed = passed | (obstacle.gap(after.q, self.end) <= 0).any(1)

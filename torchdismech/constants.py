@@ -1,0 +1,89 @@
+"""The constants of a robot by name: what an optimiser may train and a control may set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.nn.utils import parametrize
+
+from torchdismech.contact import Obstacle
+from torchdismech.contact.law import ConstraintLaw, ContactLaw
+from torchdismech.elastic import Energy, Stencil, Sum
+from torchdismech.errors import InputError
+from torchdismech.magnetics import Magnetic
+from torchdismech.values import Place
+
+__all__ = ["constants"]
+
+CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")  # contact learns them when the model is made
+
+
+def constants(model: Any) -> dict[str, Place]:
+    """Return the constants of a model by name, each as (module, attribute).
+
+    Elastic terms: "bend_twist.EI1", "bend_twist.natural_kappa1", "stretch.rest_length", dissipation
+    "bend_twist.viscous_EI1"; forces: "Gravity.acceleration", with a number behind the second of a kind
+    ("Viscous2.viscosity"), of a magnetic field "Magnetic.field.amplitude"; the body: "mass", "edge_length", ...
+
+    Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
+    coefficient), "floor.slip_velocity"; of its shape "floor.point", "ball.radius", ..., and "ball.shape.stiffness"
+    where that is a name of the law's, too. Then "self_contact.stiffness", .... Contact radii are not among them:
+    contact learns them when the model is made.
+
+    Raises
+    ------
+    InputError
+        The name of an obstacle makes two names of constants equal.
+    """
+    found: dict[str, Place] = {name: (model.body, name) for name in model.body.per_robot if name not in CONTACT_RADII}
+    for term in model.terms:
+        for strain in term.stencil.strains:
+            found[f"{term.name}.natural_{strain}"] = (term, f"natural_{strain}")
+        for part in term.modules():
+            if isinstance(part, (Stencil, Energy)) and not isinstance(part, Sum):
+                found.update({f"{term.name}.{name}": (part, name) for name in part.per_robot})
+    kinds: dict[str, int] = {}
+    for force in model.forces:
+        if isinstance(force, Obstacle):
+            continue
+        kind = _kind(force)
+        kinds[kind] = kinds.get(kind, 0) + 1
+        label = kind if kinds[kind] == 1 else f"{kind}{kinds[kind]}"
+        found.update({f"{label}.{name}": (force, name) for name in force.per_robot})
+        if isinstance(force, Magnetic):
+            found.update({f"{label}.field.{name}": (force.field, name) for name in force.field.per_robot})
+    touching = _of_contact(model)
+    if twice := sorted(found.keys() & touching.keys()):
+        raise InputError(f"two constants are called {twice[0]!r}; give the obstacle another name")
+    return {name: (m, a) for name, (m, a) in (found | touching).items() if getattr(m, a) is not None}
+
+
+def _of_contact(model: Any) -> dict[str, Place]:
+    """Return the constants of obstacles and of self-contact by name."""
+    found: dict[str, Place] = {}
+    for obstacle in model.obstacles:
+        law = _of_law(obstacle.law)
+        found |= {f"{obstacle.name}.{name}": owner for name, owner in law.items()}
+        for name in obstacle.shape.per_robot:
+            label = f"shape.{name}" if name in law else name
+            found[f"{obstacle.name}.{label}"] = (obstacle.shape, name)
+    if model.self_contact is not None:
+        found |= {f"self_contact.{name}": owner for name, owner in _of_law(model.self_contact.law).items()}
+    return found
+
+
+def _of_law(law: ContactLaw | ConstraintLaw) -> dict[str, Place]:
+    """Return the constants of a law by name; the tolerance of a constraint says how well it is solved, and is none."""
+    found: dict[str, Place] = {}
+    if isinstance(law, ContactLaw):
+        found = {name: (law.response, name) for name in law.response.per_robot}
+    if law.friction is not None:
+        found |= {"friction": (law.friction, "coefficient"), "slip_velocity": (law.friction, "slip_velocity")}
+    return found
+
+
+def _kind(module: nn.Module) -> str:
+    """Return the class's name as written, also of a module whose tensors are trained."""
+    kind = type(module)
+    return kind.__mro__[1].__name__ if parametrize.is_parametrized(module) else kind.__name__

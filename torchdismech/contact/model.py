@@ -1,0 +1,120 @@
+"""ContactModel: everything that a robot may touch, and the pairs of its own parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.contact.coupling import CouplingCache, StepPairs
+from torchdismech.contact.law import ConstraintLaw, ContactLaw
+from torchdismech.contact.obstacle import Obstacle
+from torchdismech.contact.report import Report, contact_report
+from torchdismech.contact.self_contact import SelfContact
+from torchdismech.errors import InputError
+from torchdismech.sparse import Pattern
+from torchdismech.state import State
+from torchdismech.values import Place, Values
+
+__all__ = ["ContactModel"]
+
+
+class ContactModel:
+    """The obstacles and the self-contact of a robot; the modules are the model's.
+
+    Parameters
+    ----------
+    body : of the robot.
+    obstacles : what it may touch.
+    self_contact : how its parts touch each other; None lets them pass through each other.
+    pattern : of the matrix of a robot whose parts do not touch each other.
+    unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
+
+    Raises
+    ------
+    InputError
+        Constraints ask for different methods (all contacts of a step are one problem), or the model is not in float64.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        obstacles: Sequence[Obstacle],
+        self_contact: SelfContact | None,
+        pattern: Pattern,
+        unknown: np.ndarray,
+    ):
+        self.body, self.obstacles, self.self_contact = body, list(obstacles), self_contact
+        self._couplings = CouplingCache(pattern, unknown[: 3 * body.n_nodes])
+        self._check_constraints(body.nodes.dtype)
+
+    def _check_constraints(self, dtype: torch.dtype) -> None:
+        methods = {law.response.method for law in self.laws if isinstance(law, ConstraintLaw)}
+        if len(methods) > 1:
+            raise InputError(
+                f"Complementarity.method: one for all contacts of a robot, got {', '.join(sorted(methods))}"
+            )
+        if methods and dtype != torch.float64:
+            raise InputError(
+                f"Complementarity: contact without overlap needs a model in float64, got {dtype}; or take Penalty"
+            )
+
+    @property
+    def none(self) -> bool:
+        """Whether the robot cannot touch anything."""
+        return not self.obstacles and self.self_contact is None
+
+    @property
+    def laws(self) -> list[ContactLaw | ConstraintLaw]:
+        """The laws of all contacts."""
+        return [o.law for o in self.obstacles] + ([] if self.self_contact is None else [self.self_contact.law])
+
+    @property
+    def constrained(self) -> bool:
+        """Whether some contact is a constraint."""
+        own = self.self_contact is not None and self.self_contact.constrained
+        return own or any(o.constrained for o in self.obstacles)
+
+    @property
+    def needs_feasible_iterates(self) -> bool:
+        """Whether some contact needs surfaces apart in every iteration."""
+        return any(law.response.feasible_only for law in self.laws)
+
+    def slip_velocities(self) -> list[Tensor]:
+        """Return the slip velocities, () or (B, 1) [m/s], of all friction that is smoothed."""
+        return [tensor for _, tensor in self._slips()]
+
+    def with_slip(self, factor: float) -> Values:
+        """Return the slip velocities of all friction that is smoothed, multiplied."""
+        slips = self._slips()
+        return slips.with_tensors([factor * tensor for _, tensor in slips])
+
+    def _slips(self) -> Values:
+        slips: dict[Place, Tensor] = {}
+        for law in self.laws:
+            if law.friction is not None and law.friction.slip_velocity is not None:
+                slips[law.friction, "slip_velocity"] = law.friction.slip_velocity
+        return Values(slips)
+
+    def may_touch(self, start: Tensor, end: Tensor, slack: Tensor) -> StepPairs | None:
+        """Return the parts that may touch while q goes from `start` to `end` (B, n), up to `slack` (B,) [m] beside.
+
+        None where nothing can.
+        """
+        if self.self_contact is None:
+            return None
+        x0, x1 = (q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) for q in (start, end))
+        return StepPairs(self.self_contact.pairs(x0, x1, slack), self._couplings)
+
+    def touching(self, q: Tensor) -> StepPairs | None:
+        """Return the parts that touch at q (B, n)."""
+        return self.may_touch(q, q, q.new_zeros(len(q)))
+
+    def report(self, state: State) -> Report:
+        """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
+        pairs = self.touching(state.q)
+        own = None if pairs is None else pairs.pairs
+        return contact_report(self.body, self.obstacles, self.self_contact, state, own, None)

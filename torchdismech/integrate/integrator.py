@@ -1,0 +1,247 @@
+"""What all integrators share: options, the policies around a step, and its checks."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError, SimulationError
+from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
+from torchdismech.integrate.easing import is_sharp
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.gradient import differentiable_step
+from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.inspection import cause_in_hooks, refuse_hidden_tensors
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.scheme import Scheme
+from torchdismech.integrate.substeps import with_retries
+from torchdismech.mechanics import StepStart
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+from torchdismech.trainable import refuse_negative
+
+__all__ = ["Integrator", "Schedule", "Solver", "StepInfo"]
+
+LARGEST_TOLERANCE = 1e3  # N; soft robots weigh less, and heavy ones have the relative tolerance
+# what a caller sets over time: schedule(time (B,), model) -> Control
+Schedule = Callable[[Tensor, Model], Control]
+
+
+class Solver:
+    """What steps in time and searches for equilibria have in common: options, checks, and the way to the core step.
+
+    Parameters
+    ----------
+    force_tolerance : residual [N] at which a step counts as converged ...
+    relative_tolerance : ... or this much of the step's force scale, whichever is larger.
+    max_iterations : Newton iterations per attempt.
+    line_search : False takes every Newton step whole.
+    chunk : how many robots of a batch are stepped at a time. They do not know each other, so this changes no more than
+        rounding: which solver is the fastest, and how sums are grouped, depends on their number. "auto" takes as many
+        as are fastest on a CPU, and no more than memory is enough for, with a warning; None takes all.
+    """
+
+    scheme: Scheme
+    takes_constraints = False  # whether contact may be a constraint
+    step_evaluations = 4  # that a step is expected to take: 3 for rods that move smoothly, 4.5 for shells
+
+    def __init__(
+        self,
+        force_tolerance: float,
+        relative_tolerance: float,
+        max_iterations: int,
+        line_search: bool,
+        chunk: int | str | None,
+    ):
+        if not 0 < force_tolerance <= LARGEST_TOLERANCE:
+            raise InputError(
+                f"force_tolerance: expected a number above 0 and up to {LARGEST_TOLERANCE:g} N (no step could miss a "
+                f"larger one, so nothing would move), got {force_tolerance}; relative_tolerance grows with the loads"
+            )
+        if not 0 <= relative_tolerance < 1:
+            raise InputError(f"relative_tolerance: expected a number from 0 up to 1, got {relative_tolerance}")
+        if max_iterations < 1:
+            raise InputError(f"max_iterations: expected at least 1, got {max_iterations}")
+        self.force_tolerance = float(force_tolerance)
+        self.relative_tolerance = float(relative_tolerance)
+        self.max_iterations = int(max_iterations)
+        self.line_search = bool(line_search)
+        self.chunk = check_chunk(chunk)
+
+    # ---- for the caller ----------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        model: Model,
+        state: State,
+        control: Control | None = None,
+        running: Tensor | None = None,
+        throw: bool = False,
+    ) -> tuple[State, StepInfo]:
+        """Return the state after one step and how it went.
+
+        A robot whose step fails keeps the state it had; the others go on. Where autograd records, the new state can be
+        differentiated by the state, the control and the model's tensors that require it: see `integrate.gradient`.
+
+        Parameters
+        ----------
+        control : what the caller sets for this step.
+        running : (B,) bool, robots to step; the others are left alone and reported as converged.
+        throw : raise a `SimulationError` that names the failed robots instead of reporting them.
+        """
+        control = control or Control()
+        running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
+        self._check(model, state, control)
+        values = model.values_of(control)
+        with values.in_place():
+            if torch.is_grad_enabled():
+                refuse_hidden_tensors(model, state, control)
+            problem = StepProblem(model, self, state, control.replace(values={}), self._step_length, running, values)
+            size = chunk_size(model, state.batch, self.chunk)
+            model.compile_if_long(size, state.q)
+            after, info = model.compilation.guarded(lambda: in_chunks(self._advanced, problem, size))
+            cause = cause_in_hooks(model, state, control, ~info.converged)
+        if throw and not bool(info.converged.all()):
+            raise SimulationError.from_status(info.status, self._occasion(state), cause)
+        if cause is not None:
+            warnings.warn(f"{self._occasion(state)}: {cause}", RuntimeWarning, stacklevel=2)
+        return after, info
+
+    def prepare(self, model: Model, state: State, steps: int) -> None:
+        """Get ready for so many steps from a state: compile if the model does so and it pays, look at the tolerance."""
+        self._warn_of_loads_that_do_not_count(model, state)
+        rows = chunk_size(model, state.batch, self.chunk)
+        model.compile_if_long(rows, state.q, steps * self.step_work(model, state.batch))
+
+    @torch.no_grad()
+    def _warn_of_loads_that_do_not_count(self, model: Model, state: State) -> None:
+        """Say so where a robot's loads are below the residual that counts as solved: it would not move."""
+        start = StepStart(state, Control(), [], model.mechanics.held_force(state, Control()))
+        load = model.mechanics.constant_load(start, state.time).index_select(1, model.free_index).norm(dim=1)
+        small = (load > 0) & (load < self.force_tolerance)
+        if bool(small.any()):
+            robot = int(small.nonzero()[0])
+            warnings.warn(
+                f"robot {robot}: its loads are {float(load[robot]):.2g} N, below force_tolerance = "
+                f"{self.force_tolerance:g} N, at which a step counts as solved: they would not move it; set "
+                "force_tolerance a million times smaller than the loads",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    def step_work(self, model: Model, batch: int) -> float:
+        """Return an estimate of the eager work [s] of a step, as `Compilation` counts it."""
+        rows = chunk_size(model, batch, self.chunk)
+        return self.step_evaluations * -(-batch // rows) * model.compilation.cost.of(rows, model.device)
+
+    def attempts(self, equations: StepEquations) -> Iterable[tuple[bool, str]]:
+        """Return from where to search, ahead or not (see `StepEquations.guess`), and in which way, in turn."""
+        raise NotImplementedError
+
+    def equations(self, model: Model, state: State, control: Control | None = None) -> StepEquations:
+        """Return the equations of a step from `state`, for a look at their residual and matrix."""
+        control = control or Control()
+        running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
+        problem = StepProblem(model, self, state, control, self._step_length, running)
+        return problem.equations(model.contact.touching(state.q))
+
+    def sample(self, schedule: Schedule, state: State, model: Model) -> Control:
+        """Return the control that `schedule` sets for the step from `state`."""
+        return schedule(state.time + self._step_length, model)
+
+    def tolerance(self, scale: Tensor) -> Tensor:
+        """Return the residual (B,) at which steps with these force scales (B,) count as converged [N]."""
+        return (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
+
+    # ---- inside ------------------------------------------------------------------------------------------------
+
+    @property
+    def _step_length(self) -> float:
+        """Length of a step [s]."""
+        raise NotImplementedError
+
+    def _advanced(self, problem: StepProblem) -> tuple[State, StepInfo]:
+        """Return the states after a step of some robots, and how it went."""
+        raise NotImplementedError
+
+    def _occasion(self, state: State) -> str:
+        """Return what an error calls the step from this state."""
+        raise NotImplementedError
+
+    def _check(self, model: Model, state: State, control: Control) -> None:
+        """Refuse what cannot be stepped, by name."""
+        model.check_batch(state, control)
+        refuse_negative(model)
+        if model.contact.constrained and not self.takes_constraints:
+            raise InputError(
+                f"contact by Complementarity goes with ImplicitEuler, got {type(self).__name__}: a constraint that "
+                "stops a moving body takes its energy, which this integrator would keep; or take Penalty or Barrier"
+            )
+        if not self.line_search and model.contact.needs_feasible_iterates:
+            raise InputError("line_search: contact by Barrier needs it, to keep surfaces apart; set line_search=True")
+
+
+class Integrator(Solver):
+    """One step in time for every robot of a batch; a subclass says by which `scheme`.
+
+    Parameters
+    ----------
+    dt : step [s].
+    max_substeps : robots whose step fails try again in 2, 4, ... up to this many equal parts; 0 or 1 turns that off.
+    Others as for `Solver`: force_tolerance [N], relative_tolerance, max_iterations, line_search, chunk.
+    """
+
+    def __init__(
+        self,
+        dt: float,
+        force_tolerance: float = 1e-8,
+        relative_tolerance: float = 1e-8,
+        max_iterations: int = 50,
+        line_search: bool = True,
+        max_substeps: int = 0,
+        chunk: int | str | None = "auto",
+    ):
+        super().__init__(force_tolerance, relative_tolerance, max_iterations, line_search, chunk)
+        if not (math.isfinite(dt) and dt > 0):
+            raise InputError(f"dt: expected a finite number above 0, got {dt}")
+        if max_substeps < 0:
+            raise InputError(f"max_substeps: expected at least 0, got {max_substeps}")
+        self.dt = float(dt)
+        self.max_substeps = int(max_substeps)
+
+    def attempts(self, equations: StepEquations) -> Iterator[tuple[bool, str]]:
+        """Yield whether the first iterate is ahead (see `StepEquations.guess`) and the way, for rows not solved yet.
+
+        Where inertia leads is closest for smooth motion, where the robot is for violent motion. Descending the
+        potential is slow far from the root and sure; where there is none, relaxed steps take its place. Friction that
+        is smoothed over a small slip velocity is eased in.
+        """
+        eases = bool(equations.model.contact.slip_velocities()) and self.line_search and equations.constraints is None
+        sharp = eases and is_sharp(equations)
+        if sharp:
+            yield False, "eased"
+        yield True, "plain"
+        if eases and not sharp:
+            yield False, "eased"
+        yield False, "plain"
+        if equations.constraints is not None:
+            return
+        if equations.has_potential:
+            yield False, "descending"
+        elif self.line_search:  # relaxed steps may be taken back: not whole Newton steps
+            yield False, "relaxed"
+
+    @property
+    def _step_length(self) -> float:
+        return self.dt
+
+    def _advanced(self, problem: StepProblem) -> tuple[State, StepInfo]:
+        started = problem.replace(state=self.scheme.started(problem.state, self.dt))
+        return with_retries(differentiable_step, started, self.max_substeps)
+
+    def _occasion(self, state: State) -> str:
+        return f"step from t = {float(state.time.max()):g} s"

@@ -1,0 +1,114 @@
+"""StepProblem: a step of a batch that is to be solved, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact.constraints import ConstraintSet
+from torchdismech.contact.coupling import StepPairs
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.scheme import Scheme
+from torchdismech.mechanics import Mechanics
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+from torchdismech.values import Values
+
+__all__ = ["Method", "StepProblem", "Take"]
+
+
+class Method(Protocol):
+    """What a step is solved by: an integrator, or the search for an equilibrium."""
+
+    scheme: Scheme
+    max_iterations: int
+    line_search: bool
+
+    def tolerance(self, scale: Tensor) -> Tensor:
+        """Return the residual (B,) at which steps with these force scales (B,) count as converged [N]."""
+        ...
+
+    def attempts(self, equations: StepEquations) -> Iterable[tuple[bool, str]]:
+        """Return where to start from, ahead or not, and by which method to search, one attempt after the other."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepProblem:
+    """A step of a batch: which robots, from where, with what control, and by which method.
+
+    Attributes
+    ----------
+    values : what the model holds in place of its own tensors while the step is taken.
+    dt : length of the step [s].
+    running : (B,) robots to step.
+    share : how much of the external forces acts.
+    """
+
+    model: Model
+    method: Method
+    state: State
+    control: Control
+    dt: float | Tensor
+    running: Tensor
+    values: Values = field(default_factory=Values)
+    share: float = 1.0
+
+    def replace(self, **changes) -> StepProblem:
+        """Return a copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def elapsed(self) -> float | Tensor | None:
+        """Time [s] from the start of the step to where forces are evaluated; None where no time passes."""
+        return self.method.scheme.time * self.dt if self.method.scheme.inertial else None
+
+    @property
+    def end(self) -> Tensor:
+        """Time (B,) at the end of the step [s]."""
+        return self.state.time + self.dt if self.method.scheme.inertial else self.state.time
+
+    @property
+    def clamped_q(self) -> Tensor:
+        """The q (B, n) whose clamped dofs are where the control holds them at the end of the step."""
+        state, target = self.state, self.control.clamped_q
+        return state.q if target is None else torch.where(self.model.free, state.q, target)
+
+    def ahead(self) -> Tensor:
+        """Return where (B, n) inertia and the clamps lead."""
+        state, moves = self.state, self.method.scheme.inertial
+        free = state.q + self.dt * state.velocity if moves else state.q
+        return torch.where(self.model.free, free, self.clamped_q)
+
+    def equations(
+        self,
+        pairs: StepPairs | None = None,
+        constraints: ConstraintSet | None = None,
+        mechanics: Mechanics | None = None,
+    ) -> StepEquations:
+        """Return the equations of the step.
+
+        Parameters
+        ----------
+        pairs, constraints : what may touch, and the contacts that are constraints.
+        mechanics : in place of the model's.
+        """
+        acting = self.model.mechanics if mechanics is None else mechanics
+        start = acting.start(self.state, self.control, self.elapsed, pairs, self.share)
+        equations = StepEquations(self.model, self.method.scheme, start, self.clamped_q, self.dt, acting)
+        equations.constraints = constraints
+        return equations
+
+
+class Take(Protocol):
+    """Takes a step: the core does, and each policy around it does by means of another."""
+
+    def __call__(self, problem: StepProblem) -> tuple[State, StepInfo]:
+        """Return the states after the step and how it went; a robot whose step fails keeps its state."""
+        ...

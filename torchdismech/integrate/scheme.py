@@ -1,0 +1,68 @@
+"""Scheme: a rule of time stepping as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.state import State
+
+__all__ = ["Scheme"]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A rule of time stepping: how velocity and acceleration follow from the q at the end of a step, its unknown.
+
+    With d = q - q_n, the velocity at which forces are evaluated is sum_k velocity_k r_k of the rates
+    r = (d / dt, u_n, dt a_n), which all have the unit of a velocity; the acceleration of the inertial force is the sum
+    with the weights `acceleration`, divided by dt. Multi-step rules have further rates, see `known_rates`.
+
+    Attributes
+    ----------
+    velocity, acceleration : weights of the rates, for the velocity that forces see and for the inertial force.
+    end_velocity : weights of the rates for the velocity after the step.
+    position : forces are evaluated at q_n + position * d ...
+    time : ... and at the time t_n + time * dt.
+    damps : whether the rule damps fast motion.
+    """
+
+    velocity: tuple[float, ...]
+    acceleration: tuple[float, ...]
+    end_velocity: tuple[float, ...]
+    position: float = 1.0
+    time: float = 1.0
+    damps: bool = False
+
+    @property
+    def inertial(self) -> bool:
+        """Whether there is an inertial force: not in equilibria."""
+        return any(self.acceleration)
+
+    def started(self, state: State, dt: float) -> State:
+        """Return the state with all that the rule remembers of steps before, made up where there were none."""
+        return state
+
+    def known_rates(self, state: State, dt: Tensor) -> list[Tensor]:
+        """Return the rates (B, n) besides d / dt."""
+        return [state.velocity, dt * state.acceleration]
+
+    def rate(self, weights: Sequence[float], state: State, q: Tensor, dt: Tensor) -> Tensor:
+        """Return the weighted sum (B, n) of the rates for q (B, n) at the end of the step."""
+        if not any(weights):
+            return torch.zeros_like(q)
+        rates = [(q - state.q) / dt, *(self.known_rates(state, dt) if any(weights[1:]) else [])]
+        total: Tensor | None = None
+        for weight, rate in zip(weights, rates, strict=False):
+            if weight:
+                term = rate if weight == 1 else weight * rate
+                total = term if total is None else total + term
+        assert total is not None
+        return total
+
+    def remembered(self, state: State, q: Tensor) -> dict[str, Tensor]:
+        """Return the fields of the state after a step to q that hold what the next steps need of this one."""
+        return {}

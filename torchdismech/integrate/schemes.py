@@ -1,0 +1,59 @@
+"""Integrators with inertia of one step: what they are beside `Integrator` is a `Scheme`."""
+
+from __future__ import annotations
+
+from torchdismech.errors import InputError
+from torchdismech.integrate.integrator import Integrator, Schedule
+from torchdismech.integrate.scheme import Scheme
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+
+__all__ = ["ImplicitEuler", "ImplicitMidpoint", "Newmark"]
+
+
+class ImplicitEuler(Integrator):
+    """First order, damps fast motion strongly: the robust choice. Parameters as for `Integrator`.
+
+    M ((q - q_n)/dt - u_n)/dt = F(q, (q - q_n)/dt). It damps instabilities, too: a step much longer than the time in
+    which a buckling grows may stay on the unstable branch. Take steps of about that time where robots buckle.
+    """
+
+    takes_constraints = True
+    scheme = Scheme(velocity=(1, 0, 0), acceleration=(1, -1, 0), end_velocity=(1, 0, 0), damps=True)
+
+
+class ImplicitMidpoint(Integrator):
+    """Second order, keeps momentum, angular momentum and (nearly) energy. Parameters as for `Integrator`.
+
+    M (u - u_n)/dt = F((q + q_n)/2, (q - q_n)/dt) with (u + u_n)/2 = (q - q_n)/dt.
+    """
+
+    scheme = Scheme(
+        velocity=(1, 0, 0), acceleration=(2, -2, 0), end_velocity=(2, -1, 0), position=0.5, time=0.5, damps=False
+    )
+
+    def sample(self, schedule: Schedule, state: State, model: Model) -> Control:
+        """Return natural strains and forces at the middle of the step, clamped dofs at its end."""
+        middle = schedule(state.time + 0.5 * self.dt, model)
+        return middle.replace(clamped_q=schedule(state.time + self.dt, model).clamped_q)
+
+
+class Newmark(Integrator):
+    """Newmark's method; beta = 1/4, gamma = 1/2 is the trapezoidal rule (second order, no damping).
+
+    M a = F(q, u), q = q_n + dt u_n + dt^2 [(1/2 - beta) a_n + beta a], u = u_n + dt [(1 - gamma) a_n + gamma a]. Needs
+    the acceleration of the state it starts from: `Model.initial_state` gives it.
+
+    Parameters
+    ----------
+    beta, gamma : beta > 0; gamma = 1/2 is second order, gamma > 1/2 damps.
+    Others as for `Integrator`.
+    """
+
+    def __init__(self, dt: float, beta: float = 0.25, gamma: float = 0.5, **options):
+        super().__init__(dt, **options)
+        if not (beta > 0 and 0 <= gamma <= 1):
+            raise InputError(f"Newmark: expected beta > 0 and 0 <= gamma <= 1, got beta={beta}, gamma={gamma}")
+        self.beta, self.gamma = float(beta), float(gamma)
+        velocity = (gamma / beta, 1 - gamma / beta, 1 - gamma / (2 * beta))
+        self.scheme = Scheme(velocity, (1 / beta, -1 / beta, 1 - 1 / (2 * beta)), velocity)

@@ -1,0 +1,150 @@
+"""The core of a step: the equations, Newton's method, and the contacts that it met on the way.
+
+Everything else stands around it: `gradient` makes it differentiable, `substeps` takes failed steps again in parts,
+`chunks` takes a batch some robots at a time, `recording` replays it as CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact.report import Report, contact_report
+from torchdismech.errors import Status
+from torchdismech.integrate.candidates import ContactCandidates
+from torchdismech.integrate.constrained import constrained_newton
+from torchdismech.integrate.easing import eased_newton
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.info import StepInfo, chosen
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.solve.newton import NewtonOptions, Root, newton, relaxed_newton
+from torchdismech.state import State
+
+__all__ = ["further_attempts", "solved_step", "step_info"]
+
+
+def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:
+    """Return the states after a step, how it went, and what was looked at for contact.
+
+    This is a step without any policy: contact candidates, equations, Newton's method, the state at the root.
+    """
+    candidates = ContactCandidates(problem)
+    equations = candidates.equations(problem)
+    q, info = _root(problem, equations, problem.running)
+    if not candidates.none:
+        equations, q, info = _with_contact(problem, equations, candidates, q, info)
+    after = equations.compiled(StepEquations.accepted_state)(equations, q, problem.running & info.converged)
+    return after, info, candidates
+
+
+def _root(
+    problem: StepProblem, equations: StepEquations, running: Tensor, near: Tensor | None = None
+) -> tuple[Tensor, StepInfo]:
+    """Return q (B, n) where the forces balance and how it was found; `near` is tried first as an iterate."""
+    attempts = [(False, "plain")] * (near is not None) + list(problem.method.attempts(equations))
+    first = None if near is None else near.index_select(1, problem.model.free_index)
+    ahead, way = attempts[0]
+    equations.prepare()
+    weight, scale, first = equations.compiled(StepEquations.setup)(equations, first, ahead)
+    options = newton_options(problem, equations, weight, problem.method.tolerance(scale))
+    root = _searched(equations, first, options, running, way)
+    root = further_attempts(equations, root, attempts[1:], options, running)
+    q = equations.full(root.x)
+    return q, step_info(equations, root, q, scale, running)
+
+
+def newton_options(problem: StepProblem, equations: StepEquations, weight: Tensor, tolerance: Tensor) -> NewtonOptions:
+    """Return how the roots of a step are searched for."""
+    solver = problem.model.solver_for(len(tolerance), equations.start.pairs)
+    return NewtonOptions(solver, weight, tolerance, problem.method.max_iterations, problem.method.line_search)
+
+
+def further_attempts(
+    equations: StepEquations,
+    root: Root,
+    attempts: Sequence[tuple[bool, str]],
+    options: NewtonOptions,
+    running: Tensor,
+) -> Root:
+    """Return the root after trying other ways in the rows (B,) that were not solved yet."""
+    failed = running & (root.status != Status.CONVERGED)
+    for ahead, way in attempts:
+        if not bool(failed.any()):
+            break
+        found = _searched(equations, equations.guess(ahead), options, failed, way)
+        root = _merged_roots(root, found, failed)
+        failed = running & (root.status != Status.CONVERGED)
+    return root
+
+
+def _searched(equations: StepEquations, first: Tensor, options: NewtonOptions, running: Tensor, way: str) -> Root:
+    """Return the root that Newton's method finds from a first iterate (B, n_free), by the way of that name."""
+    equations.descending = way == "descending"
+    if equations.constraints is not None:
+        return constrained_newton(equations, first, options, running)
+    if way == "eased":
+        return eased_newton(equations, first, options, running)
+    if way == "relaxed":
+        return relaxed_newton(equations, first, options, equations.inertia(), running)
+    return newton(equations, first, options, running)
+
+
+def step_info(equations: StepEquations, root: Root, q: Tensor, scale: Tensor, running: Tensor) -> StepInfo:
+    """Return how a step went that led to q (B, n); of robots that failed, say which folded on themselves."""
+    status = root.status
+    failed = running & (status != Status.CONVERGED)
+    if bool(failed.any()):
+        folded = failed & equations.model.frames.folded(equations.start.state, q)
+        status = torch.where(folded, int(Status.FOLDED_EDGE), status)
+    return StepInfo.of(root, status, scale)
+
+
+def _with_contact(
+    problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
+) -> tuple[StepEquations, Tensor, StepInfo]:
+    """Return equations, q (B, n) and how it was found, once no contact was overlooked, with what contact did.
+
+    Robots that passed through something have failed.
+    """
+    running = problem.running
+    missed = running & info.converged & candidates.missed(q)
+    while bool(missed.any()) and candidates.widen(q):
+        # loads belong to the contacts that were looked at: with constraints all are found anew
+        rows = missed if equations.constraints is None else running
+        equations = candidates.equations(problem)
+        again, second = _root(problem, equations, rows, near=q)
+        second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
+        q, info = torch.where(rows[:, None], again, q), info.merged(second, rows)
+        missed = running & info.converged & candidates.missed(q)
+    passed = running & info.converged & candidates.passed(equations.state_after(q))
+    status = torch.where(passed, int(Status.PASSED_THROUGH), info.status)
+    candidates.keep(equations.constraints)
+    contact = _contact_report(equations, q, status == Status.CONVERGED)
+    return equations, q, dataclasses.replace(info, status=status, contact=contact)
+
+
+def _contact_report(equations: StepEquations, q: Tensor, rows: Tensor) -> Report:
+    """Return what contact did in a step to q (B, n); zeros in rows (B,) that did not make it."""
+    contact, start = equations.model.contact, equations.start
+    position, velocity, time = equations.evaluated_at(q)
+    state = start.state.replace(q=position, velocity=velocity, time=time)
+    pairs = None if start.pairs is None else start.pairs.pairs
+    found = contact_report(
+        equations.model.body, contact.obstacles, contact.self_contact, state, pairs, equations.constraints
+    )
+    return {name: chosen(rows, value, torch.zeros_like(value)) for name, value in found.items()}
+
+
+def _merged_roots(first: Root, second: Root, take: Tensor) -> Root:
+    """Return `first` with the rows where `take` holds replaced by `second`; iterations add up."""
+    iterations = torch.where(take, first.iterations + second.iterations, first.iterations)
+    return Root(
+        torch.where(take[:, None], second.x, first.x),
+        torch.where(take, second.status, first.status),
+        iterations,
+        torch.where(take, second.residual, first.residual),
+        torch.where(take, second.tolerance, first.tolerance),
+    )

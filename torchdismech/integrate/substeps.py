@@ -1,0 +1,46 @@
+"""Failed steps taken again, in parts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.problem import StepProblem, Take
+from torchdismech.state import State
+
+__all__ = ["with_retries"]
+
+
+def with_retries(take: Take, problem: StepProblem, most: int) -> tuple[State, StepInfo]:
+    """Return the states after a step; robots whose step fails try again in 2, 4, ... up to `most` equal parts."""
+    after, info = take(problem)
+    parts = 2
+    while parts <= most and bool((failed := problem.running & ~info.converged).any()):
+        after, info = _in_parts(take, problem, parts, failed, after, info)
+        parts *= 2
+    return after, info
+
+
+def _in_parts(
+    take: Take, problem: StepProblem, parts: int, rows: Tensor, after: State, info: StepInfo
+) -> tuple[State, StepInfo]:
+    """Take the step of `rows` in equal parts and return `after` and `info` with those that made it.
+
+    Clamped dofs move evenly over the parts; the rest of the control holds.
+    """
+    start, control, target = problem.state, problem.control, problem.control.clamped_q
+    at, running, iterations = start, rows, info.iterations
+    for part in range(1, parts + 1):
+        if target is not None:
+            control = control.replace(clamped_q=start.q + (target - start.q) * (part / parts))
+        at, last = take(problem.replace(state=at, control=control, dt=problem.dt / parts, running=running))
+        iterations = iterations + torch.where(running, last.iterations, 0)
+        running = running & last.converged
+        if not bool(running.any()):
+            break
+    last = dataclasses.replace(last, substeps=torch.full_like(last.substeps, parts))
+    info = dataclasses.replace(info.merged(last, running), iterations=iterations)
+    return after.merged(at, running), info

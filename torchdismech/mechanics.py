@@ -1,0 +1,243 @@
+"""Mechanics: all forces on a robot, summed, and the matrix of their derivatives."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.contact import SelfContact
+from torchdismech.contact.coupling import StepPairs
+from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic.assembly import dofs_of
+from torchdismech.elastic.term import TermConstants
+from torchdismech.forces import Force
+from torchdismech.layout import MatrixLayout
+from torchdismech.state import Control, State
+
+__all__ = ["Gains", "Mechanics", "StepStart"]
+
+
+@dataclass(frozen=True)
+class Gains:
+    """How the matrix of a step weighs derivatives: mass * M - position * dF/dq - velocity * dF/dvelocity."""
+
+    position: float = 1.0
+    velocity: float | Tensor = 0.0
+    mass: float | Tensor = 0.0
+
+
+@dataclass(frozen=True)
+class StepStart:
+    """What the evaluations of one step share: the state it starts from and what stays fixed in it.
+
+    Attributes
+    ----------
+    constants : of the elastic terms, then of the loads that are sums over stencils, too.
+    held_force : (B, n) explicit forces and the control's force.
+    pairs : what may touch each other.
+    share : how much of the external forces acts.
+    """
+
+    state: State
+    control: Control
+    constants: list[TermConstants]
+    held_force: Tensor
+    pairs: StepPairs | None = None
+    share: float = 1.0
+
+
+class Mechanics:
+    """Sums the elastic, contact and external forces on a robot, and their derivatives on the pattern of its matrix.
+
+    The modules are the model's, which registers them: this is no module of its own.
+
+    Parameters
+    ----------
+    body, terms, forces, self_contact : of the robot.
+    layout : where they stand in the matrix.
+
+    Attributes
+    ----------
+    loads_by_stencils : loads that are summed along with the elastic terms.
+    varying_forces : the other loads that change with q or velocity.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        terms: Sequence[ElasticTerm],
+        forces: Sequence[Force],
+        self_contact: SelfContact | None,
+        layout: MatrixLayout,
+    ):
+        self.body, self.self_contact, self.layout = body, self_contact, layout
+        self.terms, self.forces = terms, forces
+        self.loads_by_stencils: list[Any] = [force for force in forces if force.varies and force.by_stencils]
+        self.varying_forces = [force for force in forces if force.varies and not force.by_stencils]
+
+    # ---- a step ------------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        state: State,
+        control: Control,
+        elapsed: float | Tensor | None,
+        pairs: StepPairs | None,
+        share: float = 1.0,
+    ) -> StepStart:
+        """Return what the evaluations of a step from `state` share.
+
+        Parameters
+        ----------
+        elapsed : time [s] from the state to where forces are evaluated; without it nothing dissipates.
+        pairs : what may touch on the way.
+        share : how much of the external forces acts.
+        """
+        constants = [term.constants(state, control, elapsed) for term in self.terms]
+        for load in self.loads_by_stencils:
+            given = load.term_constants(state, control, elapsed)
+            constants.append(given if share == 1 else dataclasses.replace(given, measure=share * given.measure))
+        return StepStart(state, control, constants, self.held_force(state, control), pairs, share)
+
+    def held_force(self, state: State, control: Control) -> Tensor:
+        """Return the explicit forces and that of the control (B, n)."""
+        held = torch.zeros_like(state.q) if control.force is None else control.force.clone()
+        for force in self.forces:
+            if force.explicit:
+                held = held + force(state, control)
+        return held
+
+    # ---- forces ------------------------------------------------------------------------------------------------
+
+    def force(
+        self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor, constant_load: Tensor | None = None
+    ) -> Tensor:
+        """Return the sum of all forces (B, n) at q, velocity (B, n) and time (B,).
+
+        Parameters
+        ----------
+        constant_load : what the method of that name gives, where it is known already.
+        """
+        load = self.constant_load(start, time) if constant_load is None else constant_load
+        force = self.internal_force(start, q, velocity) + load
+        return force + self.varying_load(start, q, velocity, time) if self.varying_forces else force
+
+    def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
+        """Return the elastic force (B, n) at q (B, n), with the loads that are sums over stencils."""
+        return self.layout.elastic.force(dofs_of(q), start.constants).t()
+
+    def internal_force(self, start: StepStart, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return the elastic force and that between parts that touch (B, n) at q and velocity (B, n)."""
+        force = self.elastic_force(start, q)
+        if start.pairs is None or self.self_contact is None:
+            return force
+        return force + self.self_contact.force(start.pairs.pairs, q, velocity)
+
+    def constant_load(self, start: StepStart, time: Tensor) -> Tensor:
+        """Return the external forces (B, n) that do not change with q and velocity, at time (B,)."""
+        trial = start.state.replace(time=time)
+        total = start.held_force
+        for force in self.forces:
+            if force.constant and not force.explicit:
+                total = total + force(trial, start.control)
+        return total if start.share == 1 else start.share * total
+
+    def varying_load(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
+        """Return the external forces (B, n) that change with q or velocity, but those that are sums over stencils."""
+        trial = start.state.replace(q=q, velocity=velocity, time=time)
+        total = torch.zeros_like(q)
+        for force in self.varying_forces:
+            total = total + force(trial, start.control)
+        return total if start.share == 1 else start.share * total
+
+    def stencil_load(self, start: StepStart, q: Tensor) -> Tensor | float:
+        """Return the loads (B, n) that are sums over stencils, which `elastic_force` has in it; 0 where none is."""
+        pairs = zip(self.loads_by_stencils, start.constants[len(self.terms) :], strict=True)
+        return sum(load.at(q, constants) for load, constants in pairs)
+
+    # ---- their matrix ------------------------------------------------------------------------------------------
+
+    def force_and_stiffness(
+        self,
+        start: StepStart,
+        q: Tensor,
+        velocity: Tensor,
+        time: Tensor,
+        gains: Gains = Gains(),
+        constant_load: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sum of all forces (B, n), and mass * M - position * dF/dq - velocity * dF/dvelocity by the gains.
+
+        The values (nnz, B) of the latter stand on the pattern of the robot, widened where `start.pairs` couple nodes.
+        Rows and columns of unknowns without inertia have other gains (see `layout.MatrixLayout`).
+        """
+        by_position, by_velocity = self.layout.entry_gains(gains.position, gains.velocity, q.dtype)
+        elastic, values = self.layout.elastic.force_and_stiffness(dofs_of(q), start.constants)
+        if not (isinstance(by_position, float) and by_position == 1):
+            values = by_position * values
+        if self.varying_forces:
+            self._subtract_load_derivatives(values, start, q, velocity, time, (by_position, by_velocity))
+        if not (isinstance(gains.mass, float) and gains.mass == 0):
+            self.layout.add_mass(values, gains.mass * self.body.mass[..., self.layout.free_index])
+        force = elastic.t() + (self.constant_load(start, time) if constant_load is None else constant_load)
+        if self.varying_forces:
+            force = force + self.varying_load(start, q, velocity, time)
+        contact = self.self_contact
+        if start.pairs is None or contact is None:
+            return force, values
+        touching, values = start.pairs.added(contact, q, velocity, values, gains.position, gains.velocity)
+        return force + touching, values
+
+    def _subtract_load_derivatives(
+        self, values: Tensor, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor, gains: tuple
+    ) -> None:
+        """Subtract the derivatives of the varying loads, by position and velocity, from the values (nnz, B)."""
+        trial = start.state.replace(q=q, velocity=velocity, time=time)
+        for force, scatters in zip(self.forces, self.layout.force_scatters, strict=True):
+            if not force.varies or force.by_stencils:
+                continue
+            with torch.no_grad():
+                derivatives = force.derivatives(trial, start.control)
+            for scatter, derivative in zip(scatters, derivatives, strict=True):
+                for gain, blocks in zip(gains, derivative, strict=True):
+                    if blocks is not None and not (isinstance(gain, float) and gain == 0):
+                        values -= gain * scatter((start.share * blocks).flatten(1).t().contiguous())
+
+    # ---- potentials --------------------------------------------------------------------------------------------
+
+    @property
+    def conservative(self) -> bool:
+        """Whether all forces that change within a step have a potential."""
+        contact = self.self_contact
+        smooth = contact is None or contact.symmetric
+        return smooth and all(force.conservative for force in self.forces if force.varies)
+
+    def potential(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
+        """Return the potential (B,) of the forces that change with q: elastic, dissipated, of contact, of loads [J]."""
+        transposed, contact = q.t().contiguous(), self.self_contact
+        total = q.new_zeros(q.shape[0])
+        for term, constants in zip(self.layout.elastic.terms, start.constants, strict=True):
+            total = total + term.potential(transposed, constants)
+        if start.pairs is not None and contact is not None:
+            total = total + contact.energy(start.pairs.pairs, q)
+        trial = start.state.replace(q=q, velocity=velocity, time=time)
+        for force in self.varying_forces:
+            total = total + start.share * force.potential(trial, start.control)
+        return total
+
+    # ---- what may be compiled ----------------------------------------------------------------------------------
+
+    @property
+    def eager_loads(self) -> bool:
+        """Whether some load runs eagerly, whatever else is compiled."""
+        return not all(force.compiles and force.closed_form for force in self.varying_forces)
+
+    def uncompiled_terms(self) -> list[str]:
+        """Return the terms whose derivatives come from autograd and therefore stay eager when compiling."""
+        return [term.name for term in self.layout.elastic.terms if not term.closed_form]
