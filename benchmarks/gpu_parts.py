@@ -27,7 +27,7 @@ from benchmarks.peers import Cantilever
 from benchmarks.table import Row
 from models.residual_force import ResidualForce
 from torchdismech import ImplicitEuler, Model, State, Status, StepInfo, forces, trainable
-from torchdismech.integrate.recording import unrecorded
+from torchdismech.integrate import recording
 from torchdismech.memory import step_bytes
 
 Record = dict[str, Any]
@@ -90,7 +90,7 @@ class Subject:
         """Let no step be recorded meanwhile, unless the mode is "recorded"."""
         if self.mode == "recorded":
             return nullcontext()
-        return mock.patch.object(Model, "unrecorded", lambda model: "measured without")
+        return mock.patch.object(recording, "unrecorded", lambda model: "measured without")
 
     def steps(self, count: int) -> tuple[list[StepInfo], float]:
         """Return what each step from the start reported, and the seconds of all."""
@@ -242,7 +242,7 @@ def in_modes(
         subject = make(mode) if other is None else replace(other, mode=mode)
         subject.gradients() if backward else subject.steps(look.most_steps)  # what only a later step needs, too
         if mode == "recorded" and not subject.model.recordings:
-            raise RuntimeError(f"no step was recorded: {unrecorded(subject.model)}")
+            raise RuntimeError(f"no step was recorded: {recording.unrecorded(subject.model)}")
         subjects[mode] = subject
         first = {
             "kind": "first",

@@ -38,17 +38,17 @@ GROUPS = {
     "forces/": "loads",
     "contact/": "contact",
     "geometry/distances": "contact",
-    "integrate/encounters": "contact",
+    "integrate/candidates": "contact",
     "sparse/": "sums and scatter",
     "solve/linear/": "factor and solve",
     "body": "moves and frames",
     "geometry/": "moves and frames",
-    "model: _carried": "moves and frames",
+    "kinematics": "moves and frames",
     "solve/newton": "vectors of Newton's loop",
-    "integrate/balance": "vectors of Newton's loop",
+    "integrate/equations": "vectors of Newton's loop",
     "": "the step's start and end: guess, scale, new state",
 }
-TRANSPARENT = ("native/", "split", "geometry/vec3", "geometry/frames")  # they work for whoever calls them
+TRANSPARENT = ("native/", "values", "geometry/vec3", "geometry/frames")  # they work for whoever calls them
 # Frames whose own time is that of compiled code: kernels by inductor, and compiled code called through ctypes.
 COMPILED = re.compile(r"<built-in function kernel>|cpp_fused|torchdismech/native/compiled\.py\(\d+\): in_threads")
 

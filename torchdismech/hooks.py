@@ -20,7 +20,7 @@ from torchdismech.forces.dependence import Dependence, Evaluation, products
 from torchdismech.state import Control, State
 from torchdismech.values import every_module, leading
 
-__all__ = ["check_hooks", "is_of_user", "refuse_unregistered", "settle_dependence", "what_is_wrong"]
+__all__ = ["check_hooks", "is_of_user", "refuse_misnamed", "refuse_unregistered", "settle_dependence", "what_is_wrong"]
 
 TRIALS = 3  # robots of a trial state
 REACHES = (0, 1, 2)  # edges that the dependence of a force is looked for; beyond, every dof may depend on every other
@@ -47,7 +47,6 @@ def settle_dependence(force: Force, robots: int | None, state: State, control: C
     """
     if not force.varies or force.closed_form or force.dependence is not None:
         return
-    _refuse_misnamed(force)
     with leading(force, robots, state.batch):
         _refuse_unevaluable(force, robots, state, control)
         force.dependence = _found_dependence(force, state, control)
@@ -67,13 +66,11 @@ def check_hooks(
     """Refuse what users have written where it breaks what it claims at a trial state; see `settle_dependence`."""
     for force in forces:
         if is_of_user(force):
-            _refuse_misnamed(force)
             with leading(force, robots, state.batch):
                 _refuse_unevaluable(force, robots, state, control)
                 _refuse(what_is_wrong([force], [], state, control, _all(state)))
     for term in terms:
         if is_of_user(term):
-            _refuse_misnamed(term)
             with leading(term, robots, state.batch):
                 _refuse_odd_term(term, robots, state, control)
                 _refuse(what_is_wrong([], [term], state, control, _all(state)))
@@ -140,7 +137,7 @@ def _refuse_odd_batches(
         )
 
 
-def _refuse_misnamed(module: nn.Module) -> None:
+def refuse_misnamed(module: nn.Module) -> None:
     """Refuse names in `per_robot` that are plain attributes."""
     for part in every_module(module):
         for name in getattr(part, "per_robot", ()):

@@ -21,7 +21,7 @@ from torchdismech.contact.report import Report
 from torchdismech.elastic import ElasticTerm
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.hooks import TRIALS, check_hooks, is_of_user, settle_dependence
+from torchdismech.hooks import TRIALS, check_hooks, is_of_user, refuse_misnamed, settle_dependence
 from torchdismech.kinematics import Frames
 from torchdismech.layout import MatrixLayout
 from torchdismech.mechanics import Mechanics, StepStart
@@ -469,6 +469,7 @@ class Model(nn.Module):
         # obstacles of the library stay out: their paths, and what touches at a trial state, tell nothing
         if all(f.closed_form or f.constant for f in self.forces) and not is_of_user(self):
             return
+        refuse_misnamed(self)
         robots = self.batch
         state = self._trial_state(min(robots or TRIALS, TRIALS))
         with leading(self, robots, TRIALS):

@@ -5,7 +5,7 @@ from torchdismech.builder import RobotBuilder
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.geometry import meshes
 from torchdismech.geometry.curves import arc, helix, straight
-from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Static, StepInfo
+from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static, StepInfo
 from torchdismech.io.dismech import Geometry, read_dismech, write_dismech
 from torchdismech.io.meshes import read_mesh
 from torchdismech.materials import Circle, Material, Rectangle
@@ -15,6 +15,7 @@ from torchdismech.state import Control, State
 from torchdismech.trajectory import Trajectory, TrajectoryWriter
 
 __all__ = [
+    "BDF2",
     "Circle",
     "Control",
     "Geometry",

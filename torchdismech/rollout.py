@@ -215,9 +215,9 @@ def unroll(
     bar = _progress_bar(steps, state.batch) if progress else None
     status = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     parts: list[tuple[Tensor, ...]] = []
-    initial, kind = state, type(state)
+    initial, kinds = state, [type(state)]  # a rule of several steps remembers more from its first step on
 
-    def segment(count: int, status: Tensor, *fields: Tensor) -> tuple[Tensor, ...]:
+    def segment(kind: type[S], count: int, status: Tensor, *fields: Tensor) -> tuple[Tensor, ...]:
         state = kind(*fields)
         q, velocity, iterations = [], [], []
         for _ in range(count):
@@ -227,18 +227,19 @@ def unroll(
             q.append(state.q)
             velocity.append(state.velocity)
             iterations.append(info.iterations)
+        kinds.append(type(state))
         return (torch.stack(q), torch.stack(velocity), torch.stack(iterations), status, *state.fields())
 
     try:
         for first in range(0, steps, checkpoint_every or 1):
             count = min(checkpoint_every or 1, steps - first)
             if checkpoint_every is None or not torch.is_grad_enabled():
-                q, velocity, iterations, status, *fields = segment(count, status, *state.fields())
+                q, velocity, iterations, status, *fields = segment(kinds[-1], count, status, *state.fields())
             else:
                 q, velocity, iterations, status, *fields = checkpoint(
-                    segment, count, status, *state.fields(), use_reentrant=False
+                    segment, kinds[-1], count, status, *state.fields(), use_reentrant=False
                 )
-            state = kind(*fields)
+            state = kinds[-1](*fields)
             parts.append((q, velocity, iterations))
             if throw and bool((status != Status.CONVERGED).any()):
                 raise SimulationError.from_status(status, f"unroll: step {first + 1} of {steps}")

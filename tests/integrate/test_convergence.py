@@ -79,7 +79,8 @@ def test_the_force_scale_is_that_of_the_forces(rule, loads):
     for count in range(4):
         start, weight = model.start_step(state, elapsed=dt), model.residual_weight()
         elastic = model.mechanics.elastic_force(start, state.q)
-        load = model.mechanics.external_force(start, state.q, state.velocity, state.time)
+        load = model.mechanics.constant_load(start, state.time)
+        load = load + model.mechanics.varying_load(start, state.q, state.velocity, state.time)
         forces_there = (model.body.mass * state.velocity / dt, load, elastic)
         norms = [(weight * force[:, model.free_index]).norm(dim=1) for force in forces_there]
         state, info = step.step(model, state, throw=True)

@@ -50,10 +50,14 @@ PLAIN = (bool, int, float, str, type(None))
 
 def records(problem: StepProblem) -> bool:
     """Return whether a step is recorded: on a GPU, compiled, with inertia, unless there is a reason not to."""
-    model, q = problem.model, problem.state.q
-    if q.device.type != "cuda" or not model.compilation.runs_compiled(q.shape[0], q):
+    if not _on_a_gpu(problem.model, problem.state.q):
         return False
-    return problem.method.scheme.inertial and not _odd(problem.method) and unrecorded(model) is None
+    return problem.method.scheme.inertial and not _odd(problem.method) and unrecorded(problem.model) is None
+
+
+def _on_a_gpu(model: Model, q: Tensor) -> bool:
+    """Return whether steps of robots with q (B, n) are launches of compiled code on a GPU."""
+    return q.device.type == "cuda" and model.compilation.runs_compiled(q.shape[0], q)
 
 
 def unrecorded(model: Model) -> str | None:

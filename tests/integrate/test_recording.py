@@ -26,7 +26,8 @@ from torchdismech import (
     trainable,
     unroll,
 )
-from torchdismech.integrate import standing
+from torchdismech.integrate import recording
+from torchdismech.integrate.problem import StepProblem
 from torchdismech.model import Model
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.solve.linear.triton_band import TritonBand
@@ -90,17 +91,17 @@ class Graphs:
             return found
 
         patch.setattr(DirectSolver, "factor", factor)
-        patch.setattr(standing, "recorded", kept)
-        patch.setattr(standing, "memory_pool", lambda: None)
+        patch.setattr(recording, "recorded", kept)
+        patch.setattr(recording, "memory_pool", lambda: None)
         self.switch(True)
 
     def switch(self, on: bool) -> None:
         """Record steps from now on, or do not."""
-        self.patch.setattr(Model, "recorded", lambda self, q: on and self.unrecorded() is None)
+        self.patch.setattr(recording, "_on_a_gpu", lambda model, q: on)
 
     @property
     def replays(self) -> int:
-        """How often anything was replayed, but for once in each recording of an opening."""
+        """How often anything was replayed, but for once in each recording of a set-up."""
         return sum(made.count for made in self.made) - len(self.made) // 4
 
 
@@ -158,7 +159,7 @@ def test_steps_are_the_same(graphs, integrator, robot):
     """Give what steps without graphs give, bit by bit, and really replay."""
     found, expected = compare(graphs, lambda model: steps(model, INTEGRATORS[integrator]()), ROBOTS[robot]())
     assert_same(found, expected)
-    assert len(graphs.made) == 4  # opening, two kinds of rounds, end
+    assert len(graphs.made) == 4  # set-up, two kinds of rounds, end
     assert graphs.replays >= 4 * 3
 
 
@@ -316,7 +317,7 @@ def test_parts_of_a_batch(graphs, integrator):
 
 def test_memory_is_bounded(graphs, monkeypatch):
     """Keep the recordings that served last."""
-    monkeypatch.setattr(standing, "KEPT", 2)
+    monkeypatch.setattr(recording, "KEPT", 2)
     model = rods()
     make = [functools.partial(ImplicitEuler, 1e-2, max_iterations=20 + k) for k in range(3)]
     for k, recordings in ((0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)):
@@ -353,7 +354,7 @@ class TestFailingRows:
 
     def test_a_surprise_in_the_last_round(self, graphs, monkeypatch):
         """Find the matrix that was left out where a round was not the last one after all."""
-        plain, seen = standing.plain_round, []
+        plain, seen = recording.plain_round, []
 
         def hopeful(*given):
             """Expect each round to be the last."""
@@ -365,7 +366,7 @@ class TestFailingRows:
 
         expected = steps(rods(), ImplicitEuler(1e-2), 3)
         graphs.switch(True)
-        monkeypatch.setattr(standing, "plain_round", hopeful)
+        monkeypatch.setattr(recording, "plain_round", hopeful)
         graphs.made.clear()
         assert_same(steps(rods(), ImplicitEuler(1e-2), 3), expected)
         assert False in seen
@@ -399,8 +400,8 @@ class TestWaiting:
             found.append(function.__name__)
             return Replays([], outputs)
 
-        monkeypatch.setattr(standing, "recorded", run)
-        monkeypatch.setattr(standing, "memory_pool", lambda: None)
+        monkeypatch.setattr(recording, "recorded", run)
+        monkeypatch.setattr(recording, "memory_pool", lambda: None)
         monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)
         return found
 
@@ -415,15 +416,15 @@ class TestWaiting:
         model = ROBOTS[robot](solver=solver).to(DEVICE)
         control = Control(force=torch.zeros_like(state.q), clamped_q=state.q)
         running = torch.ones(BATCH, dtype=torch.bool, device=DEVICE)
-        given = (integrator, model, state, control, running, 1e-2)
-        first = standing.standing_step(*given)
-        assert pieces == ["_open", "_round_with_matrix", "_round_without_matrix", "_state_after"]
+        given = StepProblem(model, integrator, state, control, 1e-2, running)
+        first = recording.recording_of(given)
+        assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_state_after"]
         with nothing_to_wait_for():
-            step = standing.standing_step(*given)
-            after, root, scale = step.end()
+            step = recording.recording_of(given)
+            after, info = step.end()
         assert step is first
         assert after.q.shape == state.q.shape
-        assert root.status.shape == scale.shape == (BATCH,)
+        assert info.status.shape == info.force_scale.shape == (BATCH,)
 
     @pytest.mark.parametrize("robot", ROBOTS)
     def test_backward(self, robot, monkeypatch):
@@ -484,8 +485,8 @@ def test_what_is_not_recorded(graphs):
     integrator.table = torch.zeros(3)
     steps(rods(), integrator, 1)
     assert not graphs.made
-    assert drag.unrecorded() == "forces that change within a step"
-    assert rods(solver="pcg").unrecorded() == "the solver pcg, which reads numbers"
+    assert recording.unrecorded(drag) == "forces that change within a step"
+    assert recording.unrecorded(rods(solver="pcg")) == "the solver pcg, which reads numbers"
 
 
 def test_copies_record_for_themselves(graphs):
@@ -546,13 +547,13 @@ class TestOnGPU:
         assert_same([found[0][good]], [expected[0][good]], within=1e-6)  # violent steps amplify rounding
 
     def test_a_round_does_not_wait_twice(self):
-        """Launch the opening, a round and the end with torch watching for waits."""
+        """Launch the set-up, a round and the end with torch watching for waits."""
         model, integrator = rods(solver="auto", device="cuda", compile=True), ImplicitEuler(1e-2)
         state, _ = integrator.step(model, model.initial_state(batch=BATCH))
         running = torch.ones(BATCH, dtype=torch.bool, device="cuda")
         torch.cuda.set_sync_debug_mode("error")
         try:
-            step = standing.standing_step(integrator, model, state, Control(), running, integrator.dt)
+            step = recording.recording_of(StepProblem(model, integrator, state, Control(), integrator.dt, running))
             step._round.replay()
             step.end()
         finally:
@@ -561,6 +562,7 @@ class TestOnGPU:
 
 def test_only_compiled_models_on_a_gpu_are_recorded():
     """Leave a CPU alone."""
-    assert rods().unrecorded() is None
+    assert recording.unrecorded(rods()) is None
     model = rods(compile=True)
-    assert not model.recorded(torch.zeros(BATCH, model.n_dofs))
+    state, running = model.initial_state(batch=BATCH), torch.ones(BATCH, dtype=torch.bool)
+    assert not recording.records(StepProblem(model, ImplicitEuler(1e-2), state, Control(), 1e-2, running))

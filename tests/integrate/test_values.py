@@ -1,0 +1,176 @@
+"""Values that a control sets in place of the model's own, and models evaluated with other tensors."""
+
+import pytest
+import torch
+
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    InputError,
+    Material,
+    Newmark,
+    RobotBuilder,
+    Static,
+    forces,
+    straight,
+    trainable,
+    unroll,
+)
+from torchdismech.values import Values, per_robot
+
+BATCH = 5
+RATES = torch.linspace(1.0, 3.0, BATCH, dtype=torch.float64)[:, None]
+PULLS = torch.linspace(-12.0, -6.0, BATCH, dtype=torch.float64)[:, None] * torch.tensor([[0.0, 0.0, 1.0]]).double()
+RULES = {
+    "euler": lambda **options: ImplicitEuler(5e-3, **options),
+    "midpoint": lambda **options: ImplicitMidpoint(5e-3, **options),
+    "newmark": lambda **options: Newmark(5e-3, **options),
+    "static": lambda **options: Static(**options),
+}
+TIGHT = {"force_tolerance": 1e-11, "relative_tolerance": 0.0}
+
+
+def rod(rate=2.0, gravity=(0.0, 0.0, -9.81)):
+    """Return a clamped rod under gravity in something that damps it."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 6), Circle(3e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(forces.Gravity(gravity))
+    builder.add_force(forces.MassDamping(rate))
+    return builder.finalize()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_values_of_a_control_are_those_of_a_model(rule, chunk):
+    """Step as models that were built with these numbers do, some robots at a time as well."""
+    integrator = RULES[rule](chunk=chunk, **TIGHT)
+    given, built = rod(), rod(RATES, PULLS)
+    control = Control(values={"MassDamping.rate": RATES, "Gravity.acceleration": PULLS})
+    first, second = given.initial_state(BATCH, control=control), built.initial_state(BATCH)
+    for _ in range(3):
+        first, info = integrator.step(given, first, control, throw=True)
+        second, expected = integrator.step(built, second, throw=True)
+        # the same operations on the same numbers
+        assert torch.equal(first.q, second.q) and torch.equal(info.residual, expected.residual)
+    assert given.energies(first, control).keys() == built.energies(second).keys()
+    assert float(dict(given.mechanics.forces[1].named_parameters())["rate"]) == 2.0  # left as it was
+
+
+@pytest.mark.parametrize("rule", ["euler", "newmark"])
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_values_are_differentiated(rule, chunk):
+    """Differentiate the end of a rollout by values that change from step to step, against central differences."""
+    model, integrator = rod(), RULES[rule](chunk=chunk, **TIGHT)
+
+    def tip(rates):
+        """Return the mean height of the tips after three steps, each with rates of its own."""
+        state = model.initial_state(BATCH)
+        for k in range(3):
+            control = Control(values={"MassDamping.rate": rates[k], "Gravity.acceleration": PULLS})
+            state, _ = integrator.step(model, state, control, throw=True)
+        return state.positions[:, -1, 2].sum()
+
+    rates = (torch.ones(3, 1, 1) * RATES).requires_grad_()
+    (found,) = torch.autograd.grad(tip(rates), rates)
+    step, direction = 1e-4, torch.linspace(-1, 1, rates.numel(), dtype=torch.float64).view_as(rates)
+    ahead, behind = (tip((rates + s * step * direction).detach()) for s in (1, -1))
+    # differences of numbers of 1e-3 that are solved to 1e-11 N, by a step of 1e-4
+    assert (found * direction).sum().item() == pytest.approx(float(ahead - behind) / (2 * step), rel=1e-5)
+
+
+def test_a_number_for_all_robots():
+    """Take one number for all robots."""
+    model, integrator = rod(), RULES["euler"]()
+    control = Control(values={"MassDamping.rate": torch.tensor(7.0, dtype=torch.float64)})
+    found, _ = integrator.step(model, model.initial_state(2), control)
+    expected, _ = integrator.step(rod(7.0), rod(7.0).initial_state(2))
+    assert torch.equal(found.q, expected.q)
+
+
+def test_values_stand_in_for_trained_constants():
+    """Set a constant that is trained otherwise, and leave its training as it was."""
+    model, integrator = rod(), RULES["euler"](**TIGHT)
+    factor = trainable.scaled(model, ["MassDamping.rate"])
+    control = Control(values={"MassDamping.rate": RATES})
+    found, _ = integrator.step(model, model.initial_state(BATCH), control, throw=True)
+    expected, _ = integrator.step(rod(RATES), rod(RATES).initial_state(BATCH), throw=True)
+    assert torch.equal(found.q, expected.q.detach())
+    moving = model.initial_state(1, velocity=0.1 * model.free.double())
+    loss = unroll(model, moving, integrator, 2).q[-1].sum()
+    assert torch.autograd.grad(loss, factor.log_factor)[0].abs() > 0
+
+
+REFUSED = {
+    "unknown": (
+        {"MassDamping.speed": torch.ones(2, 1)},
+        r"no constant 'MassDamping.speed'; there are: .*MassDamping.rate",
+    ),
+    "shape": ({"MassDamping.rate": torch.ones(2)}, r"rate'\]: expected shape \(\) or \(2, 1\), got \(2,\)"),
+    "robots": ({"Gravity.acceleration": torch.ones(3, 3)}, r"expected shape \(\) or \(2, 3\), got \(3, 3\)"),
+    "number": ({"MassDamping.rate": 2.0}, "expected a tensor, got float"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case):
+    """Refuse by name, with what was expected."""
+    values, message = REFUSED[case]
+    model = rod()
+    with pytest.raises(InputError, match=message):
+        ImplicitEuler(1e-3).step(model, model.initial_state(2), Control(values=values))
+
+
+def test_functional_call_around_a_step():
+    """Differentiate by tensors that stand in the model for the time of a call, as hypernetworks give them."""
+    model, integrator = rod(), RULES["euler"](**TIGHT)
+    state = model.initial_state(1, velocity=0.1 * model.free.double())
+
+    class Step(torch.nn.Module):
+        """A step as a module."""
+
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, state):
+            """Return where the step leads."""
+            return integrator.step(self.model, state, throw=True)[0].q
+
+    def end(rate):
+        """Return a number of the state after the step."""
+        name = next(n for n, _ in model.named_parameters() if n.endswith("rate"))
+        return torch.func.functional_call(Step(), {f"model.{name}": rate}, (state,))[0, -5:].sum()
+
+    rate = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(end(3 * rate), rate)  # the call is over when the backward pass begins
+    expected = (end(3 * rate.detach() + 3e-4) - end(3 * rate.detach() - 3e-4)) / 2e-4
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_an_exchanged_tensor_does_not_spoil_gradients():
+    """Differentiate by what stood in the model when the step was taken."""
+    model, integrator = rod(), RULES["euler"](**TIGHT)
+    damping = model.forces[1]
+    state = model.initial_state(1, velocity=0.1 * model.free.double())
+    damping.rate = torch.nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
+    first = damping.rate
+    end = integrator.step(model, state)[0].q[0, -5:].sum()
+    (expected,) = torch.autograd.grad(end, first, retain_graph=True)
+    damping.rate = torch.nn.Parameter(torch.tensor(50.0, dtype=torch.float64))
+    assert torch.equal(torch.autograd.grad(end, first)[0], expected)
+    assert damping.rate.item() == 50.0
+
+
+def test_values_are_put_back_after_an_error():
+    """Leave the model as it was, whatever happens while other tensors stand in it."""
+    model = rod(RATES)
+    before = dict(model.named_parameters())
+    with pytest.raises(ZeroDivisionError), per_robot(model).rows(0, 2).in_place():
+        assert model.batch == 2
+        raise ZeroDivisionError
+    assert model.batch == BATCH
+    assert all(tensor is before[name] for name, tensor in model.named_parameters())
+    assert len(Values()) == 0

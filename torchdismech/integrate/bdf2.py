@@ -1,0 +1,81 @@
+"""BDF2: the backward differentiation formula of second order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from torchdismech.integrate.integrator import Integrator
+from torchdismech.integrate.scheme import Scheme
+from torchdismech.state import State
+
+__all__ = ["BDF2", "TwoStepState"]
+
+
+@dataclass(frozen=True)
+class TwoStepState(State):
+    """A state, and what BDF2 needs of the step before.
+
+    Attributes
+    ----------
+    previous_step : (B, n) by how much q changed.
+    previous_velocity : (B, n) at its start.
+    step_length : (B,) its length [s].
+    """
+
+    previous_step: Tensor
+    previous_velocity: Tensor
+    step_length: Tensor
+
+
+@dataclass(frozen=True)
+class _TwoStepScheme(Scheme):
+    """Rates are d / dt, u_n, (q_n - q_{n-1}) / dt and u_{n-1}."""
+
+    def started(self, state: State, dt: float) -> State:
+        """Return the state with a step before it: one of constant acceleration, where there was none."""
+        if isinstance(state, TwoStepState):
+            if bool((state.step_length != dt).any()):
+                raise InputError(
+                    f"BDF2: expected a state after steps of {dt:g} s, got one after steps of "
+                    f"{float(state.step_length[0]):g} s; State(...) of its first seven fields begins anew"
+                )
+            return state
+        step, velocity = dt * (state.velocity - 0.5 * dt * state.acceleration), state.velocity - dt * state.acceleration
+        return TwoStepState(*state.fields(), step, velocity, torch.full_like(state.time, dt))
+
+    def known_rates(self, state: State, dt: Tensor) -> list[Tensor]:
+        """Return the rates (B, n) besides d / dt."""
+        assert isinstance(state, TwoStepState)
+        return [state.velocity, state.previous_step / dt, state.previous_velocity]
+
+    def remembered(self, state: State, q: Tensor) -> dict[str, Tensor]:
+        """Return what the next step needs of this one."""
+        return {"previous_step": q - state.q, "previous_velocity": state.velocity}
+
+
+class BDF2(Integrator):
+    """Second order, and damps fast motion: less than implicit Euler does, and the slow motion hardly.
+
+    u = (3 q - 4 q_n + q_{n-1}) / (2 dt), M (3 u - 4 u_n + u_{n-1}) / (2 dt) = F(q, u). The first step makes up the step
+    before it from velocity and acceleration, which `Model.initial_state` gives. All steps have one length.
+
+    Parameters
+    ----------
+    As for `Integrator`, but max_substeps.
+    """
+
+    scheme = _TwoStepScheme(
+        velocity=(1.5, 0, -0.5, 0), acceleration=(2.25, -2, -0.75, 0.5), end_velocity=(1.5, 0, -0.5, 0)
+    )
+
+    def __init__(self, dt: float, **options):
+        super().__init__(dt, **options)
+        if self.max_substeps > 1:
+            raise InputError(
+                f"BDF2: all steps have one length, got max_substeps = {self.max_substeps}; take ImplicitEuler, or a "
+                "smaller dt"
+            )
