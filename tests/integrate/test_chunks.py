@@ -135,7 +135,7 @@ def test_parameters_for_any_number_of_robots_need_no_parts():
     builder.clamp(nodes=[0, 1])
     model = builder.finalize()
     state = model.initial_state(batch=BATCH)
-    assert all(part is model for part, _, _ in model.parts(state, Control(), 3))
+    assert not any(len(values) for values, _, _ in model.parts(state, Control(), 3))
     assert_same(*(steps(model, ImplicitEuler(1e-2, chunk=size), state) for size in (3, None)))
 
 
@@ -212,9 +212,7 @@ def gradients(size, trained: bool):
     else:
         wanted += [model.term("stretch").energy.EA.requires_grad_(), model.forces[0].acceleration.requires_grad_()]
     control = controls(model)
-    fields = {
-        name: value.detach().clone().requires_grad_() for name, value in vars(control).items() if value is not None
-    }
+    fields = {name: value.detach().clone().requires_grad_() for name, value in control.tensors().items()}
     state = model.initial_state(batch=BATCH).detach()
     generator = torch.Generator().manual_seed(2)
     velocity = 1e-2 * torch.randn(state.q.shape, dtype=torch.float64, generator=generator)

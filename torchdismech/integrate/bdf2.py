@@ -45,7 +45,7 @@ class _TwoStepScheme(Scheme):
                 )
             return state
         step, velocity = dt * (state.velocity - 0.5 * dt * state.acceleration), state.velocity - dt * state.acceleration
-        return TwoStepState(*state.fields(), step, velocity, torch.full_like(state.time, dt))
+        return TwoStepState(*state.fields(), step, velocity, torch.full_like(state.time, dt))  # type: ignore[call-arg]
 
     def known_rates(self, state: State, dt: Tensor) -> list[Tensor]:
         """Return the rates (B, n) besides d / dt."""
