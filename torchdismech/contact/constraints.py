@@ -56,13 +56,13 @@ class Contacts:
     gap : (S,) [m].
     normal : (S, 3) from what is touched to the first body.
     weights : (S, 4) of the nodes at the normal force.
-    turning : (S, 12, 12) derivative of w_i n by the nodes: what a normal load of 1 N adds to the force's derivative.
+    geometric_stiffness : (S, 12, 12) derivative of w_i n by the nodes: what a normal load of 1 N adds to the force's derivative.
     """
 
     gap: Tensor
     normal: Tensor
     weights: Tensor
-    turning: Tensor | None
+    geometric_stiffness: Tensor | None
 
 
 class ConstraintSet:
@@ -128,24 +128,24 @@ class ConstraintSet:
     def __len__(self) -> int:
         return len(self.robot)
 
-    def at(self, q: Tensor, time: Tensor, turning: bool = False) -> Contacts:
-        """Return the contacts at q (B, n) and a time (B,); `turning` with the derivatives of their normals."""
+    def at(self, q: Tensor, time: Tensor, with_stiffness: bool = False) -> Contacts:
+        """Return the contacts at q (B, n) and a time (B,); `with_stiffness` with the derivatives of their normals."""
         parts = []
         for obstacle, near in zip(self.obstacles, self.places.near, strict=True):
             x = q[:, : 3 * near.shape[1]].unflatten(1, (-1, 3)) - obstacle.displacement(time).unsqueeze(1)
             distance, normal, curvature = obstacle.shape.distance_and_derivatives(x)
             gap, normal, curvature = (v[near] for v in (obstacle.clearance(distance), normal, curvature))
             weights = torch.nn.functional.pad(gap.new_ones(len(gap), 1), (0, 3))
-            whole = torch.nn.functional.pad(curvature, (0, 9, 0, 9)) if turning else None
+            whole = torch.nn.functional.pad(curvature, (0, 9, 0, 9)) if with_stiffness else None
             parts.append(Contacts(gap, normal, weights, whole))
         if self.places.pairs is not None:
             for kernel, table in zip(KERNELS, self.places.pairs.tables, strict=True):
                 x = table.gathered(q)
                 closest = table.closest(kernel, vectors(x))
                 closest = closest.differentiable(vectors(x)) if torch.is_grad_enabled() else closest
-                parts.append(_pair_contacts(closest, vectors(x), table.reaches, turning))
+                parts.append(_pair_contacts(closest, vectors(x), table.reaches, with_stiffness))
         gap, normal, weights = (torch.cat([getattr(p, f) for p in parts]) for f in ("gap", "normal", "weights"))
-        turned = torch.cat([p.turning for p in parts]) if turning else None  # type: ignore[misc]
+        turned = torch.cat([p.geometric_stiffness for p in parts]) if with_stiffness else None  # type: ignore[misc]
         return Contacts(gap, normal, weights, turned)
 
     # ---- as maps between dofs and contacts ----------------------------------------------------------------------
@@ -179,13 +179,13 @@ class ConstraintSet:
     def add_geometric_stiffness(
         self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray, factor: float = 1.0
     ) -> None:
-        """Add `factor` times the derivative by the turning of the present loads to values (nnz, B), in place."""
+        """Add `factor` times the geometric stiffness of the present loads to values (nnz, B), in place."""
         if self._entries is None:
             self._entries = self._places_in(pattern, unknown)
         place, robot, source = self._entries
-        turning = self.at(q, self.time, turning=True).turning
-        assert turning is not None
-        entries = (-factor * self.load[:, 0, None, None] * turning).flatten()[source]
+        stiffness = self.at(q, self.time, with_stiffness=True).geometric_stiffness
+        assert stiffness is not None
+        entries = (-factor * self.load[:, 0, None, None] * stiffness).flatten()[source]
         values.view(-1).index_put_((place * values.shape[1] + robot,), entries, accumulate=True)
 
     def _places_in(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
@@ -220,14 +220,14 @@ class ConstraintSet:
         return way - torch.cat(moves)
 
 
-def _pair_contacts(closest: Closest, nodes, reach: Tensor, turning: bool) -> Contacts:
+def _pair_contacts(closest: Closest, nodes, reach: Tensor, with_stiffness: bool) -> Contacts:
     r = torch.stack(closest.difference(nodes).components(), dim=-1)
     distance = closest.squared_distance(nodes).clamp_min(torch.finfo(r.dtype).tiny).sqrt()
     normal, weights = r / distance.unsqueeze(1), torch.stack(closest.weights, dim=1)
-    return Contacts(distance - reach, normal, weights, _turning(closest, nodes, r, distance) if turning else None)
+    return Contacts(distance - reach, normal, weights, _geometric_stiffness(closest, nodes, r, distance) if with_stiffness else None)
 
 
-def _turning(closest: Closest, nodes, r: Tensor, distance: Tensor) -> Tensor:
+def _geometric_stiffness(closest: Closest, nodes, r: Tensor, distance: Tensor) -> Tensor:
     """Return d(w_i n)/dx_j (S, 12, 12), the second derivative of the distance; see `geometry.distances`."""
     weights = torch.stack(closest.weights, dim=1)
     slides = torch.stack([torch.stack(s, dim=1) for s in closest.slides], dim=1)  # (S, 2, 4)
