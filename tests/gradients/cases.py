@@ -144,7 +144,7 @@ class GradientCase:
             assert bool(info.converged.all()), info
         generator = torch.Generator().manual_seed(5)
         weight = torch.randn(3, *q.shape, dtype=torch.float64, generator=generator)
-        dt = self.integrator.dt
+        dt = getattr(self.integrator, "dt", 1.0)  # equilibria have none
         parts = (state.q, dt * state.velocity, dt * dt * state.acceleration)
         return sum((w * part).sum() for w, part in zip(weight, parts, strict=True))  # type: ignore[return-value]
 
