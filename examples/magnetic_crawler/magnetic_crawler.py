@@ -20,11 +20,11 @@ the floor for a while, or slip, spoil the figure: it says what order of magnitud
 Two facts hold whatever happens: without friction nothing pushes along the floor (a uniform field has no net force), so
 the middle of mass keeps its x; and with the wave reversed the robot turns round.
 
-Friction of 1e-6 m/s chatters: feet stick and slip at the scale of the step, so ways depend on it (by some per cent; the
-run prints them for half and a quarter of the step).
+Friction of 1e-6 m/s chatters: feet stick and slip at the scale of the step, so ways depend on it; the run prints them
+for half and a quarter of the step.
 
 `python -m examples.magnetic_crawler.magnetic_crawler` prints ways a period, of 8 friction coefficients in one batch
-and of smaller steps, and draws magnetic_crawler.png. It takes half an hour.
+and of smaller steps, and draws magnetic_crawler.png. It takes half an hour or more.
 """
 
 from __future__ import annotations

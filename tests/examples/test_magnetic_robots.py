@@ -25,10 +25,12 @@ def test_beam_in_a_turning_field():
         assert np.abs(beam.tip_at(trajectory, time) - published).max() < 6e-7, time
 
 
-def test_swimmers_turn_round():
-    """Swim forward with a wave that runs backward, and the other way with the other wave."""
-    found = swimmer.ways(*swimmer.swum([swimmer.OMEGA] * 2, [1.0, -1.0], duration=0.6))[-1]
-    assert found[0] > 0.03 and found[1] < -0.01
+def test_reversed_waves_swim_backward():
+    """Swim forward with a wave that runs backward, and backward with the reversed wave."""
+    forward = swimmer.ways(*swimmer.swum(duration=0.6))[-1, 0]
+    backward = swimmer.ways(*swimmer.swum(waves=[-1.0], duration=0.6, held=0))[-1, 0]
+    # mirror images but for the phase of the field at the start, which half a second does not forget
+    assert forward > 0.03 and backward < -0.015
 
 
 @pytest.mark.slow
@@ -43,13 +45,15 @@ def test_swimmer():
 
 @pytest.mark.slow
 def test_speeds_of_swimmers():
-    """Swim at 16 frequencies and wave numbers about as fast as small motions say, in the direction of the wave."""
-    omegas, waves = swimmer.pairs()
-    found = swimmer.speeds(*swimmer.swum(omegas, waves, duration=4.0), omegas)
-    for omega, wave, speed in zip(omegas, waves, found, strict=True):
-        assert math.copysign(1, speed) == math.copysign(1, wave)
-        # slopes reach 0.7, where a theory of small ones is an estimate
-        assert speed == pytest.approx(swimmer.expected_speed(omega, wave), rel=0.35), (omega, wave)
+    """Swim about as fast as small motions say; with the reversed wave backward, as fast as forward."""
+    omegas = swimmer.FREQUENCIES
+    found = swimmer.speeds(*swimmer.swum(omegas, [1.0] * 4, duration=4.0), omegas)
+    for omega, speed in zip(omegas, found, strict=True):
+        # slopes reach 1, where a theory of small ones gives too much: 0.82, 0.75, 0.67 and 0.61 of it
+        assert 0.55 < speed / swimmer.expected_speed(omega, 1.0) < 0.9, omega
+    backward = swimmer.speeds(*swimmer.swum(omegas, [-1.0] * 4, duration=4.0, held=0), omegas)
+    # the means are over whole periods, up to the time between two frames; steadily so only after some seconds
+    assert np.allclose(backward, -np.array(found), rtol=0.05)
 
 
 def test_crawler_is_the_page_s():
