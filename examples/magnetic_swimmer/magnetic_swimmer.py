@@ -33,7 +33,7 @@ as much power as the quadratic one; and U is the speed at which thrust and drag 
 
     C_n mean(|v| v y_x) = C_t mean(|u| u),   u = U + y_t y_x along the rod, to the same order.
 
-It knows nothing of large deflections, and it gives slopes of 0.8 to 2.3 with one wave: there the simulated swimmers reach
+It knows nothing of large deflections, and it gives slopes of 0.8 to 2.3 with one wave: there simulated swimmers reach
 0.6 to 0.8 of its speed. It has the trends: the speed grows with the frequency, more and more slowly, and half a wave
 loses its way at high frequencies.
 
@@ -170,7 +170,7 @@ def expected_speed(omega: float, wave: float) -> float:
     """Return the speed at which thrust and drag of small motions balance [m/s]."""
     phase = np.exp(1j * np.linspace(0, 2 * math.pi, 64, endpoint=False))[:, None]
     fastest, speed = 2 * omega * LENGTH, 0.0
-    for _ in range(60):  # the motion depends on the speed
+    for _ in range(200):  # the motion depends on the speed
         y, slope = small_motion(omega, wave, speed)
         rate = np.real(1j * omega * 0.5 * (y[1:] + y[:-1]) * phase)
         tilt = np.real(slope * phase)
