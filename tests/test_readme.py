@@ -36,6 +36,16 @@ def test_the_code_on_shells_runs():
     assert not trajectory.failed.any() and trajectory.positions[-1, 0, :, 2].min() < -0.05
 
 
+def test_the_code_on_magnetics_runs():
+    """Run the block of docs/magnetics.md: the stronger the field, the more a beam follows."""
+    text = (ROOT / "docs" / "magnetics.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    names: dict = {"__name__": "magnetics"}
+    exec(compile(block, "magnetics.md", "exec"), names)
+    heights = names["run"].positions[-1, :, -1, 2]
+    assert not names["run"].failed.any() and heights[-1] > 2 * heights[0] > 0.02
+
+
 def test_the_command_lines_exist():
     """Name only subcommands that the command line has."""
     from typer.main import get_command

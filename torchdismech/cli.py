@@ -126,7 +126,9 @@ def simulate(
         int | None,
         typer.Option(min=0, help="Divide a failed step into up to so many parts, for the robot it failed for."),
     ] = None,
-    allow_code: Annotated[bool, typer.Option("--allow-code", help="Run the file that actuation.python names.")] = False,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Run the files that actuation.python and magnetic.python name.")
+    ] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
     throw: Annotated[bool, typer.Option("--throw", help="Stop at the first robot whose step fails.")] = False,
     shard: Annotated[
@@ -193,9 +195,8 @@ def _check_divisible(scene: Scene, processes: Processes) -> None:
 
     if processes.world > scene.batch:
         raise InputError(f"--shard: {processes.world} processes for {scene.batch} robots: start at most {scene.batch}")
-    actuation = scene.document.actuation
-    if processes.world > 1 and actuation is not None and actuation.python is not None:
-        raise InputError("--shard: the function that actuation.python names may tell robots apart: use one process")
+    for key in scene.document.code if processes.world > 1 else ():
+        raise InputError(f"--shard: the function that {key} names may tell robots apart: use one process")
 
 
 def _check_output(scene: Scene, path: Path, resume: Path | None, overwrite: bool) -> None:
@@ -384,7 +385,12 @@ def _over_time(scene: Scene) -> str:
     if actuation is not None:
         tables = actuation.model_dump(exclude_none=True, exclude={"python"})
         parts += [f"{name} from {file}" for name, file in tables.items()]
-        parts += [f"{actuation.python} (not run)"] if actuation.python else []
+    magnetic = scene.document.magnetic
+    if magnetic is not None and magnetic.rotating is not None:
+        parts.append("rotating magnetic field")
+    if magnetic is not None and magnetic.file is not None:
+        parts.append(f"magnetic field from {magnetic.file}")
+    parts += [f"{name} (not run)" for name in scene.document.code.values()]
     return ", ".join(parts) or "nothing"
 
 

@@ -24,12 +24,16 @@ FILES = {
     "twist.csv": "0, 0,0\n",
     "length.csv": "0, 0.1,0.1,0.1\n",
     "way.csv": "time, x, y, z\n0, 0,0,0\n1, 0,0,0.1\n",
+    "m.csv": "x, y, z\n1e3, 0, 0\n1e3, 0, 0\n0, 0, 1e3\n",
+    "field.csv": "0, 0,0,0\n1, 0,0,1e-2\n",
+    "field.py": "def field(time):\n    return (0.0, 0.0, 1e-2)\n",
     "act.py": "def act(time, model, control):\n    return control\n",
 }
 SPHERE = """shape = "sphere"                 # or "plane", "box", "capsule", "mesh"
 center = [0.0, 0.0, 0.3]         # m; of "sphere" and "box"
 radius = 0.1                     # m; of "sphere" and "capsule"
 """
+FIELD = "constant = [0.0, 0.0, 1e-2]"
 
 
 @pytest.fixture
@@ -85,8 +89,24 @@ def test_documented_scene_runs(tmp_path, example):
         (SPHERE, 'shape = "plane"\npoint = [0, 0, -1]\nnormal = [0, 0, 1]\n'),
         (SPHERE, 'shape = "box"\ncenter = [0, 0, 1]\nsize = [0.1, 0.1, 0.2]\nrotation = [0, 0, 1.57]\n'),
         (SPHERE, 'shape = "capsule"\nstart = [0, 0, 1]\nend = [0, 0, 2]\nradius = 0.1\n'),
+        ("density = 1000.0}", 'density = 1000.0, length = "current"}'),
+        ("height = -0.5", "height = -0.5\nnodes = [3]"),
+        ("magnetisation = [1e3, 0, 0]", 'magnetisation_file = "m.csv"'),
+        (FIELD, 'rotating = {amplitude = 1e-2, frequency = 5.0, plane = "xz"}'),
+        (FIELD, 'file = "field.csv"\nscale = 2.0'),
+        (FIELD, 'python = "field.py:field"'),
     ],
-    ids=["inline geometry", "hinges", "rotation", "linear law", "rod by nodes", "path", "plane", "box", "capsule"],
+    ids=[
+        *("inline geometry", "hinges", "rotation", "linear law", "rod by nodes", "path", "plane", "box", "capsule"),
+        *(
+            "current lengths",
+            "floor for some",
+            "magnetisation by edge",
+            "rotating field",
+            "field over time",
+            "field by code",
+        ),
+    ],
 )
 def test_documented_alternatives_are_accepted(tmp_path, example, old, new):
     """Accept what the comments offer in place of the example's own keys."""

@@ -40,6 +40,7 @@ from torchdismech.geometry.checks import check_every_node_used, check_folds, che
 from torchdismech.geometry.frames import first_director, unit
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.geometry.topology import Rod, Springs, find_joint_springs, find_rods, find_springs
+from torchdismech.magnetics import Constant, Magnetic
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.model import Model
 
@@ -301,10 +302,10 @@ class RobotBuilder:
         if self._shells:
             raise InputError("planar: a robot with shells moves in space; build it with planar=False")
         for force in self._forces:
-            if not isinstance(force, Gravity | Buoyancy | PointForce):
+            found = _vector_of(force)
+            if found is None:
                 continue
-            name = "force" if isinstance(force, PointForce) else "acceleration"
-            vector = getattr(force, name).detach()
+            name, vector = found
             if bool((vector[..., [0, 2]].abs().amax(-1) < IN_PLANE * vector[..., 1].abs()).any()):
                 raise InputError(
                     f"planar: {type(force).__name__}.{name} is along y, where a planar robot does not move: it keeps "
@@ -429,6 +430,17 @@ def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
     for name, value in term.energy.named_parameters():
         if name != "poisson":
             refuse_lost(value, f"{term.name}.{name}", "take dtype=torch.float64, or other sizes", dtype)
+
+
+def _vector_of(force: Force) -> tuple[str, Tensor] | None:
+    """Return the name and the value of what sets the direction of a load, where it is the same everywhere."""
+    if isinstance(force, Gravity | Buoyancy):
+        return "acceleration", force.acceleration.detach()
+    if isinstance(force, PointForce):
+        return "force", force.force.detach()
+    if isinstance(force, Magnetic) and isinstance(force.field, Constant):
+        return "field", force.field.value.detach()
+    return None
 
 
 def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:

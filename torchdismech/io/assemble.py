@@ -15,6 +15,7 @@ from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Sol
 from torchdismech.io import schema
 from torchdismech.io.contacts import add_contacts, contact_radius, refuse_overlap
 from torchdismech.io.files import reading
+from torchdismech.io.magnetic import magnetic_force
 from torchdismech.io.randomize import Numbers
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schedule import Path3, Rotation, Schedule, Translation, Twisting
@@ -31,15 +32,25 @@ AXES = "xyz"
 SUBSTEPS_WITH_CONTACT = 16
 
 
-def build_model(scene: Scene, device: str | torch.device = "cpu", compile: bool = True) -> Model:
-    """Return the model with the numbers of each robot in it; compile=False never does, whatever the scene says."""
+def build_model(
+    scene: Scene, device: str | torch.device = "cpu", compile: bool = True, run_code: bool = False
+) -> Model:
+    """Return the model with the numbers of each robot in it.
+
+    Parameters
+    ----------
+    compile : False: never, whatever the scene says.
+    run_code : run the file that magnetic.python names; without, there is no field in its place.
+    """
     document = scene.document
     robot = document.robot
     builder = RobotBuilder(planar=robot.planar, join_distance=0.0, joints=robot.joints)
     _refuse_coincident_nodes(scene)
     builder.add_nodes(scene.geometry.nodes)  # so that they keep the file's numbers
-    _add_rods(scene, builder)
+    table_of_edges = _table_of_each(scene, "rod", scene.geometry.rod_edges)
+    _add_rods(scene, builder, table_of_edges)
     _add_shells(scene, builder)
+    _stiffen_springs(scene, builder)
     for k, clamp in enumerate(document.clamp):
         nodes = _selected(scene, ("clamp", k), clamp.nodes, clamp.box)
         builder.clamp(nodes=nodes.tolist(), axes=clamp.axes, twist=clamp.twist)
@@ -47,10 +58,15 @@ def build_model(scene: Scene, device: str | torch.device = "cpu", compile: bool 
         builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
     for force in _forces(scene):
         builder.add_force(force)
+    magnetic = magnetic_force(scene, table_of_edges, run_code)
+    if magnetic is not None:
+        builder.add_force(magnetic)
     add_contacts(scene, builder)
     simulation = document.simulation
     try:
         model = builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)
+    except SceneError:
+        raise
     except InputError as error:
         raise SceneError(scene.path, "", str(error)) from error
     refuse_overlap(scene, model)
@@ -120,10 +136,10 @@ def _selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: schema.B
 # ---- rods and shells ---------------------------------------------------------------------------------------------
 
 
-def _add_rods(scene: Scene, builder: RobotBuilder) -> None:
+def _add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
     """Add the edges in the order of the file, table by table for runs of edges that share one."""
     nodes, edges = scene.geometry.nodes, scene.geometry.rod_edges
-    for k, run in _runs(edges, _table_of_each(scene, "rod", edges)):
+    for k, run in _runs(edges, table_of):
         used, inverse = np.unique(run, return_inverse=True)
         section, material, stiffness = _rod_constants(scene, k)
         natural = scene.document.rod[k].natural
@@ -148,6 +164,21 @@ def _add_shells(scene: Scene, builder: RobotBuilder) -> None:
         thickness, material, stiffness = _shell_constants(scene, k)
         faces = inverse.reshape(-1, 3)
         builder.add_shell(nodes[used], faces, thickness, material, shell.bending, shell.natural, stiffness)
+
+
+def _stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
+    """Give single springs the stiffnesses of their [[spring]] tables."""
+    edges = {frozenset(edge) for edge in scene.geometry.rod_edges.tolist()}
+    for k, spring in enumerate(scene.document.spring):
+        for before, at, after in spring.nodes:
+            if before == after or not {frozenset((before, at)), frozenset((at, after))} <= edges:
+                problem = (
+                    f"expected nodes of two rod edges that meet at the one in the middle, got {[before, at, after]}"
+                )
+                raise SceneError(scene.path, ("spring", k, "nodes"), problem)
+        given = spring.stiffness.model_dump(exclude_none=True)
+        values = {name: scene.numbers.scalar(("spring", k, "stiffness", name), v) for name, v in given.items()}
+        builder.set_spring_stiffness(spring.nodes, **values)
 
 
 def _runs(elements: np.ndarray, table_of: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -284,7 +315,8 @@ def _resistive(numbers: Numbers, table: schema.Resistive) -> forces.Force:
     if table.law == "linear":
         return forces.Resistive(tangential, normal)
     assert table.density is not None
-    return forces.QuadraticResistive(tangential, normal, numbers.scalar((*key, "density"), table.density))
+    density = numbers.scalar((*key, "density"), table.density)
+    return forces.QuadraticResistive(tangential, normal, density, length=table.length)
 
 
 # ---- over time ---------------------------------------------------------------------------------------------------

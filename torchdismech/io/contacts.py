@@ -68,10 +68,10 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
     if isinstance(table, schema.Floor):
         up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
         height = scene.numbers.scalar((*key, "height"), table.height)
-        return Obstacle(HalfSpace(height * up, up), response, friction, name="floor")
+        return Obstacle(HalfSpace(height * up, up), response, friction, name="floor", nodes=table.nodes)
     assert isinstance(table, schema.Obstacle)
     name = schema.obstacle_name(int(key[-1]), table)
-    return Obstacle(_shape(scene, key, table), response, friction, _path(scene, key, table), name)
+    return Obstacle(_shape(scene, key, table), response, friction, _path(scene, key, table), name, table.nodes)
 
 
 def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction | None]:

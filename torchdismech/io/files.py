@@ -70,7 +70,7 @@ def _names(table: BaseModel, key: Key) -> Iterator[tuple[str, str]]:
         value = getattr(table, name)
         if isinstance(value, str) and names_file(field):
             dotted = ".".join(map(str, (*key, name)))
-            yield dotted, value.rpartition(":")[0] if dotted == "actuation.python" else value
+            yield dotted, value.rpartition(":")[0] if name == "python" else value
         elif isinstance(value, BaseModel):
             yield from _names(value, (*key, name))
         elif isinstance(value, list):

@@ -112,23 +112,24 @@ class Scene:
 
         Parameters
         ----------
-        allow_code : run the file that actuation.python names.
+        allow_code : run the files that actuation.python and magnetic.python name.
 
         Raises
         ------
         SceneError
             What only shows on the model: motion of dofs that are not clamped, a solver that does not fit, ...
         """
-        actuation = self.document.actuation
-        name = None if actuation is None else actuation.python
-        if name is not None and not allow_code:
-            raise SceneError(self.path, "actuation.python", f"runs code from {name}: pass --allow-code to let it")
-        model = build_model(self, device)
+        code = self.document.code
+        for key, named in code.items():
+            if not allow_code:
+                raise SceneError(self.path, key, f"runs code from {named}: pass --allow-code to let it")
+        model = build_model(self, device, run_code=True)
         if self.batch < self.whole:
             model.solver_name = model.solver_for(self.whole).name
         schedule = build_schedule(self, model)
-        if name is not None:
-            schedule = dataclasses.replace(schedule, function=load_function(self.path, name))
+        if "actuation.python" in code:
+            function = load_function(self.path, code["actuation.python"])
+            schedule = dataclasses.replace(schedule, function=function)
         return Setup(
             model=model,
             state=model.initial_state(batch=self.batch),
@@ -271,14 +272,19 @@ def _check_indices(path: Path, document: schema.Document, geometry: Geometry) ->
     if ring is not None and ring >= len(geometry.nodes):
         problem = f"expected less than {len(geometry.nodes)}, the number of nodes, or nothing ever touches; got {ring}"
         raise SceneError(path, ("self_contact", "ring"), problem)
-    for name in ("rod", "shell", "mass", "clamp", "move", "point_force"):
-        for k, table in enumerate(getattr(document, name)):
-            for kind, count in (("nodes", len(geometry.nodes)), ("edges", len(geometry.rod_edges))):
-                index = getattr(table, kind, None)
-                wrong = [i for i in index or [] if i >= count]
-                if wrong:
-                    problem = f"expected {kind} 0 to {count - 1}, got {wrong[0]}"
-                    raise SceneError(path, (name, k, kind), problem)
-                if index and len(set(index)) < len(index):
-                    twice = Counter(index).most_common(1)[0][0]
-                    raise SceneError(path, (name, k, kind), f"expected each of the {kind} once, got {twice} twice")
+    names = ("rod", "shell", "mass", "clamp", "move", "point_force", "obstacle")
+    tables: dict[Key, Any] = {(name, k): table for name in names for k, table in enumerate(getattr(document, name))}
+    for key, table in {**tables, ("floor",): document.floor}.items():
+        for kind, count in (("nodes", len(geometry.nodes)), ("edges", len(geometry.rod_edges))):
+            index = getattr(table, kind, None)
+            wrong = [i for i in index or [] if i >= count]
+            if wrong:
+                raise SceneError(path, (*key, kind), f"expected {kind} 0 to {count - 1}, got {wrong[0]}")
+            if index and len(set(index)) < len(index):
+                twice = Counter(index).most_common(1)[0][0]
+                raise SceneError(path, (*key, kind), f"expected each of the {kind} once, got {twice} twice")
+    for k, spring in enumerate(document.spring):
+        wrong = [i for nodes in spring.nodes for i in nodes if i >= len(geometry.nodes)]
+        if wrong:
+            problem = f"expected nodes 0 to {len(geometry.nodes) - 1}, got {wrong[0]}"
+            raise SceneError(path, ("spring", k, "nodes"), problem)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +13,19 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.io.refusals import SceneError
 from torchdismech.io.tables import TimeTable
+from torchdismech.io.users_code import line_in, named_in_code
 from torchdismech.model import Model
 from torchdismech.state import Control
 
-__all__ = ["Motion", "Path3", "Rotation", "Schedule", "Translation", "Twisting", "load_function"]
+__all__ = [
+    "Motion",
+    "Path3",
+    "Rotation",
+    "Schedule",
+    "Translation",
+    "Twisting",
+    "load_function",
+]
 
 
 @dataclass(frozen=True)
@@ -153,22 +160,9 @@ class Schedule:
 
 
 def load_function(scene: Path, name: str) -> Function:
-    """Return the function that "file.py:function" names, its file relative to the scene's.
-
-    Running the file runs whatever code is in it. The function refuses what is no `Control` of tensors.
-    """
-    file, _, attribute = name.rpartition(":")
-    path = scene.parent / file
-    spec = importlib.util.spec_from_file_location(f"torchdismech_scene_{path.stem}", path)
-    assert spec is not None and spec.loader is not None  # the schema asks for a name that ends in .py
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever the user's file raises: named here, with its cause kept
-        raise SceneError(scene, "actuation.python", f"{path} does not run: {type(error).__name__}: {error}") from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        raise SceneError(scene, "actuation.python", f"{path} has no function {attribute!r}")
+    """Return the function that actuation.python names; it refuses what is no `Control` of tensors."""
+    path, function = named_in_code(scene, "actuation.python", name)
+    attribute = name.rpartition(":")[2]
 
     def refused(problem: str) -> SceneError:
         return SceneError(scene, "actuation.python", f"{attribute} of {path} {problem}")
@@ -177,9 +171,7 @@ def load_function(scene: Path, name: str) -> Function:
         try:
             result = function(time, model, control)
         except Exception as error:  # whatever the user's function raises: named here, with its cause kept
-            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-            where = f" in line {lines[-1]}" if lines else ""
-            raise refused(f"raised {type(error).__name__}{where}: {error}") from error
+            raise refused(f"raised {type(error).__name__}{line_in(path, error)}: {error}") from error
         if not isinstance(result, Control):
             raise refused(f"has to return a Control, such as control.replace(...), got {type(result).__name__}")
         for field in dataclasses.fields(result):

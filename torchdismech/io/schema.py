@@ -15,18 +15,20 @@ from torchdismech.io.schema_base import (
     PER_ROBOT,
     FileName,
     Index,
+    Nodes,
     NotNegative,
     Positive,
     Table,
     Vector,
     exactly_one,
+    file_and_function,
     nonzero,
 )
 from torchdismech.io.schema_contact import Contacts
+from torchdismech.io.schema_magnetic import Magnetic
 
 __all__ = ["MOST_STEPS", "Document"]
 
-Nodes = Annotated[list[Index], Field(min_length=1)]
 Stop = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 
 MOST_STEPS = 10**12  # beyond it a float64 no longer counts time in steps
@@ -113,6 +115,12 @@ class Rod(Table):
     density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
     natural: Literal["initial", "straight"] = Field(default="initial", description="natural shape")
     contact_radius: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="radius that touches [m]")
+    magnetisation: Annotated[Vector, PER_ROBOT] | None = Field(
+        default=None, description="remanence [x, y, z] of the robot as built in A/m"
+    )
+    magnetisation_file: FileName | None = Field(
+        default=None, description="name of a CSV file: a row x, y, z for each edge of the table"
+    )
     nodes: Nodes | None = Field(default=None, description="node indices: the table is for the edges between them")
     box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the edges inside")
 
@@ -125,9 +133,39 @@ class Rod(Table):
             self.stiffness.GJ,
         ):
             raise ValueError("youngs is missing: Young's modulus [Pa], or all of EA, EI1, EI2, GJ in stiffness")
+        if self.magnetised:
+            exactly_one(self, "magnetisation", "magnetisation_file")
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
         return self
+
+    @property
+    def magnetised(self) -> bool:
+        """Whether its edges are magnetised."""
+        return self.magnetisation is not None or self.magnetisation_file is not None
+
+
+class SpringStiffness(Table):
+    """Stiffnesses of bending and twisting in place of what the edges give."""
+
+    EI1: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="first bending stiffness [N m^2]")
+    EI2: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="second bending stiffness [N m^2]")
+    GJ: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="twisting stiffness [N m^2]")
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> SpringStiffness:
+        if not self.model_fields_set:
+            raise ValueError("expected at least one of EI1, EI2, GJ")
+        return self
+
+
+class Spring(Table):
+    """[[spring]]: stiffnesses of single bend-twist springs."""
+
+    nodes: Annotated[list[Annotated[list[Index], Field(min_length=3, max_length=3)]], Field(min_length=1)] = Field(
+        description="triples of node indices: before each spring, at it, after it"
+    )
+    stiffness: SpringStiffness = Field(description="{EI1 = .., EI2 = .., GJ = ..}, any subset")
 
 
 class ShellStiffness(Table):
@@ -149,6 +187,13 @@ class Shell(Table):
     stiffness: ShellStiffness = Field(default=ShellStiffness(), description="{membrane = .., bending = ..}, any subset")
     nodes: Nodes | None = Field(default=None, description="node indices: the table is for the triangles between them")
     box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the triangles inside")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_magnetised(cls, given: Any) -> Any:
+        if isinstance(given, dict) and not given.keys().isdisjoint({"magnetisation", "magnetisation_file"}):
+            raise ValueError("shells cannot be magnetised, only rods: remove magnetisation")
+        return given
 
     @model_validator(mode="after")
     def _one_selection(self) -> Shell:
@@ -240,6 +285,7 @@ class Resistive(Table):
     normal: Annotated[NotNegative, PER_ROBOT] = Field(description="coefficient across the rod [Pa s; quadratic: 1]")
     law: Literal["linear", "quadratic"] = Field(default="linear", description="how the force depends on the velocity")
     density: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="density of the fluid [kg/m^3]")
+    length: Literal["rest", "current"] = Field(default="rest", description="which length of an edge counts")
 
     @model_validator(mode="after")
     def _density_with_quadratic(self) -> Resistive:
@@ -247,6 +293,8 @@ class Resistive(Table):
             raise ValueError('law = "quadratic" needs the density of the fluid')
         if self.law == "linear" and self.density is not None:
             raise ValueError('density belongs to law = "quadratic"; the linear law does not use it')
+        if self.law == "linear" and "length" in self.model_fields_set:
+            raise ValueError('length belongs to law = "quadratic"; the linear law takes lengths at rest')
         return self
 
 
@@ -329,11 +377,8 @@ class Actuation(Table):
 
     @field_validator("python")
     @classmethod
-    def _file_and_function(cls, name: str | None) -> str | None:
-        file, _, function = (name or "").rpartition(":")
-        if name is not None and not (file.endswith(".py") and function.isidentifier()):
-            raise ValueError('expected "file.py:function"')
-        return name
+    def _function(cls, name: str | None) -> str | None:
+        return file_and_function(name)
 
 
 class Simulation(Table):
@@ -443,15 +488,23 @@ class Document(Contacts):
     robot: Robot = Field(description="table [robot]: file, or nodes with rod_edges and triangles")
     rod: list[Rod] = Field(default=[], description="table [rod], or several [[rod]]")
     shell: list[Shell] = Field(default=[], description="table [shell], or several [[shell]]")
+    spring: list[Spring] = Field(default=[], description="tables [[spring]]")
     mass: list[Mass] = Field(default=[], description="tables [[mass]]")
     clamp: list[Clamp] = Field(default=[], description="tables [[clamp]]")
     move: list[Move] = Field(default=[], description="tables [[move]]")
     environment: Environment = Field(default=Environment(), description="table [environment]")
     point_force: list[PointForce] = Field(default=[], description="tables [[point_force]]")
+    magnetic: Magnetic | None = Field(default=None, description="table [magnetic]")
     actuation: Actuation | None = Field(default=None, description="table [actuation]")
     simulation: Simulation = Field(description="table [simulation]")
     batch: Batch = Field(default=Batch(), description="table [batch]")
     output: Output = Field(default=Output(), description="table [output]")
+
+    @property
+    def code(self) -> dict[str, str]:
+        """The functions that the scene names, "file.py:function", by dotted key."""
+        tables = {"actuation.python": self.actuation, "magnetic.python": self.magnetic}
+        return {key: table.python for key, table in tables.items() if table is not None and table.python is not None}
 
     @field_validator("rod", "shell", mode="before")
     @classmethod
@@ -466,6 +519,8 @@ class Document(Contacts):
             raise ValueError('[[move]] prescribes motion over time, and integrator = "static" has no time')
         if any({"start", "stop"} & load.model_fields_set for load in self.point_force):
             raise ValueError('start and stop of [[point_force]] do not apply: integrator = "static" has no time')
+        if self.magnetic is not None and self.magnetic.rotating is not None:
+            raise ValueError('magnetic.rotating turns over time, and integrator = "static" has no time')
         self.check_contacts_in_statics()
         return self
 
@@ -493,4 +548,18 @@ class Document(Contacts):
                 f"{table}.contact_radius: nothing touches the robot: add [floor], [[obstacle]] or [self_contact], "
                 "or remove the key"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _fields_act_on_something(self) -> Document:
+        magnetised = [k for k, rod in enumerate(self.rod) if rod.magnetised]
+        if self.magnetic is not None and not magnetised:
+            raise ValueError(
+                "magnetic: no rod is magnetised: give [rod] a magnetisation, or remove the table; shells cannot be "
+                "magnetised"
+            )
+        if self.magnetic is None and magnetised:
+            table = f"rod.{magnetised[0]}" if len(self.rod) > 1 else "rod"
+            key = "magnetisation" if self.rod[magnetised[0]].magnetisation_file is None else "magnetisation_file"
+            raise ValueError(f"{table}.{key}: there is no magnetic field: add [magnetic], or remove the key")
         return self

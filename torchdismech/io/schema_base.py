@@ -14,11 +14,13 @@ __all__ = [
     "PER_ROBOT",
     "FileName",
     "Index",
+    "Nodes",
     "NotNegative",
     "Positive",
     "Table",
     "Vector",
     "exactly_one",
+    "file_and_function",
     "names_file",
     "nonzero",
     "per_robot",
@@ -38,6 +40,7 @@ MOST = 2**31 - 1  # of anything that is counted
 
 FileName = Annotated[str, Field(min_length=1, max_length=1000), _NAMES_FILE]
 Index = Annotated[int, Field(ge=0, le=MOST)]
+Nodes = Annotated[list[Index], Field(min_length=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Vector = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -80,3 +83,11 @@ def nonzero(direction: list[float]) -> list[float]:
     if not any(direction):
         raise ValueError("expected a direction that is not zero")
     return direction
+
+
+def file_and_function(name: str | None) -> str | None:
+    """Return the name of a function in a Python file; refuse what is not "file.py:function"."""
+    file, _, function = (name or "").rpartition(":")
+    if name is not None and not (file.endswith(".py") and function.isidentifier()):
+        raise ValueError('expected "file.py:function"')
+    return name

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from torchdismech.io.schema_base import PER_ROBOT, FileName, Index, NotNegative, Positive, Table, Vector, nonzero
+from torchdismech.io.schema_base import PER_ROBOT, FileName, Index, Nodes, NotNegative, Positive, Table, Vector, nonzero
 
 __all__ = ["Contacts", "Floor", "Law", "ObstacleTable", "SelfContact", "obstacle_name"]
 
@@ -63,6 +63,7 @@ class Law(Table):
 class Floor(Law):
     """[floor]: all below a height."""
 
+    nodes: Nodes | None = Field(default=None, description="indices of the nodes that touch it, by default all")
     height: Annotated[float, PER_ROBOT] = Field(default=0.0, description="z of the floor [m]")
 
 
@@ -76,6 +77,7 @@ class Obstacle(Law):
     """[[obstacle]]: a rigid thing; how it moves."""
 
     name: str | None = Field(default=None, description="what reports call it")
+    nodes: Nodes | None = Field(default=None, description="indices of the nodes that touch it, by default all")
     velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
     path: FileName | None = Field(default=None, description="name of a CSV file: time, displacement x y z")
 

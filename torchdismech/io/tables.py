@@ -1,9 +1,9 @@
-"""Numbers over time from CSV files: linear between the rows, held before the first and after the last."""
+"""Numbers from CSV files; those over time are linear between the rows, held before the first and after the last."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torchdismech.errors import InputError, shown
 from torchdismech.io.dismech import NUMBER
 
-__all__ = ["TimeTable", "read_time_table"]
+__all__ = ["TimeTable", "read_rows", "read_time_table"]
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,52 @@ def read_time_table(path: Path, columns: dict[int, str]) -> TimeTable:
         Named with file and line: a missing file, no rows, a wrong number of columns, what is not a finite number, times
         that do not increase.
     """
+    rows: list[list[float]] = []
+    for where, row in _rows(path):
+        if len(row) - 1 not in columns:
+            expected = " or ".join(f"{n + 1} (time, {what})" for n, what in columns.items())
+            raise InputError(f"{where}: expected {expected} columns, got {len(row)}")
+        if rows and len(row) != len(rows[0]):
+            raise InputError(f"{where}: expected {len(rows[0])} columns as in the rows before, got {len(row)}")
+        if rows and row[0] <= rows[-1][0]:
+            raise InputError(f"{where}: expected a time after {rows[-1][0]} (times increase), got {row[0]}")
+        rows.append(row)
+    if not rows:
+        raise InputError(f"{path}: no rows; expected time and {' or '.join(columns.values())}")
+    table = torch.tensor(rows, dtype=torch.float64)
+    return TimeTable(table[:, 0].contiguous(), table[:, 1:].contiguous())
+
+
+def read_rows(path: Path, count: int, columns: Sequence[str], what: str) -> Tensor:
+    """Read so many rows of numbers, (count, columns).
+
+    Parameters
+    ----------
+    what : of which a row is.
+
+    Raises
+    ------
+    InputError
+        Named with file and line: a missing file, a wrong number of rows or columns, what is not a finite number.
+    """
+    rows = []
+    for where, row in _rows(path):
+        if len(row) != len(columns):
+            raise InputError(f"{where}: expected {len(columns)} ({', '.join(columns)}) columns, got {len(row)}")
+        rows.append(row)
+    if len(rows) != count:
+        raise InputError(f"{path}: expected {count} rows, one for each {what}, got {len(rows)}")
+    return torch.tensor(rows, dtype=torch.float64).reshape(count, len(columns))
+
+
+def _rows(path: Path) -> Iterator[tuple[str, list[float]]]:
+    """Yield where each row of numbers is and its numbers; a header and comments are left out."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8); expected CSV") from error
-    rows: list[list[float]] = []
     header_possible = True
     for number, fields in enumerate(_lines(path, text), start=1):
         stripped = [field.strip() for field in fields]
@@ -62,20 +101,8 @@ def read_time_table(path: Path, columns: dict[int, str]) -> TimeTable:
             continue
         row = _row(f"{path}:{number}", stripped, header_possible)
         header_possible = False
-        if row is None:
-            continue
-        if len(row) - 1 not in columns:
-            expected = " or ".join(f"{n + 1} (time, {what})" for n, what in columns.items())
-            raise InputError(f"{path}:{number}: expected {expected} columns, got {len(row)}")
-        if rows and len(row) != len(rows[0]):
-            raise InputError(f"{path}:{number}: expected {len(rows[0])} columns as in the rows before, got {len(row)}")
-        if rows and row[0] <= rows[-1][0]:
-            raise InputError(f"{path}:{number}: expected a time after {rows[-1][0]} (times increase), got {row[0]}")
-        rows.append(row)
-    if not rows:
-        raise InputError(f"{path}: no rows; expected time and {' or '.join(columns.values())}")
-    table = torch.tensor(rows, dtype=torch.float64)
-    return TimeTable(table[:, 0].contiguous(), table[:, 1:].contiguous())
+        if row is not None:
+            yield f"{path}:{number}", row
 
 
 def _lines(path: Path, text: str) -> Iterator[list[str]]:

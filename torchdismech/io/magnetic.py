@@ -1,0 +1,117 @@
+"""The magnetised rods of a checked scene and the field that they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech import magnetics
+from torchdismech.errors import InputError
+from torchdismech.io import schema_magnetic as schema
+from torchdismech.io.files import reading
+from torchdismech.io.refusals import SceneError
+from torchdismech.io.tables import read_rows, read_time_table
+from torchdismech.io.users_code import line_in, named_in_code
+from torchdismech.magnetics.fields import field_of
+
+if TYPE_CHECKING:
+    from torchdismech.io.scene import Scene
+
+__all__ = ["magnetic_force"]
+
+KEY = "magnetic.python"
+
+
+def magnetic_force(scene: Scene, table_of: np.ndarray, run_code: bool) -> magnetics.Magnetic | None:
+    """Return the force on the magnetised rods of a scene, if it has any.
+
+    Parameters
+    ----------
+    table_of : (E,) the [[rod]] table of each edge.
+    run_code : run the file that magnetic.python names; without, there is no field in its place.
+    """
+    table = scene.document.magnetic
+    if table is None:
+        return None
+    if table.python is None:
+        return magnetics.Magnetic(_magnetisation(scene, table_of), _field(scene, table))
+    field = _field_of_code(scene, table.python) if run_code else (0.0, 0.0, 0.0)
+    return magnetics.Magnetic(_magnetisation(scene, table_of), field)
+
+
+def _magnetisation(scene: Scene, table_of: np.ndarray) -> Tensor:
+    """Return the remanence of the edges (E, 3), or (B, E, 3) where numbers are drawn [A/m]."""
+    parts: list[tuple[np.ndarray, Tensor]] = []
+    for k, rod in enumerate(scene.document.rod):
+        edges = np.flatnonzero(table_of == k)
+        if rod.magnetisation is not None:
+            given = scene.numbers.vector(("rod", k, "magnetisation"), rod.magnetisation).unsqueeze(-2)
+            parts.append((edges, given))
+        elif rod.magnetisation_file is not None:
+            with reading(scene.path, ("rod", k, "magnetisation_file"), rod.magnetisation_file) as path:
+                rows = read_rows(path, len(edges), ("x", "y", "z"), "rod edge of the table")
+            parts.append((edges, rows))
+    lead: Sequence[int] = next((given.shape[:1] for _, given in parts if given.dim() == 3), ())
+    whole = torch.zeros(*lead, len(table_of), 3, dtype=torch.float64)
+    for edges, given in parts:
+        whole[..., edges, :] = given
+    return whole
+
+
+def _field(scene: Scene, table: schema.Magnetic) -> magnetics.Field:
+    numbers = scene.numbers
+    if table.constant is not None:
+        return magnetics.Constant(numbers.vector(("magnetic", "constant"), table.constant))
+    if table.rotating is not None:
+        amplitude, frequency, phase = (
+            numbers.scalar(("magnetic", "rotating", name), getattr(table.rotating, name))
+            for name in ("amplitude", "frequency", "phase")
+        )
+        first, second = (torch.eye(3, dtype=torch.float64)["xyz".index(axis)] for axis in table.rotating.plane)
+        return magnetics.Rotating(amplitude, frequency, first, second, phase)
+    assert table.file is not None
+    with reading(scene.path, "magnetic.file", table.file) as path:
+        rows = read_time_table(path, {3: "Bx, By, Bz"})
+    if scene.document.simulation.integrator == "static" and len(rows.times) > 1:
+        problem = f'{table.file} has {len(rows.times)} rows: integrator = "static" has no time; expected one row'
+        raise SceneError(scene.path, "magnetic.file", problem)
+    scale = numbers.scalar(("magnetic", "scale"), table.scale)
+    each = rows.values.unsqueeze(1) * scale if isinstance(scale, Tensor) else rows.values * scale
+    return magnetics.Table(rows.times, each)
+
+
+def _field_of_code(scene: Scene, name: str) -> magnetics.Field:
+    """Return the field that "file.py:name" gives: a function of time, or a module such as `magnetics.Dipole`."""
+    path, found = named_in_code(scene.path, KEY, name)
+    attribute = name.rpartition(":")[2]
+
+    def refused(error: Exception) -> SceneError:
+        problem = f"raised {type(error).__name__}{line_in(path, error)}: {error}"
+        return SceneError(scene.path, KEY, f"{attribute} of {path} {problem}")
+
+    def checked(time: Tensor) -> Tensor | Sequence[float]:
+        try:
+            return found(time)
+        except Exception as error:  # whatever the user's function raises: named here, with its cause kept
+            raise refused(error) from error
+
+    field = field_of(found) if isinstance(found, nn.Module) else magnetics.Timed(checked)
+    try:  # what is wrong with it shows at once
+        tried = field(
+            torch.zeros(scene.batch, 1, 3, dtype=torch.float64), torch.zeros(scene.batch, dtype=torch.float64)
+        )
+    except SceneError:
+        raise
+    except InputError as error:
+        raise SceneError(scene.path, KEY, f"{attribute} of {path}: {error}") from error
+    except Exception as error:
+        raise refused(error) from error
+    if not bool(torch.isfinite(tried).all()):
+        raise SceneError(
+            scene.path, KEY, f"{attribute} of {path}: expected finite numbers at time 0, got {tried[0, 0]}"
+        )
+    return field

@@ -1,0 +1,44 @@
+"""The table of a scene file that says in what magnetic field its magnetised rods are: [magnetic]."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from torchdismech.io.schema_base import PER_ROBOT, FileName, Table, Vector, exactly_one, file_and_function
+
+__all__ = ["Magnetic", "Rotating"]
+
+
+class Rotating(Table):
+    """A field of constant size that turns in the plane of two axes."""
+
+    amplitude: Annotated[float, PER_ROBOT] = Field(description="size of the field [T]")
+    frequency: Annotated[float, PER_ROBOT] = Field(description="turns in a second [1/s]")
+    plane: Literal["xy", "yx", "xz", "zx", "yz", "zy"] = Field(
+        description='two axes: at phase 0 the field is along the first and turns to the second, as in "xz"'
+    )
+    phase: Annotated[float, PER_ROBOT] = Field(default=0.0, description="angle from the first axis at time 0 [rad]")
+
+
+class Magnetic(Table):
+    """[magnetic]: the field."""
+
+    constant: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="field [x, y, z] in T")
+    rotating: Rotating | None = Field(default=None, description="{amplitude = .., frequency = .., plane = ..}")
+    file: FileName | None = Field(default=None, description="name of a CSV file: time, Bx, By, Bz")
+    scale: Annotated[float, PER_ROBOT] = Field(default=1.0, description="factor of the field in the file")
+    python: FileName | None = Field(default=None, description='"file.py:function"')
+
+    @field_validator("python")
+    @classmethod
+    def _function(cls, name: str | None) -> str | None:
+        return file_and_function(name)
+
+    @model_validator(mode="after")
+    def _one_field(self) -> Magnetic:
+        given = exactly_one(self, "constant", "rotating", "file", "python")
+        if "scale" in self.model_fields_set and given != "file":
+            raise ValueError(f"scale is a factor of the field in a file; {given} does not use it: remove the key")
+        return self
