@@ -5,7 +5,8 @@
 Sixteen times the same cable falls from the horizontal for 0.8 s while its motor holds; the joints and the tip are seen
 with other noise. All sixteen fits are one batch: each robot has its own Young's modulus and viscosity, and one
 `backward` gives the gradients of all. The spread over the robots is the error bar. Beside it stands what statistics
-expects of it, the root of the diagonal of (J^T J)^-1 noise^2, with the Jacobian J of what is seen by central differences.
+expects of it: the root of the diagonal of (J^T J)^-1 noise^2, with the Jacobian J of what is seen, by central
+differences.
 """
 
 from __future__ import annotations

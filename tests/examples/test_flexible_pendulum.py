@@ -56,7 +56,7 @@ def test_sagging():
 
 
 def test_pendulums_sink_past_where_a_cable_rests():
-    """Let a stiff and a soft pendulum fall from the horizontal in one batch: by how far they sink is told by statics."""
+    """Let a stiff and a soft pendulum fall from the horizontal in one batch: statics tells how far they sink."""
     youngs = torch.tensor([[1.2e10], [9e10]], dtype=torch.float64)
     chain = pendulum.cable(10, youngs)
     gain = torch.tensor([3.0, 12.0], dtype=torch.float64)
