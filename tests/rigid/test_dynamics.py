@@ -8,7 +8,7 @@ import torch
 
 from tests.rigid.chains import cable, random_motion, reference, tensor
 from torchdismech import Control
-from torchdismech.rigid.compiled import CompiledFactor
+from torchdismech.rigid import compiled, planar, spatial
 
 CASES = [("planar3", 3), ("planar5", 5), ("planar10", 10), ("planar20", 20), ("spatial3", 3), ("spatial5", 5)]
 # relative to the largest number: the references were made in double precision, 1e-12 or better
@@ -101,12 +101,18 @@ def test_planar_chain_has_its_closed_form(segments):
         np.testing.assert_allclose(torque[k], coriolis + gravity, rtol=0, atol=1e-13 * np.abs(coriolis + gravity).max())
 
 
+def without_compiled_code(monkeypatch):
+    """Let chains find torques and factors by torch, as on a machine without a C++ compiler and on a GPU."""
+    for module in (planar, spatial):
+        monkeypatch.setattr(module, "serves", lambda like: False)
+
+
 @pytest.fixture(params=["compiled code", "torch"])
 def factors(request, monkeypatch):
     """Find factors by compiled code and by torch, as machines without a C++ compiler and GPUs do."""
     if request.param == "torch":
-        monkeypatch.setattr(CompiledFactor, "serves", lambda like: False)
-    elif not CompiledFactor.serves(torch.zeros(1, dtype=torch.float64)):
+        without_compiled_code(monkeypatch)
+    elif not compiled.serves(torch.zeros(1, dtype=torch.float64)):
         pytest.skip("no C++ compiler")
 
 
@@ -133,12 +139,18 @@ def test_factor_solves_with_springs_and_dampers(space, factors):
 @pytest.mark.parametrize("space", [False, True])
 @pytest.mark.parametrize("robots", [1, 7, 65])
 def test_compiled_code_finds_what_torch_finds(space, robots, monkeypatch):
-    """Factor for batches that fill no vector, by several threads, with two diagonals at once, shared ones and none."""
-    if not CompiledFactor.serves(torch.zeros(1, dtype=torch.float64)):
+    """Find torques and factor for batches that fill no vector, by two threads, with two diagonals, shared ones, none."""
+    if not compiled.serves(torch.zeros(1, dtype=torch.float64)):
         pytest.skip("no C++ compiler")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     chain = cable(3, space, diameter=[4e-3, 6e-3, 5e-3, 3e-3])
     q, right, other = (x.t().contiguous()[:, None] for x in random_motion(chain, robots))
+    posture = chain.dynamics().chain.at(q.repeat(1, 2, 1))
+    motion = [torch.cat([right, other], 1), torch.cat([other, right], 1)]
+    with torch.no_grad():
+        torque = posture.torque(*motion)
+    expected = posture.torque(*motion)  # in torch: autograd may record it
+    assert float((torque - expected).abs().max()) < 1e-13 * float(expected.abs().max())  # rounding
     posture = chain.dynamics().chain.at(q)
     two = torch.cat([other.abs(), 0.5 * other.abs()], 1)
     right = torch.cat([right, other], 1)
@@ -147,7 +159,7 @@ def test_compiled_code_finds_what_torch_finds(space, robots, monkeypatch):
         with_parts = with_parts if diagonal is None else with_parts.to(diagonal.dtype)
         found = posture.factor(diagonal).solve(with_parts)
         with monkeypatch.context() as patch:
-            patch.setattr(CompiledFactor, "serves", lambda like: False)
+            without_compiled_code(patch)
             expected = posture.factor(diagonal).solve(with_parts)
         # rounding, times the condition of the inertia, which is large where round bodies turn about their own axis
         assert float((found - expected).abs().max()) < 1e-10 * float(expected.abs().max())

@@ -1,4 +1,4 @@
-// Chains of rigid bodies: H = M(q) + diagonal factored by articulated bodies, and solved with, many robots at once, one
+// Chains of rigid bodies: torques of a motion; H = M(q) + diagonal factored by articulated bodies, and solved with, many robots at once, one
 // robot in each lane of a vector. `torchdismech/rigid/planar.py` and `spatial.py` say the same in torch.
 //
 // Arrays are (rows, robots) or (rows, parts, robots): parts are diagonals that share their inertia. Numbers of the
@@ -162,6 +162,37 @@ void plane_solve(int64_t bodies, int64_t parts, int64_t robots, const S* arms, c
   }
 }
 
+// The torques that a motion takes: from the base to the tip how bodies move, back what forces that takes.
+template <typename K, typename S = typename K::scalar>
+void plane_torque(int64_t bodies, int64_t, int64_t robots, const S* along, const S* across, const S* length,
+                  const S* centre, const S* mass, const S* inertia, const S* gravity, const S* velocity,
+                  const S* acceleration, S* torque, int64_t begin, int64_t end) {
+  typedef typename K::vec V;
+  std::vector<V> loads(3 * bodies);
+  for (int64_t g = begin; g < end; g++) {
+    Group<K> of = group<K>(robots, g);
+    V turning{}, turned{}, x = -of.real(gravity, 0), z = -of.real(gravity, 1);
+    for (int64_t k = 0; k < bodies; k++) {
+      turning += of.real(velocity, k), turned += of.real(acceleration, k);
+      V spin = turning * turning;
+      V bx = turned * of.real(across, 2 * k) - spin * of.real(along, 2 * k);
+      V bz = turned * of.real(across, 2 * k + 1) - spin * of.real(along, 2 * k + 1);
+      V m = of.real(mass, k), c = of.real(centre, k), l = of.real(length, k);
+      loads[3 * k] = m * (x + c * bx), loads[3 * k + 1] = m * (z + c * bz);
+      loads[3 * k + 2] = of.real(inertia, k) * turned;
+      x += l * bx, z += l * bz;
+    }
+    V fx{}, fz{}, moment{};
+    for (int64_t k = bodies - 1; k >= 0; k--) {
+      V c = of.real(centre, k), l = of.real(length, k);
+      moment += of.real(across, 2 * k) * (c * loads[3 * k] + l * fx) + loads[3 * k + 2];
+      moment += of.real(across, 2 * k + 1) * (c * loads[3 * k + 1] + l * fz);
+      of.store(torque, k, moment);
+      fx += loads[3 * k], fz += loads[3 * k + 1];
+    }
+  }
+}
+
 // ---- in space -------------------------------------------------------------------------------------------------------
 
 constexpr int64_t SPACE = 7;  // numbers that a joint keeps: inverse of its resistance, its shares in turning and motion
@@ -292,7 +323,82 @@ void space_solve(int64_t bodies, int64_t parts, int64_t robots, const S* axes, c
   }
 }
 
+// x + a x b
+template <typename V> void add_product(V* x, const V* a, const V* b) {
+  for (int i = 0; i < 3; i++) {
+    int u = (i + 1) % 3, w = (i + 2) % 3;
+    x[i] += a[u] * b[w] - a[w] * b[u];
+  }
+}
+
+template <typename K, typename S = typename K::scalar>
+void space_torque(int64_t bodies, int64_t, int64_t robots, const S* axes, const S* frames, const S* length,
+                  const S* centre, const S* mass, const S* inertia, const S* gravity, const S* velocity,
+                  const S* acceleration, S* torque, int64_t begin, int64_t end) {
+  typedef typename K::vec V;
+  std::vector<V> forces(3 * bodies), moments(3 * bodies);
+  for (int64_t g = begin; g < end; g++) {
+    Group<K> of = group<K>(robots, g);
+    V turning[3] = {}, turned[3] = {}, place[3];
+    for (int i = 0; i < 3; i++) place[i] = -of.real(gravity, i);
+    for (int64_t body = 0; body < bodies; body++) {
+      for (int64_t k = first_joint(body); k <= last_joint(body); k++) {
+        V rate = of.real(velocity, k), change = of.real(acceleration, k), axis[3], step[3];
+        for (int i = 0; i < 3; i++) axis[i] = of.real(axes, 3 * k + i), step[i] = axis[i] * rate;
+        add_product(turned, turning, step);
+        for (int i = 0; i < 3; i++) turning[i] += step[i], turned[i] += axis[i] * change;
+      }
+      V frame[3][3], across[3] = {}, bend[3] = {};
+      for (int i = 0; i < 9; i++) frame[i / 3][i % 3] = of.real(frames, 9 * body + i);
+      add_product(across, turning, frame[0]);
+      add_product(bend, turned, frame[0]);
+      add_product(bend, turning, across);
+      V m = of.real(mass, body), c = of.real(centre, body), l = of.real(length, body);
+      V about[3], spin[3], own[3] = {}, local[3];
+      for (int i = 0; i < 3; i++) {
+        about[i] = of.real(inertia, 3 * body + i);
+        spin[i] = dot(frame[i], turning), local[i] = about[i] * spin[i];
+        own[i] = about[i] * dot(frame[i], turned);
+      }
+      add_product(own, spin, local);
+      V* force = &forces[3 * body];
+      V* moment = &moments[3 * body];
+      for (int i = 0; i < 3; i++) {
+        force[i] = m * (place[i] + c * bend[i]), place[i] += l * bend[i];
+        moment[i] = own[0] * frame[0][i] + own[1] * frame[1][i] + own[2] * frame[2][i];
+      }
+    }
+    V beyond[3] = {}, moment[3] = {};
+    for (int64_t body = bodies - 1; body >= 0; body--) {
+      V c = of.real(centre, body), l = of.real(length, body), e[3], load[3];
+      for (int i = 0; i < 3; i++) {
+        e[i] = of.real(frames, 9 * body + i), load[i] = c * forces[3 * body + i] + l * beyond[i];
+        moment[i] += moments[3 * body + i], beyond[i] += forces[3 * body + i];
+      }
+      add_product(moment, e, load);
+      for (int64_t k = last_joint(body); k >= first_joint(body); k--) {
+        V sum{};
+        for (int i = 0; i < 3; i++) sum += of.real(axes, 3 * k + i) * moment[i];
+        of.store(torque, k, sum);
+      }
+    }
+  }
+}
+
 }  // namespace
+
+#define TORQUES(KIND)                                                                                                  \
+  extern "C" void KIND##_torque_float64(int64_t bodies, int64_t parts, int64_t robots, const double* first,           \
+                                        const double* second, const double* length, const double* centre,             \
+                                        const double* mass, const double* inertia, const double* gravity,             \
+                                        const double* velocity, const double* acceleration, double* torque,           \
+                                        int64_t begin, int64_t end) {                                                 \
+    KIND##_torque<Real<double>>(bodies, parts, robots, first, second, length, centre, mass, inertia, gravity,         \
+                                velocity, acceleration, torque, begin, end);                                          \
+  }
+
+TORQUES(plane)
+TORQUES(space)
 
 #define CHAINS(NAME, KIND, S)                                                                                         \
   extern "C" void plane_factor_##NAME(int64_t bodies, int64_t parts, int64_t robots, const S* inertia,                \

@@ -220,6 +220,8 @@ def _declare(code: ctypes.CDLL) -> None:
         for name, arrays in (("plane_factor", 6), ("plane_solve", 4), ("space_factor", 7), ("space_solve", 5)):
             function = getattr(code, f"{name}_{dtype}")
             function.argtypes, function.restype = [number] * 3 + [array] * arrays + [number, number], None
+    for function in (code.plane_torque_float64, code.space_torque_float64):
+        function.argtypes, function.restype = [number] * 3 + [array] * 10 + [number, number], None
 
 
 def in_threads(function: Callable, arguments: tuple[Tensor | np.ndarray | float, ...], parts: int, most: int) -> None:

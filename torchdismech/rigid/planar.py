@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.rigid.bodies import Bodies
-from torchdismech.rigid.compiled import CompiledFactor
+from torchdismech.rigid.compiled import CompiledFactor, serves, torques
 
 __all__ = ["Planar", "PlanarFactor", "PlanarPosture"]
 
@@ -49,11 +49,13 @@ class PlanarPosture:
 
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the torques (K, S, B) that move the joints so [N m]; without springs."""
+        if serves(self.across) and not torch.is_grad_enabled():
+            return torques("plane", (self.along, self.across), self.chain, velocity, acceleration)
         return PlanarMotion(self, velocity, acceleration).torque
 
     def factor(self, diagonal: Tensor | None = None) -> PlanarFactor | CompiledFactor:
         """Return the factored mass matrix of a posture (S = 1), plus a diagonal (K, S, B) that may be complex."""
-        if not CompiledFactor.serves(self.across):
+        if not serves(self.across):
             return PlanarFactor(self, diagonal)
         chain = self.chain
         inertia = chain.inertia + chain.mass * chain.centre.square()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.rigid.bodies import Bodies
-from torchdismech.rigid.compiled import CompiledFactor
+from torchdismech.rigid.compiled import CompiledFactor, serves, torques
 
 __all__ = ["Spatial", "SpatialFactor", "SpatialPosture"]
 
@@ -64,6 +64,8 @@ class SpatialPosture:
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the torques (J, S, B) that move the joints so [N m]; without springs."""
         chain, bodies = self.chain, self.bodies
+        if serves(self.axes) and not torch.is_grad_enabled():
+            return torques("space", (self.axes, bodies), chain, velocity, acceleration)
         e = bodies[:, 0]
         rate = self.axes * velocity[:, None]
         turning = chain.upto(rate)
@@ -80,7 +82,7 @@ class SpatialPosture:
 
     def factor(self, diagonal: Tensor | None = None) -> SpatialFactor | CompiledFactor:
         """Return the factored mass matrix of a posture (S = 1), plus a diagonal (J, S, B) that may be complex."""
-        if not CompiledFactor.serves(self.axes):
+        if not serves(self.axes):
             return SpatialFactor(self, diagonal)
         geometry = (self.axes, self.chain.length[:, None] * self.bodies[:, 0])
         return CompiledFactor("space", *_inertias(self), self.chain.mass, geometry, diagonal)
