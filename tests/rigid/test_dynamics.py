@@ -139,7 +139,7 @@ def test_factor_solves_with_springs_and_dampers(space, factors):
 @pytest.mark.parametrize("space", [False, True])
 @pytest.mark.parametrize("robots", [1, 7, 65])
 def test_compiled_code_finds_what_torch_finds(space, robots, monkeypatch):
-    """Find torques and factor for batches that fill no vector, by two threads, with two diagonals, shared ones, none."""
+    """Find torques and factor for batches that fill no vector, by two threads, with two diagonals, shared, none."""
     if not compiled.serves(torch.zeros(1, dtype=torch.float64)):
         pytest.skip("no C++ compiler")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
