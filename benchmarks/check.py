@@ -1,10 +1,10 @@
 """The main ratios against their bars, in a few minutes: ``make benchmark-check``.
 
 Rods beside PyElastica and chains beside Pinocchio in the same run, so that the machine's speed cancels; shells and the
-parachute in milliseconds of one core, which does not; a backward pass beside its forward pass; the time from the import to the first step of the
-demo; the demo beside processes that keep all cores busy. Every batch is held to its residual: a run in which a robot
-did not converge counts as missed. Prints a table and ends with 1, naming what fell below its bar. Pass names, or parts
-of names, to measure only these.
+parachute in milliseconds of one core, which does not; a backward pass beside its forward pass; the time from the import
+to the first step of the demo; the demo beside processes that keep all cores busy. Every batch is held to its residual:
+a run in which a robot did not converge counts as missed. Prints a table and ends with 1, naming what fell below its
+bar. Pass names, or parts of names, to measure only these.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def dynamics_ratio(kind: str, segments: int) -> float:
 
 def pendulum_ratio(segments: int) -> float:
     """Return the rate of a batch of pendulums over the best peer's; NaN where a tip is off by more than 1 mm."""
-    peer = min(rigid.peer_pendulum_rows(segments, 1.0), key=lambda row: row.seconds)
+    peer = min(rigid.peer_pendulum_rows(segments, rigid.OF_PEERS), key=lambda row: row.seconds)
     (ours,) = rigid.pendulum_rows(segments, rigid.BATCH, rigid.DURATION)
     right = ours.drift is not None and ours.drift <= rigid.ALLOWED and ours.converged == rigid.BATCH
     return ours.rate / peer.rate if right else float("nan")
