@@ -7,7 +7,7 @@ beam, and of the tip over 1.5 s, against a chain of 80 segments. Chains are held
 rod is turned as the motor of the fine chain turned: its first two nodes are held, half an edge before and behind the
 joint, so that the middle of the first edge, where a rod is clamped in effect, is in the joint. The cost is CPU time of
 one core for a simulated second of a robot, in a batch of 64 that is not compiled. Chains take parts of 5 ms by Radau's
-method, rods steps of 2.5 ms by the midpoint rule: halving them moves tips by less than the finest differ by.
+method (their tips are right to 0.02 mm over 5 s), rods steps of 2.5 ms by the midpoint rule (0.1 mm or so).
 """
 
 from __future__ import annotations
