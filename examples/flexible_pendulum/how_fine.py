@@ -199,6 +199,7 @@ def timed(run) -> float:
 def drawn(points: dict[str, list[Point]], path: Path) -> None:
     """Draw errors against fineness and against cost."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     by_frequency, by_parts, by_cost = figure.subplots(1, 3)
@@ -214,7 +215,12 @@ def drawn(points: dict[str, list[Point]], path: Path) -> None:
             by_cost.annotate(f"{p.parts}", (1e3 * p.cost, 1e3 * p.tip), (4, 4), textcoords="offset points", fontsize=8)
     by_frequency.set(xlabel="segments, edges", ylabel="relative error of frequencies")
     by_parts.set(xlabel="segments, edges", ylabel="error of the tip, rms [mm]")
-    by_cost.set(xlabel="CPU time for a simulated second of a robot [ms]", ylabel="error of the tip, rms [mm]")
+    by_cost.set(xlabel="CPU time for a simulated second [ms]", ylabel="error of the tip, rms [mm]")
+    for axes in (by_frequency, by_parts):
+        axes.set_xticks(CHAINS, [str(n) for n in CHAINS])
+    by_cost.set_xticks((10, 20, 50, 100, 200), ["10", "20", "50", "100", "200"])
+    for axes in (by_frequency, by_parts, by_cost):
+        axes.xaxis.set_minor_formatter(NullFormatter())
     by_frequency.legend(fontsize=7)
     by_parts.legend(fontsize=8)
     for axes in (by_frequency, by_parts, by_cost):

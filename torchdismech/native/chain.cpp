@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace {
@@ -65,6 +66,10 @@ template <typename K> struct Group {
   V real(const S* at, int64_t row) const {
     V x{};
     const S* from = at + row * robots + first;
+    if (count == lanes) {
+      std::memcpy(&x, from, sizeof(V));
+      return x;
+    }
     for (int64_t i = 0; i < count; i++) x[i] = from[i];
     for (int64_t i = count; i < lanes; i++) x[i] = from[0];  // a robot again: nothing is divided by zero
     return x;
@@ -84,6 +89,11 @@ template <typename K> struct Group {
   }
   void store(S* at, int64_t row, N x) const {
     S* to = at + K::W * (row * robots + first);
+    if constexpr (K::W == 1)
+      if (count == lanes) {
+        std::memcpy(to, &x, sizeof(V));
+        return;
+      }
     for (int64_t i = 0; i < count; i++) {
       if constexpr (K::W == 1) to[i] = x[i];
       else to[2 * i] = x.re[i], to[2 * i + 1] = x.im[i];
