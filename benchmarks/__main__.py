@@ -28,7 +28,7 @@ import torch
 from benchmarks import jobs, table
 from benchmarks.machine import machine
 
-MODULES = ("peers", "rods", "accuracy", "shells", "contact", "magnetics")
+MODULES = ("peers", "rods", "accuracy", "shells", "contact", "magnetics", "rigid")
 
 
 def arguments() -> argparse.Namespace:

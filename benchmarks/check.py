@@ -1,10 +1,10 @@
 """The main ratios against their bars, in a few minutes: ``make benchmark-check``.
 
-Rods beside PyElastica in the same run, so that the machine's speed cancels; shells and the parachute in milliseconds of
-one core, which does not; a backward pass beside its forward pass; the time from the import to the first step of the
-demo; the demo beside processes that keep all cores busy. Every batch is held to its residual: a run in which a robot
-did not converge counts as missed. Prints a table and ends with 1, naming what fell below its bar. Pass names, or parts
-of names, to measure only these.
+Rods beside PyElastica and chains beside Pinocchio in the same run, so that the machine's speed cancels; shells and the
+parachute in milliseconds of one core, which does not; a backward pass beside its forward pass; the time from the import
+to the first step of the demo; the demo beside processes that keep all cores busy. Every batch is held to its residual:
+a run in which a robot did not converge counts as missed. Prints a table and ends with 1, naming what fell below its
+bar. Pass names, or parts of names, to measure only these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import rods, shells
+from benchmarks import rigid, rods, shells
 from benchmarks.jobs import ROOT
 from benchmarks.machine import machine
 from benchmarks.peers import Cantilever, measure_peer
@@ -73,6 +73,14 @@ def bars() -> Iterator[Bar]:
     for case, value in zip(shells.CASES, (10.0, 25.0, 9.0), strict=True):
         yield Bar(f"{case}, B = 64: step of a robot", "ms", value, False, partial(shell_step, case))
     yield Bar("rods, B = 64, eager: forward and backward over forward", "x", 2.0, False, backward_ratio)
+    for kind, segments, value in (("plane", 5, 2.5), ("plane", 20, 1.0), ("space", 5, 1.0)):
+        name = f"forward dynamics, {kind}, n = {segments}, B = {rigid.EVALUATED}: over pin.aba's"
+        yield Bar(name, "x", value, True, partial(dynamics_ratio, kind, segments))
+    for segments, value in ((3, 10.0), (5, 10.0), (10, 30.0)):
+        name = f"pendulum, n = {segments}, B = {rigid.BATCH}: rate over Pinocchio's and scipy's"
+        yield Bar(name, "x", value, True, partial(pendulum_ratio, segments))
+    name = f"pendulum, n = 5, B = {rigid.BATCH}: forward and backward over forward"
+    yield Bar(name, "x", 2.5, False, lambda: rigid.passes(5, rigid.BATCH)[2])
     yield Bar("demo: import to the end of the first step", "s", 3.0, False, first_step)
     yield Bar("demo: beside a spinning process on each core, over alone", "x", 3.0, False, busy_ratio)
 
@@ -130,6 +138,20 @@ def backward_ratio() -> float:
     seconds(True)
     both, forward = (statistics.median(seconds(b) for _ in range(REPEATS)) for b in (True, False))
     return both / forward if all(converged) else float("nan")
+
+
+def dynamics_ratio(kind: str, segments: int) -> float:
+    """Return how many times as fast as Pinocchio's the accelerations of a robot of the batch are."""
+    (peer,), (ours,) = rigid.peer_dynamics_rows(kind, segments), rigid.dynamics_rows(kind, segments)
+    return peer.seconds / ours.seconds
+
+
+def pendulum_ratio(segments: int) -> float:
+    """Return the rate of a batch of pendulums over the best peer's; NaN where a tip is off by more than 1 mm."""
+    peer = min(rigid.peer_pendulum_rows(segments, rigid.OF_PEERS), key=lambda row: row.seconds)
+    (ours,) = rigid.pendulum_rows(segments, rigid.BATCH, rigid.DURATION)
+    right = ours.drift is not None and ours.drift <= rigid.ALLOWED and ours.converged == rigid.BATCH
+    return ours.rate / peer.rate if right else float("nan")
 
 
 def first_step() -> float:

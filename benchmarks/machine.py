@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-PACKAGES = ("torch", "numpy", "scipy", "pyelastica", "numba")
+PACKAGES = ("torch", "numpy", "scipy", "pyelastica", "numba", "pin")
 
 
 def machine() -> dict[str, str]:

@@ -29,7 +29,7 @@ class Row:
     Attributes
     ----------
     case, batch, who : what was stepped, how many of it, and by whom.
-    dt : time that a step simulates [s].
+    dt : time that a step simulates [s]; NaN where no step is measured but an evaluation.
     seconds : of one robot-step: process CPU time of one core, wall time on a GPU.
     peer : whether this is another simulator, with which rows of the same case are compared.
     residual : the largest after a step's last iteration, over the step's force scale.
@@ -65,7 +65,10 @@ def ratio(row: Row, rows: Sequence[Row]) -> float | None:
     """Return how many times as fast a row simulates as the first peer of its case: with the same batch, if there is."""
     peers = [other for other in rows if other.peer and other.case == row.case and not math.isnan(other.seconds)]
     peers = [other for other in peers if other.batch == row.batch] or peers
-    return None if row.peer or math.isnan(row.seconds) or not peers else row.rate / peers[0].rate
+    if row.peer or math.isnan(row.seconds) or not peers:
+        return None
+    alike = math.isnan(row.dt) and math.isnan(peers[0].dt)  # neither is a step: what is evaluated is the same
+    return peers[0].seconds / row.seconds if alike else row.rate / peers[0].rate
 
 
 def text(rows: Sequence[Row]) -> str:

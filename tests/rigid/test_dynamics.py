@@ -8,6 +8,7 @@ import torch
 
 from tests.rigid.chains import cable, random_motion, reference, tensor
 from torchdismech import Control
+from torchdismech.rigid import compiled, planar, spatial
 
 CASES = [("planar3", 3), ("planar5", 5), ("planar10", 10), ("planar20", 20), ("spatial3", 3), ("spatial5", 5)]
 # relative to the largest number: the references were made in double precision, 1e-12 or better
@@ -21,7 +22,7 @@ def assert_same(ours, theirs, name):
 
 
 @pytest.mark.parametrize(("name", "segments"), CASES)
-def test_dynamics_are_those_of_the_reference(name, segments):
+def test_dynamics_are_those_of_the_reference(name, segments, factors):
     """Find its inertia, torques, accelerations, energies, and the motion of the tip, at six random states."""
     data = {key.partition("/")[2]: value for key, value in reference("rfem_oracles").items() if key.startswith(name)}
     chain = cable(segments, space=name.startswith("spatial"))
@@ -100,8 +101,23 @@ def test_planar_chain_has_its_closed_form(segments):
         np.testing.assert_allclose(torque[k], coriolis + gravity, rtol=0, atol=1e-13 * np.abs(coriolis + gravity).max())
 
 
+def without_compiled_code(monkeypatch):
+    """Let chains find torques and factors by torch, as on a machine without a C++ compiler and on a GPU."""
+    for module in (planar, spatial):
+        monkeypatch.setattr(module, "serves", lambda like: False)
+
+
+@pytest.fixture(params=["compiled code", "torch"])
+def factors(request, monkeypatch):
+    """Find factors by compiled code and by torch, as machines without a C++ compiler and GPUs do."""
+    if request.param == "torch":
+        without_compiled_code(monkeypatch)
+    elif not compiled.serves(torch.zeros(1, dtype=torch.float64)):
+        pytest.skip("no C++ compiler")
+
+
 @pytest.mark.parametrize("space", [False, True])
-def test_factor_solves_with_springs_and_dampers(space):
+def test_factor_solves_with_springs_and_dampers(space, factors):
     """Solve with inertia plus a diagonal, real and complex, as the steps of integrators do."""
     chain = cable(4, space)
     q, right, other = random_motion(chain, 3)
@@ -118,6 +134,35 @@ def test_factor_solves_with_springs_and_dampers(space):
     bare = part.at(at).factor().solve(column)
     with_zeros = part.at(at).factor(torch.zeros_like(at)).solve(column)
     assert float((bare - with_zeros).abs().max()) < 1e-8 * float(bare.abs().max())
+
+
+@pytest.mark.parametrize("space", [False, True])
+@pytest.mark.parametrize("robots", [1, 7, 65])
+def test_compiled_code_finds_what_torch_finds(space, robots, monkeypatch):
+    """Find torques and factor for batches that fill no vector, by two threads, with two diagonals, shared, none."""
+    if not compiled.serves(torch.zeros(1, dtype=torch.float64)):
+        pytest.skip("no C++ compiler")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    chain = cable(3, space, diameter=[4e-3, 6e-3, 5e-3, 3e-3])
+    q, right, other = (x.t().contiguous()[:, None] for x in random_motion(chain, robots))
+    posture = chain.dynamics().chain.at(q.repeat(1, 2, 1))
+    motion = [torch.cat([right, other], 1), torch.cat([other, right], 1)]
+    with torch.no_grad():
+        torque = posture.torque(*motion)
+    expected = posture.torque(*motion)  # in torch: autograd may record it
+    assert float((torque - expected).abs().max()) < 1e-13 * float(expected.abs().max())  # rounding
+    posture = chain.dynamics().chain.at(q)
+    two = torch.cat([other.abs(), 0.5 * other.abs()], 1)
+    right = torch.cat([right, other], 1)
+    for diagonal in (two, two * (1 + 3j), two[..., :1], 1j * two[..., :1], None):
+        with_parts = right if diagonal is not None else right[:, :1]
+        with_parts = with_parts if diagonal is None else with_parts.to(diagonal.dtype)
+        found = posture.factor(diagonal).solve(with_parts)
+        with monkeypatch.context() as patch:
+            without_compiled_code(patch)
+            expected = posture.factor(diagonal).solve(with_parts)
+        # rounding, times the condition of the inertia, which is large where round bodies turn about their own axis
+        assert float((found - expected).abs().max()) < 1e-10 * float(expected.abs().max())
 
 
 def test_cylinder_has_the_formulas_of_the_paper():

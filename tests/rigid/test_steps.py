@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from tests.rigid.chains import cable, random_motion, reference, tensor
-from torchdismech import Control, InputError, SimulationError, Status, rollout, unroll
-from torchdismech.rigid import Radau, Sdirk2, chain_integrator, natural_frequencies
+from torchdismech import Control, InputError, SimulationError, Status, Trajectory, TrajectoryWriter, rollout, unroll
+from torchdismech.rigid import ChainState, Radau, Sdirk2, chain_integrator, natural_frequencies
 
 
 def held_at(state, control, model):
@@ -177,8 +177,8 @@ def test_a_rollout_becomes_a_trajectory():
     assert set(trajectory.energies) == {"kinetic", "gravity", "elastic"} and not trajectory.failed.any()
 
 
-def test_pictures_and_files_of_chains(tmp_path):
-    """Draw a chain as a rod; refuse to write it to a file, by name."""
+def test_pictures_of_chains(tmp_path):
+    """Draw a chain as a rod."""
     pytest.importorskip("matplotlib")
     from torchdismech.view import save_picture
 
@@ -186,8 +186,37 @@ def test_pictures_and_files_of_chains(tmp_path):
     trajectory = rollout(chain, chain.initial_state(), Radau(0.01), 5)
     save_picture(trajectory, tmp_path / "chain.png")
     assert (tmp_path / "chain.png").stat().st_size > 1000
-    with pytest.raises(InputError, match="files hold rods and shells"):
-        trajectory.save(tmp_path / "chain.h5")
+
+
+@pytest.mark.parametrize("space", [False, True])
+def test_a_run_goes_on_from_its_file(space, tmp_path):
+    """Write frames to a file as they come, read them back, and go on from the last state as if without a file."""
+    chain = cable(2, space)
+    whole = rollout(chain, chain.initial_state(2), Radau(0.01), 6, every=3, controller=held_at)
+    writer = TrajectoryWriter(tmp_path / "chain.h5")
+    rollout(chain, chain.initial_state(2), Radau(0.01), 3, every=3, controller=held_at, writer=writer)
+    read = Trajectory.load(tmp_path / "chain.h5")
+    assert isinstance(read.state, ChainState) and read.state_step == 3
+    for name in ("positions", "velocities", "twist"):
+        torch.testing.assert_close(getattr(read, name), getattr(whole, name)[:2], rtol=0, atol=0)
+    rest = rollout(chain, read.state, Radau(0.01), 3, controller=held_at)
+    torch.testing.assert_close(rest.twist[-1], whole.twist[-1], rtol=0, atol=0)
+    rest.save(tmp_path / "rest.h5")
+    torch.testing.assert_close(Trajectory.load(tmp_path / "rest.h5").state.q, whole.state.q, rtol=0, atol=0)
+
+
+def test_a_file_of_a_chain_that_was_changed_is_refused(tmp_path):
+    """Name what is wrong where the state has other joints than the frames."""
+    h5py = pytest.importorskip("h5py")
+    chain = cable(2)
+    rollout(chain, chain.initial_state(), Radau(0.01), 1).save(tmp_path / "chain.h5")
+    with h5py.File(tmp_path / "chain.h5", "r+") as file:
+        for copy in ("state", "state/backup"):
+            for name in ("q", "velocity", "acceleration"):
+                del file[f"{copy}/{name}"]
+                file[f"{copy}/{name}"] = np.zeros((1, 4))
+    with pytest.raises(InputError, match="state/q: expected 3 dofs as in the rows, got 4"):
+        Trajectory.load(tmp_path / "chain.h5")
 
 
 def test_frequencies_are_those_of_a_beam():

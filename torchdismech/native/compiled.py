@@ -1,4 +1,4 @@
-"""Compiled code for what torch has no fast operation for: `band.cpp`, `sums.cpp`.
+"""Compiled code for what torch has no fast operation for: `band.cpp`, `chain.cpp`, `sums.cpp`.
 
 It is compiled at its first use for the machine's own instructions, which takes about a second, and kept in the user's
 cache directory (`cache.py`). It needs a C++ compiler, GCC or clang.
@@ -216,6 +216,12 @@ def _declare(code: ctypes.CDLL) -> None:
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
         factor.restype = solve.restype = weighted_sums.restype = None
+    for dtype in ("float64", "complex128"):
+        for name, arrays in (("plane_factor", 6), ("plane_solve", 4), ("space_factor", 7), ("space_solve", 5)):
+            function = getattr(code, f"{name}_{dtype}")
+            function.argtypes, function.restype = [number] * 3 + [array] * arrays + [number, number], None
+    for function in (code.plane_torque_float64, code.space_torque_float64):
+        function.argtypes, function.restype = [number] * 3 + [array] * 10 + [number, number], None
 
 
 def in_threads(function: Callable, arguments: tuple[Tensor | np.ndarray | float, ...], parts: int, most: int) -> None:

@@ -55,7 +55,10 @@ class RigidChain(nn.Module):
     """
 
     length: Tensor
+    mass: Tensor
+    centre: Tensor
     gravity: Tensor
+    base: Tensor
     _sums: Tensor
 
     def __init__(

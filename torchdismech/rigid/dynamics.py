@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from torchdismech.rigid.compiled import CompiledFactor
 from torchdismech.rigid.planar import Planar, PlanarFactor, PlanarPosture
 from torchdismech.rigid.spatial import Spatial, SpatialFactor, SpatialPosture
 
 __all__ = ["Dynamics", "Factor", "Posture", "accelerations"]
 
-Factor = PlanarFactor | SpatialFactor
+Factor = PlanarFactor | SpatialFactor | CompiledFactor
 Posture = PlanarPosture | SpatialPosture
 
 
@@ -40,12 +41,12 @@ class Dynamics:
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return its constants."""
-        return (*vars(self.chain).values(), self.stiffness, self.damping)
+        return (*self.chain.tensors(), self.stiffness, self.damping)
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Dynamics:
         """Return the same with other constants, in the order of `tensors`."""
         *chain, stiffness, damping = tensors
-        return Dynamics(type(self.chain)(*chain), stiffness, damping)
+        return Dynamics(self.chain.with_tensors(tuple(chain)), stiffness, damping)
 
 
 def accelerations(dynamics: Dynamics, q: Tensor, velocity: Tensor, force: Tensor) -> Tensor:

@@ -8,34 +8,18 @@ of a step, say), robots. A positive angle turns the x axis towards z.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from torchdismech.rigid.bodies import Bodies
+from torchdismech.rigid.compiled import CompiledFactor, serves, torques
+
 __all__ = ["Planar", "PlanarFactor", "PlanarPosture"]
 
 
-@dataclass(frozen=True)
-class Planar:
-    """Constants of chains of K bodies, each (K, 1, B or 1) but for the last three.
-
-    Attributes
-    ----------
-    length : from a body's joint to the next one [m].
-    mass, centre, inertia : mass [kg], its centre's distance from the joint [m], inertia about the centre [kg m^2].
-    gravity, base : (2, 1, B or 1) along x and z [m/s^2], where the first joint is [m].
-    sums : (K, K) ones on the diagonal and below: running sums are products with it, faster than `cumsum` for short
-        chains.
-    """
-
-    length: Tensor
-    mass: Tensor
-    centre: Tensor
-    inertia: Tensor
-    gravity: Tensor
-    base: Tensor
-    sums: Tensor
+class Planar(Bodies):
+    """Chains in the x-z plane."""
 
     def at(self, q: Tensor) -> PlanarPosture:
         """Return the chains with their joints turned so (K, S, B)."""
@@ -46,14 +30,6 @@ class Planar:
     def motion(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> PlanarMotion:
         """Return the torques that a motion takes, with the products of their derivatives."""
         return PlanarMotion(self.at(q), velocity, acceleration)
-
-    def upto(self, x: Tensor) -> Tensor:
-        """Return sums (K, ..) over a body and all before it."""
-        return (self.sums @ x.reshape(len(x), -1)).view(x.shape)
-
-    def beyond(self, x: Tensor) -> Tensor:
-        """Return sums (K, ..) over a body and all beyond it."""
-        return (self.sums.t() @ x.reshape(len(x), -1)).view(x.shape)
 
 
 class PlanarPosture:
@@ -73,11 +49,19 @@ class PlanarPosture:
 
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the torques (K, S, B) that move the joints so [N m]; without springs."""
+        if serves(self.across) and not torch.is_grad_enabled():
+            return torques("plane", (self.along, self.across), self.chain, velocity, acceleration)
         return PlanarMotion(self, velocity, acceleration).torque
 
-    def factor(self, diagonal: Tensor | None = None) -> PlanarFactor:
+    def factor(self, diagonal: Tensor | None = None) -> PlanarFactor | CompiledFactor:
         """Return the factored mass matrix of a posture (S = 1), plus a diagonal (K, S, B) that may be complex."""
-        return PlanarFactor(self, diagonal)
+        if not serves(self.across):
+            return PlanarFactor(self, diagonal)
+        chain = self.chain
+        inertia = chain.inertia + chain.mass * chain.centre.square()
+        coupling = (chain.mass * chain.centre)[:, None] * self.across
+        geometry = (chain.length[:, None] * self.across,)
+        return CompiledFactor("plane", inertia, coupling, chain.mass, geometry, diagonal)
 
     def places(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
         """Return where joints and tip are, and how fast they move, each (3, K + 1, S, B) [m, m/s]."""
@@ -180,65 +164,76 @@ class PlanarFactor:
 
     def __init__(self, posture: PlanarPosture, diagonal: Tensor | None):
         chain, across = posture.chain, posture.across
-        arms = (chain.length[:, None] * across).expand_as(across)
+        self.arms = (chain.length[:, None] * across).expand_as(across)
         own_h = ((chain.mass * chain.centre)[:, None] * across).expand_as(across)
-        own_j = (chain.inertia + chain.mass * chain.centre.square()).unbind(0)
-        mass = chain.mass.unbind(0)
-        self.arms = [tuple(arm.unbind(0)) for arm in arms.unbind(0)]
+        own_j, mass = chain.inertia + chain.mass * chain.centre.square(), chain.mass
         added: Sequence[Tensor | None] = [None] * len(mass) if diagonal is None else diagonal.unbind(0)
-        j, (hx, hz), mxx, mzz = own_j[-1], own_h[-1].unbind(0), mass[-1], mass[-1]
-        mxz = torch.zeros_like(hx)
+        hanging = [torch.zeros_like(across[0, 0]) for _ in range(6)]
         self.joints: list[tuple[Tensor, ...]] = []
-        for k in range(len(mass) - 1, -1, -1):
-            extra = added[k]
-            inverse = (j if extra is None else j + extra).reciprocal()
-            uj, ux, uz = j * inverse, hx * inverse, hz * inverse
-            self.joints.append((inverse, uj, ux, uz))
-            if k == 0:
-                break
-            mxx = torch.addcmul(mxx, ux, hx, value=-1)
-            mxz = torch.addcmul(mxz, ux, hz, value=-1)
-            mzz = torch.addcmul(mzz, uz, hz, value=-1)
-            px, pz = self.arms[k - 1]
-            ax, az = _product(mxx, mxz, px, pz), _product(mxz, mzz, px, pz)
-            j = _product(ax, az, px, pz)
-            if extra is not None:  # what the joint resists with, its inertia and coupling pass on
-                uj, ux, uz = uj * extra, ux * extra, uz * extra
-                ax, az = ax + ux, az + uz
-                j = uj + j + 2 * _product(ux, uz, px, pz)
-            own_x, own_z = own_h[k - 1].unbind(0)
-            j, hx, hz = j + own_j[k - 1], ax + own_x, az + own_z
-            mxx, mzz = mxx + mass[k - 1], mzz + mass[k - 1]
+        for k in range(len(mass) - 1, 0, -1):
+            joint, hanging = _eliminated(hanging, own_j[k], own_h[k], mass[k], added[k], self.arms[k - 1])
+            self.joints.append(joint)
+        j = hanging[0] + own_j[0]
+        self.base = (j if added[0] is None else j + added[0]).reciprocal()
         self.joints.reverse()
 
     def solve(self, torque: Tensor) -> Tensor:
         """Return x (K, S, B) with H x = torque."""
-        torques = torque.unbind(0)
         eased = []
-        moment = fx = fz = torch.zeros_like(torques[0])
-        for k in range(len(torques) - 1, -1, -1):
-            inverse, uj, ux, uz = self.joints[k]
-            left = torques[k] - moment
-            eased.append(left * inverse)
-            if k == 0:
-                break
-            fx, fz = torch.addcmul(fx, ux, left), torch.addcmul(fz, uz, left)
-            px, pz = self.arms[k - 1]
-            moment = torch.addcmul(moment, uj, left)
-            moment = torch.addcmul(torch.addcmul(moment, fx, px), fz, pz)
-        eased.reverse()
-        found = [eased[0]]
-        turned = eased[0]
-        ax = az = torch.zeros_like(turned)
-        for k in range(1, len(torques)):
-            _, uj, ux, uz = self.joints[k]
-            px, pz = self.arms[k - 1]
-            ax, az = torch.addcmul(ax, turned, px), torch.addcmul(az, turned, pz)
-            x = torch.addcmul(eased[k], uj, turned, value=-1)
-            x = torch.addcmul(torch.addcmul(x, ux, ax, value=-1), uz, az, value=-1)
+        passed = [torch.zeros_like(torque[0]) for _ in range(3)]
+        for k in range(len(torque) - 1, 0, -1):
+            left, passed = _eased(passed, torque[k], self.joints[k - 1], self.arms[k - 1])
+            eased.append(left)
+        turned = (torque[0] - passed[0]) * self.base
+        found = [turned]
+        motion = [turned, torch.zeros_like(turned), torch.zeros_like(turned)]
+        for k in range(1, len(torque)):
+            x, motion = _moved(motion, eased[-k], self.joints[k - 1], self.arms[k - 1])
             found.append(x)
-            turned = turned + x
         return torch.stack(found)
+
+
+def _eliminated(
+    hanging: list[Tensor], own_j: Tensor, own_h: Tensor, mass: Tensor, extra: Tensor | None, arm: Tensor
+) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+    """Return how a body's joint gives way, and the inertia that hangs on the one before, about that one's end."""
+    j, hx, hz, mxx, mxz, mzz = hanging
+    j, hx, hz, mxx, mzz = j + own_j, hx + own_h[0], hz + own_h[1], mxx + mass, mzz + mass
+    inverse = (j if extra is None else j + extra).reciprocal()
+    uj, ux, uz = j * inverse, hx * inverse, hz * inverse
+    joint = (inverse, uj, ux, uz)
+    mxx = torch.addcmul(mxx, ux, hx, value=-1)
+    mxz = torch.addcmul(mxz, ux, hz, value=-1)
+    mzz = torch.addcmul(mzz, uz, hz, value=-1)
+    px, pz = arm[0], arm[1]
+    ax, az = _product(mxx, mxz, px, pz), _product(mxz, mzz, px, pz)
+    j = _product(ax, az, px, pz)
+    if extra is not None:  # what the joint resists with, its inertia and coupling pass on
+        uj, ux, uz = uj * extra, ux * extra, uz * extra
+        ax, az = ax + ux, az + uz
+        j = uj + j + 2 * _product(ux, uz, px, pz)
+    return joint, [j, ax, az, mxx, mxz, mzz]
+
+
+def _eased(passed: list[Tensor], torque: Tensor, joint: tuple[Tensor, ...], arm: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Return how a joint would move alone, and moment and force that it passes on to the body before."""
+    moment, fx, fz = passed
+    inverse, uj, ux, uz = joint
+    left = torque - moment
+    fx, fz = torch.addcmul(fx, ux, left), torch.addcmul(fz, uz, left)
+    moment = torch.addcmul(moment, uj, left)
+    moment = torch.addcmul(torch.addcmul(moment, fx, arm[0]), fz, arm[1])
+    return left * inverse, [moment, fx, fz]
+
+
+def _moved(motion: list[Tensor], eased: Tensor, joint: tuple[Tensor, ...], arm: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Return how a joint moves where the body before moves so, and how its own body moves."""
+    turned, ax, az = motion
+    _, uj, ux, uz = joint
+    ax, az = torch.addcmul(ax, turned, arm[0]), torch.addcmul(az, turned, arm[1])
+    x = torch.addcmul(eased, uj, turned, value=-1)
+    x = torch.addcmul(torch.addcmul(x, ux, ax, value=-1), uz, az, value=-1)
+    return x, [turned + x, ax, az]
 
 
 def _product(a: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -8,10 +8,12 @@ transformation, and between points only a shift. Variables are (J, S, B): joints
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from torchdismech.rigid.bodies import Bodies
+from torchdismech.rigid.compiled import CompiledFactor, serves, torques
 
 __all__ = ["Spatial", "SpatialFactor", "SpatialPosture"]
 
@@ -19,56 +21,28 @@ __all__ = ["Spatial", "SpatialFactor", "SpatialPosture"]
 BASE = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
 ACTIVE, PASSIVE = (2,), (2, 1, 0)  # axes of the joints at the base and between bodies
 XYZ = range(3)
+Block = list[list[Tensor]]
 
 
-@dataclass(frozen=True)
-class Spatial:
-    """Constants of chains of K bodies, each (K, 1, B or 1) but for the last four.
-
-    Attributes
-    ----------
-    length : from a body's joints to the next ones, along its x axis [m].
-    mass, centre : mass [kg], its centre's distance from the joints [m].
-    inertia : (K, 3, 1, B or 1) about the centre and the body's x, y, z [kg m^2].
-    gravity, base : (3, 1, B or 1) [m/s^2], where the first joint is [m].
-    sums : (J, J) ones on the diagonal and below, as for `Planar`.
-    """
-
-    length: Tensor
-    mass: Tensor
-    centre: Tensor
-    inertia: Tensor
-    gravity: Tensor
-    base: Tensor
-    sums: Tensor
+class Spatial(Bodies):
+    """Chains in space."""
 
     def at(self, q: Tensor) -> SpatialPosture:
         """Return the chains with their joints turned so (J, S, B)."""
-        cos, sin = q.cos().unbind(0), q.sin().unbind(0)
-        frame = [q.new_tensor(axis)[:, None, None].expand(3, *q.shape[1:]) for axis in BASE]
+        cos, sin = q.cos(), q.sin()
+        frame = torch.stack([q.new_tensor(axis)[:, None, None].expand(3, *q.shape[1:]) for axis in BASE])
         axes: list[Tensor] = []
         bodies: list[Tensor] = []
         for body in range(len(self.mass)):
-            for axis in ACTIVE if body == 0 else PASSIVE:
-                c, s = cos[len(axes)], sin[len(axes)]
-                axes.append(frame[axis])
-                u, w = frame[(axis + 1) % 3], frame[(axis + 2) % 3]
-                frame[(axis + 1) % 3] = torch.addcmul(u * c, w, s)
-                frame[(axis + 2) % 3] = torch.addcmul(w * c, u, s, value=-1)
-            bodies.append(torch.stack(frame))
-        return SpatialPosture(self, torch.stack(axes), torch.stack(bodies))
+            joints = _joints(body)
+            by_joints, frame = _turned(frame, cos[joints], sin[joints])
+            axes.append(by_joints)
+            bodies.append(frame)
+        return SpatialPosture(self, torch.cat(axes), torch.stack(bodies))
 
     def motion(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> SpatialMotion:
         """Return the torques that a motion takes, with the products of their derivatives."""
         return SpatialMotion(self, q, velocity, acceleration)
-
-    def upto(self, x: Tensor) -> Tensor:
-        """Return sums over a joint or body and all before it."""
-        return (self.sums[: len(x), : len(x)] @ x.reshape(len(x), -1)).view(x.shape)
-
-    def beyond(self, x: Tensor) -> Tensor:
-        """Return sums over a body and all beyond it."""
-        return (self.sums[: len(x), : len(x)].t() @ x.reshape(len(x), -1)).view(x.shape)
 
 
 class SpatialPosture:
@@ -90,6 +64,8 @@ class SpatialPosture:
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the torques (J, S, B) that move the joints so [N m]; without springs."""
         chain, bodies = self.chain, self.bodies
+        if serves(self.axes) and not torch.is_grad_enabled():
+            return torques("space", (self.axes, bodies), chain, velocity, acceleration)
         e = bodies[:, 0]
         rate = self.axes * velocity[:, None]
         turning = chain.upto(rate)
@@ -104,9 +80,12 @@ class SpatialPosture:
         moment = chain.beyond(_cross(e, load) + (bodies * own[:, :, None]).sum(1))
         return (self.axes * self._of_joints(moment)).sum(1)
 
-    def factor(self, diagonal: Tensor | None = None) -> SpatialFactor:
+    def factor(self, diagonal: Tensor | None = None) -> SpatialFactor | CompiledFactor:
         """Return the factored mass matrix of a posture (S = 1), plus a diagonal (J, S, B) that may be complex."""
-        return SpatialFactor(self, diagonal)
+        if not serves(self.axes):
+            return SpatialFactor(self, diagonal)
+        geometry = (self.axes, self.chain.length[:, None] * self.bodies[:, 0])
+        return CompiledFactor("space", *_inertias(self), self.chain.mass, geometry, diagonal)
 
     def places(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
         """Return where joints and tip are, and how fast they move, each (3, K + 1, S, B) [m, m/s]."""
@@ -166,10 +145,10 @@ class SpatialMotion:
 
     def by_constants(self, multiplier: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
         """Return the products of a vector with the torque's derivatives by the chain's constants, where wanted."""
-        leaves = [c.detach().requires_grad_(need) for c, need in zip(vars(self.chain).values(), wanted, strict=True)]
+        leaves = [c.detach().requires_grad_(need) for c, need in zip(self.chain.tensors(), wanted, strict=True)]
         q, velocity, acceleration = (x.detach() for x in self._inputs)
         with torch.enable_grad():
-            torque = Spatial(*leaves).at(q).torque(velocity, acceleration)
+            torque = self.chain.with_tensors(tuple(leaves)).at(q).torque(velocity, acceleration)
         inputs = [leaf for leaf in leaves if leaf.requires_grad]
         gradients = iter(torch.autograd.grad(torque, inputs, multiplier, allow_unused=True, materialize_grads=True))
         return [next(gradients) if need else None for need in wanted]
@@ -185,71 +164,123 @@ class SpatialFactor:
 
     def __init__(self, posture: SpatialPosture, diagonal: Tensor | None):
         chain = posture.chain
-        turning, coupling = (x.unbind(0) for x in _inertias(posture))
-        self.axes = [_numbers(axis) for axis in posture.axes.unbind(0)]
-        self.arms = [_numbers(arm) for arm in (chain.length[:, None] * posture.bodies[:, 0]).unbind(0)]
-        mass = chain.mass.unbind(0)
-        added: Sequence[Tensor | None] = [None] * len(self.axes) if diagonal is None else diagonal.unbind(0)
-        self.shares: list[tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]] = []
-        j = _symmetric(turning[-1])
-        c = _with_coupling(None, _numbers(coupling[-1]))
-        m = _symmetric_with(mass[-1], torch.zeros_like(mass[-1]))
-        for body in range(len(mass) - 1, -1, -1):
-            for k in reversed(_joints(body)):
-                a = self.axes[k]
-                ja, ca = [_dot(j[i], a) for i in XYZ], [_dot([c[i][n] for i in XYZ], a) for n in XYZ]
-                resisted, extra = _dot(ja, a), added[k]
-                inverse = (resisted if extra is None else resisted + extra).reciprocal()
-                turns, moves = tuple(x * inverse for x in ja), tuple(x * inverse for x in ca)
-                self.shares.append((inverse, turns, moves))
-                if k == 0:
-                    break
-                j = _lowered(j, turns, ja)
-                c = [[torch.addcmul(c[i][n], turns[i], ca[n], value=-1) for n in XYZ] for i in XYZ]
-                m = _lowered(m, moves, ca)
-            if body:
-                arm = self.arms[body - 1]
-                j, c = _shifted(j, c, m, arm)
-                own = turning[body - 1].unbind(0)
-                j = _added(j, [row.unbind(0) for row in own])
-                c = _with_coupling(c, _numbers(coupling[body - 1]))
-                for i in XYZ:
-                    m[i][i] = m[i][i] + mass[body - 1]
+        turning, coupling = _inertias(posture)
+        self.axes = posture.axes
+        self.arms = chain.length[:, None] * posture.bodies[:, 0]
+        zero = torch.zeros_like(self.axes[0, 0])
+        hanging: tuple[Block, ...] = tuple(_upper(lambda i, n: zero) for _ in range(3))
+        self.shares: list[list[Share]] = []
+        for body in range(len(turning) - 1, -1, -1):
+            added = None if diagonal is None else diagonal[_joints(body)]
+            arm = self.arms[body - 1] if body else None
+            axes = self.axes[_joints(body)]
+            shares, hanging = _eliminated(hanging, turning[body], coupling[body], chain.mass[body], axes, added, arm)
+            self.shares.append(shares)
         self.shares.reverse()
 
     def solve(self, torque: Tensor) -> Tensor:
         """Return x (J, S, B) with H x = torque."""
-        torques = torque.unbind(0)
-        eased: list[Tensor] = []
-        moment = [torch.zeros_like(torques[0])] * 3
-        force = moment
-        for body in range(len(self.arms) - 1, -1, -1):
-            for k in reversed(_joints(body)):
-                inverse, turns, moves = self.shares[k]
-                left = torques[k] - _dot(moment, self.axes[k])
-                eased.append(left * inverse)
-                moment = [torch.addcmul(x, share, left) for x, share in zip(moment, turns, strict=True)]
-                force = [torch.addcmul(x, share, left) for x, share in zip(force, moves, strict=True)]
-            if body:
-                moment = _plus_cross(moment, self.arms[body - 1], force)
+        eased: list[list[Tensor]] = []
+        passed = [torch.zeros_like(torque[0]) for _ in range(6)]
+        for body in range(len(self.shares) - 1, -1, -1):
+            joints, arm = _joints(body), self.arms[body - 1] if body else None
+            of_body, passed = _eased(passed, torque[joints], self.axes[joints], self.shares[body], arm)
+            eased.append(of_body)
         eased.reverse()
         found: list[Tensor] = []
-        turned = [torch.zeros_like(torques[0])] * 3
-        moved = turned
-        for body in range(len(self.arms)):
-            if body:
-                moved = _plus_cross(moved, turned, self.arms[body - 1])
-            for k in _joints(body):
-                _, turns, moves = self.shares[k]
-                x = eased[k] - _dot(turns, turned) - _dot(moves, moved)
-                found.append(x)
-                turned = [torch.addcmul(t, a, x) for t, a in zip(turned, self.axes[k], strict=True)]
+        motion = [torch.zeros_like(torque[0]) for _ in range(6)]
+        for body in range(len(self.shares)):
+            arm = self.arms[body - 1] if body else None
+            of_body, motion = _moved(motion, eased[body], self.axes[_joints(body)], self.shares[body], arm)
+            found += of_body
         return torch.stack(found)
 
 
-def _joints(body: int) -> range:
-    """Return the numbers of the joints that turn a body."""
-    return range(1) if body == 0 else range(len(PASSIVE) * (body - 1) + 1, len(PASSIVE) * body + 1)
+# how a joint gives way: inverse of what it resists with, its turning and its motion for each moment on it
+Share = tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]
+
+
+def _turned(frame: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the axes (N, 3, S, B) of the joints that turn a frame (3, 3, S, B) one after the other, and where to."""
+    x, found = list(frame.unbind(0)), []
+    for k, axis in enumerate(ACTIVE if len(cos) == len(ACTIVE) else PASSIVE):
+        u, w = (axis + 1) % 3, (axis + 2) % 3
+        found.append(x[axis])
+        x[u], x[w] = (
+            torch.addcmul(x[u] * cos[k], x[w], sin[k]),
+            torch.addcmul(x[w] * cos[k], x[u], sin[k], value=-1),
+        )
+    return torch.stack(found), torch.stack(x)
+
+
+def _eliminated(
+    hanging: tuple[Block, ...],
+    turning: Tensor,
+    coupling: Tensor,
+    mass: Tensor,
+    axes: Tensor,
+    added: Tensor | None,
+    arm: Tensor | None,
+) -> tuple[list[Share], tuple[Block, ...]]:
+    """Return how a body's joints give way, and what then hangs on the body before, about its end that is `arm` away."""
+    j, c, m = hanging
+    j = _added(j, [row.unbind(0) for row in turning.unbind(0)])
+    c = _with_coupling(c, _numbers(coupling))
+    m = [[m[i][n] + mass if i == n else m[i][n] for n in XYZ] for i in XYZ]
+    shares: list[Share] = []
+    for k in range(len(axes) - 1, -1, -1):
+        a = _numbers(axes[k])
+        ja, ca = [_dot(j[i], a) for i in XYZ], [_dot([c[i][n] for i in XYZ], a) for n in XYZ]
+        resisted = _dot(ja, a)
+        inverse = (resisted if added is None else resisted + added[k]).reciprocal()
+        turns, moves = tuple(x * inverse for x in ja), tuple(x * inverse for x in ca)
+        shares.append((inverse, turns, moves))
+        j = _lowered(j, turns, ja)
+        c = [[torch.addcmul(c[i][n], turns[i], ca[n], value=-1) for n in XYZ] for i in XYZ]
+        m = _lowered(m, moves, ca)
+    shares.reverse()
+    if arm is not None:
+        j, c = _shifted(j, c, m, _numbers(arm))
+    return shares, (j, c, m)
+
+
+def _eased(
+    passed: list[Tensor], torque: Tensor, axes: Tensor, shares: list[Share], arm: Tensor | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return how a body's joints would move alone, and moment and force that they pass on to the body before."""
+    moment, force = passed[:3], passed[3:]
+    eased: list[Tensor] = []
+    for k in range(len(axes) - 1, -1, -1):
+        inverse, turns, moves = shares[k]
+        left = torque[k] - _dot(moment, _numbers(axes[k]))
+        eased.append(left * inverse)
+        moment = [torch.addcmul(x, share, left) for x, share in zip(moment, turns, strict=True)]
+        force = [torch.addcmul(x, share, left) for x, share in zip(force, moves, strict=True)]
+    eased.reverse()
+    if arm is not None:
+        moment = _plus_cross(moment, _numbers(arm), force)
+    return eased, [*moment, *force]
+
+
+def _moved(
+    motion: list[Tensor], eased: list[Tensor], axes: Tensor, shares: list[Share], arm: Tensor | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return how a body's joints move where the body before moves so, and how the body itself moves."""
+    turned, moved = motion[:3], motion[3:]
+    if arm is not None:
+        moved = _plus_cross(moved, turned, _numbers(arm))
+    found: list[Tensor] = []
+    for k in range(len(axes)):
+        _, turns, moves = shares[k]
+        x = eased[k] - _dot(turns, turned) - _dot(moves, moved)
+        found.append(x)
+        turned = [torch.addcmul(t, a, x) for t, a in zip(turned, _numbers(axes[k]), strict=True)]
+    return found, [*turned, *moved]
+
+
+def _joints(body: int) -> slice:
+    """Return where the joints that turn a body stand among all."""
+    return slice(0, 1) if body == 0 else slice(len(PASSIVE) * (body - 1) + 1, len(PASSIVE) * body + 1)
 
 
 def _inertias(posture: SpatialPosture) -> tuple[Tensor, Tensor]:
@@ -265,22 +296,9 @@ def _inertias(posture: SpatialPosture) -> tuple[Tensor, Tensor]:
     return turning, offset
 
 
-Block = list[list[Tensor]]
-
-
 def _numbers(vector: Tensor) -> tuple[Tensor, ...]:
     """Return the numbers of a vector (3, ..)."""
     return tuple(vector.unbind(0))
-
-
-def _symmetric(matrix: Tensor) -> Block:
-    """Return the rows of a symmetric matrix (3, 3, ..); each number below the diagonal is that above."""
-    rows = [list(row.unbind(0)) for row in matrix.unbind(0)]
-    return [[rows[min(i, n)][max(i, n)] for n in XYZ] for i in XYZ]
-
-
-def _symmetric_with(diagonal: Tensor, off: Tensor) -> Block:
-    return [[diagonal if i == n else off for n in XYZ] for i in XYZ]
 
 
 def _upper(entry) -> Block:
@@ -299,12 +317,9 @@ def _added(matrix: Block, other: Sequence[Sequence[Tensor]]) -> Block:
     return _upper(lambda i, n: matrix[i][n] + other[i][n])
 
 
-def _with_coupling(c: Block | None, offset: Sequence[Tensor]) -> Block:
+def _with_coupling(c: Block, offset: Sequence[Tensor]) -> Block:
     """Return C plus the cross product matrix of a body's mass times its centre's place."""
     x, y, z = offset
-    if c is None:
-        zero = torch.zeros_like(x)
-        return [[zero, -z, y], [z, zero, -x], [-y, x, zero]]
     return [
         [c[0][0], c[0][1] - z, c[0][2] + y],
         [c[1][0] + z, c[1][1], c[1][2] - x],

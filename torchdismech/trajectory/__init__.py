@@ -12,6 +12,8 @@ Checksums. Each row of each dataset, each copy of the state and all that stays t
 `Trajectory.load` compares them. HDF5's own filter (Fletcher-32) is no choice here: it needs chunks, which cannot be
 mapped into memory, and a chunk that a kill tears cannot be read by anyone. HDF5 checks its structure by itself.
 
+A file of chains of rigid elements has their joints, positions and velocities in `/state` instead of the frames of rods.
+
 One writer. Whoever writes a file says so in an owner mark beside it, and a second writer is refused (`owner`).
 """
 

@@ -67,7 +67,7 @@ class Frame:
     @classmethod
     def joined(cls, frames: Sequence[Frame]) -> Frame:
         """Return the frames of parts of a batch, at the same step, as one of the whole batch."""
-        state = State.joined([f.state for f in frames])
+        state = type(frames[0].state).joined([f.state for f in frames])
         names = ("iterations", "iterations_max", "residual", "status")
         tensors = {name: torch.cat([getattr(f, name) for f in frames]) for name in names}
         energies = {name: torch.cat([f.energies[name] for f in frames]) for name in frames[0].energies}

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.state import State
+from torchdismech.rigid.state import ChainState
+from torchdismech.state import BatchState, State
 from torchdismech.trajectory.checks import Damaged, check_rows, check_sense, check_state, check_topology
 from torchdismech.trajectory.checksums import fixed_checksum, row_checksums, state_checksum
 from torchdismech.trajectory.members import BYTES, FLOATS, INTEGERS, NUMBERS, UNSIGNED, Members
-from torchdismech.trajectory.structure import COPIES, DATASETS, SHAPES, STATE_FIELDS
+from torchdismech.trajectory.structure import COPIES, DATASETS, SHAPES, state_fields
 
 if TYPE_CHECKING:
     import h5py
@@ -74,8 +75,9 @@ def _fields(path: Path) -> dict[str, Any]:
     with h5py.File(path, "r", locking=False) as file:
         members = Members(file, path.stat().st_size)
         checked = members.has("checksums")  # files of earlier versions have none
-        rows, copies = _rows(members), {copy: _copy(members, copy, checked) for copy in COPIES}
-        _check_axes(members.sizes)
+        kind = ChainState if members.has("state/positions") else State
+        rows, copies = _rows(members), {copy: _copy(members, copy, kind, checked) for copy in COPIES}
+        _check_axes(members.sizes, kind)
         given = {name: dataset[()] for name, dataset in _given(members, checked).items()}
         check_topology(given["topology/rod_edges"], given["topology/triangles"], members.sizes["N"])
         sums = members.dataset("checksums/rows", ("T", len(rows)), UNSIGNED) if checked else None
@@ -83,7 +85,7 @@ def _fields(path: Path) -> dict[str, Any]:
             filled = rows | {f"{copy}/{name}": d for copy in COPIES for name, d in copies[copy].items()}
             _check_fixed(members, filled | {"checksums/rows": sums}, given)
         # the state before the rows: a run that still goes on writes a state after its row
-        state, state_step = _state(copies, checked)
+        state, state_step = _state(copies, kind, checked)
         count = check_rows(rows["time"][()], rows["step"][()])
         complete = not checked or count < members.sizes["T"]
         for name, dataset in rows.items():
@@ -135,20 +137,21 @@ def _given(members: Members, checked: bool) -> dict[str, h5py.Dataset]:
     return given | {name: members.dataset(name, (...,), BYTES) for name in texts}
 
 
-def _copy(members: Members, copy: str, checked: bool) -> dict[str, h5py.Dataset]:
+def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) -> dict[str, h5py.Dataset]:
     """Return the datasets of a copy of the state."""
     kinds = (members.dataset("positions", SHAPES["positions"], FLOATS).dtype,)
-    fields = {name: members.dataset(f"{copy}/{name}", SHAPES[f"state/{name}"], kinds) for name in STATE_FIELDS}
+    fields = {name: members.dataset(f"{copy}/{name}", SHAPES[f"state/{name}"], kinds) for name in state_fields(kind)}
     fields["step"] = members.dataset(f"{copy}/step", (), INTEGERS)
     return fields | ({"checksum": members.dataset(f"{copy}/checksum", (), UNSIGNED)} if checked else {})
 
 
-def _check_axes(sizes: Mapping[str, int]) -> None:
-    """Refuse a batch of nothing, and dofs that are not those of the nodes and framed edges."""
+def _check_axes(sizes: Mapping[str, int], kind: type[BatchState]) -> None:
+    """Refuse a batch of nothing, and dofs that are not those of the nodes and framed edges, or of a chain's joints."""
     if 0 in (sizes["B"], sizes["N"]):
         raise Damaged(f"positions: expected robots and nodes, got {sizes['B']} robots of {sizes['N']} nodes")
-    if sizes["n"] != 3 * sizes["N"] + sizes["A"]:
-        raise Damaged(f"state/q: expected {3 * sizes['N'] + sizes['A']} dofs as in the rows, got {sizes['n']}")
+    expected = sizes["A"] if kind is ChainState else 3 * sizes["N"] + sizes["A"]
+    if sizes["n"] != expected:
+        raise Damaged(f"state/q: expected {expected} dofs as in the rows, got {sizes['n']}")
 
 
 def _check_fixed(members: Members, filled: Mapping[str, h5py.Dataset], given: Mapping[str, np.ndarray]) -> None:
@@ -170,15 +173,17 @@ def _check_numbers(name: str, dataset: h5py.Dataset, count: int, sums: np.ndarra
             check_sense(name, block)
 
 
-def _state(copies: Mapping[str, Mapping[str, h5py.Dataset]], checked: bool) -> tuple[State, int]:
+def _state(
+    copies: Mapping[str, Mapping[str, h5py.Dataset]], kind: type[State] | type[ChainState], checked: bool
+) -> tuple[State | ChainState, int]:
     """Return the last state, of the first copy that is whole, and its step."""
     found = []
     for copy in copies.values():
         step = int(copy["step"][()])
-        fields = {name: copy[name][()] for name in STATE_FIELDS}
+        fields = {name: copy[name][()] for name in state_fields(kind)}
         found.append((step, state_checksum(fields, step)))
         if step >= 0 and (not checked or copy["checksum"][()] == found[-1][1]):
-            return State(**{name: torch.from_numpy(values) for name, values in fields.items()}), step
+            return kind(**{name: torch.from_numpy(values) for name, values in fields.items()}), step
     raise _Torn(found)
 
 

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from torchdismech.state import State
+from torchdismech.state import BatchState
 from torchdismech.trajectory.checksums import fixed_checksum
 from torchdismech.trajectory.partial import write_all
 
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["COPIES", "DATASETS", "SHAPES", "STATE_FIELDS", "Contents", "Place", "lay_out"]
+__all__ = ["COPIES", "DATASETS", "SHAPES", "Contents", "Place", "lay_out", "state_fields"]
 
-STATE_FIELDS = tuple(f.name for f in dataclasses.fields(State))
 COPIES = ("state", "state/backup")
 # where the fields of a `Trajectory` that have one entry a row stand in the file
 DATASETS = {
@@ -35,7 +34,7 @@ DATASETS = {
     "residual": "newton/residual",
     "status": "newton/status",
 }
-# T rows, B robots, N nodes, A framed edges, n dofs, S springs, E rod edges, F triangles
+# T rows, B robots, N nodes, A framed edges (or joints of a chain), n dofs, S springs, E rod edges, F triangles
 SHAPES: dict[str, tuple[str | int, ...]] = {
     "time": ("T",),
     "step": ("T",),
@@ -52,6 +51,8 @@ SHAPES: dict[str, tuple[str | int, ...]] = {
     "state/director": ("B", "A", 3),
     "state/tangent": ("B", "A", 3),
     "state/reference_twist": ("B", "S"),
+    "state/positions": ("B", "N", 3),
+    "state/node_velocities": ("B", "N", 3),
     "state/time": ("B",),
     "topology/rod_edges": ("E", 2),
     "topology/triangles": ("F", 3),
@@ -76,6 +77,8 @@ UNITS = {
     "state/director": "1",
     "state/tangent": "1",
     "state/reference_twist": "rad",
+    "state/positions": "m",
+    "state/node_velocities": "m/s",
     "state/time": "s",
 }
 ALIGNMENT = 8  # bytes: where numbers of that size may stand in memory, into which they are mapped
@@ -147,6 +150,11 @@ class Contents:
         """Return the attributes of the file with those that the format adds."""
         dtype = str(self.rows["positions"].dtype)
         return dict(self.texts) | {"version": _version(), "dtype": dtype, "units": "SI"}
+
+
+def state_fields(kind: type[BatchState]) -> tuple[str, ...]:
+    """Return the names of what a kind of states, `State` or `ChainState`, consists of."""
+    return tuple(f.name for f in dataclasses.fields(kind))  # type: ignore[arg-type]
 
 
 def lay_out(stream: io.FileIO, capacity: int, contents: Contents) -> dict[str, Place]:

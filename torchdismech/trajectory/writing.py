@@ -14,10 +14,10 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.memory import size_of
-from torchdismech.state import State
+from torchdismech.state import BatchState
 from torchdismech.trajectory.checksums import row_checksums, state_checksum
 from torchdismech.trajectory.partial import replacing, write_all
-from torchdismech.trajectory.structure import COPIES, STATE_FIELDS, Contents, Place, lay_out
+from torchdismech.trajectory.structure import COPIES, Contents, Place, lay_out, state_fields
 
 if TYPE_CHECKING:
     from torchdismech.trajectory.frames import Trajectory
@@ -60,9 +60,9 @@ class NumbersFile:
             self._write(name, values, first)
         self._write("time", rows["time"], first)
 
-    def write_state(self, state: State, step: int) -> None:
+    def write_state(self, state: BatchState, step: int) -> None:
         """Write the state to both copies, one after the other."""
-        fields = {name: array_of(getattr(state, name)) for name in STATE_FIELDS}
+        fields = {name: array_of(getattr(state, name)) for name in state_fields(type(state))}
         checksum = np.array(state_checksum(fields, step), dtype=np.uint32)
         for copy in reversed(COPIES):
             self._write(f"{copy}/step", np.array(-1))
@@ -143,13 +143,9 @@ def _is_row(name: str) -> bool:
 
 
 def _contents(trajectory: Trajectory, rows: Mapping[str, np.ndarray]) -> Contents:
-    if not isinstance(trajectory.state, State):
-        raise InputError(
-            "trajectory: files hold rods and shells; keep q and velocity of chains as arrays (numpy.savez)"
-        )
     return Contents(
         rows,
-        {name: array_of(getattr(trajectory.state, name)) for name in STATE_FIELDS},
+        {name: array_of(getattr(trajectory.state, name)) for name in state_fields(type(trajectory.state))},
         {name: np.asarray(getattr(trajectory, name), dtype=np.int64) for name in ("rod_edges", "triangles")},
         {name: array_of(values) for name, values in trajectory.randomized.items()},
         trajectory.attributes,
