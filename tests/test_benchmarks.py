@@ -73,7 +73,7 @@ def test_a_trace_is_summed_by_the_rooms_that_called():
 
     times, calls = profile.grouped(
         [
-            event("python_function", "torchdismech/integrate/base.py(1): step", 0.0, 100.0),
+            event("python_function", "torchdismech/integrate/step.py(1): step", 0.0, 100.0),
             event("python_function", "torchdismech/elastic/assembly.py(1): force", 10.0, 30.0),
             event("cpu_op", "aten::mul", 11.0, 4.0),
             event("cpu_op", "aten::empty", 12.0, 1.0),  # within the product: no call of its own

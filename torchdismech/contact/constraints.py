@@ -56,7 +56,8 @@ class Contacts:
     gap : (S,) [m].
     normal : (S, 3) from what is touched to the first body.
     weights : (S, 4) of the nodes at the normal force.
-    geometric_stiffness : (S, 12, 12) derivative of w_i n by the nodes: what a normal load of 1 N adds to the force's derivative.
+    geometric_stiffness : (S, 12, 12) derivative of w_i n by the nodes: what a normal load of 1 N adds to the force's
+        derivative.
     """
 
     gap: Tensor
@@ -224,7 +225,9 @@ def _pair_contacts(closest: Closest, nodes, reach: Tensor, with_stiffness: bool)
     r = torch.stack(closest.difference(nodes).components(), dim=-1)
     distance = closest.squared_distance(nodes).clamp_min(torch.finfo(r.dtype).tiny).sqrt()
     normal, weights = r / distance.unsqueeze(1), torch.stack(closest.weights, dim=1)
-    return Contacts(distance - reach, normal, weights, _geometric_stiffness(closest, nodes, r, distance) if with_stiffness else None)
+    return Contacts(
+        distance - reach, normal, weights, _geometric_stiffness(closest, nodes, r, distance) if with_stiffness else None
+    )
 
 
 def _geometric_stiffness(closest: Closest, nodes, r: Tensor, distance: Tensor) -> Tensor:
