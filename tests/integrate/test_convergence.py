@@ -172,7 +172,7 @@ def test_equilibria_of_many_loads_at_once(pressed):
     )
     after, info = Static().step(model, state, control, throw=True)
     assert info.iterations.max() <= 100  # 23 to 66 found
-    force_there = model.force(model.start_step(after, control), after.q, after.velocity, after.time)
+    force_there = model.mechanics.force(model.start_step(after, control), after.q, after.velocity, after.time)
     # relative to the load; the tolerance asked for is 1e-8 of it and of the elastic forces, which are larger
     residual = (force_there * model.free)[:, : 3 * nodes].norm(dim=1)
     assert (residual < 1e-5 * force.norm(dim=1)).all()

@@ -32,10 +32,10 @@ def test_large_robots_take_few_iterations(make):
     builder = make()
     builder.add_force(forces.Gravity((0, 0, -9.81)))
     model = builder.finalize()
-    assert model.advance.enabled and not model.advance.dense
+    assert model.frames._length_preserving.enabled and not model.frames._length_preserving.dense
     ends, iterations = [], []
     for enabled in (True, False):
-        model.advance.enabled = enabled
+        model.frames._length_preserving.enabled = enabled
         state, count = model.initial_state(batch=1), 0
         for _ in range(3):
             state, info = ImplicitEuler(1e-2, **OPTIONS).step(model, state, throw=True)

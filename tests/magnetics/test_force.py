@@ -60,9 +60,9 @@ def test_steps_evaluate_it_with_the_elastic_terms(name):
     state = shaken(model)
     late = state.replace(time=state.time + 0.2)
     for share in (1.0, 0.25):
-        start = model.with_share(model.start_step(state, elapsed=0.2), share)
+        start = model.mechanics.start(state, Control(), 0.2, None, share)
         found, values = model.mechanics.force_and_stiffness(start, state.q, state.velocity, late.time)
-        own, elastic = without.force_and_stiffness(
+        own, elastic = without.mechanics.force_and_stiffness(
             without.start_step(state, elapsed=0.2), state.q, state.velocity, late.time
         )
         expected = share * force(late, Control())
@@ -336,7 +336,7 @@ def test_learned_fields_are_looked_at():
         coil(Noise())
     model, _ = coil(Swirl())
     assert model.mechanics.uncompiled_terms() == ["magnetic"] and "magnetic" in model.why_eager()
-    assert coil((0.0, 0.0, 1.0))[0].uncompiled_terms() == []
+    assert coil((0.0, 0.0, 1.0))[0].mechanics.uncompiled_terms() == []
 
 
 def test_recordings_are_refused():

@@ -1,6 +1,6 @@
 """Compiled code for what torch has no fast operation for: `band.cpp`, `chain.cpp`, `sums.cpp`.
 
-It is compiled at its first use for the machine's own instructions, which takes about a second, and kept in the user's
+It is compiled at its first use for the machine's own instructions, which takes some seconds, and kept in the user's
 cache directory (`cache.py`). It needs a C++ compiler, GCC or clang.
 """
 
