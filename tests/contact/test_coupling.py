@@ -70,7 +70,7 @@ def test_rows_are_those_of_robots_alone():
     for row in range(2):
         alone = ROBOTS["rods"]("penalty", True, slice(row, row + 1))
         x, v = q[row : row + 1], velocity[row : row + 1]
-        single = alone.may_touch(x, x, torch.zeros(1, dtype=q.dtype))
+        single = alone.contact.may_touch(x, x, torch.zeros(1, dtype=q.dtype))
         values = single.added(alone.self_contact, x, v, own[:, :1], *GAINS)[1]
         # 1e-13: the order of the sums at an entry may change with the number of pairs in a chunk, no more
         assert torch.allclose(both[row], single.coupling.pattern.to_dense(values)[0], rtol=1e-13, atol=1e-9)
