@@ -115,6 +115,38 @@ def test_rooms_import_only_from_floors_above(floors):
     assert not found, "\n".join(found)
 
 
+def files_imported(path: Path, root: Path) -> set[str]:
+    """Return the files of the package that a file imports anywhere, but for types only, by dotted name."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    package = [PACKAGE, *path.relative_to(root).with_suffix("").parts[:-1]]
+    found = set()
+    for _, name in imported_modules(tree, package):
+        # the name itself may be a file, or something in one
+        for module in (name, name.rpartition(".")[0]):
+            if root.parent.joinpath(*module.split(".")).with_suffix(".py").exists():
+                found.add(module)
+    return found
+
+
+def circle(imports: dict[str, set[str]]) -> list[str]:
+    """Return files that import each other in a circle, or nothing: what is left once files without imports are gone."""
+    left = {name: set(found) & imports.keys() for name, found in imports.items()}
+    while free := {name for name, found in left.items() if not found & left.keys()}:
+        left = {name: found for name, found in left.items() if name not in free}
+    return sorted(left)
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """Find no circle among the files of the library; find one that is there."""
+    root = REPOSITORY / PACKAGE
+    files = {".".join([PACKAGE, *p.relative_to(root).with_suffix("").parts]): p for p in root.rglob("*.py")}
+    assert not circle({name: files_imported(path, root) for name, path in files.items()})
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+
+
 FORBIDDEN = {
     "upward": ("geometry/frames.py", "from torchdismech.solve import newton\n", "upward"),
     "upward, whole module": ("geometry/frames.py", "import torchdismech.model as m\n", "upward"),

@@ -17,11 +17,8 @@ from torch import Tensor
 
 from torchdismech.native.compiled import Unavailable
 
-__all__ = ["LANES", "ONE", "ZERO", "Kernels", "kernels"]
+__all__ = ["LANES", "Kernels", "kernels"]
 
-# In place of the entry that a number of a band starts as:
-ZERO = -1  # there is none
-ONE = -2  # likewise, on the diagonal of lines that only fill up the last ones
 LANES = 32  # robots of a program of the kernels for bands: one warp
 # Programs of `sum_rows`: wide enough for two numbers a lane; and terms in flight, of which most rows have few.
 SUM_LANES, SUM_WARPS, SUM_TERMS = 256, 4, 4

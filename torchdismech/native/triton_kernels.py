@@ -22,11 +22,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from torchdismech.native import gpu
+from torchdismech.native import entries
 
 __all__ = ["factor_symmetric", "factor_unsymmetric", "solve", "sum_rows"]
 
-ONE = tl.constexpr(gpu.ONE)
+ONE = tl.constexpr(entries.ONE)
 
 
 @triton.jit

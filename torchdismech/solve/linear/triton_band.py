@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.native.gpu import LANES, ONE, ZERO, kernels
+from torchdismech.native.entries import ONE, ZERO
+from torchdismech.native.gpu import LANES, kernels
 from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse.ordering import BandedOrder
 
