@@ -55,8 +55,6 @@ class BendFunctions:
 def bend_functions(q: Tensor) -> BendFunctions:
     """Return the functions of q >= 0; neither values nor gradients have a singularity at 0."""
     bent = q >= SERIES_BELOW
-    if q.device.type == "cpu" and not q.requires_grad and not bool(bent.any()):
-        return BendFunctions(*_summed(q).unbind(0))
     series = _summed(torch.where(bent, 0.0, q))
     return BendFunctions(*torch.where(bent, _closed(torch.where(bent, q, 1.0)), series).unbind(0))
 

@@ -10,11 +10,13 @@ else is evaluated at its start. The relative velocities W p + b of the contacts,
 
     0 <= p_n  complementary to  J_n v+ - v_obstacle + g / h >= 0     (alpha g / h where the gap g is negative already):
 
-a contact acts where it would close within the step.
+a contact acts where it would close within the step. Where a gap is no straight line over the step, so that a loaded
+contact ends overlapping, the step is solved again with what the line missed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,6 +46,8 @@ SCHEMES = ("implicit", "explicit", "rk23")
 CLOSING = 1e-5  # m: contacts whose gap would be less at the end of the step are looked at
 MISSED = 1e-9  # m: a contact that was not looked at may end so deep
 ROUNDS = 4  # of adding contacts that were missed
+OVERLAP = 1e-7  # m: a step at whose end a plate is so much deeper than it should be is solved again
+CORRECTIONS = 4  # attempts at a step, each with the gaps' curvature over the one before
 RK_PARTS = 8  # parts that RK23 takes a step in: its real stability limit is 2.5, h B / M reaches 11 at 1 ms
 
 
@@ -111,6 +115,10 @@ class _Impulses:
     solved: Tensor
     iterations: Tensor
     residual: Tensor
+
+    def closed(self) -> Tensor:
+        """Return which contacts (B, C) bear load."""
+        return self.sticking | self.sliding
 
 
 class ArmIntegrator:
@@ -204,13 +212,19 @@ class ArmIntegrator:
             inertia = inertia + torch.diag_embed((self.dt * (model.damping + self.dt * model.stiffness)).expand_as(q))
         factor, singular = torch.linalg.cholesky_ex(inertia)
         middle, free = self._free(model, dynamics, factor, q, velocity, force)
-        touched = self._touched(model, dynamics.posture, factor, free, time, state)
-        end_velocity = touched.velocity
-        end = q + self.dt * (middle + end_velocity - free)
-        posture = model.posture(end)
+        reach = contacts_at(model, dynamics.posture, time, time + self.dt) if len(model.obstacles) else None
+        bowed = None
+        for _ in range(CORRECTIONS):
+            touched = self._touched(model, dynamics.posture, reach, bowed, factor, free, state)
+            end_velocity = touched.velocity
+            end = q + self.dt * (middle + end_velocity - free)
+            posture = model.posture(end)
+            gap = _gaps(model, posture, time + self.dt)
+            if reach is None or not bool(self._overlaps(reach.gap, gap).any()):
+                break
+            bowed = gap - self._ahead(model, dynamics.posture, reach, (end - q) / self.dt)
         with torch.no_grad():
             finite = torch.isfinite(end).all(1) & torch.isfinite(end_velocity).all(1)
-            gap = _gaps(model, posture, time + self.dt)
             passed = self._passed(model, dynamics.posture, posture)
             status = torch.where((status == 0) & ~touched.solved, int(Status.CONTACT_UNSOLVED), status)
             status = torch.where((status == 0) & (singular != 0), int(Status.SINGULAR), status)
@@ -224,6 +238,10 @@ class ArmIntegrator:
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, f"step from t = {float(state.time.max()):g} s")
         return state.merged(after, made), info
+
+    def _overlaps(self, before: Tensor, gap: Tensor) -> Tensor:
+        """Return which gaps (B, C) ended deeper than the laws of contact let them."""
+        return gap < (1 - self.stabilisation) * before.clamp(max=0.0) - OVERLAP
 
     def _check_arm(self, model: PneumaticArm) -> None:
         """Refuse arms that this scheme cannot step."""
@@ -264,9 +282,21 @@ class ArmIntegrator:
         return (x - q) / self.dt, v
 
     def _touched(
-        self, model: PneumaticArm, posture: Posture, factor: Tensor, free: Tensor, time: Tensor, state: ArmState
+        self,
+        model: PneumaticArm,
+        posture: Posture,
+        contacts: Contacts | None,
+        bowed: Tensor | None,
+        factor: Tensor,
+        free: Tensor,
+        state: ArmState,
     ) -> _Impulses:
-        """Return the velocities at the end of the step, and what contact did to get there."""
+        """Return the velocities at the end of the step, and what contact did to get there.
+
+        Parameters
+        ----------
+        bowed : (B, C) what an attempt before missed the gaps' straight line by [m].
+        """
         rows, count = len(free), len(model.obstacles) * model.n_plates
         nothing = free.new_zeros(rows, count, 3)
         none = torch.zeros(rows, count, dtype=torch.bool, device=free.device)
@@ -274,9 +304,10 @@ class ArmIntegrator:
         zero = torch.zeros(rows, dtype=torch.long, device=free.device)
         solved = torch.ones(rows, dtype=torch.bool, device=free.device)
         untouched = _Impulses(free, nothing, force, none, none, solved, zero, free.new_zeros(rows))
-        if not count:
+        if contacts is None:
             return untouched
-        contacts = contacts_at(model, posture, time, time + self.dt)
+        if bowed is not None:
+            contacts = dataclasses.replace(contacts, gap=contacts.gap + bowed)
         with torch.no_grad():
             near = self._ahead(model, posture, contacts, free) < CLOSING
             near = near | (state.impulses[..., 0] > 0)
@@ -325,9 +356,11 @@ class ArmIntegrator:
         mu = chosen.mu
         guess = torch.where(active[..., None], before.gather(1, index), 0.0).flatten(1)
         solution = self._law(model, moved, factor, delassus, start, mu, active, guess)
-        impulse = torch.where(active.repeat_interleave(3, 1), solution.impulses, 0.0)
+        closed = (solution.sticking | solution.sliding).repeat_interleave(3, 1)
+        impulse = solution.impulses
         if torch.is_grad_enabled() and (delassus.requires_grad or start.requires_grad or mu.requires_grad):
             impulse = differentiable_impulses(solution, delassus, start, mu)
+        impulse = torch.where(closed, impulse, 0.0)
         step = torch.linalg.solve_triangular(factor.mT, shared @ impulse[..., None], upper=True)[..., 0]
         each = impulse.unflatten(1, (count, 3))
         world = (frames.mT @ each[..., None])[..., 0] / self.dt
@@ -401,8 +434,7 @@ class ArmIntegrator:
         ones = torch.ones_like(status)
         if not len(model.obstacles):
             return ArmStepInfo(status, touched.iterations, touched.residual, ones)
-        pressed = touched.impulse[..., 0] > 0
-        counts = {"active": pressed, "sticking": touched.sticking & pressed, "sliding": touched.sliding & pressed}
+        counts = {"active": touched.closed(), "sticking": touched.sticking, "sliding": touched.sliding}
         contact = {name: torch.where(made, which.sum(1), 0) for name, which in counts.items()}
         contact["penetration"] = torch.where(made, (-gap).clamp(min=0.0).amax(1), 0.0)
         force = torch.where(made[:, None, None], touched.force, 0.0)

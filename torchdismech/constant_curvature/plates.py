@@ -19,6 +19,7 @@ __all__ = ["Deepest", "deepest"]
 
 ITERATIONS = 30
 CLOSE = 1e-10  # part of the radius that the next step would move the point by where the search ends
+ROUNDING = 1e-15  # part of the radius that a step may make the distance larger by
 FLAT = 1e-7  # of the tilt or of curvature times radius: below it every point is as deep, to rounding
 
 
@@ -76,7 +77,7 @@ def _search(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor) -> Tenso
             break
         trial = _within(place + part[..., None] * step, radius)
         tried = _derivatives(shape, middle, axes, trial)
-        better = tried[0] <= distance
+        better = tried[0] <= distance + ROUNDING * radius  # the last steps change the distance by rounding only
         place, slope = (torch.where(better[..., None], new, old) for new, old in ((trial, place), (tried[1], slope)))
         bend = torch.where(better[..., None, None], tried[2], bend)
         distance = torch.where(better, tried[0], distance)

@@ -8,8 +8,6 @@ twists with the inertia of all that lies beyond (Featherstone's composite bodies
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
@@ -33,45 +31,32 @@ class Posture:
     local : (3, S, G, B) the points, seen from their section's first frame [m].
     starts, turns : (3, S, B), (3, 3, S, B) the sections' first frames.
     rotation : (3, 3, S, G', B) how plates are turned against their section's first frame.
+    points, frames : (3, S, G, B) where the points are [m], (3, 3, S, G', B) how plates are turned.
+    by_shape : (3, 3, S, G, B) the points' derivatives by the shape of their own section, in its first frame.
+    twists : how plates move with the shape of their own section: spin and velocity of the origin, (3, 3, S, G', B).
     """
 
     def __init__(self, shape: Tensor, share: Tensor, base: Tensor, orientation: Tensor, plates: int = 0):
         self.arcs = Arcs.at(shape, share)
         self.first = plates
         self.local = self.arcs.points()
-        self.rotation, self._rate = self.arcs.solid(plates)
+        self.rotation, rate = self.arcs.solid(plates)
         batch = shape.shape[2]
         place, turn = base.expand(-1, batch), orientation.expand(-1, -1, batch)
-        starts, turns = [place], [turn]
+        starts, frames = [place], [turn]
         for k in range(shape.shape[1] - 1):
             place = place + rotated(turn, self.local[:, k, -1])
             turn = rotated(turn[:, :, None], self.rotation[:, :, k, -1])
             starts.append(place)
-            turns.append(turn)
-        self.starts, self.turns = torch.stack(starts, 1), torch.stack(turns, 2)
-
-    @cached_property
-    def points(self) -> Tensor:
-        """Where the points are (3, S, G, B) [m]."""
-        return self.starts[:, :, None] + rotated(self.turns[:, :, :, None], self.local)
-
-    @cached_property
-    def frames(self) -> Tensor:
-        """How plates are turned (3, 3, S, G', B)."""
-        return rotated(self.turns[:, :, None, :, None], self.rotation)
-
-    @cached_property
-    def by_shape(self) -> Tensor:
-        """The points' derivatives (3, 3, S, G, B) by the shape of their own section, in its first frame."""
-        return self.arcs.by_shape()
-
-    @cached_property
-    def twists(self) -> tuple[Tensor, Tensor]:
-        """How plates move with the shape of their own section: spin and velocity of the origin, each (3, 3, S, G', B)."""
-        turns = self.turns[:, :, None, :, None]
-        spin = rotated(turns, torch.cat([torch.zeros_like(self._rate[:, :1]), self._rate], 1))
-        moved = rotated(turns, self.by_shape[:, :, :, self.first :])
-        return spin, moved - cross(spin, self.points[:, None, :, self.first :])
+            frames.append(turn)
+        self.starts, self.turns = torch.stack(starts, 1), torch.stack(frames, 2)
+        turns = self.turns[:, :, :, None]
+        self.points = self.starts[:, :, None] + rotated(turns, self.local)
+        self.frames = rotated(turns[:, :, None], self.rotation)
+        self.by_shape = self.arcs.by_shape()
+        spin = rotated(turns[:, :, None], torch.cat([torch.zeros_like(rate[:, :1]), rate], 1))
+        moved = rotated(turns[:, :, None], self.by_shape[:, :, :, plates:])
+        self.twists = spin, moved - cross(spin, self.points[:, None, :, plates:])
 
     def motion(self, rate: Tensor) -> tuple[Tensor, Tensor]:
         """Return velocities and angular velocities (3, S, G', B) of plates, where shapes change at rates (3, S, B)."""
