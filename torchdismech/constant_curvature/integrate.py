@@ -81,6 +81,7 @@ class ArmStepInfo:
     contact : "active", "sticking", "sliding" numbers of contacts; "penetration" the largest overlap at the end of the
         step [m]; "force/NAME" (B, 3) of each obstacle on the arm [N]. {} for an arm without obstacles.
     plates : the same for each contact; None for an arm without obstacles.
+    solved : bool, whether the contact problem was solved, also where there was none.
     """
 
     status: Tensor
@@ -89,6 +90,7 @@ class ArmStepInfo:
     substeps: Tensor
     contact: dict[str, Tensor] = field(default_factory=dict)
     plates: PlateReport | None = None
+    solved: Tensor | None = None
 
     @property
     def converged(self) -> Tensor:
@@ -137,6 +139,8 @@ class ArmIntegrator:
     stabilisation : alpha in (0, 1], the share of an overlap that a step removes.
     conditioning : solve the pyramid's complementarity problem conditioned in this way, by `solve_conditioned`, for
         comparisons; None (the default) leaves it to `solve_contact`.
+    unsolved : "fail": a step whose contact problem is not solved has the status CONTACT_UNSOLVED. "take": it is made with
+        the best impulses that were found, and `ArmStepInfo.solved` says so; for comparisons of solvers.
 
     Raises
     ------
@@ -152,6 +156,7 @@ class ArmIntegrator:
         directions: int | None = None,
         stabilisation: float = 0.2,
         conditioning: Conditioning | None = None,
+        unsolved: str = "fail",
     ):
         if not (math.isfinite(dt) and dt > 0):
             raise InputError(f"dt: expected a finite number above 0, got {dt}")
@@ -165,6 +170,9 @@ class ArmIntegrator:
             raise InputError('conditioning: it is of the pyramid\'s problem; set cone="pyramid"')
         if directions is not None and (directions < 4 or directions % 2):
             raise InputError(f"directions: expected an even number from 4 up, got {directions}")
+        if unsolved not in ("fail", "take"):
+            raise InputError(f"unsolved: expected fail or take, got {unsolved!r}")
+        self.unsolved = unsolved
         self.dt, self.scheme, self.cone = float(dt), scheme, cone
         self.directions = (4 if cone == "pyramid" else 8) if directions is None else directions
         self.stabilisation, self.conditioning = float(stabilisation), conditioning
@@ -226,7 +234,8 @@ class ArmIntegrator:
         with torch.no_grad():
             finite = torch.isfinite(end).all(1) & torch.isfinite(end_velocity).all(1)
             passed = self._passed(model, dynamics.posture, posture)
-            status = torch.where((status == 0) & ~touched.solved, int(Status.CONTACT_UNSOLVED), status)
+            if self.unsolved == "fail":
+                status = torch.where((status == 0) & ~touched.solved, int(Status.CONTACT_UNSOLVED), status)
             status = torch.where((status == 0) & (singular != 0), int(Status.SINGULAR), status)
             status = torch.where((status == 0) & passed, int(Status.PASSED_THROUGH), status)
             status = torch.where((status == 0) & ~_long(model, end), int(Status.COLLAPSED), status)
@@ -433,7 +442,7 @@ class ArmIntegrator:
         """Return the report of a step."""
         ones = torch.ones_like(status)
         if not len(model.obstacles):
-            return ArmStepInfo(status, touched.iterations, touched.residual, ones)
+            return ArmStepInfo(status, touched.iterations, touched.residual, ones, solved=touched.solved)
         counts = {"active": touched.closed(), "sticking": touched.sticking, "sliding": touched.sliding}
         contact = {name: torch.where(made, which.sum(1), 0) for name, which in counts.items()}
         contact["penetration"] = torch.where(made, (-gap).clamp(min=0.0).amax(1), 0.0)
@@ -445,7 +454,7 @@ class ArmIntegrator:
             counts["sticking"] & made[:, None],
             counts["sliding"] & made[:, None],
         )
-        return ArmStepInfo(status, touched.iterations, touched.residual, ones, contact, report)
+        return ArmStepInfo(status, touched.iterations, touched.residual, ones, contact, report, touched.solved)
 
 
 def _sound(model: PneumaticArm, state: ArmState, force: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ def solve_conditioned(
     method: str = "fischer_burmeister",
     directions: int = 4,
     tolerance: float = 1e-8,
-    max_iterations: int = 200,
+    max_iterations: int = 50,
 ) -> ContactSolution:
     """Find impulses on the friction pyramid, with the conditioning that is asked for and one attempt.
 
