@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.constant_curvature.arcs import bend_functions
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
@@ -408,11 +407,10 @@ def _column(values: Tensor) -> Tensor:
 def _rotation(vectors: Tensor) -> Tensor:
     """Return the matrices (..., 3, 3) of rotation vectors (..., 3), smooth at zero."""
     x, y, z = vectors.unbind(-1)
-    functions = bend_functions(vectors.square().sum(-1))
     zero = torch.zeros_like(x)
-    skew = torch.stack([torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))], -2)
-    unit = torch.eye(3, dtype=vectors.dtype, device=vectors.device)
-    return unit + functions.a[..., None, None] * skew + functions.b[..., None, None] * (skew @ skew)
+    return torch.linalg.matrix_exp(
+        torch.stack([torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))], -2)
+    )
 
 
 def _tensor(value, what: str) -> Tensor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.contact.shapes import Shape
+from torchdismech.contact.shapes import HalfSpace, Shape
 
 __all__ = ["Deepest", "deepest"]
 
@@ -69,6 +69,8 @@ def _search(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor) -> Tenso
     down = -(normal[..., None, :] @ axes)[..., 0, :]
     tilt = torch.linalg.vector_norm(down, dim=-1, keepdim=True)
     place = torch.where(tilt > FLAT, radius[..., None] * down / tilt.clamp(min=FLAT), 0.0)
+    if isinstance(shape, HalfSpace):  # the same slope everywhere: that is the minimum
+        return place
     distance, slope, bend = _derivatives(shape, middle, axes, place)
     part = torch.ones_like(distance)
     for _ in range(ITERATIONS):
