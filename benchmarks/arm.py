@@ -145,7 +145,11 @@ def backward_over_forward(batch: int = 64, steps: int = 100) -> float:
 def step_errors() -> dict[str, tuple[float, float]]:
     """Return CPU time of scenario A [s a simulated second] and the tip's distance from a fine run [m], by step."""
     tips, costs = {}, {}
-    for name, dt, scheme in (("2.5e-4", 2.5e-4, "implicit"), ("1e-3", 1e-3, "implicit"), ("1e-4 with M", 1e-4, "explicit")):
+    for name, dt, scheme in (
+        ("2.5e-4", 2.5e-4, "implicit"),
+        ("1e-3", 1e-3, "implicit"),
+        ("1e-4 with M", 1e-4, "explicit"),
+    ):
         scene = inclined_box(half=True, disks=3)
         state, integrator = scene.start, ArmIntegrator(dt, scheme)
         began = now()

@@ -108,7 +108,10 @@ def success(run: dict) -> bool:
 
 def table(runs: list[dict]) -> str:
     """Return successes, solved problems and penetration by the stages that were there, in Markdown."""
-    lines = ["| stages | successes | solved, least | penetration, most [mm] | simulated, least |", "|---|---|---|---|---|"]
+    lines = [
+        "| stages | successes | solved, least | penetration, most [mm] | simulated, least |",
+        "|---|---|---|---|---|",
+    ]
     for stages in dict.fromkeys(run["stages"] for run in runs):
         group = [run for run in runs if run["stages"] == stages]
         numbers = (

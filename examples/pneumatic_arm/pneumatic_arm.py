@@ -32,7 +32,9 @@ def varied(make: Callable[..., Scene], batch: int, seed: int = 0, **settings) ->
     return make(batch=batch, friction=friction, stiffness=stiffness, peak=peak, **settings)
 
 
-def run(scene: Scene, dt: float = 2e-3, duration: float = 2.0, every: float = 0.1, progress: bool = False) -> Trajectory:
+def run(
+    scene: Scene, dt: float = 2e-3, duration: float = 2.0, every: float = 0.1, progress: bool = False
+) -> Trajectory:
     """Return the trajectory of a scene."""
     return rollout(
         scene.arm,

@@ -211,7 +211,7 @@ REFUSED = {
     "alpha 0": (lambda: ArmIntegrator(DT, stabilisation=0.0), "stabilisation: expected alpha above 0"),
     "alpha 2": (lambda: ArmIntegrator(DT, stabilisation=2.0), "stabilisation: expected alpha above 0"),
     "scheme": (lambda: ArmIntegrator(DT, scheme="rk4"), "scheme: expected one of implicit, explicit, rk23"),
-    "conditioning": (lambda: ArmIntegrator(DT, conditioning=Conditioning()), "set cone=\"pyramid\""),
+    "conditioning": (lambda: ArmIntegrator(DT, conditioning=Conditioning()), 'set cone="pyramid"'),
     "control": (lambda: ArmIntegrator(DT).step(a := paper_arm(), a.initial_state(), pushed(2)), "Control.force"),
     "explicit with four": (
         lambda: ArmIntegrator(DT, scheme="explicit").step(a := paper_arm(chambers=4), a.initial_state()),

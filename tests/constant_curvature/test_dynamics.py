@@ -33,7 +33,9 @@ def test_bias_is_that_of_lagrange(bend):
 
     momentum = torch.func.grad(lagrangian, 1)
     mass = torch.func.jacfwd(momentum, 1)(q, velocity)
-    bias = torch.func.jvp(lambda x: momentum(x, velocity), (q,), (velocity,))[1] - torch.func.grad(lagrangian)(q, velocity)
+    bias = torch.func.jvp(lambda x: momentum(x, velocity), (q,), (velocity,))[1] - torch.func.grad(lagrangian)(
+        q, velocity
+    )
     assert (dynamics.mass[0] - mass).abs().max() < 1e-13 * mass.abs().max()
     assert (dynamics.bias[0] - bias).abs().max() < 1e-12 * (1 + bias.abs().max())
 

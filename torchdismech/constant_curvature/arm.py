@@ -322,7 +322,10 @@ class PneumaticArm(nn.Module):
                         break
                     part = torch.where(worse, 0.5 * part, part)
                 good = trial.square().sum(1) < size  # False where it is NaN
-                q, error = torch.where(good[:, None], q - part[:, None] * step, q), torch.where(good[:, None], trial, error)
+                q, error = (
+                    torch.where(good[:, None], q - part[:, None] * step, q),
+                    torch.where(good[:, None], trial, error),
+                )
         solved = error.abs().amax(1) <= goal
         status = torch.where(solved, int(Status.CONVERGED), int(Status.MAX_ITERATIONS))
         return q, torch.where(torch.isfinite(error).all(1), status, int(Status.NOT_FINITE))

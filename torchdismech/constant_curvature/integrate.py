@@ -407,9 +407,7 @@ class ArmIntegrator:
         if self.conditioning is not None:
             return solve_conditioned(delassus, start, mu, active, self.conditioning, method, self.directions)
         if self.cone == "pyramid":
-            return solve_contact(
-                delassus, start, mu, active, method=method, cone="pyramid", directions=self.directions
-            )
+            return solve_contact(delassus, start, mu, active, method=method, cone="pyramid", directions=self.directions)
         if method == "gauss_seidel":
             return solve_contact(delassus, start, mu, active, method=method)
         return solve_contact(
@@ -436,9 +434,7 @@ class ArmIntegrator:
                 passed = passed | (thin & near).any(1)
         return passed
 
-    def _info(
-        self, model: PneumaticArm, touched: _Impulses, gap: Tensor, status: Tensor, made: Tensor
-    ) -> ArmStepInfo:
+    def _info(self, model: PneumaticArm, touched: _Impulses, gap: Tensor, status: Tensor, made: Tensor) -> ArmStepInfo:
         """Return the report of a step."""
         ones = torch.ones_like(status)
         if not len(model.obstacles):

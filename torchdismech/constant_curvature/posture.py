@@ -106,15 +106,14 @@ class Posture:
         second = (reach[:, None] * (masses * reach)).sum(3)
         # in the world's frame, about its origin
         turns, start = self.turns, self.starts
-        force, moment, first = (rotated(turns[:, :, None], force), rotated(turns[:, :, None], moment), rotated(turns, first))
+        force, moment = (rotated(turns[:, :, None], x) for x in (force, moment))
+        first = rotated(turns, first)
         moment = moment + cross(start[:, None], force)
         second = rotated(turns[:, :, None], rotated(turns[:, :, None], second).transpose(0, 1))
         mixed = start[:, None] * (first + 0.5 * mass * start)
         second = second + mixed + mixed.transpose(0, 1)
         first = first + mass * start
-        mass, first, second, pulled, turned = (
-            _beyond(x) for x in (mass, first, second, force[:, 3], moment[:, 3])
-        )
+        mass, first, second, pulled, turned = (_beyond(x) for x in (mass, first, second, force[:, 3], moment[:, 3]))
         spin, origin = (x[:, :, :, -1] for x in self.twists)
         carried = mass * origin + cross(spin, first[:, None])
         trace = second[0, 0] + second[1, 1] + second[2, 2]

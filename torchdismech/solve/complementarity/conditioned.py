@@ -27,7 +27,7 @@ METHODS = ("interior_point", "fischer_burmeister")
 
 @dataclass(frozen=True)
 class Conditioning:
-    """What is done to the pyramid's complementarity problem before it is solved. Each stage is for the whole batch or (B,) bool.
+    """What is done to the pyramid's complementarity problem before it is solved, for the whole batch or (B,) bool.
 
     Attributes
     ----------
@@ -47,7 +47,9 @@ class Conditioning:
 
     def __post_init__(self) -> None:
         if not 0 < self.rank_tolerance < 1:
-            raise InputError(f"Conditioning.rank_tolerance: expected a number between 0 and 1, got {self.rank_tolerance}")
+            raise InputError(
+                f"Conditioning.rank_tolerance: expected a number between 0 and 1, got {self.rank_tolerance}"
+            )
         if self.sweeps < 1:
             raise InputError(f"Conditioning.sweeps: expected 1 or more, got {self.sweeps}")
         if not self.epsilon > 0:
@@ -109,7 +111,9 @@ def solve_conditioned(
         z, iterations = fischer_burmeister(matrix, scaled, torch.zeros_like(q), present, tolerance, max_iterations)
     else:
         first = torch.ones_like(q)
-        z, iterations = interior_point(DenseSystem(matrix, scaled), first, first, present, 0.1 * tolerance, max_iterations)
+        z, iterations = interior_point(
+            DenseSystem(matrix, scaled), first, first, present, 0.1 * tolerance, max_iterations
+        )
     error = torch.minimum(z, (matrix @ z[..., None])[..., 0] + scaled)
     error = torch.where(present, error.abs(), 0.0).amax(1)
     z = torch.where(present, columns * size * z.clamp(min=0.0), 0.0)
