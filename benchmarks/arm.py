@@ -1,8 +1,8 @@
 """What steps of the pneumatic arm cost: free and in scenario A, beside one arm in plain NumPy (`benchmarks.peer_arm`).
 
-``python -m benchmarks arm`` prints the table: process CPU time on one thread. `python -m benchmarks.arm` prints what does
-not fit into it: complementarity problems of scenario A solved cold, the error of large steps, the cost of a backward
-pass.
+``python -m benchmarks arm`` prints the table: process CPU time on one thread. `python -m benchmarks.arm` prints what
+does not fit into it: complementarity problems of scenario A solved cold, the error of large steps, the cost of a
+backward pass.
 """
 
 import math

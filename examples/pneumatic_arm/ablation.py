@@ -1,9 +1,10 @@
 """Scenario C: which stages of the paper's conditioning its solver needs, on the draped arm of scenario A'.
 
-64 runs, each from where the arm lies at rest: faces of 45 and 60 degrees, 3 and 6 disks inside of a section, semi-implicit Euler at 1e-4 s and RK23 at 1e-3 s,
-and all subsets of rank selection (R), equilibration (E) and regularisation (T). A run is a success where at least 95 % of
-its complementarity problems are solved, no plate is ever 10 mm deep, and at least 80 % of the time is simulated. Runs
-that share disks and integrator are rows of one batch; each problem is solved cold, in one attempt.
+64 runs, each from where the arm lies at rest: faces of 45 and 60 degrees, 3 and 6 disks inside of a section, semi-
+implicit Euler at 1e-4 s and RK23 at 1e-3 s, and all subsets of rank selection (R), equilibration (E) and
+regularisation (T). A run is a success where at least 95 % of its complementarity problems are solved, no plate is ever
+10 mm deep, and at least 80 % of the time is simulated. Runs that share disks and integrator are rows of one batch;
+each problem is solved cold, in one attempt.
 
 `python -m examples.pneumatic_arm.ablation` takes minutes; `--method interior_point` solves the same problems otherwise.
 """

@@ -1,9 +1,9 @@
 """Where constant curvature fails: the paper's arm against the same arm as discrete elastic rods, in the plane, at rest.
 
-The rods have 30 edges a section and the stiffness of a section of the length s, EA = 3 K s and EI = 1.5 K r^2 s. At rest
-they have the length and the curvature that forces of the first chambers give, so that without weight both are the same
-arcs. The weight, spread evenly, bends a rod most where the moment is largest; a section of constant curvature spreads
-the bend over its length. The more the base leans, the more that matters.
+The rods have 30 edges a section and the stiffness of a section of the length s, EA = 3 K s and EI = 1.5 K r^2 s. At
+rest they have the length and the curvature that forces of the first chambers give, so that without weight both are the
+same arcs. The weight, spread evenly, bends a rod most where the moment is largest; a section of constant curvature
+spreads the bend over its length. The more the base leans, the more that matters.
 
 `python -m examples.pneumatic_arm.against_rods` prints how far apart the tips are and draws against_rods.png.
 """
@@ -42,7 +42,7 @@ def _skew(v: torch.Tensor) -> torch.Tensor:
 
 
 def pair(tilt: float, force: float = FORCE) -> tuple[np.ndarray, np.ndarray]:
-    """Return the axes (91, 3) at rest of the arm of constant curvature and of the rods, the base leaning so [degrees]."""
+    """Return the axes (91, 3) at rest of the arm and of the rods, the base leaning so [degrees]."""
     arm = hanging([], 0, orientation=(0.0, np.pi - np.radians(tilt), 0.0))
     pushed = torch.zeros(1, 3, 3, dtype=torch.float64)
     pushed[:, :, 0] = force

@@ -1,7 +1,7 @@
 r"""A pneumatic arm of constant-curvature sections in contact: scenarios A, A' and B of docs/pneumatic_arm.md.
 
-A: a hanging arm bends onto an inclined box, sticks and slides. A': it falls onto a box and lies on it with many plates at
-once. B: two balls, one after the other. Each runs for 64 arms with other friction, stiffness and ramps.
+A: a hanging arm bends onto an inclined box, sticks and slides. A': it falls onto a box and lies on it with many plates
+at once. B: two balls, one after the other. Each runs for 64 arms with other friction, stiffness and ramps.
 
 `python -m examples.pneumatic_arm.pneumatic_arm` prints how many arms stick, slide and have left at the end, and draws
 one arm of each; `examples.pneumatic_arm.ablation` is scenario C, `examples.pneumatic_arm.against_rods` compares the
@@ -49,7 +49,7 @@ def run(
 
 
 def counts(trajectory: Trajectory, time: float) -> tuple[int, int, int]:
-    """Return how many arms stick with every plate that touches, slide with one or more, and touch nothing, at a time."""
+    """Return how many arms stick with all plates that touch, slide with some, and touch nothing, at a time."""
     frame = int((trajectory.time - time).abs().argmin())
     active, sliding = trajectory.contact["active"][frame], trajectory.contact["sliding"][frame]
     return int(((active > 0) & (sliding == 0)).sum()), int((sliding > 0).sum()), int((active == 0).sum())

@@ -1,7 +1,7 @@
 """The paper's arm of three sections, and the scenes in which it touches things.
 
-Given in the paper: rest length .15 m and masses of the sections, K and B of a chamber. Chosen here, as the paper does not
-say: chambers at r = 40 mm, plates of 50 mm, mu = .5, all geometry. See docs/pneumatic_arm.md.
+Given in the paper: rest length .15 m and masses of the sections, K and B of a chamber. Chosen here, as the paper does
+not say: chambers at r = 40 mm, plates of 50 mm, mu = .5, all geometry. See docs/pneumatic_arm.md.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def draped(
 
 
 def two_spheres(batch: int = 1, friction=FRICTION, stiffness=STIFFNESS, peak=40.0) -> Scene:
-    """Return scenario B: a shortening arm is pushed aside by a ball, then bends its last section against another one."""
+    """Return scenario B: a shortening arm is pushed aside by a ball, then bends its tip against another."""
     x, y = 0.5, -math.sqrt(0.75)  # where chambers 7 and 8 bend the tip to
     upper = Sphere((-0.0965 * x, -0.0965 * y, -0.317), 0.05)
     lower = Sphere((0.145 * x, 0.145 * y, -0.5), 0.05)

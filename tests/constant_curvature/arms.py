@@ -36,9 +36,9 @@ def point_on_arm(arm: PneumaticArm, q: np.ndarray, section: int, share: float, p
     place, turn = arm.base.numpy().copy(), _matrix(arm.orientation.numpy())
     angle = 2 * np.pi * np.arange(arm.chambers) / arm.chambers
     for k in range(section + 1):
-        l = q[arm.chambers * k : arm.chambers * (k + 1)]
-        length = arm.length.numpy()[k] + l.mean()
-        u = -2 / (arm.chambers * arm.radius.numpy().flat[0]) * np.array([l @ np.cos(angle), l @ np.sin(angle)])
+        grown = q[arm.chambers * k : arm.chambers * (k + 1)]
+        length = arm.length.numpy()[k] + grown.mean()
+        u = -2 / (arm.chambers * arm.radius.numpy().flat[0]) * np.array([grown @ np.cos(angle), grown @ np.sin(angle)])
         part = share if k == section else 1.0
         half, whole = (_matrix(np.array([-u[1], u[0], 0.0]) * part * f / pieces) for f in (0.5, 1.0))
         step = half @ np.array([0.0, 0.0, length * part / pieces])

@@ -1,7 +1,8 @@
-r"""Arcs: where the points of a section are, how they turn, and how both change with its length and its bend; batch last.
+r"""Arcs: where the points of a section are, how they turn, and how both change with its length and its bend; batch
+last.
 
-A section of the length s bends by u = (ux, uy) [rad]: by the angle |u|, towards the direction of u. Its first frame looks
-along z. At the share xi of its length, with q = xi^2 u.u and the rotation vector w = xi (-uy, ux, 0),
+A section of the length s bends by u = (ux, uy) [rad]: by the angle |u|, towards the direction of u. Its first frame
+looks along z. At the share xi of its length, with q = xi^2 u.u and the rotation vector w = xi (-uy, ux, 0),
 
     p = s xi (xi b u, a),    R = 1 + a [w] + b [w]^2,
     a = sin x / x,  b = (1 - cos x) / x^2,  c = (x - sin x) / x^3,    x^2 = q.
@@ -139,7 +140,7 @@ class Arcs:
         return torch.stack(rotation).unflatten(0, (3, 3)), torch.stack(rate).unflatten(0, (3, 2))
 
     def drift(self, rate: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how the points move (3, S, G, B) and accelerate where (s, ux, uy) change at constant rates (3, S, B)."""
+        """Return velocities and accelerations (3, S, G, B) of the points at constant rates of (s, ux, uy) (3, S, B)."""
         f, xi, u = self.functions, self.share, self.bend
         ds, du = rate[0][:, None], rate[1:, :, None]
         square = xi * xi

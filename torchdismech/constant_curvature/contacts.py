@@ -1,4 +1,4 @@
-"""Contacts of an arm's plates with its obstacles: gaps, frames, and how the arm's coordinates move the touching points."""
+"""Contacts of an arm's plates with its obstacles: gaps, frames, and the touching points' derivatives."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def contact_frames(normal: Tensor) -> Tensor:
 
 
 def jacobian(arm: PneumaticArm, posture: Posture, contacts: Contacts, plate: Tensor) -> Tensor:
-    """Return how the points move with the chambers (B, K, 3, n), of contacts (B, K) of the plates with these numbers."""
+    """Return the points' derivatives by the chambers (B, K, 3, n), of contacts of these plates (B, K)."""
     sections, per_section = arm.sections, arm.disks + 1
     section = plate // per_section
     own = [x.permute(4, 2, 3, 1, 0).flatten(1, 2) for x in posture.twists]  # (B, P, 3 shapes, 3)

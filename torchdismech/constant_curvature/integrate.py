@@ -139,7 +139,8 @@ class ArmIntegrator:
     stabilisation : alpha in (0, 1], the share of an overlap that a step removes.
     conditioning : solve the pyramid's complementarity problem conditioned in this way, by `solve_conditioned`, for
         comparisons; None (the default) leaves it to `solve_contact`.
-    unsolved : "fail": a step whose contact problem is not solved has the status CONTACT_UNSOLVED. "take": it is made with
+    unsolved : "fail": a step whose contact problem is not solved has the status CONTACT_UNSOLVED. "take": it is made
+    with
         the best impulses that were found, and `ArmStepInfo.solved` says so; for comparisons of solvers.
 
     Raises
@@ -257,8 +258,8 @@ class ArmIntegrator:
         refuse_negative(model)
         if self.scheme != "implicit" and model.chambers != 3:
             raise InputError(
-                f"scheme {self.scheme}: the mass matrix of sections with {model.chambers} chambers is singular, as what "
-                'they do together has three degrees of freedom; set scheme="implicit"'
+                f"scheme {self.scheme}: the mass matrix of sections with {model.chambers} chambers is singular, "
+                'as what they do together has three degrees of freedom; set scheme="implicit"'
             )
 
     def _free(

@@ -1,8 +1,8 @@
 """Where a flat round plate comes closest to an obstacle, by the obstacle's signed distance and its derivatives.
 
-The point of the plate at which the distance is least is found by Newton's method in the plate's plane: on its rim by the
-angle, inside of it (where the plate's face lies against something round) by both coordinates. It is the only one for
-convex obstacles that the plate does not enter deeply. A plate that lies flat on a face touches it everywhere; what
+The point of the plate at which the distance is least is found by Newton's method in the plate's plane: on its rim by
+the angle, inside of it (where the plate's face lies against something round) by both coordinates. It is the only one
+for convex obstacles that the plate does not enter deeply. A plate that lies flat on a face touches it everywhere; what
 is found is then one of these points, and contact there holds one point only.
 """
 

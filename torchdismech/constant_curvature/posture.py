@@ -1,9 +1,9 @@
 """Postures: chains of arcs in space, the twists by which they move, and their mass matrix; batch last.
 
-Coordinates are the sections' shapes (s, ux, uy). What lies beyond a section moves with each of them as a rigid body does,
-by a twist: angular velocity and the velocity of the world's origin. Within its own section a point moves with the arc.
-So the mass matrix needs sums over points once per section only, in the section's own frame; the rest are products of
-twists with the inertia of all that lies beyond (Featherstone's composite bodies).
+Coordinates are the sections' shapes (s, ux, uy). What lies beyond a section moves with each of them as a rigid body
+does, by a twist: angular velocity and the velocity of the world's origin. Within its own section a point moves with
+the arc. So the mass matrix needs sums over points once per section only, in the section's own frame; the rest are
+products of twists with the inertia of all that lies beyond (Featherstone's composite bodies).
 """
 
 from __future__ import annotations
