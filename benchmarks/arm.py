@@ -18,6 +18,7 @@ from benchmarks.table import Row
 from examples.pneumatic_arm.scenarios import Scene, hanging, inclined_box
 from torchdismech import Control
 from torchdismech.constant_curvature import ArmIntegrator, ArmState
+from torchdismech.contact import Complementarity
 
 DT = 2e-3  # s
 FREE, CONTACT = "arm, free", "arm, scenario A"
@@ -81,7 +82,9 @@ def _peer(case: str) -> Row:
     else:
         scene, state = sliding(1)
         arm, q, v = PeerArm(6, NORMAL, POINT), state.q[0].numpy(), state.velocity[0].numpy()
-        force = scene.schedule(state.time, scene.arm).force[0].numpy()
+        control = scene.schedule(state.time, scene.arm)
+        assert control.force is not None
+        force = control.force[0].numpy()
 
     def run(steps: int) -> None:
         nonlocal q, v, active
@@ -107,14 +110,16 @@ def cold_problems(steps: int = 40) -> dict[str, float]:
     shares = {}
     for method in ("interior_point", "fischer_burmeister"):
         scene, state = sliding(1)
-        scene.arm.obstacles[0].law.response.method = method
+        response = scene.arm.obstacles[0].law.response
+        assert isinstance(response, Complementarity)
+        response.method = method
         solved = 0
         with torch.no_grad():
             for _ in range(steps):
                 state = state.replace(impulses=torch.zeros_like(state.impulses))
                 control = scene.schedule(state.time, scene.arm)
                 state, info = ArmIntegrator(DT, unsolved="take").step(scene.arm, state, control)
-                solved += int(info.solved.sum())
+                solved += int(info.solved is not None and info.solved.all())
         shares[method] = solved / steps
     return shares
 

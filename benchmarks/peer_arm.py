@@ -37,7 +37,7 @@ class PeerArm:
         """Return place, rotation, Jacobian and angular Jacobian of points at these shares, section by section."""
         place, turn = np.zeros(3), self.base
         moved, spun = np.zeros((3, 9)), np.zeros((3, 9))
-        found = []
+        found: list[tuple[np.ndarray, ...]] = []
         for k in range(3):
             own = slice(3 * k, 3 * k + 3)
             shape = self.to_shape @ q[own]

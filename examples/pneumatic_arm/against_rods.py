@@ -49,9 +49,12 @@ def pair(tilt: float, force: float = FORCE) -> tuple[np.ndarray, np.ndarray]:
     pushed = pushed.flatten(1)
     with torch.no_grad():
         rest = pushed / STIFFNESS  # without weight
-        q, status = arm.equilibrium(rest, pushed)
-        if status.item() != Status.CONVERGED:
-            raise SimulationError.from_status(status, f"rest of an arm leaning by {tilt} degrees")
+        q = rest
+        for share in np.arange(1, 11) / 10:  # of the weight, so that each search begins near
+            arm.gravity[2] = -9.81 * share
+            q, status = arm.equilibrium(q, pushed)
+            if status.item() != Status.CONVERGED:
+                raise SimulationError.from_status(status, f"rest of an arm leaning by {tilt} degrees")
         return axes(arm, q), rods(axes(arm, rest), arm.shape(rest)[0, :, 0].numpy())
 
 

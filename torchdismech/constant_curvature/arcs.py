@@ -118,10 +118,10 @@ class Arcs:
         turn = 2 * self.length * square * square * f.db
         straight = self.length * across
         mixed = turn * (x * y)
-        rows = (across * x, torch.addcmul(straight, turn, x * x), mixed)
-        rows += (across * y, mixed, torch.addcmul(straight, turn, y * y))
-        rows += (xi * f.a, down * x, down * y)
-        return torch.stack(torch.broadcast_tensors(*rows)).unflatten(0, (3, 3))
+        first = (across * x, torch.addcmul(straight, turn, x * x), mixed)
+        second = (across * y, mixed, torch.addcmul(straight, turn, y * y))
+        third = (xi * f.a, down * x, down * y)
+        return torch.stack(torch.broadcast_tensors(*first, *second, *third)).unflatten(0, (3, 3))
 
     def solid(self, first: int) -> tuple[Tensor, Tensor]:
         """Return the rotations R (3, 3, S, G', B) and the angular rates by (ux, uy) (3, 2, S, G', B).

@@ -85,6 +85,11 @@ class PneumaticArm(nn.Module):
     """
 
     length: Tensor
+    mass: Tensor
+    radius: Tensor
+    stiffness: Tensor
+    damping: Tensor
+    obstacles: Sequence[Obstacle]
     plate_radius: Tensor
     base: Tensor
     orientation: Tensor
@@ -121,18 +126,19 @@ class PneumaticArm(nn.Module):
         if not given.dim() or not given.shape[-1]:
             raise InputError(f"lengths: expected those of one section or more, (S,) or (B, S), got {lengths}")
         self.sections, self.chambers, self.disks = int(given.shape[-1]), chambers, disks
-        for name, value, count, least in (
-            ("length", lengths, self.sections, 0.0),
-            ("mass", masses, self.sections, 0.0),
-            ("radius", radius, self.sections, 0.0),
-            ("stiffness", stiffness, self.n_dofs, None),
-            ("damping", damping, self.n_dofs, None),
-            ("plate_radius", plate_radius, 1, 0.0),
+        for constant, given_value, size, above_zero in (
+            ("length", lengths, self.sections, True),
+            ("mass", masses, self.sections, True),
+            ("radius", radius, self.sections, True),
+            ("stiffness", stiffness, self.n_dofs, False),
+            ("damping", damping, self.n_dofs, False),
+            ("plate_radius", plate_radius, 1, True),
         ):
-            self._keep(name, _values(value, name, count, above_zero=least is not None))
-        for name, value in (("base", base), ("orientation", orientation), ("gravity", gravity)):
-            self._keep(name, vector(_tensor(value, name), f"PneumaticArm.{name}"))
-        self.obstacles = nn.ModuleList([_touchable(obstacle) for obstacle in obstacles])
+            self._keep(constant, _values(given_value, constant, size, above_zero))
+        for constant, three in (("base", base), ("orientation", orientation), ("gravity", gravity)):
+            self._keep(constant, vector(_tensor(three, constant), f"PneumaticArm.{constant}"))
+        # a list of modules, so that it moves and is saved with the arm
+        self.obstacles = nn.ModuleList([_touchable(obstacle) for obstacle in obstacles])  # type: ignore[assignment]
         names = [obstacle.name for obstacle in obstacles]
         if len(set(names)) < len(names):
             raise InputError(f"obstacles: expected a name of its own for each, got {', '.join(names)}")

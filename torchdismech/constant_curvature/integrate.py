@@ -28,6 +28,7 @@ from torchdismech.constant_curvature.arm import ArmDynamics, PneumaticArm
 from torchdismech.constant_curvature.contacts import Contacts, contact_frames, contacts_at, jacobian
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
+from torchdismech.contact import Complementarity
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.solve.complementarity import (
     Conditioning,
@@ -379,7 +380,7 @@ class ArmIntegrator:
             torch.zeros_like(contacts.gap, dtype=torch.bool).scatter(1, order, x)
             for x in (solution.sticking, solution.sliding)
         )
-        tolerance = min(obstacle.law.response.tolerance.min() for obstacle in model.obstacles)
+        tolerance = torch.stack([obstacle.law.response.tolerance.min() for obstacle in model.obstacles]).min()
         close = solution.residual * self.dt <= tolerance
         return _Impulses(
             free + step,
@@ -469,7 +470,8 @@ def _long(model: PneumaticArm, q: Tensor) -> Tensor:
 
 def _method(model: PneumaticArm) -> str:
     """Return the method that the obstacles' responses ask for."""
-    methods = {obstacle.law.response.method for obstacle in model.obstacles}
+    responses = [obstacle.law.response for obstacle in model.obstacles]
+    methods = {response.method for response in responses if isinstance(response, Complementarity)}
     if len(methods) > 1:
         raise InputError(
             f"Complementarity.method: all obstacles of an arm share one problem, so they need one method, "
