@@ -74,10 +74,10 @@ def rods(nodes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return state.positions[0].numpy()
 
 
-def apart(tilt: float, force: float = FORCE) -> float:
-    """Return how far apart the tips are [m]."""
-    arm, rod = pair(tilt, force)
-    return float(np.linalg.norm(arm[-1] - rod[-1]))
+def distances(arm: np.ndarray, rod: np.ndarray) -> tuple[float, float]:
+    """Return how far apart the tips are, and at most points of the same share of the length [m]."""
+    apart = np.linalg.norm(arm - rod, axis=1)
+    return float(apart[-1]), float(apart.max())
 
 
 def draw(pairs: list[tuple[np.ndarray, np.ndarray]], path: Path) -> None:
@@ -93,17 +93,18 @@ def draw(pairs: list[tuple[np.ndarray, np.ndarray]], path: Path) -> None:
         color = f"C{k}"
         axis.plot(arm[:, 0], arm[:, 2], color=color, label=f"{TILTS[k]:g} degrees")
         axis.plot(rod[:, 0], rod[:, 2], color=color, linestyle="--")
-    axis.legend(title="base leans by; dashed: rods", fontsize="small")
+    axis.legend(title="base leans by\n(dashed: rods)", fontsize="small", loc="upper left", bbox_to_anchor=(1.02, 1.0))
     figure.savefig(path, dpi=150)
     print(f"wrote {path}")
 
 
 def main() -> None:
     """Print the distances and draw the axes."""
-    print(f"{sum(LENGTHS):g} m arm; base leans [degrees], tips apart [mm]")
+    print(f"{sum(LENGTHS):g} m arm; base leans [degrees], tips apart, axes apart at most [mm]")
     pairs = [pair(tilt) for tilt in TILTS]
     for tilt, (arm, rod) in zip(TILTS, pairs, strict=True):
-        print(f"{tilt:5g}{1e3 * np.linalg.norm(arm[-1] - rod[-1]):10.1f}")
+        tips, most = distances(arm, rod)
+        print(f"{tilt:5g}{1e3 * tips:10.1f}{1e3 * most:10.1f}")
     draw(pairs, Path("against_rods.png"))
 
 
