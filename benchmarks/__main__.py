@@ -28,7 +28,7 @@ import torch
 from benchmarks import jobs, table
 from benchmarks.machine import machine
 
-MODULES = ("peers", "rods", "accuracy", "shells", "contact", "magnetics", "rigid")
+MODULES = ("peers", "rods", "accuracy", "shells", "contact", "magnetics", "rigid", "arm")
 
 
 def arguments() -> argparse.Namespace:

@@ -1,5 +1,6 @@
 """Complementarity: linear problems of a batch, and frictional contact given as matrices."""
 
+from torchdismech.solve.complementarity.conditioned import Conditioning, solve_conditioned
 from torchdismech.solve.complementarity.contact import CONTACT_METHODS, ContactSolution, solve_contact
 from torchdismech.solve.complementarity.gradient import differentiable_impulses
 from torchdismech.solve.complementarity.lcp import LcpSolution, solve_lcp
@@ -7,10 +8,12 @@ from torchdismech.solve.complementarity.problem import independent_contacts
 
 __all__ = [
     "CONTACT_METHODS",
+    "Conditioning",
     "ContactSolution",
     "LcpSolution",
     "differentiable_impulses",
     "independent_contacts",
+    "solve_conditioned",
     "solve_contact",
     "solve_lcp",
 ]

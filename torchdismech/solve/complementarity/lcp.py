@@ -11,7 +11,7 @@ from torchdismech.errors import InputError, Status
 from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
 from torchdismech.solve.complementarity.interior_point import crossed_over, interior_point
 
-__all__ = ["LCP_METHODS", "LcpSolution", "solve_lcp", "status_of"]
+__all__ = ["LCP_METHODS", "DenseSystem", "LcpSolution", "solve_lcp", "status_of"]
 
 LCP_METHODS = ("interior_point", "fischer_burmeister")
 EQUILIBRATIONS = 6
@@ -115,7 +115,7 @@ def _residual(matrix: Tensor, q: Tensor, z: Tensor) -> Tensor:
     return torch.minimum(matrix.abs().amax(2) * z, w).abs().amax(1)
 
 
-class _DenseSystem:
+class DenseSystem:
     """w = A z + q with A as it is."""
 
     def __init__(self, matrix: Tensor, q: Tensor):
@@ -125,9 +125,9 @@ class _DenseSystem:
         """Return A z."""
         return (self.matrix @ z[..., None])[..., 0]
 
-    def rows(self, index: Tensor) -> _DenseSystem:
+    def rows(self, index: Tensor) -> DenseSystem:
         """Return the systems of some rows."""
-        return _DenseSystem(self.matrix[index], self.q[index])
+        return DenseSystem(self.matrix[index], self.q[index])
 
     def factor(self, diagonal: Tensor) -> _DenseFactors:
         """Return factors of A + diag(diagonal)."""
@@ -157,7 +157,7 @@ def _scaled_solution(matrix, q, method, start, tolerance, max_iterations) -> tup
         columns = columns / torch.where(by_column > 0, by_column, 1.0).sqrt()
     scaled = rows[..., None] * matrix * columns[:, None]
     magnitude = (rows * q).abs().amax(1, keepdim=True)
-    system = _DenseSystem(scaled, rows * q / magnitude)
+    system = DenseSystem(scaled, rows * q / magnitude)
     present = torch.ones_like(q, dtype=torch.bool)
     if method == "interior_point":
         z = torch.full_like(q, start[0])

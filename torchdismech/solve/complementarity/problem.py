@@ -113,7 +113,9 @@ def scaled_contacts(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) 
     )
 
 
-def independent_contacts(delassus: Tensor, active: Tensor, tolerance: float = 1e-10) -> Tensor:
+def independent_contacts(
+    delassus: Tensor, active: Tensor, tolerance: float = 1e-10, relative_to_first: bool = False
+) -> Tensor:
     """Return (B, C) which active contacts have independent normals, by inertial rank selection.
 
     A Cholesky factorisation of the normal block of W with diagonal pivoting; it is the QR factorisation with column
@@ -126,14 +128,15 @@ def independent_contacts(delassus: Tensor, active: Tensor, tolerance: float = 1e
     Parameters
     ----------
     delassus : (B, 3C, 3C); active : (B, C) bool.
+    relative_to_first : measure what is left of every contact by the largest normal inverse inertia of the row, in
+        place of the contact's own.
     """
     normal = delassus[:, ::3, ::3]
     whole = normal.diagonal(dim1=1, dim2=2)
     usable = active & (whole > 0)
-    scale = torch.where(usable, whole, 1.0).rsqrt()
-    left = torch.where(usable, 1.0, 0.0).to(
-        whole.dtype
-    )  # diagonal of what is not spanned yet, of the unit-scaled block
+    size = torch.where(usable, whole, 0.0).amax(1, keepdim=True).expand_as(whole) if relative_to_first else whole
+    scale = torch.where(usable, size, 1.0).rsqrt()
+    left = torch.where(usable, whole * scale.square(), 0.0)  # diagonal of what is not spanned yet, of the scaled block
     normal = scale[:, :, None] * torch.where(usable[:, :, None] & usable[:, None], normal, 0.0) * scale[:, None]
     chosen = torch.zeros_like(active)
     factor = torch.zeros_like(normal)

@@ -1,0 +1,227 @@
+"""Steps in contact: laws, closed forms, refusals, gradients, and one row that does not disturb another."""
+
+import math
+
+import pytest
+import torch
+
+from tests.constant_curvature.arms import HANGING, incline, paper_arm
+from torchdismech import Control, InputError, unroll
+from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
+from torchdismech.contact import Box, Complementarity, Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
+from torchdismech.errors import Status
+from torchdismech.solve.complementarity import Conditioning
+
+DT = 4e-3
+REST = torch.tensor([0.017157] * 3 + [0.0066636] * 3 + [0.0016351] * 3, dtype=torch.float64)
+
+
+def pushed(batch: int, force: float = 25.0) -> Control:
+    """Return the control that bends the lower sections towards x."""
+    value = torch.zeros(batch, 9, dtype=torch.float64)
+    value[:, [3, 6]] = force
+    return Control(force=value)
+
+
+def run(arm, steps: int, batch: int = 1, control: Control | None = None, q=REST, **settings):
+    """Return the last state and the reports of steps, all made."""
+    integrator = ArmIntegrator(DT, **settings)
+    state, reports = arm.initial_state(batch, q=q), []
+    for _ in range(steps):
+        state, info = integrator.step(arm, state, control)
+        assert bool(info.converged.all()), info.status
+        reports.append(info)
+    return state, reports
+
+
+def test_laws_hold_in_every_step():
+    """Push against a rising face: gaps stay, loads are in the cone, friction only takes energy, both modes are seen."""
+    arm = paper_arm([incline(45, torch.tensor([[0.2], [0.5], [20.0]]).double(), height=-0.526)], disks=1)
+    _, reports = run(arm, 50, 3, pushed(3))
+    mu = torch.tensor([0.2, 0.5, 20.0], dtype=torch.float64)
+    modes = torch.zeros(3, 2, dtype=torch.bool)
+    for info in reports:
+        impulse = info.plates.impulse
+        assert info.plates.gap.min() > -1e-6
+        assert (impulse[..., 0] >= 0).all()
+        friction = impulse[..., 1:].norm(dim=2)
+        assert (friction <= mu[:, None] * impulse[..., 0] + 1e-9).all()
+        assert (friction[info.plates.sliding] > 0).all()
+        modes |= torch.stack([info.plates.sticking.any(1), info.plates.sliding.any(1)], 1)
+    assert modes[0, 1] and modes[2, 0]  # the smooth face is slid along, the rough one holds
+
+
+def test_pyramid_and_conditioned_problem_lead_to_the_same_place():
+    """Run the paper's pyramid, with and without its conditioning, beside the exact cone; motion is in a plane of it."""
+    ends = []
+    for settings in ({}, {"cone": "pyramid"}, {"cone": "pyramid", "conditioning": Conditioning()}):
+        arm = paper_arm([incline(45, height=-0.526)], disks=1)
+        ends.append(run(arm, 40, 1, pushed(1), **settings)[0].positions[0, -1])
+    # the pyramid's first direction lies along tangent 1, in which the arm slides: no difference but the regularisation
+    assert (ends[1] - ends[0]).norm() < 1e-6 and (ends[2] - ends[0]).norm() < 1e-5
+
+
+def test_plate_on_an_incline_sticks_below_the_friction_angle():
+    """Stand a straight section without springs on inclines by a tiny plate: it slides where the slope is more than mu.
+
+    Half of its weight, straight down, is all that the plate carries, so this is Coulomb's block.
+    """
+    slopes = torch.tensor([0.0, 0.2, 0.4, 0.49, 0.51, 0.6], dtype=torch.float64)
+    angle = slopes.atan()
+    normal = torch.stack([-angle.sin(), 0 * angle, angle.cos()], 1)
+    face = HalfSpace((0.0, 0.0, -0.1501), normal)
+    obstacle = Obstacle(face, Complementarity(), Friction(0.5), name="incline")
+    arm = PneumaticArm(
+        [0.15], 1.0, 0.04, 0.0, 5.0, disks=0, plate_radius=1e-5, orientation=HANGING, obstacles=[obstacle]
+    )
+    integrator = ArmIntegrator(DT)
+    state = arm.initial_state()
+    for _ in range(12):
+        state, info = integrator.step(arm, state)
+    assert info.contact["sticking"].tolist() == [1, 1, 1, 1, 0, 0]
+    assert info.contact["sliding"].tolist() == [0, 0, 0, 0, 1, 1]
+    load = info.contact["force/incline"]
+    assert torch.allclose(load[:4, 2], torch.full((4,), 9.81 / 2).double(), rtol=1e-3)
+    assert load[:4, :2].abs().max() < 1e-2
+
+
+def test_rows_do_not_know_each_other():
+    """Compare a row of a batch, beside one that fails, with the robot alone; the failure is flagged and stays put."""
+    mu = torch.tensor([[0.2], [0.5], [0.9]], dtype=torch.float64)
+    alone, _ = run(paper_arm([incline(45, 0.5, height=-0.526)], disks=1), 30, 1, pushed(1))
+    arm = paper_arm([incline(45, mu, height=-0.526)], disks=1)
+    state = arm.initial_state(q=REST.repeat(3, 1))
+    state = state.replace(velocity=torch.tensor([[math.nan], [0.0], [0.0]], dtype=torch.float64) * torch.ones(1, 9))
+    bad = state.q.clone()
+    bad[2] = -0.16
+    state = state.replace(q=bad)
+    for _ in range(30):
+        state, info = ArmIntegrator(DT).step(arm, state, pushed(3))
+        assert info.status.tolist() == [Status.NOT_FINITE, Status.CONVERGED, Status.COLLAPSED]
+    assert (state.q[2] == -0.16).all() and state.time.tolist() == [0.0, state.time[1].item(), 0.0]
+    # to rounding of the solvers, whose products group differently in a batch
+    assert (state.q[1] - alone.q[0]).abs().max() < 1e-12
+
+
+def test_push_that_shortens_a_section_to_nothing_is_flagged():
+    """Pull all chambers of the last section together; the state before is kept."""
+    arm = paper_arm(disks=0, damping=1.0)
+    force = torch.zeros(1, 9, dtype=torch.float64)
+    force[:, 6:] = -2000.0
+    state, integrator = arm.initial_state(), ArmIntegrator(5e-3)
+    for _ in range(50):
+        after, info = integrator.step(arm, state, Control(force=force))
+        if not info.converged.all():
+            break
+        state = after
+    assert info.status.tolist() == [Status.COLLAPSED] and (after.q == state.q).all()
+
+
+def test_step_that_may_jump_over_a_thin_obstacle_is_flagged():
+    """Move a plate by more than half the thickness of a thin box near by."""
+    thin = Obstacle(Box((0.0, 0.0, -0.52), (0.4, 0.4, 1e-4)), Complementarity(), Friction(0.5), name="sheet")
+    arm = paper_arm([thin], disks=0)
+    fast = arm.initial_state(velocity=torch.full((9,), 10.0, dtype=torch.float64))
+    _, info = ArmIntegrator(DT).step(arm, fast)
+    assert info.status.tolist() == [Status.PASSED_THROUGH]
+
+
+def test_moving_obstacle_pushes():
+    """Push a hanging arm aside by a wall that comes at .1 m/s: the plate moves with it."""
+    wall = Obstacle(
+        HalfSpace((0.055, 0.0, 0.0), (-1.0, 0.0, 0.0)),
+        Complementarity(),
+        Friction(0.5),
+        path=Path.uniform((-0.1, 0.0, 0.0)),
+        name="wall",
+    )
+    arm = paper_arm([wall], disks=0)
+    _, reports = run(arm, 30)
+    assert reports[-1].plates.gap.amin().item() == pytest.approx(0.0, abs=1e-6)
+    assert reports[-1].contact["force/wall"][0, 0] < -0.1
+
+
+def test_gradients_through_contact():
+    """Hold gradients of 50 steps by force, friction, stiffness, start and the face's place against central differences.
+
+    No contact changes between open, sticking and sliding within the differences: each stays in its mode for the same
+    steps, which is asserted; at such a change the end state has a kink.
+    """
+    names = ("force", "mu", "stiffness", "start", "height")
+    base = torch.tensor([25.0, 0.3, 265.0, 0.0, -0.526], dtype=torch.float64)
+    h = torch.tensor([1e-3, 1e-5, 1e-2, 1e-7, 1e-7], dtype=torch.float64)
+    rows = torch.stack([base] + [base + sign * h * e for e in torch.eye(5).double() for sign in (1, -1)])
+    angle = math.radians(45)
+    points = torch.nn.functional.pad(rows[:, 4:5], (2, 0))
+    face = HalfSpace(points, (-math.sin(angle), 0.0, math.cos(angle)))
+    friction = Friction(rows[:, 1:2])
+    stiffness = torch.nn.Parameter(rows[:, 2:3].clone())
+    arm = PneumaticArm(
+        [0.15] * 3,
+        [1.17, 0.54, 0.265],
+        0.04,
+        stiffness,
+        125.0,
+        disks=1,
+        orientation=HANGING,
+        obstacles=[Obstacle(face, Complementarity(), friction, name="face")],
+    )
+    force, start = rows[:, :1].clone().requires_grad_(True), rows[:, 3:4].clone().requires_grad_(True)
+    given = (force, friction.coefficient.requires_grad_(True), stiffness, start, face.point.requires_grad_(True))
+    push = torch.zeros(9, dtype=torch.float64)
+    push[[3, 6]] = 1.0
+    state = arm.initial_state(q=REST + start)
+    integrator, modes = ArmIntegrator(DT), []
+    for _ in range(50):
+        state, info = integrator.step(arm, state, Control(force=force * push))
+        modes.append(torch.stack([info.plates.sticking, info.plates.sliding], -1))
+    modes = torch.stack(modes)
+    assert bool(info.converged.all()) and bool((modes == modes[:, :1]).all())
+    assert bool(modes[..., 1].any())
+    tip = state.positions[:, -1]
+    for axis in (0, 2):
+        exact = [x[0, -1] for x in torch.autograd.grad(tip[0, axis], given, retain_graph=True)]
+        measured = (tip[1::2, axis] - tip[2::2, axis]).detach() / (2 * h)
+        for name, a, b in zip(names, exact, measured, strict=True):
+            assert a.item() == pytest.approx(b.item(), rel=2e-5, abs=1e-9), (name, axis)
+
+
+def test_unroll_gives_gradients_too():
+    """Differentiate the end of `unroll` with checkpoints by the damping."""
+    arm = paper_arm([incline(45, height=-0.526)], disks=0)
+    arm.damping.requires_grad_(True)
+    out = unroll(arm, arm.initial_state(q=REST), ArmIntegrator(DT), 10, lambda t, a: pushed(1), checkpoint_every=5)
+    out.q[-1].sum().backward()
+    assert torch.isfinite(arm.damping.grad).all() and arm.damping.grad.abs().sum() > 0
+
+
+BALL = Obstacle(Sphere((0.0, 0.0, -0.6), 0.05), Complementarity(), Friction(0.5), name="ball")
+REFUSED = {
+    "two chambers": (lambda: paper_arm(chambers=2), "chambers: expected a whole number from 3 up"),
+    "no radius": (lambda: PneumaticArm([0.15], 1.0, 0.0, 265.0), "radius: expected numbers above 0"),
+    "no length": (lambda: PneumaticArm([0.15, 0.0], 1.0, 0.04, 265.0), "lengths|length: expected numbers above 0"),
+    "no mass": (lambda: PneumaticArm([0.15], -1.0, 0.04, 265.0), "mass: expected numbers above 0"),
+    "penalty": (
+        lambda: paper_arm([Obstacle(Sphere((0, 0, 0), 0.1), Penalty(100.0, 1e-3), name="soft")]),
+        "obstacle soft: .* expected the response Complementarity",
+    ),
+    "no obstacle": (lambda: paper_arm([Sphere((0, 0, 0), 0.1)]), "expected contact.Obstacle, got Sphere"),
+    "twice a name": (lambda: paper_arm([BALL, BALL]), "a name of its own"),
+    "friction": (lambda: Friction(-0.1), "Friction.coefficient: expected 0 or more"),
+    "alpha 0": (lambda: ArmIntegrator(DT, stabilisation=0.0), "stabilisation: expected alpha above 0"),
+    "alpha 2": (lambda: ArmIntegrator(DT, stabilisation=2.0), "stabilisation: expected alpha above 0"),
+    "scheme": (lambda: ArmIntegrator(DT, scheme="rk4"), "scheme: expected one of implicit, explicit, rk23"),
+    "conditioning": (lambda: ArmIntegrator(DT, conditioning=Conditioning()), 'set cone="pyramid"'),
+    "control": (lambda: ArmIntegrator(DT).step(a := paper_arm(), a.initial_state(), pushed(2)), "Control.force"),
+    "explicit with four": (
+        lambda: ArmIntegrator(DT, scheme="explicit").step(a := paper_arm(chambers=4), a.initial_state()),
+        "the mass matrix of sections with 4 chambers is singular",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused_by_name(call, message):
+    """Refuse what makes no sense, naming it."""
+    with pytest.raises(InputError, match=message):
+        call()

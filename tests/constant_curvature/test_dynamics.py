@@ -1,0 +1,146 @@
+"""Equations of motion against Lagrange's, statics and frequencies against closed forms, energy over time."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tests.constant_curvature.arms import paper_arm, poses
+from torchdismech import Control, rollout
+from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
+from torchdismech.errors import Status
+
+MASSES = np.array([1.17, 0.54, 0.265])
+
+
+def kinetic(arm, q, velocity):
+    """Return the kinetic energy (B,) from the velocities of the Gauss points, by autograd along the motion."""
+    gauss = len(arm._weights)
+    _, moved = torch.func.jvp(lambda x: arm.posture(x).points[:, :, :gauss], (q,), (velocity,))
+    return 0.5 * (arm._point_masses() * moved.square()).sum((0, 1, 2))
+
+
+@pytest.mark.parametrize("bend", [0.0, 1e-6, 0.7, 2.0])
+def test_bias_is_that_of_lagrange(bend):
+    """Hold M and C v + G against derivatives of T - V by autograd."""
+    arm = paper_arm(orientation=(0.2, 2.0, 0.3), disks=0)
+    q, velocity = poses(1, bend)[0], poses(1, 3.0, seed=1)[0]
+    dynamics = arm.dynamics(q[None], velocity[None])
+
+    def lagrangian(q, v):
+        return (kinetic(arm, q[None], v[None]) - arm.potential(q[None])["gravity"])[0]
+
+    momentum = torch.func.grad(lagrangian, 1)
+    mass = torch.func.jacfwd(momentum, 1)(q, velocity)
+    bias = torch.func.jvp(lambda x: momentum(x, velocity), (q,), (velocity,))[1] - torch.func.grad(lagrangian)(
+        q, velocity
+    )
+    assert (dynamics.mass[0] - mass).abs().max() < 1e-13 * mass.abs().max()
+    assert (dynamics.bias[0] - bias).abs().max() < 1e-12 * (1 + bias.abs().max())
+
+
+def test_mass_matrix_is_positive_definite():
+    """Factor it at 10,000 random poses, the arm bent by up to half a turn a section."""
+    arm = paper_arm(disks=0)
+    q = poses(10_000, 1.2)
+    mass = arm.mass_matrix(q)
+    assert (mass - mass.mT).abs().max() < 1e-14
+    assert bool((torch.linalg.cholesky_ex(mass)[1] == 0).all())
+
+
+def test_quadrature_converges():
+    """Compare mass matrices at a strong bend with those of eight points: 3 points 5e-6, 4 points 1e-8."""
+    q = 0.02 * torch.tensor([[1.0, -0.5, -0.5] * 3], dtype=torch.float64)  # bends a section by .75 rad
+    exact = paper_arm(quadrature=8).mass_matrix(q)
+    error = [float((paper_arm(quadrature=k).mass_matrix(q) - exact).abs().max() / exact.abs().max()) for k in (3, 4)]
+    assert error[0] < 5e-6 and error[1] < 1e-8
+
+
+def test_hanging_arm_sags_by_its_weight():
+    """Each section carries half of its own weight, as it is spread over its length, and all of those below."""
+    arm = paper_arm(disks=0)
+    q, status = arm.equilibrium(torch.zeros(1, 9, dtype=torch.float64))
+    carried = MASSES / 2 + np.append(np.cumsum(MASSES[::-1])[::-1][1:], 0.0)
+    assert status.item() == Status.CONVERGED
+    assert np.allclose(q[0].numpy().reshape(3, 3), (9.81 * carried / (3 * 265.0))[:, None], rtol=1e-9)
+
+
+def test_one_section_bends_as_its_springs_say():
+    """Hold a weightless section's bend under unequal forces against 1.5 K r^2 a radian, without gravity."""
+    arm = PneumaticArm([0.15], 0.5, 0.04, 265.0, gravity=(0.0, 0.0, 0.0))
+    force = torch.tensor([[2.0, 0.0, -2.0]], dtype=torch.float64)
+    q, _ = arm.equilibrium(torch.zeros(1, 3, dtype=torch.float64), force)
+    bend = arm.shape(q)[0, 0, 1:]
+    moment = -0.04 * torch.tensor([2.0 - 2.0 * math.cos(4 * math.pi / 3), -2.0 * math.sin(4 * math.pi / 3)])
+    assert torch.allclose(bend, moment.double() / (1.5 * 265.0 * 0.04**2), rtol=1e-9)
+
+
+def test_small_oscillations_have_the_frequencies_of_the_eigenproblem():
+    """Let the lowest mode of the hanging arm swing a period of the eigenproblem without damping: it comes back."""
+    arm = paper_arm(disks=0, damping=0.0, quadrature=4)
+    rest, _ = arm.equilibrium(torch.zeros(1, 9, dtype=torch.float64))
+    stiffness = torch.func.jacfwd(lambda x: arm.dynamics(x[None], torch.zeros(1, 9).double()).bias[0])(rest[0])
+    stiffness = stiffness + torch.diag(arm.stiffness.expand(9))
+    mass = arm.mass_matrix(rest)[0]
+    lower = torch.linalg.cholesky(mass)
+    inner = torch.linalg.solve_triangular(lower, stiffness, upper=False)
+    squares, modes = torch.linalg.eigh(torch.linalg.solve_triangular(lower, inner.mT, upper=False))
+    modes = torch.linalg.solve_triangular(lower.mT, modes, upper=True)
+    size = 1e-6
+    period = 2 * math.pi / math.sqrt(squares[0])
+    integrator = ArmIntegrator(period / 20, scheme="rk23")
+    state = arm.initial_state(q=rest + size * modes[:, 0])
+    for _ in range(20):
+        state, _ = integrator.step(arm, state)
+    # 160 steps of the third order in a period leave 2e-5 of the phase
+    assert (state.q - rest - size * modes[:, 0]).norm() < 1e-4 * size * modes[:, 0].norm()
+
+
+@pytest.mark.parametrize(("scheme", "order"), [("implicit", 1), ("rk23", 3)])
+def test_energy_is_kept_as_well_as_the_order_says(scheme, order):
+    """Measure the drift of energy without damping and contact over 20 ms, and how it shrinks with the step."""
+    arm = paper_arm(disks=0, damping=0.0)
+    drift = []
+    for count in (40, 80) if scheme == "implicit" else (3, 6):
+        state = arm.initial_state(q=poses(1, 0.5)[0])
+        trajectory = rollout(arm, state, ArmIntegrator(0.02 / count, scheme=scheme), count)
+        total = sum(trajectory.energies.values())[:, 0]
+        drift.append(float((total - total[0]).abs().max() / total.abs().max()))
+    assert math.log2(drift[0] / drift[1]) > order - 0.35, drift
+    assert drift[1] < (0.03 if scheme == "implicit" else 3e-5), drift
+
+
+def test_steps_converge_to_each_other():
+    """Step the damped arm under a load by both schemes: the implicit one gets there at first order."""
+    arm = paper_arm(disks=0)
+    control = Control(force=torch.tensor([[0.0] * 3 + [20.0, 0.0, 0.0] * 2], dtype=torch.float64))
+
+    def end(dt: float, scheme: str) -> torch.Tensor:
+        state = arm.initial_state(q=torch.full((9,), 0.02, dtype=torch.float64))
+        integrator = ArmIntegrator(dt, scheme=scheme)
+        for _ in range(round(0.02 / dt)):
+            state, info = integrator.step(arm, state, control)
+            assert bool(info.converged.all())
+        return state.positions[0, -1]
+
+    exact = end(5e-4, "rk23")
+    errors = [float((end(dt, "implicit") - exact).norm()) for dt in (2e-3, 1e-3)]
+    assert errors[1] < 1e-3 and errors[0] / errors[1] == pytest.approx(2.0, abs=0.3)
+
+
+def test_five_chambers_move_as_three():
+    """Give chambers of equal total stiffness to an arm of five a section: sections behave alike."""
+    three = paper_arm(disks=0)
+    five = PneumaticArm(
+        [0.15] * 3, MASSES, 0.04, 265.0 * 3 / 5, 125.0 * 3 / 5, chambers=5, orientation=(0.0, math.pi, 0.0), disks=0
+    )
+    shape = torch.tensor([[0.01, 0.3, -0.2], [0.02, 0.1, 0.4], [0.0, -0.3, 0.2]], dtype=torch.float64)
+    ends = []
+    for arm in (three, five):
+        q = (torch.linalg.pinv(arm.to_shapes()) @ shape.flatten()).expand(1, -1)
+        state = arm.initial_state(q=q)
+        for _ in range(10):
+            state, _ = ArmIntegrator(2e-3).step(arm, state)
+        ends.append(state.positions[0, -1])
+    assert (ends[0] - ends[1]).norm() < 1e-12

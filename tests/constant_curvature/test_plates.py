@@ -1,0 +1,97 @@
+"""The deepest points of plates against searches over the whole plate, and their derivatives."""
+
+import math
+
+import pytest
+import torch
+
+from torchdismech.constant_curvature.plates import deepest
+from torchdismech.contact import Box, Capsule, HalfSpace, Mesh, Sphere
+
+RADIUS = torch.tensor(0.05, dtype=torch.float64)
+
+
+def cube() -> Mesh:
+    """Return a cube of .2 m as a mesh."""
+    corner = torch.tensor([[x, y, z] for x in (-0.1, 0.1) for y in (-0.1, 0.1) for z in (-0.1, 0.1)])
+    faces = [[0, 1, 3], [0, 3, 2], [4, 6, 7], [4, 7, 5], [0, 4, 5], [0, 5, 1]]
+    faces += [[2, 3, 7], [2, 7, 6], [0, 2, 6], [0, 6, 4], [1, 5, 7], [1, 7, 3]]
+    return Mesh(corner.double().numpy(), torch.tensor(faces).numpy())
+
+
+SHAPES = {
+    "half-space": HalfSpace((0.0, 0.0, 0.1), (0.2, 0.1, 1.0)),
+    "sphere": Sphere((0.0, 0.0, 0.0), 0.1),
+    "box": Box((0.0, 0.0, 0.0), (0.2, 0.2, 0.2), (0.1, 0.0, 0.2)),
+    "capsule": Capsule((-0.2, 0.0, 0.0), (0.2, 0.0, 0.0), 0.1),
+    "mesh": cube(),
+}
+
+
+def random_plates(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return middles (1, P, 3) some centimetres outside of shapes of .1 m, and axes (1, P, 3, 2)."""
+    generator = torch.Generator().manual_seed(0)
+    away = torch.randn(count, 3, generator=generator, dtype=torch.float64)
+    away = away / away.norm(dim=1, keepdim=True)
+    middle = away * (0.16 + 0.1 * torch.rand(count, 1, generator=generator, dtype=torch.float64))
+    frame = torch.linalg.qr(torch.randn(count, 3, 3, generator=generator, dtype=torch.float64))[0]
+    return middle[None], frame[None, :, :, :2]
+
+
+def sampled(shape, middle, axes) -> torch.Tensor:
+    """Return the least distance (1, P) over 30 rings of 72 points."""
+    angle = torch.arange(72, dtype=torch.float64) * (2 * math.pi / 72)
+    ring = torch.linspace(0, 1, 30, dtype=torch.float64)
+    place = 0.05 * (ring[:, None, None] * torch.stack([angle.cos(), angle.sin()], -1)).flatten(0, 1)
+    points = middle[:, :, None] + (axes[:, :, None] @ place[:, :, None])[..., 0]
+    return shape.distance(points.flatten(1, 2)).unflatten(1, (middle.shape[1], -1)).amin(2)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_point_of_the_plate_is_deeper(name):
+    """Search 60 random plates point by point; the grid is within .1 mm or so of the least distance."""
+    shape = SHAPES[name]
+    middle, axes = random_plates(60)
+    found = deepest(shape, middle, axes, RADIUS)
+    least = sampled(shape, middle, axes)
+    # the curvature of a box jumps where the nearest feature changes, so that Newton's method may end beside an edge
+    assert (found.gap - least).max() < (1e-4 if name == "box" else 1e-9)
+    assert (found.gap - least).min() > -1e-3  # the grid's coarseness
+    offset = found.point - middle
+    assert offset.norm(dim=2).max() < 0.05 + 1e-12
+    assert torch.linalg.cross(axes[..., 0], axes[..., 1]).mul(offset).sum(2).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("name", ["half-space", "sphere", "capsule"])
+def test_derivatives_follow_the_deepest_point(name):
+    """Hold gap, point and normal against central differences by the plate's place, its tilt and its radius."""
+    shape = SHAPES[name]
+    middle, axes = random_plates(40)
+    third = torch.linalg.cross(axes[..., 0], axes[..., 1])[..., None]
+    frame = torch.cat([axes, third], 3)
+
+    def found(change: torch.Tensor) -> torch.Tensor:
+        x, y, z = change[3:6]
+        zero = torch.zeros_like(x)
+        skew = torch.stack([torch.stack(r) for r in ((zero, -z, y), (z, zero, -x), (-y, x, zero))])
+        turned = (torch.linalg.matrix_exp(skew) @ frame)[..., :2]
+        d = deepest(shape, middle + change[:3], turned, RADIUS + change[6])
+        return torch.cat([d.gap[..., None], d.point, d.normal], 2)[0]
+
+    zero = torch.zeros(7, dtype=torch.float64)
+    exact = torch.autograd.functional.jacobian(found, zero)
+    h, unit = 1e-6, torch.eye(7, dtype=torch.float64)
+    with torch.no_grad():
+        measured = torch.stack([(found(h * e) - found(-h * e)) / (2 * h) for e in unit], -1)
+    error = (exact - measured).abs().flatten(1).amax(1)
+    # plates within 1e-3 rad of lying flat, and those whose deepest point leaves the rim, are at a kink
+    assert (error < 1e-5).double().mean() > 0.85, error.sort()[0]
+
+
+def test_a_plate_above_a_small_ball_touches_with_its_face():
+    """Find the point of the face right above the ball's centre."""
+    middle = torch.tensor([[[0.01, -0.02, 0.03]]], dtype=torch.float64)
+    axes = torch.eye(3, dtype=torch.float64)[None, None, :, :2]
+    found = deepest(Sphere((0.0, 0.0, 0.0), 0.025), middle, axes, RADIUS)
+    assert torch.allclose(found.point, torch.tensor([0.0, 0.0, 0.03], dtype=torch.float64), atol=1e-9)
+    assert abs(found.gap.item() - 0.005) < 1e-12

@@ -1,0 +1,7 @@
+"""Pneumatic arms of constant-curvature sections: kinematics, dynamics, contact of their plates with obstacles."""
+
+from torchdismech.constant_curvature.arm import PneumaticArm
+from torchdismech.constant_curvature.integrate import ArmIntegrator, ArmStepInfo, PlateReport
+from torchdismech.constant_curvature.state import ArmState
+
+__all__ = ["ArmIntegrator", "ArmState", "ArmStepInfo", "PlateReport", "PneumaticArm"]

@@ -1,0 +1,449 @@
+r"""Pneumatic arms of constant-curvature sections: a model of B robots of one make.
+
+Each section is an arc that m chambers about its axis make longer and bend. With the elongations l of its chambers, at
+the radius r and the angles 2 pi j / m,
+
+    s = L + mean l,    u = -2 / (m r) sum l_j (cos a_j, sin a_j)
+
+are its length and its bend (see `arcs`). The mass of a section is spread evenly over its length:
+
+    M(l) l'' + C(l, l') l' + K l + B l' + G(l) = tau + J^T f
+
+with the translational kinetic energy only. Sources: Azizkhani and Chen, "Unified Complementarity-Based Contact Modeling
+and Planning for Soft Robots", section II-A; Godage et al., "Dynamics for variable length multisection continuum arms".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.constant_curvature.posture import Posture
+from torchdismech.constant_curvature.state import ArmState
+from torchdismech.contact import Obstacle
+from torchdismech.contact.law import ConstraintLaw
+from torchdismech.errors import InputError, Status
+from torchdismech.forces.base import vector
+from torchdismech.materials import Number
+from torchdismech.state import Control
+from torchdismech.values import Place, robots
+
+__all__ = ["ArmDynamics", "PneumaticArm"]
+
+Values = Number | Sequence[float] | np.ndarray
+
+
+@dataclass(frozen=True)
+class ArmDynamics:
+    """The equations of motion at one state.
+
+    Attributes
+    ----------
+    posture : of the arms, with its points at the Gauss points, the disks and the ends of the sections.
+    mass : (B, n, n) M [kg].
+    bias : (B, n) C l' + G [N].
+    """
+
+    posture: Posture
+    mass: Tensor
+    bias: Tensor
+
+
+class PneumaticArm(nn.Module):
+    """Arms of sections of constant curvature, each driven by the same number of chambers.
+
+    Along the arm stand disks, which touch obstacles: `disks` in the inside of each section, at equal distances, and one
+    at its end.
+
+    Parameters
+    ----------
+    lengths : of the sections at rest [m], as many as there are sections; (S,) or (B, S).
+    masses : of the sections [kg]; a number, (S,), (B, 1) or (B, S).
+    radius : of the circle on which the chambers stand [m]; likewise.
+    stiffness, damping : of each chamber [N/m, N s/m]; a number, (n,), (B, 1) or (B, n), n = S chambers.
+    chambers : of a section, three or more.
+    disks : inside of a section.
+    plate_radius : of disks and end plates [m]; () or (B, 1).
+    obstacles : what disks and plates may touch, each an `Obstacle` with the response `Complementarity`.
+    base, orientation : where the first section begins [m] and how its frame is turned, a rotation vector [rad]; the arm
+        at rest points along z of that frame. (3,) or (B, 3).
+    gravity : (3,) or (B, 3) [m/s^2].
+    quadrature : Gauss points of a section, by which mass and weight are integrated. Three are right to 5e-6 of the mass
+        matrix at a bend of 2 rad, four to 1e-8.
+
+    Raises
+    ------
+    InputError
+        Fewer than three chambers, no section, lists of another length, a length, mass or radius that is not positive,
+        a stiffness or damping below zero, an obstacle with another response, numbers that are not finite.
+    """
+
+    length: Tensor
+    mass: Tensor
+    radius: Tensor
+    stiffness: Tensor
+    damping: Tensor
+    obstacles: Sequence[Obstacle]
+    plate_radius: Tensor
+    base: Tensor
+    orientation: Tensor
+    gravity: Tensor
+    _share: Tensor
+    _weights: Tensor
+    _directions: Tensor
+
+    per_robot = ("length", "mass", "radius", "stiffness", "damping", "plate_radius", "base", "orientation", "gravity")
+    not_negative = ("length", "mass", "radius", "stiffness", "damping", "plate_radius")
+
+    def __init__(
+        self,
+        lengths: Values,
+        masses: Values,
+        radius: Values,
+        stiffness: Values,
+        damping: Values = 0.0,
+        *,
+        chambers: int = 3,
+        disks: int = 3,
+        plate_radius: Number = 0.05,
+        obstacles: Sequence[Obstacle] = (),
+        base: Sequence[float] | Tensor = (0.0, 0.0, 0.0),
+        orientation: Sequence[float] | Tensor = (0.0, 0.0, 0.0),
+        gravity: Sequence[float] | Tensor = (0.0, 0.0, -9.81),
+        quadrature: int = 3,
+    ):
+        super().__init__()
+        for name, value, least in (("chambers", chambers, 3), ("disks", disks, 0), ("quadrature", quadrature, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"{name}: expected a whole number from {least} up, got {value!r}")
+        given = _tensor(lengths, "lengths")
+        if not given.dim() or not given.shape[-1]:
+            raise InputError(f"lengths: expected those of one section or more, (S,) or (B, S), got {lengths}")
+        self.sections, self.chambers, self.disks = int(given.shape[-1]), chambers, disks
+        for constant, given_value, size, above_zero in (
+            ("length", lengths, self.sections, True),
+            ("mass", masses, self.sections, True),
+            ("radius", radius, self.sections, True),
+            ("stiffness", stiffness, self.n_dofs, False),
+            ("damping", damping, self.n_dofs, False),
+            ("plate_radius", plate_radius, 1, True),
+        ):
+            self._keep(constant, _values(given_value, constant, size, above_zero))
+        for constant, three in (("base", base), ("orientation", orientation), ("gravity", gravity)):
+            self._keep(constant, vector(_tensor(three, constant), f"PneumaticArm.{constant}"))
+        # a list of modules, so that it moves and is saved with the arm
+        self.obstacles = nn.ModuleList([_touchable(obstacle) for obstacle in obstacles])  # type: ignore[assignment]
+        names = [obstacle.name for obstacle in obstacles]
+        if len(set(names)) < len(names):
+            raise InputError(f"obstacles: expected a name of its own for each, got {', '.join(names)}")
+        gauss, weights = np.polynomial.legendre.leggauss(quadrature)
+        inside = np.arange(1, disks + 2) / (disks + 1)
+        dtype = self.length.dtype
+        self.register_buffer("_share", torch.tensor(np.append((gauss + 1) / 2, inside), dtype=dtype), persistent=False)
+        self.register_buffer("_weights", torch.tensor(weights / 2, dtype=dtype), persistent=False)
+        angle = torch.arange(chambers, dtype=dtype) * (2 * math.pi / chambers)
+        directions = torch.stack((torch.full_like(angle, 0.5), -angle.cos(), -angle.sin())) * (2 / chambers)
+        self.register_buffer("_directions", directions, persistent=False)
+        self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
+
+    def _keep(self, name: str, value: Tensor) -> None:
+        parameter = value if isinstance(value, nn.Parameter) else nn.Parameter(value, requires_grad=False)
+        self.register_parameter(name, parameter)
+
+    # ---- what it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def n_dofs(self) -> int:
+        """Number of chambers of a robot."""
+        return self.sections * self.chambers
+
+    @property
+    def n_plates(self) -> int:
+        """Number of disks and end plates of a robot."""
+        return self.sections * (self.disks + 1)
+
+    def constants(self) -> dict[str, Place]:
+        """Return the constants by name, each as (module, attribute): what `trainable.scaled` and `shifted` take."""
+        return {name: (self, name) for name in self.per_robot}
+
+    @property
+    def batch(self) -> int | None:
+        """Number of robots that constants and obstacles are given for; None where all are for any number."""
+        counts: set[int] = set()
+        for obstacle in self.obstacles:
+            for part in (obstacle.shape, obstacle.law, obstacle.path):
+                for module in () if part is None else part.modules():
+                    counts |= robots(module)
+        counts |= robots(self)
+        if len(counts) > 1:
+            raise InputError(f"constants and obstacles are given for different numbers of robots: {sorted(counts)}")
+        return next(iter(counts), None)
+
+    @property
+    def rod_edges(self) -> np.ndarray:
+        """Which of the points each piece of the axis joins (N - 1, 2)."""
+        order = np.arange(self.n_plates)
+        return np.stack([order, order + 1], axis=1)
+
+    @property
+    def triangles(self) -> np.ndarray:
+        """Faces (0, 3): there are none."""
+        return np.zeros((0, 3), dtype=np.int64)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its numbers."""
+        return self.length.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where its numbers are."""
+        return self.length.device
+
+    # ---- kinematics ------------------------------------------------------------------------------------------------
+
+    def shape(self, q: Tensor) -> Tensor:
+        """Return length and bend (B, S, 3) of the sections: s [m], ux and uy [rad]."""
+        return self.shape_rate(q) + torch.nn.functional.pad(self.length[..., None], (0, 2))
+
+    def shape_rate(self, velocity: Tensor) -> Tensor:
+        """Return the rates (B, S, 3) of length and bend where the chambers grow so (B, n)."""
+        return (velocity.unflatten(1, (self.sections, -1)) @ self._directions.t()) * self._arm()
+
+    def to_shapes(self) -> Tensor:
+        """Return P (3 S, n) or (B, 3 S, n), the derivatives of the shapes by the elongations."""
+        blocks = self._arm()[..., None] * self._directions  # (.., S, 3, m) or (1, 3, m)
+        blocks = blocks.expand(*blocks.shape[:-3], self.sections, 3, self.chambers)
+        unit = torch.eye(self.sections, dtype=blocks.dtype, device=blocks.device)
+        return (blocks[..., None, :] * unit[:, None, :, None]).flatten(-4, -3).flatten(-2)
+
+    def _arm(self) -> Tensor:
+        """Return 1, 1 / r, 1 / r [1/m]: what directions of the chambers are multiplied with, (.., 3)."""
+        inverse = self.radius.reciprocal()[..., None]
+        return torch.cat([torch.ones_like(inverse), inverse, inverse], -1)
+
+    def posture(self, q: Tensor) -> Posture:
+        """Return the posture of arms with these elongations (B, n): Gauss points, disks and ends of their sections."""
+        turn = _rotation(self.orientation)
+        turn = turn[..., None] if turn.dim() == 2 else turn.permute(1, 2, 0)
+        base = self.base[:, None] if self.base.dim() == 1 else self.base.t()
+        shape = self.shape(q).permute(2, 1, 0).contiguous()
+        return Posture(shape, self._share, base, turn, len(self._weights))
+
+    def plates(self, posture: Posture) -> tuple[Tensor, Tensor]:
+        """Return the middles (B, P, 3) [m] and frames (B, P, 3, 3) of disks and end plates; z is along the arm."""
+        middles = posture.points[:, :, posture.first :].flatten(1, 2).permute(2, 1, 0)
+        return middles, posture.frames.flatten(2, 3).permute(3, 2, 0, 1)
+
+    def points(self, q: Tensor) -> Tensor:
+        """Return the base and the middles of disks and end plates (B, N, 3) [m]."""
+        return self._from_base(self.plates(self.posture(q))[0])
+
+    def _from_base(self, middles: Tensor) -> Tensor:
+        start = self.base.expand(len(middles), 3)[:, None]
+        return torch.cat([start, middles], 1)
+
+    # ---- dynamics --------------------------------------------------------------------------------------------------
+
+    def dynamics(self, q: Tensor, velocity: Tensor) -> ArmDynamics:
+        """Return the equations of motion at these elongations and rates (B, n)."""
+        posture = self.posture(q)
+        rate = self.shape_rate(velocity).permute(2, 1, 0).contiguous()
+        felt = posture.drift(rate, _column(self.gravity))
+        mass, bias = posture.inertia(self._point_masses(), felt[:, :, : len(self._weights)])
+        to_shapes = self.to_shapes()
+        return ArmDynamics(posture, to_shapes.mT @ (mass @ to_shapes), (bias[:, None] @ to_shapes)[:, 0])
+
+    def _point_masses(self) -> Tensor:
+        """Return the masses (S, G, B or 1) that stand for the sections at their Gauss points."""
+        mass = self.mass.expand(*self.mass.shape[:-1], self.sections)
+        return _column(mass)[:, None] * self._weights[:, None]
+
+    def springs(self, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return the forces (B, n) against which springs and dampers have to be moved [N]."""
+        return self.stiffness * q + self.damping * velocity
+
+    def mass_matrix(self, q: Tensor) -> Tensor:
+        """Return M (B, n, n) [kg]."""
+        return self.dynamics(q, torch.zeros_like(q)).mass
+
+    def inverse_dynamics(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> Tensor:
+        """Return the forces on the chambers (B, n) that move the arm so without contact [N]."""
+        dynamics = self.dynamics(q, velocity)
+        inertia = (dynamics.mass @ acceleration[..., None])[..., 0]
+        return inertia + dynamics.bias + self.springs(q, velocity)
+
+    def potential(self, q: Tensor) -> dict[str, Tensor]:
+        """Return the energies of gravity and of the springs (B,) [J]."""
+        points = self.posture(q).points[:, :, : len(self._weights)]
+        weight = self._point_masses() * _column(self.gravity)[:, None, None]
+        gravity = -(weight * points).sum((0, 1, 2))
+        return {"gravity": gravity, "elastic": 0.5 * (self.stiffness * q * q).sum(1)}
+
+    def energies(self, state: ArmState, control: Control | None = None) -> dict[str, Tensor]:
+        """Return the energies by name, each (B,) [J]."""
+        mass = self.mass_matrix(state.q)
+        kinetic = 0.5 * ((mass @ state.velocity[..., None])[..., 0] * state.velocity).sum(1)
+        return {"kinetic": kinetic, **self.potential(state.q)}
+
+    def equilibrium(self, q: Tensor, force: Tensor | None = None, iterations: int = 50) -> tuple[Tensor, Tensor]:
+        """Return elongations (B, n) at rest near a guess, under gravity and a force on the chambers, and a status (B,).
+
+        Newton's method on K l + G(l) = force, without obstacles; the step is halved until the residual gets smaller. It
+        finds stable and unstable equilibria alike.
+
+        Parameters
+        ----------
+        q : (B, n) where the search starts [m].
+        force : (B, n) on the chambers [N]; none by default.
+        """
+        force = torch.zeros_like(q) if force is None else force
+
+        def residual(x: Tensor) -> Tensor:
+            return self.dynamics(x, torch.zeros_like(x)).bias + self.stiffness * x - force
+
+        with torch.no_grad():
+            error = residual(q)
+            goal = 1e-10 * (1 + error.abs().amax(1))
+            for _ in range(iterations):
+                if bool((error.abs().amax(1) <= goal).all()):
+                    break
+                with torch.enable_grad():
+                    at = q.detach().requires_grad_(True)
+                    left = residual(at)
+                    slopes = [torch.autograd.grad(left[:, k].sum(), at, retain_graph=True)[0] for k in range(len(q[0]))]
+                step = torch.linalg.solve_ex(torch.stack(slopes, 1), error[..., None])[0][..., 0]
+                part = torch.ones_like(goal)
+                size = error.square().sum(1)
+                for _ in range(20):
+                    trial = residual(q - part[:, None] * step)
+                    worse = ~(trial.square().sum(1) < size)
+                    if not bool(worse.any()):
+                        break
+                    part = torch.where(worse, 0.5 * part, part)
+                good = trial.square().sum(1) < size  # False where it is NaN
+                q, error = (
+                    torch.where(good[:, None], q - part[:, None] * step, q),
+                    torch.where(good[:, None], trial, error),
+                )
+        solved = error.abs().amax(1) <= goal
+        status = torch.where(solved, int(Status.CONVERGED), int(Status.MAX_ITERATIONS))
+        return q, torch.where(torch.isfinite(error).all(1), status, int(Status.NOT_FINITE))
+
+    # ---- states ----------------------------------------------------------------------------------------------------
+
+    def initial_state(
+        self, batch: int | None = None, q: Tensor | None = None, velocity: Tensor | None = None
+    ) -> ArmState:
+        """Return a state at rest with no elongation, or with the given q and velocity, each (n,) or (B, n).
+
+        The batch defaults to what q, velocity, the arm's own constants or its obstacles ask for.
+        """
+        for name, value in (("q", q), ("velocity", velocity)):
+            if value is not None and (value.dim() not in (1, 2) or value.shape[-1] != self.n_dofs):
+                expected = f"({self.n_dofs},) or (B, {self.n_dofs})"
+                raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
+        given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
+        batch = batch or max([*given, self.batch or 1])
+        zero = self.length.new_zeros(batch, self.n_dofs)
+        q, velocity = (zero if x is None else x.to(zero).expand(batch, -1).contiguous() for x in (q, velocity))
+        impulses = zero.new_zeros(batch, len(self.obstacles) * self.n_plates, 3)
+        return self.state(q, velocity, impulses, zero[:, 0])
+
+    def state(self, q: Tensor, velocity: Tensor, impulses: Tensor, time: Tensor) -> ArmState:
+        """Return the state of arms with these elongations and rates (B, n) at these times (B,)."""
+        posture = self.posture(q)
+        return self.state_of(posture, q, velocity, impulses, time)
+
+    def state_of(self, posture: Posture, q: Tensor, velocity: Tensor, impulses: Tensor, time: Tensor) -> ArmState:
+        """Return the same from a posture at q."""
+        moved = posture.motion(self.shape_rate(velocity).permute(2, 1, 0))[0].flatten(1, 2).permute(2, 1, 0)
+        velocities = torch.cat([torch.zeros_like(moved[:, :1]), moved], 1)
+        return ArmState(q, velocity, impulses, self._from_base(self.plates(posture)[0]), velocities, time)
+
+    def contact_report(self, state: ArmState) -> dict[str, Tensor]:
+        """Return the report of no step: nothing touches yet; {} for an arm without obstacles."""
+        if not len(self.obstacles):
+            return {}
+        zero = torch.zeros_like(state.time)
+        count = torch.zeros(state.batch, dtype=torch.long, device=zero.device)
+        nothing = {"active": count, "sticking": count, "sliding": count, "penetration": zero}
+        return nothing | {f"force/{obstacle.name}": zero[:, None].expand(-1, 3) for obstacle in self.obstacles}
+
+    def check_batch(self, state: ArmState, control: Control) -> None:
+        """Refuse states and controls that do not belong to the arm."""
+        if state.q.shape[1:] != (self.n_dofs,):
+            raise InputError(f"state.q: expected shape (B, {self.n_dofs}), got {tuple(state.q.shape)}")
+        touching = len(self.obstacles) * self.n_plates
+        if state.impulses.shape[1:] != (touching, 3):
+            raise InputError(f"state.impulses: expected shape (B, {touching}, 3), got {tuple(state.impulses.shape)}")
+        if self.batch not in (None, state.batch):
+            raise InputError(f"the state is of {state.batch} robots, the arm's constants of {self.batch}")
+        for name, value in vars(control).items():
+            if value is None:
+                continue
+            if name != "force":
+                raise InputError(f"Control.{name}: an arm has none; forces on its chambers are its force")
+            if value.shape != state.q.shape:
+                raise InputError(f"Control.force: expected shape {tuple(state.q.shape)}, got {tuple(value.shape)}")
+
+
+def _touchable(obstacle: Obstacle) -> Obstacle:
+    """Return an obstacle that disks can touch; refuse others."""
+    if not isinstance(obstacle, Obstacle):
+        raise InputError(f"obstacles: expected contact.Obstacle, got {type(obstacle).__name__}")
+    if not isinstance(obstacle.law, ConstraintLaw):
+        raise InputError(
+            f"obstacle {obstacle.name}: disks of an arm touch by constraints; expected the response Complementarity(), "
+            f"got {type(obstacle.law.response).__name__}"
+        )
+    if obstacle.nodes is not None:
+        raise InputError(f"obstacle {obstacle.name}: all disks of an arm touch it; leave Obstacle.nodes out")
+    return obstacle
+
+
+def _column(values: Tensor) -> Tensor:
+    """Return numbers (k,) or (B, k), batch last: (k, 1) or (k, B)."""
+    return values[:, None] if values.dim() == 1 else values.t()
+
+
+def _rotation(vectors: Tensor) -> Tensor:
+    """Return the matrices (..., 3, 3) of rotation vectors (..., 3), smooth at zero."""
+    x, y, z = vectors.unbind(-1)
+    zero = torch.zeros_like(x)
+    return torch.linalg.matrix_exp(
+        torch.stack([torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))], -2)
+    )
+
+
+def _tensor(value, what: str) -> Tensor:
+    """Return numbers as a tensor of floats, or refuse them."""
+    if isinstance(value, Tensor):
+        tensor = value if value.is_floating_point() else value.double()
+    else:
+        try:
+            tensor = torch.as_tensor(value, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"{what}: expected numbers, got {value!r}") from error
+    if not bool(torch.isfinite(tensor.detach()).all()):
+        raise InputError(f"{what}: expected finite numbers, got {value}")
+    return tensor
+
+
+def _values(value, what: str, count: int, above_zero: bool) -> Tensor:
+    """Return constants (count,), (1,), (B, 1) or (B, count), none negative; zero only where that is allowed."""
+    tensor = _tensor(value, what)
+    if tensor.dim() == 0:
+        tensor = tensor.expand(1)
+    if tensor.dim() > 2 or tensor.shape[-1] not in (1, count):
+        expected = f"a number, ({count},), (B, 1) or (B, {count})"
+        raise InputError(f"{what}: expected {expected}, got shape {tuple(tensor.shape)}")
+    wrong = tensor <= 0 if above_zero else tensor < 0
+    if bool(wrong.any()):
+        raise InputError(f"{what}: expected numbers {'above 0' if above_zero else 'from 0 up'}, got {value}")
+    return tensor

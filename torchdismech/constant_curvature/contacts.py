@@ -1,0 +1,111 @@
+"""Contacts of an arm's plates with its obstacles: gaps, frames, and the touching points' derivatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.constant_curvature.arm import PneumaticArm
+from torchdismech.constant_curvature.plates import deepest
+from torchdismech.constant_curvature.posture import Posture
+
+__all__ = ["Contacts", "contact_frames", "contacts_at", "jacobian"]
+
+
+@dataclass(frozen=True)
+class Contacts:
+    """Every plate against every obstacle: C = obstacles x P plates, the plates of the first obstacle first.
+
+    Attributes
+    ----------
+    gap : (B, C) [m], negative where a plate is inside.
+    point, normal : (B, C, 3) the plate's deepest point [m], and the obstacle's unit normal there.
+    carried : (B, C, 3) by how much the obstacle moves in the step [m].
+    mu : (B, C) coefficients of friction.
+    """
+
+    gap: Tensor
+    point: Tensor
+    normal: Tensor
+    carried: Tensor
+    mu: Tensor
+
+    def chosen(self, index: Tensor) -> Contacts:
+        """Return some contacts (B, K) of each row."""
+        vectors = index[..., None].expand(-1, -1, 3)
+        return Contacts(
+            self.gap.gather(1, index),
+            self.point.gather(1, vectors),
+            self.normal.gather(1, vectors),
+            self.carried.gather(1, vectors),
+            self.mu.gather(1, index),
+        )
+
+    def approach(self, posture: Posture, rate: Tensor) -> Tensor:
+        """Return how fast the points move (B, C, 3) where the arm's shapes change at rates (3, S, B) [m/s]."""
+        middle = posture.points[:, :, posture.first :].flatten(1, 2)
+        velocity, spin = (x.flatten(1, 2) for x in posture.motion(rate))
+        count = self.gap.shape[1] // middle.shape[1]
+        middle, velocity, spin = (x.permute(2, 1, 0).repeat(1, count, 1) for x in (middle, velocity, spin))
+        return velocity + torch.linalg.cross(spin, self.point - middle)
+
+
+def contacts_at(arm: PneumaticArm, posture: Posture, time: Tensor, until: Tensor) -> Contacts:
+    """Return the contacts with the obstacles where they are at the times (B,), and how far they move `until` then."""
+    middle, frames = arm.plates(posture)
+    parts = []
+    for obstacle in arm.obstacles:
+        here = carried = torch.zeros_like(middle[:, 0])
+        if obstacle.path is not None:
+            here = obstacle.path.at(time)[0]
+            carried = obstacle.path.at(until)[0] - here
+        found = deepest(obstacle.shape, middle - here[:, None], frames[..., :2], arm.plate_radius)
+        friction = obstacle.law.friction
+        mu = found.gap.new_zeros(()) if friction is None else friction.coefficient
+        parts.append(
+            (
+                found.gap,
+                found.point + here[:, None],
+                found.normal,
+                carried[:, None].expand_as(middle),
+                mu.expand_as(found.gap),
+            )
+        )
+    return Contacts(*(torch.cat(x, 1) for x in zip(*parts, strict=True)))
+
+
+def contact_frames(normal: Tensor) -> Tensor:
+    """Return the matrices (..., 3, 3) of rows (normal, tangent 1, tangent 2) of unit normals (..., 3).
+
+    The tangents follow the normal without a jump but where its z changes sign (Duff et al., "Building an orthonormal
+    basis, revisited", 2017). On the exact cone nothing depends on them.
+    """
+    x, y, z = normal.unbind(-1)
+    sign = torch.where(z < 0, -1.0, 1.0).to(z.dtype)
+    a = -1 / (sign + z)
+    b = x * y * a
+    first = torch.stack((1 + sign * x * x * a, sign * b, -sign * x), -1)
+    second = torch.stack((b, sign + y * y * a, -y), -1)
+    return torch.stack((normal, first, second), -2)
+
+
+def jacobian(arm: PneumaticArm, posture: Posture, contacts: Contacts, plate: Tensor) -> Tensor:
+    """Return the points' derivatives by the chambers (B, K, 3, n), of contacts of these plates (B, K)."""
+    sections, per_section = arm.sections, arm.disks + 1
+    section = plate // per_section
+    own = [x.permute(4, 2, 3, 1, 0).flatten(1, 2) for x in posture.twists]  # (B, P, 3 shapes, 3)
+    index = plate[..., None, None].expand(-1, -1, 3, 3)
+    inner = [x.gather(1, index)[:, :, None] for x in own]
+    ends = [x[:, per_section - 1 :: per_section][:, None] for x in own]  # (B, 1, S, 3, 3)
+    order = torch.arange(sections, device=plate.device)
+    before = (order < section[..., None])[..., None, None]
+    within = (order == section[..., None])[..., None, None]
+    zero = own[0].new_zeros(())
+    spin, origin = (
+        torch.where(before, end, torch.where(within, mine, zero)) for end, mine in zip(ends, inner, strict=True)
+    )
+    moved = origin + torch.linalg.cross(spin, contacts.point[:, :, None, None].expand_as(spin))  # (B, K, S, 3, 3)
+    to_shapes = arm.to_shapes()
+    return moved.flatten(2, 3).mT @ (to_shapes[:, None] if to_shapes.dim() == 3 else to_shapes)

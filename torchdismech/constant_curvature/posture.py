@@ -1,0 +1,143 @@
+"""Postures: chains of arcs in space, the twists by which they move, and their mass matrix; batch last.
+
+Coordinates are the sections' shapes (s, ux, uy). What lies beyond a section moves with each of them as a rigid body
+does, by a twist: angular velocity and the velocity of the world's origin. Within its own section a point moves with
+the arc. So the mass matrix needs sums over points once per section only, in the section's own frame; the rest are
+products of twists with the inertia of all that lies beyond (Featherstone's composite bodies).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchdismech.constant_curvature.arcs import Arcs, cross, rotated
+
+__all__ = ["Posture"]
+
+
+class Posture:
+    """B arms of S sections, with the same G points on each section; the last of them is its end.
+
+    Parameters
+    ----------
+    shape : (3, S, B) s [m], ux and uy [rad] of each section.
+    share : (G,) where on a section the points are, from 0 to 1; the last is 1.
+    base, orientation : (3, B) and (3, 3, B), where the first frame is and how it is turned, or the same with one robot.
+    plates : number of the first point of each section that is a plate: it has a frame.
+
+    Attributes
+    ----------
+    local : (3, S, G, B) the points, seen from their section's first frame [m].
+    starts, turns : (3, S, B), (3, 3, S, B) the sections' first frames.
+    rotation : (3, 3, S, G', B) how plates are turned against their section's first frame.
+    points, frames : (3, S, G, B) where the points are [m], (3, 3, S, G', B) how plates are turned.
+    by_shape : (3, 3, S, G, B) the points' derivatives by the shape of their own section, in its first frame.
+    twists : how plates move with the shape of their own section: spin and velocity of the origin, (3, 3, S, G', B).
+    """
+
+    def __init__(self, shape: Tensor, share: Tensor, base: Tensor, orientation: Tensor, plates: int = 0):
+        self.arcs = Arcs.at(shape, share)
+        self.first = plates
+        self.local = self.arcs.points()
+        self.rotation, rate = self.arcs.solid(plates)
+        batch = shape.shape[2]
+        place, turn = base.expand(-1, batch), orientation.expand(-1, -1, batch)
+        starts, frames = [place], [turn]
+        for k in range(shape.shape[1] - 1):
+            place = place + rotated(turn, self.local[:, k, -1])
+            turn = rotated(turn[:, :, None], self.rotation[:, :, k, -1])
+            starts.append(place)
+            frames.append(turn)
+        self.starts, self.turns = torch.stack(starts, 1), torch.stack(frames, 2)
+        turns = self.turns[:, :, :, None]
+        self.points = self.starts[:, :, None] + rotated(turns, self.local)
+        self.frames = rotated(turns[:, :, None], self.rotation)
+        self.by_shape = self.arcs.by_shape()
+        spin = rotated(turns[:, :, None], torch.cat([torch.zeros_like(rate[:, :1]), rate], 1))
+        moved = rotated(turns[:, :, None], self.by_shape[:, :, :, plates:])
+        self.twists = spin, moved - cross(spin, self.points[:, None, :, plates:])
+
+    def motion(self, rate: Tensor) -> tuple[Tensor, Tensor]:
+        """Return velocities and angular velocities (3, S, G', B) of plates, where shapes change at rates (3, S, B)."""
+        own = [(twist * rate[None, :, :, None]).sum(1) for twist in self.twists]
+        spin, origin = (x + (x[:, :, -1].cumsum(1) - x[:, :, -1])[:, :, None] for x in own)
+        return origin + cross(spin, self.points[:, :, self.first :]), spin
+
+    def drift(self, rate: Tensor, gravity: Tensor) -> Tensor:
+        """Return what points feel (3, S, G, B) where shapes change at constant rates (3, S, B) [m/s^2].
+
+        Their acceleration less that of gravity (3, B), in their section's first frame.
+        """
+        moved, bowed = self.arcs.drift(rate)
+        turning, twisting = self.arcs.spin(rate)
+        backward = self.rotation[:, :, :, -1].transpose(0, 1)
+        w = torch.zeros_like(turning[:, 0])
+        dw = w
+        a = rotated(self.turns[:, :, 0].transpose(0, 1), -gravity.expand_as(w))
+        spins, bends, pulls = [w], [dw], [a]
+        for k in range(rate.shape[1] - 1):
+            reach, step, own = self.local[:, k, -1], moved[:, k, -1], turning[:, k]
+            a = a + cross(dw, reach) + cross(w, cross(w, reach) + 2 * step) + bowed[:, k, -1]
+            dw = dw + cross(w, own) + twisting[:, k]
+            w, dw, a = (rotated(backward[:, :, k], x) for x in (w + own, dw, a))
+            spins.append(w)
+            bends.append(dw)
+            pulls.append(a)
+        w, dw, a = (torch.stack(x, 1)[:, :, None] for x in (spins, bends, pulls))
+        return a + bowed + cross(dw, self.local) + cross(w, cross(w, self.local) + 2 * moved)
+
+    def inertia(self, masses: Tensor, felt: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mass matrix (B, 3 S, 3 S) by the shapes, and the forces (B, 3 S) that an acceleration takes.
+
+        Parameters
+        ----------
+        masses : (S, G, B or 1) of the first G points of each section [kg].
+        felt : (3, S, G, B) accelerations of these, in their section's first frame.
+        """
+        count = masses.shape[1]
+        reach = self.local[:, :, :count]
+        each = torch.cat([self.by_shape[:, :, :, :count], felt[:, None]], 1)  # (3, 4, S, G, B)
+        heavy = masses * each
+        own = (each[:, :3, None] * heavy[:, None]).sum((0, 4))  # (3, 4, S, B)
+        force, moment = heavy.sum(3), cross(reach[:, None], heavy).sum(3)  # (3, 4, S, B), about the section's start
+        mass = masses.sum(1).expand(reach.shape[1], reach.shape[3])
+        first = (masses * reach).sum(2)
+        second = (reach[:, None] * (masses * reach)).sum(3)
+        # in the world's frame, about its origin
+        turns, start = self.turns, self.starts
+        force, moment = (rotated(turns[:, :, None], x) for x in (force, moment))
+        first = rotated(turns, first)
+        moment = moment + cross(start[:, None], force)
+        second = rotated(turns[:, :, None], rotated(turns[:, :, None], second).transpose(0, 1))
+        mixed = start[:, None] * (first + 0.5 * mass * start)
+        second = second + mixed + mixed.transpose(0, 1)
+        first = first + mass * start
+        mass, first, second, pulled, turned = (_beyond(x) for x in (mass, first, second, force[:, 3], moment[:, 3]))
+        spin, origin = (x[:, :, :, -1] for x in self.twists)
+        carried = mass * origin + cross(spin, first[:, None])
+        trace = second[0, 0] + second[1, 1] + second[2, 2]
+        swung = cross(first[:, None], origin) + trace * spin - (second[:, :, None] * spin[None]).sum(1)
+        bias = own[:, 3] + (spin * turned[:, None]).sum(0) + (origin * pulled[:, None]).sum(0)
+        twist = _rows(torch.cat([spin, origin]))  # (B, 3 S, 6)
+        rigid = twist @ _rows(torch.cat([swung, carried])).mT
+        flexible = twist @ _rows(torch.cat([moment[:, :3], force[:, :3]])).mT
+        upper = flexible + rigid
+        sections = self.turns.shape[2]
+        later = torch.ones(sections, sections, dtype=twist.dtype, device=twist.device).triu(1)
+        later = later.repeat_interleave(3, 0).repeat_interleave(3, 1)
+        above = upper * later
+        unit = torch.eye(sections, dtype=twist.dtype, device=twist.device)
+        blocks = (own[:, :3].permute(3, 2, 0, 1)[:, :, :, None] * unit[:, None, :, None]).flatten(1, 2).flatten(2)
+        same = unit.repeat_interleave(3, 0).repeat_interleave(3, 1)
+        return above + above.mT + blocks + rigid * same, _rows(bias[None])[..., 0]
+
+
+def _beyond(x: Tensor) -> Tensor:
+    """Return sums over all later sections (..., S, B)."""
+    return x.flip(-2).cumsum(-2).flip(-2) - x
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Return (c, 3, S, B) as (B, 3 S, c)."""
+    return x.permute(3, 2, 1, 0).flatten(1, 2)
