@@ -384,9 +384,9 @@ class PneumaticArm(nn.Module):
             raise InputError(f"state.impulses: expected shape (B, {touching}, 3), got {tuple(state.impulses.shape)}")
         if self.batch not in (None, state.batch):
             raise InputError(f"the state is of {state.batch} robots, the arm's constants of {self.batch}")
-        for name, value in vars(control).items():
-            if value is None:
-                continue
+        if control.values:
+            raise InputError("Control.values: an arm takes none; build it with constants of each robot")
+        for name, value in control.tensors().items():
             if name != "force":
                 raise InputError(f"Control.{name}: an arm has none; forces on its chambers are its force")
             if value.shape != state.q.shape:
