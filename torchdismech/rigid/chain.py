@@ -257,9 +257,11 @@ class RigidChain(nn.Module):
             raise InputError(f"state.q: expected shape (B, {self.n_dofs}), got {tuple(state.q.shape)}")
         if self.batch not in (None, state.batch):
             raise InputError(f"the state is of {state.batch} robots, the model's constants of {self.batch}")
-        for name, value in vars(control).items():
-            if value is None:
-                continue
+        if control.values:
+            raise InputError(
+                "Control.values: a chain of rigid elements takes none; build it with constants of each robot"
+            )
+        for name, value in control.tensors().items():
             if name != "force":
                 raise InputError(f"Control.{name}: a chain of rigid elements has none; torques on joints are its force")
             if value.shape != state.q.shape:
