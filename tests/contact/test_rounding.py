@@ -66,25 +66,25 @@ def test_blocks_are_the_derivative(response):
             assert torch.allclose(by_input, -blocks[:, k], atol=1e-11 * float(size.max()))
 
 
-def test_turning_of_constraints():
-    """Have the gap's gradient as the arm of its load, and that arm's derivative as the turning."""
+def test_geometric_stiffness_of_constraints():
+    """Have the gap's gradient as the arm of its load, and that arm's derivative as the geometric stiffness."""
     q = nearly_parallel()
     pairs = table(q)
 
-    def contacts(q, turning=False):
+    def contacts(q, with_stiffness=False):
         nodes = vectors(pairs.gathered(q))
         closest = pairs.closest(closest_segments, nodes)
         closest = closest.differentiable(nodes) if torch.is_grad_enabled() else closest
-        return _pair_contacts(closest, nodes, pairs.reaches, turning)
+        return _pair_contacts(closest, nodes, pairs.reaches, with_stiffness)
 
     x = q.clone().requires_grad_()
-    found = contacts(x, turning=True)
+    found = contacts(x, with_stiffness=True)
     arms = (found.weights.unsqueeze(2) * found.normal.unsqueeze(1)).flatten(1)
     (gradient,) = torch.autograd.grad(found.gap.sum(), x, retain_graph=True)
     assert torch.allclose(gradient, arms, atol=1e-12)
     for k in range(12):
         (row,) = torch.autograd.grad(arms[:, k].sum(), x, retain_graph=True)
-        assert torch.allclose(row, found.turning[:, k], atol=1e-9)  # entries of 10 to 100 1/m
+        assert torch.allclose(row, found.geometric_stiffness[:, k], atol=1e-9)  # entries of 10 to 100 1/m
 
 
 def test_distance_is_hardly_larger():
