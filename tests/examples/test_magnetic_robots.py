@@ -27,8 +27,8 @@ def test_beam_in_a_turning_field():
 
 def test_reversed_waves_swim_backward():
     """Swim forward with a wave that runs backward, and backward with the reversed wave."""
-    forward = swimmer.ways(*swimmer.swum(duration=0.6))[-1, 0]
-    backward = swimmer.ways(*swimmer.swum(waves=[-1.0], duration=0.6, held=0))[-1, 0]
+    forward = float(swimmer.ways(*swimmer.swum(duration=0.6))[-1, 0])
+    backward = float(swimmer.ways(*swimmer.swum(waves=[-1.0], duration=0.6, held=0))[-1, 0])
     assert forward > 0.03
     # mirror images but for the phase of the field; measured: 37.3 mm both
     assert backward == pytest.approx(-forward, rel=0.02)
