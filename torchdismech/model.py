@@ -458,11 +458,15 @@ class Model(nn.Module):
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
         if self.batch not in (None, state.batch):
             raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
-        control.check(state.batch, self.n_dofs, len(self.springs), self.body.n_edges, len(self.hinges))
+        self.check_control(control, state.batch)
+
+    def check_control(self, control: Control, batch: int) -> None:
+        """Refuse a control that does not fit so many of these robots."""
+        control.check(batch, self.n_dofs, len(self.springs), self.body.n_edges, len(self.hinges))
         for name, value in control.values.items():
             if name not in self.places:
                 raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")
-            refuse_unfitting(f"Control.values[{name!r}]", self.places[name], value, state.batch)
+            refuse_unfitting(f"Control.values[{name!r}]", self.places[name], value, batch)
 
     def _check_hooks(self) -> None:
         """Find what forces depend on whose derivatives are not written, and refuse hooks that break what they claim."""

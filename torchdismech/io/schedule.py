@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,12 +173,11 @@ def load_function(scene: Path, name: str) -> Function:
             raise refused(f"raised {type(error).__name__}{line_in(path, error)}: {error}") from error
         if not isinstance(result, Control):
             raise refused(f"has to return a Control, such as control.replace(...), got {type(result).__name__}")
-        for field in dataclasses.fields(result):
-            value = getattr(result, field.name)
-            if value is not None and not isinstance(value, Tensor):
-                raise refused(f"has to give {field.name} as a tensor, got {type(value).__name__}")
+        for name, value in result.tensors().items():
+            if not isinstance(value, Tensor):
+                raise refused(f"has to give {name} as a tensor, got {type(value).__name__}")
         try:
-            result.check(len(time), model.n_dofs, len(model.springs), model.body.n_edges, len(model.hinges))
+            model.check_control(result, len(time))
         except InputError as error:
             raise refused(f"returned what does not fit the robot: {error}") from error
         return result
