@@ -73,7 +73,7 @@ class Cost:
 
 
 class Compilation:
-    """Which of a model's functions run compiled; the model and the models of its parts share one.
+    """Which of a model's functions run compiled.
 
     A copy, also by pickle, begins anew: it has done nothing yet and has no kernels.
 

@@ -62,10 +62,6 @@ class Mechanics:
     body, terms, forces, self_contact : of the robot.
     layout : where they stand in the matrix.
 
-    Attributes
-    ----------
-    loads_by_stencils : loads that are summed along with the elastic terms.
-    varying_forces : the other loads that change with q or velocity.
     """
 
     def __init__(
@@ -78,8 +74,16 @@ class Mechanics:
     ):
         self.body, self.self_contact, self.layout = body, self_contact, layout
         self.terms, self.forces = terms, forces
-        self.loads_by_stencils: list[Any] = [force for force in forces if force.varies and force.by_stencils]
-        self.varying_forces = [force for force in forces if force.varies and not force.by_stencils]
+
+    @property
+    def loads_by_stencils(self) -> list[Any]:
+        """Loads that are summed along with the elastic terms."""
+        return [force for force in self.forces if force.varies and force.by_stencils]
+
+    @property
+    def varying_forces(self) -> list[Force]:
+        """The other loads that change with q or velocity."""
+        return [force for force in self.forces if force.varies and not force.by_stencils]
 
     # ---- a step ------------------------------------------------------------------------------------------------
 

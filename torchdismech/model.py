@@ -97,10 +97,11 @@ class Model(nn.Module):
         if self_contact is not None:
             self_contact.bind(body)
         summed = [*terms, *(force.term for force in forces if force.varies and force.by_stencils)]
-        work = derivatives(summed) + block_entries(forces)
-        self.compilation = Compilation(compile, Cost.estimated(len(terms), work))
+        self.compilation = Compilation(compile, Cost.estimated(len(terms), derivatives(summed)))
         self.frames = Frames(body, free, self.compilation)
         self._check_hooks()
+        work = derivatives(summed) + block_entries(forces)  # with what was found out about users' forces
+        self.compilation.cost = Cost.estimated(len(terms), work)
         self._layout = self._laid_out()
         self.mechanics = Mechanics(body, self.terms, self.forces, self_contact, self._layout)
         self.contact = ContactModel(body, self.obstacles, self_contact, self.pattern, self.unknown)
@@ -317,9 +318,9 @@ class Model(nn.Module):
         self.check_batch(state, control)
         with self.compilation.paused(), self.values_of(control).in_place():
             force = self._by_parts(self._force_at, state, control)["force"]
-        self._refuse_closed_gaps(force)
-        moves = self.free & ~self.algebraic
-        acceleration = torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0)
+            self._refuse_closed_gaps(force)
+            moves = self.free & ~self.algebraic
+            acceleration = torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0)
         return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
 
     def _rest_state(self, batch: int) -> State:
@@ -367,7 +368,8 @@ class Model(nn.Module):
         """Return what the evaluations of a step from `state` share, for `mechanics`.
 
         `elapsed` [s] is the time from the state to where forces are evaluated; without it nothing dissipates. `pairs`
-        is what may touch on the way (see `ContactModel.may_touch`); without it, what touches at the state.
+        is what may touch on the way (see `ContactModel.may_touch`); without it, what touches at the state. Values that
+        the control sets count while they stand in the model: `with model.values_of(control).in_place():`.
         """
         control = control or Control()
         self.check_batch(state, control)

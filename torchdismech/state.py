@@ -136,8 +136,8 @@ class Control:
     clamped_q : (B, n) where the clamped dofs are at the end of the step; free dofs are not read.
     force : (B, n) an additional force [N, N m].
     values : what stands in this step in place of the model's own constants, by their names in `trainable.constants`:
-        for each a tensor with a row for each robot, (B, 1) for single numbers, or one number () for all. For example
-        {"Pressure.pressure": (B, 1)}.
+        for each a tensor with a row for each robot; of constants that are one number (B, 1), or () for all robots. For
+        example {"Pressure.pressure": (B, 1)}. No tables over time.
     """
 
     natural_curvature: Tensor | None = None
@@ -147,6 +147,10 @@ class Control:
     clamped_q: Tensor | None = None
     force: Tensor | None = None
     values: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.values is None:  # as the other fields: the model's own
+            object.__setattr__(self, "values", {})
 
     def replace(self, **changes) -> Control:
         """Return a copy with some fields changed."""

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from torchdismech.constants import constants as constants_of
 from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
@@ -171,7 +172,7 @@ def _keeps_sign(module: nn.Module, name: str) -> bool:
 
 def constants(model: AnyModel) -> dict[str, Place]:
     """Return the constants of a model by name, each as (module, attribute); see `constants.constants`."""
-    return model.places if isinstance(model, Model) else model.constants()
+    return constants_of(model) if isinstance(model, Model) else model.constants()
 
 
 def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> Iterator[tuple[str, Place]]:

@@ -2,7 +2,8 @@
 
 Forces and energies are ordinary `nn.Module`s, which read their tensors as attributes. A step that needs other numbers
 (those of a part of the batch, those that a control sets, the leaves of a backward pass) takes them as `Values` and is
-evaluated `with values.in_place():`. That is to a model what `torch.func.functional_call` is to a single call.
+evaluated `with values.in_place():`. That is to a model what `torch.func.functional_call` is to a single call. As there,
+the model is changed meanwhile: two threads must not step one model at once.
 
 A module says by `per_robot` which of its tensors may be given per robot. Such a tensor has two dimensions or more, the
 first the robots, or one more for each dimension that `robot_dimension` puts before them. One of fewer dimensions, or
@@ -71,6 +72,14 @@ class Values:
         for place, tensor in self:
             axis = _robot_axis(*place, tensor)
             rows[place] = tensor if axis is None else tensor.narrow(axis, start, size)
+        return Values(rows)
+
+    def taken(self, robots: Tensor) -> Values:
+        """Return the values of the robots with these numbers (B,)."""
+        rows = {}
+        for place, tensor in self:
+            axis = _robot_axis(*place, tensor)
+            rows[place] = tensor if axis is None else tensor.index_select(axis, robots)
         return Values(rows)
 
     def split(self, size: int, count: int) -> list[Values]:
@@ -157,18 +166,25 @@ def robots(module: nn.Module) -> set[int]:
 
 
 def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> None:
-    """Refuse a value that cannot stand in a place: expected is one number, or a row of each of `batch` robots."""
+    """Refuse a value that cannot stand in a place: expected is a row of each of `batch` robots.
+
+    One number () for all is right where the constant is one number.
+    """
     module, name = place
     if _declared(module, "robot_dimension", 0):
         raise InputError(f"{label}: a table over time cannot be set in a step; set what it gives")
     if not isinstance(value, Tensor):
         raise InputError(f"{label}: expected a tensor, got {type(value).__name__}")
-    own = getattr(module, name).shape
-    row = tuple(own[1:] if len(own) > 1 else own or (1,))
-    if value.dim() and tuple(value.shape) != (batch, *row):
-        raise InputError(f"{label}: expected shape () or {(batch, *row)}, got {tuple(value.shape)}")
-    if not value.dim() and len(own) > 1:
-        raise InputError(f"{label}: expected shape {(batch, *row)}, got one number")
+    own = getattr(module, name)
+    row = tuple(own.shape[1:] if own.dim() > 1 else own.shape or (1,))
+    number = row == (1,) and not value.dim()
+    if not number and tuple(value.shape) != (batch, *row):
+        expected = f"() or {(batch, *row)}" if row == (1,) else str((batch, *row))
+        raise InputError(f"{label}: expected shape {expected}, got {tuple(value.shape)}")
+    if value.dtype != own.dtype or value.device != own.device:
+        raise InputError(f"{label}: expected {own.dtype} on {own.device}, got {value.dtype} on {value.device}")
+    if name in _declared(module, "not_negative", ()) and bool((value < 0).any()):
+        raise InputError(f"{label}: expected 0 or more, got {float(value.min()):g}")
 
 
 @contextmanager

@@ -3,7 +3,18 @@
 import pytest
 import torch
 
-from torchdismech import BDF2, Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight, unroll
+from torchdismech import (
+    BDF2,
+    Circle,
+    ImplicitEuler,
+    InputError,
+    Material,
+    RobotBuilder,
+    Static,
+    forces,
+    straight,
+    unroll,
+)
 from torchdismech.state import State
 
 TIGHT = {"force_tolerance": 1e-12, "relative_tolerance": 0.0}
@@ -69,6 +80,16 @@ def test_a_row_is_the_robot_alone():
         alone, _ = integrator.step(model, alone, throw=True)
     # rounding of sums in another order
     assert torch.allclose(state.q[2], alone.q[0], rtol=0, atol=1e-12)
+
+
+def test_what_it_remembers_ends_with_a_step_of_another_rule():
+    """Begin anew after an equilibrium: the robot is at rest, and the step before the last is over."""
+    model, rule = swinging(), BDF2(1e-3, **TIGHT)
+    state, _ = rule.step(model, model.initial_state(velocity=0.2 * model.free.double()), throw=True)
+    rest, _ = Static(force_tolerance=1e-10).step(model, state, throw=True)
+    assert type(rest) is State
+    after, _ = rule.step(model, rest, throw=True)
+    assert (after.velocity.abs() < 1e-5).all()  # what the tolerance of the equilibrium leaves
 
 
 def test_refused():

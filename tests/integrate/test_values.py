@@ -90,6 +90,47 @@ def test_a_number_for_all_robots():
     assert torch.equal(found.q, expected.q)
 
 
+def test_one_number_stands_in_for_one_of_each_robot():
+    """Take one number where the model has one of each robot."""
+    model, integrator = rod(RATES), RULES["euler"]()
+    control = Control(values={"MassDamping.rate": torch.tensor(7.0, dtype=torch.float64)})
+    found, _ = integrator.step(model, model.initial_state(), control)
+    expected, _ = integrator.step(rod(7.0), rod(7.0).initial_state(BATCH))
+    assert torch.equal(found.q, expected.q)
+
+
+def test_initial_states_have_the_mass_that_a_control_sets():
+    """Find the acceleration of gravity whatever the mass is."""
+    model = rod(0.0)
+    mass = model.body.mass * torch.linspace(1.0, 3.0, BATCH, dtype=torch.float64)[:, None]
+    state = model.initial_state(BATCH, control=Control(values={"mass": mass}))
+    fall = state.acceleration[:, 2 : 3 * len(model.nodes) : 3][:, 2:]
+    # Gravity pulls with the mass that its nodes have
+    assert torch.allclose(fall, torch.full_like(fall, -9.81), rtol=1e-12)
+
+
+def test_a_value_that_is_nan_spoils_no_gradient_of_another_robot():
+    """Fail the robot whose value is NaN, and differentiate the others as without it."""
+    model, integrator = rod(), RULES["euler"](**TIGHT)
+    moving = model.initial_state(BATCH, velocity=0.1 * model.free.double())
+
+    def gradient(rates, running=None):
+        """Return the gradient of the ends by the values."""
+        rates = rates.clone().requires_grad_()
+        control = Control(values={"MassDamping.rate": rates})
+        state, info = integrator.step(model, moving, control, running)
+        return torch.autograd.grad(state.q.sum(), rates)[0], info
+
+    expected, _ = gradient(RATES)
+    spoilt = RATES.clone()
+    spoilt[3] = torch.nan
+    found, info = gradient(spoilt)
+    others = torch.arange(BATCH) != 3
+    assert info.converged.tolist() == others.tolist()
+    # sums of other rows: rounding
+    assert torch.allclose(found[others], expected[others], rtol=1e-10, atol=0)
+
+
 def test_values_stand_in_for_trained_constants():
     """Set a constant that is trained otherwise, and leave its training as it was."""
     model, integrator = rod(), RULES["euler"](**TIGHT)
@@ -109,7 +150,10 @@ REFUSED = {
         r"no constant 'MassDamping.speed'; there are: .*MassDamping.rate",
     ),
     "shape": ({"MassDamping.rate": torch.ones(2)}, r"rate'\]: expected shape \(\) or \(2, 1\), got \(2,\)"),
-    "robots": ({"Gravity.acceleration": torch.ones(3, 3)}, r"expected shape \(\) or \(2, 3\), got \(3, 3\)"),
+    "robots": ({"Gravity.acceleration": torch.ones(3, 3)}, r"expected shape \(2, 3\), got \(3, 3\)"),
+    "vector": ({"Gravity.acceleration": torch.tensor(-9.81)}, r"expected shape \(2, 3\), got \(\)"),
+    "dtype": ({"MassDamping.rate": torch.ones(2, 1)}, "expected torch.float64 on cpu, got torch.float32"),
+    "sign": ({"bend_twist.EI1": -torch.ones(2, 1, dtype=torch.float64)}, "expected 0 or more, got -1"),
     "number": ({"MassDamping.rate": 2.0}, "expected a tensor, got float"),
 }
 
@@ -174,3 +218,21 @@ def test_values_are_put_back_after_an_error():
     assert model.batch == BATCH
     assert all(tensor is before[name] for name, tensor in model.named_parameters())
     assert len(Values()) == 0
+
+
+def test_a_force_may_become_explicit_later():
+    """Count a force once, whenever it is held over steps."""
+    model, integrator = rod(5.0), RULES["euler"](**TIGHT)
+    moving = model.initial_state(1, velocity=0.1 * model.free.double())
+    model.forces[1].explicit = True
+    found, _ = integrator.step(model, moving, throw=True)
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 6), Circle(3e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    held = builder.finalize()
+    force = model.forces[1](moving, Control())
+    start = held.initial_state(1, velocity=0.1 * held.free.double()).replace(acceleration=moving.acceleration)
+    expected, _ = integrator.step(held, start, Control(force=force), throw=True)
+    # the same equations on another pattern of the matrix
+    assert torch.allclose(found.q, expected.q, rtol=0, atol=1e-12)

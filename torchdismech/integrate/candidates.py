@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor
 
@@ -46,6 +48,12 @@ class ContactCandidates:
         """Return the equations of a step with these candidates; of these robots (B,) of the batch, if given."""
         pairs = self.pairs if self.pairs is None or robots is None else self.pairs.rows(robots)
         return problem.equations(pairs, self.constraints(problem.state, robots))
+
+    def without_state(self) -> ContactCandidates:
+        """Return a copy for the equations alone, which does not keep the state before the step alive."""
+        copied = copy.copy(self)
+        del copied.state
+        return copied
 
     def _room(self) -> Tensor:
         """Return how near (1,) or (B,) things are looked at, besides what moves [m].

@@ -8,7 +8,8 @@ state before, the control, the model's constants and the weights of its modules.
 
 That is one evaluation, one factorisation and one transposed solve a step, however many iterations Newton's method
 took. A is evaluated anew at the accepted root: the last factor of Newton's method belongs to the iterate before, and
-may have been shifted. A step keeps the states before and after it and the control, nothing else.
+may have been shifted. A step keeps the state before it, q after it, the control, and what it used of the model: its
+tensors that require gradients, in parts of a batch those that are given per robot, and the contact candidates.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from torchdismech.integrate.step import solved_step
 from torchdismech.model import Model
 from torchdismech.solve.newton import matrix_values
 from torchdismech.state import Control, State
-from torchdismech.values import Values, requiring_gradients
+from torchdismech.values import Values, every_module, requiring_gradients
 
 __all__ = ["differentiable_step"]
 
@@ -62,7 +63,7 @@ def differentiable_step(problem: StepProblem) -> tuple[State, StepInfo]:
             after, info = recorded_step(given)
         else:
             after, info, candidates = solved_step(given)
-            form.candidates = None if candidates.none else candidates
+            form.candidates = None if candidates.none else candidates.without_state()
     info = dataclasses.replace(info, status=torch.where(lost, int(Status.NOT_FINITE), info.status))
     if differentiated:
         after = form.kind(*_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))
@@ -163,11 +164,22 @@ def _solved_gradients(
     every = form.count if form.model.compilation.active else 0
     leaves = [_leaf(t, need or (k < every and k != form.time)) for k, (t, need) in enumerate(needed)]
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
+    _refuse_lost_places(form)
     with form.places.with_tensors(leaves[form.own :]).in_place():
         found = form.model.compilation.guarded(lambda: _gradients(form, leaves, q, accepted, gradients, wanted))
     if accepted.device.type != "cpu":  # not waited for: where no row was solved, zeros whatever came out
         found = tuple(torch.where(accepted.any(), g, 0.0) for g in found)
     return found
+
+
+def _refuse_lost_places(form: _Form) -> None:
+    """Refuse a model of which a module was exchanged since the step: its tensors would be looked for in vain."""
+    present = {id(module) for module in every_module(form.model)}
+    if not all(id(module) in present for module, _ in form.places.tensors):
+        raise RuntimeError(
+            "a module of the model was exchanged between a step and its backward pass; keep the model's modules in "
+            "place until the backward pass is done"
+        )
 
 
 def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
@@ -193,14 +205,31 @@ def _gradients(
     ----------
     leaves : of state, control and model; the latter stand in the model.
     """
-    model = form.model
     # Rows that were not solved may hold anything, and 0 * NaN is NaN: a solved row stands in for each, at weight zero.
-    donor, weight = None, accepted[:, None].to(q.dtype)
+    donor = None
     if accepted.device.type != "cpu" or not bool(accepted.all()):  # a GPU is not waited for
         row = torch.arange(len(accepted), device=accepted.device)
         donor = torch.where(accepted, row, accepted.to(torch.uint8).argmax())
         gradients = [torch.where(accepted.view(-1, *[1] * (g.dim() - 1)), g, 0.0) for g in gradients]
         q = q[donor]
+        with torch.enable_grad():
+            values = form.places.with_tensors(leaves[form.own :]).taken(donor)
+        with values.in_place():
+            return _gradients_at_root(form, leaves, donor, q, accepted, gradients, wanted)
+    return _gradients_at_root(form, leaves, donor, q, accepted, gradients, wanted)
+
+
+def _gradients_at_root(
+    form: _Form,
+    leaves: Sequence[Tensor],
+    donor: Tensor | None,
+    q: Tensor,
+    accepted: Tensor,
+    gradients,
+    wanted: list[Tensor],
+) -> tuple[Tensor, ...]:
+    """Return the gradients by the tensors in `wanted`, robots that were not solved replaced by a `donor` (B,)."""
+    model, weight = form.model, accepted[:, None].to(q.dtype)
     x = q.index_select(1, model.free_index)
     with torch.enable_grad():
         equations = form.equations(leaves, donor)

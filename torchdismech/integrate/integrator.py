@@ -143,8 +143,15 @@ class Solver:
         raise NotImplementedError
 
     def equations(self, model: Model, state: State, control: Control | None = None) -> StepEquations:
-        """Return the equations of a step from `state`, for a look at their residual and matrix."""
+        """Return the equations of a step from `state`, for a look at their residual and matrix.
+
+        Values that a control sets hold while a step is taken, and are refused here.
+        """
         control = control or Control()
+        self._check(model, state, control)
+        if control.values:
+            raise InputError("equations: Control.values hold during a step; put them into the model, by values_of")
+        state = self.scheme.started(state, self._step_length)
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
         problem = StepProblem(model, self, state, control, self._step_length, running)
         return problem.equations(model.contact.touching(state.q))

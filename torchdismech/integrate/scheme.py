@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,8 +44,11 @@ class Scheme:
         return any(self.acceleration)
 
     def started(self, state: State, dt: float) -> State:
-        """Return the state with all that the rule remembers of steps before, made up where there were none."""
-        return state
+        """Return the state with all that the rule remembers of steps before, made up where there were none.
+
+        What other rules remember does not outlive a step of this one.
+        """
+        return state if type(state) is State else State(*state.fields()[: len(dataclasses.fields(State))])
 
     def known_rates(self, state: State, dt: Tensor) -> list[Tensor]:
         """Return the rates (B, n) besides d / dt."""

@@ -85,6 +85,7 @@ class Static(Solver):
     def _advanced(self, problem: StepProblem) -> tuple[State, StepInfo]:
         """Return the equilibria of some robots and how the search went: the load ramp."""
         refuse_unheld(problem.model, problem.state, problem.control, problem.running, self.force_tolerance)
+        problem = problem.replace(state=self.scheme.started(problem.state, 0.0))
         at, going = problem.state, problem.running
         info: StepInfo | None = None
         for k in range(1, self.load_steps + 1):
