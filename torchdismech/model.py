@@ -102,9 +102,7 @@ class Model(nn.Module):
         self._check_hooks()
         work = derivatives(summed) + block_entries(forces)  # with what was found out about users' forces
         self.compilation.cost = Cost.estimated(len(terms), work)
-        self._layout = self._laid_out()
-        self.mechanics = Mechanics(body, self.terms, self.forces, self_contact, self._layout)
-        self.contact = ContactModel(body, self.obstacles, self_contact, self.pattern, self.unknown)
+        self._lay_out()
         self.solver_name = solver
         self._solvers: dict[tuple[torch.device, int], linear.Solver] = {}
         if solver != "auto":
@@ -120,11 +118,14 @@ class Model(nn.Module):
         super().__setstate__(state)
         self.recordings = {}
 
-    def _laid_out(self) -> MatrixLayout:
+    def _lay_out(self) -> None:
+        """Find where the terms and forces stand in the matrix, and make the rooms that work with it."""
         symmetric = all(f.symmetric for f in self.forces if f.varies)
         symmetric &= self.self_contact is None or self.self_contact.symmetric
-        algebraic = self.algebraic.cpu().numpy()
-        return MatrixLayout(self.body, self.terms, self.forces, self.unknown, algebraic, symmetric, self.compilation)
+        placed = (self.unknown, self.algebraic.cpu().numpy(), symmetric, self.compilation)
+        self._layout = MatrixLayout(self.body, self.terms, self.forces, *placed)
+        self.mechanics = Mechanics(self.body, self.terms, self.forces, self.self_contact, self._layout)
+        self.contact = ContactModel(self.body, self.obstacles, self.self_contact, self.pattern, self.unknown)
 
     def compile_if_long(self, rows: int, q: Tensor, ahead: float = 0.0) -> None:
         """Compile for so many robots at a time from now on, under "auto" and if the work done and `ahead` pays for it.

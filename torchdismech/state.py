@@ -150,7 +150,7 @@ class Control:
 
     def __post_init__(self) -> None:
         if self.values is None:  # as the other fields: the model's own
-            object.__setattr__(self, "values", {})
+            object.__setattr__(self, "values", {})  # type: ignore[unreachable]
 
     def replace(self, **changes) -> Control:
         """Return a copy with some fields changed."""

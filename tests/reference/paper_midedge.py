@@ -105,5 +105,5 @@ def with_paper_midedge(model, data, prefix: str = "", poisson: float = 0.3):
     energy = PlateInSpace(data[prefix + "kb"].item(), poisson)
     term = ElasticTerm("midedge", stencil, energy, measure=model.body.face_area, natural=natural)
     model.terms[[t.name for t in model.terms].index("midedge")] = term
-    model._lay_out_matrix()
+    model._lay_out()
     return model

@@ -131,7 +131,7 @@ class TestStructures:
             for parameter in [energy.GJ] if part == "bend" else [energy.EI1, energy.EI2]:
                 parameter.data = torch.zeros_like(parameter)
         model.terms = torch.nn.ModuleList([t for t in model.terms if t.name in terms])
-        model._lay_out_matrix()
+        model._lay_out()
         state = reference_state(model, data)
         # the papers' normals are measured against the shape at the start of the step
         start = model.start_step(reference_state(model, data, q="q0") if part == "midedge" else state)
