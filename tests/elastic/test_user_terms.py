@@ -50,6 +50,7 @@ def test_twisted_ribbon(ribbon):
     assert torque == pytest.approx(shear * torsion * angle / free, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_buckled_ribbon(ribbon):
     """Hold a buckled and twisted ribbon in an equilibrium that is not the linear rod's."""
     _, soft = ribbon.twisted(ribbon.ribbon(), math.pi, approach=0.1 * ribbon.LENGTH)

@@ -21,6 +21,7 @@ def check_drape(trajectory, drape):
     assert drape.overlaps.max() < 0.8 * cloth.THICKNESS
 
 
+@pytest.mark.slow
 def test_cloth_falls_into_folds():
     """Hang in folds, on a coarse mesh."""
     check_drape(*cloth.simulated(rings=6, dt=5e-3, duration=1.2))

@@ -7,6 +7,7 @@ from examples.crossing_lines import crossing_lines
 from examples.rod_drop import rod_drop
 
 
+@pytest.mark.slow
 def test_rod_drop():
     """Lie on the floor in the end, and have moved aside only where it is rough."""
     model, trajectory = rod_drop.simulated(dt=1e-3, duration=0.4)

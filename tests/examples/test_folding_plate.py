@@ -24,6 +24,7 @@ def test_elastica():
     assert abs(folding_plate.elastica_height() - 0.90660) < 1e-5
 
 
+@pytest.mark.slow
 def test_plate_folds():
     """Come to rest as high as the elastica, on a coarse mesh."""
     # sides of 0.56 to 0.26 of the length that the loop scales with: measured 13 % on the softest, 2 % on the stiffest

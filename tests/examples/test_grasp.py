@@ -23,6 +23,7 @@ def check_grasp(trajectory, result):
     assert result.overlaps.max() < 0.9 * grasp.TOLERANCE  # measured .77 of it, where a slippery finger pushes
 
 
+@pytest.mark.slow
 def test_a_gripper_lifts_a_ball():
     """Lift it with rough fingers, leave it on the floor with smooth ones."""
     _, trajectory, result = grasp.simulated(subdivisions=1, dt=5e-3)

@@ -25,6 +25,7 @@ def check_knot(trajectory, knot):
     assert knot.overlaps.max() < 0.1 * example.TOLERANCE
 
 
+@pytest.mark.slow
 def test_loose_knot():
     """Need what bends the loop, and for each friction mu times the load between the strands more."""
     trajectory, knot = example.simulated(nodes=101, duration=10.0, last_spans=[0.68] * 4)

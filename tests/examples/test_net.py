@@ -22,6 +22,7 @@ def check_catch(trajectory, catch):
     assert catch.overlaps.max() < 0.3 * net.TOLERANCE  # measured 0.22 of it, at the impact
 
 
+@pytest.mark.slow
 def test_net_catches_a_shell():
     """Come to rest with the net's force on the shell equal to its weight."""
     check_catch(*net.simulated(spacing=net.RADIUS / 2, dt=5e-3, duration=0.5))

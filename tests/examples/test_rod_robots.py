@@ -98,6 +98,7 @@ def test_snake_as_it_is():
     check_snake(run(snake.FOLDER / "scene.toml", allow_code=True, progress=False))
 
 
+@pytest.mark.slow
 def test_contortion():
     """Keep all turns: twist and writhe change from rod to rod, their sum does not."""
     trajectory = run(contortion.FOLDER / "scene.toml", progress=False)

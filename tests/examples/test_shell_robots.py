@@ -110,6 +110,7 @@ def check_parachute(trajectory, scene):
     assert (ratio > 1.2 * (2 / (10.0 * 1.5 * 3**0.5 * parachute.SIDE**2)) ** 0.5).all()
 
 
+@pytest.mark.slow
 def test_parachute_settles(tmp_path):
     """Fall in the end at the speed at which drag carries the weight, with the square root of the weight."""
     file = parachute.write_geometry(tmp_path, divisions=4)

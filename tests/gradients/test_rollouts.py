@@ -33,7 +33,7 @@ def cantilever(nodes: int = 8, **options):
     return builder.finalize(**options)
 
 
-@pytest.mark.parametrize("checkpoint_every", [None, 10])
+@pytest.mark.parametrize("checkpoint_every", [None, pytest.param(10, marks=pytest.mark.slow)])
 def test_hundred_steps_against_differences(checkpoint_every):
     """Match central differences of the whole rollout to 1e-5, by stiffness, drag, mass and initial velocity."""
     model = cantilever()

@@ -110,6 +110,7 @@ def test_a_helix_let_go(axis, radius):
     assert torch.tensor(counts).median() <= 6 and max(counts) <= 8, counts
 
 
+@pytest.mark.slow
 def test_upright_helix_collapses_with_substeps():
     """Step a soft upright helix that collapses under its weight: some steps only work in parts."""
     builder = RobotBuilder()

@@ -169,7 +169,9 @@ def test_planar_couple():
     assert np.allclose(found[3:6], push, rtol=1e-12) and np.allclose(found[:3], -push, rtol=1e-12)
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize(
+    "integrator", ["euler", *(pytest.param(name, marks=pytest.mark.slow) for name in INTEGRATORS if name != "euler")]
+)
 def test_a_row_is_the_robot_alone(integrator):
     """Match each robot, with its own field, magnetisation and section, stepped alone; in parts of a batch, too."""
     rule, steps = INTEGRATORS[integrator], 1 if integrator == "static" else 10

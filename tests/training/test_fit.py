@@ -90,6 +90,7 @@ def test_resumed_run_has_the_numbers_of_one_without_interruption(data, tmp_path)
             assert torch.equal(weights(folder)[name], value), name
 
 
+@pytest.mark.slow
 def test_resumed_run_is_compiled_at_the_same_batch(data, tmp_path, monkeypatch):
     """Keep in checkpoints what was evaluated and what is compiled."""
     config = Config.model_validate(tables(data))
@@ -107,6 +108,7 @@ def test_resumed_run_is_compiled_at_the_same_batch(data, tmp_path, monkeypatch):
         assert checkpoint.load(tmp_path / f"until{until}", "last")[1]["evaluations"] == evaluated
 
 
+@pytest.mark.slow
 def test_event_file_has_what_a_run_is_judged_by(data, tmp_path):
     """Find the named tags, with finite values, and figures, a mesh, hparams and the config."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -141,6 +143,7 @@ def test_event_file_has_what_a_run_is_judged_by(data, tmp_path):
     assert json.loads((folder / "eval.json").read_text())["model"]["failed"] == 0
 
 
+@pytest.mark.slow
 def test_two_processes_fit_as_one_does(data, tmp_path):
     """Compare weights and held-out error of one and of two processes."""
     config = tmp_path / "config.json"

@@ -63,7 +63,7 @@ def test_order_in_time(integrator, order, schedule):
     assert all(order - 0.15 < found < order + 0.25 for found in orders), (errors, orders)
 
 
-@pytest.mark.parametrize("integrator", ["midpoint", "newmark"])
+@pytest.mark.parametrize("integrator", ["midpoint", pytest.param("newmark", marks=pytest.mark.slow)])
 def test_energy_of_an_undamped_rod(integrator):
     """Keep the total energy of a swinging rod over 1000 steps."""
     model = coarse_rod(loads=[forces.Gravity((0, 0, -2.0))])
