@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
@@ -31,7 +32,7 @@ LARGEST_TOLERANCE = 1e3  # N; soft robots weigh less, and heavy ones have the re
 Schedule = Callable[[Tensor, Model], Control]
 
 
-class Solver:
+class Solver(ABC):
     """What steps in time and searches for equilibria have in common: options, checks, and the way to the core step.
 
     Parameters
@@ -138,9 +139,9 @@ class Solver:
         rows = chunk_size(model, batch, self.chunk)
         return self.step_evaluations * -(-batch // rows) * model.compilation.cost.of(rows, model.device)
 
+    @abstractmethod
     def attempts(self, equations: StepEquations) -> Iterable[tuple[bool, str]]:
         """Return from where to search, ahead or not (see `StepEquations.guess`), and in which way, in turn."""
-        raise NotImplementedError
 
     def equations(self, model: Model, state: State, control: Control | None = None) -> StepEquations:
         """Return the equations of a step from `state`, for a look at their residual and matrix.
@@ -167,17 +168,17 @@ class Solver:
     # ---- inside ------------------------------------------------------------------------------------------------
 
     @property
+    @abstractmethod
     def _step_length(self) -> float:
         """Length of a step [s]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _advanced(self, problem: StepProblem) -> tuple[State, StepInfo]:
         """Return the states after a step of some robots, and how it went."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _occasion(self, state: State) -> str:
         """Return what an error calls the step from this state."""
-        raise NotImplementedError
 
     def _check(self, model: Model, state: State, control: Control) -> None:
         """Refuse what cannot be stepped, by name."""
