@@ -45,6 +45,8 @@ GROUPS = {
     "geometry/": "moves and frames",
     "kinematics": "moves and frames",
     "solve/newton": "vectors of Newton's loop",
+    "solve/search": "vectors of Newton's loop",
+    "solve/relaxed": "vectors of Newton's loop",
     "integrate/equations": "vectors of Newton's loop",
     "": "the step's start and end: guess, scale, new state",
 }

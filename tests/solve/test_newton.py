@@ -5,7 +5,9 @@ import torch
 
 from torchdismech import Status
 from torchdismech.solve import linear
-from torchdismech.solve.newton import NewtonOptions, newton, relaxed_newton
+from torchdismech.solve.newton import newton
+from torchdismech.solve.relaxed import relaxed_newton
+from torchdismech.solve.search import NewtonOptions
 from torchdismech.sparse import Pattern
 
 PATTERN = Pattern.union(2, np.array([1]), np.array([0]), symmetric=True)  # values: (0,0), (1,0), (1,1)

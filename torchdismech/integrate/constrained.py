@@ -7,8 +7,6 @@ operator W = J A^-1 J^T, and the loads are the solution of a frictional contact 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -16,12 +14,11 @@ from torchdismech.contact.constraints import ConstraintSet, places_of
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve.complementarity import solve_contact
-from torchdismech.solve.linear import Factor
-from torchdismech.solve.newton import Iterate, NewtonOptions, Root, rounding_noise, shifted_factor
+from torchdismech.solve.linear import Factor, shifted_factor
+from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search, rounding_noise
 
 __all__ = ["KKTConditions", "constrained_newton"]
 
-RUNNING = -1
 SMALLEST_STEP = 2.0**-10
 NEAR = 0.1  # of the distance that a step looks at: contacts that come nearer without loads may bear one
 REDUNDANT = 1e-11  # singular values below this part of the largest count as zero
@@ -33,40 +30,46 @@ def constrained_newton(equations: StepEquations, x: Tensor, options: NewtonOptio
 
     The loads are left in `equations.constraints.load`. Arguments as for `solve.newton.newton`.
     """
-    constraints = equations.constraints
-    assert constraints is not None
-    status = torch.where(running, RUNNING, int(Status.CONVERGED))
-    constraints.load = torch.where(running[constraints.robot].unsqueeze(1), 0.0, constraints.load)
-    iterations = torch.zeros_like(status)
-    at = Iterate.of(equations, x, options)
-    violation = torch.full_like(at.norm, torch.inf)
-    noise = rounding_noise(x, at.values, options.diagonal, options.weight)
-    options = options.with_tolerance(torch.maximum(options.tolerance, noise))
-    step = _ConstrainedStep(equations, constraints, options)
-    for k in range(options.max_iterations + 1):
-        done = (at.norm <= options.tolerance) & (violation <= constraints.tolerance)
-        status = torch.where((status == RUNNING) & ~torch.isfinite(at.norm), int(Status.NOT_FINITE), status)
-        status = torch.where((status == RUNNING) & done, int(Status.CONVERGED), status)
-        active = status == RUNNING
-        if k == options.max_iterations or not bool(active.any()):
-            break
-        at, found, outcome = step(at, active)
-        violation = torch.where(active, found, violation)
-        status = torch.where(active & (outcome != RUNNING), outcome, status)
-        iterations += active
-    status = torch.where(status == RUNNING, int(Status.MAX_ITERATIONS), status)
-    return Root(at.x, status, iterations, at.norm, options.tolerance)
+    return _ConstrainedSearch(equations, x, options, running).root()
 
 
-@dataclass(frozen=True)
-class _ConstrainedStep:
-    """One iteration: loads, then a step under them, guarded by a line search."""
+class _ConstrainedSearch(Search):
+    """Newton steps of which each begins with loads of the contacts.
 
-    equations: StepEquations
-    constraints: ConstraintSet
-    options: NewtonOptions
+    `violation` (B,) [m] says how much contacts are violated, unknown before the first step.
+    """
 
-    def __call__(self, at: Iterate, active: Tensor) -> tuple[Iterate, Tensor, Tensor]:
+    def __init__(self, equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor):
+        assert equations.constraints is not None
+        self.equations, self.constraints = equations, equations.constraints
+        load = self.constraints.load
+        self.constraints.load = torch.where(running[self.constraints.robot].unsqueeze(1), 0.0, load)
+        self.at = Iterate.of(equations, x, options)
+        noise = rounding_noise(x, self.at.values, options.diagonal, options.weight)
+        self.tolerance = torch.maximum(options.tolerance, noise)
+        self.options = options.with_tolerance(self.tolerance)
+        self.violation = torch.full_like(self.at.norm, torch.inf)
+        self.status = self._judged(torch.where(running, RUNNING, int(Status.CONVERGED)))
+        self.iterations = torch.zeros_like(self.status)
+
+    def round(self) -> bool:
+        """Take a step; return whether some row still runs."""
+        active = self.status == RUNNING
+        self.at, violation, outcome = self._step(self.at, active)
+        self.violation = torch.where(active, violation, self.violation)
+        self.iterations = self.iterations + active
+        status = self._judged(torch.where(active & (outcome != RUNNING), outcome, self.status))
+        spent = (status == RUNNING) & (self.iterations >= self.options.max_iterations)
+        self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
+        return bool((self.status == RUNNING).any())
+
+    def _judged(self, status: Tensor) -> Tensor:
+        """Return the status (B,) with running rows marked that are solved, or whose residual is not finite."""
+        done = (self.at.norm <= self.tolerance) & (self.violation <= self.constraints.tolerance)
+        status = torch.where((status == RUNNING) & ~torch.isfinite(self.at.norm), int(Status.NOT_FINITE), status)
+        return torch.where((status == RUNNING) & done, int(Status.CONVERGED), status)
+
+    def _step(self, at: Iterate, active: Tensor) -> tuple[Iterate, Tensor, Tensor]:
         """Return the next iterate, how much contacts are violated (B,) [m], and RUNNING or why a row cannot go on."""
         constraints, before = self.constraints, self.constraints.load
         factor = self._factored(at, active)

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.solve.newton import NewtonOptions, Root, newton
+from torchdismech.solve.newton import newton
+from torchdismech.solve.search import NewtonOptions, Root
 
 __all__ = ["eased_newton", "is_sharp"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdismech.contact.report import Report
 from torchdismech.errors import Status
-from torchdismech.solve.newton import Root
+from torchdismech.solve.search import Root
 
 __all__ = ["StepInfo", "chosen"]
 

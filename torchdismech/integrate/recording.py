@@ -38,7 +38,8 @@ from torchdismech.model import Model
 from torchdismech.native.graphs import Recording, memory_pool, recorded
 from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
-from torchdismech.solve.newton import Progress, Root, begun, plain_round, resumed
+from torchdismech.solve.newton import Progress, begun, plain_round, resumed
+from torchdismech.solve.search import Root
 from torchdismech.state import Control, State
 from torchdismech.values import Place, Values
 

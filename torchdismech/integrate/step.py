@@ -20,7 +20,9 @@ from torchdismech.integrate.easing import eased_newton
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo, chosen
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.solve.newton import NewtonOptions, Root, newton, relaxed_newton
+from torchdismech.solve.newton import newton
+from torchdismech.solve.relaxed import relaxed_newton
+from torchdismech.solve.search import NewtonOptions, Root
 from torchdismech.state import State
 
 __all__ = ["further_attempts", "solved_step", "step_info"]

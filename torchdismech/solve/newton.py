@@ -2,125 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
+from torchdismech.solve.linear import shifted_factor
+from torchdismech.solve.search import (
+    RUNNING,
+    Iterate,
+    NewtonOptions,
+    Root,
+    Search,
+    System,
+    judged,
+    rounding_noise,
+    weighted_norm,
+)
 
-__all__ = [
-    "Iterate",
-    "NewtonOptions",
-    "Progress",
-    "Root",
-    "System",
-    "begun",
-    "matrix_values",
-    "newton",
-    "plain_round",
-    "relaxed_newton",
-    "resumed",
-    "rounding_noise",
-    "shifted_factor",
-]
+__all__ = ["Progress", "begun", "matrix_values", "newton", "plain_round", "resumed"]
 
-RUNNING = -1
 SMALLEST_STEP = 2.0**-12  # below this fraction of the Newton step a line search gives up ...
 SMALLEST_DESCENT = 2.0**-20  # ... where a potential judges it: nearly singular matrices give steps too long by far
-ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
-LARGEST_GROWTH = 2.0  # of the residual in a relaxed step; beyond it the step is taken back and relaxed more
-FASTEST_RELAXATION = 0.1  # the least factor by which the relaxation falls in a step
-SHIFTS = 14  # how often a matrix that is not positive definite is shifted, tenfold each time ...
-LEAST_SHIFT = 1e-11  # ... from this part of its largest entry on; what presses an edge inside out takes more than once
-
-
-class System(Protocol):
-    """Equations r(x) = 0 of a batch, with their matrix dr/dx on the solver's pattern."""
-
-    def residual(self, x: Tensor) -> Tensor:
-        """Return r (B, m)."""
-        ...
-
-    def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return r (B, m) and the values (nnz, B) of dr/dx."""
-        ...
-
-    def advanced(self, x: Tensor, step: Tensor) -> Tensor:
-        """Return x moved by the step (B, m): x + step, to first order."""
-        ...
-
-    def compiled(self, function: Callable) -> Callable:
-        """Return the function of this system and tensors, compiled as a whole if it can be and is wanted."""
-        ...
-
-    def potential(self, x: Tensor) -> Tensor | None:
-        """Return a potential (B,) whose gradient is r, or None where there is none or none is wanted.
-
-        With a potential a step is judged by it, the matrix is shifted until it is positive definite, and so only minima
-        are found. Without, the norm of r judges, and any root may be found.
-        """
-        ...
-
-    def trust_radius(self) -> Tensor | float:
-        """Return how far a step that descends the potential may change an unknown, in units of unknown / weight."""
-        ...
-
-
-@dataclass(frozen=True)
-class Root:
-    """Where Newton's method ended.
-
-    Attributes
-    ----------
-    x : (B, m) the last accepted iterates; rows that did not run are as they came.
-    status : (B,) `Status` values; rows that did not run are CONVERGED.
-    iterations : (B,) Newton steps begun.
-    residual : (B,) norm of the residual at x.
-    tolerance : (B,) what the residual was held against: as asked for, but not below the rounding noise at x.
-    """
-
-    x: Tensor
-    status: Tensor
-    iterations: Tensor
-    residual: Tensor
-    tolerance: Tensor
-
-
-@dataclass(frozen=True)
-class NewtonOptions:
-    """How a search for roots goes.
-
-    Attributes
-    ----------
-    solver : linear solver on the pattern of the matrix.
-    weight : (m,) of the unknowns' residuals in its norm.
-    tolerance : (B,) the norm up to which a row counts as solved.
-    max_iterations : Newton steps, at most.
-    line_search : False takes every Newton step whole.
-    """
-
-    solver: Any
-    weight: Tensor
-    tolerance: Tensor
-    max_iterations: int
-    line_search: bool = True
-
-    def with_tolerance(self, tolerance: Tensor) -> NewtonOptions:
-        """Return these with another tolerance (B,)."""
-        return dataclasses.replace(self, tolerance=tolerance)
-
-    @property
-    def diagonal(self) -> Tensor:
-        """Where the diagonal of the matrix stands in its values."""
-        return self.solver.diagonal(self.weight.device)
-
-    def norm(self, residual: Tensor) -> Tensor:
-        """Return the weighted norm (B,) of residuals (B, m)."""
-        return _norm(residual, self.weight)
 
 
 def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None = None) -> Root:
@@ -137,82 +41,6 @@ def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | 
     """
     at, tolerance = begun(system, x, options, running)
     return resumed(system, at, options.with_tolerance(tolerance))
-
-
-def relaxed_newton(system: System, x: Tensor, options: NewtonOptions, inertia: Tensor, running: Tensor) -> Root:
-    """Find x as `newton` does, by steps of the matrix with a multiple of `inertia` added to its diagonal.
-
-    The multiple follows the residual's norm, from 1 down to 0 at the root (pseudo-transient continuation, Kelley and
-    Keyes, SIAM J. Numer. Anal. 1998). The norm may rise on the way: so this gets past minima of the norm that are no
-    roots, where Newton's method with a line search ends. It takes some tens of iterations.
-
-    Parameters
-    ----------
-    inertia : (m, 1) or (m, B), not negative: such that the matrix with it is well conditioned.
-    Others as for `newton`.
-    """
-    status = torch.where(running, RUNNING, int(Status.CONVERGED))
-    iterations = torch.zeros_like(status)
-    at = Iterate.of(system, x, options)
-    status = _judged(status, at.norm, options.tolerance)
-    tolerance = torch.maximum(options.tolerance, rounding_noise(x, at.values, options.diagonal, options.weight))
-    relaxation = torch.ones_like(at.norm)
-    for _ in range(options.max_iterations):
-        active = status == RUNNING
-        if not bool(active.any()):
-            break
-        values = at.values.clone()
-        values[options.diagonal] += relaxation * inertia
-        factor = options.solver.factor(values, rows=active)
-        step = factor.solve(-at.residual)
-        solved = active & factor.ok
-        moved = torch.where(solved[:, None], system.advanced(at.x, torch.where(solved[:, None], step, 0.0)), at.x)
-        trial = Iterate.of(system, moved, options)
-        growth = trial.norm / at.norm
-        good = solved & (growth < LARGEST_GROWTH)  # False where it is NaN
-        change = torch.where(good, growth.clamp(FASTEST_RELAXATION, LARGEST_GROWTH), LARGEST_GROWTH**2)
-        relaxation = torch.where(active, relaxation * change, relaxation)
-        at = at.merged(trial, good)
-        iterations += active
-        status = _judged(status, at.norm, tolerance)
-    status = torch.where(status == RUNNING, int(Status.MAX_ITERATIONS), status)
-    return Root(at.x, status, iterations, at.norm, tolerance)
-
-
-def _judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:
-    """Return the status with running rows marked that converged or stopped being finite."""
-    running = status == RUNNING
-    status = torch.where(running & (norm <= tolerance), int(Status.CONVERGED), status)  # NaN <= tolerance is False
-    return torch.where(running & ~torch.isfinite(norm), int(Status.NOT_FINITE), status)
-
-
-@dataclass(frozen=True)
-class Iterate:
-    """A point x with its residual, matrix and weighted residual norm."""
-
-    x: Tensor
-    residual: Tensor
-    values: Tensor
-    norm: Tensor
-
-    @classmethod
-    def of(cls, system: System, x: Tensor, options: NewtonOptions) -> Iterate:
-        """Return the iterate at x (B, m)."""
-        residual, values = system.residual_and_matrix(x)
-        return cls(x, residual, values, options.norm(residual))
-
-    def merged(self, other: Iterate, take: Tensor) -> Iterate:
-        """Return this with the rows where `take` (B,) holds replaced by those of `other`."""
-        return Iterate(
-            torch.where(take[:, None], other.x, self.x),
-            torch.where(take[:, None], other.residual, self.residual),
-            torch.where(take, other.values, self.values),
-            torch.where(take, other.norm, self.norm),
-        )
-
-
-def _norm(residual: Tensor, weight: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(residual * weight, dim=1)
 
 
 class Progress(NamedTuple):
@@ -237,7 +65,7 @@ def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | N
         status = torch.where(running, status, int(Status.CONVERGED))
     first = _first_trial(system, x, options)
     assert first.values is not None and first.noise is not None
-    status = _judged(status, first.norm, options.tolerance)
+    status = judged(status, first.norm, options.tolerance)
     at = Progress(first.x, first.residual, first.values, first.norm, status, torch.zeros_like(status))
     return at, torch.maximum(options.tolerance, first.noise)
 
@@ -263,8 +91,7 @@ def _first_trial(system: System, x: Tensor, options: NewtonOptions) -> _Trial:
 
 def resumed(system: System, at: Progress, options: NewtonOptions) -> Root:
     """Return where `newton` ends from a search's iterates."""
-    search = _Search(system, options)
-    return search.run(Iterate(at.x, at.residual, at.values, at.norm), at.status, at.iterations)
+    return _LineSearch(system, at, options).root()
 
 
 def plain_round(
@@ -294,19 +121,6 @@ def plain_round(
     values = at.values if trial.values is None else trial.values
     after = Progress(trial.x, trial.residual, values, trial.norm, trial.status, iterations)
     return after, torch.cat([trial.flags, lost[None]])
-
-
-def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) -> Tensor:
-    """Return the norm (B,) below which a residual is rounding noise: no iterate can be told from the root there.
-
-    An angle feels the rounding of the positions around it: it counts as large as they are over the length that weighs
-    it.
-    """
-    angle = weight != 1
-    positions = torch.where(angle, 0.0, x).abs().amax(1, keepdim=True)
-    size = torch.where(angle, torch.maximum(x.abs(), weight * positions), x)
-    noise = _norm(values[diagonal].t() * size, weight) * (ROUNDING * torch.finfo(x.dtype).eps)
-    return torch.nan_to_num(noise, nan=0.0, posinf=0.0)
 
 
 class _Trial(NamedTuple):
@@ -357,7 +171,7 @@ def _tried(
         x = torch.where(going, system.advanced(x, torch.where(going, step, 0.0)), x)
     residual, values = system.residual_and_matrix(x) if with_matrix else (system.residual(x), None)
     noise = None if values is None else rounding_noise(x, values, diagonal, weight)
-    found = _norm(residual, weight)
+    found = weighted_norm(residual, weight)
     within = found <= tolerance  # NaN is not
     good = active & solved & torch.isfinite(found)
     if line_search:
@@ -365,13 +179,13 @@ def _tried(
     more = active & ~within & ~spent
     # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
     close = found**3 <= tolerance * norm**2
-    judged = _judged(status, found, tolerance)
-    judged = torch.where((judged == RUNNING) & ~more, int(Status.MAX_ITERATIONS), judged)
+    ended = judged(status, found, tolerance)
+    ended = torch.where((ended == RUNNING) & ~more, int(Status.MAX_ITERATIONS), ended)
     flags = torch.stack([(active & ~good).any(), more.any(), (active & ~within).any(), (close | ~more).all()])
-    return _Trial(x, residual, values, found, noise, good, judged, flags)
+    return _Trial(x, residual, values, found, noise, good, ended, flags)
 
 
-class _Search:
+class _LineSearch(Search):
     """Newton steps with a line search, each row at its own pace.
 
     A round tries one point in every row that runs: the whole step from a new iterate, half of the step that failed
@@ -379,30 +193,18 @@ class _Search:
     search, and a batch takes as many evaluations as its slowest row alone.
     """
 
-    def __init__(self, system: System, options: NewtonOptions):
-        self.system, self.options, self.solver = system, options, options.solver
+    def __init__(self, system: System, at: Progress, options: NewtonOptions):
+        self.system, self.options, self.solver, self.tolerance = system, options, options.solver, options.tolerance
+        self.at, self.status, self.iterations = Iterate(*at[:4]), at.status, at.iterations
         self._tried = system.compiled(_tried)
         self._diagonal = options.diagonal
-
-    def run(self, at: Iterate, status: Tensor, iterations: Tensor) -> Root:
-        """Return where the rows end."""
-        self.at, self.status, self.iterations = at, status, iterations
-        self.solved = torch.zeros_like(status, dtype=torch.bool)  # the rows that have a Newton step ...
+        self.solved = torch.zeros_like(at.status, dtype=torch.bool)  # the rows that have a Newton step ...
         self.direction = torch.zeros_like(at.x)  # ... and the steps
+        self.last = False  # whether the next round is expected to be the last
         self._begin_steps()
-        more, last = bool((status == RUNNING).any()), False
-        while more:
-            more, last = self._round(last)
-        return Root(self.at.x, self.status, self.iterations, self.at.norm, self.options.tolerance)
 
-    def _begin_steps(self) -> None:
-        """Let all rows that run try a new Newton step next, the whole of it."""
-        self.renew, self.repairs = True, False  # whether some row has no step yet, and one whose matrix is indefinite
-        self.fraction: Tensor | None = None  # (B,) of the Newton step that is tried next; None: the whole in all rows
-        self.indefinite: Tensor | None = None  # (B,) rows whose matrix Cholesky has refused; None: no row
-
-    def _round(self, last: bool) -> tuple[bool, bool]:
-        """Try a step; return whether there is more to do, and whether the next round is expected to be the last."""
+    def round(self) -> bool:
+        """Try a step; return whether some row still runs."""
         active = self.status == RUNNING
         begun = active if self.fraction is None else active & (self.fraction == 1)
         self.iterations = self.iterations + (begun if self.indefinite is None else begun & ~self.indefinite)
@@ -413,15 +215,22 @@ class _Search:
             self._repair(active, descend=potential is not None)
         if potential is not None:
             self._shorten_directions()
-        trial, good, status, (bad, more, last) = self._trial(last)
+        trial, good, status, (bad, more, self.last) = self._trial(self.last)
         if potential is not None and self.options.line_search:
             good = active & self.solved & self._descended(trial, good, potential)
             bad = bool((active & ~good).any())
         if bad:
-            return self._sort_out(active, trial, good, potential is None), False
+            self.last = False
+            return self._sort_out(active, trial, good, potential is None)
         self.at, self.status = trial, status
         self._begin_steps()
-        return more, last
+        return more
+
+    def _begin_steps(self) -> None:
+        """Let all rows that run try a new Newton step next, the whole of it."""
+        self.renew, self.repairs = True, False  # whether some row has no step yet, and one whose matrix is indefinite
+        self.fraction: Tensor | None = None  # (B,) of the Newton step that is tried next; None: the whole in all rows
+        self.indefinite: Tensor | None = None  # (B,) rows whose matrix Cholesky has refused; None: no row
 
     def _trial(self, last: bool) -> tuple[Iterate, Tensor, Tensor, list[bool]]:
         """Return what `_tried` says of the next step; without a matrix where all rows converge, as none would look."""
@@ -482,7 +291,7 @@ class _Search:
             good = good | (going & ~indefinite & self._nearer(trial, fraction))
         self.at = self.at.merged(trial, good)
         # only rows that moved: noise excuses an iterate that Newton's method improved
-        status = torch.where(good, _judged(self.status, self.at.norm, self.options.tolerance), self.status)
+        status = torch.where(good, judged(self.status, self.at.norm, self.options.tolerance), self.status)
         refused, failed = active & ~self.solved, going & ~good
         self.fraction = torch.where(good, 1.0, torch.where(failed, 0.5 * fraction, fraction))
         out = failed & (self.fraction < (SMALLEST_STEP if by_norm else SMALLEST_DESCENT))
@@ -520,20 +329,3 @@ class _Search:
     def _size(self, step: Tensor) -> Tensor:
         """Return the length (B,) of steps; twist angles count by the arc at the length that weighs torques."""
         return torch.linalg.vector_norm(step / self.options.weight, dim=1)
-
-
-def shifted_factor(solver, values: Tensor, rows: Tensor):
-    """Return the factor of some rows' symmetric matrices, their diagonals raised until they are positive definite."""
-    diagonal = solver.diagonal(values.device)
-    scale = values[diagonal].abs().amax(0)
-    shift, missing = torch.zeros_like(scale), rows
-    for k in range(SHIFTS):
-        shift = torch.where(missing, LEAST_SHIFT * 10.0**k * scale, shift)
-        shifted = values.clone()
-        shifted[diagonal] += shift
-        factor = solver.factor(shifted, rows=rows)
-        factor.solve(torch.zeros_like(shifted[diagonal].t()))  # iterative solvers know only then whether it worked
-        missing = missing & ~factor.ok
-        if not bool(missing.any()):
-            break
-    return factor

@@ -16,9 +16,10 @@ from torchdismech.solve.linear.base import Factor, Solver
 from torchdismech.solve.linear.dense import DenseSolver
 from torchdismech.solve.linear.krylov import BiCGStabSolver, PCGSolver
 from torchdismech.solve.linear.multifrontal import MultifrontalSolver
+from torchdismech.solve.linear.shifted import shifted_factor
 from torchdismech.sparse import Pattern
 
-__all__ = ["SOLVERS", "Factor", "Solver", "choose", "make"]
+__all__ = ["SOLVERS", "Factor", "Solver", "choose", "make", "shifted_factor"]
 
 SOLVERS: dict[str, type[Solver]] = {
     solver.name: solver for solver in (DenseSolver, BandedSolver, MultifrontalSolver, PCGSolver, BiCGStabSolver)

@@ -1,0 +1,28 @@
+"""Factors of matrices that are not positive definite: their diagonals are raised until they are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["shifted_factor"]
+
+SHIFTS = 14  # how often a matrix is shifted, tenfold each time ...
+LEAST_SHIFT = 1e-11  # ... from this part of its largest entry on; what presses an edge inside out takes more than once
+
+
+def shifted_factor(solver, values: Tensor, rows: Tensor):
+    """Return the factor of some rows' symmetric matrices, their diagonals raised until they are positive definite."""
+    diagonal = solver.diagonal(values.device)
+    scale = values[diagonal].abs().amax(0)
+    shift, missing = torch.zeros_like(scale), rows
+    for k in range(SHIFTS):
+        shift = torch.where(missing, LEAST_SHIFT * 10.0**k * scale, shift)
+        shifted = values.clone()
+        shifted[diagonal] += shift
+        factor = solver.factor(shifted, rows=rows)
+        factor.solve(torch.zeros_like(shifted[diagonal].t()))  # iterative solvers know only then whether it worked
+        missing = missing & ~factor.ok
+        if not bool(missing.any()):
+            break
+    return factor

@@ -1,0 +1,69 @@
+"""Newton's method, relaxed: slower, and past minima of the residual's norm that are no roots."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import Status
+from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search, System, judged, rounding_noise
+
+__all__ = ["relaxed_newton"]
+
+LARGEST_GROWTH = 2.0  # of the residual in a relaxed step; beyond it the step is taken back and relaxed more
+FASTEST_RELAXATION = 0.1  # the least factor by which the relaxation falls in a step
+
+
+def relaxed_newton(system: System, x: Tensor, options: NewtonOptions, inertia: Tensor, running: Tensor) -> Root:
+    """Find x as `newton` does, by steps of the matrix with a multiple of `inertia` added to its diagonal.
+
+    The multiple follows the residual's norm, from 1 down to 0 at the root (pseudo-transient continuation, Kelley and
+    Keyes, SIAM J. Numer. Anal. 1998). The norm may rise on the way: so this gets past minima of the norm that are no
+    roots, where Newton's method with a line search ends. It takes some tens of iterations.
+
+    Parameters
+    ----------
+    inertia : (m, 1) or (m, B), not negative: such that the matrix with it is well conditioned.
+    Others as for `newton`.
+    """
+    return _RelaxedSearch(system, x, options, inertia, running).root()
+
+
+class _RelaxedSearch(Search):
+    """Steps of the matrix with `relaxation` (B,) times the inertia."""
+
+    def __init__(self, system: System, x: Tensor, options: NewtonOptions, inertia: Tensor, running: Tensor):
+        self.system, self.options, self.inertia = system, options, inertia
+        self.at = Iterate.of(system, x, options)
+        status = torch.where(running, RUNNING, int(Status.CONVERGED))
+        self.status = judged(status, self.at.norm, options.tolerance)
+        noise = rounding_noise(x, self.at.values, options.diagonal, options.weight)
+        self.tolerance = torch.maximum(options.tolerance, noise)
+        self.iterations = torch.zeros_like(status)
+        self.relaxation = torch.ones_like(self.at.norm)
+
+    def round(self) -> bool:
+        """Take a step; return whether some row still runs."""
+        at, active = self.at, self.status == RUNNING
+        step, solved = self._step(active)
+        moved = torch.where(solved[:, None], self.system.advanced(at.x, step), at.x)
+        trial = Iterate.of(self.system, moved, self.options)
+        growth = trial.norm / at.norm
+        good = solved & (growth < LARGEST_GROWTH)  # False where it is NaN
+        change = torch.where(good, growth.clamp(FASTEST_RELAXATION, LARGEST_GROWTH), LARGEST_GROWTH**2)
+        self.relaxation = torch.where(active, self.relaxation * change, self.relaxation)
+        self.at = at.merged(trial, good)
+        self.iterations = self.iterations + active
+        status = judged(self.status, self.at.norm, self.tolerance)
+        spent = (status == RUNNING) & (self.iterations >= self.options.max_iterations)
+        self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
+        return bool((self.status == RUNNING).any())
+
+    def _step(self, active: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the step (B, m), zeros in rows without one, and the rows (B,) that have one."""
+        values = self.at.values.clone()
+        values[self.options.diagonal] += self.relaxation * self.inertia
+        factor = self.options.solver.factor(values, rows=active)
+        step = factor.solve(-self.at.residual)
+        solved = active & factor.ok
+        return torch.where(solved[:, None], step, 0.0), solved

@@ -1,0 +1,192 @@
+"""What searches for roots of a batch share: the equations, options, iterates, and the loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import Status
+
+__all__ = [
+    "RUNNING",
+    "Iterate",
+    "NewtonOptions",
+    "Root",
+    "Search",
+    "System",
+    "judged",
+    "rounding_noise",
+    "weighted_norm",
+]
+
+RUNNING = -1  # the status of a row that has not ended yet
+ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
+
+
+class System(Protocol):
+    """Equations r(x) = 0 of a batch, with their matrix dr/dx on the solver's pattern."""
+
+    def residual(self, x: Tensor) -> Tensor:
+        """Return r (B, m)."""
+        ...
+
+    def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return r (B, m) and the values (nnz, B) of dr/dx."""
+        ...
+
+    def advanced(self, x: Tensor, step: Tensor) -> Tensor:
+        """Return x moved by the step (B, m): x + step, to first order."""
+        ...
+
+    def compiled(self, function: Callable) -> Callable:
+        """Return the function of this system and tensors, compiled as a whole if it can be and is wanted."""
+        ...
+
+    def potential(self, x: Tensor) -> Tensor | None:
+        """Return a potential (B,) whose gradient is r, or None where there is none or none is wanted.
+
+        With a potential a step is judged by it, the matrix is shifted until it is positive definite, and so only minima
+        are found. Without, the norm of r judges, and any root may be found.
+        """
+        ...
+
+    def trust_radius(self) -> Tensor | float:
+        """Return how far a step that descends the potential may change an unknown, in units of unknown / weight."""
+        ...
+
+
+@dataclass(frozen=True)
+class Root:
+    """Where Newton's method ended.
+
+    Attributes
+    ----------
+    x : (B, m) the last accepted iterates; rows that did not run are as they came.
+    status : (B,) `Status` values; rows that did not run are CONVERGED.
+    iterations : (B,) Newton steps begun.
+    residual : (B,) norm of the residual at x.
+    tolerance : (B,) what the residual was held against: as asked for, but not below the rounding noise at x.
+    """
+
+    x: Tensor
+    status: Tensor
+    iterations: Tensor
+    residual: Tensor
+    tolerance: Tensor
+
+
+@dataclass(frozen=True)
+class NewtonOptions:
+    """How a search for roots goes.
+
+    Attributes
+    ----------
+    solver : linear solver on the pattern of the matrix.
+    weight : (m,) of the unknowns' residuals in its norm.
+    tolerance : (B,) the norm up to which a row counts as solved.
+    max_iterations : Newton steps, at most.
+    line_search : False takes every Newton step whole.
+    """
+
+    solver: Any
+    weight: Tensor
+    tolerance: Tensor
+    max_iterations: int
+    line_search: bool = True
+
+    def with_tolerance(self, tolerance: Tensor) -> NewtonOptions:
+        """Return these with another tolerance (B,)."""
+        return dataclasses.replace(self, tolerance=tolerance)
+
+    @property
+    def diagonal(self) -> Tensor:
+        """Where the diagonal of the matrix stands in its values."""
+        return self.solver.diagonal(self.weight.device)
+
+    def norm(self, residual: Tensor) -> Tensor:
+        """Return the weighted norm (B,) of residuals (B, m)."""
+        return weighted_norm(residual, self.weight)
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """A point x with its residual, matrix and weighted residual norm."""
+
+    x: Tensor
+    residual: Tensor
+    values: Tensor
+    norm: Tensor
+
+    @classmethod
+    def of(cls, system: System, x: Tensor, options: NewtonOptions) -> Iterate:
+        """Return the iterate at x (B, m)."""
+        residual, values = system.residual_and_matrix(x)
+        return cls(x, residual, values, options.norm(residual))
+
+    def merged(self, other: Iterate, take: Tensor) -> Iterate:
+        """Return this with the rows where `take` (B,) holds replaced by those of `other`."""
+        return Iterate(
+            torch.where(take[:, None], other.x, self.x),
+            torch.where(take[:, None], other.residual, self.residual),
+            torch.where(take, other.values, self.values),
+            torch.where(take, other.norm, self.norm),
+        )
+
+
+class Search(ABC):
+    """Newton's method for a batch, a round at a time until no row runs; what a round does is up to each kind.
+
+    Attributes
+    ----------
+    at : the last accepted iterates.
+    status : (B,) RUNNING, or the `Status` that a row ended with.
+    iterations : (B,) Newton steps begun.
+    tolerance : (B,) norm of the residual up to which a row counts as solved.
+    """
+
+    at: Iterate
+    status: Tensor
+    iterations: Tensor
+    tolerance: Tensor
+
+    def root(self) -> Root:
+        """Return where the rows end."""
+        more = bool((self.status == RUNNING).any())
+        while more:
+            more = self.round()
+        return Root(self.at.x, self.status, self.iterations, self.at.norm, self.tolerance)
+
+    @abstractmethod
+    def round(self) -> bool:
+        """Take a step in the rows that run; return whether some row still runs."""
+
+
+def judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:
+    """Return the status with running rows marked that converged or stopped being finite."""
+    running = status == RUNNING
+    status = torch.where(running & (norm <= tolerance), int(Status.CONVERGED), status)  # NaN <= tolerance is False
+    return torch.where(running & ~torch.isfinite(norm), int(Status.NOT_FINITE), status)
+
+
+def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) -> Tensor:
+    """Return the norm (B,) below which a residual is rounding noise: no iterate can be told from the root there.
+
+    An angle feels the rounding of the positions around it: it counts as large as they are over the length that weighs
+    it.
+    """
+    angle = weight != 1
+    positions = torch.where(angle, 0.0, x).abs().amax(1, keepdim=True)
+    size = torch.where(angle, torch.maximum(x.abs(), weight * positions), x)
+    noise = weighted_norm(values[diagonal].t() * size, weight) * (ROUNDING * torch.finfo(x.dtype).eps)
+    return torch.nan_to_num(noise, nan=0.0, posinf=0.0)
+
+
+def weighted_norm(residual: Tensor, weight: Tensor) -> Tensor:
+    """Return the norm (B,) of residuals (B, m) by the weights (m,)."""
+    return torch.linalg.vector_norm(residual * weight, dim=1)
