@@ -7,8 +7,7 @@ this would still be summed and stepped: it is found out here, by name, from eval
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,13 +19,12 @@ from torchdismech.forces.dependence import Dependence, Evaluation, products
 from torchdismech.state import Control, State
 from torchdismech.values import every_module, leading
 
-__all__ = ["check_hooks", "is_of_user", "refuse_misnamed", "refuse_unregistered", "settle_dependence", "what_is_wrong"]
+__all__ = ["check_hooks", "is_of_user", "refuse_misnamed", "settle_dependence", "what_is_wrong"]
 
 TRIALS = 3  # robots of a trial state
 REACHES = (0, 1, 2)  # edges that the dependence of a force is looked for; beyond, every dof may depend on every other
 DENSE = 200  # dofs from which on it is worth a warning that every dof depends on every other
 SAME = 1e-9  # relative, in float64: sums of the same numbers in another order
-NOT_REGISTERED = "register it (nn.Parameter, register_buffer, nn.ModuleList) to have gradients pass through steps"
 
 
 def is_of_user(module: nn.Module) -> bool:
@@ -413,58 +411,3 @@ def _extent(state: State, field: str) -> float:
 def _random(like: Tensor, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
-
-
-# ---- gradients ---------------------------------------------------------------------------------------------------
-
-
-def refuse_unregistered(model: nn.Module, value: Tensor, known: Sequence[Tensor]) -> None:
-    """Refuse a value of the model that depends on tensors which require gradients and are not the model's.
-
-    A step passes gradients to what is registered with the model, and to nothing else.
-
-    Parameters
-    ----------
-    known : other tensors that it may depend on.
-    """
-    own = (t for m in every_module(model) for t in chain(m._parameters.values(), m._buffers.values()) if t is not None)
-    registered = [*own, *known]
-    leaves = {id(t) for t in registered}
-    inner = {t.grad_fn for t in registered if t.grad_fn is not None}
-    for leaf in _leaves(value, inner):
-        if id(leaf) not in leaves:
-            places = list(_unregistered(model)) or [f"a tensor of shape {tuple(leaf.shape)}"]
-            raise InputError(f"{', '.join(places)}: requires gradients, but is not registered; {NOT_REGISTERED}")
-
-
-def _leaves(value: Tensor, inner: set) -> Iterator[Tensor]:
-    """Yield the leaves that a value depends on, not through the `inner` nodes of its graph."""
-    waiting, seen = [value.grad_fn], set(inner)
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            yield node.variable
-        waiting.extend(following for following, _ in node.next_functions)
-
-
-def _unregistered(model: nn.Module) -> Iterator[str]:
-    """Yield the attributes of users' modules that hold tensors which require gradients without being registered."""
-    for module in every_module(model):
-        if type(module).__module__.partition(".")[0] not in ("torch", "torchdismech"):
-            for name, value in vars(module).items():
-                if name not in ("_parameters", "_buffers", "_modules") and _requires_gradients(value):
-                    yield f"{type(module).__name__}.{name}"
-
-
-def _requires_gradients(value, depth: int = 3) -> bool:
-    """Return whether an attribute is, or holds, a tensor or a module that requires gradients."""
-    if isinstance(value, Tensor):
-        return value.requires_grad
-    if isinstance(value, nn.Module):
-        return any(p.requires_grad for p in value.parameters())
-    if depth and isinstance(value, (list, tuple, set, dict)):
-        return any(_requires_gradients(v, depth - 1) for v in (value.values() if isinstance(value, dict) else value))
-    return False

@@ -22,6 +22,7 @@ from torchdismech.elastic import ElasticTerm
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.hooks import TRIALS, check_hooks, is_of_user, refuse_misnamed, settle_dependence
+from torchdismech.initial import number_of_robots, placed_state, refuse_closed_gaps, trial_state
 from torchdismech.kinematics import Frames
 from torchdismech.layout import MatrixLayout
 from torchdismech.mechanics import Mechanics, StepStart
@@ -302,62 +303,16 @@ class Model(nn.Module):
         Where the model has trained constants, the acceleration depends on them: make the state anew for each backward
         pass, or `detach()` it.
         """
-        for name, value in (("q", q), ("velocity", velocity)):
-            if value is not None and (value.dim() > 2 or value.shape[-1] != self.n_dofs):
-                expected = f"({self.n_dofs},) or (B, {self.n_dofs})"
-                raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
-            if value is not None and not bool(torch.isfinite(value).all()):
-                raise InputError(f"initial_state: {name} holds numbers that are not finite")
-        batch = self._initial_batch(batch, q, velocity)
-        state = self._rest_state(batch)
-        rest_q = state.q
-        if q is not None:
-            state = self.frames.moved(state, q.to(rest_q).expand(batch, -1).contiguous())
-        if velocity is not None:
-            state = state.replace(velocity=velocity.to(rest_q).expand(batch, -1).contiguous())
-        control = control or Control()
+        number = number_of_robots(batch, q, velocity, self.batch)
+        state, control = placed_state(self.body, self.frames, number, q, velocity), control or Control()
         self.check_batch(state, control)
         with self.compilation.paused(), self.values_of(control).in_place():
             force = self._by_parts(self._force_at, state, control)["force"]
-            self._refuse_closed_gaps(force)
+            if self.contact.needs_feasible_iterates:
+                refuse_closed_gaps(force, self.body.n_nodes)
             moves = self.free & ~self.algebraic
             acceleration = torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0)
         return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
-
-    def _rest_state(self, batch: int) -> State:
-        """Return robots at rest in the rest shape; their acceleration is not known yet."""
-        rest = torch.cat([self.body.nodes.flatten(), self.body.nodes.new_zeros(self.body.n_angles)])
-        rest_q = rest.expand(batch, -1).contiguous()
-        state = State(
-            q=rest_q,
-            velocity=torch.zeros_like(rest_q),
-            acceleration=torch.zeros_like(rest_q),
-            director=self.directors.expand(batch, -1, -1).contiguous(),
-            tangent=self.frames.tangents(rest_q),
-            reference_twist=rest_q.new_zeros(batch, len(self.springs)),
-            time=rest_q.new_zeros(batch),
-        )
-        return state.replace(reference_twist=self.frames.reference_twist(state.tangent, state.director))
-
-    def _initial_batch(self, batch: object, q: Tensor | None, velocity: Tensor | None) -> int:
-        """Return the number of robots of an initial state."""
-        if not (batch is None or (isinstance(batch, int | np.integer) and batch >= 1)):
-            raise InputError(f"initial_state: batch has to be a whole number from 1 up, got {batch!r}")
-        given = {x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2} - {1}
-        number = int(batch) if isinstance(batch, int | np.integer) else max([*given, self.batch or 1])
-        for other in given - {number}:
-            raise InputError(f"initial_state: q or velocity is given for {other} robots, asked for are {number}")
-        return number
-
-    def _refuse_closed_gaps(self, force: Tensor) -> None:
-        """Refuse a start at which a barrier's force (B, n) on a node is infinite."""
-        finite = torch.isfinite(force[:, : 3 * self.body.n_nodes])
-        if self.contact.needs_feasible_iterates and not bool(finite.all()):
-            robot, dof = (~finite).nonzero()[0].tolist()
-            raise InputError(
-                f"initial_state: robot {robot}, node {dof // 3}: a surface touches it or is in it, and contact by "
-                "Barrier needs a gap there from the start; move it away, or take Penalty"
-            )
 
     def start_step(
         self,
@@ -478,29 +433,9 @@ class Model(nn.Module):
             return
         refuse_misnamed(self)
         robots = self.batch
-        state = self._trial_state(min(robots or TRIALS, TRIALS))
+        state = trial_state(self.body, self.frames, min(robots or TRIALS, TRIALS))
         with leading(self, robots, TRIALS):
             control = self.natural_strains(state.batch).replace(clamped_q=state.q, force=torch.zeros_like(state.q))
         for force in self.forces:
             settle_dependence(force, robots, state, control)
         check_hooks(self.forces, self.terms, robots, state, control)
-
-    def _trial_state(self, batch: int) -> State:
-        """Return robots that are bent, stretched, twisted and moving at random, always the same."""
-        generator = torch.Generator().manual_seed(0)
-        noise = torch.randn(3, batch, self.n_dofs, generator=generator, dtype=torch.float64).to(self.nodes)
-        rest = self._rest_state(batch)
-        size = 0.1 * self.body.typical_length()
-        scale = torch.full_like(noise[0], 0.3)
-        scale[:, : 3 * self.body.n_nodes] = size
-        q = rest.q + scale * noise[0]
-        tangent, director, twist = self.frames.carried(q, rest.tangent, rest.director, rest.reference_twist)
-        return rest.replace(
-            q=q,
-            velocity=noise[1],
-            acceleration=noise[2],
-            director=director,
-            tangent=tangent,
-            reference_twist=twist,
-            time=rest.time + torch.linspace(0.3, 0.9, batch).to(rest.time),
-        )

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from torchdismech.errors import Status
-from torchdismech.hooks import refuse_unregistered
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.constrained import KKTConditions
 from torchdismech.integrate.equations import StepEquations
@@ -33,6 +32,7 @@ from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recording import recorded_step, records
 from torchdismech.integrate.step import solved_step
 from torchdismech.model import Model
+from torchdismech.registration import refuse_unregistered
 from torchdismech.solve.newton import matrix_values
 from torchdismech.state import Control, State
 from torchdismech.values import Values, every_module, requiring_gradients

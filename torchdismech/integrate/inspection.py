@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.hooks import refuse_unregistered, what_is_wrong
+from torchdismech.hooks import what_is_wrong
 from torchdismech.model import Model
+from torchdismech.registration import refuse_unregistered
 from torchdismech.state import Control, State
 
 __all__ = ["cause_in_hooks", "refuse_hidden_tensors", "refuse_wrong_matrix"]

@@ -12,13 +12,14 @@ from torchdismech import forces
 from torchdismech.builder import RobotBuilder
 from torchdismech.errors import InputError
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
-from torchdismech.io import schema
+from torchdismech.io import schema, schema_robot
 from torchdismech.io.contacts import add_contacts, contact_radius, refuse_overlap
 from torchdismech.io.files import reading
 from torchdismech.io.magnetic import magnetic_force
 from torchdismech.io.randomize import Numbers
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schedule import Path3, Rotation, Schedule, Translation, Twisting
+from torchdismech.io.schema_robot import Box
 from torchdismech.io.tables import TimeTable, read_time_table
 from torchdismech.materials import Circle, Material, Number, Rectangle
 from torchdismech.model import Model
@@ -121,7 +122,7 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
     )
 
 
-def _selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: schema.Box | None) -> np.ndarray:
+def _selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: Box | None) -> np.ndarray:
     """Return the nodes that a table is for."""
     if box is None:
         return np.array(nodes, dtype=np.int64)
@@ -233,7 +234,7 @@ def _rod_constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, 
         return scene.numbers.scalar(("rod", k, *name), nominal)
 
     section: Circle | Rectangle
-    if isinstance(rod.section, schema.Circle):
+    if isinstance(rod.section, schema_robot.Circle):
         section = Circle(number(rod.section.radius, "section", "radius"))
     else:
         width, height = rod.section.width, rod.section.height

@@ -28,7 +28,7 @@ from torchdismech.errors import InputError
 from torchdismech.io import schema_contact as schema
 from torchdismech.io.files import reading
 from torchdismech.io.refusals import Key, SceneError
-from torchdismech.io.schema import Circle
+from torchdismech.io.schema_robot import Circle
 from torchdismech.io.tables import read_time_table
 from torchdismech.materials import Number
 from torchdismech.model import Model

@@ -26,6 +26,7 @@ from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
 from torchdismech.io.randomize import Numbers, draw
 from torchdismech.io.refusals import Key, SceneError, sentences
 from torchdismech.io.schedule import Schedule, load_function
+from torchdismech.io.schema_robot import Robot
 from torchdismech.model import Model
 from torchdismech.solve.linear import SOLVERS
 from torchdismech.state import State
@@ -241,7 +242,7 @@ def _joined(path: Path, faults: list[tuple[Key, str]]) -> SceneError:
     return first
 
 
-def _geometry(path: Path, robot: schema.Robot) -> Geometry:
+def _geometry(path: Path, robot: Robot) -> Geometry:
     if robot.file is not None:
         with reading(path, "robot.file", robot.file) as file:
             geometry = read_mesh(file) if file.suffix.lower() in READ_SUFFIXES else read_dismech(file)

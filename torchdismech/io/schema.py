@@ -14,7 +14,6 @@ from torchdismech.io.schema_base import (
     MOST,
     PER_ROBOT,
     FileName,
-    Index,
     Nodes,
     NotNegative,
     Positive,
@@ -26,6 +25,7 @@ from torchdismech.io.schema_base import (
 )
 from torchdismech.io.schema_contact import Contacts
 from torchdismech.io.schema_magnetic import Magnetic
+from torchdismech.io.schema_robot import Clamp, Mass, Robot, Rod, Shell, Spring
 
 __all__ = ["MOST_STEPS", "Document"]
 
@@ -36,200 +36,6 @@ MOST_STEPS = 10**12  # beyond it a float64 no longer counts time in steps
 MOST_LOAD_STEPS = 100_000
 MOST_ITERATIONS = 100_000
 MOST_SUBSTEPS = 1_000_000
-
-
-class Robot(Table):
-    """[robot]: where the geometry comes from."""
-
-    file: FileName | None = Field(default=None, description="name of a DiSMech text file or of a mesh")
-    nodes: list[Vector] | None = Field(default=None, min_length=2, description="list of positions [x, y, z] in m")
-    rod_edges: list[Annotated[list[Index], Field(min_length=2, max_length=2)]] | None = Field(
-        default=None, min_length=1, description="list of pairs of node indices, from 0"
-    )
-    triangles: list[Annotated[list[Index], Field(min_length=3, max_length=3)]] | None = Field(
-        default=None, min_length=1, description="list of triples of node indices, from 0"
-    )
-    planar: bool = Field(default=False, description="true or false: keep to the x-z plane")
-    joints: Literal["stiff", "pinned"] = Field(
-        default="stiff", description="whether rods resist bending where they branch or meet a shell"
-    )
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Robot:
-        elements = [name for name in ("rod_edges", "triangles") if getattr(self, name) is not None]
-        if exactly_one(self, "file", "nodes") == "nodes" and not elements:
-            raise ValueError("nodes are given without rod_edges or triangles")
-        if self.file is not None and elements:
-            raise ValueError(f"expected either file or nodes and {elements[0]}, got file and {elements[0]}")
-        if self.planar and self.triangles is not None:
-            raise ValueError("planar = true is for rods; a robot with triangles moves in space")
-        return self
-
-
-class Box(Table):
-    """A box along the axes."""
-
-    min: Vector = Field(description="lower corner [x, y, z] in m")
-    max: Vector = Field(description="upper corner [x, y, z] in m")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Box:
-        if any(low > high for low, high in zip(self.min, self.max, strict=True)):
-            raise ValueError(f"expected min <= max in each direction, got min = {self.min}, max = {self.max}")
-        return self
-
-
-class Circle(Table):
-    """A round section."""
-
-    shape: Literal["circle"]
-    radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
-
-
-class Rectangle(Table):
-    """A rectangular section."""
-
-    shape: Literal["rectangle"]
-    width: Annotated[Positive, PER_ROBOT] = Field(description="width along d2 [m]")
-    height: Annotated[Positive, PER_ROBOT] = Field(description="height along d1 [m]")
-
-
-class Stiffness(Table):
-    """Stiffnesses in place of what section and material give."""
-
-    EA: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="stretching stiffness [N]")
-    EI1: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="first bending stiffness [N m^2]")
-    EI2: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="second bending stiffness [N m^2]")
-    GJ: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="twisting stiffness [N m^2]")
-
-
-class Rod(Table):
-    """[rod] or [[rod]]: section and material of rod edges."""
-
-    section: Annotated[Circle | Rectangle, Field(discriminator="shape")] = Field(
-        description='{shape = "circle", radius = ..} or {shape = "rectangle", width = .., height = ..}'
-    )
-    stiffness: Stiffness = Field(default=Stiffness(), description="{EA = .., EI1 = .., EI2 = .., GJ = ..}, any subset")
-    youngs: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="Young's modulus [Pa]")
-    poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
-    density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
-    natural: Literal["initial", "straight"] = Field(default="initial", description="natural shape")
-    contact_radius: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="radius that touches [m]")
-    magnetisation: Annotated[Vector, PER_ROBOT] | None = Field(
-        default=None, description="remanence [x, y, z] of the robot as built in A/m"
-    )
-    magnetisation_file: FileName | None = Field(
-        default=None, description="name of a CSV file: a row x, y, z for each edge of the table"
-    )
-    nodes: Nodes | None = Field(default=None, description="node indices: the table is for the edges between them")
-    box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the edges inside")
-
-    @model_validator(mode="after")
-    def _complete(self) -> Rod:
-        if self.youngs is None and None in (
-            self.stiffness.EA,
-            self.stiffness.EI1,
-            self.stiffness.EI2,
-            self.stiffness.GJ,
-        ):
-            raise ValueError("youngs is missing: Young's modulus [Pa], or all of EA, EI1, EI2, GJ in stiffness")
-        if self.magnetised:
-            exactly_one(self, "magnetisation", "magnetisation_file")
-        if self.nodes is not None or self.box is not None:
-            exactly_one(self, "nodes", "box")
-        return self
-
-    @property
-    def magnetised(self) -> bool:
-        """Whether its edges are magnetised."""
-        return self.magnetisation is not None or self.magnetisation_file is not None
-
-
-class SpringStiffness(Table):
-    """Stiffnesses of bending and twisting in place of what the edges give."""
-
-    EI1: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="first bending stiffness [N m^2]")
-    EI2: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="second bending stiffness [N m^2]")
-    GJ: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="twisting stiffness [N m^2]")
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> SpringStiffness:
-        if not self.model_fields_set:
-            raise ValueError("expected at least one of EI1, EI2, GJ")
-        return self
-
-
-class Spring(Table):
-    """[[spring]]: stiffnesses of single bend-twist springs."""
-
-    nodes: Annotated[list[Annotated[list[Index], Field(min_length=3, max_length=3)]], Field(min_length=1)] = Field(
-        description="triples of node indices: before each spring, at it, after it"
-    )
-    stiffness: SpringStiffness = Field(description="{EI1 = .., EI2 = .., GJ = ..}, any subset")
-
-
-class ShellStiffness(Table):
-    """Stiffnesses in place of what thickness and material give."""
-
-    membrane: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of an edge per length [N/m]")
-    bending: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of a hinge or a plate [N m]")
-
-
-class Shell(Table):
-    """[shell] or [[shell]]: thickness and material of triangles."""
-
-    thickness: Annotated[Positive, PER_ROBOT] = Field(description="thickness [m]")
-    youngs: Annotated[Positive, PER_ROBOT] = Field(description="Young's modulus [Pa]")
-    poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
-    density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
-    bending: Literal["hinge", "midedge"] = Field(default="hinge", description="bending model")
-    natural: Literal["initial", "flat"] = Field(default="initial", description="natural shape")
-    stiffness: ShellStiffness = Field(default=ShellStiffness(), description="{membrane = .., bending = ..}, any subset")
-    nodes: Nodes | None = Field(default=None, description="node indices: the table is for the triangles between them")
-    box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the triangles inside")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _not_magnetised(cls, given: Any) -> Any:
-        if isinstance(given, dict) and not given.keys().isdisjoint({"magnetisation", "magnetisation_file"}):
-            raise ValueError("shells cannot be magnetised, only rods: remove magnetisation")
-        return given
-
-    @model_validator(mode="after")
-    def _one_selection(self) -> Shell:
-        if self.nodes is not None or self.box is not None:
-            exactly_one(self, "nodes", "box")
-        return self
-
-
-class Mass(Table):
-    """[[mass]]: extra point masses."""
-
-    nodes: Nodes = Field(description="node indices")
-    add: Annotated[Positive, PER_ROBOT] = Field(description="mass on each node [kg]")
-
-
-class Clamp(Table):
-    """[[clamp]]: fixed dofs."""
-
-    nodes: Nodes | None = Field(default=None, description="node indices")
-    box: Box | None = Field(default=None, description="{min = [..], max = [..]}")
-    axes: str = Field(default="xyz", description='subset of "xyz"')
-    twist: bool = Field(default=True, description="true or false: also fix the twist of edges between the nodes")
-
-    @model_validator(mode="after")
-    def _holds_something(self) -> Clamp:
-        exactly_one(self, "nodes", "box")
-        if not self.axes and not self.twist:
-            raise ValueError('axes = "" and twist = false: the clamp holds nothing')
-        return self
-
-    @field_validator("axes")
-    @classmethod
-    def _axes(cls, axes: str) -> str:
-        if not set(axes) <= set("xyz") or len(set(axes)) < len(axes):
-            raise ValueError('expected a subset of "xyz"')
-        return axes
 
 
 class Rotation(Table):

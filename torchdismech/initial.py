@@ -1,0 +1,89 @@
+"""States to begin with: at rest, in a given posture, and one at which forces are tried."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.errors import InputError
+from torchdismech.kinematics import Frames
+from torchdismech.state import State
+
+__all__ = ["number_of_robots", "placed_state", "refuse_closed_gaps", "rest_state", "trial_state"]
+
+
+def rest_state(body: Body, frames: Frames, batch: int) -> State:
+    """Return robots at rest in the rest shape; their acceleration is not known yet."""
+    rest = torch.cat([body.nodes.flatten(), body.nodes.new_zeros(body.n_angles)])
+    q = rest.expand(batch, -1).contiguous()
+    state = State(
+        q=q,
+        velocity=torch.zeros_like(q),
+        acceleration=torch.zeros_like(q),
+        director=body.directors.expand(batch, -1, -1).contiguous(),
+        tangent=frames.tangents(q),
+        reference_twist=q.new_zeros(batch, len(body.springs.nodes)),
+        time=q.new_zeros(batch),
+    )
+    return state.replace(reference_twist=frames.reference_twist(state.tangent, state.director))
+
+
+def placed_state(body: Body, frames: Frames, batch: int, q: Tensor | None, velocity: Tensor | None) -> State:
+    """Return robots at q and with a velocity, each (n,) or (B, n), or as at rest; directors are carried to q."""
+    for name, value in (("q", q), ("velocity", velocity)):
+        if value is not None and (value.dim() > 2 or value.shape[-1] != body.n_dofs):
+            expected = f"({body.n_dofs},) or (B, {body.n_dofs})"
+            raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
+        if value is not None and not bool(torch.isfinite(value).all()):
+            raise InputError(f"initial_state: {name} holds numbers that are not finite")
+    state = rest_state(body, frames, batch)
+    rest_q = state.q
+    if q is not None:
+        state = frames.moved(state, q.to(rest_q).expand(batch, -1).contiguous())
+    if velocity is not None:
+        state = state.replace(velocity=velocity.to(rest_q).expand(batch, -1).contiguous())
+    return state
+
+
+def number_of_robots(batch: object, q: Tensor | None, velocity: Tensor | None, own: int | None) -> int:
+    """Return the number of robots of an initial state; `own` is that of the model's parameters."""
+    if not (batch is None or (isinstance(batch, int | np.integer) and batch >= 1)):
+        raise InputError(f"initial_state: batch has to be a whole number from 1 up, got {batch!r}")
+    given = {x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2} - {1}
+    number = int(batch) if isinstance(batch, int | np.integer) else max([*given, own or 1])
+    for other in given - {number}:
+        raise InputError(f"initial_state: q or velocity is given for {other} robots, asked for are {number}")
+    return number
+
+
+def refuse_closed_gaps(force: Tensor, n_nodes: int) -> None:
+    """Refuse a start at which a barrier's force (B, n) on a node is infinite."""
+    finite = torch.isfinite(force[:, : 3 * n_nodes])
+    if not bool(finite.all()):
+        robot, dof = (~finite).nonzero()[0].tolist()
+        raise InputError(
+            f"initial_state: robot {robot}, node {dof // 3}: a surface touches it or is in it, and contact by "
+            "Barrier needs a gap there from the start; move it away, or take Penalty"
+        )
+
+
+def trial_state(body: Body, frames: Frames, batch: int) -> State:
+    """Return robots that are bent, stretched, twisted and moving at random, always the same."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(3, batch, body.n_dofs, generator=generator, dtype=torch.float64).to(body.nodes)
+    rest = rest_state(body, frames, batch)
+    scale = torch.full_like(noise[0], 0.3)
+    scale[:, : 3 * body.n_nodes] = 0.1 * body.typical_length()
+    q = rest.q + scale * noise[0]
+    tangent, director, twist = frames.carried(q, rest.tangent, rest.director, rest.reference_twist)
+    return rest.replace(
+        q=q,
+        velocity=noise[1],
+        acceleration=noise[2],
+        director=director,
+        tangent=tangent,
+        reference_twist=twist,
+        time=rest.time + torch.linspace(0.3, 0.9, batch).to(rest.time),
+    )

@@ -1,0 +1,67 @@
+"""Gradients pass through a step to what is registered with the model: what users did not register is found here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from torch import Tensor, nn
+
+from torchdismech.errors import InputError
+from torchdismech.values import every_module
+
+__all__ = ["refuse_unregistered"]
+
+NOT_REGISTERED = "register it (nn.Parameter, register_buffer, nn.ModuleList) to have gradients pass through steps"
+
+
+def refuse_unregistered(model: nn.Module, value: Tensor, known: Sequence[Tensor]) -> None:
+    """Refuse a value of the model that depends on tensors which require gradients and are not the model's.
+
+    A step passes gradients to what is registered with the model, and to nothing else.
+
+    Parameters
+    ----------
+    known : other tensors that it may depend on.
+    """
+    own = (t for m in every_module(model) for t in chain(m._parameters.values(), m._buffers.values()) if t is not None)
+    registered = [*own, *known]
+    leaves = {id(t) for t in registered}
+    inner = {t.grad_fn for t in registered if t.grad_fn is not None}
+    for leaf in _leaves(value, inner):
+        if id(leaf) not in leaves:
+            places = list(_unregistered(model)) or [f"a tensor of shape {tuple(leaf.shape)}"]
+            raise InputError(f"{', '.join(places)}: requires gradients, but is not registered; {NOT_REGISTERED}")
+
+
+def _leaves(value: Tensor, inner: set) -> Iterator[Tensor]:
+    """Yield the leaves that a value depends on, not through the `inner` nodes of its graph."""
+    waiting, seen = [value.grad_fn], set(inner)
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        waiting.extend(following for following, _ in node.next_functions)
+
+
+def _unregistered(model: nn.Module) -> Iterator[str]:
+    """Yield the attributes of users' modules that hold tensors which require gradients without being registered."""
+    for module in every_module(model):
+        if type(module).__module__.partition(".")[0] not in ("torch", "torchdismech"):
+            for name, value in vars(module).items():
+                if name not in ("_parameters", "_buffers", "_modules") and _requires_gradients(value):
+                    yield f"{type(module).__name__}.{name}"
+
+
+def _requires_gradients(value, depth: int = 3) -> bool:
+    """Return whether an attribute is, or holds, a tensor or a module that requires gradients."""
+    if isinstance(value, Tensor):
+        return value.requires_grad
+    if isinstance(value, nn.Module):
+        return any(p.requires_grad for p in value.parameters())
+    if depth and isinstance(value, (list, tuple, set, dict)):
+        return any(_requires_gradients(v, depth - 1) for v in (value.values() if isinstance(value, dict) else value))
+    return False

@@ -1,0 +1,99 @@
+"""Checks of forces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from torchdismech.forces import Force
+from torchdismech.hooks import settle_dependence
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+from torchdismech.testing.report import (
+    SAME,
+    Check,
+    Report,
+    comparison,
+    difference_step,
+)
+
+__all__ = ["check_force"]
+
+
+def check_force(force: Force, model: Model, state: State, control: Control | None = None) -> Report:
+    """Check a force at a state (B, n) that moves and is deformed.
+
+    A force that is part of no model yet is bound to this one's robot: so one that `finalize` refuses can be looked at.
+
+    Checks: shape; finite; derivatives by position and velocity against differences over ALL dofs, so that a dependence
+    outside the declared blocks shows; symmetry as claimed; each robot as if it were alone.
+    """
+    report = Report(f"{type(force).__name__}{' (explicit)' if force.explicit else ''}: {state.batch} robots")
+    control = control or Control()
+    if not hasattr(force, "body"):
+        force.bind(model.body)
+        settle_dependence(force, model.batch, state, control)
+    value = force(state, control).detach()
+    wrong = value.shape != state.q.shape
+    report.checks.append(Check("force is (B, n)", float(wrong), 0.0))
+    if wrong:
+        return report
+    report.checks.append(Check("finite", float((~torch.isfinite(value)).sum()), 0.0))
+    report.checks.append(comparison("the same twice", force(state, control).detach(), value, 0.0))
+    if not force.explicit:
+        by_q, by_velocity = _dense_derivatives(force, state, control)
+        for name, matrix, variable in (("position", by_q, "q"), ("velocity", by_velocity, "velocity")):
+            differences = _force_differences(force, state, control, variable)
+            report.checks.append(comparison(f"derivative by {name}", matrix, differences))
+            if force.symmetric:
+                report.checks.append(comparison(f"... symmetric, as claimed ({name})", matrix, matrix.mT, 1e-9))
+    if force.conservative:
+        report.checks.append(
+            comparison("minus the gradient of its potential", value, -_potential_slopes(force, state, control))
+        )
+    if model.batch is None:
+        alone = torch.cat([force(state.rows([i]), control.rows([i])) for i in range(state.batch)])
+        report.checks.append(comparison("each robot as if alone", alone.detach(), value, SAME))
+    return report
+
+
+def _dense_derivatives(force: Force, state: State, control: Control) -> Iterator[Tensor]:
+    """Yield the (B, n, n) derivatives by position and by velocity that the blocks add up to."""
+    derivatives = force.derivatives(state, control)
+    for kind in range(2):
+        dense = state.q.new_zeros(*state.q.shape, state.q.shape[1])
+        for block, values in zip(force.blocks(), derivatives, strict=True):
+            entries = values[kind]
+            if entries is None:
+                continue
+            shape = (len(block.rows), block.rows.shape[1], block.cols.shape[1])
+            rows = torch.as_tensor(block.rows)[:, :, None].expand(shape).flatten()
+            cols = torch.as_tensor(block.cols)[:, None, :].expand(shape).flatten()
+            for robot in range(state.batch):
+                dense[robot].index_put_((rows, cols), entries[robot].detach().flatten(), accumulate=True)
+        yield dense
+
+
+def _potential_slopes(force: Force, state: State, control: Control) -> Tensor:
+    """Return the (B, n) central differences of a force's potential by q."""
+    columns = []
+    for k in range(state.q.shape[1]):
+        step = torch.zeros_like(state.q)
+        step[:, k] = difference_step(state.q)
+        ahead, behind = (force.potential(state.replace(q=state.q + s * step), control).detach() for s in (1, -1))
+        columns.append((ahead - behind) / (2 * step[0, k]))
+    return torch.stack(columns, dim=-1)
+
+
+def _force_differences(force: Force, state: State, control: Control, variable: str) -> Tensor:
+    """Return the (B, n, n) central differences of the force by `variable`, over all dofs."""
+    at = getattr(state, variable)
+    columns = []
+    for k in range(at.shape[1]):
+        step = torch.zeros_like(at)
+        step[:, k] = difference_step(at)
+        ahead, behind = (force(state.replace(**{variable: at + s * step}), control).detach() for s in (1, -1))
+        columns.append((ahead - behind) / (2 * step[0, k]))
+    return torch.stack(columns, dim=-1)

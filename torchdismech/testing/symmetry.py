@@ -1,0 +1,172 @@
+"""Checks of what a change of place, direction or numbering has to leave alone."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.errors import InputError
+from torchdismech.forces import Force
+from torchdismech.geometry.surface import find_surface
+from torchdismech.geometry.topology import find_joint_springs, find_rods, find_springs
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+from torchdismech.testing.report import (
+    SYMMETRY,
+    Report,
+    comparison,
+    fixed_generator,
+)
+
+__all__ = ["check_rigid_motion", "check_symmetry"]
+
+
+def check_symmetry(
+    force: Force,
+    model: Model,
+    state: State,
+    control: Control | None = None,
+    rotation: str | None = "gravity",
+    translation: bool = True,
+    relabelling: bool = True,
+    reversal: bool = True,
+    gravity: tuple[float, float, float] = (0.0, 0.0, -1.0),
+) -> Report:
+    """Check the symmetries that a force of a model claims, at a state (B, n) that moves and is deformed.
+
+    Parameters
+    ----------
+    rotation : "gravity": turning the robot about the axis of gravity turns the force; "any": about every axis; None: no
+        claim.
+    translation : moving the robot leaves the force as it is.
+    relabelling : other numbers for nodes and edges give the same force under other numbers.
+    reversal : so does storing edges in the opposite direction (their second material director turns round).
+    gravity : direction of the axis.
+    """
+    if rotation not in ("gravity", "any", None):
+        raise InputError(f"check_symmetry: rotation has to be 'gravity', 'any' or None, got {rotation!r}")
+    control = control or Control()
+    report = Report(f"{type(force).__name__}: symmetries, {state.batch} robots")
+    value = force(state, control).detach()
+    if rotation is not None:
+        turn = _turn(gravity if rotation == "gravity" else (0.3, -0.8, 0.5)).to(value)
+        name = "turns with the robot" + (" about gravity" if rotation == "gravity" else "")
+        found = force(_turned(state, turn), control).detach()
+        report.checks.append(comparison(name, found, _on_nodes(value, turn, state), SYMMETRY))
+    if translation:
+        shift = torch.tensor([0.7, -1.3, 0.4], dtype=value.dtype, device=value.device)
+        q = torch.cat([(state.positions + shift).flatten(1), state.twist], dim=1)
+        report.checks.append(
+            comparison("moves with the robot", force(state.replace(q=q), control).detach(), value, SYMMETRY)
+        )
+    for claimed, flips, name in ((relabelling, False, "other numbers"), (reversal, True, "edges the other way round")):
+        if claimed:
+            found = _relabelled(force, model.body, state, control, flips)
+            report.checks.append(comparison(name, found, value, SYMMETRY))
+    return report
+
+
+def check_rigid_motion(model: Model, state: State) -> Report:
+    """Check that the elastic energies of a model's terms do not change when a robot is turned and moved."""
+    report = Report(f"elastic energies under a rigid motion: {', '.join(t.name for t in model.terms)}")
+    turn, _ = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=fixed_generator()))
+    turn = (turn * torch.linalg.det(turn)).to(state.q)
+    positions = state.positions @ turn.mT + torch.tensor([0.3, -0.2, 0.5], dtype=state.q.dtype)
+    moved = state.replace(
+        q=torch.cat([positions.flatten(1), state.twist], dim=1),
+        director=state.director @ turn.mT,
+        tangent=state.tangent @ turn.mT,
+    )
+    before, after = model.energies(state), model.energies(moved)
+    for name in before:
+        if name != "kinetic":
+            # rounding of positions times the stiffness of stretching: far above 1e-12 of a small energy
+            report.checks.append(comparison(name, after[name], before[name], 1e-8))
+    return report
+
+
+def _turn(axis: tuple[float, float, float]) -> Tensor:
+    """Return the rotation (3, 3) by an odd angle about an axis."""
+    a = torch.tensor(axis, dtype=torch.float64)
+    a = a / torch.linalg.vector_norm(a)
+    cross = torch.linalg.cross(a.expand(3, 3), torch.eye(3, dtype=torch.float64)).mT
+    return torch.linalg.matrix_exp(1.234 * cross)
+
+
+def _turned(state: State, turn: Tensor) -> State:
+    """Return the state with everything turned."""
+    return state.replace(
+        q=_on_nodes(state.q, turn, state),
+        velocity=_on_nodes(state.velocity, turn, state),
+        acceleration=_on_nodes(state.acceleration, turn, state),
+        director=state.director @ turn.mT,
+        tangent=state.tangent @ turn.mT,
+    )
+
+
+def _on_nodes(value: Tensor, turn: Tensor, state: State) -> Tensor:
+    """Return (B, n) with the vectors of the nodes turned."""
+    nodes = value[:, : 3 * state.n_nodes].unflatten(1, (-1, 3)) @ turn.mT
+    return torch.cat([nodes.flatten(1), value[:, 3 * state.n_nodes :]], dim=1)
+
+
+def _relabelled(force: Force, body: Body, state: State, control: Control, flips: bool) -> Tensor:
+    """Return the force of a copy that is bound to the same robot under other numbers, back under the old ones.
+
+    Controls that are set per dof, edge or spring do not follow: check with those a force does not read.
+    """
+    generator = fixed_generator()
+    node, edge = (torch.randperm(k, generator=generator) for k in (body.n_nodes, body.n_edges))
+    angle = torch.cat([edge, torch.arange(body.n_edges, body.n_angles)])
+    sign = torch.where(torch.rand(len(edge), generator=generator) < 0.5, -1.0, 1.0).to(state.q) if flips else None
+    other = _other_body(body, node, edge, sign)
+    dofs = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + angle])
+    ends = torch.ones(body.n_angles, dtype=state.q.dtype)
+    if sign is not None:
+        ends[: len(edge)] = sign
+    signs = torch.cat([torch.ones(3 * body.n_nodes, dtype=state.q.dtype), ends])
+    moved = state.replace(
+        **{name: (getattr(state, name)[:, dofs] * signs) for name in ("q", "velocity", "acceleration")},
+        director=state.director[:, angle],
+        tangent=state.tangent[:, angle] * ends[:, None],
+        reference_twist=state.q.new_zeros(state.batch, len(other.springs.nodes)),
+    )
+    twin = copy.deepcopy(force)
+    del twin.body
+    twin.bind(other)
+    found = twin(moved, control).detach() * signs
+    return torch.zeros_like(found).index_copy(1, dofs, found)
+
+
+def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> Body:
+    """Return the body whose node k is the old `node[k]`, and likewise for rod edges; negative signs reverse them."""
+    new_number = torch.argsort(node).numpy()
+    edges = new_number[body.rod_edges[edge.numpy()]]
+    if sign is not None:
+        edges = np.where((sign < 0).numpy()[:, None], edges[:, ::-1], edges)
+    rods, joints, normals = find_rods(body.n_nodes, edges), new_number[body.joint_edges], new_number[body.normal_edges]
+    springs = find_springs(body.n_nodes, edges, rods)
+    if len(joints):
+        springs = springs.joined(find_joint_springs(body.n_nodes, np.concatenate([edges, joints]), len(edges)))
+    angle = torch.cat([edge, torch.arange(body.n_edges, body.n_angles)])
+    mass = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + angle])
+    sizes = {
+        "mass": body.mass[..., mass],
+        "edge_length": body.edge_length[..., edge],
+        "edge_area": body.edge_area[..., edge],
+        "edge_radius": body.edge_radius[..., edge],
+        "edge_contact_radius": body.edge_contact_radius[..., edge],
+        "shell_edge_length": body.shell_edge_length,
+        "face_area": body.face_area,
+        "face_contact_radius": body.face_contact_radius,
+        "hinge_angle": body.hinge_angle,
+        "node_length": body.node_length[..., node],
+        "node_volume": body.node_volume[..., node],
+    }
+    surface = find_surface(new_number[body.triangles])
+    directors = body.directors[angle]
+    return Body(body.nodes[node], edges, joints, normals, rods, springs, surface, directors, **sizes)

@@ -1,0 +1,213 @@
+"""Checks of stencils and energies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.compilation import Compilation, Cost
+from torchdismech.elastic import Assembly, ElasticTerm, Energy, LinearElastic, Stencil
+from torchdismech.sparse import Pattern
+from torchdismech.state import Control, State
+from torchdismech.testing.report import (
+    SAME,
+    Check,
+    Report,
+    comparison,
+    differences,
+    finite_check,
+    fixed_generator,
+    separation_check,
+    shape_check,
+)
+
+__all__ = ["check_energy", "check_stencil"]
+
+
+def check_stencil(stencil: Stencil, state: State, control: Control | None = None) -> Report:
+    """Check a stencil at a state (B, n) of the robot it belongs to: take one that is bent, twisted and stretched.
+
+    Checks: it reads dofs that there are; the local variables are the sums of dofs that the stencil lists; shapes; the
+    same twice; no stencil changes another's strains; `derivatives` has the strains of `strain`; first and second
+    derivatives by the local variables against differences; force and matrix, as a model sums them, against differences
+    along random moves of all dofs; each robot as if it were alone.
+    """
+    report = Report(f"{type(stencil).__name__}: {stencil.count} stencils, {state.batch} robots")
+    control = control or Control()
+    constants = stencil.constants(state, control)
+    q = state.q.t().contiguous()
+    missing = sum(int((dofs >= len(q)).sum()) for variable in stencil.variables for dofs, _ in variable)
+    report.checks.append(Check(f"dofs are 0 to {len(q) - 1}", float(missing), 0.0))
+    if missing:
+        return report
+    local = torch.stack(stencil.local(q))
+    report.checks.append(comparison("local variables are the listed sums", local, _listed_sums(stencil, q), SAME))
+    shapes = _shapes(stencil, local, constants)
+    report.checks.extend(shapes)
+    if not all(shape.ok for shape in shapes):
+        return report
+
+    def strain(v: Tensor) -> Tensor:
+        return torch.stack(stencil.strain(list(v), *constants)).detach()
+
+    report.checks.append(finite_check(strain(local)))
+    report.checks.append(comparison("the same twice", strain(local), strain(local), SAME))
+    report.checks.append(separation_check(strain, local))
+    report.checks.extend(_by_local(stencil, local, constants, strain))
+    report.checks.extend(_along_moves(stencil, state, control))
+    alone = torch.cat([_strains_of(stencil, state.rows([i]), control.rows([i])) for i in range(state.batch)], dim=-1)
+    report.checks.append(comparison("each robot as if alone", alone, strain(local), SAME))
+    return report
+
+
+def check_energy(energy: Energy, strains: int, size: float = 1.0, stencils: int = 6, robots: int = 3) -> Report:
+    """Check an energy density at random strains of about the given size.
+
+    Checks: shapes; the same twice; no stencil changes another's energy; first and second derivatives against
+    differences; `slopes` has the first ones; second ones symmetric; parts, if there are any, add up.
+
+    Parameters
+    ----------
+    strains : how many strains the density takes.
+    size : their typical size in the energy's units (curvatures in 1/m).
+    """
+    report = Report(f"{type(energy).__name__}: {strains} strains of size {size:g}")
+    point = size * torch.randn(strains, stencils, robots, dtype=torch.float64, generator=fixed_generator())
+    zero = torch.zeros(stencils, robots, dtype=torch.float64)
+    report.checks.append(shape_check("density", [[energy.density(tuple(point))]], (1, 1), tuple(zero.shape)))
+    first, second = energy.derivatives(tuple(point))
+    rows = [[zero if c is None else _widened(c, zero) for c in row] for row in second]
+    firsts = [_widened(g, zero) for g in first]
+    report.checks.append(shape_check("first derivatives", [firsts], (1, strains), tuple(zero.shape)))
+    report.checks.append(shape_check("second derivatives", rows, (strains, strains), tuple(zero.shape)))
+    if not report.ok:
+        return report
+
+    def density(s: Tensor) -> Tensor:
+        return energy.density(tuple(s)).detach().unsqueeze(0)
+
+    def slopes(s: Tensor) -> Tensor:
+        return torch.stack([g.expand(s.shape[1:]) for g in energy.derivatives(tuple(s))[0]]).detach()
+
+    matrix = torch.stack([torch.stack(row) for row in rows]).detach()
+    report.checks.append(finite_check(density(point)))
+    report.checks.append(comparison("the same twice", density(point), density(point), SAME))
+    report.checks.append(separation_check(density, point))
+    value = differences(density, point)[:, 0]
+    report.checks.append(comparison("first derivatives", slopes(point), value))
+    own = torch.stack([g.expand_as(zero) for g in energy.slopes(tuple(point))]).detach()
+    report.checks.append(comparison("slopes() has the first derivatives", own, slopes(point), SAME))
+    report.checks.append(comparison("second derivatives", matrix, differences(slopes, point)))
+    report.checks.append(comparison("second derivatives symmetric", matrix, matrix.transpose(0, 1), 1e-9))
+    if parts := energy.parts(tuple(point)):
+        total = torch.stack([part.expand_as(zero) for part in parts.values()]).sum(0).detach()
+        report.checks.append(comparison("parts add up", total, density(point)[0], SAME))
+    return report
+
+
+def _strains_of(stencil: Stencil, state: State, control: Control) -> Tensor:
+    return torch.stack(stencil.strain(stencil.local(state.q.t().contiguous()), *stencil.constants(state, control)))
+
+
+def _widened(value: Tensor, like: Tensor) -> Tensor:
+    """Return a tensor as large as another if it broadcasts against it, else as it is."""
+    try:
+        return value.expand_as(like)
+    except RuntimeError:
+        return value
+
+
+def _listed_sums(stencil: Stencil, q: Tensor) -> Tensor:
+    """Return the sums (k, S, B) of weight * dof, as `Stencil.variables` lists them, of q (n, B)."""
+    return torch.stack(
+        [torch.stack([torch.as_tensor(w).to(q)[:, None] * q[d] for d, w in v]).sum(0) for v in stencil.variables]
+    )
+
+
+def _weights(stencil: Stencil, local: Tensor) -> Tensor:
+    """Return a random weight of each strain (strains, S, B)."""
+    return torch.randn(len(stencil.strains), *local.shape[1:], dtype=local.dtype, generator=fixed_generator())
+
+
+def _shapes(stencil: Stencil, local: Tensor, constants: tuple[Tensor, ...]) -> list[Check]:
+    """Check the shapes of what a stencil returns."""
+    names, expected = len(stencil.strains), tuple(local.shape[1:])
+    strain = shape_check("strains", [stencil.strain(list(local), *constants)], (1, names), expected)
+    if not strain.ok:
+        return [strain]
+    strains, first, second = stencil.derivatives(list(local), *constants)
+    by_pairs = second(*_weights(stencil, local))
+    return [
+        strain,
+        shape_check("strains of derivatives()", [strains], (1, names), expected),
+        shape_check("first derivatives", first, (names, len(local)), expected),
+        shape_check("second derivatives", [by_pairs], (1, len(stencil.pairs)), expected),
+    ]
+
+
+def _by_local(
+    stencil: Stencil, local: Tensor, constants: tuple[Tensor, ...], strain: Callable[[Tensor], Tensor]
+) -> Iterator[Check]:
+    """Hold the derivatives by the local variables against differences."""
+    weights = _weights(stencil, local)
+    strains, first, second = stencil.derivatives(list(local), *constants)
+    yield comparison("derivatives() has the strains", torch.stack(list(strains)), strain(local), SAME)
+    found = torch.stack([torch.stack(row) for row in first], dim=1)  # (k, strains, S, B)
+    yield comparison("first derivatives", found, differences(strain, local))
+
+    def gradient(v: Tensor) -> Tensor:
+        _, slopes, _ = stencil.derivatives(list(v), *constants)
+        return _weighted(weights, slopes)
+
+    turns = differences(gradient, local)
+    upper = torch.stack([turns[j, i] for i, j in stencil.pairs])
+    yield comparison("second derivatives", torch.stack(second(*weights)), upper)
+
+
+def _weighted(weights: Tensor, slopes: list[list[Tensor]]) -> Tensor:
+    """Return sum_i w_i d strain_i / d variable_a, (k, S, B)."""
+    rows = [torch.stack(row) for row in slopes]
+    return sum(w * row for w, row in zip(weights, rows, strict=True))
+
+
+def _along_moves(stencil: Stencil, state: State, control: Control) -> Iterator[Check]:
+    """Hold the force and the matrix of a model with this stencil against differences of its energy and its force."""
+    n, dtype, generator = state.q.shape[1], state.q.dtype, fixed_generator()
+    strains = _strains_of(stencil, state, control)
+    natural = torch.randn(len(strains), stencil.count, dtype=dtype, generator=generator)
+    natural = natural * (strains.abs().amax() + 1)  # stress in every strain, at rest, too
+    energy = LinearElastic({name: torch.ones((), dtype=dtype) for name in stencil.strains})
+    term = ElasticTerm("checked", stencil, energy, torch.ones((), dtype=dtype), natural=natural.unbind())
+    unknown = np.arange(n)
+    pattern = Pattern.union(n, *term.couplings(unknown), symmetric=True)
+    assembly = Assembly([term], [], n, unknown, pattern, dtype, Compilation(False, Cost(0.0, 0.0)))
+    q, constants = state.q.t().contiguous(), term.constants(state, control)
+    force, values = assembly.force_and_stiffness(q, [constants])
+    matrix = pattern.to_dense(values.detach())
+    step = torch.finfo(dtype).eps ** (1 / 3)
+    by_energy, by_force, expected_energy, expected_force = [], [], [], []
+    for move in _moves(stencil, state):
+        ahead, behind = q + step * move, q - step * move
+        by_energy.append(-(force * move).sum(0))
+        expected_energy.append((term.potential(ahead, constants) - term.potential(behind, constants)) / (2 * step))
+        by_force.append((matrix @ move.t().unsqueeze(-1)).squeeze(-1))
+        change = assembly.force(behind, [constants]) - assembly.force(ahead, [constants])
+        expected_force.append(change.t() / (2 * step))
+    for name, found, expected in (
+        ("force along moves of all dofs", by_energy, expected_energy),
+        ("matrix along moves of all dofs", by_force, expected_force),
+    ):
+        yield comparison(name, torch.stack(found).detach(), torch.stack(expected).detach())
+
+
+def _moves(stencil: Stencil, state: State, count: int = 3) -> Tensor:
+    """Return random moves (count, n, B), of nodes by about the sizes that stencils see, of angles by about 1 rad."""
+    nodes, local = 3 * state.n_nodes, stencil.local(state.q.t().contiguous())
+    lengths = [v.abs() for v, ((dofs, _), *_) in zip(local, stencil.variables, strict=True) if dofs.max() < nodes]
+    size = torch.stack(lengths).amax(0).median().item() if lengths else 1.0
+    moves = torch.randn(count, *state.q.t().shape, dtype=state.q.dtype, generator=fixed_generator())
+    moves[:, :nodes] *= size or 1.0
+    return moves
