@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchdismech.body import Body
 from torchdismech.builder.elements import at_nodes, broadcastable, refuse_lost, robot_dimension
+from torchdismech.builder.planar import refuse_out_of_plane
 from torchdismech.builder.rods import (
     RodGroup,
     Rods,
@@ -35,18 +36,16 @@ from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Sum
 from torchdismech.errors import InputError
-from torchdismech.forces import Buoyancy, Force, Gravity, PointForce
+from torchdismech.forces import Force
 from torchdismech.geometry.checks import check_every_node_used, check_folds, check_nodes, check_rods
 from torchdismech.geometry.frames import first_director, unit
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.geometry.topology import Rod, Springs, find_joint_springs, find_rods, find_springs
-from torchdismech.magnetics import Constant, Magnetic
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.model import Model
 
 __all__ = ["RobotBuilder"]
 
-IN_PLANE = 1e-12  # of a vector along y, what rounding may leave of it in the x-z plane
 NATURAL = {"rod": ("initial", "straight"), "shell": ("initial", "flat")}
 STRAINS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # terms that the builder makes
 
@@ -296,21 +295,11 @@ class RobotBuilder:
         return model.to(device=device, dtype=dtype)
 
     def _check_planar(self) -> None:
-        """Refuse what a robot in the x-z plane cannot have, and loads straight out of it, which would do nothing."""
-        if not self.planar:
-            return
-        if self._shells:
+        """Refuse what a robot in the x-z plane cannot have."""
+        if self.planar and self._shells:
             raise InputError("planar: a robot with shells moves in space; build it with planar=False")
-        for force in self._forces:
-            found = _vector_of(force)
-            if found is None:
-                continue
-            name, vector = found
-            if bool((vector[..., [0, 2]].abs().amax(-1) < IN_PLANE * vector[..., 1].abs()).any()):
-                raise InputError(
-                    f"planar: {type(force).__name__}.{name} is along y, where a planar robot does not move: it keeps "
-                    f"to the x-z plane, and up is usually z; got {vector.tolist()}"
-                )
+        if self.planar:
+            refuse_out_of_plane(self._forces)
 
     # ---- parts -------------------------------------------------------------------------------------------------
 
@@ -430,17 +419,6 @@ def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
     for name, value in term.energy.named_parameters():
         if name != "poisson":
             refuse_lost(value, f"{term.name}.{name}", "take dtype=torch.float64, or other sizes", dtype)
-
-
-def _vector_of(force: Force) -> tuple[str, Tensor] | None:
-    """Return the name and the value of what sets the direction of a load, where it is the same everywhere."""
-    if isinstance(force, Gravity | Buoyancy):
-        return "acceleration", force.acceleration.detach()
-    if isinstance(force, PointForce):
-        return "force", force.force.detach()
-    if isinstance(force, Magnetic) and isinstance(force.field, Constant):
-        return "field", force.field.value.detach()
-    return None
 
 
 def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:

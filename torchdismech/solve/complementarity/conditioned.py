@@ -16,7 +16,7 @@ from torchdismech.solve.complementarity.cone import ConeLaw
 from torchdismech.solve.complementarity.contact import ContactSolution
 from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
 from torchdismech.solve.complementarity.interior_point import interior_point
-from torchdismech.solve.complementarity.lcp import DenseSystem, check_options, status_of
+from torchdismech.solve.complementarity.lcp import DenseSystem, check_options
 from torchdismech.solve.complementarity.problem import admitted, independent_contacts, without_padding
 from torchdismech.solve.complementarity.pyramid import PyramidSystem, joined, pyramid_directions, pyramid_matrix
 
@@ -91,46 +91,47 @@ def solve_conditioned(
     chosen = independent_contacts(delassus, active, conditioning.rank_tolerance**2, relative_to_first=True)
     kept = torch.where(selects[:, None], chosen, active)
     angle = torch.zeros_like(mu)
+    system, present = _pyramid(delassus, free, mu, kept, pyramid_directions(angle, directions))
+    matrix, q, back = _conditioned(system, present, kept, scales, softens, conditioning)
+    if method == "fischer_burmeister":
+        z, iterations = fischer_burmeister(matrix, q, torch.zeros_like(q), present, tolerance, max_iterations)
+    else:
+        first = torch.ones_like(q)
+        z, iterations = interior_point(DenseSystem(matrix, q), first, first, present, 0.1 * tolerance, max_iterations)
+    error = torch.minimum(z, (matrix @ z[..., None])[..., 0] + q)
+    error = torch.where(present, error.abs(), 0.0).amax(1)
+    impulses = system.impulse(torch.where(present, back * z.clamp(min=0.0), 0.0)).flatten(1)
+    law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), (angle, directions))
+    goal = torch.full_like(error, tolerance)
+    return ContactSolution.of(law, impulses, (active, kept, finite), goal, iterations, "pyramid", error)
+
+
+def _pyramid(
+    delassus: Tensor, free: Tensor, mu: Tensor, kept: Tensor, directions: Tensor
+) -> tuple[PyramidSystem, Tensor]:
+    """Return the pyramid's problem of the contacts that are kept (B, C), and which of its unknowns (B, m) count."""
     rubs = kept & (mu > 0)
-    spread = torch.where(rubs[..., None, None], pyramid_directions(angle, directions), 0.0)
-    system = PyramidSystem(*without_padding(delassus, free, mu, kept), spread)
-    present = joined(kept, rubs[..., None].expand(-1, -1, directions), rubs)
+    edges = torch.where(rubs[..., None, None], directions, 0.0)
+    system = PyramidSystem(*without_padding(delassus, free, mu, kept), edges)
+    return system, joined(kept, rubs[..., None].expand(-1, -1, directions.shape[3]), rubs)
+
+
+def _conditioned(
+    system: PyramidSystem, present: Tensor, kept: Tensor, scales: Tensor, softens: Tensor, conditioning: Conditioning
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return matrix (B, m, m) and vector (B, m) of the conditioned problem; a solution times the third one is theirs.
+
+    Rows where `scales` holds (B,) are equilibrated, those where `softens` does are regularised.
+    """
     matrix = torch.where(present[:, :, None] & present[:, None], pyramid_matrix(system), 0.0)
-    q = torch.where(present, system.q, 0.0)
     rows, columns = _equilibrated(matrix, conditioning.sweeps)
     rows, columns = (torch.where(scales[:, None], x, 1.0) for x in (rows, columns))
     matrix = rows[..., None] * matrix * columns[:, None]
-    count = mu.shape[1]
+    count, q = kept.shape[1], rows * torch.where(present, system.q, 0.0)
     matrix[:, :count, :count] += torch.diag_embed((conditioning.epsilon * (softens[:, None] & kept)).to(q))
-    scaled = rows * q
-    size = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+    size = torch.linalg.vector_norm(q, dim=1, keepdim=True)
     size = torch.where(size > 0, size, 1.0)
-    scaled = scaled / size
-    matrix = matrix + torch.diag_embed((~present).to(q))
-    if method == "fischer_burmeister":
-        z, iterations = fischer_burmeister(matrix, scaled, torch.zeros_like(q), present, tolerance, max_iterations)
-    else:
-        first = torch.ones_like(q)
-        z, iterations = interior_point(
-            DenseSystem(matrix, scaled), first, first, present, 0.1 * tolerance, max_iterations
-        )
-    error = torch.minimum(z, (matrix @ z[..., None])[..., 0] + scaled)
-    error = torch.where(present, error.abs(), 0.0).amax(1)
-    z = torch.where(present, columns * size * z.clamp(min=0.0), 0.0)
-    impulses = system.impulse(z).flatten(1)
-    law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), (angle, directions))
-    sticking, sliding = law.modes(impulses)
-    return ContactSolution(
-        impulses=impulses,
-        velocity=torch.where(active.repeat_interleave(3, 1), law.velocity(impulses).flatten(1), 0.0),
-        status=status_of(finite, error, torch.full_like(error, tolerance)),
-        iterations=iterations,
-        residual=torch.where(finite, law.residual(impulses), torch.nan),
-        sticking=sticking,
-        sliding=sliding,
-        dropped=active & ~kept,
-        cone="pyramid",
-    )
+    return matrix + torch.diag_embed((~present).to(q)), q / size, columns * size
 
 
 def _equilibrated(matrix: Tensor, sweeps: int) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -70,6 +71,40 @@ class ContactSolution:
     dropped: Tensor
     cone: str
 
+    @classmethod
+    def of(
+        cls,
+        law: ConeLaw,
+        impulses: Tensor,
+        rows: tuple[Tensor, Tensor, Tensor],
+        goal: Tensor,
+        iterations: Tensor,
+        cone: str,
+        error: Tensor | None = None,
+    ) -> ContactSolution:
+        """Return what impulses (B, 3C) mean on the problem as given.
+
+        Parameters
+        ----------
+        law : of the problem.
+        rows : contacts that are active and that were kept (B, C), robots whose input is finite (B,).
+        goal : (B,) what a row is held against to have converged: its residual, or `error` (B,) where that is given.
+        """
+        active, kept, finite = rows
+        residual = law.residual(impulses)
+        sticking, sliding = law.modes(impulses)
+        return cls(
+            impulses=impulses,
+            velocity=torch.where(active.repeat_interleave(3, 1), law.velocity(impulses).flatten(1), 0.0),
+            status=status_of(finite, residual if error is None else error, goal),
+            iterations=iterations,
+            residual=torch.where(finite, residual, torch.nan),
+            sticking=sticking,
+            sliding=sliding,
+            dropped=active & ~kept,
+            cone=cone,
+        )
+
 
 def solve_contact(
     delassus: Tensor,
@@ -127,55 +162,49 @@ def solve_contact(
     check_options("solve_contact", method, CONTACT_METHODS, tolerance, limit)
     if method == "gauss_seidel":
         _check_no_pyramid(cone=cone, directions=directions, angle=angle, regularisation=regularisation)
-    if guess is not None and (method == "gauss_seidel" or cone != "second_order" or guess.shape != free.shape):
-        raise InputError(
-            f"solve_contact: a guess has the shape of b, {tuple(free.shape)}, and goes with the second-order cone and "
-            f"not with gauss_seidel; got {tuple(guess.shape)}, {cone}, {method}"
-        )
     directions = 8 if directions is None else directions
     regularisation = 1e-10 if regularisation is None else regularisation
     _check_conditioning(cone, directions, regularisation, rank_tolerance)
-    if angle is not None and angle.shape != mu.shape:
-        raise InputError(f"solve_contact: expected angle of shape {tuple(mu.shape)}, got {tuple(angle.shape)}")
+    _check_shapes(free, mu, angle, guess, cone, method)
     delassus, free, mu, active, finite = admitted(delassus, free, mu, active)
     kept = active if rank_tolerance is None else independent_contacts(delassus, active, rank_tolerance)
     angle = _angle(free) if angle is None else angle
-    polygon = (angle, directions) if cone == "pyramid" else None
-    law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), polygon)
+    law = ConeLaw(
+        delassus, free, mu, kept, free.new_ones(*mu.shape, 2), (angle, directions) if cone == "pyramid" else None
+    )
     problem = scaled_contacts(*without_padding(delassus, free, mu, kept), kept)
     goal = tolerance * free.abs().amax(1)
-    impulses = torch.zeros_like(free)
-    residual = law.residual(impulses)
-    iterations = torch.zeros_like(finite, dtype=torch.long)
+    first = _Attempt(problem, method, cone, STARTS[0], regularisation, goal)
+    impulses, iterations = torch.zeros_like(free), torch.zeros_like(finite, dtype=torch.long)
     if guess is not None:
-        attempt = _Attempt(problem, method, cone, STARTS[0], regularisation, goal)
-        impulses, iterations = attempt.resumed(guess)
-        residual = law.residual(impulses)
-    for k, start in enumerate(STARTS if method == "interior_point" else STARTS[:1]):
+        impulses, iterations = first.resumed(guess)
+    impulses, used = _best(first, law, impulses, angle, directions, tolerance, limit)
+    return ContactSolution.of(law, impulses, (active, kept, finite), goal, iterations + used, cone)
+
+
+def _best(
+    first: _Attempt, law: ConeLaw, impulses: Tensor, angle: Tensor, directions: int, tolerance: float, limit: int
+) -> tuple[Tensor, Tensor]:
+    """Return the impulses (B, 3C) of least residual that all starts lead to, and the iterations (B,) of these.
+
+    A row is tried again, from the next start, until it is solved.
+    """
+    residual, goal = law.residual(impulses), first.goal
+    iterations = torch.zeros_like(goal, dtype=torch.long)
+    for k, start in enumerate(STARTS if first.method == "interior_point" else STARTS[:1]):
         rows = (residual > goal).nonzero().flatten()
         if not len(rows):
             break
-        if k and cone == "second_order":
+        if k and first.cone == "second_order":
             angle = torch.where((residual > goal)[:, None], _angle(impulses), angle)
-        attempt = _Attempt(problem.rows(rows), method, cone, start, regularisation, goal[rows])
+        attempt = dataclasses.replace(first, problem=first.problem.rows(rows), start=start, goal=goal[rows])
         found, used = attempt.solved(angle[rows], directions, tolerance, limit)
         iterations[rows] += used
         trial = impulses.index_copy(0, rows, found)
         error = law.residual(trial)
         better = error < residual  # False where it is NaN
         impulses, residual = torch.where(better[:, None], trial, impulses), torch.where(better, error, residual)
-    sticking, sliding = law.modes(impulses)
-    return ContactSolution(
-        impulses=impulses,
-        velocity=torch.where(active.repeat_interleave(3, 1), law.velocity(impulses).flatten(1), 0.0),
-        status=status_of(finite, residual, goal),
-        iterations=iterations,
-        residual=torch.where(finite, residual, torch.nan),
-        sticking=sticking,
-        sliding=sliding,
-        dropped=active & ~kept,
-        cone=cone,
-    )
+    return impulses, iterations
 
 
 def _angle(vector: Tensor) -> Tensor:
@@ -192,6 +221,17 @@ def _check_no_pyramid(cone: str, **options: object) -> None:
             f"solve_contact: gauss_seidel works on the second-order cone without a pyramid, so it takes no "
             f"{', '.join(given)}; leave it out or choose interior_point"
         )
+
+
+def _check_shapes(free: Tensor, mu: Tensor, angle: Tensor | None, guess: Tensor | None, cone: str, method: str) -> None:
+    """Refuse a guess and angles that do not fit the problem."""
+    if guess is not None and (method == "gauss_seidel" or cone != "second_order" or guess.shape != free.shape):
+        raise InputError(
+            f"solve_contact: a guess has the shape of b, {tuple(free.shape)}, and goes with the second-order cone and "
+            f"not with gauss_seidel; got {tuple(guess.shape)}, {cone}, {method}"
+        )
+    if angle is not None and angle.shape != mu.shape:
+        raise InputError(f"solve_contact: expected angle of shape {tuple(mu.shape)}, got {tuple(angle.shape)}")
 
 
 def _check_conditioning(cone: str, directions: int, regularisation: float, rank_tolerance: float | None) -> None:
