@@ -53,7 +53,7 @@ class Model(nn.Module):
     body : topology and sizes.
     terms, forces : elastic terms and external forces that act on it.
     free : (n,) bool, dofs that move; the others are clamped (or prescribed by `Control.clamped_q`).
-    solver : name of a linear solver, or "auto".
+    solver : name of a linear solver, or "auto"; with options a mapping, see `solve.linear.named`.
     compile : True compiles what a step evaluates at its first use, for each number of robots anew (about a
         minute, seconds once it is in the cache on disk); steps are then 1.3 to 2.5 times as fast. False never does.
         "auto" steps eagerly and compiles once that has been worth it: before the first step of a `rollout` or `unroll`
@@ -76,15 +76,13 @@ class Model(nn.Module):
         terms: Sequence[ElasticTerm],
         forces: Sequence[Force],
         free: np.ndarray,
-        solver: str = "auto",
+        solver: linear.Setting = "auto",
         compile: Setting = "auto",
         self_contact: SelfContact | None = None,
     ):
         super().__init__()
         if not free.any():
             raise InputError("every dof of the robot is clamped: nothing can move")
-        if solver != "auto" and solver not in linear.SOLVERS:
-            raise InputError(f"solver: expected auto or one of {', '.join(linear.SOLVERS)}, got {solver!r}")
         self.body = body
         self.terms = nn.ModuleList(terms)  # type: ignore[assignment]
         self.forces = nn.ModuleList(forces)  # type: ignore[assignment]
@@ -104,9 +102,9 @@ class Model(nn.Module):
         work = derivatives(summed) + block_entries(forces)  # with what was found out about users' forces
         self.compilation.cost = Cost.estimated(len(terms), work)
         self._lay_out()
-        self.solver_name = solver
+        self.solver_name, self.solver_options = linear.named(solver)
         self._solvers: dict[tuple[torch.device, int], linear.Solver] = {}
-        if solver != "auto":
+        if self.solver_name != "auto":
             self.solver_for(1)  # refuse here what does not go with the matrix
         self.recordings: dict[tuple, Any] = {}  # see `integrate.recording`
         self.has_user_hooks = is_of_user(self)
@@ -246,7 +244,7 @@ class Model(nn.Module):
                 served = math.inf if pairs is None else COUPLING_SERVES
                 solvers[key] = linear.choose(pattern, batch, self.device, served)
             else:
-                solvers[key] = linear.make(self.solver_name, pattern)
+                solvers[key] = linear.make(self.solver_name, pattern, **self.solver_options)
         return solvers[key]
 
     # ---- its numbers -------------------------------------------------------------------------------------------

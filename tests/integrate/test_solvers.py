@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight
+from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, SimulationError, forces, straight
 
 SOLVERS = ["dense", "banded", "multifrontal", "pcg", "bicgstab"]
 
@@ -43,6 +43,33 @@ def test_solvers_agree(solver, fluid):
         return
     # residuals of 1e-10 N on a net whose softest motion has about 1e-2 N/m (mass over dt^2)
     assert (after_some_steps(solver, fluid) - after_some_steps("auto", fluid)).abs().max() < 1e-7
+
+
+def test_options_reach_the_solver():
+    """Give a Krylov solver few iterations: it says so, by its own status; and enough: it agrees."""
+    model = net({"name": "pcg", "tolerance": 1e-11, "max_iterations": 400, "block_size": 4}, False)
+    solver = model.solver_for(2)
+    assert (solver.tolerance, solver.max_iterations) == (1e-11, 400)
+    given = {"name": "pcg", "tolerance": 1e-11}
+    assert (after_some_steps(given, False) - after_some_steps("auto", False)).abs().max() < 1e-7  # as above
+    with pytest.raises(SimulationError):
+        after_some_steps({"name": "pcg", "max_iterations": 1}, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"name": "pcg", "tolerence": 1e-9}, "pcg has no option 'tolerence'; it takes tolerance, max_iterations"),
+        ({"name": "dense", "tolerance": 1e-9}, "dense has no option 'tolerance'; it takes none"),
+        ({"name": "auto", "tolerance": 1e-9}, "auto has no option"),
+        ({"tolerance": 1e-9}, "expected one of auto, dense"),
+        ({"name": "pcg", "tolerance": 2.0}, "0 < tolerance < 1"),
+    ],
+)
+def test_options_that_no_solver_takes_are_refused(given, words):
+    """Name the option and what there is."""
+    with pytest.raises(InputError, match=words):
+        net(given, False)
 
 
 def test_unknown_solver_is_refused():

@@ -395,6 +395,10 @@ MALFORMED = {
         "simulation.solver: expected one of auto, dense, banded",
         "got 'magic'",
     ),
+    "option of a solver": (
+        scene_text(simulation=GOOD["simulation"] + '\nsolver = {name = "pcg", tolerence = 1e-9}'),
+        "simulation.solver: pcg has no option 'tolerence'; it takes tolerance",
+    ),
     # [batch], [output]
     "batch of none": (scene_text(batch="size = 0"), "batch.size: expected greater than or equal to 1"),
     "batch of a billion": (

@@ -43,6 +43,7 @@ from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.geometry.topology import Rod, Springs, find_joint_springs, find_rods, find_springs
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.model import Model
+from torchdismech.solve import linear
 
 __all__ = ["RobotBuilder"]
 
@@ -263,13 +264,19 @@ class RobotBuilder:
         self._dissipations.append((name, dissipation))
 
     def finalize(
-        self, solver: str = "auto", compile: Setting = "auto", dtype: torch.dtype = torch.float64, device=None
+        self,
+        solver: linear.Setting = "auto",
+        compile: Setting = "auto",
+        dtype: torch.dtype = torch.float64,
+        device=None,
     ) -> Model:
         """Return the model.
 
         Parameters
         ----------
-        solver : "auto", or the name of a linear solver: dense, banded, multifrontal, pcg, bicgstab.
+        solver : "auto", or the name of a linear solver: dense, banded, multifrontal, pcg, bicgstab. With
+            options it is a mapping, {"name": "pcg", "tolerance": 1e-10, "product": "torch-sparse"}; see the classes in
+            `solve.linear`.
         compile : True, False, or "auto": compile what steps evaluate once they are long enough (see `Model`).
         """
         if not (self._rods or self._shells):

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
+from torchdismech.errors import InputError
 from torchdismech.geometry.checks import check_every_node_used, check_rods
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.integrate import Solver
@@ -28,7 +29,7 @@ from torchdismech.io.refusals import Key, SceneError, sentences
 from torchdismech.io.schedule import Schedule, load_function
 from torchdismech.io.schema_robot import Robot
 from torchdismech.model import Model
-from torchdismech.solve.linear import SOLVERS
+from torchdismech.solve import linear
 from torchdismech.state import State
 
 __all__ = ["Scene", "SceneError", "Setup", "load_scene"]
@@ -173,9 +174,10 @@ def load_scene(
     except ValidationError as error:
         faults = sentences(error, tables, schema.Document)
         raise _joined(path, faults) from None
-    if document.simulation.solver not in ("auto", *SOLVERS):
-        expected = ", ".join(("auto", *SOLVERS))
-        raise SceneError(path, "simulation.solver", f"expected one of {expected}, got {document.simulation.solver!r}")
+    try:
+        linear.named(document.simulation.solver)
+    except InputError as error:
+        raise SceneError(path, "simulation.solver", str(error).removeprefix("solver: ")) from None
     prints = fingerprints(path, document)
     geometry = _geometry(path, document.robot)
     _check_indices(path, document, geometry)

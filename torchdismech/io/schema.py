@@ -211,7 +211,9 @@ class Simulation(Table):
     max_substeps: Annotated[int, Field(ge=0, le=MOST_SUBSTEPS)] | None = Field(
         default=None, description="most parts a failed step is divided into, by default none; 16 with contact"
     )
-    solver: str = Field(default="auto", description='"auto" or the name of a linear solver')
+    solver: str | dict[str, str | int | float] = Field(
+        default="auto", description='"auto", the name of a linear solver, or {name = .., and its options}'
+    )
     compile: bool | Literal["auto"] = Field(
         default="auto", description='true, false, or "auto": compile what steps evaluate where the run is long'
     )

@@ -6,7 +6,10 @@ that the solution. See `docs/architecture.md` for the interface.
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -19,7 +22,9 @@ from torchdismech.solve.linear.multifrontal import MultifrontalSolver
 from torchdismech.solve.linear.shifted import shifted_factor
 from torchdismech.sparse import Pattern
 
-__all__ = ["SOLVERS", "Factor", "Solver", "choose", "make", "shifted_factor"]
+__all__ = ["SOLVERS", "Factor", "Setting", "Solver", "choose", "make", "named", "shifted_factor"]
+
+Setting = str | Mapping[str, Any]  # the name of a solver, or {"name": .., and its options}
 
 SOLVERS: dict[str, type[Solver]] = {
     solver.name: solver for solver in (DenseSolver, BandedSolver, MultifrontalSolver, PCGSolver, BiCGStabSolver)
@@ -82,6 +87,32 @@ MOST_SAVED = 0.5
 # folded sheet, n = 4680, B = 1          19.6 [170]     [560]   30.3 (4)
 # Krylov saves little analysis (a new band costs less than ten of its solves) and is 1.5 to 16 times slower but for one
 # case: contact takes a direct solver for the widened pattern, a band where the fronts' analysis would not pay.
+
+
+def named(setting: Setting) -> tuple[str, dict[str, Any]]:
+    """Return the name of a solver, or "auto", and its options; refuse what no solver takes.
+
+    Parameters
+    ----------
+    setting : the name, or a mapping like {"name": "pcg", "tolerance": 1e-10, "product": "torch-sparse"}.
+    """
+    given = {"name": setting} if isinstance(setting, str) else dict(setting)
+    name = given.pop("name", None)
+    if name != "auto" and name not in SOLVERS:
+        raise InputError(f"solver: expected one of auto, {', '.join(SOLVERS)}, got {name!r}")
+    taken = [] if name == "auto" else _options(SOLVERS[name])
+    for option in given:
+        if option not in taken:
+            raise InputError(f"solver: {name} has no option {option!r}; it takes {', '.join(taken) or 'none'}")
+    return name, given
+
+
+def _options(solver: type[Solver]) -> list[str]:
+    """Return the names of the options that a solver takes, its base classes included."""
+    makers = [vars(c)["__init__"] for c in solver.__mro__ if "__init__" in vars(c)]
+    every = (p for maker in makers for p in inspect.signature(maker).parameters.values())
+    named = dict.fromkeys(p.name for p in every if p.kind is p.POSITIONAL_OR_KEYWORD)
+    return [name for name in named if name not in ("self", "pattern")]
 
 
 def make(name: str, pattern: Pattern, **options) -> Solver:
