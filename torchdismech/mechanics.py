@@ -122,7 +122,9 @@ class Mechanics:
     def force(
         self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor, constant_load: Tensor | None = None
     ) -> Tensor:
-        """Return the sum of all forces (B, n) at q, velocity (B, n) and time (B,).
+        """Return the sum of all forces (B, n) at q, velocity (B, n) and time (B,), but for loads of constraints.
+
+        Those are unknowns of a step, which `StepEquations` adds.
 
         Parameters
         ----------
@@ -137,7 +139,7 @@ class Mechanics:
         return self.layout.elastic.force(dofs_of(q), start.constants).t()
 
     def internal_force(self, start: StepStart, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return the elastic force and that between parts that touch (B, n) at q and velocity (B, n)."""
+        """Return `elastic_force` and the force between parts that touch (B, n) at q and velocity (B, n)."""
         force = self.elastic_force(start, q)
         if start.pairs is None or self.self_contact is None:
             return force

@@ -1,4 +1,6 @@
-"""Newton's method with contact constraints: in each iteration the loads solve a complementarity problem.
+"""Newton's method with contact constraints, and the derivatives of these for backward passes.
+
+In each iteration the loads solve a complementarity problem.
 
 The step x + d and the loads p of an iterate obey A d = -r + J^T p, with the matrix A that all other forces (and the
 present loads, whose directions turn) give. So gaps and slides after it are linear in the loads, W p + b with Delassus'

@@ -1,4 +1,8 @@
-"""Impulses of a solved contact problem as a differentiable function of its matrices."""
+"""Impulses of a solved contact problem as a differentiable function of its matrices.
+
+Pneumatic arms (`constant_curvature`) use it. Steps of a `Model` differentiate their contact along with all else, by
+`integrate.constrained.KKTConditions`.
+"""
 
 from __future__ import annotations
 
