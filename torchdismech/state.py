@@ -135,9 +135,9 @@ class Control:
     rest_length : (B, E) of the rod edges [m].
     clamped_q : (B, n) where the clamped dofs are at the end of the step; free dofs are not read.
     force : (B, n) an additional force [N, N m].
-    values : what stands in this step in place of the model's own constants, by their names in `model.places` (what `trainable.constants(model)` gives):
-        for each a tensor with a row for each robot; of constants that are one number (B, 1), or () for all robots. For
-        example {"Pressure.pressure": (B, 1)}. No tables over time.
+    values : what stands in this step in place of the model's own constants, by their names in `model.places` (which
+        `trainable.constants(model)` gives, too): for each a tensor with a row for each robot; of constants that are
+        one number (B, 1), or () for all robots. For example {"Pressure.pressure": (B, 1)}. No tables over time.
     """
 
     natural_curvature: Tensor | None = None
