@@ -469,7 +469,9 @@ class Spring(Energy):
         return [stiffness * strain[0]], [[stiffness * torch.ones_like(strain[0])]]
 
 
-@pytest.mark.parametrize("owner", ["object", "class", "module", "next model"])
+@pytest.mark.parametrize(
+    "owner", ["object", "next model", *(pytest.param(owner, marks=pytest.mark.slow) for owner in ("class", "module"))]
+)
 def test_numbers_of_an_energy_of_ones_own_may_change(owner, monkeypatch, traced):
     """Step compiled with the present numbers of an energy, wherever they stand."""
     found = []

@@ -6,7 +6,7 @@ import pytest
 from examples.caterpillar import caterpillar
 
 
-@pytest.mark.parametrize("constraint", [True, False])
+@pytest.mark.parametrize("constraint", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_ways(constraint):
     """Get on by the stroke less what the segments give way, and nowhere without friction or with too short a stroke."""
     _, trajectory = caterpillar.simulated(constraint, cycles=2, dt=0.25)

@@ -80,6 +80,7 @@ def check_ray(trajectory):
         assert abs(middles[:, ahead] - mirrored).max() < 1e-8
 
 
+@pytest.mark.slow
 def test_ray_swims(tmp_path):
     """Swim where the wave on the body says, by a fraction of its length in the first stroke, mirror images alike."""
     mesh = manta_ray.write_geometry(tmp_path, divisions=4)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.autograd import gradcheck
 
 from tests.networks import NETWORK
 from torchdismech import Control, Material, Model, Rectangle, RobotBuilder, State, forces, helix, unroll
@@ -86,12 +85,12 @@ def robot(shape: str, loads: list[forces.Force], learned: bool = True, batch: bo
 class GradientCase:
     """Subclass it as `class TestMine(GradientCase)`, set `integrator` and `model()`, and all below is tested.
 
-    Checked against differences: one step and five, by everything that a step depends on. The scalar that is checked
+    Checked against differences: one step and three, by everything that a step depends on. The scalar that is checked
     sums q, velocity and acceleration with random weights, so that no output is left out.
     """
 
     integrator: Integrator
-    steps = 5
+    steps = 3
     moves_clamps = True
     has_inertia = True
     known = 3e-14  # m, what rounding leaves of an output
@@ -148,84 +147,90 @@ class GradientCase:
         parts = (state.q, dt * state.velocity, dt * dt * state.acceleration)
         return sum((w * part).sum() for w, part in zip(weight, parts, strict=True))  # type: ignore[return-value]
 
-    def checked(self, function: Callable[..., Tensor], *inputs: Tensor, size: float) -> None:
-        """Hold gradients against central differences with steps of 1e-5 of the inputs' `size`.
+    def checked(self, name: str, found: float, value: Callable[[float], float]) -> float:
+        """Hold a derivative along a direction against the central difference of value(step); return the difference.
 
-        Truncation is then about 1e-10 of the value's third derivative, rounding 1e-16 / 1e-5 of the value, times what
-        the solve adds: 1e-5 relative and a floor of 1e-7 / size leave room for both.
+        Steps are 1e-5 of the inputs' size. Truncation is then about 1e-10 of the third derivative; rounding leaves what
+        is `known` of the value, over 1e-5; 2e-5 relative leaves room for strong curvature.
         """
-        assert gradcheck(function, inputs, eps=1e-5 * size, rtol=1e-5, atol=1e-7 / max(size, 1e-3), fast_mode=True)
+        with torch.no_grad():
+            difference = (value(1e-5) - value(-1e-5)) / 2e-5
+        assert found == pytest.approx(difference, rel=2e-5, abs=self.known / 1e-5), name
+        return difference
 
     # ---- tests -------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("count", [1, "rollout"])
-    def test_by_state(self, count):
-        """Differentiate by positions, twist angles and velocities."""
+    def test_by_state_and_control(self, count):
+        """Differentiate by positions, twist angles, velocities and each field of the control, one after the other.
+
+        A robot has no fields for elements that it does not have; clamped_q is prescribed motion.
+        """
         model = self.model()
         q, velocity = self.start(model)
-        fields = self.controls(model)
+        inputs = {"q": q, **({"velocity": velocity} if self.has_inertia else {}), **self.controls(model)}
+        sizes = dict.fromkeys(inputs, 1e-2) | {"velocity": 1.0}
+        sizes |= dict.fromkeys(("natural_curvature", "natural_twist", "natural_hinge_angle"), 0.1)
         steps = self.steps if count == "rollout" else 1
 
-        def by_q(q):
-            return self.output(model, q, velocity, fields, steps)
+        def output(given: dict[str, Tensor]) -> Tensor:
+            fields = {name: value for name, value in given.items() if name not in ("q", "velocity")}
+            return self.output(model, given["q"], given.get("velocity", velocity), fields, steps)
 
-        def by_velocity(velocity):
-            return self.output(model, q, velocity, fields, steps)
-
-        self.checked(by_q, q.clone().requires_grad_(), size=1e-2)
-        if self.has_inertia:
-            self.checked(by_velocity, velocity.clone().requires_grad_(), size=1.0)
-
-    @pytest.mark.parametrize(
-        "field", ["natural_curvature", "natural_twist", "natural_hinge_angle", "rest_length", "force", "clamped_q"]
-    )
-    def test_by_control(self, field):
-        """Differentiate a rollout by each field of the control: clamped_q is prescribed motion."""
-        model = self.model()
-        q, velocity = self.start(model)
-        fields = self.controls(model)
-        if field not in fields:
-            return  # the robot has no such elements, or its case does not move clamps
-        sizes = dict.fromkeys(fields, 1e-2)
-        sizes |= {"natural_curvature": 0.1, "natural_twist": 0.1, "natural_hinge_angle": 0.1}
-
-        def by_field(value):
-            return self.output(model, q, velocity, {**fields, field: value}, self.steps)
-
-        self.checked(by_field, fields[field].clone().requires_grad_(), size=sizes[field])
+        leaves = {name: value.clone().requires_grad_() for name, value in inputs.items()}
+        gradients = torch.autograd.grad(output(leaves), list(leaves.values()))
+        generator = torch.Generator().manual_seed(7)
+        for (name, value), gradient in zip(inputs.items(), gradients, strict=True):
+            direction = sizes[name] * torch.randn(value.shape, dtype=value.dtype, generator=generator)
+            moved = lambda step, n=name, v=value, d=direction: float(output({**inputs, n: v + step * d}))  # noqa: E731
+            self.checked(name, float((gradient * direction).sum()), moved)
 
     def test_by_constants_masses_and_weights(self):
-        """Differentiate two steps by every parameter and every size of the model, each along a random direction."""
+        """Differentiate a step by every parameter and every size of the model, each along a random direction.
+
+        And a rollout along all of these directions at once.
+        """
         model = self.model()
         q, velocity = self.start(model)
         fields = {k: v for k, v in self.controls(model).items() if k in ("force", "clamped_q")}
         tensors = dict(self.differentiable(model))
+        generator = torch.Generator().manual_seed(6)
+        directions = {name: self.direction(name, tensor, generator) for name, tensor in tensors.items()}
         for tensor in tensors.values():
             tensor.requires_grad_()
-        steps = min(self.steps, 2)
+        first, whole = self.slopes(model, q, velocity, fields, 1), self.slopes(model, q, velocity, fields, self.steps)
+        before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+        def moved(names: list[str], steps: int, step: float) -> float:
+            for name in names:
+                tensors[name].copy_(before[name] + step * directions[name])
+            value = float(self.output(model, q, velocity, fields, steps))
+            for name in names:
+                tensors[name].copy_(before[name])
+            return value
+
+        along = lambda slopes, name: float((slopes[name] * directions[name]).sum())  # noqa: E731
+        seen = 0
+        for name in first:
+            value = lambda step, n=name: moved([n], 1, step)  # noqa: E731
+            seen += abs(self.checked(name, along(first, name), value)) > 1e-7
+        assert seen >= len(tensors) // 2  # most of them matter here, or this would check nothing
+        together = sum(along(whole, name) for name in whole)
+        self.checked("all", together, lambda step: moved(list(whole), self.steps, step))
+
+    def slopes(self, model: Model, q: Tensor, velocity: Tensor, fields: dict, steps: int) -> dict[str, Tensor]:
+        """Return the gradients of the output by name, of the tensors that it depends on."""
+        tensors = dict(self.differentiable(model))
         output = self.output(model, q, velocity, fields, steps)
         gradients = torch.autograd.grad(output, list(tensors.values()), allow_unused=True)
-        generator = torch.Generator().manual_seed(6)
-        seen = 0
-        with torch.no_grad():
-            for (name, tensor), gradient in zip(tensors.items(), gradients, strict=True):
-                if gradient is None:
-                    continue
-                size = tensor.abs()
-                if "natural" in name or "network" in name or "acceleration" in name:
-                    size = torch.full_like(tensor, 0.1)
-                direction = size * torch.randn(tensor.shape, dtype=tensor.dtype, generator=generator)
-                step, before, values = 1e-5, tensor.clone(), []
-                for sign in (1, -1):
-                    tensor.copy_(before + sign * step * direction)
-                    values.append(self.output(model, q, velocity, fields, steps))
-                tensor.copy_(before)
-                difference = float(values[0] - values[1]) / (2 * step)
-                found = float((gradient * direction).sum())
-                # differences are known to what the output is, over 1e-5
-                assert found == pytest.approx(difference, rel=2e-5, abs=self.known / 1e-5), name
-                seen += abs(difference) > 1e-7
-        assert seen >= len(tensors) // 2  # most of them matter here, or this would check nothing
+        return {name: g for name, g in zip(tensors, gradients, strict=True) if g is not None}
+
+    @staticmethod
+    def direction(name: str, tensor: Tensor, generator: torch.Generator) -> Tensor:
+        """Return a random direction, of the size of a tensor that is no natural strain or weight."""
+        alike = "natural" in name or "network" in name or "acceleration" in name
+        size = torch.full_like(tensor, 0.1) if alike else tensor.detach().abs()
+        return size * torch.randn(tensor.shape, dtype=tensor.dtype, generator=generator)
 
     @staticmethod
     def differentiable(model: Model) -> Iterator[tuple[str, Tensor]]:

@@ -82,7 +82,7 @@ def test_steps(case, rule):
     own = case()
     own.integrator = rule
     own.test_by_constants_masses_and_weights()
-    own.test_by_state(1)
+    own.test_by_state_and_control(1)
 
 
 def constants_of(swimmers):

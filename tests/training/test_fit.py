@@ -77,6 +77,7 @@ def test_fit_recovers_hidden_constants(data, tmp_path):
     assert errors.mean < 1e-4
 
 
+@pytest.mark.slow
 def test_resumed_run_has_the_numbers_of_one_without_interruption(data, tmp_path):
     """Stop after batches that fall within, between and on checkpoints; end with the same bits."""
     config = Config.model_validate(tables(data))

@@ -64,6 +64,7 @@ def test_nan_in_one_process_does_not_hang_or_split_the_others(tmp_path):
     assert facts[0]["group is gone"]  # its threads abort an interpreter that ends before them
 
 
+@pytest.mark.slow
 def test_process_that_fails_ends_the_others(tmp_path):
     """Stop with an error instead of waiting for ever."""
     with pytest.raises(AssertionError, match="meant to fail"):

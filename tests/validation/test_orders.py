@@ -52,7 +52,7 @@ def final_positions(integrator, steps, schedule):
 
 
 @pytest.mark.parametrize(("integrator", "order"), [("euler", 1), ("midpoint", 2), ("newmark", 2)])
-@pytest.mark.parametrize("schedule", [None, bending_wave])
+@pytest.mark.parametrize("schedule", [pytest.param(None, marks=pytest.mark.slow), bending_wave])
 def test_order_in_time(integrator, order, schedule):
     """Halve the step and quarter (halve, for implicit Euler) the error."""
     reference = final_positions("midpoint", 1000, schedule)
@@ -65,7 +65,7 @@ def test_order_in_time(integrator, order, schedule):
 
 @pytest.mark.parametrize("integrator", ["midpoint", pytest.param("newmark", marks=pytest.mark.slow)])
 def test_energy_of_an_undamped_rod(integrator):
-    """Keep the total energy of a swinging rod over 1000 steps."""
+    """Keep the total energy of a swinging rod over 600 steps."""
     model = coarse_rod(loads=[forces.Gravity((0, 0, -2.0))])
     state = model.initial_state()
 
@@ -75,8 +75,10 @@ def test_energy_of_an_undamped_rod(integrator):
 
     start = total(state)
     rule, drift, largest = INTEGRATORS[integrator](2e-3, **TIGHT), 0.0, 0.0
-    for _ in range(1000):
+    for k in range(600):
         state, _ = rule.step(model, state, throw=True)
+        if k % 3:
+            continue
         drift = max(drift, abs(total(state) - start))
         largest = max(largest, model.energies(state)["kinetic"].item())
     # oscillates within the O(dt^2) error of the rule, without a trend: measured 0.4 % (midpoint) and 0.5 % (Newmark)
