@@ -155,7 +155,7 @@ class GradientCase:
         """
         with torch.no_grad():
             difference = (value(1e-5) - value(-1e-5)) / 2e-5
-        assert found == pytest.approx(difference, rel=2e-5, abs=self.known / 1e-5), name
+        assert found == pytest.approx(difference, rel=2e-5, abs=self.known / 1e-5), (name, found, difference)
         return difference
 
     # ---- tests -------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class GradientCase:
         model = self.model()
         q, velocity = self.start(model)
         inputs = {"q": q, **({"velocity": velocity} if self.has_inertia else {}), **self.controls(model)}
-        sizes = dict.fromkeys(inputs, 1e-2) | {"velocity": 1.0}
+        sizes = dict.fromkeys(inputs, 1e-2) | {"velocity": 1.0, "force": 1e-3}  # soft robots move by 17 m/N
         sizes |= dict.fromkeys(("natural_curvature", "natural_twist", "natural_hinge_angle"), 0.1)
         steps = self.steps if count == "rollout" else 1
 
@@ -252,10 +252,10 @@ class GradientCase:
         model = self.model()
         q, velocity = self.start(model)
         found = []
-        for every in (None, 1, 2):
+        for every in (None, 2):
             leaf = q.clone().requires_grad_()
             state = model.initial_state(q=leaf, velocity=velocity).replace(acceleration=torch.zeros_like(q))
             run = unroll(model, state, self.integrator, 3, checkpoint_every=every)
             assert (run.status == 0).all()
             found.append(torch.autograd.grad((run.q[-1] ** 2).sum(), leaf)[0])
-        assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+        assert torch.equal(*found)
