@@ -74,7 +74,7 @@ def reference_model(
 ) -> Model:
     """Return a model with the file's masses, stiffnesses, lengths, natural strains and directors."""
     get = lambda key: data[prefix + key]  # noqa: E731
-    builder = RobotBuilder(planar=planar, joints=joints)
+    builder = RobotBuilder(planar=planar, joints=joints, curvature="averaged")  # as all references
     placeholder = Material(youngs=1.0, density=1.0, poisson=0.3)
     nodes = get("nodes0")
     rods = int(data.get(prefix + "n_rod_edges", [[0]])[0][0] + data.get(prefix + "n_joint_edges", [[0]])[0][0])

@@ -67,6 +67,7 @@ class TestKernels:
             vec(anchors[0]),
             vec(anchors[1]),
             tensor(data["refTwist"]),
+            averaged=True,
         )
 
     def test_stretch(self, data):

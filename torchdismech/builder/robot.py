@@ -63,12 +63,22 @@ class RobotBuilder:
     joints : "stiff": where rods branch, and where a rod ends at or passes through a shell, every pair of edges (of the
         shell: the sides of the triangles there) resists bending and twisting as the rods do. "pinned": such nodes only
         hold together, as ropes that are tied.
+    curvature : of rods, in the material frame "half-way" between two edges, so that twist does not change what bending
+        costs; or "averaged", on the mean of their frames, as the papers on discrete elastic rods have it: a rod twisted
+        by tau per spring then bends cos(tau/2)^2 times as stiffly (docs/rods.md).
     """
 
-    def __init__(self, planar: bool = False, join_distance: float = 1e-9, joints: str = "stiff"):
-        if joints not in ("stiff", "pinned"):
-            raise InputError(f"joints: expected 'stiff' or 'pinned', got {joints!r}")
+    def __init__(
+        self,
+        planar: bool = False,
+        join_distance: float = 1e-9,
+        joints: str = "stiff",
+        curvature: str = "half-way",
+    ):
+        _check_choice("joints", joints, ("stiff", "pinned"))
+        _check_choice("curvature", curvature, ("half-way", "averaged"))
         self.planar = planar
+        self.curvature = curvature
         self.joints = joints
         self.join_distance = join_distance
         self._nodes = np.zeros((0, 3))
@@ -287,7 +297,7 @@ class RobotBuilder:
         body, joint_weights, directors = self._body(rods, shells, dtype)
         terms = [
             *stretch_terms(body, rods),
-            *bend_twist_terms(body, rods, directors, joint_weights, self._stiffened),
+            *bend_twist_terms(body, rods, directors, joint_weights, self._stiffened, self.curvature == "averaged"),
             *membrane_terms(body, shells),
             *bending_terms(body, shells),
             *self._terms,

@@ -184,17 +184,18 @@ def bend_twist_terms(
     directors: Tensor,
     joint_weights: np.ndarray,
     stiffened: Sequence[tuple[np.ndarray, dict[str, Tensor]]],
+    averaged: bool,
 ) -> list[ElasticTerm]:
     """Return the bend-twist term, or none for a robot without springs.
 
     A joint edge bends and twists as the mean of the rod edges at its triangles. `stiffened` springs, given by their
-    nodes (k, 3), have stiffnesses of their own.
+    nodes (k, 3), have stiffnesses of their own. `averaged` says how curvature is measured, see `BendTwistStencil`.
     """
     springs = body.springs
     places = [_places(springs, nodes) for nodes, _ in stiffened]
     if not len(springs.nodes):
         return []
-    stencil = BendTwistStencil(springs.nodes, springs.edges, springs.signs, 3 * body.n_nodes)
+    stencil = BendTwistStencil(springs.nodes, springs.edges, springs.signs, 3 * body.n_nodes, averaged)
     edges = np.concatenate([body.rod_edges, body.joint_edges])
     length = torch.linalg.vector_norm(body.nodes[edges[:, 1]] - body.nodes[edges[:, 0]], dim=-1)
     lengths = length[springs.edges]

@@ -202,16 +202,18 @@ class BendTwistStencil(Stencil):
 
     Strains: kappa1, kappa2 (integrated curvatures, dimensionless) and tau (integrated twist, rad).
 
-    The curvatures are measured on the mean of the two edges' material directors. That mean has a meaning only if the
-    frames are nearly aligned at rest, as they are along a rod. Where they are not (rods of unlike frames meet), the
-    frame of the leaving edge is taken turned back by `alignment`; otherwise the bending stiffness of a joint would
-    depend on how its rods happen to be framed, down to nothing at half a turn.
+    The curvatures are components in the material frame half-way between those of the two edges: twist turns them, and
+    leaves their size alone. The curvature of the papers (`averaged`) is measured on the mean of the two edges'
+    directors, which twist shortens: a spring twisted by tau then bends cos(tau/2)^2 times as stiffly. Where rods of
+    unlike frames meet, the frame of the leaving edge is taken turned back by `alignment`, so that the twist at rest is
+    none.
 
     Parameters
     ----------
     nodes : (S, 3) node before, centre, node after.
     edges, signs : (S, 2) the edges and whether they are stored in this direction.
     first_twist_dof : index in q of the twist angle of edge 0.
+    averaged : measure curvature as the papers do.
 
     Attributes
     ----------
@@ -223,12 +225,15 @@ class BendTwistStencil(Stencil):
     signs: Tensor
     alignment: Tensor
 
-    def __init__(self, nodes: np.ndarray, edges: np.ndarray, signs: np.ndarray, first_twist_dof: int):
+    def __init__(
+        self, nodes: np.ndarray, edges: np.ndarray, signs: np.ndarray, first_twist_dof: int, averaged: bool = False
+    ):
         twists = [[(first_twist_dof + edges[:, k], signs[:, k])] for k in range(2)]
         super().__init__(
             [*edge_variables(nodes[:, 0], nodes[:, 1]), *edge_variables(nodes[:, 1], nodes[:, 2]), *twists],
             ["kappa1", "kappa2", "tau"],
         )
+        self.averaged = averaged
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
         self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64), persistent=False)
         self.register_buffer("alignment", torch.zeros(len(nodes), dtype=torch.float64))
@@ -248,9 +253,9 @@ class BendTwistStencil(Stencil):
         spring = self._spring(local, *constants)
         return (spring.kappa1, spring.kappa2, spring.tau), spring.first(), spring.second
 
-    @staticmethod
-    def _spring(local: list[Tensor], *constants: Tensor) -> rods.BendTwist:
+    def _spring(self, local: list[Tensor], *constants: Tensor) -> rods.BendTwist:
         start_e, start_f, director_e, director_f = (Vec3(*v.unbind(0)) for v in constants[:4])
         e, f = Vec3(*local[:3]), Vec3(*local[3:6])
         theta_f = local[7] - constants[5]
-        return rods.bend_twist(e, f, local[6], theta_f, start_e, start_f, director_e, director_f, constants[4])
+        frames = (start_e, start_f, director_e, director_f, constants[4])
+        return rods.bend_twist(e, f, local[6], theta_f, *frames, averaged=self.averaged)

@@ -10,9 +10,16 @@ e, f            edge vectors, lengths |e|, |f|, tangents t_e, t_f
 chi             1 + t_e . t_f
 tt              (t_e + t_f) / chi
 kb              curvature binormal 2 t_e x t_f / chi
-kappa1, kappa2  kb . (m2e + m2f) / 2 and -kb . (m1e + m1f) / 2
+kappa1, kappa2  kb . m2 and -kb . m1 for the material frame half-way between the edges'
 tau             theta_f - theta_e + reference twist
 ==============  =======================================================================
+
+Half-way frame. The frame of e, turned by tau/2 about t_e, and that of f, turned back by tau/2 about t_f, are the same
+but for the parallel transport along kb, which leaves kb alone: m1e, m2e, m1f, m2f below are these, and both see the
+same components of kb. So |kappa| = |kb|, and twist does not change what bends. As the two see the same, the gradients
+of kappa are those at frames that do not follow the twist, and the second derivatives gain kappa/4 grad tau (x) grad
+tau. The papers' curvature is kb . (m2e + m2f) / 2 with the frames as they are (`averaged`): it shrinks with twist, by
+cos(tau/2).
 
 Frames. The reference director of an edge is its anchor (unit vector d at tangent s, fixed during a step) transported
 from s to the current tangent t. Moving t by dt turns the transported director about t, against a frame transported
@@ -60,29 +67,29 @@ def stretch_derivatives(e: Vec3, rest_length: Tensor) -> tuple[Tensor, list[Tens
 
 @dataclass
 class _Edge:
-    """One edge of a spring: tangent, 1/length, material directors and the turn of the transported frame."""
+    """One edge of a spring: tangent, 1/length, reference directors and the turn of the transported frame."""
 
     t: Vec3
     inverse: Tensor
-    m1: Vec3
-    m2: Vec3
-    director: Vec3
+    d1: Vec3
+    d2: Vec3
     turn: Vec3  # dphi/de
     start: Vec3  # the anchor's tangent
 
+    def directors(self, theta: Tensor) -> tuple[Vec3, Vec3]:
+        """Return the reference directors, turned by an angle about the tangent."""
+        cos, sin = torch.cos(theta), torch.sin(theta)
+        return self.d1.times(cos) + self.d2.times(sin), self.d2.times(cos) - self.d1.times(sin)
 
-def _edge(e: Vec3, theta: Tensor, start: Vec3, anchor: Vec3) -> _Edge:
+
+def _edge(e: Vec3, start: Vec3, anchor: Vec3) -> _Edge:
     inverse = 1 / torch.sqrt(e.dot(e))
     t = e.times(inverse)
     axis = start.cross(t)
     cosine = start.dot(t)
     over = 1 / (1 + cosine)
     d1 = anchor.times(cosine) + axis.cross(anchor) + axis.times(axis.dot(anchor) * over)
-    d2 = t.cross(d1)
-    cos, sin = torch.cos(theta), torch.sin(theta)
-    return _Edge(
-        t, inverse, d1.times(cos) + d2.times(sin), d2.times(cos) - d1.times(sin), d1, axis.times(-over * inverse), start
-    )
+    return _Edge(t, inverse, d1, t.cross(d1), axis.times(-over * inverse), start)
 
 
 @dataclass
@@ -94,19 +101,30 @@ class BendTwist:
     tau: Tensor
     e: _Edge
     f: _Edge
+    m1e: Vec3
+    m2e: Vec3
+    m1f: Vec3
+    m2f: Vec3
     chi_inverse: Tensor
     tt: Vec3
     kb: Vec3
+    follows: float  # 1: the frames of curvature turn half of the twist; 0: they are the edges' own
 
     def first(self) -> list[list[Tensor]]:
         """Return 3 lists (kappa1, kappa2, tau) of 8 derivatives by (e, f, theta_e, theta_f)."""
         half = 0.5
-        kappa1 = self._curvature_gradient(self.kappa1, self.e.m2.times(half), self.f.m2.times(half))
-        kappa2 = self._curvature_gradient(self.kappa2, self.e.m1.times(-half), self.f.m1.times(-half))
+        kappa1 = self._curvature_gradient(self.kappa1, self.m2e.times(half), self.m2f.times(half))
+        kappa2 = self._curvature_gradient(self.kappa2, self.m1e.times(-half), self.m1f.times(-half))
         one = torch.ones_like(self.tau)
-        tau_e = self.kb.times(half * self.e.inverse) - self.e.turn
-        tau_f = self.kb.times(half * self.f.inverse) + self.f.turn
+        tau_e, tau_f = self._twist_gradient()
         return [kappa1, kappa2, [*tau_e.components(), *tau_f.components(), -one, one]]
+
+    def _twist_gradient(self) -> tuple[Vec3, Vec3]:
+        """Return the derivatives of the twist by e and f."""
+        return (
+            self.kb.times(0.5 * self.e.inverse) - self.e.turn,
+            self.kb.times(0.5 * self.f.inverse) + self.f.turn,
+        )
 
     def _curvature_gradient(self, kappa: Tensor, a_e: Vec3, a_f: Vec3) -> list[Tensor]:
         """Return the 8 derivatives of kappa = kb . (a_e + a_f), a_e and a_f turning with the material frames."""
@@ -129,8 +147,8 @@ class BendTwist:
         The weighted curvature is kb . (a_e + a_f) with a = (w1 m2 - w2 m1) / 2, so both curvatures cost one.
         """
         e, f, kb, tt = self.e, self.f, self.kb, self.tt
-        a_e = e.m2.times(0.5 * w1) - e.m1.times(0.5 * w2)
-        a_f = f.m2.times(0.5 * w1) - f.m1.times(0.5 * w2)
+        a_e = self.m2e.times(0.5 * w1) - self.m1e.times(0.5 * w2)
+        a_f = self.m2f.times(0.5 * w1) - self.m1f.times(0.5 * w2)
         kappa = kb.dot(a_e + a_f)
         over = kappa * self.chi_inverse
         g_e, g_f = self._directional(kappa, a_e + a_f)
@@ -147,14 +165,23 @@ class BendTwist:
         h_te_te, h_tf_tf = -kb.dot(a_e), -kb.dot(a_f)
 
         # on one edge: curvature and twist share kb (x) (something), so they are summed before the outer product
-        h_ee = self._same_edge(e, g_e, a_e, over, half_w3)
-        h_ff = self._same_edge(f, g_f, a_f, over, half_w3)
-        h_ef = self._between_edges(g_e, g_f, a_e + a_f, over, half_w3)
+        along_kb = kb.times(kappa * (self.follows / 16))
+        h_ee = self._same_edge(e, g_e, a_e + along_kb, over, half_w3)
+        h_ff = self._same_edge(f, g_f, a_f + along_kb, over, half_w3)
+        h_ef = self._between_edges(g_e, g_f, a_e + a_f, along_kb, over, half_w3)
+
+        # kappa/4 grad tau (x) grad tau, as far as it is not in along_kb: grad tau is (kb/2|e|, kb/2|f|, -1, 1)
+        quarter = kappa * (0.25 * self.follows)
+        eighth = kb.times(0.5 * quarter)
+        h_e_te, h_e_tf = h_e_te - eighth.times(e.inverse), h_e_tf + eighth.times(e.inverse)
+        h_f_te, h_f_tf = h_f_te - eighth.times(f.inverse), h_f_tf + eighth.times(f.inverse)
+        h_te_te, h_tf_tf, h_te_tf = h_te_te + quarter, h_tf_tf + quarter, -quarter
 
         # the turn of the transported frames enters through theta
         grad_te, grad_tf = k_te - w3, k_tf + w3
         h_ee = _turned(h_ee, e, h_e_te, h_te_te, grad_te)
         h_ff = _turned(h_ff, f, h_f_tf, h_tf_tf, grad_tf)
+        h_e_tf = h_e_tf + e.turn.times(h_te_tf)
         h_ef = [
             h + p * q + r * s
             for h, p, q, r, s in zip(
@@ -168,7 +195,7 @@ class BendTwist:
         ]
         h_e_te = h_e_te + e.turn.times(h_te_te)
         h_f_tf = h_f_tf + f.turn.times(h_tf_tf)
-        zero = torch.zeros_like(kappa)
+        h_f_te = h_f_te + f.turn.times(h_te_tf)
         ex, ey, ez = h_e_te.components()
         fx, fy, fz = h_f_tf.components()
         gx, gy, gz = h_e_tf.components()
@@ -180,7 +207,7 @@ class BendTwist:
             h_ff[0], h_ff[1], h_ff[2], kx, fx,
             h_ff[3], h_ff[4], ky, fy,
             h_ff[5], kz, fz,
-            h_te_te, zero,
+            h_te_te, h_te_tf,
             h_tf_tf,
         ]  # fmt: skip
 
@@ -196,9 +223,12 @@ class BendTwist:
             block.append((entry - over if i == j else entry) * square)
         return block
 
-    def _between_edges(self, g_e: Vec3, g_f: Vec3, a: Vec3, over: Tensor, half_w3: Tensor) -> list[Tensor]:
+    def _between_edges(
+        self, g_e: Vec3, g_f: Vec3, a: Vec3, along_kb: Vec3, over: Tensor, half_w3: Tensor
+    ) -> list[Tensor]:
         """Return the 9 entries (row e, column f) of the block between the edges."""
         te, tf, tt = self.e.t.components(), self.f.t.components(), self.tt.components()
+        kb, part = self.kb.components(), along_kb.components()
         scale = self.e.inverse * self.f.inverse
         row = (g_e + self.kb.times(half_w3)).components()
         column = g_f.components()
@@ -208,7 +238,7 @@ class BendTwist:
         block = []
         for i in range(3):
             for j in range(3):
-                entry = -(tt[i] * column[j]) - row[i] * tt[j] - over * te[i] * tf[j]
+                entry = kb[i] * part[j] - tt[i] * column[j] - row[i] * tt[j] - over * te[i] * tf[j]
                 skew = cross[3 * i + j]
                 entry = entry - over if skew is None else entry + skew
                 block.append(entry * scale)
@@ -235,6 +265,7 @@ def bend_twist(
     anchor_e: Vec3,
     anchor_f: Vec3,
     previous_twist: Tensor,
+    averaged: bool = False,
 ) -> BendTwist:
     """Return the strains of bend-twist springs.
 
@@ -244,18 +275,23 @@ def bend_twist(
     theta_e, theta_f : angles of the material frames against the reference frames.
     start_e, start_f, anchor_e, anchor_f : anchors of the frames: unit tangents and unit directors.
     previous_twist : reference twist at the anchors; the new one is taken on the same branch (no jumps by 2 pi).
+    averaged : measure curvature on the mean of the two material frames instead of the frame half-way between them.
     """
-    edge_e = _edge(e, theta_e, start_e, anchor_e)
-    edge_f = _edge(f, theta_f, start_f, anchor_f)
+    edge_e = _edge(e, start_e, anchor_e)
+    edge_f = _edge(f, start_f, anchor_f)
     cosine = edge_e.t.dot(edge_f.t)
     chi_inverse = 1 / (1 + cosine)
     axis = edge_e.t.cross(edge_f.t)
     kb = axis.times(2 * chi_inverse)
     tt = (edge_e.t + edge_f.t).times(chi_inverse)
-    kappa1 = 0.5 * kb.dot(edge_e.m2 + edge_f.m2)
-    kappa2 = -0.5 * kb.dot(edge_e.m1 + edge_f.m1)
-    d = edge_e.director
+    d = edge_e.d1
     carried = d.times(cosine) + axis.cross(d) + axis.times(axis.dot(d) * chi_inverse)
-    angle = torch.atan2(carried.cross(edge_f.director).dot(edge_f.t), carried.dot(edge_f.director))
+    angle = torch.atan2(carried.cross(edge_f.d1).dot(edge_f.t), carried.dot(edge_f.d1))
     angle = angle + 2 * math.pi * torch.round((previous_twist - angle) * (0.5 / math.pi))
-    return BendTwist(kappa1, kappa2, theta_f - theta_e + angle, edge_e, edge_f, chi_inverse, tt, kb)
+    tau = theta_f - theta_e + angle
+    follows = 0.0 if averaged else 1.0
+    half = tau * (0.5 * follows)
+    m1e, m2e = edge_e.directors(theta_e + half)
+    m1f, m2f = edge_f.directors(theta_f - half)
+    kappa1, kappa2 = 0.5 * kb.dot(m2e + m2f), -0.5 * kb.dot(m1e + m1f)
+    return BendTwist(kappa1, kappa2, tau, edge_e, edge_f, m1e, m2e, m1f, m2f, chi_inverse, tt, kb, follows)

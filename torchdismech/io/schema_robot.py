@@ -26,6 +26,9 @@ class Robot(Table):
     joints: Literal["stiff", "pinned"] = Field(
         default="stiff", description="whether rods resist bending where they branch or meet a shell"
     )
+    curvature: Literal["half-way", "averaged"] = Field(
+        default="half-way", description="in which material frame the curvature of rods is measured"
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Robot:

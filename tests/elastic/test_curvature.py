@@ -1,0 +1,119 @@
+"""Curvature of rods in the frame half-way between two edges: twist turns it, and leaves its size alone."""
+
+import math
+
+import pytest
+import torch
+from torch.func import jacrev, vmap
+
+from torchdismech import Circle, InputError, Material, Rectangle, RobotBuilder, straight
+from torchdismech.geometry.rods import PAIRS_8, bend_twist
+from torchdismech.geometry.vec3 import Vec3
+from torchdismech.testing import check_rigid_motion, check_stencil
+
+FORMS = {"half-way": False, "averaged": True}
+
+
+def unit(v):
+    """Return unit vectors."""
+    return v / v.norm(dim=-1, keepdim=True)
+
+
+@pytest.fixture
+def springs():
+    """Return 100 springs, bent and twisted at random: (e, f, theta_e, theta_f), and four anchors (100, 3)."""
+    g = torch.Generator().manual_seed(0)
+    random = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)  # noqa: E731
+    x = random(100, 8)
+    x[:, 3:6] = 0.5 * x[:, :3] + 0.6 * random(100, 3)
+    x[:, 6:] *= 2  # twists up to 8 rad
+    start_e, start_f = unit(x[:, :3] + 0.3 * random(100, 3)), unit(x[:, 3:6] + 0.3 * random(100, 3))
+    anchors = [unit(torch.linalg.cross(s, random(100, 3))) for s in (start_e, start_f)]
+    return x, (start_e, start_f, *anchors)
+
+
+def spring(x, start_e, start_f, anchor_e, anchor_f, averaged):
+    """Return the spring of local variables (8, ..)."""
+    vectors = [Vec3(*v) for v in (x[:3], x[3:6])]
+    frames = [Vec3(*v) for v in (start_e, start_f, anchor_e, anchor_f)]
+    return bend_twist(*vectors, x[6], x[7], *frames, x.new_zeros(()), averaged)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_derivatives_are_those_of_autograd(springs, form):
+    """Compare first and second derivatives with autograd's of the strains."""
+    x, anchors = springs
+
+    def strains(x, *anchors):
+        found = spring(x, *anchors, FORMS[form])
+        return torch.stack([found.kappa1, found.kappa2, found.tau])
+
+    first = vmap(jacrev(strains))(x, *anchors)
+    second = vmap(jacrev(jacrev(strains)))(x, *anchors)
+    found = spring(x.t().unsqueeze(-1), *(a.t().unsqueeze(-1) for a in anchors), FORMS[form])
+    closed = torch.stack([torch.cat(row, 1) for row in found.first()], 1)
+    assert (closed - first).abs().max() < 1e-13 * first.abs().max()  # rounding
+    weights = torch.tensor([0.7, -1.3, 0.4], dtype=torch.float64)
+    wanted = torch.einsum("k,skij->sij", weights, second)
+    entries = found.second(*weights[:, None, None].expand(3, 100, 1))
+    for entry, (i, j) in zip(entries, PAIRS_8, strict=True):
+        assert (entry[:, 0] - wanted[:, i, j]).abs().max() < 1e-12 * wanted.abs().max()  # rounding
+
+
+ROUND = Circle(2e-3)
+
+
+def bent(twist, section=ROUND, curvature="half-way", angle=0.2):
+    """Return the bending energy [J] of a naturally straight rod of 3 nodes, bent by an angle and twisted."""
+    builder = RobotBuilder(curvature=curvature)
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 3), section, Material(1e6, 1000.0))
+    model = builder.finalize(compile=False)
+    q = model.initial_state().q.clone()
+    q[:, 6:9] = torch.tensor([0.1 + 0.1 * math.cos(angle), 0.0, 0.1 * math.sin(angle)], dtype=q.dtype)
+    q[:, 9:] = torch.tensor([-0.5 * twist, 0.5 * twist], dtype=q.dtype)
+    return model.energies(model.initial_state(q=q))["bend"].item()
+
+
+@pytest.mark.parametrize("twist", [0.2, 1.0, 2.0, 3.0])
+def test_twist_does_not_soften_round_rods(twist):
+    """Take as much energy to bend a twisted round rod as a straight one; on averaged frames it is cos(tau/2)^2."""
+    assert bent(twist) == pytest.approx(bent(0.0), rel=1e-12)
+    softened = bent(twist, curvature="averaged") / bent(0.0, curvature="averaged")
+    assert softened == pytest.approx(math.cos(0.5 * twist) ** 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("twist", [0.1, 0.2, 0.4])
+def test_flat_rods_are_nearly_right(twist):
+    """Bend a twisted strip: what the two bending stiffnesses differ by counts (1 + tau^2 / 6) times too much.
+
+    Within a Voronoi cell the frame turns from -tau/2 to tau/2, so the mean of cos(2 phi) over it, sin(tau) / tau, is
+    what the difference should count by; half-way it counts by 1. The mean of two energies, each in the frame of an
+    edge (Bergou et al. 2008), counts by cos(tau), which is twice as far off; averaged frames by cos(tau/2)^2.
+    """
+    strip = Rectangle(8e-3, 2e-3)
+    assert bent(twist, strip) == pytest.approx(bent(0.0, strip), rel=1e-12)
+    exact = math.sin(twist) / twist
+    assert 1 / exact - 1 == pytest.approx(twist**2 / 6, rel=0.03)  # the next term is 7 tau^4 / 360
+    assert abs(1 - exact) < 0.51 * abs(math.cos(twist) - exact)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_contract_holds(form):
+    """Check the stencil and the motions that change no energy on a twisted strip with natural curvature."""
+    builder = RobotBuilder(curvature=form)
+    angle = torch.linspace(0, 1.5, 6, dtype=torch.float64)
+    points = 0.1 * torch.stack([angle.sin(), 0.2 * angle, 1 - angle.cos()], 1).numpy()
+    builder.add_rod(points, Rectangle(8e-3, 2e-3), Material(1e6, 1000.0))
+    model = builder.finalize(compile=False)
+    g = torch.Generator().manual_seed(1)
+    q = model.initial_state(batch=2).q
+    q = q + torch.randn(q.shape, generator=g, dtype=q.dtype) * torch.where(torch.arange(q.shape[1]) < 18, 5e-3, 0.6)
+    state = model.initial_state(q=q)
+    check_stencil(model.term("bend_twist").stencil, state).raise_if_failed()
+    check_rigid_motion(model, state).raise_if_failed()
+
+
+def test_unknown_form_is_refused():
+    """Name what there is."""
+    with pytest.raises(InputError, match="curvature: expected one of 'half-way', 'averaged'"):
+        RobotBuilder(curvature="mean")
