@@ -19,6 +19,7 @@ from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.model import ContactModel
 from torchdismech.contact.report import Report
 from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic.twist import warn_of_twist
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.hooks import TRIALS, check_hooks, is_of_user, refuse_misnamed, settle_dependence
@@ -367,6 +368,7 @@ class Model(nn.Module):
         start = self.start_step(state, control)
         q = state.q.t().contiguous()
         energies = {"kinetic": 0.5 * (self.body.mass * state.velocity**2).sum(1)}
+        warn_of_twist(self.terms, state)
         for term, given in zip(self._layout.elastic.terms, start.constants, strict=True):
             energies.update(term.energies(q, given))
         if self.self_contact is not None and start.pairs is not None:

@@ -1,6 +1,7 @@
 """Curvature of rods in the frame half-way between two edges: twist turns it, and leaves its size alone."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -111,6 +112,30 @@ def test_contract_holds(form):
     state = model.initial_state(q=q)
     check_stencil(model.term("bend_twist").stencil, state).raise_if_failed()
     check_rigid_motion(model, state).raise_if_failed()
+
+
+@pytest.mark.parametrize(
+    ("section", "curvature", "twist", "warns"),
+    [
+        (Rectangle(8e-3, 2e-3), "half-way", 1.2, True),
+        (Rectangle(8e-3, 2e-3), "half-way", 0.8, False),
+        (ROUND, "half-way", 3.0, False),
+        (ROUND, "averaged", 1.2, True),
+    ],
+)
+def test_too_much_twist_is_said_once(section, curvature, twist, warns):
+    """Warn of springs that are twisted by more than a radian, where that changes how they bend."""
+    builder = RobotBuilder(curvature=curvature)
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 3), section, Material(1e6, 1000.0))
+    model = builder.finalize(compile=False)
+    q = model.initial_state().q.clone()
+    q[:, 10] = twist
+    state = model.initial_state(q=q)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.energies(state)
+        model.energies(state)
+    assert [f"twisted by {twist:.2g} rad" in str(w.message) for w in caught] == [True] * warns
 
 
 def test_unknown_form_is_refused():

@@ -234,6 +234,7 @@ class BendTwistStencil(Stencil):
             ["kappa1", "kappa2", "tau"],
         )
         self.averaged = averaged
+        self.warned = False  # of too much twist
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
         self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64), persistent=False)
         self.register_buffer("alignment", torch.zeros(len(nodes), dtype=torch.float64))
@@ -247,6 +248,11 @@ class BendTwistStencil(Stencil):
         """Return (kappa1, kappa2, tau)."""
         spring = self._spring(local, *constants)
         return spring.kappa1, spring.kappa2, spring.tau
+
+    def twist(self, state: State) -> Tensor:
+        """Return tau (B, S) [rad] of a state whose anchors are at its positions, as after a step."""
+        angle = state.twist[:, self.edges] * self.signs.to(state.q.dtype)
+        return angle[..., 1] - angle[..., 0] - self.alignment.to(angle) + state.reference_twist
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return the strains and their derivatives in closed form."""
