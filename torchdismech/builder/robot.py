@@ -63,17 +63,12 @@ class RobotBuilder:
     joints : "stiff": where rods branch, and where a rod ends at or passes through a shell, every pair of edges (of the
         shell: the sides of the triangles there) resists bending and twisting as the rods do. "pinned": such nodes only
         hold together, as ropes that are tied.
-    curvature : of rods, in the material frame "half-way" between two edges, so that twist does not change what bending
-        costs; or "averaged", on the mean of their frames, as the papers on discrete elastic rods have it: a rod twisted
-        by tau per spring then bends cos(tau/2)^2 times as stiffly (docs/rods.md).
+    curvature : of rods, in the material frame "half-way" between two edges, so that twist does not soften bending; or
+        "averaged", on the mean of their frames, as the papers on discrete elastic rods have it (docs/rods.md).
     """
 
     def __init__(
-        self,
-        planar: bool = False,
-        join_distance: float = 1e-9,
-        joints: str = "stiff",
-        curvature: str = "half-way",
+        self, planar: bool = False, join_distance: float = 1e-9, joints: str = "stiff", curvature: str = "half-way"
     ):
         _check_choice("joints", joints, ("stiff", "pinned"))
         _check_choice("curvature", curvature, ("half-way", "averaged"))

@@ -182,17 +182,7 @@ class BendTwist:
         h_ee = _turned(h_ee, e, h_e_te, h_te_te, grad_te)
         h_ff = _turned(h_ff, f, h_f_tf, h_tf_tf, grad_tf)
         h_e_tf = h_e_tf + e.turn.times(h_te_tf)
-        h_ef = [
-            h + p * q + r * s
-            for h, p, q, r, s in zip(
-                h_ef,
-                [c for c in h_e_tf.components() for _ in range(3)],
-                list(f.turn.components()) * 3,
-                [c for c in e.turn.components() for _ in range(3)],
-                list(h_f_te.components()) * 3,
-                strict=True,
-            )
-        ]
+        h_ef = _turned_between(h_ef, e, f, h_e_tf, h_f_te)
         h_e_te = h_e_te + e.turn.times(h_te_te)
         h_f_tf = h_f_tf + f.turn.times(h_tf_tf)
         h_f_te = h_f_te + f.turn.times(h_te_tf)
@@ -253,6 +243,13 @@ def _turned(block: list[Tensor], edge: _Edge, mixed: Vec3, theta_theta: Tensor, 
         edge.turn, mixed.times(2) + edge.turn.times(theta_theta) - (edge.t + mean).times(by_theta * edge.inverse)
     )
     return [b + r for b, r in zip(block, rows, strict=True)]
+
+
+def _turned_between(block: list[Tensor], e: _Edge, f: _Edge, e_by_theta_f: Vec3, f_by_theta_e: Vec3) -> list[Tensor]:
+    """Add what the turns of both transported frames contribute to the 9 entries between the edges."""
+    pairs = [(i, j) for i in range(3) for j in range(3)]
+    et, ft, a, b = (v.components() for v in (e.turn, f.turn, e_by_theta_f, f_by_theta_e))
+    return [h + a[i] * ft[j] + et[i] * b[j] for h, (i, j) in zip(block, pairs, strict=True)]
 
 
 def bend_twist(
