@@ -92,7 +92,7 @@ def test_the_force_scale_is_that_of_the_forces(rule, loads):
 @pytest.mark.parametrize("axis", [(0, 0, -1), (1, 0, 0)])
 @pytest.mark.parametrize("radius", [1e-3, 5e-3])
 def test_a_helix_let_go(axis, radius):
-    """Take a median of at most 6 and never more than 8 iterations to 1e-8 of the step's force scale."""
+    """Take a median of at most 6 and never more than 10 iterations to 1e-8 of the step's force scale."""
     builder = RobotBuilder()
     start = (0.02, 0, 0) if axis[2] else (0, 0.02, 0)
     points = helix((0, 0, 0), start, axis, 3.7 * 2 * math.pi, 0.185, 100)
@@ -107,7 +107,7 @@ def test_a_helix_let_go(axis, radius):
         # the tolerance asked for counted, not the floor that rounding sets
         assert info.tolerance[0] < 2e-8 * info.force_scale[0]
         counts.append(info.iterations.item())
-    assert torch.tensor(counts).median() <= 6 and max(counts) <= 8, counts
+    assert torch.tensor(counts).median() <= 6 and max(counts) <= 10, counts
 
 
 @pytest.mark.slow
