@@ -60,6 +60,8 @@ template <typename S> struct Twofold {
 template <typename S> struct Array {
   const S* at;
   int64_t row, part, robot;
+
+  Array from(int64_t first) const { return {at + first * robot, row, part, robot}; }
 };
 
 // One part of the robots [first, first + count) of all, which are the lanes of a vector.
@@ -130,6 +132,11 @@ constexpr int64_t PLANE = 4;  // numbers that a joint keeps: inverse of its resi
 // A posture: unit vectors along and across the bodies, x then z, and constants.
 template <typename S> struct Plane {
   Array<S> along, across, length, centre, mass, inertia, gravity;
+
+  Plane from(int64_t first) const {
+    return {along.from(first), across.from(first),  length.from(first), centre.from(first),
+            mass.from(first),  inertia.from(first), gravity.from(first)};
+  }
 };
 
 // The diagonal is given.
@@ -231,6 +238,11 @@ constexpr int64_t SPACE = 7;  // numbers that a joint keeps: inverse of its resi
 // A posture: axes of the joints and x, y, z axes of the bodies, and constants, inertia about the body's axes.
 template <typename S> struct Space {
   Array<S> axes, frames, length, centre, mass, inertia, gravity;
+
+  Space from(int64_t first) const {
+    return {axes.from(first), frames.from(first),  length.from(first), centre.from(first),
+            mass.from(first), inertia.from(first), gravity.from(first)};
+  }
 };
 
 inline int64_t first_joint(int64_t body) { return body == 0 ? 0 : 3 * (body - 1) + 1; }
@@ -431,6 +443,48 @@ void space_torque(int64_t bodies, int64_t parts, int64_t robots, const Space<S>&
   });
 }
 
+// ---- both -----------------------------------------------------------------------------------------------------------
+
+// Accelerations; q, velocity, force, stiffness and damping of the joints are given. All that lies between stays near the
+// processor: each vector of robots is taken to its end.
+template <typename K, int64_t KEPT, auto TORQUE, auto FACTOR, auto SOLVE, typename P, typename S = typename K::scalar>
+void acceleration(int64_t bodies, int64_t joints, int64_t robots, const P& chain, const Array<S>* given, S* found,
+                  int64_t begin, int64_t end) {
+  typedef typename K::vec V;
+  const int64_t lanes = Group<K>::lanes;
+  const S zero = 0;
+  const Array<S> nothing = {&zero, 0, 0, 0};
+  std::vector<S> torque(joints * lanes), kept(joints * KEPT * lanes);
+  for_groups<K>(1, robots, begin, end, [&](Group<K> of) {
+    const P here = chain.from(of.first);
+    const Array<S> motion[] = {given[1].from(of.first), nothing};
+    const Array<S> solved[] = {{kept.data(), of.count, 0, 1}, {torque.data(), of.count, 0, 1}};
+    const Group<K> own = {1, of.count, 0, 0, of.count};
+    TORQUE(bodies, 1, of.count, here, motion, torque.data(), 0, 1);
+    for (int64_t k = 0; k < joints; k++) {
+      V springs = of.real(given[3], k) * of.real(given[0], k) + of.real(given[4], k) * of.real(given[1], k);
+      own.store(torque.data(), k, of.real(given[2], k) - own.real(solved[1], k) - springs);
+    }
+    FACTOR(bodies, 1, of.count, here, &nothing, kept.data(), 0, 1);
+    SOLVE(bodies, 1, of.count, here, solved, torque.data(), 0, 1);  // reads all torques before it writes
+    for (int64_t k = 0; k < joints; k++) of.store(found, k, own.real(solved[1], k));
+  });
+}
+
+template <typename K, typename S = typename K::scalar>
+void plane_acceleration(int64_t bodies, int64_t, int64_t robots, const Plane<S>& chain, const Array<S>* given, S* found,
+                        int64_t begin, int64_t end) {
+  acceleration<K, PLANE, plane_torque<K>, plane_factor<K>, plane_solve<K>>(bodies, bodies, robots, chain, given, found,
+                                                                           begin, end);
+}
+
+template <typename K, typename S = typename K::scalar>
+void space_acceleration(int64_t bodies, int64_t, int64_t robots, const Space<S>& chain, const Array<S>* given, S* found,
+                        int64_t begin, int64_t end) {
+  acceleration<K, SPACE, space_torque<K>, space_factor<K>, space_solve<K>>(
+      bodies, last_joint(bodies - 1) + 1, robots, chain, given, found, begin, end);
+}
+
 }  // namespace
 
 #define EXPORTED(FUNCTION, NAME, POSTURE, NUMBER)                                                                     \
@@ -440,11 +494,13 @@ void space_torque(int64_t bodies, int64_t parts, int64_t robots, const Space<S>&
                              static_cast<const Array<double>*>(given), found, begin, end);                            \
   }
 
+EXPORTED(plane_acceleration, float64, Plane, Real)
 EXPORTED(plane_torque, float64, Plane, Real)
 EXPORTED(plane_factor, float64, Plane, Real)
 EXPORTED(plane_factor, complex128, Plane, Twofold)
 EXPORTED(plane_solve, float64, Plane, Real)
 EXPORTED(plane_solve, complex128, Plane, Twofold)
+EXPORTED(space_acceleration, float64, Space, Real)
 EXPORTED(space_torque, float64, Space, Real)
 EXPORTED(space_factor, float64, Space, Real)
 EXPORTED(space_factor, complex128, Space, Twofold)

@@ -216,11 +216,11 @@ def _declare(code: ctypes.CDLL) -> None:
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
         factor.restype = solve.restype = weighted_sums.restype = None
-    names = [f"{kind}_{what}" for kind in ("plane", "space") for what in ("factor", "solve")]
-    chains = [f"{name}_{dtype}" for name in names for dtype in ("float64", "complex128")]
-    for name in (*chains, "plane_torque_float64", "space_torque_float64"):
-        function = getattr(code, name)
-        function.argtypes, function.restype = [number] * 3 + [array] * 3 + [number, number], None
+    for what in ("torque", "factor", "solve", "acceleration"):
+        for dtype in ("float64", "complex128") if what in ("factor", "solve") else ("float64",):
+            for kind in ("plane", "space"):
+                function = getattr(code, f"{kind}_{what}_{dtype}")
+                function.argtypes, function.restype = [number] * 3 + [array] * 3 + [number, number], None
 
 
 def in_threads(function: Callable, arguments: tuple[Tensor | np.ndarray | float, ...], parts: int, most: int) -> None:

@@ -53,6 +53,11 @@ class CompiledPosture:
         found = velocity.new_empty(self.joints, self._parts, self.robots)
         return self.found("torque", found, velocity, acceleration)
 
+    def acceleration(self, q: Tensor, velocity: Tensor, force: Tensor, stiffness: Tensor, damping: Tensor) -> Tensor:
+        """Return the accelerations (J, 1, B) under a force on the joints, and springs and dampers in them."""
+        found = velocity.new_empty(self.joints, 1, self.robots)
+        return self.found("acceleration", found, q, velocity, force, stiffness, damping)
+
     def factor(self, diagonal: Tensor | None) -> CompiledFactor:
         """Return the factored H = M(q) + diagonal of a posture (S = 1)."""
         return CompiledFactor(self, diagonal)

@@ -51,15 +51,16 @@ class PlanarPosture:
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the torques (K, S, B) that move the joints so [N m]; without springs."""
         if serves(self.across) and not torch.is_grad_enabled():
-            return self._compiled.torque(velocity, acceleration)
+            return self.compiled.torque(velocity, acceleration)
         return PlanarMotion(self, velocity, acceleration).torque
 
     def factor(self, diagonal: Tensor | None = None) -> PlanarFactor | CompiledFactor:
         """Return the factored mass matrix of a posture (S = 1), plus a diagonal (K, S, B) that may be complex."""
-        return self._compiled.factor(diagonal) if serves(self.across) else PlanarFactor(self, diagonal)
+        return self.compiled.factor(diagonal) if serves(self.across) else PlanarFactor(self, diagonal)
 
     @cached_property
-    def _compiled(self) -> CompiledPosture:
+    def compiled(self) -> CompiledPosture:
+        """The same for compiled code."""
         return CompiledPosture("plane", (self.along, self.across), self.chain)
 
     def places(self, velocity: Tensor) -> tuple[Tensor, Tensor]:

@@ -66,7 +66,7 @@ class SpatialPosture:
         """Return the torques (J, S, B) that move the joints so [N m]; without springs."""
         chain, bodies = self.chain, self.bodies
         if serves(self.axes) and not torch.is_grad_enabled():
-            return self._compiled.torque(velocity, acceleration)
+            return self.compiled.torque(velocity, acceleration)
         e = bodies[:, 0]
         rate = self.axes * velocity[:, None]
         turning = chain.upto(rate)
@@ -83,10 +83,11 @@ class SpatialPosture:
 
     def factor(self, diagonal: Tensor | None = None) -> SpatialFactor | CompiledFactor:
         """Return the factored mass matrix of a posture (S = 1), plus a diagonal (J, S, B) that may be complex."""
-        return self._compiled.factor(diagonal) if serves(self.axes) else SpatialFactor(self, diagonal)
+        return self.compiled.factor(diagonal) if serves(self.axes) else SpatialFactor(self, diagonal)
 
     @cached_property
-    def _compiled(self) -> CompiledPosture:
+    def compiled(self) -> CompiledPosture:
+        """The same for compiled code."""
         return CompiledPosture("space", (self.axes, self.bodies), self.chain)
 
     def places(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
