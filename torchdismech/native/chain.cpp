@@ -248,6 +248,30 @@ template <typename S> struct Space {
 inline int64_t first_joint(int64_t body) { return body == 0 ? 0 : 3 * (body - 1) + 1; }
 inline int64_t last_joint(int64_t body) { return 3 * body; }
 
+// Axes of the joints, then of the bodies, x, y and z; cosines and sines of the joints are given. The first joint turns
+// the base about its z axis, all others about z, y and x one after the other; the base has x ahead and y upwards.
+template <typename K, typename S = typename K::scalar>
+void space_turn(int64_t bodies, int64_t parts, int64_t robots, const Array<S>* given, S* found, int64_t begin,
+                int64_t end) {
+  typedef typename K::vec V;
+  const int64_t joints = last_joint(bodies - 1) + 1;
+  for_groups<K>(parts, robots, begin, end, [&](Group<K> of) {
+    V frame[3][3] = {};
+    frame[0][0] += 1, frame[1][2] += 1, frame[2][1] -= 1;
+    for (int64_t body = 0; body < bodies; body++) {
+      for (int64_t k = first_joint(body), axis = 2; k <= last_joint(body); k++, axis--) {
+        V c = of.real(given[0], k), s = of.real(given[1], k), *u = frame[(axis + 1) % 3], *w = frame[(axis + 2) % 3];
+        for (int i = 0; i < 3; i++) {
+          of.store(found, 3 * k + i, frame[axis][i]);
+          V turned = u[i] * c + w[i] * s;
+          w[i] = w[i] * c - u[i] * s, u[i] = turned;
+        }
+      }
+      for (int i = 0; i < 9; i++) of.store(found, 3 * joints + 9 * body + i, frame[i / 3][i % 3]);
+    }
+  });
+}
+
 template <typename A, typename B> auto dot(const A* a, const B* b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
 
 // x + a x b for a real vector a
@@ -493,6 +517,11 @@ void space_acceleration(int64_t bodies, int64_t, int64_t robots, const Space<S>&
     FUNCTION<NUMBER<double>>(bodies, parts, robots, *static_cast<const POSTURE<double>*>(chain),                      \
                              static_cast<const Array<double>*>(given), found, begin, end);                            \
   }
+
+extern "C" void space_turn_float64(int64_t bodies, int64_t parts, int64_t robots, const void* given, double* found,
+                                   int64_t begin, int64_t end) {
+  space_turn<Real<double>>(bodies, parts, robots, static_cast<const Array<double>*>(given), found, begin, end);
+}
 
 EXPORTED(plane_acceleration, float64, Plane, Real)
 EXPORTED(plane_torque, float64, Plane, Real)

@@ -221,6 +221,8 @@ def _declare(code: ctypes.CDLL) -> None:
             for kind in ("plane", "space"):
                 function = getattr(code, f"{kind}_{what}_{dtype}")
                 function.argtypes, function.restype = [number] * 3 + [array] * 3 + [number, number], None
+    code.space_turn_float64.argtypes = [number] * 3 + [array] * 2 + [number, number]
+    code.space_turn_float64.restype = None
 
 
 def in_threads(function: Callable, arguments: tuple[Tensor | np.ndarray | float, ...], parts: int, most: int) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdismech import native
 from torchdismech.rigid.bodies import Bodies
 
-__all__ = ["CompiledFactor", "CompiledPosture", "serves"]
+__all__ = ["CompiledFactor", "CompiledPosture", "axes_in_space", "serves"]
 
 NUMBERS = {"plane": 4, "space": 7}  # that a joint keeps
 MOST = 64  # threads
@@ -26,6 +26,15 @@ def serves(like: Tensor) -> bool:
     except native.Unavailable:
         return False
     return True
+
+
+def axes_in_space(q: Tensor, bodies: int) -> tuple[Tensor, Tensor]:
+    """Return the axes of the joints (J, 3, S, B) and of the bodies (K, 3, 3, S, B) of chains in space at q (J, S, B)."""
+    joints, *sizes = q.shape
+    found = q.new_empty(3 * joints + 9 * bodies, *sizes)
+    turns = (q.cos(), q.sin())
+    _in_groups("space_turn", (bodies, *sizes), (_described(turns, tuple(sizes), q.dtype), found))
+    return found[: 3 * joints].unflatten(0, (-1, 3)), found[3 * joints :].unflatten(0, (-1, 3, 3))
 
 
 class CompiledPosture:
@@ -70,12 +79,9 @@ class CompiledPosture:
         what : "torque", "factor" or "solve".
         given : (rows, parts or 1, B or 1), of any strides.
         """
-        library, sizes = native.library(), (found.shape[1], self.robots)
-        function = getattr(library.code, f"{self.kind}_{what}_{str(found.dtype).removeprefix('torch.')}")
-        described = _described(given, sizes, found.dtype)
-        groups = -(-self.robots // library.lanes(torch.float64))
-        arguments = (self._bodies, *sizes, self._described, described, found)
-        native.in_threads(function, arguments, groups, max(1, min(MOST, groups // 16)))
+        sizes = (found.shape[1], self.robots)
+        arrays = (self._described, _described(given, sizes, found.dtype), found)
+        _in_groups(f"{self.kind}_{what}", (self._bodies, *sizes), arrays)
         return found
 
 
@@ -99,6 +105,14 @@ class CompiledFactor:
         """Return x (J, S, B) with H x = torque."""
         found = self._joints.new_empty(len(torque), *self._joints.shape[1:])
         return self._posture.found("solve", found, self._joints, torque.to(found.dtype))
+
+
+def _in_groups(name: str, sizes: tuple[int, ...], arrays: tuple[np.ndarray | Tensor, ...]) -> None:
+    """Call a function of the compiled code for all robots, some in a vector; the last array is written to."""
+    library = native.library()
+    function = getattr(library.code, f"{name}_{str(arrays[-1].dtype).removeprefix('torch.')}")
+    groups = -(-sizes[-1] // library.lanes(torch.float64))
+    native.in_threads(function, (*sizes, *arrays), groups, max(1, min(MOST, groups // 16)))
 
 
 def _described(arrays: Sequence[Tensor], sizes: tuple[int, int], dtype: torch.dtype) -> np.ndarray:

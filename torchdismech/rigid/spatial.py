@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.rigid.bodies import Bodies
-from torchdismech.rigid.compiled import CompiledFactor, CompiledPosture, serves
+from torchdismech.rigid.compiled import CompiledFactor, CompiledPosture, axes_in_space, serves
 
 __all__ = ["Spatial", "SpatialFactor", "SpatialPosture"]
 
@@ -30,6 +30,8 @@ class Spatial(Bodies):
 
     def at(self, q: Tensor) -> SpatialPosture:
         """Return the chains with their joints turned so (J, S, B)."""
+        if serves(q):
+            return SpatialPosture(self, *axes_in_space(q, len(self.mass)))
         cos, sin = q.cos(), q.sin()
         frame = torch.stack([q.new_tensor(axis)[:, None, None].expand(3, *q.shape[1:]) for axis in BASE])
         axes: list[Tensor] = []
