@@ -29,7 +29,7 @@ def serves(like: Tensor) -> bool:
 
 
 def axes_in_space(q: Tensor, bodies: int) -> tuple[Tensor, Tensor]:
-    """Return the axes of the joints (J, 3, S, B) and of the bodies (K, 3, 3, S, B) of chains in space at q (J, S, B)."""
+    """Return the axes of the joints (J, 3, S, B) and of the bodies (K, 3, 3, S, B) of chains in space at q."""
     joints, *sizes = q.shape
     found = q.new_empty(3 * joints + 9 * bodies, *sizes)
     turns = (q.cos(), q.sin())
