@@ -30,10 +30,10 @@ def serves(like: Tensor) -> bool:
 
 def axes_in_space(q: Tensor, bodies: int) -> tuple[Tensor, Tensor]:
     """Return the axes of the joints (J, 3, S, B) and of the bodies (K, 3, 3, S, B) of chains in space at q."""
-    joints, *sizes = q.shape
-    found = q.new_empty(3 * joints + 9 * bodies, *sizes)
+    joints, parts, robots = q.shape
+    found = q.new_empty(3 * joints + 9 * bodies, parts, robots)
     turns = (q.cos(), q.sin())
-    _in_groups("space_turn", (bodies, *sizes), (_described(turns, tuple(sizes), q.dtype), found))
+    _in_groups("space_turn", (bodies, parts, robots), (_described(turns, (parts, robots), q.dtype), found))
     return found[: 3 * joints].unflatten(0, (-1, 3)), found[3 * joints :].unflatten(0, (-1, 3, 3))
 
 
@@ -76,7 +76,7 @@ class CompiledPosture:
 
         Parameters
         ----------
-        what : "torque", "factor" or "solve".
+        what : "torque", "factor", "solve" or "acceleration".
         given : (rows, parts or 1, B or 1), of any strides.
         """
         sizes = (found.shape[1], self.robots)
