@@ -285,7 +285,7 @@ class RigidChain(nn.Module):
         """Return the accelerations of the joints (B, J) that springs, dampers, gravity and the control's force give."""
         control = control or Control()
         self.check_batch(state, control)
-        force = state.q.new_zeros(()).expand_as(state.q) if control.force is None else control.force
+        force = state.q.new_zeros(()).expand_as(state.q) if control.force is None else control.force.to(state.q)
         return accelerations(self.dynamics(), *map(_stage, (state.q, state.velocity, force)))[:, 0].t()
 
     def inverse_dynamics(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> Tensor:
