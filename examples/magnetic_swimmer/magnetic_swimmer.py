@@ -16,23 +16,6 @@ as much power as the quadratic one; and U is the speed at which thrust and drag 
 
     C_n mean(|v| v y_x) = C_t mean(|u| u),   u = U + y_t y_x along the rod, to the same order.
 
-It knows nothing of large deflections, and where it gives slopes beyond 1 it gives too much: with whole waves the
-simulated swimmers with one wave reach 0.6 to 0.8 of its speed. It has the trends: the speed grows with the frequency,
-more and more slowly, and half a wave loses its way at high frequencies.
-
-A wave of n = -1 runs forward and pushes it backward. In the field
-(cos, sin) the couple is cos(omega t - 2 pi n s) with the opposite sense of the wave for each n.
-
-How fast follows roughly from linear beam theory and a balance of thrust and drag, computed beside (`expected_speed`),
-as Gray and Hancock do for viscous fluids. The complex amplitude Y(x) of small motions at the speed U obeys
-
-    (EI d4/dx4 - rho A omega^2) Y + c V = - d/dx (A M B exp(2 pi i n s)),   V = i omega Y - U dY/dx,
-
-V the amplitude of the velocity v across the rod and c = 8 / (3 pi) x 1/2 rho_0 C_n 2 r |V| the linear drag that takes
-as much power as the quadratic one; and U is the speed at which thrust and drag balance,
-
-    C_n mean(|v| v y_x) = C_t mean(|u| u),   u = U + y_t y_x along the rod, to the same order.
-
 It knows nothing of large deflections, and it gives slopes of 0.8 to 2.3 with one wave: there simulated swimmers reach
 0.6 to 0.8 of its speed. It has the trends: the speed grows with the frequency, more and more slowly, and half a wave
 loses its way at high frequencies.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torchdismech.compilation import Compilation
 from torchdismech.elastic.term import ElasticTerm, TermConstants
-from torchdismech.sparse import Pattern, Scatter
+from torchdismech.sparse import Pattern, Scatter, sorted_distinct
 
 __all__ = ["Assembly", "dofs_of", "force_scatter"]
 
@@ -71,7 +71,10 @@ class Assembly(nn.Module):
         self.count_closed = sum(term.closed_form for term in terms)
         ordered = [terms[k] for k in self.order]
         self.scatter_force = force_scatter(ordered, n, dtype)
-        self.scatter_stiffness = _stiffness_scatter(ordered, unknown, pattern, dtype)
+        placed = [_placed_pairs(term, unknown, pattern) for term in ordered]
+        # pairs that meet clamped dofs only are not found: in a planar robot most
+        self._wanted = {k: wanted for k, (wanted, *_) in zip(self.order, placed, strict=True)}
+        self.scatter_stiffness = _stiffness_scatter(ordered, placed, pattern, dtype)
 
     @property
     def terms(self) -> list[ElasticTerm]:
@@ -107,9 +110,9 @@ class Assembly(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return the gradients and the packed Hessians (sources, B) of some terms by their local variables."""
         terms = self.terms
-        parts = [terms[k].gradient_and_hessian(q, constants[k]) for k in which]
+        parts = [terms[k].gradient_and_hessian(q, constants[k], self._wanted[k]) for k in which]
         gradients, hessians = ([row for part in parts for row in part[k]] for k in range(2))
-        return torch.cat(gradients), torch.cat(hessians)
+        return torch.cat(gradients), _joined(hessians, q)
 
 
 def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
@@ -132,17 +135,28 @@ def force_scatter(terms: Sequence[ElasticTerm], n: int, dtype: torch.dtype) -> S
     return Scatter((n, start), np.concatenate(targets), np.concatenate(sources), np.concatenate(weights), dtype)
 
 
+Placed = tuple[list[int], np.ndarray, np.ndarray, np.ndarray]
+
+
+def _placed_pairs(term: ElasticTerm, unknown: np.ndarray, pattern: Pattern) -> Placed:
+    """Return the stencil's pairs that reach the matrix; places there, sources in their Hessians, and coefficients."""
+    places, sources, coefficients = term.entries(unknown, pattern)
+    pair, spring = np.divmod(sources, max(term.stencil.count, 1))
+    wanted = sorted_distinct(pair)
+    return wanted.tolist(), places, np.searchsorted(wanted, pair) * term.stencil.count + spring, coefficients
+
+
 def _stiffness_scatter(
-    terms: Sequence[ElasticTerm], unknown: np.ndarray, pattern: Pattern, dtype: torch.dtype
+    terms: Sequence[ElasticTerm], placed: Sequence[Placed], pattern: Pattern, dtype: torch.dtype
 ) -> Scatter:
+    """Return the sum of the terms' Hessians, of the pairs that reach the matrix, into its values (nnz, B)."""
     targets, sources, coefficients = _nothing(), _nothing(), _nothing()
     start = 0
-    for term in terms:
-        places, source, coefficient = term.entries(unknown, pattern)
+    for term, (wanted, places, source, coefficient) in zip(terms, placed, strict=True):
         targets.append(places)
         sources.append(start + source)
         coefficients.append(coefficient)
-        start += len(term.stencil.pairs) * term.stencil.count
+        start += len(wanted) * term.stencil.count
     shape = (pattern.nnz, start)
     return Scatter(shape, np.concatenate(targets), np.concatenate(sources), np.concatenate(coefficients), dtype)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -188,10 +189,16 @@ class ElasticTerm(nn.Module):
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
         return _combined(first, [factor * s for s in slopes])
 
-    def gradient_and_hessian(self, q: Tensor, constants: TermConstants) -> tuple[list[Tensor], list[Tensor]]:
+    def gradient_and_hessian(
+        self, q: Tensor, constants: TermConstants, wanted: Sequence[int] | None = None
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """Return the gradient, and the Hessian in the order of the stencil's pairs, each of tensors (S, B).
 
         Where autograd records, the gradient can be differentiated further; the Hessian cannot.
+
+        Parameters
+        ----------
+        wanted : which of the pairs; None for all.
         """
         strains, first, second = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
         strain = self._elastic_strain(strains, constants)
@@ -215,10 +222,10 @@ class ElasticTerm(nn.Module):
                 for f, row in zip(first, curvatures, strict=True)
                 if any(c is not None for c in row)
             ]
-            hessian = second(*slopes)
-            for packed, (a, b) in enumerate(self.stencil.pairs):
-                for f, row in rows:
-                    hessian[packed] = hessian[packed] + f[a] * row[b]
+            bent, pairs, hessian = second(*slopes), self.stencil.pairs, []
+            for k in range(len(pairs)) if wanted is None else wanted:
+                a, b = pairs[k]
+                hessian.append(sum((f[a] * row[b] for f, row in rows), start=bent[k]))
         return gradient, hessian
 
 

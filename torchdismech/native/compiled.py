@@ -216,12 +216,13 @@ def _declare(code: ctypes.CDLL) -> None:
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
         factor.restype = solve.restype = weighted_sums.restype = None
-    for dtype in ("float64", "complex128"):
-        for name, arrays in (("plane_factor", 6), ("plane_solve", 4), ("space_factor", 7), ("space_solve", 5)):
-            function = getattr(code, f"{name}_{dtype}")
-            function.argtypes, function.restype = [number] * 3 + [array] * arrays + [number, number], None
-    for function in (code.plane_torque_float64, code.space_torque_float64):
-        function.argtypes, function.restype = [number] * 3 + [array] * 10 + [number, number], None
+    for what in ("torque", "factor", "solve", "acceleration"):
+        for dtype in ("float64", "complex128") if what in ("factor", "solve") else ("float64",):
+            for kind in ("plane", "space"):
+                function = getattr(code, f"{kind}_{what}_{dtype}")
+                function.argtypes, function.restype = [number] * 3 + [array] * 3 + [number, number], None
+    code.space_turn_float64.argtypes = [number] * 3 + [array] * 2 + [number, number]
+    code.space_turn_float64.restype = None
 
 
 def in_threads(function: Callable, arguments: tuple[Tensor | np.ndarray | float, ...], parts: int, most: int) -> None:

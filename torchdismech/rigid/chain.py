@@ -285,8 +285,8 @@ class RigidChain(nn.Module):
         """Return the accelerations of the joints (B, J) that springs, dampers, gravity and the control's force give."""
         control = control or Control()
         self.check_batch(state, control)
-        force = state.q.new_zeros(()) if control.force is None else _stage(control.force)
-        return accelerations(self.dynamics(), _stage(state.q), _stage(state.velocity), force)[:, 0].t()
+        force = state.q.new_zeros(()).expand_as(state.q) if control.force is None else control.force.to(state.q)
+        return accelerations(self.dynamics(), *map(_stage, (state.q, state.velocity, force)))[:, 0].t()
 
     def inverse_dynamics(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the torques (B, J) that move the joints so: M q'' + C q' + g, without springs and dampers."""
@@ -353,7 +353,7 @@ class RigidChain(nn.Module):
 
 def _stage(x: Tensor) -> Tensor:
     """Return (B, J) as one state of each robot, batch last (J, 1, B)."""
-    return x.t().contiguous()[:, None]
+    return x.t()[:, None]
 
 
 def _rows(points: Tensor) -> Tensor:

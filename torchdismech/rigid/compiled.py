@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchdismech import native
 from torchdismech.rigid.bodies import Bodies
 
-__all__ = ["CompiledFactor", "serves", "torques"]
+__all__ = ["CompiledFactor", "CompiledPosture", "axes_in_space", "serves"]
 
 NUMBERS = {"plane": 4, "space": 7}  # that a joint keeps
 MOST = 64  # threads
@@ -25,77 +28,104 @@ def serves(like: Tensor) -> bool:
     return True
 
 
-def torques(
-    kind: str, geometry: tuple[Tensor, Tensor], chain: Bodies, velocity: Tensor, acceleration: Tensor
-) -> Tensor:
-    """Return the torques (J, S, B) that move the joints so [N m].
+def axes_in_space(q: Tensor, bodies: int) -> tuple[Tensor, Tensor]:
+    """Return the axes of the joints (J, 3, S, B) and of the bodies (K, 3, 3, S, B) of chains in space at q."""
+    joints, parts, robots = q.shape
+    found = q.new_empty(3 * joints + 9 * bodies, parts, robots)
+    turns = (q.cos(), q.sin())
+    _in_groups("space_turn", (bodies, parts, robots), (_described(turns, (parts, robots), q.dtype), found))
+    return found[: 3 * joints].unflatten(0, (-1, 3)), found[3 * joints :].unflatten(0, (-1, 3, 3))
+
+
+class CompiledPosture:
+    """Chains with their joints turned in some way, as the functions of `native/chain.cpp` take them.
+
+    Autograd does not see what they find.
 
     Parameters
     ----------
     kind : "plane" or "space".
     geometry : in the plane unit vectors along and across the bodies (K, 2, S, B); in space the axes of the joints
         (J, 3, S, B) and of the bodies (K, 3, 3, S, B).
+    chain : constants, per robot or shared.
     """
-    columns = geometry[0].shape[-2:]
-    constants = (chain.length, chain.centre, chain.mass, chain.inertia, chain.gravity)
-    given = [x.expand(*x.shape[:-2], *columns).contiguous() for x in (*geometry, *constants, velocity, acceleration)]
-    found = torch.empty_like(given[-1])
-    _run(f"{kind}_torque_float64", (len(chain.mass), 1, columns.numel()), (*given, found))
-    return found
+
+    def __init__(self, kind: str, geometry: tuple[Tensor, Tensor], chain: Bodies):
+        self.kind, self.joints, self._bodies = kind, len(geometry[0]), len(chain.mass)
+        self._parts, self.robots = geometry[0].shape[-2:]
+        constants = (chain.length, chain.centre, chain.mass, chain.inertia, chain.gravity)
+        self._arrays = [x.flatten(0, -3) for x in (*geometry, *constants)]
+        self._described = _described(self._arrays, (self._parts, self.robots), torch.float64)
+
+    def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
+        """Return the torques (J, S, B) that move the joints so [N m]."""
+        found = velocity.new_empty(self.joints, self._parts, self.robots)
+        return self.found("torque", found, velocity, acceleration)
+
+    def acceleration(self, q: Tensor, velocity: Tensor, force: Tensor, stiffness: Tensor, damping: Tensor) -> Tensor:
+        """Return the accelerations (J, 1, B) under a force on the joints, and springs and dampers in them."""
+        found = velocity.new_empty(self.joints, 1, self.robots)
+        return self.found("acceleration", found, q, velocity, force, stiffness, damping)
+
+    def factor(self, diagonal: Tensor | None) -> CompiledFactor:
+        """Return the factored H = M(q) + diagonal of a posture (S = 1)."""
+        return CompiledFactor(self, diagonal)
+
+    def found(self, what: str, found: Tensor, *given: Tensor) -> Tensor:
+        """Return the contiguous tensor (rows, parts, B) after a function has written to it; it takes the others.
+
+        Parameters
+        ----------
+        what : "torque", "factor", "solve" or "acceleration".
+        given : (rows, parts or 1, B or 1), of any strides.
+        """
+        sizes = (found.shape[1], self.robots)
+        arrays = (self._described, _described(given, sizes, found.dtype), found)
+        _in_groups(f"{self.kind}_{what}", (self._bodies, *sizes), arrays)
+        return found
 
 
 class CompiledFactor:
-    """H = M(q) + diagonal, factored by articulated bodies in `native/chain.cpp`; `solve` gives x with H x = b.
-
-    Autograd does not see it.
+    """H = M(q) + diagonal, factored by articulated bodies; `solve` gives x with H x = b. Autograd does not see it.
 
     Parameters
     ----------
-    kind : "plane" or "space".
-    inertia, coupling, mass : of the bodies about their joints; mass times the centre's place (K, ..., 1, B or 1).
-    geometry : in the plane the arms between joints (K, 2, 1, B); in space the axes (J, 3, 1, B), then the arms.
+    posture : of one state of each robot.
     diagonal : (J, S, B or 1), real or complex; None for zeros.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        inertia: Tensor,
-        coupling: Tensor,
-        mass: Tensor,
-        geometry: tuple[Tensor, ...],
-        diagonal: Tensor | None,
-    ):
-        self._kind, self._bodies = kind, len(mass)
-        self._robots = geometry[0].shape[-1]
-        self._geometry = tuple(self._whole(x) for x in geometry)
-        joints = len(geometry[0])
+    def __init__(self, posture: CompiledPosture, diagonal: Tensor | None):
+        self._posture = posture
         if diagonal is None:
-            diagonal = mass.new_zeros(joints, 1, self._robots)
-        self._parts = diagonal.shape[1]
-        self._joints = diagonal.new_empty(joints * NUMBERS[kind], self._parts, self._robots)
-        of_bodies = tuple(self._whole(x) for x in (inertia, coupling, mass))
-        self._run("factor", *of_bodies, *self._geometry, self._whole(diagonal), self._joints)
+            diagonal = torch.zeros(1, 1, 1, dtype=torch.float64).expand(posture.joints, 1, 1)
+        shape = (posture.joints * NUMBERS[posture.kind], diagonal.shape[1], posture.robots)
+        self._joints = posture.found("factor", diagonal.new_empty(shape), diagonal)
 
     def solve(self, torque: Tensor) -> Tensor:
         """Return x (J, S, B) with H x = torque."""
-        shape = (len(torque), self._parts, self._robots)
-        given = torque.to(self._joints.dtype).expand(shape).contiguous()
-        found = torch.empty_like(given)
-        self._run("solve", *self._geometry, self._joints, given, found)
-        return found
-
-    def _whole(self, x: Tensor) -> Tensor:
-        """Return a tensor (.., B or 1) with numbers for every robot, one after the other."""
-        return x.expand(*x.shape[:-1], self._robots).contiguous()
-
-    def _run(self, name: str, *arrays: Tensor) -> None:
-        name = f"{self._kind}_{name}_{str(self._joints.dtype).removeprefix('torch.')}"
-        _run(name, (self._bodies, self._parts, self._robots), arrays)
+        found = self._joints.new_empty(len(torque), *self._joints.shape[1:])
+        return self._posture.found("solve", found, self._joints, torque.to(found.dtype))
 
 
-def _run(name: str, sizes: tuple[int, ...], arrays: tuple[Tensor, ...]) -> None:
-    """Call a function of the compiled code for all robots, some in a vector."""
+def _in_groups(name: str, sizes: tuple[int, ...], arrays: tuple[np.ndarray | Tensor, ...]) -> None:
+    """Call a function of the compiled code for all robots, some in a vector; the last array is written to."""
     library = native.library()
+    function = getattr(library.code, f"{name}_{str(arrays[-1].dtype).removeprefix('torch.')}")
     groups = -(-sizes[-1] // library.lanes(torch.float64))
-    native.in_threads(getattr(library.code, name), (*sizes, *arrays), groups, max(1, min(MOST, groups // 16)))
+    native.in_threads(function, (*sizes, *arrays), groups, max(1, min(MOST, groups // 16)))
+
+
+def _described(arrays: Sequence[Tensor], sizes: tuple[int, int], dtype: torch.dtype) -> np.ndarray:
+    """Return addresses and strides of tensors (rows, parts or 1, robots or 1) as `chain.cpp` has them.
+
+    What is shared has a stride of zero, and is not copied.
+    """
+    numbers: list[int] = []
+    for x in arrays:
+        if x.dtype != dtype or any(n not in (1, size) for n, size in zip(x.shape[1:], sizes, strict=True)):
+            expected = f"{dtype}, (rows, 1 or {sizes[0]}, 1 or {sizes[1]})"
+            raise ValueError(f"chains by compiled code: expected {expected}, got {x.dtype}, {tuple(x.shape)}")
+        row, *strides = x.stride()
+        shared = (0 if n == 1 else stride for n, stride in zip(x.shape[1:], strides, strict=True))
+        numbers += (x.data_ptr(), row, *shared)
+    return np.array(numbers, dtype=np.int64)

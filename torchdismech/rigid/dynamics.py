@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from torchdismech.rigid.compiled import CompiledFactor
+from torchdismech.rigid.compiled import CompiledFactor, serves
 from torchdismech.rigid.planar import Planar, PlanarFactor, PlanarPosture
 from torchdismech.rigid.spatial import Spatial, SpatialFactor, SpatialPosture
 
@@ -54,6 +54,8 @@ def accelerations(dynamics: Dynamics, q: Tensor, velocity: Tensor, force: Tensor
 
     Where autograd records, the derivatives are those of the root of the residual: no recursion is recorded.
     """
+    if not torch.is_grad_enabled() and serves(q):
+        return dynamics.chain.at(q).compiled.acceleration(q, velocity, force, dynamics.stiffness, dynamics.damping)
     with torch.no_grad():
         posture = dynamics.chain.at(q)
         factor = posture.factor()

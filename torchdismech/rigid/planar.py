@@ -8,12 +8,13 @@ of a step, say), robots. A positive angle turns the x axis towards z.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from torchdismech.rigid.bodies import Bodies
-from torchdismech.rigid.compiled import CompiledFactor, serves, torques
+from torchdismech.rigid.compiled import CompiledFactor, CompiledPosture, serves
 
 __all__ = ["Planar", "PlanarFactor", "PlanarPosture"]
 
@@ -50,18 +51,17 @@ class PlanarPosture:
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the torques (K, S, B) that move the joints so [N m]; without springs."""
         if serves(self.across) and not torch.is_grad_enabled():
-            return torques("plane", (self.along, self.across), self.chain, velocity, acceleration)
+            return self.compiled.torque(velocity, acceleration)
         return PlanarMotion(self, velocity, acceleration).torque
 
     def factor(self, diagonal: Tensor | None = None) -> PlanarFactor | CompiledFactor:
         """Return the factored mass matrix of a posture (S = 1), plus a diagonal (K, S, B) that may be complex."""
-        if not serves(self.across):
-            return PlanarFactor(self, diagonal)
-        chain = self.chain
-        inertia = chain.inertia + chain.mass * chain.centre.square()
-        coupling = (chain.mass * chain.centre)[:, None] * self.across
-        geometry = (chain.length[:, None] * self.across,)
-        return CompiledFactor("plane", inertia, coupling, chain.mass, geometry, diagonal)
+        return self.compiled.factor(diagonal) if serves(self.across) else PlanarFactor(self, diagonal)
+
+    @cached_property
+    def compiled(self) -> CompiledPosture:
+        """The same for compiled code."""
+        return CompiledPosture("plane", (self.along, self.across), self.chain)
 
     def places(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
         """Return where joints and tip are, and how fast they move, each (3, K + 1, S, B) [m, m/s]."""

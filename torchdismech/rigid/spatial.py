@@ -8,12 +8,13 @@ transformation, and between points only a shift. Variables are (J, S, B): joints
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from torchdismech.rigid.bodies import Bodies
-from torchdismech.rigid.compiled import CompiledFactor, serves, torques
+from torchdismech.rigid.compiled import CompiledFactor, CompiledPosture, axes_in_space, serves
 
 __all__ = ["Spatial", "SpatialFactor", "SpatialPosture"]
 
@@ -29,6 +30,8 @@ class Spatial(Bodies):
 
     def at(self, q: Tensor) -> SpatialPosture:
         """Return the chains with their joints turned so (J, S, B)."""
+        if serves(q):
+            return SpatialPosture(self, *axes_in_space(q, len(self.mass)))
         cos, sin = q.cos(), q.sin()
         frame = torch.stack([q.new_tensor(axis)[:, None, None].expand(3, *q.shape[1:]) for axis in BASE])
         axes: list[Tensor] = []
@@ -65,7 +68,7 @@ class SpatialPosture:
         """Return the torques (J, S, B) that move the joints so [N m]; without springs."""
         chain, bodies = self.chain, self.bodies
         if serves(self.axes) and not torch.is_grad_enabled():
-            return torques("space", (self.axes, bodies), chain, velocity, acceleration)
+            return self.compiled.torque(velocity, acceleration)
         e = bodies[:, 0]
         rate = self.axes * velocity[:, None]
         turning = chain.upto(rate)
@@ -82,10 +85,12 @@ class SpatialPosture:
 
     def factor(self, diagonal: Tensor | None = None) -> SpatialFactor | CompiledFactor:
         """Return the factored mass matrix of a posture (S = 1), plus a diagonal (J, S, B) that may be complex."""
-        if not serves(self.axes):
-            return SpatialFactor(self, diagonal)
-        geometry = (self.axes, self.chain.length[:, None] * self.bodies[:, 0])
-        return CompiledFactor("space", *_inertias(self), self.chain.mass, geometry, diagonal)
+        return self.compiled.factor(diagonal) if serves(self.axes) else SpatialFactor(self, diagonal)
+
+    @cached_property
+    def compiled(self) -> CompiledPosture:
+        """The same for compiled code."""
+        return CompiledPosture("space", (self.axes, self.bodies), self.chain)
 
     def places(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
         """Return where joints and tip are, and how fast they move, each (3, K + 1, S, B) [m, m/s]."""
