@@ -309,7 +309,7 @@ class Model(nn.Module):
             if value is not None and not bool(torch.isfinite(value).all()):
                 raise InputError(f"initial_state: {name} holds numbers that are not finite")
         batch = self._initial_batch(batch, q, velocity)
-        state = self._rest_state(batch)
+        state = self.rest_state(batch)
         rest_q = state.q
         if q is not None:
             state = self.frames.moved(state, q.to(rest_q).expand(batch, -1).contiguous())
@@ -324,7 +324,7 @@ class Model(nn.Module):
             acceleration = torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0)
         return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
 
-    def _rest_state(self, batch: int) -> State:
+    def rest_state(self, batch: int) -> State:
         """Return robots at rest in the rest shape; their acceleration is not known yet."""
         rest = torch.cat([self.body.nodes.flatten(), self.body.nodes.new_zeros(self.body.n_angles)])
         rest_q = rest.expand(batch, -1).contiguous()
@@ -489,7 +489,7 @@ class Model(nn.Module):
         """Return robots that are bent, stretched, twisted and moving at random, always the same."""
         generator = torch.Generator().manual_seed(0)
         noise = torch.randn(3, batch, self.n_dofs, generator=generator, dtype=torch.float64).to(self.nodes)
-        rest = self._rest_state(batch)
+        rest = self.rest_state(batch)
         size = 0.1 * self.body.typical_length()
         scale = torch.full_like(noise[0], 0.3)
         scale[:, : 3 * self.body.n_nodes] = size
