@@ -104,8 +104,8 @@ def rollout(
     running : (B,) robots to step, e.g. those that did not fail in an earlier run.
     controller : function of (state, control, model) that returns the control of a step, after the schedule; or one with
         a memory (see `control.protocol`).
-    memory : of the controller in an earlier run that ended in `state`, such as `Trajectory.memory`: the run goes on as if
-        there had been no cut. By default the controller begins anew.
+    memory : of the controller in an earlier run that ended in `state`, such as `Trajectory.memory`: the run goes on as
+        if there had been no cut. By default the controller begins anew.
     """
     if steps < 1 or every < 1:
         raise InputError(f"rollout: steps and every have to be at least 1, got steps={steps}, every={every}")
@@ -255,11 +255,13 @@ def unroll(
     try:
         for first in range(0, steps, checkpoint_every or 1):
             count = min(checkpoint_every or 1, steps - first)
-            given = (kinds[-1], count, status, *state.fields(), *memory.values())
+            given = (status, *state.fields(), *memory.values())
             if checkpoint_every is None or not torch.is_grad_enabled():
-                q, velocity, iterations, status, *tensors = segment(*given)
+                q, velocity, iterations, status, *tensors = segment(kinds[-1], count, *given)
             else:
-                q, velocity, iterations, status, *tensors = checkpoint(segment, *given, use_reentrant=False)
+                q, velocity, iterations, status, *tensors = checkpoint(
+                    segment, kinds[-1], count, *given, use_reentrant=False
+                )
             split = len(tensors) - len(names)
             state, memory = kinds[-1](*tensors[:split]), dict(zip(names, tensors[split:], strict=True))
             parts.append((q, velocity, iterations))

@@ -22,8 +22,8 @@ OWN = ("step", "robot", "action", "seen")
 class Feedback(nn.Module):
     """A controller of robots of rods and shells that turns measurements (B, m) into actions (B, k), at samples.
 
-    A subclass says what is measured, how it responds, and what an action sets (`measured`, `response`, `set_by`). It may
-    remember more (`remembered`) and refuse runs (`check`).
+    A subclass says what is measured, how it responds, and what an action sets (`measured`, `response`, `set_by`). It
+    may remember more (`remembered`) and refuse runs (`check`).
 
     Memory: "step" (B,), number of steps taken; "action" (B, k), the one that holds; with noise "robot" (B,), and with
     a delay "seen" (B, delay, m), what is under way; and what the subclass remembers.
@@ -138,8 +138,8 @@ class Feedback(nn.Module):
             under_way = torch.cat([memory["seen"], seen[:, None]], dim=1)
             seen, after["seen"] = under_way[:, 0], under_way[:, 1:]
         own = {name: value for name, value in memory.items() if name not in OWN}
-        action, own = self.response(seen, state.time, memory["action"], own)
-        changed = {"action": action, **own}
+        action, remembered = self.response(seen, state.time, memory["action"], own)
+        changed = {"action": action, **remembered}
         if self.steps_a_sample > 1:
             due = memory["step"] % self.steps_a_sample == 0
             for name, value in changed.items():

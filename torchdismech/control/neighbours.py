@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from torch import Tensor
 
@@ -12,7 +10,7 @@ from torchdismech.body import Body
 __all__ = ["along_rods", "smoothed"]
 
 
-def along_rods(body: Body, kind: str, elements: Sequence[int]) -> np.ndarray:
+def along_rods(body: Body, kind: str, elements: np.ndarray) -> np.ndarray:
     """Return the places (2, k), among some elements, of those before and after each of them along its rod.
 
     Neighbours are next to each other in one rod, and both among the elements; where there is none, it is its own.

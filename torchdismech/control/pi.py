@@ -56,7 +56,7 @@ class PI(Feedback):
     feed_forward : F, whether the reference is added, one for all or (B,).
     smoothing : passes of (1, 2, 1) / 4 along each rod, of what is fed back.
     actuators : (m, k) the strains that each actuator sets at 1, such as chambers; or the indices of the elements, by
-        field, that have an actuator each; by default all have. `rate` and `limit` hold for every strain: an actuator
+        field, that have an actuator each; by default all have. Strains without keep the model's natural ones. `rate` and `limit` hold for every strain: an actuator
         gets as much as leaves each of its strains within its own.
     rate : by field, the most by which a natural strain changes in a second, such as {"curvature": 50.0} [1/m per s].
     limit : by field, the most that a natural strain is.
@@ -139,6 +139,11 @@ class PI(Feedback):
         self.register_buffer("high", self._for_actuators(most))
         self.register_buffer("most_change", self._for_actuators(change))
 
+    def __repr__(self) -> str:
+        """Return what is controlled, in which units, and the sampling time."""
+        listed = self.strains.extra_repr()
+        return f"PI of {listed}; a sample each {self.sampling_time:g} s"
+
     # ---- constants by name, for `trainable` ------------------------------------------------------------------------
 
     @property
@@ -194,7 +199,11 @@ class PI(Feedback):
 
     def set_by(self, action: Tensor, control: Control, model: Model) -> Control:
         """Return the control with the natural strains of an action (B, k)."""
-        strains = action if self.actuators is None else action @ self.actuators.t()
+        if self.actuators is None:
+            return self.strains.set_by(action, control, model)
+        strains = action @ self.actuators.t()
+        acted = (self.actuators != 0).any(1)
+        strains = torch.where(acted, strains, self.strains.natural(model, len(strains)))
         return self.strains.set_by(strains, control, model)
 
     def _reduced(self, strains: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.control.neighbours import along_rods
-from torchdismech.elastic import Stencil
+from torchdismech.elastic import Stencil, StretchStencil
 from torchdismech.errors import InputError
 from torchdismech.memory import robots_at_a_time
 from torchdismech.model import Model
@@ -98,6 +98,10 @@ class Strains(nn.Module):
     def units(self) -> dict[str, str]:
         """Units by field."""
         return {name: UNITS[name] for name in self.parts}
+
+    def index(self, name: str) -> Tensor:
+        """Return the elements (k,) of a field."""
+        return getattr(self, f"_{name}")
 
     def extra_repr(self) -> str:
         """Return fields, numbers and units, for print."""
@@ -174,7 +178,7 @@ class Strains(nn.Module):
             if name == "stretch":
                 found.append(self.undeformed.new_zeros(batch, len(self.elements[name])))
             else:
-                value = _natural(own, name)[:, getattr(self, f"_{name}")]
+                value = _natural(own, name)[:, self.index(name)]
                 found.append(value / self._voronoi(model, name) - self.undeformed[self.parts[name]])
         return torch.cat(found, dim=1)
 
@@ -185,22 +189,26 @@ class Strains(nn.Module):
         own = model.natural_strains(len(strains))
         changes: dict[str, Tensor] = {}
         if "stretch" in self.parts:
-            rest = model.term("stretch").stencil.rest_length.expand(len(strains), -1)
-            value = rest[:, self._stretch] * (1 + strains[:, self.parts["stretch"]])
-            changes["rest_length"] = _put(_or(control.rest_length, rest), self._stretch, value)
+            stencil = model.term("stretch").stencil
+            assert isinstance(stencil, StretchStencil)
+            rest = stencil.rest_length.expand(len(strains), -1)
+            value = rest[:, self.index("stretch")] * (1 + strains[:, self.parts["stretch"]])
+            changes["rest_length"] = _put(_or(control.rest_length, rest), self.index("stretch"), value)
         angles = {name: self._angle(strains, name, model) for name in self.parts if name != "stretch"}
         if "kappa1" in angles or "kappa2" in angles:
             base = _or(control.natural_curvature, own.natural_curvature)
             columns = [
-                _put(base[..., k], getattr(self, f"_{name}"), angles[name]) if name in angles else base[..., k]
+                _put(base[..., k], self.index(name), angles[name]) if name in angles else base[..., k]
                 for k, name in enumerate(("kappa1", "kappa2"))
             ]
             changes["natural_curvature"] = torch.stack(columns, dim=-1)
         if "twist" in angles:
-            changes["natural_twist"] = _put(_or(control.natural_twist, own.natural_twist), self._twist, angles["twist"])
+            changes["natural_twist"] = _put(
+                _or(control.natural_twist, own.natural_twist), self.index("twist"), angles["twist"]
+            )
         if "hinge_angle" in angles:
             base = _or(control.natural_hinge_angle, own.natural_hinge_angle)
-            changes["natural_hinge_angle"] = _put(base, self._hinge_angle, angles["hinge_angle"])
+            changes["natural_hinge_angle"] = _put(base, self.index("hinge_angle"), angles["hinge_angle"])
         return control.replace(**changes)
 
     def _angle(self, strains: Tensor, name: str, model: Model) -> Tensor:
@@ -214,7 +222,7 @@ class Strains(nn.Module):
             return 1.0
         scale = model.term("bend_twist").scale
         assert scale is not None
-        return scale[..., getattr(self, f"_{name}")]
+        return scale[..., self.index(name)]
 
 
 def _evaluated(strains: Strains, stencils: Sequence[Stencil], scale: Tensor | None, state: State) -> Tensor:
@@ -231,7 +239,7 @@ def _evaluated(strains: Strains, stencils: Sequence[Stencil], scale: Tensor | No
         values.update(zip(stencil.strains, found, strict=True))
     columns = []
     for name in strains.parts:
-        index = getattr(strains, f"_{name}")
+        index = strains.index(name)
         value = values["tau" if name == "twist" else name].t()[:, index]
         columns.append(value / scale[..., index] if ELEMENTS[name] == "springs" and scale is not None else value)
     rows = max(len(column) for column in columns)  # lengths of many robots, and one state: each has strains of its own
