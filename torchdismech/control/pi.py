@@ -56,8 +56,8 @@ class PI(Feedback):
     feed_forward : F, whether the reference is added, one for all or (B,).
     smoothing : passes of (1, 2, 1) / 4 along each rod, of what is fed back.
     actuators : (m, k) the strains that each actuator sets at 1, such as chambers; or the indices of the elements, by
-        field, that have an actuator each; by default all have. Strains without keep the model's natural ones. `rate` and `limit` hold for every strain: an actuator
-        gets as much as leaves each of its strains within its own.
+        field, that have an actuator each; by default all have. Strains without keep the model's natural ones. `rate`
+        and `limit` hold for every strain: an actuator gets as much as leaves each of its strains within its own.
     rate : by field, the most by which a natural strain changes in a second, such as {"curvature": 50.0} [1/m per s].
     limit : by field, the most that a natural strain is.
     least_length : share of the original rest lengths that they stay above: natural stretch is never below

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from torchdismech.control import PI, Controller, Fixed, Memory, Reference, Strains, Table

@@ -139,8 +139,8 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -
     if before.memory.keys() != remembered.keys():
         kept_there, asked = (", ".join(sorted(names)) or "nothing" for names in (before.memory, remembered))
         raise InputError(
-            f"{path}: keeps {kept_there} of its controller, and that of {scene.path} remembers {asked}: its memory does "
-            "not fit"
+            f"{path}: keeps {kept_there} of its controller, and that of {scene.path} remembers {asked}: its memory "
+            "does not fit"
         )
     stored, own = before.state.q.dtype, state.q.dtype
     if stored != own:
