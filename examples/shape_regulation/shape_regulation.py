@@ -98,9 +98,14 @@ class Run:
 
 
 def regulated(
-    model: Model, robots: int = 1, duration: float = DURATION, controller: PI | None = None, **options
+    model: Model,
+    robots: int = 1,
+    duration: float = DURATION,
+    controller: PI | None = None,
+    shape: Tensor | None = None,
+    **options: Any,
 ) -> Run:
-    """Return how the loop converges; options are those of `PI`."""
+    """Return how the loop converges to a shape (N, 3) [m], by default the target; options are those of `PI`."""
     controller = loop(model, **options) if controller is None else controller
     # the target is reached to 1e-8 m, which the default tolerance of 1e-8 N leaves to chance
     integrator = ImplicitEuler(STEP, force_tolerance=1e-12, relative_tolerance=0, max_substeps=16)

@@ -113,7 +113,7 @@ def test_rest_lengths_stay_above_their_share():
 
 
 def test_chambers_set_many_strains():
-    """Let two chambers bend a half of the rod each: the natural curvature is a step that comes closest to what is asked."""
+    """Let two chambers bend a half of the rod each: natural curvature is the step that is closest."""
     model = rod(9, gravity=0.0, held="clamped")
     strains, start = Strains(model, ["curvature"]), model.initial_state()
     matrix = torch.zeros(len(strains), 2, dtype=torch.float64)
