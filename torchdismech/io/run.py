@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from torchdismech import interrupts
+from torchdismech.control import Memory
 from torchdismech.errors import SimulationError, Status
 from torchdismech.io.resume import attributes, earlier_run
 from torchdismech.io.scene import Scene, Setup
@@ -55,7 +56,8 @@ def run_scene(
     rows = processes.own(scene.batch)
     with processes.together(), OwnerMark(path) if processes.writes else nullcontext() as mark:
         before = None if resume is None else earlier_run(scene, setup, resume, rows, force_resume)
-        state, memory, first, running = setup.state, None, 0, None
+        state, first, running = setup.state, 0, None
+        memory: Memory | None = None
         if before is not None:
             first, converged = before.state_step, before.status[-1, rows] == Status.CONVERGED
             state, running = before.state.rows(rows).to(state.q.device), converged.to(state.q.device)
