@@ -137,7 +137,9 @@ def peer_row(steps: int) -> Row:
     error = abs(runs[0].nodes - ours.positions[-1, 0][:, [0, 2]].numpy()).max()
     seconds = statistics.median(run.seconds for run in runs) / steps
     note = f"{runs[0].iterations:.2f} iterations, to {TOLERANCE:.0e} N"
-    return Row(CASE, 1, "NumPy", snake.STEP, seconds, peer=True, error=float(error), peak_mb=peak_bytes() / 1e6, note=note)
+    return Row(
+        CASE, 1, "NumPy", snake.STEP, seconds, peer=True, error=float(error), peak_mb=peak_bytes() / 1e6, note=note
+    )
 
 
 def regulation_row(mode: str, steps: int) -> Row:
@@ -153,4 +155,6 @@ def regulation_row(mode: str, steps: int) -> Row:
         if repeat:
             costs.append((time.process_time() - began) / steps)
     note = f"{float(run.iterations.sum()) / steps:.2f} iterations"
-    return Row(REGULATION, 1, f"{mode}, cpu", dt, statistics.median(costs), converged=int(not run.failed.any()), note=note)
+    return Row(
+        REGULATION, 1, f"{mode}, cpu", dt, statistics.median(costs), converged=int(not run.failed.any()), note=note
+    )
