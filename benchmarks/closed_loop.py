@@ -5,12 +5,13 @@ with feed-forward on its curvature; its reference is stored at each step. The op
 from a table. In a batch Young's modulus differs by 10 % from robot to robot. Both are stepped in turns in one process;
 times are process CPU time on one thread.
 
-The peer, `peer_swimmer`, is the same loop round one planar rod in NumPy: two unknowns a node, nothing of space or twist.
-Then the rod of `examples/shape_regulation`, one robot, beside real time.
+The peer, `peer_swimmer`, is the same loop round one planar rod in NumPy: two unknowns a node, nothing of space or
+twist. Then the rod of `examples/shape_regulation`, one robot, beside real time.
 """
 
 import statistics
 import time
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,7 +97,8 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
         bent = table(time) * voronoi
         return Control(natural_curvature=torch.stack([bent, torch.zeros_like(bent)], dim=-1))
 
-    ways = {"open": {"schedule": played}, "closed": {"controller": PI(model, strains, table, snake.STEP, KP, KI, True)}}
+    controller = PI(model, strains, table, snake.STEP, KP, KI, True)
+    ways: dict[str, dict[str, Any]] = {"open": {"schedule": played}, "closed": {"controller": controller}}
     costs: dict[str, list[float]] = {name: [] for name in ways}
     status: dict[str, Tensor] = {}
     first: dict[str, float] = {}

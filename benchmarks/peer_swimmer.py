@@ -1,8 +1,8 @@
 """The closed loop in plain NumPy, as a user may write it: a planar rod in a viscous fluid that follows curvatures.
 
 The rod of `peer_numpy`, with natural curvature and a linear resistive force, -L (c_t t t^T + c_n (I - t t^T)) v on each
-node, t along the chord of its neighbours; implicit Euler, Newton's method with SciPy's banded solver. The loop is the PI
-law with feed-forward of `torchdismech.control`, without limits.
+node, t along the chord of its neighbours; implicit Euler, Newton's method with SciPy's banded solver. The loop is the
+PI law with feed-forward of `torchdismech.control`, without limits.
 """
 
 import time

@@ -2,8 +2,7 @@
 
 The snake of the example with 21 nodes follows its own first 0.2 s, without feed-forward; the loss is the mean squared
 error of its curvature over that of the reference. Both gains are factors of what they begin with, so they stay
-positive, and Adam takes steps by their logarithms. What the gains of a PI law cannot do is to end the lag: the loss goes
-down to where the loop begins to break.
+positive, and Adam takes steps by their logarithms.
 
 `python -m examples.shape_tracking.gains` prints gains and loss; it takes less than a minute.
 """
@@ -46,7 +45,6 @@ def tuned(rounds: int = ROUNDS, steps: int = STEPS) -> list[Round]:
         loss = _error(model, controller, wanted, steps)
         loss.backward()
         found.append(Round(controller.Kp.item(), controller.Ki.item(), loss.item()))
-        print(found[-1], flush=True)
         optimizer.step()
     return found
 
