@@ -99,12 +99,17 @@ def test_integrals_do_not_wind_up():
 
 
 def test_rest_lengths_stay_above_their_share():
-    """Ask for a rod of a third of its length: rest lengths stop at the share; limits beyond it are refused."""
-    model = rod(7, gravity=0.0)
-    short = Strains(model).of_shape(model, wave(7, 0.0) * 0.3)
-    controller = pi(model, reference=Fixed(short), least_length=0.6, Kp=0.1, Ki=5.0)
-    found, _ = actions(model, controller, 60)
-    assert found[..., controller.strains.parts["stretch"]].min() == 0.6 - 1
+    """Ask for a shorter rod with much gain: rest lengths stop at their share; what asks for less is refused."""
+    model = rod(7)
+    start = model.initial_state()
+    short = Fixed(Strains(model).of_shape(model, wave(7, 0.0) * 0.65))
+    controller = pi(model, reference=short, least_length=0.6, Kp=0.9, feed_forward=True)
+    control, memory = controller(start, controller.initial(model, start), Control(), model)
+    assert (memory["action"][:, controller.strains.parts["stretch"]] == 0.6 - 1).all()
+    torch.testing.assert_close(control.rest_length, 0.6 * model.body.edge_length[None])
+    assert "reference: asks for 0.65 of a rest length, expected 0.7" in refused(
+        model, pi(model, reference=short, least_length=0.7)
+    )
     with pytest.raises(InputError, match="limit: stretch: 0.5 leaves 0.5 of the rest lengths, expected 0.6"):
         pi(model, limit={"stretch": 0.5}, least_length=0.6)
 
@@ -287,6 +292,8 @@ def test_gains_are_trained_and_stay_positive():
         ({"every": -0.01}, "every: expected a whole number of steps"),
         ({"delay": 1.5}, "delay: expected a whole number from 0 on, got 1.5"),
         ({"dt": 0.0}, "dt: expected a finite number above 0"),
+        ({"noise": torch.ones(3)}, r"noise: expected a number, or shape \(11,\), got \(3,\)"),
+        ({"every": 1e300}, "every: expected a whole number of steps"),
         ({"noise": -1.0}, "noise: expected finite numbers from 0 on"),
         ({"noise": {"twist": 1.0}}, "PI: noise: no field 'twist' is controlled; there are stretch, kappa1"),
         ({"rate": {"curvature": -1.0}}, "PI: rate: curvature: expected 0 or more"),
@@ -356,3 +363,19 @@ def test_refuses_tables_that_are_none(times, values, beyond, message):
     """Refuse times that do not grow, values of other times, and an unknown end."""
     with pytest.raises(InputError, match=message):
         Table(torch.tensor(times), values, beyond)
+
+
+@pytest.mark.slow
+def test_loops_compile():
+    """Compile steps and what is measured: a closed loop and its gradient are the eager ones up to rounding."""
+    found = []
+    for compile in (False, True):
+        model = rod(7)
+        model.compilation.setting = compile
+        controller = pi(model)
+        gains = trainable.scaled(controller, ["Kp", "Ki"])
+        run = unroll(model, model.initial_state(), ImplicitEuler(DT, force_tolerance=1e-13), 4, controller=controller)
+        run.state.q.square().sum().backward()
+        found.append((run.state.q.detach(), gains.log_factor.grad))
+    (eager, slope), (compiled, compiled_slope) = found
+    assert (eager - compiled).abs().max() < 1e-10 and compiled_slope == pytest.approx(slope, rel=1e-6)

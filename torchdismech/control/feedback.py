@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from torchdismech.control.noise import normal
-from torchdismech.control.protocol import Memory
+from torchdismech.control.protocol import Memory, name_of
 from torchdismech.errors import InputError
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
 __all__ = ["Feedback"]
 
+MOST = 10**9  # steps from one sample to the next
 OWN = ("step", "robot", "action", "seen")
 
 
-class Feedback(nn.Module):
+class Feedback(nn.Module, ABC):
     """A controller of robots of rods and shells that turns measurements (B, m) into actions (B, k), at samples.
 
     A subclass says what is measured, how it responds, and what an action sets (`measured`, `response`, `set_by`). It
@@ -106,7 +107,7 @@ class Feedback(nn.Module):
 
     def check(self, model: Model, state: State, dt: float, steps: int) -> None:
         """Refuse runs in other steps than this controller is made for, and batches of another size."""
-        name = type(self).__name__
+        name = name_of(self)
         if abs(dt - self.dt) > 1e-9 * dt:
             raise InputError(f"{name}: is made for steps of dt = {self.dt:g} s, and the integrator takes {dt:g} s")
         if self.robots is not None and self.robots.shape != (state.batch,):
@@ -127,7 +128,7 @@ class Feedback(nn.Module):
             memory["seen"] = torch.stack(before, dim=1)
         own = self.remembered(state, model, action)
         if taken := sorted(own.keys() & set(OWN)):
-            raise InputError(f"{type(self).__name__}: remembers {taken[0]!r}, which is a name of its own; take another")
+            raise InputError(f"{name_of(self)}: remembers {taken[0]!r}, which is a name of its own; take another")
         return memory | dict(own)
 
     def forward(self, state: State, memory: Memory, control: Control, model: Model) -> tuple[Control, Memory]:
@@ -158,7 +159,7 @@ class Feedback(nn.Module):
 
 def _whole(label: str, length: float, dt: float) -> int:
     """Return how many steps of dt a time is; refuse one that is no whole number of them."""
-    steps = round(length / dt) if 0 < length < float("inf") else 0
+    steps = round(length / dt) if 0 < length < MOST * dt else 0
     if steps < 1 or abs(length / dt - steps) > 1e-6:
         near = max(steps, 1) * dt
         raise InputError(f"{label}: expected a whole number of steps of dt = {dt:g} s, got {length:g} s: take {near:g}")

@@ -24,7 +24,7 @@ from torch import Tensor
 from torchdismech.control.feedback import Feedback
 from torchdismech.control.neighbours import smoothed
 from torchdismech.control.protocol import Memory
-from torchdismech.control.references import Reference
+from torchdismech.control.references import Fixed, Reference, Table
 from torchdismech.control.strains import ALIASES, Strains
 from torchdismech.errors import InputError
 from torchdismech.model import Model
@@ -104,6 +104,8 @@ class PI(Feedback):
         if isinstance(noise, Mapping):
             noise = strains.spread(noise, "PI: noise").nan_to_num(posinf=0.0)
         super().__init__(dt, every, delay, noise, seed, robots)
+        if self.noise is not None and self.noise.shape not in ((), (len(strains),)):
+            raise InputError(f"PI: noise: expected a number, or shape ({len(strains)},), got {tuple(self.noise.shape)}")
         if type(smoothing) is not int or smoothing < 0:
             raise InputError(f"PI: smoothing: expected a whole number of passes from 0 on, got {smoothing!r}")
         if not 0 < least_length < 1:
@@ -171,6 +173,18 @@ class PI(Feedback):
                 raise InputError(f"PI: {name}: expected a number, or one for each of {state.batch} robots, got {rows}")
         self.strains.refuse_another(model)
         self.reference.check(self.strains, state.batch, state.time, state.time + steps * dt)
+        self._refuse_short()
+
+    def _refuse_short(self) -> None:
+        """Refuse references that ask for rest lengths below their least share."""
+        part = self.strains.parts.get("stretch")
+        if part is None or not isinstance(self.reference, Fixed | Table):
+            return
+        least = float(self.reference.values[..., part].min())
+        if least < self.least_length - 1:
+            raise InputError(
+                f"reference: asks for {1 + least:g} of a rest length, expected {self.least_length:g} (least_length) or more"
+            )
 
     def measured(self, state: State, model: Model) -> Tensor:
         """Return the strains (B, m)."""

@@ -26,12 +26,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeGuard
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from torchdismech.errors import InputError
 from torchdismech.state import BatchState, Control
 
-__all__ = ["Controller", "ControllerWithMemory", "Memory", "answered", "begun", "expected", "kept", "remembers"]
+__all__ = [
+    "Controller",
+    "ControllerWithMemory",
+    "Memory",
+    "answered",
+    "begun",
+    "expected",
+    "kept",
+    "name_of",
+    "remembers",
+]
 
 Memory = Mapping[str, Tensor]
 
@@ -88,7 +99,7 @@ def begun(
         if memory:
             raise InputError(f"memory: the run has no controller that remembers; got {', '.join(memory)}")
         return {}
-    name = _name(controller)
+    name = name_of(controller)
     dt = getattr(integrator, "dt", None)
     if dt is None:
         raise InputError(
@@ -108,7 +119,7 @@ def answered(
     """Return what a controller makes of the control of the step from `state`, and its memory after the step."""
     if controller is None:
         return control, memory
-    name = _name(controller)
+    name = name_of(controller)
     if not remembers(controller):
         return expected(controller(state, control, model), "controller", controller), memory  # type: ignore
     answer = controller(state, memory, control, model)
@@ -133,7 +144,7 @@ def expected(control: object, role: str, function: object) -> Control:
     if not isinstance(control, Control):
         found = "None" if control is None else type(control).__name__
         raise InputError(
-            f"the {role} {_name(function)} has to return a Control for each step, got {found}; Control() sets nothing"
+            f"the {role} {name_of(function)} has to return a Control for each step, got {found}; Control() sets nothing"
         )
     return control
 
@@ -174,5 +185,9 @@ def _listed(memory: Memory) -> str:
     return ", ".join(memory) or "nothing"
 
 
-def _name(controller: object) -> str:
-    return getattr(controller, "__name__", type(controller).__name__)
+def name_of(controller: object) -> str:
+    """Return what messages call a schedule or a controller: as its class is written, also where gains are trained."""
+    kind = type(controller)
+    if isinstance(controller, nn.Module) and parametrize.is_parametrized(controller):
+        kind = kind.__mro__[1]
+    return getattr(controller, "__name__", kind.__name__)

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from torchdismech.io.schema_base import (
-    MOST,
     PER_ROBOT,
     FileName,
     Index,
@@ -66,7 +65,7 @@ class Controller(Table):
     limit: ByField | None = Field(default=None, description="{stretch = .., ..}: largest natural strain")
     least_length: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.1, description="least share of rest lengths")
     every: Positive | None = Field(default=None, description="sampling time [s]")
-    delay: Annotated[int, Field(ge=0, le=MOST)] = Field(default=0, description="steps by which what it sees is late")
+    delay: Annotated[int, Field(ge=0, le=1000)] = Field(default=0, description="steps by which what it sees is late")
     noise: ByField | None = Field(default=None, description="{stretch = .., ..}: standard deviation of what it sees")
 
     @field_validator("python")
