@@ -171,7 +171,7 @@ def in_space(duration: float = DURATION) -> Run:
     strains = Strains(model, ["stretch", "curvature", "twist"])
     s = torch.linspace(0, 1, NODES, dtype=torch.float64)
     # a screw that begins along x, as the clamp does
-    turn, radius = 2 * np.pi * s**2, 0.1 * LENGTH * s**2
+    turn, radius = np.pi * s**2, 0.05 * LENGTH * s**2
     shape = torch.stack([LENGTH * s, radius * torch.sin(turn), radius * torch.cos(turn)], dim=1)
     shape[:2] = model.nodes[:2]
     twist = torch.zeros(NODES - 1, dtype=torch.float64)

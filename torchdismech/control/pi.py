@@ -183,7 +183,8 @@ class PI(Feedback):
         least = float(self.reference.values[..., part].min())
         if least < self.least_length - 1:
             raise InputError(
-                f"reference: asks for {1 + least:g} of a rest length, expected {self.least_length:g} (least_length) or more"
+                f"reference: asks for {1 + least:g} of a rest length, expected {self.least_length:g} (least_length) or "
+                "more"
             )
 
     def measured(self, state: State, model: Model) -> Tensor:
