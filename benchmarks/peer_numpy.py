@@ -28,6 +28,10 @@ class PlanarRod:
     magnetisation : (N - 1, 2) [A/m].
     load : (N, 2) on the nodes [N].
     held : number of nodes.
+
+    Attributes
+    ----------
+    natural : (N - 2,) natural kappa of the inner nodes, as integrated over their lengths.
     """
 
     def __init__(self, nodes, radius, youngs, density, damping, magnetisation, load, held):
@@ -39,6 +43,7 @@ class PlanarRod:
         self.stretching = youngs * area
         self.bending = youngs * np.pi * radius**4 / 4 / (0.5 * (self.length[1:] + self.length[:-1]))
         self.moment = (area * self.length)[:, None] * magnetisation
+        self.natural = np.zeros(len(nodes) - 2)
         half = 0.5 * density * area * self.length
         self.mass = np.zeros(len(nodes))
         self.mass[:-1] += half
@@ -57,12 +62,13 @@ class PlanarRod:
         tt = outer(t, t)
         diagonal = (self.stretching / self.length)[:, None, None] * tt
         diagonal += (self.stretching * strain / length)[:, None, None] * (np.eye(2) - tt)
-        # bending: energy 1/2 k kappa^2 of the angle between edges
+        # bending: energy 1/2 k (kappa - natural)^2 of the angle between edges
         cross = t[:-1, 0] * t[1:, 1] - t[:-1, 1] * t[1:, 0]
         kappa = 2 * cross / (1 + (t[:-1] * t[1:]).sum(1))
         rate = 1 + 0.25 * kappa**2
-        moment = self.bending * kappa * rate
-        stiffness = self.bending * rate * (rate + 0.5 * kappa**2)
+        bent = kappa - self.natural
+        moment = self.bending * bent * rate
+        stiffness = self.bending * rate * (rate + 0.5 * kappa * bent)
         by_angle = np.zeros(len(e))
         by_angle[1:] += moment
         by_angle[:-1] -= moment
@@ -100,7 +106,7 @@ class PlanarRod:
             if worst < tolerance:
                 return new, (new - x) / dt, iteration, worst
             diagonal[:, [0, 1], [0, 1]] += inertia[:, None]
-            band = _band(diagonal[self.held :], first[self.held :], second[self.held :])
+            band = band_of(diagonal[self.held :], first[self.held :], second[self.held :])
             new[self.held :] -= solve_banded((5, 5), band, free, check_finite=False).reshape(-1, 2)
         raise RuntimeError(f"not solved: residual of {worst:g} N after 50 iterations")
 
@@ -117,7 +123,7 @@ def _on_nodes(diagonal: np.ndarray, coupled: np.ndarray) -> tuple[np.ndarray, np
     return own, first, -coupled
 
 
-def _band(own: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def band_of(own: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the symmetric matrix of blocks as LAPACK stores bands of five."""
     band = np.zeros((11, 2 * len(own)))
     for blocks, ahead in ((own, 0), (first, 1), (second, 2)):

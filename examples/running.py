@@ -33,6 +33,7 @@ def run(scene: Path, allow_code: bool = False, progress: bool = True, **override
         every=setup.every,
         progress=progress,
         throw=True,
+        controller=setup.controller,
     )
     return dataclasses.replace(trajectory, randomized=loaded.randomized)
 

@@ -46,6 +46,21 @@ def test_the_code_on_magnetics_runs():
     assert not names["run"].failed.any() and (heights.diff() > 0).all() and heights[-1] > 0.1
 
 
+def test_the_code_on_control_runs():
+    """Run the blocks of docs/control.md: tips come closer, a gain has a gradient, a controller of one's own runs."""
+    text = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
+    first, second = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    names: dict = {"__name__": "control"}
+    exec(compile(first, "control.md", "exec"), names)
+    tips = (names["rest"].positions[:, :, -1] - names["arc"][-1]).norm(dim=-1)
+    assert (tips[-1] < tips[0]).all() and names["gain"].log_factor.grad is not None
+    assert repr(names["loop"]) in first
+    exec(compile(second, "control.md", "exec"), names)
+    model, start = names["model"], names["model"].initial_state(2)
+    run = names["rollout"](model, start, names["ImplicitEuler"](0.01), 2, controller=names["Integral"]())
+    assert run.memory["sum"].shape == (2,)
+
+
 def test_the_command_lines_exist():
     """Name only subcommands that the command line has."""
     from typer.main import get_command

@@ -23,6 +23,7 @@ from torchdismech import interrupts
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from torchdismech.control import Controller
     from torchdismech.integrate import Solver
     from torchdismech.io.scene import Scene
     from torchdismech.model import Model
@@ -127,7 +128,10 @@ def simulate(
         typer.Option(min=0, help="Divide a failed step into up to so many parts, for the robot it failed for."),
     ] = None,
     allow_code: Annotated[
-        bool, typer.Option("--allow-code", help="Run the files that actuation.python and magnetic.python name.")
+        bool,
+        typer.Option(
+            "--allow-code", help="Run the files that actuation.python, controller.python and magnetic.python name."
+        ),
     ] = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
     throw: Annotated[bool, typer.Option("--throw", help="Stop at the first robot whose step fails.")] = False,
@@ -224,13 +228,15 @@ def check(
 ) -> None:
     """Check a scene file without running it, and print what would run."""
     from torchdismech.io.assemble import build_integrator, build_model, build_schedule
+    from torchdismech.io.controller import build_controller
     from torchdismech.io.scene import load_scene
 
     overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
     loaded = load_scene(scene, overrides, insist=insist)
     model = build_model(loaded, _device(device), compile=False)  # nothing runs long here
     build_schedule(loaded, model)
-    print(_table(_what_will_run(loaded, model, build_integrator(loaded))))
+    controller = build_controller(loaded, model, model.initial_state(loaded.batch), run_code=False)
+    print(_table(_what_will_run(loaded, model, build_integrator(loaded), controller)))
     if springs:
         print("\nspring: node before, centre, node after")
         for k, nodes in enumerate(model.springs.tolist()):
@@ -316,7 +322,7 @@ def _failures(trajectory: Trajectory) -> str:
     return "\n".join(lines)
 
 
-def _what_will_run(scene: Scene, model: Model, integrator: Solver) -> dict[str, str]:
+def _what_will_run(scene: Scene, model: Model, integrator: Solver, controller: Controller | None) -> dict[str, str]:
     from torchdismech.integrate.chunks import chunk_size
     from torchdismech.memory import size_of, step_bytes
 
@@ -342,6 +348,7 @@ def _what_will_run(scene: Scene, model: Model, integrator: Solver) -> dict[str, 
         "forces": ", ".join(type(f).__name__ for f in model.forces if f not in model.obstacles) or "none",
         "contact": _contact(scene, model),
         "over time": _over_time(scene),
+        "controller": _closed_by(scene, controller),
         "integrator": steps,
         "kernels": _kernels(scene, model, integrator),
         "solver": model.solver_for(at_once).describe(),
@@ -377,6 +384,14 @@ def _recording(model: Model) -> str:
 
     reason = unrecorded(model)
     return "recorded as CUDA graphs, compiled" if reason is None else f"call by call, because of {reason}"
+
+
+def _closed_by(scene: Scene, controller: Controller | None) -> str:
+    """Return what closes the loop; what python names is not run by a check."""
+    table = scene.document.controller
+    if table is None:
+        return "none"
+    return f"{table.python}, not looked at here" if controller is None else repr(controller)
 
 
 def _over_time(scene: Scene) -> str:

@@ -23,7 +23,7 @@ from torchdismech.elastic.twist import warn_of_twist
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.hooks import TRIALS, check_hooks, is_of_user, refuse_misnamed, settle_dependence
-from torchdismech.initial import number_of_robots, placed_state, refuse_closed_gaps, trial_state
+from torchdismech.initial import number_of_robots, placed_state, refuse_closed_gaps, rest_state, trial_state
 from torchdismech.kinematics import Frames
 from torchdismech.layout import MatrixLayout
 from torchdismech.mechanics import Mechanics, StepStart
@@ -312,6 +312,10 @@ class Model(nn.Module):
             moves = self.free & ~self.algebraic
             acceleration = torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0)
         return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
+
+    def rest_state(self, batch: int) -> State:
+        """Return robots at rest in the rest shape; their acceleration is not known yet."""
+        return rest_state(self.body, self.frames, batch)
 
     def start_step(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from torchdismech.control.protocol import Controller, Memory, answered, begun, expected, kept
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.state import BatchState, Control, State
 from torchdismech.trajectory import Frame, Recorder, Trajectory
@@ -22,10 +23,6 @@ __all__ = ["Controller", "Unrolled", "Writer", "frames", "rollout", "unroll"]
 S = TypeVar("S", bound=BatchState)
 M = TypeVar("M", bound="Robots")
 M_contra = TypeVar("M_contra", bound="Robots", contravariant=True)
-
-# closes a loop: controller(state, control, model) returns the control of the step from `state`, given what the schedule
-# set for it (or Control()); an nn.Module may be one, and is trained through `unroll`
-Controller = Callable[[S, Control, M], Control]
 
 
 class Robots(Protocol):
@@ -89,7 +86,8 @@ def rollout(
     progress: bool = False,
     throw: bool = False,
     running: Tensor | None = None,
-    controller: Controller[S, M] | None = None,
+    controller: Controller | None = None,
+    memory: Memory | None = None,
 ) -> Trajectory:
     """Return the trajectory of `steps` steps from `state`.
 
@@ -104,7 +102,10 @@ def rollout(
     progress : show a progress bar with the number of robots that still run.
     throw : raise a `SimulationError` at the first failure instead.
     running : (B,) robots to step, e.g. those that did not fail in an earlier run.
-    controller : function of (state, control, model) that returns the control of a step, after the schedule.
+    controller : function of (state, control, model) that returns the control of a step, after the schedule; or one with
+        a memory (see `control.protocol`).
+    memory : of the controller in an earlier run that ended in `state`, such as `Trajectory.memory`: the run goes on as
+        if there had been no cut. By default the controller begins anew.
     """
     if steps < 1 or every < 1:
         raise InputError(f"rollout: steps and every have to be at least 1, got steps={steps}, every={every}")
@@ -112,7 +113,7 @@ def rollout(
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles)
     bar = _progress_bar(steps, state.batch) if progress else None
     try:
-        for frame in frames(model, state, integrator, steps, schedule, every, throw, running, bar, controller):
+        for frame in frames(model, state, integrator, steps, schedule, every, throw, running, bar, controller, memory):
             writer.append(frame)
     finally:
         if bar is not None:
@@ -132,18 +133,21 @@ def frames(
     throw: bool = False,
     running: Tensor | None = None,
     bar=None,
-    controller: Controller[S, M] | None = None,
+    controller: Controller | None = None,
+    memory: Memory | None = None,
 ) -> Iterator[Frame]:
     """Yield the initial frame, then one each `every` steps and at the last; arguments as for `rollout`."""
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
     zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     status = torch.where(running, zero, int(Status.STOPPED))
     integrator.prepare(model, state, steps)
+    memory = begun(controller, model, state, integrator, steps, memory)
     first = Frame.initial(_seen(state), model.energies(state))
-    yield dataclasses.replace(first, status=status, contact=model.contact_report(state))
+    yield dataclasses.replace(first, status=status, contact=model.contact_report(state), memory=memory)
     total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
     for step in range(1, steps + 1):
-        control = _control(model, state, integrator, schedule, controller)
+        scheduled = _scheduled(model, state, integrator, schedule)
+        control, after = answered(controller, state, memory, scheduled, model)
         state, info = integrator.step(model, state, control, running)
         status = torch.where(running, info.status, status)
         if throw and not bool(info.converged.all()):
@@ -154,9 +158,11 @@ def frames(
         if contact:
             deepest = contact["penetration"] = torch.maximum(deepest, contact["penetration"])
         running = running & info.converged
+        memory = kept(memory, after, running)
         _advance(bar, running, info)
         if step % every == 0 or step == steps:
-            yield Frame(step, _seen(state), total, most, residual, status, model.energies(state, control), contact)
+            energies = model.energies(state, control)
+            yield Frame(step, _seen(state), total, most, residual, status, energies, contact, memory)
             total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
 
 
@@ -170,6 +176,7 @@ class Unrolled(Generic[S]):
     state : the last state.
     status : (B,) value of `Status`: CONVERGED, or the first failure; a failed robot stays at its last good state.
     iterations : (steps, B) Newton iterations.
+    memory : what the controller remembers at the end, if it does: tensors (B, ...) by name.
     """
 
     q: Tensor
@@ -177,6 +184,7 @@ class Unrolled(Generic[S]):
     state: S
     status: Tensor
     iterations: Tensor
+    memory: Memory = field(default_factory=dict)
 
     @property
     def positions(self) -> Tensor:
@@ -192,16 +200,17 @@ def unroll(
     integrator: Stepper[M, S],
     steps: int,
     schedule: Callable[[Tensor, M], Control] | None = None,
-    controller: Controller[S, M] | None = None,
+    controller: Controller | None = None,
     checkpoint_every: int | None = None,
     progress: bool = False,
     throw: bool = False,
+    memory: Memory | None = None,
 ) -> Unrolled[S]:
-    """Return `steps` steps from `state` with their gradients: by the state, controls, constants and weights.
+    """Return `steps` steps from `state` with their gradients: by state, memory, controls, constants and weights.
 
     Parameters
     ----------
-    schedule, controller : as for `rollout`.
+    schedule, controller, memory : as for `rollout`.
     checkpoint_every : keep the state each so many steps only, and take the steps in between again in the backward pass:
         about a third more time for much less memory, least at the square root of `steps`. None keeps the states of
         all steps (per robot and step about 22 numbers a node).
@@ -212,34 +221,49 @@ def unroll(
     if steps < 1 or (checkpoint_every is not None and checkpoint_every < 1):
         raise InputError(f"unroll: steps and checkpoint_every have to be at least 1, got {steps}, {checkpoint_every}")
     integrator.prepare(model, state, steps)
+    memory = begun(controller, model, state, integrator, steps, memory)
+    names = tuple(memory)
     bar = _progress_bar(steps, state.batch) if progress else None
     status = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     parts: list[tuple[Tensor, ...]] = []
     initial, kinds = state, [type(state)]  # a rule of several steps remembers more from its first step on
 
-    def segment(kind: type[S], count: int, status: Tensor, *fields: Tensor) -> tuple[Tensor, ...]:
-        state = kind(*fields)
+    def segment(kind: type[S], count: int, status: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        # all that goes on from part to part comes in and goes out as tensors, so that a part can be taken again
+        split = len(tensors) - len(names)
+        state, memory = kind(*tensors[:split]), dict(zip(names, tensors[split:], strict=True))
         q, velocity, iterations = [], [], []
         for _ in range(count):
-            control = _control(model, state, integrator, schedule, controller)
+            scheduled = _scheduled(model, state, integrator, schedule)
+            control, after = answered(controller, state, memory, scheduled, model)
             state, info = integrator.step(model, state, control, status == Status.CONVERGED)
             status = torch.where(status == Status.CONVERGED, info.status, status)
+            memory = kept(memory, after, status == Status.CONVERGED)
             q.append(state.q)
             velocity.append(state.velocity)
             iterations.append(info.iterations)
         kinds.append(type(state))
-        return (torch.stack(q), torch.stack(velocity), torch.stack(iterations), status, *state.fields())
+        return (
+            torch.stack(q),
+            torch.stack(velocity),
+            torch.stack(iterations),
+            status,
+            *state.fields(),
+            *memory.values(),
+        )
 
     try:
         for first in range(0, steps, checkpoint_every or 1):
             count = min(checkpoint_every or 1, steps - first)
+            given = (status, *state.fields(), *memory.values())
             if checkpoint_every is None or not torch.is_grad_enabled():
-                q, velocity, iterations, status, *fields = segment(kinds[-1], count, status, *state.fields())
+                q, velocity, iterations, status, *tensors = segment(kinds[-1], count, *given)
             else:
-                q, velocity, iterations, status, *fields = checkpoint(
-                    segment, kinds[-1], count, status, *state.fields(), use_reentrant=False
+                q, velocity, iterations, status, *tensors = checkpoint(
+                    segment, kinds[-1], count, *given, use_reentrant=False
                 )
-            state = kinds[-1](*fields)
+            split = len(tensors) - len(names)
+            state, memory = kinds[-1](*tensors[:split]), dict(zip(names, tensors[split:], strict=True))
             parts.append((q, velocity, iterations))
             if throw and bool((status != Status.CONVERGED).any()):
                 raise SimulationError.from_status(status, f"unroll: step {first + 1} of {steps}")
@@ -258,6 +282,7 @@ def unroll(
         state,
         status,
         torch.cat([iterations for _, _, iterations in parts]),
+        memory,
     )
 
 
@@ -266,26 +291,11 @@ def _seen(state: Any) -> State:
     return state
 
 
-def _control(model: M, state: S, integrator: Stepper[M, S], schedule, controller) -> Control:
-    """Return what the schedule sets for the step from `state`, then what the controller makes of it."""
-    control = Control() if schedule is None else integrator.sample(_checked(schedule, "schedule"), state, model)
-    return control if controller is None else _checked(controller, "controller")(state, control, model)
-
-
-def _checked(function: Callable[..., object], role: str) -> Callable[..., Control]:
-    """Return a schedule or controller that refuses to return anything but a control."""
-
-    def checked(*arguments) -> Control:
-        control = function(*arguments)
-        if not isinstance(control, Control):
-            name = getattr(function, "__name__", type(function).__name__)
-            found = "None" if control is None else type(control).__name__
-            raise InputError(
-                f"the {role} {name} has to return a Control for each step, got {found}; Control() sets nothing"
-            )
-        return control
-
-    return checked
+def _scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Control:
+    """Return what the schedule sets for the step from `state`."""
+    if schedule is None:
+        return Control()
+    return integrator.sample(lambda time, model: expected(schedule(time, model), "schedule", schedule), state, model)
 
 
 def _progress_bar(steps: int, batch: int):

@@ -309,8 +309,11 @@ def _runs(path: Path) -> bool:
     """Run the first steps and return whether the positions of all robots that did not fail are finite."""
     scene = load_scene(path, {"simulation.compile": False})
     setup = scene.build(allow_code=True)
-    every = rollout(setup.model, setup.state, setup.integrator, min(STEPS, setup.steps), schedule=setup.schedule)
-    return bool(torch.isfinite(every.positions[-1]).all())
+    steps = min(STEPS, setup.steps)
+    run = rollout(
+        setup.model, setup.state, setup.integrator, steps, schedule=setup.schedule, controller=setup.controller
+    )
+    return bool(torch.isfinite(run.positions[-1]).all())
 
 
 def _names(message: str, mutant: Mutant, folder: Path) -> bool:

@@ -27,6 +27,9 @@ FILES = {
     "m.csv": "x, y, z\n1e3, 0, 0\n1e3, 0, 0\n0, 0, 1e3\n",
     "field.csv": "0, 0,0,0\n1, 0,0,1e-2\n",
     "field.py": "def field(time):\n    return (0.0, 0.0, 1e-2)\n",
+    "target.csv": "0,0,0\n0.1,0,0\n0.2,0,0\n0.3,0,0.01\n0.4,0.05,0\n0.4,-0.05,0\n0.5,0,0\n",
+    "reference.csv": "0, 0,0, 0,0, 0,0\n1, 0.1,0, 1,0, 0,0\n",
+    "loop.py": "def made(model, dt):\n    return lambda state, control, model: control\n",
     "act.py": "def act(time, model, control):\n    return control\n",
 }
 SPHERE = """shape = "sphere"                 # or "plane", "box", "capsule", "mesh"
@@ -66,7 +69,9 @@ def test_documented_scene_runs(tmp_path, example):
     path.write_text(example)
     scene = load_scene(path, steps=2)
     setup = scene.build(allow_code=True)
-    trajectory = rollout(setup.model, setup.state, setup.integrator, setup.steps, schedule=setup.schedule)
+    trajectory = rollout(
+        setup.model, setup.state, setup.integrator, setup.steps, schedule=setup.schedule, controller=setup.controller
+    )
     assert trajectory.batch == 3 and not trajectory.failed.any()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from torchdismech.control.protocol import remembers
 from torchdismech.errors import InputError, Status
 from torchdismech.io.files import named_files
 from torchdismech.io.scene import Scene, Setup
@@ -134,6 +135,13 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -
     for name, (was, now) in sizes.items():
         if was != now:
             raise InputError(f"{path}: has {was} {name}, and {scene.path} has {now}: its state does not fit")
+    remembered = setup.controller.initial(setup.model, state) if remembers(setup.controller) else {}
+    if before.memory.keys() != remembered.keys():
+        kept_there, asked = (", ".join(sorted(names)) or "nothing" for names in (before.memory, remembered))
+        raise InputError(
+            f"{path}: keeps {kept_there} of its controller, and that of {scene.path} remembers {asked}: its memory "
+            "does not fit"
+        )
     stored, own = before.state.q.dtype, state.q.dtype
     if stored != own:
         raise InputError(f"{path}: its state is in {stored}, and {scene.path} in {own}: it does not fit")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from torchdismech import interrupts
+from torchdismech.control import Memory
 from torchdismech.errors import SimulationError, Status
 from torchdismech.io.resume import attributes, earlier_run
 from torchdismech.io.scene import Scene, Setup
@@ -56,9 +57,11 @@ def run_scene(
     with processes.together(), OwnerMark(path) if processes.writes else nullcontext() as mark:
         before = None if resume is None else earlier_run(scene, setup, resume, rows, force_resume)
         state, first, running = setup.state, 0, None
+        memory: Memory | None = None
         if before is not None:
             first, converged = before.state_step, before.status[-1, rows] == Status.CONVERGED
             state, running = before.state.rows(rows).to(state.q.device), converged.to(state.q.device)
+            memory = {name: value[rows].to(state.q.device) for name, value in before.memory.items()}
         # by all steps of the scene: a run that is resumed is compiled where one in one go would be
         setup.integrator.prepare(setup.model, setup.state, setup.steps)
         kept = attributes(scene, setup.model)
@@ -77,10 +80,13 @@ def run_scene(
                     progress=progress and processes.writes,
                     throw=throw,
                     running=running,
+                    controller=setup.controller,
+                    memory=memory,
                 )
             except SimulationError as error:
                 raise _in_whole(error, rows, scene.batch) from None
             state, running = frames.last.state, frames.last.status == Status.CONVERGED
+            memory = frames.last.memory
     return (before if processes.writes else None), first
 
 

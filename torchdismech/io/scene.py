@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
+from torchdismech.control import Controller
 from torchdismech.errors import InputError
 from torchdismech.geometry.checks import check_every_node_used, check_rods
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.integrate import Solver
 from torchdismech.io import schema
 from torchdismech.io.assemble import build_integrator, build_model, build_schedule
+from torchdismech.io.controller import build_controller
 from torchdismech.io.dismech import Geometry, read_dismech
 from torchdismech.io.files import fingerprints, named_files, reading
 from torchdismech.io.limits import refuse_endless, refuse_too_large
@@ -40,7 +42,10 @@ DEEP = f"tables or lists are nested more than {DEEPEST} deep; no key is"
 
 @dataclass(frozen=True)
 class Setup:
-    """A scene ready to run: `rollout(model, state, integrator, steps, schedule=schedule, every=every)`."""
+    """A scene ready to run.
+
+    As `rollout(model, state, integrator, steps, schedule=schedule, every=every, controller=controller)`.
+    """
 
     model: Model
     state: State
@@ -48,6 +53,7 @@ class Setup:
     schedule: Schedule
     steps: int
     every: int
+    controller: Controller | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class Scene:
     geometry : nodes, rod edges and triangles.
     numbers, randomized : what was drawn for each robot, by key and by name.
     whole : number of robots of the scene that this is a part of; its own number where it is all.
+    robots : their numbers in the whole.
     """
 
     path: Path
@@ -74,6 +81,7 @@ class Scene:
     numbers: Numbers
     randomized: dict[str, torch.Tensor]
     whole: int
+    robots: range
 
     @property
     def batch(self) -> int:
@@ -102,6 +110,7 @@ class Scene:
             document=self.document.model_copy(update={"batch": batch}),
             numbers=self.numbers.rows(rows),
             randomized={name: values[rows] for name, values in self.randomized.items()},
+            robots=self.robots[rows],
         )
 
     @property
@@ -114,7 +123,7 @@ class Scene:
 
         Parameters
         ----------
-        allow_code : run the files that actuation.python and magnetic.python name.
+        allow_code : run the files that actuation.python, controller.python and magnetic.python name.
 
         Raises
         ------
@@ -132,13 +141,15 @@ class Scene:
         if "actuation.python" in code:
             function = load_function(self.path, code["actuation.python"])
             schedule = dataclasses.replace(schedule, function=function)
+        state = model.initial_state(batch=self.batch)
         return Setup(
             model=model,
-            state=model.initial_state(batch=self.batch),
+            state=state,
             integrator=build_integrator(self),
             schedule=schedule,
             steps=self.steps,
             every=self.document.output.every,
+            controller=build_controller(self, model, state),
         )
 
 
@@ -184,7 +195,8 @@ def load_scene(
     if not insist:
         refuse_too_large(path, document, geometry)
     numbers, randomized = draw(path, document, tables)
-    scene = Scene(path, text, tables, document, prints, geometry, numbers, randomized, document.batch.size)
+    size = document.batch.size
+    scene = Scene(path, text, tables, document, prints, geometry, numbers, randomized, size, range(size))
     if not insist:
         refuse_endless(path, document, geometry, scene.steps)
     return scene

@@ -24,6 +24,7 @@ from torchdismech.io.schema_base import (
     nonzero,
 )
 from torchdismech.io.schema_contact import Contacts
+from torchdismech.io.schema_controller import Controller
 from torchdismech.io.schema_magnetic import Magnetic
 from torchdismech.io.schema_robot import Clamp, Mass, Robot, Rod, Shell, Spring
 
@@ -304,6 +305,7 @@ class Document(Contacts):
     point_force: list[PointForce] = Field(default=[], description="tables [[point_force]]")
     magnetic: Magnetic | None = Field(default=None, description="table [magnetic]")
     actuation: Actuation | None = Field(default=None, description="table [actuation]")
+    controller: Controller | None = Field(default=None, description="table [controller]")
     simulation: Simulation = Field(description="table [simulation]")
     batch: Batch = Field(default=Batch(), description="table [batch]")
     output: Output = Field(default=Output(), description="table [output]")
@@ -311,7 +313,11 @@ class Document(Contacts):
     @property
     def code(self) -> dict[str, str]:
         """The functions that the scene names, "file.py:function", by dotted key."""
-        tables = {"actuation.python": self.actuation, "magnetic.python": self.magnetic}
+        tables = {
+            "actuation.python": self.actuation,
+            "controller.python": self.controller,
+            "magnetic.python": self.magnetic,
+        }
         return {key: table.python for key, table in tables.items() if table is not None and table.python is not None}
 
     @field_validator("rod", "shell", mode="before")
@@ -329,6 +335,8 @@ class Document(Contacts):
             raise ValueError('start and stop of [[point_force]] do not apply: integrator = "static" has no time')
         if self.magnetic is not None and self.magnetic.rotating is not None:
             raise ValueError('magnetic.rotating turns over time, and integrator = "static" has no time')
+        if self.controller is not None:
+            raise ValueError('controller: a loop is closed over time, and integrator = "static" has no time')
         self.check_contacts_in_statics()
         return self
 

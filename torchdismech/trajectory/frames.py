@@ -34,6 +34,7 @@ class Frame:
     status : (B,) long, value of `Status`: CONVERGED, or the first failure.
     energies : (B,) [J] by name.
     contact : what contact did in the last of these steps, by name (see `contact.report`); "penetration" in all of them.
+    memory : (B, ...) by name, what a controller remembers at the state.
     """
 
     step: int
@@ -44,6 +45,7 @@ class Frame:
     status: Tensor
     energies: Mapping[str, Tensor]
     contact: Mapping[str, Tensor] = field(default_factory=dict)
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, state: State, energies: Mapping[str, Tensor]) -> Frame:
@@ -62,6 +64,7 @@ class Frame:
             self.status.cpu(),
             {name: value.cpu() for name, value in self.energies.items()},
             {name: value.cpu() for name, value in self.contact.items()},
+            {name: value.cpu() for name, value in self.memory.items()},
         )
 
     @classmethod
@@ -72,7 +75,8 @@ class Frame:
         tensors = {name: torch.cat([getattr(f, name) for f in frames]) for name in names}
         energies = {name: torch.cat([f.energies[name] for f in frames]) for name in frames[0].energies}
         contact = {name: torch.cat([f.contact[name] for f in frames]) for name in frames[0].contact}
-        return cls(frames[0].step, state, energies=energies, contact=contact, **tensors)
+        memory = {name: torch.cat([f.memory[name] for f in frames]) for name in frames[0].memory}
+        return cls(frames[0].step, state, energies=energies, contact=contact, memory=memory, **tensors)
 
     def row(self) -> dict[str, Tensor]:
         """Return what goes into one row of a trajectory, by the names of its fields."""
@@ -109,6 +113,7 @@ class Trajectory:
     contact : (T, B) or (T, B, 3) by name, as in `Frame`.
     rod_edges, triangles : (E, 2), (F, 3) node indices.
     state : the last full state, after `state_step` steps.
+    memory : (B, ...) by name, what the run's controller remembers at that state; nothing without one that does.
     randomized : (B,) by dotted name, what was drawn for each robot.
     attributes : texts: the scene, the package's version, dtype.
     """
@@ -130,6 +135,7 @@ class Trajectory:
     randomized: dict[str, Tensor] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
     contact: dict[str, Tensor] = field(default_factory=dict)
+    memory: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def batch(self) -> int:
@@ -219,6 +225,7 @@ class Recorder:
             triangles=self._triangles,
             state=frames[-1].state,
             state_step=frames[-1].step,
+            memory=dict(frames[-1].memory),
         )
 
 

@@ -21,7 +21,7 @@ from torchdismech.state import BatchState, State
 from torchdismech.trajectory.checks import Damaged, check_rows, check_sense, check_state, check_topology
 from torchdismech.trajectory.checksums import fixed_checksum, row_checksums, state_checksum
 from torchdismech.trajectory.members import BYTES, FLOATS, INTEGERS, NUMBERS, UNSIGNED, Members
-from torchdismech.trajectory.structure import COPIES, DATASETS, SHAPES, state_fields
+from torchdismech.trajectory.structure import COPIES, DATASETS, MEMORY, SHAPES, state_fields
 
 if TYPE_CHECKING:
     import h5py
@@ -85,7 +85,7 @@ def _fields(path: Path) -> dict[str, Any]:
             filled = rows | {f"{copy}/{name}": d for copy in COPIES for name, d in copies[copy].items()}
             _check_fixed(members, filled | {"checksums/rows": sums}, given)
         # the state before the rows: a run that still goes on writes a state after its row
-        state, state_step = _state(copies, kind, checked)
+        state, memory, state_step = _state(copies, kind, checked)
         count = check_rows(rows["time"][()], rows["step"][()])
         complete = not checked or count < members.sizes["T"]
         for name, dataset in rows.items():
@@ -103,6 +103,7 @@ def _fields(path: Path) -> dict[str, Any]:
         "rod_edges": given["topology/rod_edges"],
         "triangles": given["topology/triangles"],
         "state": state,
+        "memory": memory,
         "state_step": state_step,
         "randomized": {name: torch.from_numpy(values) for name, values in _within(given, "randomized/").items()},
         "attributes": texts,
@@ -141,6 +142,9 @@ def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) ->
     """Return the datasets of a copy of the state."""
     kinds = (members.dataset("positions", SHAPES["positions"], FLOATS).dtype,)
     fields = {name: members.dataset(f"{copy}/{name}", SHAPES[f"state/{name}"], kinds) for name in state_fields(kind)}
+    remembered = members.names(f"{copy}/{MEMORY}") if members.has(f"{copy}/{MEMORY}") else []
+    for name in remembered:
+        fields[f"{MEMORY}/{name}"] = members.dataset(f"{copy}/{MEMORY}/{name}", ("B", ...), NUMBERS)
     fields["step"] = members.dataset(f"{copy}/step", (), INTEGERS)
     return fields | ({"checksum": members.dataset(f"{copy}/checksum", (), UNSIGNED)} if checked else {})
 
@@ -175,15 +179,17 @@ def _check_numbers(name: str, dataset: h5py.Dataset, count: int, sums: np.ndarra
 
 def _state(
     copies: Mapping[str, Mapping[str, h5py.Dataset]], kind: type[State] | type[ChainState], checked: bool
-) -> tuple[State | ChainState, int]:
-    """Return the last state, of the first copy that is whole, and its step."""
+) -> tuple[State | ChainState, dict[str, Tensor], int]:
+    """Return the last state, of the first copy that is whole, what a controller remembers there, and its step."""
     found = []
     for copy in copies.values():
         step = int(copy["step"][()])
-        fields = {name: copy[name][()] for name in state_fields(kind)}
+        fields = {name: copy[name][()] for name in copy if name not in ("step", "checksum")}
         found.append((step, state_checksum(fields, step)))
         if step >= 0 and (not checked or copy["checksum"][()] == found[-1][1]):
-            return kind(**{name: torch.from_numpy(values) for name, values in fields.items()}), step
+            tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
+            memory = _within(tensors, f"{MEMORY}/")
+            return kind(**{name: tensors[name] for name in state_fields(kind)}), memory, step
     raise _Torn(found)
 
 

@@ -19,9 +19,10 @@ from torchdismech.trajectory.partial import write_all
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["COPIES", "DATASETS", "SHAPES", "Contents", "Place", "lay_out", "state_fields"]
+__all__ = ["COPIES", "DATASETS", "MEMORY", "SHAPES", "Contents", "Place", "lay_out", "state_fields"]
 
 COPIES = ("state", "state/backup")
+MEMORY = "memory"  # group in a copy of the state: what a controller remembers there
 # where the fields of a `Trajectory` that have one entry a row stand in the file
 DATASETS = {
     "step": "step",
@@ -111,7 +112,7 @@ class Contents:
     Attributes
     ----------
     rows : arrays (rows, ...) by dataset.
-    state : arrays by field.
+    state : arrays by field, and what a controller remembers by "memory/" and its name.
     topology : "rod_edges" and "triangles".
     randomized : (B, ...) by name.
     texts : attributes of the file.

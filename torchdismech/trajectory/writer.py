@@ -77,7 +77,7 @@ class TrajectoryWriter:
         try:
             self._file.write_rows(self._row, {name: array_of(v)[None] for name, v in frame.datasets().items()})
             self._row += 1
-            self._file.write_state(frame.state, frame.step)
+            self._file.write_state(frame.state, frame.memory, frame.step)
         except OSError as error:
             self._capacity = self._row  # nothing is cut off: that, too, would take room
             raise InputError(self._stopped(error)) from error

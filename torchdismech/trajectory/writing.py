@@ -17,7 +17,7 @@ from torchdismech.memory import size_of
 from torchdismech.state import BatchState
 from torchdismech.trajectory.checksums import row_checksums, state_checksum
 from torchdismech.trajectory.partial import replacing, write_all
-from torchdismech.trajectory.structure import COPIES, Contents, Place, lay_out, state_fields
+from torchdismech.trajectory.structure import COPIES, MEMORY, Contents, Place, lay_out, state_fields
 
 if TYPE_CHECKING:
     from torchdismech.trajectory.frames import Trajectory
@@ -60,9 +60,9 @@ class NumbersFile:
             self._write(name, values, first)
         self._write("time", rows["time"], first)
 
-    def write_state(self, state: BatchState, step: int) -> None:
-        """Write the state to both copies, one after the other."""
-        fields = {name: array_of(getattr(state, name)) for name in state_fields(type(state))}
+    def write_state(self, state: BatchState, memory: Mapping[str, Tensor], step: int) -> None:
+        """Write the state, with what a controller remembers there, to both copies, one after the other."""
+        fields = _fields(state, memory)
         checksum = np.array(state_checksum(fields, step), dtype=np.uint32)
         for copy in reversed(COPIES):
             self._write(f"{copy}/step", np.array(-1))
@@ -105,7 +105,7 @@ def created(stream: io.FileIO, capacity: int, trajectory: Trajectory) -> Numbers
     size = max(1, BLOCK // sum(values[:1].nbytes for values in rows.values()))
     for first in range(0, len(trajectory.time), size):
         file.write_rows(first, {name: values[first : first + size] for name, values in rows.items()})
-    file.write_state(trajectory.state, trajectory.state_step)
+    file.write_state(trajectory.state, trajectory.memory, trajectory.state_step)
     return file
 
 
@@ -142,10 +142,16 @@ def _is_row(name: str) -> bool:
     return not name.startswith(("state/", "checksums/"))
 
 
+def _fields(state: BatchState, memory: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    """Return what a copy of the state consists of, by the names of its datasets."""
+    fields = {name: array_of(getattr(state, name)) for name in state_fields(type(state))}
+    return fields | {f"{MEMORY}/{name}": array_of(value) for name, value in memory.items()}
+
+
 def _contents(trajectory: Trajectory, rows: Mapping[str, np.ndarray]) -> Contents:
     return Contents(
         rows,
-        {name: array_of(getattr(trajectory.state, name)) for name in state_fields(type(trajectory.state))},
+        _fields(trajectory.state, trajectory.memory),
         {name: np.asarray(getattr(trajectory, name), dtype=np.int64) for name in ("rod_edges", "triangles")},
         {name: array_of(values) for name, values in trajectory.randomized.items()},
         trajectory.attributes,

@@ -1,0 +1,95 @@
+"""Robots and controllers for the tests of closed loops."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech import Circle, Control, Material, Model, RobotBuilder, State, forces, straight
+
+LENGTH = 0.1  # m
+
+
+def rod(
+    nodes: int = 11,
+    youngs: float | Tensor = 1e6,
+    density: float | Tensor = 1200.0,
+    gravity: float | Tensor = 9.81,
+    planar: bool = True,
+    held: str = "ends",
+    natural: str = "initial",
+    points: np.ndarray | None = None,
+) -> Model:
+    """Return the rod of the regulation example with few nodes: simply supported, or clamped at its first two nodes.
+
+    Numbers (B, 1) make robots of their own.
+    """
+    builder = RobotBuilder(planar=planar)
+    points = straight((0, 0, 0), (LENGTH, 0, 0), nodes) if points is None else points
+    builder.add_rod(points, Circle(1e-3), Material(youngs, density, poisson=0.5), natural=natural)
+    if held == "ends":
+        builder.clamp(nodes=[0], axes="xz" if planar else "xyz", twist=False)
+        builder.clamp(nodes=[nodes - 1], axes="z" if planar else "yz", twist=False)
+    elif held == "clamped":
+        builder.clamp(nodes=[0, 1])
+    down = torch.as_tensor(gravity, dtype=torch.float64)
+    builder.add_force(forces.Gravity(-down * torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)))
+    builder.add_force(forces.Viscous(0.1))
+    return builder.finalize(compile=False)
+
+
+def wave(nodes: int, height: float = 0.01) -> Tensor:
+    """Return nodes (N, 3) at equal arc length along z = height sin(2 pi x / L) [m]."""
+    x = np.linspace(0, LENGTH, 20001)
+    z = height * np.sin(2 * np.pi * x / LENGTH)
+    s = np.concatenate([[0], np.cumsum(np.hypot(np.diff(x), np.diff(z)))])
+    at = np.interp(np.linspace(0, s[-1], nodes), s, x)
+    return torch.tensor(np.stack([at, 0 * at, height * np.sin(2 * np.pi * at / LENGTH)], axis=1))
+
+
+class Integrating(nn.Module):
+    """A controller that remembers: natural curvature follows the integral of how far the middle is from a height.
+
+    Parameters
+    ----------
+    gain : of the integral [1/m per m s].
+    """
+
+    def __init__(self, gain: float = 50.0):
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(gain, dtype=torch.float64))
+
+    def initial(self, model: Model, state: State) -> Mapping[str, Tensor]:
+        """Return an integral of nothing, and how often it was asked."""
+        return {
+            "integral": state.q.new_zeros(state.batch, 1),
+            "asked": torch.zeros(state.batch, dtype=torch.int64, device=state.q.device),
+        }
+
+    def forward(
+        self, state: State, memory: Mapping[str, Tensor], control: Control, model: Model
+    ) -> tuple[Control, Mapping[str, Tensor]]:
+        """Return the control and the memory after the step."""
+        middle = state.positions[:, state.n_nodes // 2, 2:]
+        integral = memory["integral"] + 0.01 * (0.002 - middle)
+        natural = model.natural_strains(state.batch).natural_curvature
+        assert natural is not None
+        control = control.replace(natural_curvature=natural + self.gain * integral[..., None])
+        return control, {"integral": integral, "asked": memory["asked"] + 1}
+
+
+class Attribute(nn.Module):
+    """The same controller as it must not be written: the integral is an attribute."""
+
+    def __init__(self, gain: float = 50.0):
+        super().__init__()
+        self.inner = Integrating(gain)
+        self.memory: Mapping[str, Tensor] | None = None
+
+    def forward(self, state: State, control: Control, model: Model) -> Control:
+        """Return the control and advance what stands in the attribute."""
+        memory = self.inner.initial(model, state) if self.memory is None else self.memory
+        control, after = self.inner(state, memory, control, model)
+        self.memory = {name: value.detach() for name, value in after.items()}  # or torch's checkpoints notice
+        return control

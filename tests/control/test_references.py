@@ -1,0 +1,33 @@
+"""References over time."""
+
+import torch
+
+from tests.control.robots import rod
+from torchdismech import ImplicitEuler
+from torchdismech.control import Strains, Table
+from torchdismech.rollout import frames
+
+
+def test_tables_are_linear_in_between():
+    """Look up a table of two robots at its times, between them, and held beyond them."""
+    times = torch.tensor([0.0, 1.0, 3.0], dtype=torch.float64)
+    values = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    table = Table(times, values, beyond="hold")
+    assert torch.equal(table(times[1].expand(2)), values[1])
+    found = table(torch.tensor([0.25, 2.5], dtype=torch.float64))
+    torch.testing.assert_close(found[0], 0.75 * values[0, 0] + 0.25 * values[1, 0])
+    torch.testing.assert_close(found[1], 0.25 * values[1, 1] + 0.75 * values[2, 1])
+    assert torch.equal(table(torch.tensor([-1.0, 9.0], dtype=torch.float64)), torch.stack([values[0, 0], values[2, 1]]))
+    shared = Table(times, values[:, 0])
+    torch.testing.assert_close(shared(torch.tensor([0.5], dtype=torch.float64))[0], 0.5 * (values[0, 0] + values[1, 0]))
+    assert torch.equal(Table(times[:1], values[:1])(times[:2]), values[0])
+
+
+def test_runs_become_references():
+    """Record a run: the strains of its frames at their times; a coarser table keeps the last."""
+    model = rod(7)
+    strains = Strains(model)
+    run = list(frames(model, model.initial_state(), ImplicitEuler(0.01), 5))
+    table = Table.recorded(run, strains, model)
+    assert torch.equal(table(run[3].state.time), strains.measured(run[3].state, model))
+    assert table.every(4).times.tolist() == [0.0, table.times[4].item(), table.times[5].item()]

@@ -1,0 +1,198 @@
+"""Strains in the units of the controllers: measured, set as natural ones, smoothed along rods."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from tests.control.robots import LENGTH, rod, wave
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, Static, meshes, straight
+from torchdismech.control import Strains
+from torchdismech.control.neighbours import smoothed
+
+FIELDS = ("stretch", "curvature", "twist")
+
+
+def moving(model, batch: int = 2):
+    """Return a state of robots in space that are bent, stretched and twisted at random."""
+    generator = torch.Generator().manual_seed(3)
+    noise = torch.randn(batch, model.n_dofs, generator=generator, dtype=torch.float64)
+    scale = torch.full((model.n_dofs,), 0.2, dtype=torch.float64)
+    scale[: 3 * model.body.n_nodes] = 1e-3
+    return model.initial_state(q=model.rest_state(batch).q + scale * noise)
+
+
+def test_units_are_those_of_the_table():
+    """Measure what the library measures, curvature and twist over the Voronoi length, on unlike edges."""
+    x = LENGTH * np.array([0, 0.1, 0.3, 0.4, 0.7, 0.75, 1.0])
+    model = rod(7, planar=False, held="nothing", points=np.stack([x, 0 * x, 0 * x], axis=1))
+    strains, state = Strains(model, FIELDS), moving(model)
+    measured, own = strains.measured(state, model), model.strains(state)
+    voronoi = torch.tensor(0.5 * (np.diff(x)[1:] + np.diff(x)[:-1]))
+    expected = [own["stretch"], own["kappa1"] / voronoi, own["kappa2"] / voronoi, own["tau"] / voronoi]
+    torch.testing.assert_close(measured, torch.cat(expected, 1), rtol=1e-13, atol=1e-13)
+    assert strains.units == {"stretch": "1", "kappa1": "1/m", "kappa2": "1/m", "twist": "rad/m"}
+    assert strains.extra_repr() == "stretch: 6 [1], kappa1: 5 [1/m], kappa2: 5 [1/m], twist: 5 [rad/m]"
+
+
+def test_an_arc_has_its_curvature():
+    """Measure an arc of radius R: 2 tan(phi / 2) at each node over the length between, 1/R in the limit."""
+    model = rod(21)
+    angle = torch.linspace(0, 1, 21, dtype=torch.float64)
+    arc = LENGTH * torch.stack([angle.sin(), 0 * angle, 1 - angle.cos()], dim=1)
+    strains = Strains(model)
+    found = strains.of_shape(model, arc)[strains.parts["kappa1"]]
+    phi = 1 / 20
+    torch.testing.assert_close(found, torch.full_like(found, 2 * np.tan(phi / 2) / (LENGTH / 20)), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("natural", ["initial", "straight"])
+def test_natural_strains_set_what_is_measured(natural):
+    """Set natural strains on a rod built as a wave and free to take them: at rest it measures just these."""
+    model = rod(9, planar=False, held="clamped", gravity=0.0, natural=natural, points=wave(9).numpy())
+    strains = Strains(model, FIELDS)
+    wanted = 0.02 * torch.randn(1, len(strains), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for name, part in strains.parts.items():
+        wanted[:, part] *= 1.0 if name == "stretch" else 100.0
+    control = strains.set_by(wanted, Control(), model)
+    state, _ = Static(20, force_tolerance=1e-11).step(model, model.initial_state(), control, throw=True)
+    # 1e-6: the residual of 1e-11 N over the rod's bending stiffness and length
+    assert (strains.measured(state, model) - wanted).abs().max() < 1e-6 * 100
+    own = strains.natural(model, 1)
+    rebuilt = strains.set_by(own, Control(), model)
+    for name, value in model.natural_strains(1).tensors().items():
+        if name != "natural_hinge_angle":
+            torch.testing.assert_close(getattr(rebuilt, name), value, rtol=1e-12, atol=1e-12)
+
+
+def test_elements_that_are_not_controlled_keep_theirs():
+    """Control some elements only: the others keep what the control sets, or the model's own."""
+    model = rod(7)
+    strains = Strains(model, ["stretch", "curvature"], {"stretch": [2, 1], "curvature": [3]})
+    assert [index.tolist() for index in strains.elements.values()] == [[1, 2], [3]]
+    given = Control(rest_length=torch.full((1, 6), 0.03, dtype=torch.float64))
+    found = strains.set_by(torch.tensor([[0.5, 1.0, 10.0]], dtype=torch.float64), given, model)
+    edge = LENGTH / 6
+    torch.testing.assert_close(
+        found.rest_length[0], torch.tensor([0.03, 1.5 * edge, 2 * edge, 0.03, 0.03, 0.03], dtype=torch.float64)
+    )
+    curvature = torch.zeros(5, dtype=torch.float64)
+    curvature[3] = 10.0 * edge
+    torch.testing.assert_close(found.natural_curvature[0, :, 0], curvature)
+    assert (found.natural_curvature[..., 1] == 0).all() and found.natural_twist is None
+
+
+def test_hinges_are_controlled():
+    """Set and measure the angles of a sheet's hinges."""
+    builder = RobotBuilder()
+    builder.add_shell(*meshes.rectangle(0.1, 0.1, 0.05), thickness=1e-3, material=Material(1e6, 1000.0))
+    model = builder.finalize(compile=False)
+    strains = Strains(model, ["hinge_angle"])
+    control = strains.set_by(torch.full((1, len(strains)), 0.1, dtype=torch.float64), Control(), model)
+    assert (control.natural_hinge_angle == 0.1).all() and strains.units == {"hinge_angle": "rad"}
+    state, _ = ImplicitEuler(0.01).step(model, model.initial_state(), control, throw=True)
+    torch.testing.assert_close(strains.measured(state, model), model.strains(state)["hinge_angle"])
+    with pytest.raises(InputError, match="stretch is of rod edges, and the robot has none"):
+        Strains(model)
+
+
+# ---- smoothing -----------------------------------------------------------------------------------------------------
+
+
+def cross() -> RobotBuilder:
+    """Return a builder of two rods that cross, of another that stands alone, and of a ring."""
+    builder = RobotBuilder()
+    round_, soft = Circle(1e-3), Material(1e6, 1000.0)
+    builder.add_rod(straight((-0.1, 0, 0), (0.1, 0, 0), 9), round_, soft)
+    builder.add_rod(straight((0, -0.1, 0), (0, 0.1, 0), 9), round_, soft)
+    builder.add_rod(straight((0, 0, 1), (0.1, 0, 1), 5), round_, soft)
+    angle = np.linspace(0, 2 * np.pi, 9)[:-1]
+    ring = np.stack([np.cos(angle), np.sin(angle), 0 * angle + 2], axis=1)
+    edges = np.stack([np.arange(8), np.roll(np.arange(8), -1)], axis=1)
+    builder.add_rods(0.05 * ring, edges, round_, soft)
+    return builder
+
+
+def test_smoothing_keeps_to_a_rod():
+    """Spread a unit at each element: it reaches the neighbours in its rod with (1, 2, 1) / 4, and nothing else."""
+    model = cross().finalize(compile=False)
+    strains = Strains(model, ["stretch", "kappa1"])
+    places = strains.neighbours(model)
+    spread = smoothed(torch.eye(len(strains), dtype=torch.float64), places, 1)
+    assert torch.equal(spread, spread.t())
+    torch.testing.assert_close(spread.sum(1), torch.ones(len(strains), dtype=torch.float64))
+    rods = [set(rod.edges.tolist()) for rod in model.body.rods]
+    part = strains.parts["stretch"]
+    for row, column in spread[part, part].nonzero().tolist():
+        assert any({row, column} <= edges for edges in rods)
+        if row != column:
+            assert spread[row, column] == 0.25 and set(model.rod_edges[row]) & set(model.rod_edges[column])
+    part = strains.parts["kappa1"]
+    springs = model.springs
+    for row, column in spread[part, part].nonzero().tolist():
+        if row != column:
+            assert model.body.springs.carried[[row, column]].all()
+            assert len(set(springs[row]) & set(springs[column])) == 2  # they share an edge
+    junction = np.flatnonzero(~model.body.springs.along_rod)
+    assert len(junction) and (spread[part, part].diagonal()[junction] == 1).all()
+    ring = rods[[rod.closed for rod in model.body.rods].index(True)]
+    assert len(ring) == 8 and (spread[strains.parts["stretch"]].diagonal()[list(ring)] == 0.5).all()
+    assert (spread[:, strains.parts["kappa1"]][strains.parts["stretch"]] == 0).all()
+
+
+def test_passes_add_up():
+    """Smooth a wave of the shortest length away, and a constant not at all."""
+    model = rod(12)
+    strains = Strains(model, ["stretch"])
+    places = strains.neighbours(model)
+    shortest = (-1.0) ** torch.arange(11, dtype=torch.float64)[None]
+    assert smoothed(shortest, places, 1)[0, 1:-1].abs().max() == 0 and torch.equal(
+        smoothed(shortest, places, 0), shortest
+    )
+    assert torch.equal(smoothed(torch.ones(1, 11), places, 5), torch.ones(1, 11))
+    twice = smoothed(smoothed(shortest, places, 1), places, 1)
+    assert torch.equal(smoothed(shortest, places, 2), twice)
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "elements", "message"),
+    [
+        (["strech"], None, "fields: expected some of stretch, .* got 'strech'"),
+        (["curvature", "kappa1"], None, "fields: kappa1 is there twice"),
+        (["twist"], None, "twist: a planar robot does not twist"),
+        (["kappa2"], None, "fields: no strain of kappa2 can change"),
+        (["hinge_angle"], None, "hinge_angle is of hinges, and the robot has none"),
+        (["stretch"], {"stretch": [6]}, "elements: stretch: expected rod edges 0 to 5, got 6"),
+        (["stretch"], {"stretch": [1, 1]}, "elements: stretch: expected each of the rod edges once"),
+        (["stretch"], {"curvature": [1]}, "elements: 'curvature' is not among the fields"),
+        (["kappa2"], {"kappa2": [1]}, "kappa2 of spring 1 of nodes 1, 2, 3, which is out of the robot's plane, cannot"),
+    ],
+)
+def test_refuses_strains_that_are_none(fields, elements, message):
+    """Name the field, what was expected and what came."""
+    with pytest.raises(InputError, match=message):
+        Strains(rod(7), fields, elements)
+
+
+def test_refuses_the_stretch_of_a_clamped_pair():
+    """Leave out the edge between clamped nodes unless it is asked for; then name it."""
+    model = rod(7, held="clamped")
+    assert Strains(model, ["stretch"]).elements["stretch"].tolist() == [1, 2, 3, 4, 5]
+    with pytest.raises(
+        InputError, match="stretch of edge 0 of nodes 0, 1, which are all clamped, cannot change: leave"
+    ):
+        Strains(model, ["stretch"], {"stretch": [0, 1]})
+
+
+def test_refuses_shapes_of_other_robots():
+    """Refuse a target with another number of nodes, and one that is not finite."""
+    model = rod(7)
+    strains = Strains(model)
+    with pytest.raises(InputError, match=re.escape("target: expected positions of 7 nodes, (7, 3), got (9, 3)")):
+        strains.of_shape(model, wave(9))
+    with pytest.raises(InputError, match="target: positions hold numbers that are not finite"):
+        strains.of_shape(model, wave(7) * torch.nan)

@@ -1,0 +1,166 @@
+"""Controllers that measure, respond and act: with a sampling time, noise and delay of what they see."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.control.noise import normal
+from torchdismech.control.protocol import Memory, name_of
+from torchdismech.errors import InputError
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+
+__all__ = ["Feedback"]
+
+MOST = 10**9  # steps from one sample to the next
+OWN = ("step", "robot", "action", "seen")
+
+
+class Feedback(nn.Module, ABC):
+    """A controller of robots of rods and shells that turns measurements (B, m) into actions (B, k), at samples.
+
+    A subclass says what is measured, how it responds, and what an action sets (`measured`, `response`, `set_by`). It
+    may remember more (`remembered`) and refuse runs (`check`).
+
+    Memory: "step" (B,), number of steps taken; "action" (B, k), the one that holds; with noise "robot" (B,), and with
+    a delay "seen" (B, delay, m), what is under way; and what the subclass remembers.
+
+    Parameters
+    ----------
+    dt : step of the integrator [s].
+    every : sampling time [s], a whole number of steps; between samples the action is held. None: a sample each step.
+    delay : steps by which what it sees is late. Before a run, the robot was as it is at its start.
+    noise : standard deviation of what is added to a measurement, normal and independent in each sample: () or (m,), in
+        the units of the measurement; None adds nothing.
+    seed : of the noise.
+    robots : (B,) numbers of the robots; by default 0, 1, .... A robot's noise depends on its number and on the seed,
+        not on the others in the batch.
+    """
+
+    noise: Tensor | None
+    robots: Tensor | None
+
+    def __init__(
+        self,
+        dt: float,
+        every: float | None = None,
+        delay: int = 0,
+        noise: Tensor | float | None = None,
+        seed: int = 0,
+        robots: Sequence[int] | Tensor | None = None,
+    ):
+        super().__init__()
+        name = type(self).__name__
+        if not 0 < dt < float("inf"):
+            raise InputError(f"{name}: dt: expected a finite number above 0, the integrator's step in s, got {dt}")
+        for label, value in (("delay", delay), ("seed", seed)):
+            if type(value) is not int or value < 0:
+                raise InputError(f"{name}: {label}: expected a whole number from 0 on, got {value!r}")
+        self.dt, self.delay, self.seed = float(dt), delay, seed
+        self.steps_a_sample = 1 if every is None else _whole(f"{name}: every", every, self.dt)
+        given = None if noise is None else torch.as_tensor(noise, dtype=torch.float64)
+        if given is not None and not bool((given >= 0).all() & given.isfinite().all()):
+            raise InputError(f"{name}: noise: expected finite numbers from 0 on, got {noise}")
+        self.register_buffer("noise", given)
+        self.register_buffer("robots", None if robots is None else torch.as_tensor(robots, dtype=torch.int64))
+
+    # ---- what a subclass says --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def measured(self, state: State, model: Model) -> Tensor:
+        """Return what is measured at a state (B, m)."""
+
+    @abstractmethod
+    def response(self, measured: Tensor, time: Tensor, action: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """Return the next action (B, k) and what is remembered then.
+
+        Parameters
+        ----------
+        measured : (B, m), with noise and delay.
+        time : (B,) of the sample [s]; the action holds from here to the next sample.
+        action : (B, k) the one before.
+        memory : what `remembered` gave, or the call before.
+        """
+
+    @abstractmethod
+    def set_by(self, action: Tensor, control: Control, model: Model) -> Control:
+        """Return the control of a step with what an action (B, k) sets in it."""
+
+    @abstractmethod
+    def first_action(self, state: State, model: Model) -> Tensor:
+        """Return the action (B, k) that holds before the first sample."""
+
+    def remembered(self, state: State, model: Model, action: Tensor) -> Memory:
+        """Return what `response` remembers before the first sample."""
+        return {}
+
+    # ---- a controller with memory ----------------------------------------------------------------------------------
+
+    @property
+    def sampling_time(self) -> float:
+        """Time from one sample to the next [s]."""
+        return self.steps_a_sample * self.dt
+
+    def check(self, model: Model, state: State, dt: float, steps: int) -> None:
+        """Refuse runs in other steps than this controller is made for, and batches of another size."""
+        name = name_of(self)
+        if abs(dt - self.dt) > 1e-9 * dt:
+            raise InputError(f"{name}: is made for steps of dt = {self.dt:g} s, and the integrator takes {dt:g} s")
+        if self.robots is not None and self.robots.shape != (state.batch,):
+            raise InputError(
+                f"{name}: robots: expected the numbers of {state.batch} robots, got {tuple(self.robots.shape)}"
+            )
+
+    def initial(self, model: Model, state: State) -> Memory:
+        """Return what it remembers before the first step from a state."""
+        count = torch.zeros(state.batch, dtype=torch.int64, device=state.q.device)
+        action = self.first_action(state, model)
+        memory: dict[str, Tensor] = {"step": count, "action": action}
+        if self.noise is not None:
+            memory["robot"] = torch.arange(state.batch, device=state.q.device) if self.robots is None else self.robots
+        if self.delay:
+            measured = self.measured(state, model)
+            before = [self._noisy(measured, memory, count - back) for back in range(self.delay, 0, -1)]
+            memory["seen"] = torch.stack(before, dim=1)
+        own = self.remembered(state, model, action)
+        if taken := sorted(own.keys() & set(OWN)):
+            raise InputError(f"{name_of(self)}: remembers {taken[0]!r}, which is a name of its own; take another")
+        return memory | dict(own)
+
+    def forward(self, state: State, memory: Memory, control: Control, model: Model) -> tuple[Control, Memory]:
+        """Return the control of the step from a state and what it remembers then."""
+        after = dict(memory)
+        seen = self._noisy(self.measured(state, model), memory, memory["step"])
+        if self.delay:
+            under_way = torch.cat([memory["seen"], seen[:, None]], dim=1)
+            seen, after["seen"] = under_way[:, 0], under_way[:, 1:]
+        own = {name: value for name, value in memory.items() if name not in OWN}
+        action, remembered = self.response(seen, state.time, memory["action"], own)
+        changed = {"action": action, **remembered}
+        if self.steps_a_sample > 1:
+            due = memory["step"] % self.steps_a_sample == 0
+            for name, value in changed.items():
+                changed[name] = torch.where(due.view(-1, *[1] * (value.dim() - 1)), value, memory[name])
+        after |= changed
+        after["step"] = memory["step"] + 1
+        return self.set_by(after["action"], control, model), after
+
+    def _noisy(self, measured: Tensor, memory: Memory, step: Tensor) -> Tensor:
+        """Return a measurement (B, m) as it is seen at a step (B,)."""
+        if self.noise is None:
+            return measured
+        drawn = normal(self.seed, memory["robot"], step, measured.shape[1], measured.dtype)
+        return measured + self.noise.to(measured) * drawn
+
+
+def _whole(label: str, length: float, dt: float) -> int:
+    """Return how many steps of dt a time is; refuse one that is no whole number of them."""
+    steps = round(length / dt) if 0 < length < MOST * dt else 0
+    if steps < 1 or abs(length / dt - steps) > 1e-6:
+        near = max(steps, 1) * dt
+        raise InputError(f"{label}: expected a whole number of steps of dt = {dt:g} s, got {length:g} s: take {near:g}")
+    return steps

@@ -1,0 +1,47 @@
+"""Normal random numbers as a function of where they are drawn: seed, robot, step and place in a vector.
+
+A generator that remembers would give other numbers in a part of a run that is taken again, or in a shard. These are
+counted: the counter is mixed by the finaliser of SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
+generators, OOPSLA 2014) and made normal by Box and Muller's transform.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = ["normal"]
+
+# as signed numbers, in which torch counts modulo 2^64, too
+GOLDEN, FIRST, SECOND = (k - 2**64 for k in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def normal(seed: int, robot: Tensor, step: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """Return normal numbers (B, count) of mean 0 and standard deviation 1.
+
+    Parameters
+    ----------
+    robot, step : (B,) int64.
+    """
+    place = torch.arange(2 * count, device=step.device)
+    key = _mixed(_mixed(_mixed(torch.full_like(robot, seed)) + robot) + step)
+    bits = _mixed(key[:, None] + GOLDEN * (place + 1))
+    # 53 bits as a number in (0, 1): never 0, of which there is no logarithm
+    uniform = (_shifted(bits, 11).to(torch.float64) + 0.5) * 2.0**-53
+    radius = torch.sqrt(-2 * torch.log(uniform[:, :count]))
+    return (radius * torch.cos(2 * math.pi * uniform[:, count:])).to(dtype)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """Return 64 bits of which each depends on each of x + the golden ratio's."""
+    x = x + GOLDEN
+    x = (x ^ _shifted(x, 30)) * FIRST
+    x = (x ^ _shifted(x, 27)) * SECOND
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Return x shifted to the right with zeros coming in: torch shifts in the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,0 +1,274 @@
+r"""The PI law on natural strains, after section VII of the Py-DiSMech paper, with what the text leaves open fixed.
+
+With the reference s_ref and the measured strains s, both relative to the undeformed shape, at the sample n
+
+    e_n = s_ref(t_n) - s(t_n)
+    z_n = z_{n-1} + T e_n
+    u_{n+1} = F s_ref(t_n + T) + S (Kp e_n + Ki z_n),     |u_{n+1} - u_n| <= rate T,   |u_{n+1}| <= limit
+
+u is the natural strain relative to the undeformed shape, which holds over the sampling time T; S smooths along rods.
+With few actuators for many strains, the columns of a matrix A, all this is done with A^+ S e and A^+ s_ref in place of
+S e and s_ref, A^+ the pseudoinverse, and u = A a: rates and limits then hold for a, see `PI`.
+
+Anti-windup by clamping: where rate or limit hold u back, and e asks for more in that direction, z stays what it was.
+Back-calculation would divide by Ki, which may be zero, and has one number more to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from torchdismech.control.feedback import Feedback
+from torchdismech.control.neighbours import smoothed
+from torchdismech.control.protocol import Memory
+from torchdismech.control.references import Fixed, Reference, Table
+from torchdismech.control.strains import ALIASES, Strains
+from torchdismech.errors import InputError
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+from torchdismech.values import Place
+
+__all__ = ["PI"]
+
+Number = float | Tensor
+# strains by actuator, or the elements by field that have one each
+Actuators = Tensor | Mapping[str, Sequence[int]]
+
+
+class PI(Feedback):
+    """Proportional-integral feedback from strains to natural strains.
+
+    Units are those of `Strains`: stretch 1, curvature 1/m, twist rad/m, angles of hinges rad.
+
+    Parameters
+    ----------
+    model : the robot.
+    strains : which strains are measured.
+    reference : what they shall be.
+    dt : step of the integrator [s].
+    Kp : gain [1], () or (B,), zero or above. A rod that takes its natural shape within a step is stable for Kp + Ki T
+        below 1, roughly; docs/control.md says more.
+    Ki : gain of the integral [1/s], likewise. `trainable.scaled(controller, ["Kp"], shape)` trains gains by a factor,
+        which keeps them positive.
+    feed_forward : F, whether the reference is added, one for all or (B,).
+    smoothing : passes of (1, 2, 1) / 4 along each rod, of what is fed back.
+    actuators : (m, k) the strains that each actuator sets at 1, such as chambers; or the indices of the elements, by
+        field, that have an actuator each; by default all have. Strains without keep the model's natural ones. `rate`
+        and `limit` hold for every strain: an actuator gets as much as leaves each of its strains within its own.
+    rate : by field, the most by which a natural strain changes in a second, such as {"curvature": 50.0} [1/m per s].
+    limit : by field, the most that a natural strain is.
+    least_length : share of the original rest lengths that they stay above: natural stretch is never below
+        least_length - 1, and what asks for less is refused.
+    every, delay, noise, seed, robots : as for `Feedback`; noise also by field, such as {"curvature": 0.1} [1/m].
+
+    Raises
+    ------
+    InputError
+        A number out of its range; what does not fit the robot is refused at the start of a run.
+    """
+
+    Kp: Tensor
+    Ki: Tensor
+    feed_forward: Tensor
+    neighbours: Tensor
+    low: Tensor
+    high: Tensor
+    most_change: Tensor
+    actuators: Tensor | None
+    inverse: Tensor | None
+    not_negative = ("Kp", "Ki")
+
+    def __init__(
+        self,
+        model: Model,
+        strains: Strains,
+        reference: Reference,
+        dt: float,
+        Kp: Number = 0.5,
+        Ki: Number = 10.0,
+        feed_forward: bool | Tensor = False,
+        smoothing: int = 0,
+        actuators: Actuators | None = None,
+        rate: Mapping[str, float] | None = None,
+        limit: Mapping[str, float] | None = None,
+        least_length: float = 0.1,
+        every: float | None = None,
+        delay: int = 0,
+        noise: Mapping[str, float] | Tensor | float | None = None,
+        seed: int = 0,
+        robots: Sequence[int] | Tensor | None = None,
+    ):
+        if isinstance(noise, Mapping):
+            noise = strains.spread(noise, "PI: noise").nan_to_num(posinf=0.0)
+        super().__init__(dt, every, delay, noise, seed, robots)
+        if self.noise is not None and self.noise.shape not in ((), (len(strains),)):
+            raise InputError(f"PI: noise: expected a number, or shape ({len(strains)},), got {tuple(self.noise.shape)}")
+        if type(smoothing) is not int or smoothing < 0:
+            raise InputError(f"PI: smoothing: expected a whole number of passes from 0 on, got {smoothing!r}")
+        if not 0 < least_length < 1:
+            raise InputError(
+                f"PI: least_length: expected a share of the rest lengths between 0 and 1, got {least_length}"
+            )
+        self.strains, self.reference, self.smoothing = strains, reference, smoothing
+        self.least_length = float(least_length)
+        like = strains.undeformed
+        for name, gain in (("Kp", Kp), ("Ki", Ki), ("feed_forward", feed_forward)):
+            self.register_buffer(name, _per_robot(name, gain, like))
+        if not bool(((self.feed_forward == 0) | (self.feed_forward == 1)).all()):
+            raise InputError("PI: feed_forward: expected true or false, or 0 and 1 for each robot")
+        self.register_buffer("neighbours", strains.neighbours(model), persistent=False)
+        matrix = None if actuators is None else _matrix(actuators, strains)
+        self.register_buffer("actuators", matrix)
+        self.register_buffer("inverse", None if matrix is None else torch.linalg.pinv(matrix))
+        most = strains.spread(limit or {}, "PI: limit")
+        low = -most
+        if "stretch" in strains.parts:
+            part = strains.parts["stretch"]
+            if limit and "stretch" in limit and 1 - limit["stretch"] < self.least_length:
+                raise InputError(
+                    f"PI: limit: stretch: {limit['stretch']:g} leaves {1 - limit['stretch']:g} of the rest lengths, "
+                    f"expected {self.least_length:g} (least_length) or more"
+                )
+            low[part] = low[part].clamp_min(self.least_length - 1)
+        if matrix is not None:  # an actuator may set strains of both signs
+            most = torch.minimum(most, -low)
+            low = -most
+        change = strains.spread(rate or {}, "PI: rate") * self.sampling_time
+        self.register_buffer("low", -self._for_actuators(-low))
+        self.register_buffer("high", self._for_actuators(most))
+        self.register_buffer("most_change", self._for_actuators(change))
+
+    def __repr__(self) -> str:
+        """Return what is controlled, in which units, and the sampling time."""
+        listed = self.strains.extra_repr()
+        return f"PI of {listed}; a sample each {self.sampling_time:g} s"
+
+    # ---- constants by name, for `trainable` ------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of strains."""
+        return self.strains.undeformed.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the buffers."""
+        return self.strains.undeformed.device
+
+    def constants(self) -> dict[str, Place]:
+        """Return what an optimiser may train, by name, each as (module, attribute)."""
+        return {name: (self, name) for name in self.not_negative}
+
+    # ---- a controller ----------------------------------------------------------------------------------------------
+
+    def check(self, model: Model, state: State, dt: float, steps: int) -> None:
+        """Refuse runs of other robots, other steps or other times than this is made for, and references too short."""
+        super().check(model, state, dt, steps)
+        for name in ("Kp", "Ki", "feed_forward"):
+            rows = getattr(self, name).shape[0]
+            if rows not in (1, state.batch):
+                raise InputError(f"PI: {name}: expected a number, or one for each of {state.batch} robots, got {rows}")
+        self.strains.refuse_another(model)
+        self.reference.check(self.strains, state.batch, state.time, state.time + steps * dt)
+        self._refuse_short()
+
+    def _refuse_short(self) -> None:
+        """Refuse references that ask for rest lengths below their least share."""
+        part = self.strains.parts.get("stretch")
+        if part is None or not isinstance(self.reference, Fixed | Table):
+            return
+        least = float(self.reference.values[..., part].min())
+        if least < self.least_length - 1:
+            raise InputError(
+                f"reference: asks for {1 + least:g} of a rest length, expected {self.least_length:g} (least_length) or "
+                "more"
+            )
+
+    def measured(self, state: State, model: Model) -> Tensor:
+        """Return the strains (B, m)."""
+        return self.strains.measured(state, model)
+
+    def first_action(self, state: State, model: Model) -> Tensor:
+        """Return the model's own natural strains, as the actuators set them."""
+        return self._reduced(self.strains.natural(model, state.batch))
+
+    def remembered(self, state: State, model: Model, action: Tensor) -> Memory:
+        """Return the integral of the error (B, k) [s times its unit], zero."""
+        return {"integral": torch.zeros_like(action)}
+
+    def response(self, measured: Tensor, time: Tensor, action: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """Return the next natural strains (B, k), as actuators set them, and the integral (B, k)."""
+        error = self._reduced(smoothed(self.reference(time) - measured, self.neighbours, self.smoothing))
+        integral = memory["integral"] + self.sampling_time * error
+        wanted = self.Kp * error + self.Ki * integral
+        ahead = self._reduced(self.reference(time + self.sampling_time))
+        wanted = wanted + self.feed_forward * ahead
+        low = torch.maximum(self.low, action - self.most_change)
+        high = torch.minimum(self.high, action + self.most_change)
+        given = torch.minimum(torch.maximum(wanted, low), high)
+        held_back = (wanted - given) * error > 0
+        return given, {"integral": torch.where(held_back, memory["integral"], integral)}
+
+    def set_by(self, action: Tensor, control: Control, model: Model) -> Control:
+        """Return the control with the natural strains of an action (B, k)."""
+        if self.actuators is None:
+            return self.strains.set_by(action, control, model)
+        strains = action @ self.actuators.t()
+        acted = (self.actuators != 0).any(1)
+        strains = torch.where(acted, strains, self.strains.natural(model, len(strains)))
+        return self.strains.set_by(strains, control, model)
+
+    def _reduced(self, strains: Tensor) -> Tensor:
+        """Return the actions (.., k) that come closest to strains (.., m)."""
+        return strains if self.inverse is None else strains @ self.inverse.t()
+
+    def _for_actuators(self, bound: Tensor) -> Tensor:
+        """Return the bounds (k,) of actions that keep all strains within theirs (m,), both 0 or more."""
+        if self.actuators is None:
+            return bound
+        shares = self.actuators.abs()
+        # strains that several actuators set share their bound among them
+        room = bound[:, None] / shares.sum(1, keepdim=True)
+        return torch.where(shares > 0, room, torch.inf).amin(0)
+
+
+def _per_robot(name: str, gain: Number, like: Tensor) -> Tensor:
+    """Return a gain as (1, 1) or (B, 1); refuse negative ones."""
+    value = torch.as_tensor(gain).to(like)
+    if value.dim() > 1:
+        raise InputError(f"PI: {name}: expected a number or one for each robot (B,), got shape {tuple(value.shape)}")
+    if not bool((value >= 0).all() & value.isfinite().all()):
+        raise InputError(f"PI: {name}: expected finite numbers of 0 or more, got {value.min().item():g}")
+    return value.reshape(-1, 1)
+
+
+def _matrix(actuators: Actuators, strains: Strains) -> Tensor:
+    """Return the strains (m, k) that each actuator sets at 1."""
+    if isinstance(actuators, Mapping):
+        return torch.eye(len(strains), dtype=strains.undeformed.dtype, device=strains.undeformed.device)[
+            :, _places(actuators, strains)
+        ]
+    matrix = torch.as_tensor(actuators).to(strains.undeformed)
+    if matrix.dim() != 2 or matrix.shape[0] != len(strains) or not matrix.shape[1]:
+        raise InputError(f"PI: actuators: expected shape ({len(strains)}, actuators), got {tuple(matrix.shape)}")
+    if not bool(matrix.isfinite().all()) or int(torch.linalg.matrix_rank(matrix)) < matrix.shape[1]:
+        raise InputError("PI: actuators: expected finite columns of which none is a sum of the others")
+    return matrix
+
+
+def _places(actuators: Mapping[str, Sequence[int]], strains: Strains) -> list[int]:
+    """Return the places of elements in the vector of strains."""
+    found: list[int] = []
+    for field, elements in actuators.items():
+        for name in ALIASES.get(field, (field,)):
+            if name not in strains.parts and field == name:
+                raise InputError(f"PI: actuators: {field!r} is not controlled; there are {', '.join(strains.parts)}")
+            if name in strains.parts:
+                own = {int(e): k for k, e in enumerate(strains.elements[name], strains.parts[name].start)}
+                if lost := [e for e in elements if int(e) not in own]:
+                    raise InputError(f"PI: actuators: {name}: element {lost[0]} is not among those controlled")
+                found += [own[int(e)] for e in elements]
+    return sorted(found)

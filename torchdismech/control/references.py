@@ -1,0 +1,140 @@
+"""What a controller is to follow: strains that stay, or strains over time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.control.strains import Strains
+from torchdismech.errors import InputError
+from torchdismech.model import Model
+
+__all__ = ["Fixed", "Reference", "Table"]
+
+
+class Reference(nn.Module):
+    """Strains (B, m) over time, relative to the undeformed shape, in the units of `Strains`."""
+
+    @abstractmethod
+    def forward(self, time: Tensor) -> Tensor:
+        """Return the strains (B, m), or (m,) for all robots, at the times (B,)."""
+
+    @abstractmethod
+    def check(self, strains: Strains, batch: int, start: Tensor, stop: Tensor) -> None:
+        """Refuse a reference that does not fit these strains, and a run of so many robots between times (B,)."""
+
+
+class Fixed(Reference):
+    """Strains that stay: a shape to be held.
+
+    Parameters
+    ----------
+    values : (m,), or (B, m); `Strains.of_shape` makes them of positions of the nodes.
+    """
+
+    values: Tensor
+
+    def __init__(self, values: Tensor):
+        super().__init__()
+        values = torch.as_tensor(values)
+        if values.dim() not in (1, 2):
+            raise InputError(f"reference: expected strains (m,) or (B, m), got shape {tuple(values.shape)}")
+        self.register_buffer("values", values)
+
+    def forward(self, time: Tensor) -> Tensor:
+        """Return the strains."""
+        return self.values
+
+    def check(self, strains: Strains, batch: int, start: Tensor, stop: Tensor) -> None:
+        """Refuse values of other strains, of another number of robots, and what is not finite."""
+        _refuse_misfit(self.values, len(self.values) if self.values.dim() == 2 else 1, strains, batch)
+
+
+class Table(Reference):
+    """Strains stored at some times and linear in between.
+
+    Parameters
+    ----------
+    times : (T,) growing [s].
+    values : (T, m), or (T, B, m).
+    beyond : before the first and after the last time: "refuse" runs that go there, or "hold" the value at that end.
+    """
+
+    times: Tensor
+    values: Tensor
+
+    def __init__(self, times: Tensor, values: Tensor, beyond: str = "refuse"):
+        super().__init__()
+        times, values = torch.as_tensor(times), torch.as_tensor(values)
+        if beyond not in ("refuse", "hold"):
+            raise InputError(f'reference: beyond: expected "refuse" or "hold", got {beyond!r}')
+        if times.dim() != 1 or not len(times) or values.dim() not in (2, 3) or len(values) != len(times):
+            raise InputError(
+                "reference: expected times (T,) and values (T, m) or (T, B, m), got "
+                f"{tuple(times.shape)} and {tuple(values.shape)}"
+            )
+        if not bool(times.isfinite().all()) or not bool((times.diff() > 0).all()):
+            raise InputError("reference: expected finite times that grow")
+        self.beyond = beyond
+        self.register_buffer("times", times)
+        self.register_buffer("values", values)
+
+    @classmethod
+    def recorded(cls, frames: Iterable[Any], strains: Strains, model: Model, beyond: str = "refuse") -> Table:
+        """Return the strains of the frames of a run, such as `rollout.frames` yields them."""
+        times, values = [], []
+        for frame in frames:
+            times.append(frame.state.time)
+            values.append(strains.measured(frame.state, model))
+        time = torch.stack(times)
+        if not bool((time == time[:, :1]).all()):
+            raise InputError("reference: a robot of the recorded run failed, so its times are not those of the others")
+        return cls(time[:, 0], torch.stack(values), beyond)
+
+    def every(self, count: int) -> Table:
+        """Return a coarser table: every so many rows from the first on, and the last."""
+        rows = sorted({*range(0, len(self.times), count), len(self.times) - 1})
+        return Table(self.times[rows], self.values[rows], self.beyond)
+
+    def forward(self, time: Tensor) -> Tensor:
+        """Return the strains (B, m) at the times (B,)."""
+        if len(self.times) == 1:
+            return self.values[0]
+        after = torch.searchsorted(self.times, time.contiguous()).clamp(1, len(self.times) - 1)
+        before = after - 1
+        part = (time - self.times[before]) / (self.times[after] - self.times[before])
+        part = part.clamp(0, 1)[:, None]
+        if self.values.dim() == 2:
+            return torch.lerp(self.values[before], self.values[after], part)
+        robot = torch.arange(len(time), device=time.device) if self.values.shape[1] > 1 else 0
+        return torch.lerp(self.values[before, robot], self.values[after, robot], part)
+
+    def check(self, strains: Strains, batch: int, start: Tensor, stop: Tensor) -> None:
+        """Refuse values that do not fit, and times that do not cover the run."""
+        _refuse_misfit(self.values, self.values.shape[1] if self.values.dim() == 3 else 1, strains, batch)
+        first, last = float(self.times[0]), float(self.times[-1])
+        begin, end = float(start.min()), float(stop.max())
+        slack = 1e-9 * max(abs(first), abs(last), abs(end))
+        if self.beyond == "refuse" and (begin < first - slack or end > last + slack):
+            raise InputError(
+                f"reference: is known from {first:g} to {last:g} s and the run goes from {begin:g} to {end:g} s: "
+                'expected times that cover it; or beyond="hold" holds the values at the ends'
+            )
+
+
+def _refuse_misfit(values: Tensor, robots: int, strains: Strains, batch: int) -> None:
+    """Refuse values (.., m) of so many robots that do not fit the strains of a batch."""
+    if values.shape[-1] != len(strains):
+        counts = ", ".join(f"{len(index)} of {name}" for name, index in strains.elements.items())
+        raise InputError(f"reference: expected {len(strains)} strains ({counts}), got {values.shape[-1]}")
+    if robots not in (1, batch):
+        raise InputError(f"reference: expected strains of {batch} robots, got those of {robots}")
+    if values.dtype != strains.undeformed.dtype or values.device != strains.undeformed.device:
+        expected = f"{strains.undeformed.dtype} on {strains.undeformed.device}"
+        raise InputError(f"reference: expected {expected}, got {values.dtype} on {values.device}")
+    if not bool(values.isfinite().all()):
+        raise InputError("reference: holds numbers that are not finite")

@@ -1,0 +1,361 @@
+"""Strains that are controlled: which they are, how they are measured, what natural strains set them.
+
+The one place where units change. The library has curvatures and twists integrated over the Voronoi length of a spring
+(dimensionless, rad) and rest lengths of edges (m). Here they are
+
+==============  ==================================  =======  ======================================================
+field           of                                  unit     sets
+==============  ==================================  =======  ======================================================
+stretch         rod edges, l / l0 - 1               1        rest_length = l0 (1 + stretch)
+kappa1, kappa2  springs, curvature                  1/m      natural_curvature = undeformed + curvature * Voronoi
+twist           springs, twist per length           rad/m    natural_twist = undeformed + twist * Voronoi
+hinge_angle     edges between two triangles         rad      natural_hinge_angle = undeformed + angle
+==============  ==================================  =======  ======================================================
+
+all relative to the undeformed shape: rest lengths l0, and curvatures, twists and angles of the robot as built.
+"curvature" stands for kappa1 and kappa2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.control.neighbours import along_rods
+from torchdismech.elastic import Stencil, StretchStencil
+from torchdismech.errors import InputError
+from torchdismech.memory import robots_at_a_time
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+
+__all__ = ["UNITS", "Strains"]
+
+UNITS = {"stretch": "1", "kappa1": "1/m", "kappa2": "1/m", "twist": "rad/m", "hinge_angle": "rad"}
+ALIASES = {"curvature": ("kappa1", "kappa2")}
+ELEMENTS = {"stretch": "rod edges", "kappa1": "springs", "kappa2": "springs", "twist": "springs"}
+ELEMENTS |= {"hinge_angle": "hinges"}
+TERMS = {"rod edges": "stretch", "springs": "bend_twist", "hinges": "hinge"}  # elastic terms that have the strains
+OUT_OF_PLANE = 1e-6  # component of a unit vector across the plane that counts as none
+
+
+class Strains(nn.Module):
+    """Some strains of a robot as one vector (B, m), field after field, of each its elements in order.
+
+    Parameters
+    ----------
+    model : the robot.
+    fields : names from the module's table.
+    elements : indices of edges, springs or hinges by field, of "curvature" for both; by default all whose strain can
+        change: not those between clamped nodes, and of a planar robot not the curvature out of its plane.
+
+    Attributes
+    ----------
+    parts : slice of each field in the vector.
+
+    Raises
+    ------
+    InputError
+        The robot has no such elements, an index does not exist, a strain cannot change.
+    """
+
+    undeformed: Tensor
+
+    def __init__(
+        self,
+        model: Model,
+        fields: Sequence[str] = ("stretch", "curvature"),
+        elements: Mapping[str, Sequence[int]] | None = None,
+    ):
+        super().__init__()
+        names = _resolved(fields, elements or {})
+        chosen = {name: _chosen(model, name, index, fields) for name, index in names.items()}
+        chosen = {name: index for name, index in chosen.items() if len(index)}
+        if not chosen:
+            raise InputError(f"fields: no strain of {', '.join(fields)} can change in this robot")
+        self.elements, self.counts = chosen, _counts(model)
+        self.parts, start = {}, 0
+        for name, index in chosen.items():
+            self.register_buffer(f"_{name}", torch.as_tensor(index, device=model.device), persistent=False)
+            self.parts[name] = slice(start, start + len(index))
+            start += len(index)
+        self.size = start
+        self.terms = sorted({TERMS[ELEMENTS[name]] for name in chosen})
+        rest = model.rest_state(1)
+        self.register_buffer("undeformed", torch.zeros(start, dtype=model.dtype, device=model.device))
+        with torch.no_grad():
+            absolute = self._absolute(rest, model)[0]
+            for name, part in self.parts.items():
+                if name != "stretch":
+                    self.undeformed[part] = absolute[part]
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Units by field."""
+        return {name: UNITS[name] for name in self.parts}
+
+    def index(self, name: str) -> Tensor:
+        """Return the elements (k,) of a field."""
+        return getattr(self, f"_{name}")
+
+    def extra_repr(self) -> str:
+        """Return fields, numbers and units, for print."""
+        return ", ".join(f"{name}: {len(index)} [{UNITS[name]}]" for name, index in self.elements.items())
+
+    def spread(self, values: Mapping[str, float], label: str) -> Tensor:
+        """Return numbers given by field as a vector (m,), infinite where none is given; "curvature" gives both."""
+        vector = torch.full((self.size,), torch.inf, dtype=self.undeformed.dtype, device=self.undeformed.device)
+        for field, value in values.items():
+            known = [name for name in ALIASES.get(field, (field,)) if name in self.parts]
+            if not known:
+                raise InputError(f"{label}: no field {field!r} is controlled; there are {', '.join(self.parts)}")
+            if not value >= 0:
+                raise InputError(f"{label}: {field}: expected 0 or more, got {value}")
+            for name in known:
+                vector[self.parts[name]] = float(value)
+        return vector
+
+    def refuse_another(self, model: Model) -> None:
+        """Refuse a robot with other numbers of elements than the one that these strains are of."""
+        for kind, count in _counts(model).items():
+            if count != self.counts[kind]:
+                raise InputError(f"strains: are those of a robot with {self.counts[kind]} {kind}, this one has {count}")
+
+    def neighbours(self, model: Model) -> Tensor:
+        """Return the places (2, m) of the elements before and after each along its rod, its own where there is none."""
+        places = np.tile(np.arange(self.size), (2, 1))
+        for name, part in self.parts.items():
+            places[:, part] = part.start + along_rods(model.body, ELEMENTS[name], self.elements[name])
+        return torch.as_tensor(places, device=self.undeformed.device)
+
+    # ---- measuring -------------------------------------------------------------------------------------------------
+
+    def measured(self, state: State, model: Model) -> Tensor:
+        """Return the strains (B, m) at a state; they can be differentiated by the state and the model's tensors."""
+        return self._absolute(state, model) - self.undeformed
+
+    def of_shape(self, model: Model, positions: Tensor, angles: Tensor | None = None) -> Tensor:
+        """Return the strains (B, m) of a robot in another shape, or (m,) of a single one.
+
+        Parameters
+        ----------
+        positions : of the nodes (N, 3) or (B, N, 3) [m].
+        angles : of the framed edges (A,) or (B, A) [rad], by default zero: frames carried along without twist.
+        """
+        expected = (model.body.n_nodes, 3)
+        x = torch.as_tensor(positions, dtype=model.dtype, device=model.device)
+        if tuple(x.shape[-2:]) != expected or x.dim() > 3:
+            raise InputError(f"target: expected positions of {expected[0]} nodes, {expected}, got {tuple(x.shape)}")
+        if not bool(torch.isfinite(x).all()):
+            raise InputError("target: positions hold numbers that are not finite")
+        lead = x.flatten(-2).reshape(-1, 3 * expected[0])
+        if angles is None:
+            angles = lead.new_zeros(model.body.n_angles)
+        theta = torch.as_tensor(angles, dtype=model.dtype, device=model.device).expand(len(lead), -1)
+        at = model.frames.moved(model.rest_state(len(lead)), torch.cat([lead, theta], dim=1))
+        strains = self.measured(at, model)
+        return strains[0] if x.dim() == 2 else strains
+
+    def _absolute(self, state: State, model: Model) -> Tensor:
+        """Return curvatures, twists and angles, not yet less those of the undeformed shape; stretch (B, m)."""
+        evaluated = model.compilation.form(_evaluated, robots_at_a_time(model, state.batch), state.q)
+        terms = [model.term(name) for name in self.terms]
+        scales = [term.scale for term in terms if term.name == "bend_twist"]
+        return evaluated(self, [term.stencil for term in terms], scales[0] if scales else None, state)
+
+    # ---- actuating -------------------------------------------------------------------------------------------------
+
+    def natural(self, model: Model, batch: int) -> Tensor:
+        """Return the natural strains (B, m) of the model, relative to the undeformed shape."""
+        own = model.natural_strains(batch)
+        found = []
+        for name in self.parts:
+            if name == "stretch":
+                found.append(self.undeformed.new_zeros(batch, len(self.elements[name])))
+            else:
+                value = _natural(own, name)[:, self.index(name)]
+                found.append(value / self._voronoi(model, name) - self.undeformed[self.parts[name]])
+        return torch.cat(found, dim=1)
+
+    def set_by(self, strains: Tensor, control: Control, model: Model) -> Control:
+        """Return a control with natural strains (B, m); elements that are not among them keep the control's, or the
+        model's own.
+        """
+        own = model.natural_strains(len(strains))
+        changes: dict[str, Tensor] = {}
+        if "stretch" in self.parts:
+            stencil = model.term("stretch").stencil
+            assert isinstance(stencil, StretchStencil)
+            rest = stencil.rest_length.expand(len(strains), -1)
+            value = rest[:, self.index("stretch")] * (1 + strains[:, self.parts["stretch"]])
+            changes["rest_length"] = _put(_or(control.rest_length, rest), self.index("stretch"), value)
+        angles = {name: self._angle(strains, name, model) for name in self.parts if name != "stretch"}
+        if "kappa1" in angles or "kappa2" in angles:
+            base = _or(control.natural_curvature, own.natural_curvature)
+            columns = [
+                _put(base[..., k], self.index(name), angles[name]) if name in angles else base[..., k]
+                for k, name in enumerate(("kappa1", "kappa2"))
+            ]
+            changes["natural_curvature"] = torch.stack(columns, dim=-1)
+        if "twist" in angles:
+            changes["natural_twist"] = _put(
+                _or(control.natural_twist, own.natural_twist), self.index("twist"), angles["twist"]
+            )
+        if "hinge_angle" in angles:
+            base = _or(control.natural_hinge_angle, own.natural_hinge_angle)
+            changes["natural_hinge_angle"] = _put(base, self.index("hinge_angle"), angles["hinge_angle"])
+        return control.replace(**changes)
+
+    def _angle(self, strains: Tensor, name: str, model: Model) -> Tensor:
+        """Return natural curvatures, twists or angles as the library has them (B, elements)."""
+        part = self.parts[name]
+        return (strains[:, part] + self.undeformed[part]) * self._voronoi(model, name)
+
+    def _voronoi(self, model: Model, name: str) -> Tensor | float:
+        """Return the lengths (.., elements) that curvature and twist are integrated over; 1 for hinges."""
+        if name == "hinge_angle":
+            return 1.0
+        scale = model.term("bend_twist").scale
+        assert scale is not None
+        return scale[..., self.index(name)]
+
+
+def _evaluated(strains: Strains, stencils: Sequence[Stencil], scale: Tensor | None, state: State) -> Tensor:
+    """Return the strains (B, m) of a state by the model's stencils; compiled where steps are.
+
+    Parameters
+    ----------
+    scale : Voronoi lengths of the springs (S,) [m].
+    """
+    q, control = state.q.t().contiguous(), Control()
+    values: dict[str, Tensor] = {}
+    for stencil in stencils:
+        found = stencil.strain(stencil.local(q), *stencil.constants(state, control))
+        values.update(zip(stencil.strains, found, strict=True))
+    columns = []
+    for name in strains.parts:
+        index = strains.index(name)
+        value = values["tau" if name == "twist" else name].t()[:, index]
+        columns.append(value / scale[..., index] if ELEMENTS[name] == "springs" and scale is not None else value)
+    rows = max(len(column) for column in columns)  # lengths of many robots, and one state: each has strains of its own
+    return torch.cat([column.expand(rows, -1) for column in columns], dim=1)
+
+
+def _or(given: Tensor | None, own: Tensor | None) -> Tensor:
+    value = own if given is None else given
+    assert value is not None  # the robot has such elements
+    return value
+
+
+def _put(base: Tensor, index: Tensor, values: Tensor) -> Tensor:
+    """Return `base` (B, K) with some columns replaced."""
+    return values if len(index) == base.shape[1] else base.index_copy(1, index, values)
+
+
+def _natural(own: Control, name: str) -> Tensor:
+    if name in ("kappa1", "kappa2"):
+        assert own.natural_curvature is not None
+        return own.natural_curvature[..., int(name == "kappa2")]
+    value = own.natural_twist if name == "twist" else own.natural_hinge_angle
+    assert value is not None
+    return value
+
+
+# ---- which ones ----------------------------------------------------------------------------------------------------
+
+
+def _resolved(fields: Sequence[str], elements: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int] | None]:
+    """Return the fields without aliases, each with the elements that were asked for, if any."""
+    known = (*UNITS, *ALIASES)
+    for field in (*fields, *elements):
+        if field not in known:
+            raise InputError(f"fields: expected some of {', '.join(known)}, got {field!r}")
+    if lost := [field for field in elements if field not in fields]:
+        raise InputError(f"elements: {lost[0]!r} is not among the fields {', '.join(fields)}")
+    found: dict[str, Sequence[int] | None] = {}
+    for field in fields:
+        for name in ALIASES.get(field, (field,)):
+            if name in found:
+                raise InputError(f"fields: {name} is there twice, in {', '.join(fields)}")
+            found[name] = elements.get(field)
+    return found
+
+
+def _counts(model: Model) -> dict[str, int]:
+    """Return how many elements of each kind a robot has."""
+    return {"rod edges": len(model.rod_edges), "springs": len(model.springs), "hinges": len(model.hinges)}
+
+
+def _chosen(model: Model, name: str, index: Sequence[int] | None, fields: Sequence[str]) -> np.ndarray:
+    """Return the elements of a field; refuse those that do not exist or whose strain cannot change."""
+    kind = ELEMENTS[name]
+    count = _counts(model)[kind]
+    if not count:
+        raise InputError(f"fields: {name} is of {kind}, and the robot has none")
+    if name == "hinge_angle" and not _all_hinges(model):
+        raise InputError(
+            'fields: hinge_angle needs shells whose triangles all bend by "hinge"; "midedge" has no angles'
+        )
+    if name == "twist" and _is_planar(model):
+        raise InputError("fields: twist: a planar robot does not twist; leave it out, or build with planar=False")
+    changes = _can_change(model, name)
+    if index is None:
+        return np.flatnonzero(changes)
+    given = np.sort(np.asarray(index, dtype=np.int64).reshape(-1))
+    for k in given:
+        if not 0 <= k < count:
+            raise InputError(f"elements: {name}: expected {kind} 0 to {count - 1}, got {k}")
+        if not changes[k] and name in fields:
+            raise InputError(f"elements: {name} of {_named(model, name, int(k))} cannot change: leave it out")
+    if len(np.unique(given)) < len(given):
+        raise InputError(f"elements: {name}: expected each of the {kind} once, got {given.tolist()}")
+    return given[changes[given]]
+
+
+def _named(model: Model, name: str, k: int) -> str:
+    """Return what a message calls an element, and why its strain does not change."""
+    nodes = {"rod edges": model.rod_edges, "springs": model.springs, "hinges": model.hinges}[ELEMENTS[name]][k].tolist()
+    kind = {"rod edges": "edge", "springs": "spring", "hinges": "hinge"}[ELEMENTS[name]]
+    held = not model.free[: 3 * model.body.n_nodes].reshape(-1, 3)[nodes].any()
+    why = "which are all clamped" if held else "which is out of the robot's plane"
+    return f"{kind} {k} of nodes {', '.join(map(str, nodes))}, {why},"
+
+
+def _is_planar(model: Model) -> bool:
+    """Return whether the robot keeps to the x-z plane: no y is free, no angle is."""
+    n = 3 * model.body.n_nodes
+    return not bool(model.free[1:n:3].any()) and not bool(model.free[n:].any())
+
+
+def _all_hinges(model: Model) -> bool:
+    return any(t.name == "hinge" and t.stencil.count == len(model.hinges) for t in model.terms)
+
+
+def _can_change(model: Model, name: str) -> np.ndarray:
+    """Return which elements (count,) have a strain that can change: some dof that it depends on is free."""
+    nodes = {"rod edges": model.rod_edges, "springs": model.springs, "hinges": model.hinges}[ELEMENTS[name]]
+    free = model.free.cpu().numpy()
+    n = 3 * model.body.n_nodes
+    changes = free[:n].reshape(-1, 3)[nodes].any((1, 2))
+    if ELEMENTS[name] == "springs":
+        edges = model.body.springs.edges
+        changes |= free[n:][edges].any(1)
+        if _is_planar(model) and name != "twist":
+            changes &= _in_plane(model, name)
+    return changes
+
+
+def _in_plane(model: Model, name: str) -> np.ndarray:
+    """Return which springs (S,) of a planar robot have a curvature of this name in its plane.
+
+    kappa1 is the component of the binormal, which is along y, on the second directors, kappa2 that on the first.
+    """
+    director, tangent = model.directors, model.frames.tangents(model.rest_state(1).q)[0]
+    axis = torch.linalg.cross(tangent, director) if name == "kappa1" else director
+    across = axis[:, 1].abs().cpu().numpy()[model.body.springs.edges]
+    return (across > OUT_OF_PLANE).any(1)
