@@ -43,7 +43,7 @@ class VectorRobotEnv(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin episodes, of the robots of options["reset_mask"] (num_envs,) or of all; a seed begins their draws anew.
@@ -60,9 +60,7 @@ class VectorRobotEnv(VectorEnv):
             raise InputError(f"reset_mask: expected shape ({self.num_envs},), got {tuple(rows.shape)}")
         return _array(self.environment.reset(rows)), {}
 
-    def step(  # type: ignore[override]
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Act (num_envs, k); return observations, rewards, terminations, truncations and infos."""
         anew = self.environment.ended
         outcome = self.environment.step(torch.as_tensor(np.asarray(actions), device=self._device))
@@ -92,7 +90,7 @@ class RobotEnv(gymnasium.Env):
         self.environment = environment
         self.observation_space, self.action_space = _spaces(environment)
 
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin an episode; a seed begins its draws anew."""
@@ -101,7 +99,7 @@ class RobotEnv(gymnasium.Env):
             self.environment.seeded(seed)
         return _array(self.environment.reset())[0], {}
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:  # type: ignore[override]
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Act (k,); return observation, reward, termination, truncation and info."""
         if bool(self.environment.ended.any()):
             raise InputError("step: the episode is over: call reset")

@@ -61,7 +61,7 @@ class TorchRLRobotEnv(EnvBase):
         )
 
     def _dict(self, **tensors: torch.Tensor) -> TensorDictBase:
-        return TensorDict(tensors, batch_size=self.batch_size, device=self.device)  # type: ignore[arg-type]
+        return TensorDict(tensors, batch_size=self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         if seed is not None:
