@@ -31,7 +31,9 @@ def trained_policy(environment: Environment, updates: int = 40, epochs: int = 8)
     env = TorchRLRobotEnv(environment)
     width, numbers = env.observation_spec["observation"].shape[-1], env.action_spec.shape[-1]
     mean = TensorDictModule(
-        nn.Sequential(network(width, 2 * numbers), NormalParamExtractor()), ["observation"], ["loc", "scale"]
+        nn.Sequential(network(width, 2 * numbers), NormalParamExtractor("biased_softplus_0.3")),
+        ["observation"],
+        ["loc", "scale"],
     )
     bounds = {"low": env.action_spec.space.low[0], "high": env.action_spec.space.high[0]}
     policy = ProbabilisticActor(
@@ -39,8 +41,8 @@ def trained_policy(environment: Environment, updates: int = 40, epochs: int = 8)
     )
     value = ValueOperator(network(width, 1), in_keys=["observation"])
     loss = ClipPPOLoss(policy, value, entropy_coeff=1e-3)
-    advantage = GAE(gamma=0.97, lmbda=0.95, value_network=value, average_gae=True)
-    optimiser = torch.optim.Adam(loss.parameters(), lr=1e-3)
+    advantage = GAE(gamma=0.9, lmbda=0.9, value_network=value, average_gae=True)
+    optimiser = torch.optim.Adam(loss.parameters(), lr=3e-3)
     bar = tqdm(range(updates), desc="PPO")
     for _ in bar:
         with torch.no_grad():
