@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["normal"]
+__all__ = ["normal", "uniform"]
 
 # as signed numbers, in which torch counts modulo 2^64, too
 GOLDEN, FIRST, SECOND = (k - 2**64 for k in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -25,13 +25,23 @@ def normal(seed: int, robot: Tensor, step: Tensor, count: int, dtype: torch.dtyp
     ----------
     robot, step : (B,) int64.
     """
-    place = torch.arange(2 * count, device=step.device)
-    key = _mixed(_mixed(_mixed(torch.full_like(robot, seed)) + robot) + step)
+    drawn = uniform(torch.full_like(robot, seed), robot, step, 2 * count)
+    radius = torch.sqrt(-2 * torch.log(drawn[:, :count]))
+    return (radius * torch.cos(2 * math.pi * drawn[:, count:])).to(dtype)
+
+
+def uniform(seed: Tensor, robot: Tensor, step: Tensor, count: int) -> Tensor:
+    """Return numbers (B, count) in float64 that are spread evenly between 0 and 1, both excluded.
+
+    Parameters
+    ----------
+    seed, robot, step : (B,) int64.
+    """
+    place = torch.arange(count, device=step.device)
+    key = _mixed(_mixed(_mixed(seed) + robot) + step)
     bits = _mixed(key[:, None] + GOLDEN * (place + 1))
     # 53 bits as a number in (0, 1): never 0, of which there is no logarithm
-    uniform = (_shifted(bits, 11).to(torch.float64) + 0.5) * 2.0**-53
-    radius = torch.sqrt(-2 * torch.log(uniform[:, :count]))
-    return (radius * torch.cos(2 * math.pi * uniform[:, count:])).to(dtype)
+    return (_shifted(bits, 11).to(torch.float64) + 0.5) * 2.0**-53
 
 
 def _mixed(x: Tensor) -> Tensor:

@@ -1,0 +1,284 @@
+"""Robots as environments: episodes, partial resets, failed steps, gradients, and what is refused."""
+
+import pytest
+import torch
+
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, Status, forces, straight
+from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle
+from torchdismech.environments import (
+    Actuator,
+    Constant,
+    Environment,
+    Force,
+    Held,
+    Task,
+    contact,
+    node_positions,
+    node_velocities,
+    strains,
+)
+
+NODES = 6
+
+
+def arm(batch=None, floor=False):
+    """Return hanging arms; on request with a floor that they touch."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0, relaxation_time=0.01))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    if floor:
+        ground = HalfSpace((0, 0, -0.02), (0, 0, 1))
+        builder.add_contact(Obstacle(ground, Complementarity(), Friction(0.3), name="ground"))
+    return builder.finalize(compile=False)
+
+
+def bend(model):
+    """Return an actuator of two numbers: curvature about either axis, alike in all springs."""
+    springs = len(model.springs)
+    return Actuator("natural_curvature", torch.block_diag(*[torch.full((springs, 1), 0.1)] * 2))
+
+
+def reach(model, **changes):
+    """Return a task: the tip to a random target; the weight of the arm is another in each episode."""
+    parts = {
+        "actions": [bend(model)],
+        "observations": [node_positions([NODES - 1]), node_velocities([NODES - 1]), lambda m, s, goal: goal["target"]],
+        "reward": lambda m, step: -(step.after.positions[:, -1] - step.goal["target"]).norm(dim=1),
+        "goal": lambda m, draws: {"target": draws.uniform(-0.05, 0.05, 3)},
+        "start": lambda m, draws: {"velocity": 0.1 * draws.uniform(-1.0, 1.0, m.n_dofs) * m.free},
+        "constants": lambda m, draws: {"Gravity.acceleration": draws.uniform(-9.0, 9.0, 3)},
+    }
+    return Task(**{**parts, **changes})
+
+
+def environment(batch=5, floor=False, model=None, horizon=4, integrator=None, seed=7, **changes):
+    """Return an environment of arms."""
+    model = arm(floor=floor) if model is None else model
+    integrator = ImplicitEuler(0.02) if integrator is None else integrator
+    return Environment(model, integrator, reach(model, **changes), batch, horizon=horizon, seed=seed)
+
+
+def actions(batch, k=0):
+    """Return actions that differ from robot to robot."""
+    return torch.linspace(-1, 1, 2 * batch, dtype=torch.float64).reshape(batch, 2).roll(k, 0)
+
+
+def same(a, b, rows, rounding=0.0):
+    """Return whether two episodes agree, bit for bit or up to rounding, in some robots."""
+    fields = [*zip(a.state.fields(), b.state.fields(), strict=True)]
+    fields += [(a.goal[k], b.goal[k]) for k in a.goal] + [(a.constants[k], b.constants[k]) for k in a.constants]
+    fields += [(a.seed, b.seed), (a.episode, b.episode), (a.actions, b.actions)]
+    return all(torch.allclose(x[rows], y[rows], rtol=0, atol=rounding) for x, y in fields)
+
+
+@pytest.mark.parametrize("floor", [False, True])
+def test_partial_reset_touches_its_robots_only(floor):
+    """Reset two of five robots: they are as in an environment that begins there, the others do not change.
+
+    Steps after it, too, are those of robots that all began at that time, and those of robots that went on.
+    """
+    env, calm = environment(floor=floor), environment(floor=floor)
+    env.reset()
+    calm.reset()
+    for k in range(2):
+        env.step(actions(5, k))
+        calm.step(actions(5, k))
+    rows = torch.tensor([False, True, False, True, False])
+    env.reset(rows)
+    fresh = environment(floor=floor)
+    fresh.reset()
+    fresh.reset()  # the second episode of all
+    assert same(env.current, fresh.current, rows) and same(env.current, calm.current, ~rows)
+    for k in range(2):
+        for each in (env, fresh, calm):
+            each.step(actions(5, k))
+    # what other robots do may change the last digit: of accelerations of 1e3 m/s^2 1e-13, over some steps more
+    assert same(env.current, fresh.current, rows, 1e-8) and same(env.current, calm.current, ~rows, 1e-8)
+
+
+def test_robot_draws_the_same_in_any_batch():
+    """Give robot 2 of five and a robot alone with its seed the same episodes, one after the other."""
+    env, alone = environment(5, seed=7), environment(1, seed=9)
+    for _ in range(3):
+        five, one = env.reset(), alone.reset()
+        assert torch.equal(five[2], one[0])
+    env.seeded(7)
+    assert torch.equal(env.reset()[2], environment(1, seed=9).reset()[0])
+
+
+def test_episode_is_truncated_at_its_horizon():
+    """Take four actions; the robots then do nothing until they are reset."""
+    env = environment(horizon=4)
+    env.reset()
+    outcomes = [env.step(actions(5)) for _ in range(4)]
+    assert [bool(o.truncated.all()) for o in outcomes] == [False, False, False, True]
+    assert not any(o.terminated.any() for o in outcomes)
+    before = env.current
+    outcome = env.step(actions(5))
+    assert same(before, env.current, slice(None)) and (outcome.reward == 0).all() and not outcome.ended.any()
+    env.reset(env.ended)
+    assert not env.ended.any() and (env.current.actions == 0).all()
+
+
+def test_failed_step_terminates_with_its_reason():
+    """Let one robot's step fail: its episode is over, it says why, and the others go on."""
+    heavy = torch.tensor([[0.0, 0, -9.81]] * 4 + [[0.0, 0, -1e6]], dtype=torch.float64)
+    env = environment(
+        integrator=ImplicitEuler(0.05, max_iterations=6), constants=lambda m, draws: {"Gravity.acceleration": heavy}
+    )
+    env.reset()
+    outcome = env.step(actions(5))
+    assert outcome.terminated.tolist() == [False] * 4 + [True]
+    assert outcome.status[4] != Status.CONVERGED and (outcome.status[:4] == Status.CONVERGED).all()
+    assert outcome.reward[4] == 0 and torch.isfinite(outcome.observation).all()
+
+
+def test_task_may_end_an_episode():
+    """Terminate where the tip is below a height."""
+    env = environment(terminated=lambda m, step: step.after.positions[:, -1, 2] < -1e-4, horizon=50)
+    env.reset()
+    ended = torch.zeros(5, dtype=torch.bool)
+    for _ in range(6):
+        outcome = env.step(actions(5))
+        low = env.current.state.positions[:, -1, 2] < -1e-4
+        assert torch.equal(outcome.terminated, low & ~ended)
+        ended |= outcome.terminated
+    assert ended.any()
+
+
+def test_steps_hold_an_action():
+    """Take three steps with one action, as an integrator would."""
+    model = arm()
+    env = Environment(model, ImplicitEuler(0.02), reach(model), 2, steps=3)
+    env.reset()
+    state, task = env.current.state, env.task
+    control = task.actions[0].added(Control(), actions(2), state, model)
+    control = control.replace(values=dict(env.current.constants))
+    for _ in range(3):
+        state, _ = ImplicitEuler(0.02).step(model, state, control)
+    env.step(actions(2))
+    assert torch.equal(env.current.state.q, state.q)
+
+
+def test_rewards_are_differentiated_by_actions():
+    """Compare the gradient of two steps' rewards with central differences."""
+    env = environment(2, integrator=ImplicitEuler(0.02, force_tolerance=1e-13, relative_tolerance=0.0))
+    env.reset()
+    start = env.current
+
+    def total(action):
+        at, reward = start, 0.0
+        for _ in range(2):
+            at, outcome = env.acted(at, action)
+            reward = reward + outcome.reward.sum()
+        return reward
+
+    action = (0.5 * actions(2)).requires_grad_()
+    (gradient,) = torch.autograd.grad(total(action), action)
+    for place in ((0, 0), (1, 1)):
+        step = torch.zeros(2, 2, dtype=torch.float64)
+        step[place] = 1e-5
+        with torch.no_grad():
+            difference = float(total(action + step) - total(action - step)) / 2e-5
+        # rewards of 0.1 m are known to 1e-13 m or so, over 1e-5
+        assert float(gradient[place]) == pytest.approx(difference, rel=1e-5, abs=1e-7)
+
+
+def test_actions_and_observations_of_all_kinds():
+    """Act by natural strains, a constant, held dofs and forces; observe strains, nodes and contact."""
+    model = arm(floor=True)
+    springs = len(model.springs)
+    task = Task(
+        actions=[
+            bend(model),
+            Actuator("rest_length", torch.ones(NODES - 1, 1), -0.01, 0.01),
+            Constant("Gravity.acceleration", -10.0, 10.0, count=3),
+            Held([2, 5], -0.01, 0.01),
+            Force([3 * NODES - 1], -1e-2, 1e-2),
+        ],
+        observations=[strains("stretch", "kappa1"), node_positions(), contact("penetration")],
+        reward=lambda m, step: step.after.positions[:, -1, 2],
+    )
+    env = Environment(model, ImplicitEuler(0.02), task, 3)
+    assert len(env.low) == len(env.high) == 2 + 1 + 3 + 2 + 1
+    assert env.reset().shape == (3, NODES - 1 + springs + 3 * NODES + 1)
+    rest = env.current.state.positions[0, 0, 2]
+    for _ in range(3):
+        outcome = env.step(torch.tensor([[0, 0, 0, 0, 0, -9.81, 0.005, 0.005, 1.0]] * 3, dtype=torch.float64))
+    assert not outcome.terminated.any()
+    assert (env.current.state.positions[:, 0, 2] - rest).allclose(torch.tensor(0.005, dtype=torch.float64))
+
+
+def test_actions_beyond_their_bounds_are_bounds():
+    """Keep numbers within low and high."""
+    env, other = environment(2), environment(2)
+    env.reset()
+    other.reset()
+    env.step(torch.full((2, 2), 5.0, dtype=torch.float64))
+    other.step(torch.ones(2, 2, dtype=torch.float64))
+    assert same(env.current, other.current, slice(None))
+
+
+def test_scene_becomes_an_environment(tmp_path):
+    """Take robots, batch and duration from a scene."""
+    scene = tmp_path / "scene.toml"
+    scene.write_text(
+        """
+        [robot]
+        nodes = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.0], [0.3, 0.0, 0.0]]
+        rod_edges = [[0, 1], [1, 2], [2, 3]]
+        [rod]
+        section = {shape = "circle", radius = 5e-3}
+        youngs = 1e6
+        density = 1000.0
+        [[clamp]]
+        nodes = [0, 1]
+        [simulation]
+        dt = 0.01
+        duration = 0.06
+        [batch]
+        size = 3
+        [batch.randomize]
+        "rod.youngs" = { uniform = [8e5, 2e6] }
+        """
+    )
+    task = Task(
+        actions=[Force([11], -1.0, 1.0)],
+        observations=[node_positions([3])],
+        reward=lambda m, step: step.after.positions[:, -1, 2],
+    )
+    env = Environment.from_scene(scene, task, steps=2)
+    assert (env.batch, env.horizon, env.model.batch) == (3, 3, 3)
+    env.reset()
+    assert not env.step(torch.full((3, 1), 0.01, dtype=torch.float64)).ended.any()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda env: env.step(actions(5)), "call reset"),
+        (lambda env: (env.reset(), env.step(actions(4))), r"action: expected \(5, 2\), got \(4, 2\)"),
+        (lambda env: (env.reset(), env.step(actions(5) * torch.nan)), "not finite"),
+        (lambda env: env.reset(torch.arange(5) < 2), "first reset"),
+        (lambda env: env.seeded([1, 2]), "one for each of 5 robots, got 2"),
+        (lambda env: environment(horizon=0), "horizon: expected 1 or more"),
+        (lambda env: Actuator("curvature", torch.ones(1, 1)), "field: expected one of natural_curvature"),
+        (lambda env: Actuator("natural_twist", torch.ones(3)), "matrix"),
+        (lambda env: Constant("Gravity.acceleration", 1.0, 1.0), "low < high"),
+        (lambda env: Environment(env.model, env.integrator, reach(env.model, actions=[]), 5), "at least one action"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong, words):
+    """Name what was wrong."""
+    with pytest.raises(InputError, match=words):
+        wrong(environment())
+
+
+def test_held_dofs_have_to_be_clamped():
+    """Refuse to hold what moves freely."""
+    model = arm()
+    env = Environment(model, ImplicitEuler(0.02), reach(model, actions=[Held([17], -1.0, 1.0)]), 1)
+    env.reset()
+    with pytest.raises(InputError, match=r"dofs \[17\] are not clamped"):
+        env.step(torch.zeros(1, 1, dtype=torch.float64))

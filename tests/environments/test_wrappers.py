@@ -1,0 +1,77 @@
+"""Environments in Gymnasium and TorchRL."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.environments.test_environment import environment
+
+pytest.importorskip("gymnasium")
+
+from gymnasium.utils.env_checker import check_env  # noqa: E402
+from gymnasium.vector import AutoresetMode  # noqa: E402
+
+from torchdismech import InputError  # noqa: E402
+from torchdismech.environments.gym import RobotEnv, VectorRobotEnv  # noqa: E402
+
+
+def test_one_robot_passes_gymnasiums_checker():
+    """Run `check_env`."""
+    check_env(RobotEnv(environment(1)), skip_render_check=True)
+
+
+def test_batch_is_a_vector_environment():
+    """Step five robots past their horizon: they begin anew in the step after, which has no reward."""
+    env = VectorRobotEnv(environment(horizon=2))
+    assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    first, _ = env.reset(seed=3)
+    assert first in env.observation_space and env.action_space.sample() in env.action_space
+    action = np.zeros((5, 2), dtype=np.float32)
+    for k in range(5):
+        observation, reward, terminated, truncated, infos = env.step(action)
+        assert observation in env.observation_space and reward.shape == (5,) and not terminated.any()
+        assert truncated.all() == (k in (1, 4)) and (reward == 0).all() == (k == 2)
+        assert infos["status"].shape == (5,)
+    again, _ = env.reset(seed=3)
+    assert np.array_equal(first, again)
+
+
+def test_some_robots_are_reset_by_mask():
+    """Leave resets to the caller, who names robots."""
+    env = VectorRobotEnv(environment(horizon=1), autoreset=False)
+    assert env.metadata["autoreset_mode"] is AutoresetMode.DISABLED
+    env.reset(seed=1)
+    _, _, _, truncated, _ = env.step(np.zeros((5, 2), dtype=np.float32))
+    assert truncated.all()
+    mask = np.array([True, False, False, True, False])
+    env.reset(options={"reset_mask": mask})
+    assert env.environment.ended.tolist() == (~mask).tolist()
+    with pytest.raises(InputError, match="reset_mask"):
+        env.reset(options={"reset_mask": mask[:3]})
+
+
+def test_episodes_that_are_over_refuse_steps():
+    """Ask for a reset."""
+    env = RobotEnv(environment(1, horizon=1))
+    env.reset()
+    env.step(np.zeros(2, dtype=np.float32))
+    with pytest.raises(InputError, match="call reset"):
+        env.step(np.zeros(2, dtype=np.float32))
+    with pytest.raises(InputError, match="of one robot, got 2"):
+        RobotEnv(environment(2))
+
+
+def test_torchrl_specs():
+    """Run `check_env_specs`, and a rollout with partial resets."""
+    pytest.importorskip("torchrl")
+    from torchrl.envs.utils import check_env_specs
+
+    from torchdismech.environments.torchrl import TorchRLRobotEnv
+
+    env = TorchRLRobotEnv(environment(horizon=3))
+    check_env_specs(env)
+    run = env.rollout(7, break_when_any_done=False)
+    assert run.batch_size == torch.Size([5, 7])
+    # three actions, then the next episode
+    assert run["next", "truncated"].squeeze(-1)[0].tolist() == [False, False, True] * 2 + [False]
+    assert (run["next", "status"] == 0).all()

@@ -1,0 +1,27 @@
+"""Robots as environments for learning: batches that act, are rewarded and begin anew, one by one.
+
+`Environment` is the core, on tensors; `gym` and `torchrl` dress it for Gymnasium and TorchRL (extra [rl]).
+"""
+
+from torchdismech.environments.actuators import Actuator, Constant, Force, Held
+from torchdismech.environments.draws import Draws
+from torchdismech.environments.environment import Environment, Episodes, Outcome
+from torchdismech.environments.observations import contact, node_positions, node_velocities, strains
+from torchdismech.environments.task import Step, Task
+
+__all__ = [
+    "Actuator",
+    "Constant",
+    "Draws",
+    "Environment",
+    "Episodes",
+    "Force",
+    "Held",
+    "Outcome",
+    "Step",
+    "Task",
+    "contact",
+    "node_positions",
+    "node_velocities",
+    "strains",
+]

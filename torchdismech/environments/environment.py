@@ -1,0 +1,228 @@
+"""The core of an environment: a batch of robots that act, are rewarded, end and begin anew, on tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchdismech.environments.actuators import controlled
+from torchdismech.environments.draws import Draws
+from torchdismech.environments.task import Step, Task
+from torchdismech.errors import InputError, Status
+from torchdismech.integrate.integrator import Integrator
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+
+__all__ = ["Environment", "Episodes", "Outcome"]
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Where each robot is in its episode: all that the next step depends on.
+
+    Attributes
+    ----------
+    state : of the robots.
+    goal, constants : tensors (B, ...) by name that stay for an episode.
+    seed, episode : (B,) int64, what the episode's numbers were drawn from.
+    actions : (B,) int64, how many were taken in it.
+    """
+
+    state: State
+    goal: Mapping[str, Tensor]
+    constants: Mapping[str, Tensor]
+    seed: Tensor
+    episode: Tensor
+    actions: Tensor
+
+    def merged(self, other: Episodes, take: Tensor) -> Episodes:
+        """Return these with the robots where `take` (B,) holds replaced by those of `other`."""
+
+        def each(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: _where(take, theirs[name], value) for name, value in mine.items()}
+
+        return Episodes(
+            self.state.merged(other.state, take),
+            each(self.goal, other.goal),
+            each(self.constants, other.constants),
+            torch.where(take, other.seed, self.seed),
+            torch.where(take, other.episode, self.episode),
+            torch.where(take, other.actions, self.actions),
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an action.
+
+    Attributes
+    ----------
+    observation : (B, k) after it.
+    reward : (B,); zero for robots that did not act, or whose step failed.
+    terminated : (B,) bool, the task is over, or the step failed.
+    truncated : (B,) bool, the episode is as long as episodes are.
+    status : (B,) `Status` of the steps: other than CONVERGED it is why an episode was terminated.
+    """
+
+    observation: Tensor
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    status: Tensor
+
+    @property
+    def ended(self) -> Tensor:
+        """Robots (B,) whose episode is over."""
+        return self.terminated | self.truncated
+
+
+class Environment:
+    """A batch of robots with a task. `reset` begins episodes, `step` acts.
+
+    `began` and `acted` are the same as pure functions of `Episodes`: a rollout through `acted` is differentiated by
+    actions, goals and constants like `unroll`, as long as gradients are recorded.
+
+    Parameters
+    ----------
+    model, integrator : the robots, and how they are stepped.
+    task : what they shall do.
+    batch : number of robots; by default what the model's parameters are given for, or 1.
+    steps : of the integrator for an action, which holds in between.
+    horizon : actions after which an episode is truncated.
+    seed : of the robots: robot k draws from seed + k.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        integrator: Integrator,
+        task: Task,
+        batch: int | None = None,
+        steps: int = 1,
+        horizon: int = 200,
+        seed: int = 0,
+    ):
+        for name, value in (("steps", steps), ("horizon", horizon)):
+            if value < 1:
+                raise InputError(f"Environment: {name}: expected 1 or more, got {value}")
+        self.model, self.integrator, self.task = model, integrator, task
+        self.batch = batch or model.batch or 1
+        self.steps, self.horizon = steps, horizon
+        self.low, self.high = (bound.to(model.nodes) for bound in (task.low, task.high))
+        self.seeded(seed)
+        self._current: Episodes | None = None
+        self._ended = torch.zeros(self.batch, dtype=torch.bool, device=model.device)
+
+    @classmethod
+    def from_scene(cls, scene: Path | str, task: Task, horizon: int | None = None, **options) -> Environment:
+        """Return the robots of a scene file; its duration is the length of an episode, unless `horizon` [actions] is.
+
+        What [batch.randomize] draws stays with each robot; a task's `constants` are drawn anew with each episode. The
+        scene's own motion over time (actuation, moves) is not taken: actions are what moves robots here.
+        """
+        from torchdismech.io.scene import load_scene
+
+        setup = load_scene(Path(scene)).build()
+        steps = options.get("steps", 1)
+        if not isinstance(setup.integrator, Integrator):
+            raise InputError(f'{scene}: an environment needs a scene that moves in time, not integrator = "static"')
+        horizon = max(setup.steps // steps, 1) if horizon is None else horizon
+        return cls(setup.model, setup.integrator, task, setup.state.batch, horizon=horizon, **options)
+
+    def seeded(self, seed: int | Sequence[int]) -> None:
+        """Let the robots draw from these seeds, from their first episode on: seed + k for robot k, or one for each."""
+        if not isinstance(seed, int):
+            if len(seed) != self.batch:
+                raise InputError(f"seed: expected one for each of {self.batch} robots, got {len(seed)}")
+            self._seed = torch.as_tensor(list(seed), device=self.model.device)
+        else:
+            self._seed = seed + torch.arange(self.batch, device=self.model.device)
+        self._episode = torch.zeros_like(self._seed)
+
+    @property
+    def current(self) -> Episodes:
+        """Where the robots are."""
+        if self._current is None:
+            raise InputError("Environment: call reset before step")
+        return self._current
+
+    # ---- pure functions --------------------------------------------------------------------------------------------
+
+    def began(self, seed: Tensor, episode: Tensor) -> Episodes:
+        """Return these episodes (B,) of robots with these seeds (B,) at their beginning."""
+        draws, task, model = Draws(seed, episode), self.task, self.model
+        constants = {} if task.constants is None else dict(task.constants(model, draws))
+        start = {} if task.start is None else dict(task.start(model, draws))
+        goal = {} if task.goal is None else dict(task.goal(model, draws))
+        state = model.initial_state(self.batch, control=Control(values=constants), **start)
+        return Episodes(state, goal, constants, seed, episode, torch.zeros_like(seed))
+
+    def observed(self, at: Episodes) -> Tensor:
+        """Return what is observed (B, k)."""
+        return torch.cat([observe(self.model, at.state, at.goal) for observe in self.task.observations], 1)
+
+    def acted(self, at: Episodes, action: Tensor, running: Tensor | None = None) -> tuple[Episodes, Outcome]:
+        """Return where the robots are after an action (B, k), and what came of it.
+
+        Robots that are not `running` (B,) stay where they are.
+        """
+        if action.shape != (self.batch, len(self.low)):
+            raise InputError(f"action: expected {(self.batch, len(self.low))}, got {tuple(action.shape)}")
+        if not bool(torch.isfinite(action).all()):
+            raise InputError("action: holds numbers that are not finite")
+        running = torch.ones_like(at.seed, dtype=torch.bool) if running is None else running
+        action = action.to(at.state.q)
+        control = controlled(self.task.actions, action, at.state, self.model)
+        control = control.replace(values={**at.constants, **control.values})
+        state, good = at.state, running
+        status = torch.where(running, int(Status.CONVERGED), int(Status.STOPPED))
+        for _ in range(self.steps):
+            state, info = self.integrator.step(self.model, state, control, good)
+            status = torch.where(good, info.status, status)
+            good = good & info.converged
+        step = Step(at.state, state, action, at.goal)
+        over = running & ~good
+        if self.task.terminated is not None:
+            over = over | (good & self.task.terminated(self.model, step))
+        after = dataclasses.replace(at, state=state, actions=at.actions + running)
+        truncated = running & ~over & (after.actions >= self.horizon)
+        reward = torch.where(good, self.task.reward(self.model, step), 0.0)
+        return after, Outcome(self.observed(after), reward, over, truncated, status)
+
+    # ---- what keeps where the robots are ---------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def reset(self, rows: Tensor | None = None) -> Tensor:
+        """Begin the next episode of some robots (B,) bool, or of all; return what is observed (B, k) of all.
+
+        Other robots, and what they draw in later episodes, stay as they are.
+        """
+        rows = torch.ones(self.batch, dtype=torch.bool, device=self.model.device) if rows is None else rows
+        if self._current is None and not bool(rows.all()):
+            raise InputError("Environment: the first reset has to be of all robots")
+        fresh = self.began(self._seed, self._episode)
+        self._current = fresh if self._current is None else self._current.merged(fresh, rows)
+        self._episode = self._episode + rows
+        self._ended = self._ended & ~rows
+        return self.observed(self._current)
+
+    @torch.no_grad()
+    def step(self, action: Tensor) -> Outcome:
+        """Act (B, k) and return what came of it; robots whose episode is over do nothing until they are reset."""
+        self._current, outcome = self.acted(self.current, action, ~self._ended)
+        self._ended = self._ended | outcome.ended
+        return outcome
+
+    @property
+    def ended(self) -> Tensor:
+        """Robots (B,) whose episode is over."""
+        return self._ended
+
+
+def _where(take: Tensor, theirs: Tensor, mine: Tensor) -> Tensor:
+    return torch.where(take.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)

@@ -1,0 +1,130 @@
+"""Environments for Gymnasium: a batch as a `VectorEnv`, and one robot as an `Env`. NumPy at the border, tensors inside.
+
+Needs the extra [rl]: pip install 'torchdismech[rl]'.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from torchdismech.environments.environment import Environment, Outcome
+from torchdismech.errors import InputError, Status
+
+__all__ = ["RobotEnv", "VectorRobotEnv"]
+
+
+class VectorRobotEnv(VectorEnv):
+    """A batch of robots; observations and actions are float32.
+
+    Robots whose episode ended begin anew by themselves in the next step, whose action they do not take and whose reward
+    is zero (`AutoresetMode.NEXT_STEP`); with autoreset=False, by `reset(options={"reset_mask": mask})`
+    (`AutoresetMode.DISABLED`). `infos["status"]` says of each robot how its step went; one that failed is terminated.
+
+    Parameters
+    ----------
+    environment : the core.
+    autoreset : whether robots begin anew by themselves.
+    """
+
+    def __init__(self, environment: Environment, autoreset: bool = True):
+        self.environment, self._autoreset = environment, autoreset
+        mode = AutoresetMode.NEXT_STEP if autoreset else AutoresetMode.DISABLED
+        self.metadata = {"render_modes": [], "autoreset_mode": mode}
+        self.num_envs = environment.batch
+        self.single_observation_space, self.single_action_space = _spaces(environment)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+
+    def reset(
+        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin episodes, of the robots of options["reset_mask"] (num_envs,) or of all; a seed begins their draws anew.
+
+        A number seeds robot k with seed + k; a list has one for each.
+        """
+        mask = (options or {}).get("reset_mask")
+        if seed is not None:
+            if mask is not None:
+                raise InputError("reset: a seed is for all robots, a reset_mask for some: give one of them")
+            self.environment.seeded(seed)
+        rows = None if mask is None else torch.as_tensor(np.asarray(mask, dtype=bool), device=self._device)
+        if rows is not None and rows.shape != (self.num_envs,):
+            raise InputError(f"reset_mask: expected shape ({self.num_envs},), got {tuple(rows.shape)}")
+        return _array(self.environment.reset(rows)), {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Act (num_envs, k); return observations, rewards, terminations, truncations and infos."""
+        anew = self.environment.ended
+        outcome = self.environment.step(torch.as_tensor(np.asarray(actions), device=self._device))
+        observation = outcome.observation
+        if self._autoreset and bool(anew.any()):
+            observation = self.environment.reset(anew)
+        return _array(observation), *_flags(outcome), {"status": outcome.status.cpu().numpy()}
+
+    @property
+    def _device(self) -> torch.device:
+        return self.environment.model.device
+
+
+class RobotEnv(gymnasium.Env):
+    """One robot; see `VectorRobotEnv`.
+
+    Parameters
+    ----------
+    environment : the core, of one robot.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}
+
+    def __init__(self, environment: Environment):
+        if environment.batch != 1:
+            raise InputError(f"RobotEnv: expected an environment of one robot, got {environment.batch}")
+        self.environment = environment
+        self.observation_space, self.action_space = _spaces(environment)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin an episode; a seed begins its draws anew."""
+        super().reset(seed=seed)
+        if seed is not None:
+            self.environment.seeded(seed)
+        return _array(self.environment.reset())[0], {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Act (k,); return observation, reward, termination, truncation and info."""
+        if bool(self.environment.ended.any()):
+            raise InputError("step: the episode is over: call reset")
+        outcome = self.environment.step(torch.as_tensor(np.asarray(action), device=self.environment.model.device)[None])
+        reward, terminated, truncated = (x[0].item() for x in _flags(outcome))
+        return _array(outcome.observation)[0], reward, terminated, truncated, {"status": Status(int(outcome.status[0]))}
+
+
+def _spaces(environment: Environment) -> tuple[spaces.Box, spaces.Box]:
+    """Return the spaces of one robot's observations and actions."""
+    with torch.no_grad():
+        at = environment.began(environment._seed, environment._episode)
+        width = environment.observed(at).shape[1]
+    low, high = (bound.cpu().numpy().astype(np.float32) for bound in (environment.low, environment.high))
+    return spaces.Box(-np.inf, np.inf, (width,), np.float32), spaces.Box(low, high, dtype=np.float32)
+
+
+def _array(observation: Tensor) -> np.ndarray:
+    return observation.to("cpu", torch.float32).numpy()
+
+
+def _flags(outcome: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rewards, terminations and truncations."""
+    return (
+        outcome.reward.cpu().numpy().astype(np.float64),
+        outcome.terminated.cpu().numpy(),
+        outcome.truncated.cpu().numpy(),
+    )

@@ -1,0 +1,47 @@
+"""What is seen of robots: functions of (model, state, goal) that return (B, k)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from torchdismech.model import Model
+from torchdismech.state import State
+
+__all__ = ["Observation", "contact", "node_positions", "node_velocities", "strains"]
+
+Observation = Callable[[Model, State, Mapping[str, Tensor]], Tensor]
+
+
+def node_positions(nodes: Sequence[int] | None = None) -> Observation:
+    """Observe the positions of some nodes, or of all: x, y, z of the first, of the second, ... [m]."""
+    index = slice(None) if nodes is None else list(nodes)
+    return lambda model, state, goal: state.positions[:, index].flatten(1)
+
+
+def node_velocities(nodes: Sequence[int] | None = None) -> Observation:
+    """Observe the velocities of some nodes, or of all [m/s]."""
+    index = slice(None) if nodes is None else list(nodes)
+    return lambda model, state, goal: state.node_velocities[:, index].flatten(1)
+
+
+def strains(*names: str) -> Observation:
+    """Observe strains by their names in `Model.strains`, such as "kappa1", one after the other."""
+
+    def observe(model: Model, state: State, goal: Mapping[str, Tensor]) -> Tensor:
+        found = model.strains(state)
+        return torch.cat([found[name] for name in names], 1)
+
+    return observe
+
+
+def contact(*names: str) -> Observation:
+    """Observe numbers of the contact report of a state by their names, such as "gap" (B,) each."""
+
+    def observe(model: Model, state: State, goal: Mapping[str, Tensor]) -> Tensor:
+        report = model.contact_report(state)
+        return torch.cat([report[name].to(state.q).reshape(state.batch, -1) for name in names], 1)
+
+    return observe

@@ -1,0 +1,74 @@
+"""What robots shall do: how they act, what they see, when they are rewarded, where and how they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.environments.actuators import Action
+from torchdismech.environments.draws import Draws
+from torchdismech.environments.observations import Observation
+from torchdismech.errors import InputError
+from torchdismech.model import Model
+from torchdismech.state import State
+
+__all__ = ["Step", "Task"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step was, for rewards.
+
+    Attributes
+    ----------
+    before, after : states.
+    action : (B, k).
+    goal : tensors (B, ...) by name.
+    """
+
+    before: State
+    after: State
+    action: Tensor
+    goal: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task for a batch of robots, by functions of tensors.
+
+    Attributes
+    ----------
+    actions : what the numbers of an action are, in their order.
+    observations : what is observed, in its order.
+    reward : function of (model, step) -> (B,).
+    terminated : function of (model, step) -> (B,) bool: what ends an episode besides failed steps; None: nothing.
+    start : function of (model, draws) -> {"q": (B, n) or (n,), "velocity": ...}; None: at rest in the rest shape.
+    goal : function of (model, draws) -> tensors (B, ...) by name, which stay for an episode; None: nothing.
+    constants : function of (model, draws) -> values of constants of the model by name, as in `Control.values`, which
+        stay for an episode: robots drawn anew; None: the model's own.
+    """
+
+    actions: Sequence[Action]
+    observations: Sequence[Observation]
+    reward: Callable[[Model, Step], Tensor]
+    terminated: Callable[[Model, Step], Tensor] | None = None
+    start: Callable[[Model, Draws], Mapping[str, Tensor]] | None = None
+    goal: Callable[[Model, Draws], Mapping[str, Tensor]] | None = None
+    constants: Callable[[Model, Draws], Mapping[str, Tensor]] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.actions or not self.observations:
+            raise InputError("Task: needs at least one action and one observation")
+
+    @property
+    def low(self) -> Tensor:
+        """Lower bounds of an action (k,)."""
+        return torch.cat([torch.full((a.count,), a.low, dtype=torch.float64) for a in self.actions])
+
+    @property
+    def high(self) -> Tensor:
+        """Upper bounds of an action (k,)."""
+        return torch.cat([torch.full((a.count,), a.high, dtype=torch.float64) for a in self.actions])

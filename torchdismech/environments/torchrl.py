@@ -1,0 +1,68 @@
+"""Environments for TorchRL: tensors all the way, on the device of the robots.
+
+Needs the extra [rl]: pip install 'torchdismech[rl]'.
+"""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase
+
+from torchdismech.environments.environment import Environment
+
+__all__ = ["TorchRLRobotEnv"]
+
+
+class TorchRLRobotEnv(EnvBase):
+    """A batch of robots; partial resets go by "_reset". "status" says how each robot's step went.
+
+    Parameters
+    ----------
+    environment : the core.
+    dtype : of observations, actions and rewards.
+    """
+
+    def __init__(self, environment: Environment, dtype: torch.dtype = torch.float32):
+        device = environment.model.device
+        super().__init__(device=device, batch_size=torch.Size([environment.batch]))
+        self.environment, self._dtype = environment, dtype
+        shape = self.batch_size
+        with torch.no_grad():
+            at = environment.began(environment._seed, environment._episode)
+            width = environment.observed(at).shape[1]
+        self.observation_spec = Composite(
+            observation=Unbounded((*shape, width), device=device, dtype=dtype),
+            status=Unbounded((*shape, 1), device=device, dtype=torch.int64),
+            shape=shape,
+        )
+        low, high = (x.to(dtype).expand(*shape, -1).clone() for x in (environment.low, environment.high))
+        self.action_spec = Bounded(low, high, shape=low.shape, device=device, dtype=dtype)
+        self.reward_spec = Unbounded((*shape, 1), device=device, dtype=dtype)
+        flag = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=device)
+        self.done_spec = Composite(done=flag.clone(), terminated=flag.clone(), truncated=flag.clone(), shape=shape)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **options) -> TensorDictBase:
+        rows = None if tensordict is None else tensordict.get("_reset", None)
+        observation = self.environment.reset(None if rows is None else rows.flatten())
+        status = torch.zeros((*self.batch_size, 1), dtype=torch.int64, device=self.device)
+        return self._dict(observation=observation.to(self._dtype), status=status)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        outcome = self.environment.step(tensordict["action"])
+        return self._dict(
+            observation=outcome.observation.to(self._dtype),
+            status=outcome.status[:, None],
+            reward=outcome.reward.to(self._dtype)[:, None],
+            done=outcome.ended[:, None],
+            terminated=outcome.terminated[:, None],
+            truncated=outcome.truncated[:, None],
+        )
+
+    def _dict(self, **tensors: torch.Tensor) -> TensorDictBase:
+        return TensorDict(tensors, batch_size=self.batch_size, device=self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        if seed is not None:
+            self.environment.seeded(seed)
