@@ -47,13 +47,13 @@ def test_the_code_on_magnetics_runs():
 
 
 def test_the_code_on_control_runs():
-    """Run the blocks of docs/control.md: tips come closer, a gain has a gradient, a controller of one's own runs."""
+    """Run the blocks of docs/control.md: tips, 5 cm off at first, come to 1 cm, a gain has a gradient, a controller of one's own runs."""
     text = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
     first, second = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     names: dict = {"__name__": "control"}
     exec(compile(first, "control.md", "exec"), names)
     tips = (names["rest"].positions[:, :, -1] - names["arc"][-1]).norm(dim=-1)
-    assert (tips[-1] < tips[0]).all() and names["gain"].log_factor.grad is not None
+    assert (tips[-1] < 0.2 * 0.05).all() and names["gain"].log_factor.grad is not None
     assert repr(names["loop"]) in first
     exec(compile(second, "control.md", "exec"), names)
     model, start = names["model"], names["model"].initial_state(2)
