@@ -116,6 +116,7 @@ def test_gains_are_found_by_descent(rounds, steps, falls):
     assert all(one.Kp > 0 and one.Ki > 0 for one in found)
 
 
+@pytest.mark.slow
 def test_where_the_loop_breaks():
     """Close loops round a rod that takes its shape at once, on both sides of theory's line."""
     Kp = torch.tensor([0.2, 0.2, 0.6, 0.6, 0.9, 1.1], dtype=torch.float64)
