@@ -47,7 +47,7 @@ def test_the_code_on_magnetics_runs():
 
 
 def test_the_code_on_control_runs():
-    """Run the blocks of docs/control.md: tips, 5 cm off at first, come to 1 cm, a gain has a gradient, a controller of one's own runs."""
+    """Run the blocks of docs/control.md: tips come from 5 cm off to within 1 cm; one of one's own runs."""
     text = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
     first, second = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     names: dict = {"__name__": "control"}

@@ -14,7 +14,8 @@ def test_the_rod_goes_to_its_shape():
     run = regulation.regulated(regulation.build(), duration=0.5)
     for time in (0.0, 0.25, 0.5):
         assert float(run.error[run.at(time), 0]) == pytest.approx(regulation.FIRST_TRY[time], rel=0.05)
-    assert regulation.target().diff(dim=0).norm(dim=1).sum() == pytest.approx(1.0924 * regulation.LENGTH, rel=1e-4)
+    # chords are shorter than arcs by up to (0.08)^2 / 24
+    assert regulation.target().diff(dim=0).norm(dim=1).sum() == pytest.approx(1.0924 * regulation.LENGTH, rel=3e-4)
 
 
 @pytest.mark.slow
@@ -115,6 +116,7 @@ def test_gains_are_found_by_descent(rounds, steps, falls):
     assert all(one.Kp > 0 and one.Ki > 0 for one in found)
 
 
+@pytest.mark.slow
 def test_where_the_loop_breaks():
     """Close loops round a rod that takes its shape at once, on both sides of theory's line."""
     Kp = torch.tensor([0.2, 0.2, 0.6, 0.6, 0.9, 1.1], dtype=torch.float64)
