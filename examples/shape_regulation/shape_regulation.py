@@ -33,8 +33,12 @@ LENGTH, NODES, RADIUS = 0.1, 51, 1e-3  # m
 YOUNGS, DENSITY, POISSON, GRAVITY, VISCOSITY = 1e6, 1200.0, 0.5, 9.81, 0.1  # Pa, kg/m^3, m/s^2, Pa s
 HEIGHT = 0.01  # m, of the target
 STEP, DURATION = 1e-2, 4.0  # s
-LIMITS = {"rate": {"stretch": 0.5, "curvature": 400.0}, "limit": {"stretch": 0.3, "curvature": 100.0}, "smoothing": 1}
-# the root of the mean squared distance of the nodes from the target [s: m], of a first try of ours by another hand
+LIMITS: dict[str, Any] = {
+    "rate": {"stretch": 0.5, "curvature": 400.0},
+    "limit": {"stretch": 0.3, "curvature": 100.0},
+    "smoothing": 1,
+}
+# the root of the mean squared distance of the nodes from the target [s: m], of a first try
 FIRST_TRY = {0: 6.9e-3, 0.25: 1.2e-2, 0.5: 4.4e-4, 0.75: 1.3e-4, 1: 1.3e-4, 1.25: 3.3e-5}
 FIRST_TRY |= {1.5: 8.6e-7, 2: 2.6e-6, 3: 1.2e-7, 4: 6.8e-9}
 
@@ -180,7 +184,7 @@ def in_space(duration: float = DURATION) -> Run:
     return regulated(model, controller=controller, shape=shape, duration=duration)
 
 
-def ensemble() -> tuple[Model, dict[str, Tensor]]:
+def ensemble() -> tuple[Model, dict[str, Any]]:
     """Return 16 rods with E from 0.5 to 5 MPa and density within 30 %, and gains of .25 to .75 and 5 to 20 1/s."""
     youngs = torch.logspace(np.log10(5e5), np.log10(5e6), 16, dtype=torch.float64)
     density = DENSITY * torch.tensor([0.7, 1.3, 1.0, 0.85], dtype=torch.float64).repeat(4)

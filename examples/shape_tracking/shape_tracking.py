@@ -186,13 +186,14 @@ def drawn(found: Following, robot: int, path: Path) -> None:
 def main() -> None:
     """Print the figures and draw the snake."""
     given = reference()
-    gains = [*FIRST_TRY, *((Kp, Ki, False) for Kp, Ki in PLAIN[1:])]
+    gains: list[tuple[float, float, bool]] = [(Kp, Ki, bool(F)) for Kp, Ki, F in FIRST_TRY]
+    gains += [(Kp, Ki, False) for Kp, Ki in PLAIN[1:]]
     found = followed(gains, given=given)
     late = found.course.after(0.25)
     print("  Kp    Ki F: residual after .25 s, at 2 s; RMSE after .25 s, leading node [m]; theory of the lag")
     for k, (Kp, Ki, F) in enumerate(gains):
-        measured = (found.residual[late, k].max(), found.residual[-1, k])
-        measured += (found.error[late, k].max(), found.leading[:, k].max())
+        measured = [found.residual[late, k].max(), found.residual[-1, k]]
+        measured += [found.error[late, k].max(), found.leading[:, k].max()]
         theory = "" if F else f"   {lag(Kp, Ki):.4f}"
         print(f"{Kp:4g}{Ki:6g}{F:2g}: " + " ".join(f"{value:.1e}" for value in measured) + theory)
         if (Kp, Ki, F) in FIRST_TRY:
