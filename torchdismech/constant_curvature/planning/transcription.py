@@ -91,10 +91,8 @@ class StepEquations:
         task, ca = self.task, casadi()
         arm, ball, h = task.arm, task.ball, task.h
         l, v = now["l"], now["v"]
-        met = task.touch(l)
-        friction = task.around(met.tangents) @ now["tangential"]
-        force = friction - met.normal * now["normal"]  # of the ball on the plate
-        torque = ca.cross(ball.radius * met.normal, friction) - ball.damping * now["spin"]
+        met, force = task.touch(l), self.pushed(now)
+        torque = ca.cross(ball.radius * met.normal, force) - ball.damping * now["spin"]
         found = {
             "rate": (l - before["l"]) / h - v,
             "spin": now["spin"] - before["spin"] - h / ball.inertia * torque,
@@ -104,6 +102,11 @@ class StepEquations:
             load = arm.inertial(l, v, (v - before["v"]) / h) + arm.springs(l, v) - arm.carried(l, met.point, force)
             found["force"] = load - now["force"]
         return found
+
+    def pushed(self, now: dict[str, Expression]) -> Expression:
+        """Return the force (3,) of the ball on the plate [N]."""
+        met = self.task.touch(now["l"])
+        return self.task.around(met.tangents) @ now["tangential"] - met.normal * now["normal"]
 
     def definitions(self, now: dict[str, Expression]) -> list[Expression]:
         """Return unknowns less what they stand for: the gap, the margin of friction, the sliding."""

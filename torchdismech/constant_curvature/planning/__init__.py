@@ -1,0 +1,7 @@
+"""Planning through contact: an arm of constant-curvature sections turns a ball. Needs CasADi: the extra `plan`."""
+
+from torchdismech.constant_curvature.planning.ball import Ball
+from torchdismech.constant_curvature.planning.plan import Plan, Stage
+from torchdismech.constant_curvature.planning.rotation import plan_rotation, rotation_about, touching_start
+
+__all__ = ["Ball", "Plan", "Stage", "plan_rotation", "rotation_about", "touching_start"]
