@@ -1,7 +1,7 @@
 r"""One arm as CasADi expressions: where its end plate is, how that moves, and what forces its chambers take.
 
 The formulas are those of `arcs`; the numbers are a PneumaticArm's own. Functions of the bend are power series in
-q = x^2, without sines: TERMS terms are exact to rounding up to x = 2 pi, so nothing is singular and nothing branches.
+q = x^2, without sines: TERMS terms are exact to rounding up to x = STEEPEST, so nothing is singular and nothing branches.
 Forces follow from the points of mass by derivatives in one direction each (`jtimes`), never by a whole Jacobian:
 
     M a + C v + G = sum over points of  m (dp/dl)^T (p'' - g).
@@ -19,14 +19,15 @@ from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.planning.casadi import casadi
 from torchdismech.errors import InputError
 
-__all__ = ["ArmExpressions", "bend_series", "crossing"]
+__all__ = ["STEEPEST", "ArmExpressions", "bend_series"]
 
-TERMS = 22  # of the series; the first one left out is below 1e-18 at a bend of 2 pi
+TERMS = 16  # of the series
+STEEPEST = 4.5  # rad: a bend at which the first term left out is below 1e-16
 Expression = Any  # of CasADi, which has no types
 
 
 def bend_series(q: Expression) -> tuple[Expression, Expression, Expression]:
-    """Return sin x / x, (1 - cos x) / x^2 and (x - sin x) / x^3 by q = x^2, for x up to 2 pi."""
+    """Return sin x / x, (1 - cos x) / x^2 and (x - sin x) / x^3 by q = x^2, for x up to STEEPEST."""
 
     def total(first: int) -> Expression:
         value = 0.0
@@ -35,11 +36,6 @@ def bend_series(q: Expression) -> tuple[Expression, Expression, Expression]:
         return value
 
     return total(1), total(2), total(3)
-
-
-def crossing(w: Expression) -> Expression:
-    """Return the matrix [w] of the vector product with w (3,)."""
-    return casadi().skew(w)
 
 
 class ArmExpressions:
@@ -78,6 +74,12 @@ class ArmExpressions:
         rest = np.zeros(3 * self.sections)
         rest[::3] = self.lengths
         return casadi().mtimes(self.to_shapes, l) + rest
+
+    def steepest(self, low: float, high: float) -> float:
+        """Return the largest bend of a section whose chambers' elongations are between these [rad]."""
+        angle = np.linspace(0, 2 * np.pi, 361)
+        ways = self.to_shapes.reshape(self.sections, 3, -1)[:, 1:].transpose(0, 2, 1) @ [np.cos(angle), np.sin(angle)]
+        return float((high - low) * np.maximum(ways, 0).sum(1).max())
 
     def end(self, l: Expression) -> tuple[Expression, Expression]:
         """Return the middle (3,) [m] and the frame (3, 3) of the end plate; z is along the arm."""

@@ -7,7 +7,6 @@ CasADi scalars, and mapped over the steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +68,7 @@ class StepFunctions:
 
 
 def stepwise_program(
-    step: StepFunctions, first: np.ndarray, parameters: np.ndarray, fixed: Sequence[Any] = ()
+    step: StepFunctions, first: np.ndarray, parameters: np.ndarray
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a program of N steps, and the functions of its derivatives, as `casadi.nlpsol` takes them.
 
@@ -83,12 +82,11 @@ def stepwise_program(
     rows = step.constraints.numel()
     both, weight, prices = ca.vertcat(step.before, step.now), ca.SX.sym("weight"), ca.SX.sym("prices", rows)
     inputs = [step.before, step.now, step.parameters]
-    values = ca.Function("values", inputs, ca.cse([step.cost, step.constraints]))
-    slopes = ca.Function(
-        "slopes", inputs, ca.cse([ca.gradient(step.cost, both), ca.jacobian(step.constraints, both)])
-    )
-    lagrangian = weight * step.cost + ca.dot(prices, step.constraints)
-    bends = ca.Function("bends", [*inputs, weight, prices], ca.cse([ca.triu(ca.hessian(lagrangian, both)[0])]))
+    cost, constraints = ca.cse([step.cost, step.constraints])
+    values = ca.Function("values", inputs, [cost, constraints])
+    slopes = ca.Function("slopes", inputs, [ca.gradient(cost, both), ca.jacobian(constraints, both)])
+    bend = ca.triu(ca.hessian(weight * cost + ca.dot(prices, constraints), both)[0])
+    bends = ca.Function("bends", [*inputs, weight, prices], [bend])
 
     x, lam_f, lam_g, p = ca.MX.sym("x", size * steps), ca.MX.sym("lam_f"), ca.MX.sym("lam_g", rows * steps), ca.MX(0, 1)
     now = ca.reshape(x, size, steps)

@@ -13,16 +13,13 @@ from torch import Tensor
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.planning.ball import Ball
 from torchdismech.constant_curvature.planning.casadi import casadi
-from torchdismech.constant_curvature.planning.expressions import ArmExpressions
+from torchdismech.constant_curvature.planning.expressions import STEEPEST, ArmExpressions
 from torchdismech.constant_curvature.planning.plan import Plan
 from torchdismech.constant_curvature.planning.solving import IPOPT, Limits, Motion
 from torchdismech.constant_curvature.planning.transcription import Task
 from torchdismech.errors import InputError
 
 __all__ = ["plan_rotation", "rotation_about", "touching_start"]
-
-STEEPEST = 2 * math.pi  # rad: bends up to which the series of the arm's functions are exact
-
 
 def rotation_about(axis: str | Sequence[float], degrees: float) -> Tensor:
     """Return the quaternion (4,) (w, x, y, z) of a rotation about "x", "y", "z" or a vector (3,)."""
@@ -210,8 +207,7 @@ def _check(
         raise InputError(f"elongations: expected a lower and an upper bound [m], got {elongations!r}")
     if float(arm.length.min()) + low <= 0:
         raise InputError(f"elongations: at {low} m a section of {float(arm.length.min())} m has no length left")
-    # chambers on one side as long, on the other as short as may be: the sum of m cosines over one sign is below m / pi
-    bend = 2 * (high - low) / (math.pi * float(arm.radius.min())) * 1.2
+    bend = ArmExpressions(arm).steepest(low, high)
     if bend > STEEPEST:
         raise InputError(
             f"elongations: expected bounds within which a section bends by less than {STEEPEST:.3g} rad, the range of "
