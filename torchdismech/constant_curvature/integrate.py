@@ -397,7 +397,7 @@ class ArmIntegrator:
     def _given_way(
         self, delassus: Tensor, relative: Tensor, frames: Tensor, contacts: Contacts
     ) -> tuple[Tensor, Tensor]:
-        """Return W (B, 3 K, 3 K) and the free relative velocities (B, K, 3) where obstacles give way; none does here."""
+        """Return W (B, 3 K, 3 K) and relative velocities (B, K, 3) where obstacles give way; here none does."""
         return delassus, relative
 
     def _law(

@@ -1,10 +1,10 @@
 r"""One arm as CasADi expressions: where its end plate is, how that moves, and what forces its chambers take.
 
-The formulas are those of `arcs`; the numbers are a PneumaticArm's own. Functions of the bend are power series in
-q = x^2, without sines: TERMS terms are exact to rounding up to x = STEEPEST, so nothing is singular and nothing branches.
+The formulas are those of `arcs`; the numbers are a PneumaticArm's own. Functions of the bend x are power series in
+x^2, without sines: TERMS terms are exact to rounding up to x = STEEPEST, so nothing is singular and nothing branches.
 Forces follow from the points of mass by derivatives in one direction each (`jtimes`), never by a whole Jacobian:
 
-    M a + C v + G = sum over points of  m (dp/dl)^T (p'' - g).
+    M a + C v + G = sum over points of  m (dp/dq)^T (p'' - g).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ STEEPEST = 4.5  # rad: a bend at which the first term left out is below 1e-16
 Expression = Any  # of CasADi, which has no types
 
 
-def bend_series(q: Expression) -> tuple[Expression, Expression, Expression]:
-    """Return sin x / x, (1 - cos x) / x^2 and (x - sin x) / x^3 by q = x^2, for x up to STEEPEST."""
+def bend_series(square: Expression) -> tuple[Expression, Expression, Expression]:
+    """Return sin x / x, (1 - cos x) / x^2 and (x - sin x) / x^3 by x^2, for x up to STEEPEST."""
 
     def total(first: int) -> Expression:
         value = 0.0
         for k in reversed(range(TERMS)):
-            value = (-1) ** k / math.factorial(2 * k + first) + q * value
+            value = (-1) ** k / math.factorial(2 * k + first) + square * value
         return value
 
     return total(1), total(2), total(3)
 
 
 class ArmExpressions:
-    """The functions of one arm; l, v and a are columns (n,) of elongations, rates and accelerations.
+    """The functions of one arm; q, v and a are columns (n,) of elongations, rates and accelerations.
 
     Parameters
     ----------
@@ -69,11 +69,11 @@ class ArmExpressions:
             self.plate_radius = float(arm.plate_radius.reshape(()))
         self.sections, self.n_dofs = arm.sections, arm.n_dofs
 
-    def shapes(self, l: Expression) -> Expression:
+    def shapes(self, q: Expression) -> Expression:
         """Return length and bend (s, ux, uy) of all sections, one after the other."""
         rest = np.zeros(3 * self.sections)
         rest[::3] = self.lengths
-        return casadi().mtimes(self.to_shapes, l) + rest
+        return casadi().mtimes(self.to_shapes, q) + rest
 
     def steepest(self, low: float, high: float) -> float:
         """Return the largest bend of a section whose chambers' elongations are between these [rad]."""
@@ -81,19 +81,19 @@ class ArmExpressions:
         ways = self.to_shapes.reshape(self.sections, 3, -1)[:, 1:].transpose(0, 2, 1) @ [np.cos(angle), np.sin(angle)]
         return float((high - low) * np.maximum(ways, 0).sum(1).max())
 
-    def end(self, l: Expression) -> tuple[Expression, Expression]:
+    def end(self, q: Expression) -> tuple[Expression, Expression]:
         """Return the middle (3,) [m] and the frame (3, 3) of the end plate; z is along the arm."""
         place, turn = self.base, self.frame
-        shapes = self.shapes(l)
+        shapes = self.shapes(q)
         for section in range(self.sections):
             local, rotation = _arc(shapes[3 * section : 3 * section + 3], 1.0)
             place, turn = place + turn @ local, turn @ rotation
         return place, turn
 
-    def spin(self, l: Expression, v: Expression) -> Expression:
+    def spin(self, q: Expression, v: Expression) -> Expression:
         """Return the angular velocity (3,) of the end plate [rad/s]."""
         ca = casadi()
-        shapes, rates = self.shapes(l), ca.mtimes(self.to_shapes, v)
+        shapes, rates = self.shapes(q), ca.mtimes(self.to_shapes, v)
         turn, total = self.frame, ca.SX.zeros(3)
         for section in range(self.sections):
             shape, rate = (x[3 * section : 3 * section + 3] for x in (shapes, rates))
@@ -104,10 +104,10 @@ class ArmExpressions:
             turn = turn @ _arc(shape, 1.0)[1]
         return total
 
-    def points(self, l: Expression) -> Expression:
+    def points(self, q: Expression) -> Expression:
         """Return the points of mass, one after the other (3 S G,) [m]."""
         place, turn, found = self.base, self.frame, []
-        shapes = self.shapes(l)
+        shapes = self.shapes(q)
         for section in range(self.sections):
             shape = shapes[3 * section : 3 * section + 3]
             found += [place + turn @ _arc(shape, share)[0] for share in self.shares]
@@ -115,29 +115,29 @@ class ArmExpressions:
             place, turn = place + turn @ local, turn @ rotation
         return casadi().vertcat(*found)
 
-    def inertial(self, l: Expression, v: Expression, a: Expression) -> Expression:
-        """Return M a + C v + G (n,) [N]; l has to be a symbol."""
+    def inertial(self, q: Expression, v: Expression, a: Expression) -> Expression:
+        """Return M a + C v + G (n,) [N]; q has to be a symbol."""
         ca = casadi()
-        points = self.points(l)
-        velocity = ca.jtimes(points, l, v)
-        felt = ca.jtimes(points, l, a) + ca.jtimes(velocity, l, v) - np.tile(self.gravity, points.numel() // 3)
-        return ca.jtimes(points, l, np.repeat(self.masses.reshape(-1), 3) * felt, True)
+        points = self.points(q)
+        velocity = ca.jtimes(points, q, v)
+        felt = ca.jtimes(points, q, a) + ca.jtimes(velocity, q, v) - np.tile(self.gravity, points.numel() // 3)
+        return ca.jtimes(points, q, np.repeat(self.masses.reshape(-1), 3) * felt, True)
 
-    def springs(self, l: Expression, v: Expression) -> Expression:
-        """Return K l + B v (n,) [N]."""
-        return self.stiffness * l + self.damping * v
+    def springs(self, q: Expression, v: Expression) -> Expression:
+        """Return K q + B v (n,) [N]."""
+        return self.stiffness * q + self.damping * v
 
-    def carried(self, l: Expression, point: Expression, force: Expression) -> Expression:
-        """Return J^T f (n,) [N] of a force (3,) on the end plate at a point (3,); l has to be a symbol."""
+    def carried(self, q: Expression, point: Expression, force: Expression) -> Expression:
+        """Return J^T f (n,) [N] of a force (3,) on the end plate at a point (3,); q has to be a symbol."""
         ca = casadi()
         v = ca.SX.sym("v", self.n_dofs)
-        return ca.gradient(ca.dot(force, self.velocity(l, v, point)), v)
+        return ca.gradient(ca.dot(force, self.velocity(q, v, point)), v)
 
-    def velocity(self, l: Expression, v: Expression, point: Expression) -> Expression:
-        """Return the velocity (3,) of the end plate at a point (3,) [m/s]; l has to be a symbol."""
+    def velocity(self, q: Expression, v: Expression, point: Expression) -> Expression:
+        """Return the velocity (3,) of the end plate at a point (3,) [m/s]; q has to be a symbol."""
         ca = casadi()
-        place = self.end(l)[0]
-        return ca.jtimes(place, l, v) + ca.cross(self.spin(l, v), point - place)
+        place = self.end(q)[0]
+        return ca.jtimes(place, q, v) + ca.cross(self.spin(q, v), point - place)
 
 
 def _arc(shape: Expression, share: float) -> tuple[Expression, Expression]:

@@ -42,7 +42,9 @@ class Layout:
 
     def packed(self, values: dict[str, np.ndarray]) -> np.ndarray:
         """Return values (N, size) by name as one array (N, count)."""
-        return np.concatenate([np.asarray(values[name], float).reshape(-1, size) for name, size in self.sizes.items()], 1)
+        return np.concatenate(
+            [np.asarray(values[name], float).reshape(-1, size) for name, size in self.sizes.items()], 1
+        )
 
     def unpacked(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Return the columns of (N, count) by name, each (N, size)."""
@@ -118,7 +120,7 @@ def stepwise_program(
 
 
 def _placed(blocks: Expression, row: np.ndarray, column: np.ndarray, rows: int, columns: int) -> Expression:
-    """Return the sparse matrix with the blocks' entries at rows and columns (N, nnz of a block), summed where they meet.
+    """Return the sparse matrix with the blocks' entries at rows and columns (N, nnz), summed where they meet.
 
     Entries at negative rows or columns belong to what is before the first step, and are left out.
     """

@@ -21,6 +21,7 @@ from torchdismech.errors import InputError
 
 __all__ = ["plan_rotation", "rotation_about", "touching_start"]
 
+
 def rotation_about(axis: str | Sequence[float], degrees: float) -> Tensor:
     """Return the quaternion (4,) (w, x, y, z) of a rotation about "x", "y", "z" or a vector (3,)."""
     vector = {"x": (1, 0, 0), "y": (0, 1, 0), "z": (0, 0, 1)}.get(axis) if isinstance(axis, str) else axis
@@ -109,14 +110,14 @@ def touching_start(
         CasADi is not installed, or no elongations within the bounds bring the plate there.
     """
     ca, expressions = casadi(), ArmExpressions(arm)
-    l = ca.SX.sym("l", arm.n_dofs)
+    q = ca.SX.sym("q", arm.n_dofs)
     task = Task(expressions, ball, np.array([1.0, 0, 0, 0]), 1.0, thickness=thickness)
-    place, turn = expressions.end(l)
+    place, turn = expressions.end(q)
     up = expressions.frame[:, 2]
     lowest = np.array(ball.center) - ball.radius * up
-    held = _holding(task, l, least_normal)
+    held = _holding(task, q, least_normal)
     program = {
-        "x": l,
+        "x": q,
         "f": ca.sumsqr(held),
         "g": ca.vertcat(place - lowest, expressions.frame[:, :2].T @ turn[:, 2]),
     }
@@ -137,16 +138,16 @@ def touching_start(
             f"{elongations[0]} to {elongations[1]} m, got {tuple(ball.center)} ({status}); move the ball, widen the "
             "bounds, or give a start"
         )
-    q = np.array(found["x"]).reshape(-1)
-    forces = np.array(ca.Function("held", [l], [held])(q)).reshape(-1)
-    return torch.from_numpy(q), torch.from_numpy(forces)
+    rest = np.array(found["x"]).reshape(-1)
+    forces = np.array(ca.Function("held", [q], [held])(rest)).reshape(-1)
+    return torch.from_numpy(rest), torch.from_numpy(forces)
 
 
-def _holding(task: Task, l: Any, normal: float) -> Any:
+def _holding(task: Task, q: Any, normal: float) -> Any:
     """Return the forces on the chambers (n,) that hold the arm still, its plate pressed against the ball."""
     arm, zero = task.arm, casadi().SX.zeros(task.arm.n_dofs)
-    met = task.touch(l)
-    return arm.inertial(l, zero, zero) + arm.springs(l, zero) - arm.carried(l, met.point, -met.normal * normal)
+    met = task.touch(q)
+    return arm.inertial(q, zero, zero) + arm.springs(q, zero) - arm.carried(q, met.point, -met.normal * normal)
 
 
 def _unit(target: Tensor | Sequence[float]) -> np.ndarray:
@@ -197,7 +198,9 @@ def _check(
         ("least_normal", least_normal, False),
     ):
         if not math.isfinite(value) or value < 0 or (above_zero and value == 0):
-            raise InputError(f"{name}: expected a finite number {'above 0' if above_zero else 'from 0 up'}, got {value}")
+            raise InputError(
+                f"{name}: expected a finite number {'above 0' if above_zero else 'from 0 up'}, got {value}"
+            )
     if not relaxations or not all(math.isfinite(x) and x > 0 for x in relaxations):
         raise InputError(f"relaxations: expected finite numbers above 0, got {relaxations!r}")
     if any(after >= before for before, after in zip(relaxations, relaxations[1:], strict=False)):

@@ -56,7 +56,7 @@ class Motion:
         self.equations = StepEquations(task, moving)
         self.layout = self.equations.layout
         first = {name: np.zeros((1, size)) for name, size in self.layout.sizes.items()}
-        first["l"][0], first["orientation"][0, 0], first["normal"][0] = start, 1.0, limits.least_normal
+        first["q"][0], first["orientation"][0, 0], first["normal"][0] = start, 1.0, limits.least_normal
         self.first = first
         last = np.zeros((steps, 1))
         last[-1] = LAST
@@ -107,7 +107,7 @@ class Motion:
             {name: np.full((self.steps, size), bound) for name, size in self.layout.sizes.items()}
             for bound in (-np.inf, np.inf)
         )
-        low["l"][:], high["l"][:] = self.limits.elongations
+        low["q"][:], high["q"][:] = self.limits.elongations
         high["spin"][:] = FASTEST / self.task.h
         low["spin"] = -high["spin"]
         for one, other in PAIRS.items():
@@ -166,7 +166,7 @@ class Motion:
         steps = {name: torch.from_numpy(value) for name, value in values.items()}
         return Plan(
             times=self.task.h * torch.arange(self.steps + 1, dtype=torch.float64),
-            q=over["l"],
+            q=over["q"],
             velocity=over["v"],
             orientation=over["orientation"],
             spin=over["spin"],

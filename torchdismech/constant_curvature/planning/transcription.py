@@ -2,7 +2,7 @@ r"""The equations of a plan: implicit Euler of arm and ball, contact by compleme
 
 Everything is taken at the end of the step (Azizkhani and Chen, equations 17 to 20): with the force f on the plate,
 
-    l+ = l + h v+,    M (v+ - v) = h (tau - C v - K l - B v - G + J^T f),
+    q+ = q + h v+,    M (v+ - v) = h (tau - C v - K q - B v - G + J^T f),
     I (w+ - w) = h (torque of -f - D w),    o+ = exp(h w+) o,
 
 and 0 <= a complementary to b >= 0 for gap and normal force, the margin mu f_n - sum f_t and the slip, and f_t and the
@@ -47,9 +47,9 @@ class Task:
     directions: int = 10
     thickness: float = 0.01
 
-    def touch(self, l: Expression) -> Touch:
+    def touch(self, q: Expression) -> Touch:
         """Return how the end plate touches the ball."""
-        return touch(self.ball, *self.arm.end(l), self.arm.plate_radius, self.thickness, self.arm.frame)
+        return touch(self.ball, *self.arm.end(q), self.arm.plate_radius, self.thickness, self.arm.frame)
 
     def around(self, tangents: Expression) -> Expression:
         """Return the friction directions D (3, d), evenly around."""
@@ -72,7 +72,7 @@ class StepEquations:
     def __init__(self, task: Task, moving: bool):
         self.task, self.moving = task, moving
         arm, d = task.arm, task.directions
-        sizes = {"l": arm.n_dofs, "v": arm.n_dofs, "orientation": 4, "spin": 3, "normal": 1, "tangential": d}
+        sizes = {"q": arm.n_dofs, "v": arm.n_dofs, "orientation": 4, "spin": 3, "normal": 1, "tangential": d}
         sizes |= {"slip": 1, "gap": 1, "margin": 1, "sliding": d}
         self.layout = Layout(sizes | ({"force": arm.n_dofs} if moving else {}))
 
@@ -90,30 +90,30 @@ class StepEquations:
         """Return what has to vanish by name: of rates [m/s], forces [N], the ball's spin [rad/s] and orientation."""
         task, ca = self.task, casadi()
         arm, ball, h = task.arm, task.ball, task.h
-        l, v = now["l"], now["v"]
-        met, force = task.touch(l), self.pushed(now)
+        q, v = now["q"], now["v"]
+        met, force = task.touch(q), self.pushed(now)
         torque = ca.cross(ball.radius * met.normal, force) - ball.damping * now["spin"]
         found = {
-            "rate": (l - before["l"]) / h - v,
+            "rate": (q - before["q"]) / h - v,
             "spin": now["spin"] - before["spin"] - h / ball.inertia * torque,
             "orientation": now["orientation"] - quaternion_after(before["orientation"], now["spin"], h),
         }
         if self.moving:
-            load = arm.inertial(l, v, (v - before["v"]) / h) + arm.springs(l, v) - arm.carried(l, met.point, force)
+            load = arm.inertial(q, v, (v - before["v"]) / h) + arm.springs(q, v) - arm.carried(q, met.point, force)
             found["force"] = load - now["force"]
         return found
 
     def pushed(self, now: dict[str, Expression]) -> Expression:
         """Return the force (3,) of the ball on the plate [N]."""
-        met = self.task.touch(now["l"])
+        met = self.task.touch(now["q"])
         return self.task.around(met.tangents) @ now["tangential"] - met.normal * now["normal"]
 
     def definitions(self, now: dict[str, Expression]) -> list[Expression]:
         """Return unknowns less what they stand for: the gap, the margin of friction, the sliding."""
         task, ca = self.task, casadi()
-        met = task.touch(now["l"])
+        met = task.touch(now["q"])
         surface = ca.cross(now["spin"], -task.ball.radius * met.normal)
-        relative = task.arm.velocity(now["l"], now["v"], met.point) - surface
+        relative = task.arm.velocity(now["q"], now["v"], met.point) - surface
         return [
             now["gap"] - met.gap,
             now["margin"] - (task.ball.friction * now["normal"] - ca.sum1(now["tangential"])),
@@ -125,14 +125,14 @@ class StepEquations:
         return [now[one] * now[other] for one, other in PAIRS.items()]
 
     def cost(self, before: dict[str, Expression], now: dict[str, Expression], last: Expression) -> Expression:
-        """Return what the step adds to the cost (20). Without dynamics, K l stands for the forces on the chambers."""
+        """Return what the step adds to the cost (20). Without dynamics, K q stands for the forces on the chambers."""
         task, ca = self.task, casadi()
 
         def square(x: Expression) -> Expression:
             return ca.sumsqr(x)
 
         error = task.error(now["orientation"])
-        force = now["force"] if self.moving else task.arm.stiffness * now["l"]
+        force = now["force"] if self.moving else task.arm.stiffness * now["q"]
         running = (
             10 * error
             - 1e-3 * now["normal"]
