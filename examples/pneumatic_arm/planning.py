@@ -1,8 +1,8 @@
 """A plan through contact: the paper's arm, standing on its base, turns a ball above it by 90 degrees about an axis.
 
-The plan is found by CasADi and IPOPT (`pip install 'torchdismech[plan]'`), then its forces are replayed in the simulator,
-which has small steps and its own law of contact: open loop, and with a feedback that pulls the arm to its plan. See
-docs/pneumatic_arm.md.
+The plan is found by CasADi and IPOPT (`pip install 'torchdismech[plan]'`), then its forces are replayed in the
+simulator, which has small steps and its own law of contact: open loop, and with a feedback that pulls the arm to its
+plan. See docs/pneumatic_arm.md.
 
 `python -m examples.pneumatic_arm.planning --axis x` takes minutes, prints how the plan was found and what became of it,
 and draws planning_x.png.
@@ -16,7 +16,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from examples.pneumatic_arm.scenarios import DAMPING, LENGTHS, MASSES, RADIUS, STIFFNESS
 from torchdismech.constant_curvature import PneumaticArm
@@ -90,7 +89,6 @@ def draw(plan: Plan, played: dict[str, Replay], axis: str, path: Path) -> None:
     middle = np.array(ball.center)[[across, 2]]
     angle = np.linspace(0, 2 * np.pi, 100)
     arm.plot(middle[0] + ball.radius * np.cos(angle), middle[1] + ball.radius * np.sin(angle), color="0.4")
-    mark = torch.zeros(4, dtype=torch.float64)
     frames = sorted({round(share * (len(points) - 1)) for share in (0, 0.02, 0.05, 0.1, 0.3, 1)})
     for number, frame in enumerate(frames):
         color = f"C{number}"

@@ -1,4 +1,4 @@
-"""Plans that turn a ball: the arm's expressions against its torch code, contact, the program, plans and their replay."""
+"""Plans that turn a ball: the arm's expressions against its torch code, contact, programs, plans and their replay."""
 
 import builtins
 import dataclasses
@@ -334,7 +334,7 @@ def test_a_free_ball_is_slowed_by_its_damping():
 @pytest.mark.slow
 @pytest.mark.parametrize("axis", ["x", "y"])
 def test_the_paper_problem_is_solved(axis):
-    """Plan 90 degrees about x and y in 100 steps: error, products and defects within the bars of the paper's problem."""
+    """Plan 90 degrees about x and y in 100 steps: error, products and defects within the bars."""
     plan = plan_rotation(upright(), BALL, rotation_about(axis, 90.0))
     assert plan.converged and plan.error <= 1e-5
     assert plan.residuals["complementarity"] <= 1.1e-7 and plan.defect <= 1e-6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -87,14 +88,14 @@ class Plan:
 
     def save(self, path: str | Path) -> None:
         """Write the plan to an npz file."""
-        tensors = {f.name: getattr(self, f.name).numpy() for f in _tensors()}
-        residuals = {f"residual/{name}": np.array(value) for name, value in self.residuals.items()}
-        stages = {
+        arrays: dict[str, Any] = {f.name: getattr(self, f.name).numpy() for f in _tensors()}
+        arrays |= {f"residual/{name}": np.array(value) for name, value in self.residuals.items()}
+        arrays |= {
             f"stage/{f.name}": np.array([getattr(stage, f.name) for stage in self.stages])
             for f in dataclasses.fields(Stage)
         }
         with open(path, "wb") as file:
-            np.savez(file, **tensors, **residuals, **stages)
+            np.savez(file, **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:

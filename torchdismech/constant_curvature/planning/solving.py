@@ -103,10 +103,9 @@ class Motion:
 
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds of all unknowns."""
-        low, high = (
-            {name: np.full((self.steps, size), bound) for name, size in self.layout.sizes.items()}
-            for bound in (-np.inf, np.inf)
-        )
+        sizes = self.layout.sizes
+        low = {name: np.full((self.steps, size), -np.inf) for name, size in sizes.items()}
+        high = {name: np.full((self.steps, size), np.inf) for name, size in sizes.items()}
         low["q"][:], high["q"][:] = self.limits.elongations
         high["spin"][:] = FASTEST / self.task.h
         low["spin"] = -high["spin"]
@@ -129,7 +128,7 @@ class Motion:
         guess = {name: np.repeat(value, self.steps, 0) for name, value in self.first.items()}
         target = self.task.target * (1.0 if self.task.target[0] >= 0 else -1.0)
         angle = 2 * np.arctan2(np.linalg.norm(target[1:]), target[0])
-        axis = target[1:] / max(np.linalg.norm(target[1:]), 1e-12)
+        axis = target[1:] / max(float(np.linalg.norm(target[1:])), 1e-12)
         half = 0.5 * angle * np.linspace(0, 1, self.steps + 1)[1:, None]
         guess["orientation"] = np.hstack([np.cos(half), np.sin(half) * axis])
         guess["spin"][:] = axis * angle / (self.steps * self.task.h)
@@ -191,7 +190,7 @@ def _watch(unknowns: int, constraints: int, bar: Any) -> Any:
     ca = casadi()
     shapes = {"x": unknowns, "f": 1, "g": constraints, "lam_x": unknowns, "lam_g": constraints, "lam_p": 0}
 
-    class Watch(ca.Callback):  # type: ignore[misc, name-defined]
+    class Watch(ca.Callback):  # type: ignore[name-defined]
         def __init__(self):
             super().__init__()
             self.construct("watch", {})
