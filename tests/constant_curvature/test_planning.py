@@ -268,18 +268,23 @@ def test_a_plan_is_written_and_read(small_plan, tmp_path):
         Plan.load(tmp_path / "other.npz")
 
 
-def test_the_replay_goes_to_the_plan_as_steps_get_smaller(small_plan):
-    """Replay a plan that starts from rest: with feedback the arm stays near, and the ball turns the plan's way."""
-    played = replay(small_arm(), small_ball(), small_plan, dt=4e-3, gain=2000.0)
-    assert (played.q - small_plan.q).abs().max() < 5e-3
+def test_the_simulator_turns_the_ball_as_planned(small_plan):
+    """Replay a small plan open loop, in steps a quarter as long: the arm stays near, the ball turns as planned.
+
+    The bounds are what steps of 80 ms are worth: 4 degrees of 30 were measured, and 0.7 mm.
+    """
+    played = replay(small_arm(), small_ball(), small_plan, dt=2e-2)
+    assert (played.q - small_plan.q).abs().max() < 2e-3
     assert played.orientation.norm(dim=1).sub(1).abs().max() < 1e-12
-    assert played.angle > 0.5 * math.pi / 6
-    assert played.difference(small_plan) < 0.5 * math.pi / 6
+    assert played.difference(small_plan) < math.radians(7.5)
+    assert played.angle == pytest.approx(math.pi / 6, abs=math.radians(7.5))
     with pytest.raises(InputError, match="divides the plan's"):
         replay(small_arm(), small_ball(), small_plan, dt=3e-2)
+    with pytest.raises(InputError, match="gain: expected"):
+        replay(small_arm(), small_ball(), small_plan, gain=-1.0)
 
 
-def pressed(friction: float, spin: tuple[float, float, float], steps: int = 20, damping: float = 0.0):
+def pressed(friction: float, spin: tuple[float, float, float], steps: int = 5, damping: float = 0.0):
     """Return the states of an arm that presses against a ball that spins, before and after the last step."""
     arm, ball = small_arm(), dataclasses.replace(small_ball(), friction=friction, damping=damping)
     q, force = touching_start(arm, ball, least_normal=2.0)

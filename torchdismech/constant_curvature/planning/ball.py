@@ -37,7 +37,7 @@ class Ball:
     center: Sequence[float] = (0.0, 0.1, 0.7)
     radius: float = 0.05
     mass: float = 0.2
-    damping: float = 1e-2
+    damping: float = 1e-3
     friction: float = 0.6
     inertia: float = field(init=False)  # about any axis through the middle [kg m^2]
 

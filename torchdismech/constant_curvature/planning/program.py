@@ -85,8 +85,9 @@ def stepwise_program(
     both, weight, prices = ca.vertcat(step.before, step.now), ca.SX.sym("weight"), ca.SX.sym("prices", rows)
     inputs = [step.before, step.now, step.parameters]
     cost, constraints = ca.cse([step.cost, step.constraints])
-    values = ca.Function("values", inputs, [cost, constraints])
-    slopes = ca.Function("slopes", inputs, [ca.gradient(cost, both), ca.jacobian(constraints, both)])
+    costs, sides = ca.Function("costs", inputs, [cost]), ca.Function("sides", inputs, [constraints])
+    slopes = ca.Function("slopes", inputs, [ca.gradient(cost, both)])
+    jacobians = ca.Function("jacobians", inputs, [ca.jacobian(constraints, both)])
     bend = ca.triu(ca.hessian(weight * cost + ca.dot(prices, constraints), both)[0])
     bends = ca.Function("bends", [*inputs, weight, prices], [bend])
 
@@ -94,14 +95,13 @@ def stepwise_program(
     now = ca.reshape(x, size, steps)
     before = ca.horzcat(ca.DM(first), now[:, :-1])
     along = [before, now, ca.DM(parameters.T)]
-    cost, constraints = values.map(steps)(*along)
-    slope, jacobian = slopes.map(steps)(*along)
+    slope, jacobian = slopes.map(steps)(*along), jacobians.map(steps)(*along)
     bend = bends.map(steps)(*along, lam_f, ca.reshape(lam_g, rows, steps))
     gradient = ca.vec(slope[size:, :]) + ca.vertcat(ca.vec(slope[:size, 1:]), ca.DM.zeros(size))
-    total, listed = ca.sum2(cost), ca.vec(constraints)
+    total, listed = ca.sum2(costs.map(steps)(*along)), ca.vec(sides.map(steps)(*along))
 
     offset = size * (np.arange(steps) - 1)[:, None]  # of the step before among the unknowns
-    row, column = (np.array(x) for x in slopes.sparsity_out(1).get_triplet())
+    row, column = (np.array(x) for x in jacobians.sparsity_out(0).get_triplet())
     jac = _placed(
         jacobian, np.tile(row, (steps, 1)) + rows * np.arange(steps)[:, None], column + offset, rows * steps, x.numel()
     )

@@ -19,7 +19,13 @@ __all__ = ["IPOPT", "Limits", "Motion", "Values"]
 
 LAST = 100.0  # what the error at the end counts
 FASTEST = 2.0  # rad: about each axis, how far the ball may turn in a step
-IPOPT: dict[str, Any] = {"print_level": 0, "sb": "yes", "bound_relax_factor": 0.0, "constr_viol_tol": 1e-9}
+IPOPT: dict[str, Any] = {
+    "print_level": 0,
+    "sb": "yes",
+    "mu_strategy": "adaptive",
+    "bound_relax_factor": 0.0,
+    "constr_viol_tol": 1e-9,
+}
 ROUGH, FINE = 1e-4, 1e-6  # tolerances of programs that another one goes on from, and of the last
 RESUMED = {
     "warm_start_init_point": "yes",
@@ -87,7 +93,7 @@ class Motion:
         """Return what the next program starts from, and how this one was solved."""
         ca = casadi()
         name = "dynamic" if self.equations.moving else "kinematic"
-        options = IPOPT | {"mu_strategy": "adaptive", "max_iter": self.limits.iterations, "tol": tolerance}
+        options = IPOPT | {"max_iter": self.limits.iterations, "tol": tolerance}
         options |= RESUMED if resumed else {}
         bar = _bar(f"{name} plan, eps {relaxation:g}", progress)
         watch = _watch(self.program["x"].numel(), self.program["g"].numel(), bar)
