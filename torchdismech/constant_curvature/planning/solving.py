@@ -24,9 +24,9 @@ IPOPT: dict[str, Any] = {
     "sb": "yes",
     "mu_strategy": "adaptive",
     "bound_relax_factor": 0.0,
-    "constr_viol_tol": 1e-9,
 }
-ROUGH, FINE = 1e-4, 1e-6  # tolerances of programs that another one goes on from, and of the last
+ROUGH = {"tol": 1e-2, "constr_viol_tol": 1e-6}  # of programs that another one goes on from
+FINE = {"tol": 1e-6, "constr_viol_tol": 1e-9}  # of the last
 RESUMED = {
     "warm_start_init_point": "yes",
     "mu_init": 1e-4,
@@ -88,12 +88,12 @@ class Motion:
         return self.layout.unpacked(np.array(found["x0"]).reshape(self.steps, -1)), stages
 
     def _solution(
-        self, start: dict[str, Any], relaxation: float, tolerance: float, resumed: bool, progress: bool
+        self, start: dict[str, Any], relaxation: float, tolerance: dict[str, float], resumed: bool, progress: bool
     ) -> tuple[dict[str, Any], Stage]:
         """Return what the next program starts from, and how this one was solved."""
         ca = casadi()
         name = "dynamic" if self.equations.moving else "kinematic"
-        options = IPOPT | {"max_iter": self.limits.iterations, "tol": tolerance}
+        options = IPOPT | {"max_iter": self.limits.iterations} | tolerance
         options |= RESUMED if resumed else {}
         bar = _bar(f"{name} plan, eps {relaxation:g}", progress)
         watch = _watch(self.program["x"].numel(), self.program["g"].numel(), bar)
