@@ -2,7 +2,7 @@
 
 ``python -m benchmarks arm`` prints the table: process CPU time on one thread. `python -m benchmarks.arm` prints what
 does not fit into it: complementarity problems of scenario A solved cold, the error of large steps, the cost of a
-backward pass.
+backward pass, the time of a plan through contact (minutes; it needs CasADi).
 """
 
 import math
@@ -15,6 +15,7 @@ from benchmarks.jobs import Job
 from benchmarks.machine import now
 from benchmarks.peer_arm import PeerArm
 from benchmarks.table import Row
+from examples.pneumatic_arm.planning import found
 from examples.pneumatic_arm.scenarios import Scene, hanging, inclined_box
 from torchdismech import Control
 from torchdismech.constant_curvature import ArmIntegrator, ArmState
@@ -165,12 +166,27 @@ def step_errors() -> dict[str, tuple[float, float]]:
     return {name: (costs[name], float((tips[name] - tips["2.5e-4"]).norm())) for name in tips}
 
 
+def planning(axis: str = "x") -> dict[str, float]:
+    """Return what a plan of 100 steps costs that turns a ball by 90 degrees, all told, and how good it is."""
+    began = now()
+    plan = found(axis)
+    return {
+        "CPU minutes": (now() - began) / 60,
+        "iterations": sum(stage.iterations for stage in plan.stages),
+        "converged": float(plan.converged),
+        "error": plan.error,
+        "products": plan.residuals["complementarity"],
+        "defects": plan.defect,
+    }
+
+
 def main() -> None:
     """Print the measurements that are no rows."""
     torch.set_num_threads(1)
     print("problems of scenario A solved cold:", cold_problems())
     print("forward and backward over forward, 100 steps, B = 64:", round(backward_over_forward(), 2))
     print("step: CPU s per simulated s, tip from a fine run [m]:", step_errors())
+    print("plan about x, N = 100 (the paper: 13.6 minutes a problem, on another machine):", planning())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,18 @@ PACKAGE = "torchdismech"
 # Applications and tools at the repository's root use the library; the library never uses them.
 APPLICATIONS = {"models", "training", "benchmarks", "examples", "tests"}
 # Needed by some users in some calls only: imported where they are used.
-LAZY = {"matplotlib", "h5py", "trimesh", "scipy.optimize", "typer", "pydantic", "tensorboard", "imageio", "viser"}
+LAZY = {
+    "casadi",
+    "h5py",
+    "imageio",
+    "matplotlib",
+    "pydantic",
+    "scipy.optimize",
+    "tensorboard",
+    "trimesh",
+    "typer",
+    "viser",
+}
 ROOF = {"__init__", "__main__"}
 
 

@@ -227,9 +227,13 @@ class PneumaticArm(nn.Module):
         inverse = self.radius.reciprocal()[..., None]
         return torch.cat([torch.ones_like(inverse), inverse, inverse], -1)
 
+    def base_frame(self) -> Tensor:
+        """Return the first section's first frame (3, 3) or (B, 3, 3)."""
+        return _rotation(self.orientation)
+
     def posture(self, q: Tensor) -> Posture:
         """Return the posture of arms with these elongations (B, n): Gauss points, disks and ends of their sections."""
-        turn = _rotation(self.orientation)
+        turn = self.base_frame()
         turn = turn[..., None] if turn.dim() == 2 else turn.permute(1, 2, 0)
         base = self.base[:, None] if self.base.dim() == 1 else self.base.t()
         shape = self.shape(q).permute(2, 1, 0).contiguous()
@@ -255,14 +259,18 @@ class PneumaticArm(nn.Module):
         posture = self.posture(q)
         rate = self.shape_rate(velocity).permute(2, 1, 0).contiguous()
         felt = posture.drift(rate, _column(self.gravity))
-        mass, bias = posture.inertia(self._point_masses(), felt[:, :, : len(self._weights)])
+        mass, bias = posture.inertia(self.point_masses(), felt[:, :, : len(self._weights)])
         to_shapes = self.to_shapes()
         return ArmDynamics(posture, to_shapes.mT @ (mass @ to_shapes), (bias[:, None] @ to_shapes)[:, 0])
 
-    def _point_masses(self) -> Tensor:
+    def point_masses(self) -> Tensor:
         """Return the masses (S, G, B or 1) that stand for the sections at their Gauss points."""
         mass = self.mass.expand(*self.mass.shape[:-1], self.sections)
         return _column(mass)[:, None] * self._weights[:, None]
+
+    def mass_shares(self) -> Tensor:
+        """Return where on each section its point masses are (G,), from 0 to 1."""
+        return self._share[: len(self._weights)]
 
     def springs(self, q: Tensor, velocity: Tensor) -> Tensor:
         """Return the forces (B, n) against which springs and dampers have to be moved [N]."""
@@ -281,7 +289,7 @@ class PneumaticArm(nn.Module):
     def potential(self, q: Tensor) -> dict[str, Tensor]:
         """Return the energies of gravity and of the springs (B,) [J]."""
         points = self.posture(q).points[:, :, : len(self._weights)]
-        weight = self._point_masses() * _column(self.gravity)[:, None, None]
+        weight = self.point_masses() * _column(self.gravity)[:, None, None]
         gravity = -(weight * points).sum((0, 1, 2))
         return {"gravity": gravity, "elastic": 0.5 * (self.stiffness * q * q).sum(1)}
 

@@ -362,6 +362,7 @@ class ArmIntegrator:
         correction = torch.where(chosen.gap > 0, chosen.gap, self.stabilisation * chosen.gap) / self.dt
         relative = (moved @ free[..., None])[..., 0].unflatten(1, (count, 3))
         relative = relative - (frames @ chosen.carried[..., None])[..., 0] / self.dt
+        delassus, relative = self._given_way(delassus, relative, frames, chosen)
         start = torch.cat([(relative[..., 0] + correction)[..., None], relative[..., 1:]], 2).flatten(1)
         index = order[..., None].expand(-1, -1, 3)
         mu = chosen.mu
@@ -392,6 +393,12 @@ class ArmIntegrator:
             solution.iterations,
             torch.where(active.any(1), solution.residual, 0.0),
         )
+
+    def _given_way(
+        self, delassus: Tensor, relative: Tensor, frames: Tensor, contacts: Contacts
+    ) -> tuple[Tensor, Tensor]:
+        """Return W (B, 3 K, 3 K) and relative velocities (B, K, 3) where obstacles give way; here none does."""
+        return delassus, relative
 
     def _law(
         self,

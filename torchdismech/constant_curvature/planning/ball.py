@@ -1,0 +1,125 @@
+"""A ball that turns about its fixed middle, and a plate that touches it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchdismech.constant_curvature.planning.casadi import casadi
+from torchdismech.constant_curvature.planning.expressions import bend_series
+from torchdismech.errors import InputError
+
+__all__ = ["Ball", "Touch", "quaternion_after", "touch"]
+
+ROUNDING = 1e-12  # m^2, of absolute values and maxima
+Expression = Any  # of CasADi, which has no types
+
+
+@dataclass(frozen=True)
+class Ball:
+    """A homogeneous ball on a fixed middle.
+
+    Attributes
+    ----------
+    center : (3,) [m].
+    radius, mass : [m], [kg].
+    damping : torque against its rotation [N m s/rad].
+    friction : coefficient between it and a plate.
+
+    Raises
+    ------
+    InputError
+        Numbers that are not finite, a radius or mass not above zero, damping or friction below zero.
+    """
+
+    center: Sequence[float] = (0.0, 0.1, 0.7)
+    radius: float = 0.05
+    mass: float = 0.2
+    damping: float = 1e-3
+    friction: float = 0.6
+    inertia: float = field(init=False)  # about any axis through the middle [kg m^2]
+
+    def __post_init__(self):
+        if len(self.center) != 3 or not all(math.isfinite(x) for x in self.center):
+            raise InputError(f"Ball.center: expected three finite numbers, got {self.center!r}")
+        for name in ("radius", "mass", "damping", "friction"):
+            value = getattr(self, name)
+            enough = value > 0 if name in ("radius", "mass") else value >= 0
+            if not (math.isfinite(value) and enough):
+                bound = "above 0" if name in ("radius", "mass") else "from 0 up"
+                raise InputError(f"Ball.{name}: expected a finite number {bound}, got {value!r}")
+        object.__setattr__(self, "inertia", 0.4 * self.mass * self.radius**2)
+
+
+@dataclass(frozen=True)
+class Touch:
+    """How far a plate is from a ball, as expressions.
+
+    Attributes
+    ----------
+    gap : [m].
+    normal : (3,) from the plate to the ball, of unit length.
+    point : (3,) of the ball that is closest to the plate [m].
+    tangents : (3, 2) across the normal and each other.
+    """
+
+    gap: Expression
+    normal: Expression
+    point: Expression
+    tangents: Expression
+
+
+def touch(ball: Ball, middle: Expression, frame: Expression, radius: float, thickness: float, up: Any) -> Touch:
+    """Return how a plate, a cylinder whose end face is at `middle`, touches a ball.
+
+    Parameters
+    ----------
+    middle, frame : (3,) [m] and (3, 3) of the end face; the cylinder lies on its side of negative z.
+    radius, thickness : of the cylinder [m].
+    up : (3, 3) a frame to whose negative z no normal points: there the tangents would be undefined.
+    """
+    ca = casadi()
+    seen = ca.SX.sym("seen", 3)  # the ball's middle in the plate's frame
+    across = ca.sqrt(seen[0] ** 2 + seen[1] ** 2 + ROUNDING) - radius
+    along = _absolute(seen[2] + thickness / 2) - thickness / 2
+    inside = -_larger(-_larger(across, along), 0)
+    outside = ca.sqrt(_larger(across, 0) ** 2 + _larger(along, 0) ** 2 + ROUNDING)
+    distance = inside + outside
+    steepest = ca.gradient(distance, seen)
+    measured = ca.Function("measured", [seen], [distance - ball.radius, steepest / ca.norm_2(steepest)])
+    gap, normal = measured(frame.T @ (ca.DM(list(ball.center)) - middle))
+    normal = frame @ normal
+    return Touch(gap, normal, ca.DM(list(ball.center)) - ball.radius * normal, _tangents(normal, up))
+
+
+def quaternion_after(quaternion: Expression, spin: Expression, h: float) -> Expression:
+    """Return the orientation (w, x, y, z) after the time h at an angular velocity (3,) along the world's axes."""
+    ca = casadi()
+    half = 0.5 * h * spin
+    q = ca.dot(half, half)
+    a, b, _ = bend_series(q)
+    w, x = 1 - q * b, a * half
+    return ca.vertcat(
+        w * quaternion[0] - ca.dot(x, quaternion[1:]),
+        w * quaternion[1:] + quaternion[0] * x + ca.cross(x, quaternion[1:]),
+    )
+
+
+def _tangents(normal: Expression, up: Any) -> Expression:
+    """Return two unit vectors (3, 2) across a normal (Duff et al., 2017), without a jump but at its negative z."""
+    ca = casadi()
+    x, y, z = ca.vertsplit(up.T @ normal)
+    a = -1 / (1 + z)
+    first = ca.vertcat(1 + x * x * a, x * y * a, -x)
+    second = ca.vertcat(x * y * a, 1 + y * y * a, -y)
+    return up @ ca.horzcat(first, second)
+
+
+def _absolute(s: Expression) -> Expression:
+    return casadi().sqrt(s * s + ROUNDING)
+
+
+def _larger(a: Expression, b: Expression) -> Expression:
+    return (a + b + casadi().sqrt((a - b) ** 2 + ROUNDING)) / 2

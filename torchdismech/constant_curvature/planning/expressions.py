@@ -1,0 +1,153 @@
+r"""One arm as CasADi expressions: where its end plate is, how that moves, and what forces its chambers take.
+
+The formulas are those of `arcs`; the numbers are a PneumaticArm's own. Functions of the bend x are power series in
+x^2, without sines: TERMS terms are exact to rounding up to x = STEEPEST, so nothing is singular and nothing branches.
+Forces follow from the points of mass by derivatives in one direction each (`jtimes`), never by a whole Jacobian:
+
+    M a + C v + G = sum over points of  m (dp/dq)^T (p'' - g).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchdismech.constant_curvature.arm import PneumaticArm
+from torchdismech.constant_curvature.planning.casadi import casadi
+from torchdismech.errors import InputError
+
+__all__ = ["STEEPEST", "ArmExpressions", "bend_series"]
+
+TERMS = 16  # of the series
+STEEPEST = 4.5  # rad: a bend at which the first term left out is below 1e-16
+Expression = Any  # of CasADi, which has no types
+
+
+def bend_series(square: Expression) -> tuple[Expression, Expression, Expression]:
+    """Return sin x / x, (1 - cos x) / x^2 and (x - sin x) / x^3 by x^2, for x up to STEEPEST."""
+
+    def total(first: int) -> Expression:
+        value = 0.0
+        for k in reversed(range(TERMS)):
+            value = (-1) ** k / math.factorial(2 * k + first) + square * value
+        return value
+
+    return total(1), total(2), total(3)
+
+
+class ArmExpressions:
+    """The functions of one arm; q, v and a are columns (n,) of elongations, rates and accelerations.
+
+    Parameters
+    ----------
+    arm : whose numbers are taken, as they are now.
+
+    Raises
+    ------
+    InputError
+        The constants are given for several robots.
+    """
+
+    def __init__(self, arm: PneumaticArm):
+        if (arm.batch or 1) > 1:
+            raise InputError(f"planning: expected an arm whose constants are those of one robot, got {arm.batch}")
+        with torch.no_grad():
+            zero = arm.length.new_zeros(1, arm.n_dofs)
+            self.to_shapes = _numbers(arm.to_shapes().reshape(3 * arm.sections, arm.n_dofs))
+            self.lengths = _numbers(arm.shape(zero)[0, :, 0])
+            self.base = _numbers(arm.base.reshape(3))
+            self.frame = _numbers(arm.base_frame().reshape(3, 3))
+            self.gravity = _numbers(arm.gravity.reshape(3))
+            self.masses = _numbers(arm.point_masses()[..., 0])
+            self.shares = _numbers(arm.mass_shares())
+            self.stiffness, self.damping = (
+                _numbers(value.expand_as(zero)[0]) for value in (arm.stiffness, arm.damping)
+            )
+            self.plate_radius = float(arm.plate_radius.reshape(()))
+        self.sections, self.n_dofs = arm.sections, arm.n_dofs
+
+    def shapes(self, q: Expression) -> Expression:
+        """Return length and bend (s, ux, uy) of all sections, one after the other."""
+        rest = np.zeros(3 * self.sections)
+        rest[::3] = self.lengths
+        return casadi().mtimes(self.to_shapes, q) + rest
+
+    def steepest(self, low: float, high: float) -> float:
+        """Return the largest bend of a section whose chambers' elongations are between these [rad]."""
+        angle = np.linspace(0, 2 * np.pi, 361)
+        ways = self.to_shapes.reshape(self.sections, 3, -1)[:, 1:].transpose(0, 2, 1) @ [np.cos(angle), np.sin(angle)]
+        return float((high - low) * np.maximum(ways, 0).sum(1).max())
+
+    def end(self, q: Expression) -> tuple[Expression, Expression]:
+        """Return the middle (3,) [m] and the frame (3, 3) of the end plate; z is along the arm."""
+        place, turn = self.base, self.frame
+        shapes = self.shapes(q)
+        for section in range(self.sections):
+            local, rotation = _arc(shapes[3 * section : 3 * section + 3], 1.0)
+            place, turn = place + turn @ local, turn @ rotation
+        return place, turn
+
+    def spin(self, q: Expression, v: Expression) -> Expression:
+        """Return the angular velocity (3,) of the end plate [rad/s]."""
+        ca = casadi()
+        shapes, rates = self.shapes(q), ca.mtimes(self.to_shapes, v)
+        turn, total = self.frame, ca.SX.zeros(3)
+        for section in range(self.sections):
+            shape, rate = (x[3 * section : 3 * section + 3] for x in (shapes, rates))
+            w, dw = ca.vertcat(-shape[2], shape[1], 0), ca.vertcat(-rate[2], rate[1], 0)
+            _, b, c = bend_series(ca.dot(w, w))
+            once = ca.cross(w, dw)
+            total = total + turn @ (dw + b * once + c * ca.cross(w, once))
+            turn = turn @ _arc(shape, 1.0)[1]
+        return total
+
+    def points(self, q: Expression) -> Expression:
+        """Return the points of mass, one after the other (3 S G,) [m]."""
+        place, turn, found = self.base, self.frame, []
+        shapes = self.shapes(q)
+        for section in range(self.sections):
+            shape = shapes[3 * section : 3 * section + 3]
+            found += [place + turn @ _arc(shape, share)[0] for share in self.shares]
+            local, rotation = _arc(shape, 1.0)
+            place, turn = place + turn @ local, turn @ rotation
+        return casadi().vertcat(*found)
+
+    def inertial(self, q: Expression, v: Expression, a: Expression) -> Expression:
+        """Return M a + C v + G (n,) [N]; q has to be a symbol."""
+        ca = casadi()
+        points = self.points(q)
+        velocity = ca.jtimes(points, q, v)
+        felt = ca.jtimes(points, q, a) + ca.jtimes(velocity, q, v) - np.tile(self.gravity, points.numel() // 3)
+        return ca.jtimes(points, q, np.repeat(self.masses.reshape(-1), 3) * felt, True)
+
+    def springs(self, q: Expression, v: Expression) -> Expression:
+        """Return K q + B v (n,) [N]."""
+        return self.stiffness * q + self.damping * v
+
+    def carried(self, q: Expression, point: Expression, force: Expression) -> Expression:
+        """Return J^T f (n,) [N] of a force (3,) on the end plate at a point (3,); q has to be a symbol."""
+        ca = casadi()
+        v = ca.SX.sym("v", self.n_dofs)
+        return ca.gradient(ca.dot(force, self.velocity(q, v, point)), v)
+
+    def velocity(self, q: Expression, v: Expression, point: Expression) -> Expression:
+        """Return the velocity (3,) of the end plate at a point (3,) [m/s]; q has to be a symbol."""
+        ca = casadi()
+        place = self.end(q)[0]
+        return ca.jtimes(place, q, v) + ca.cross(self.spin(q, v), point - place)
+
+
+def _arc(shape: Expression, share: float) -> tuple[Expression, Expression]:
+    """Return the point (3,) and the rotation (3, 3) at a share of a section, seen from its first frame."""
+    ca = casadi()
+    s, u = shape[0], share * shape[1:3]
+    a, b, _ = bend_series(ca.dot(u, u))
+    w = ca.skew(ca.vertcat(-u[1], u[0], 0))
+    return share * s * ca.vertcat(b * u, a), ca.SX.eye(3) + a * w + b * (w @ w)
+
+
+def _numbers(values: torch.Tensor) -> np.ndarray:
+    return values.detach().double().cpu().numpy()

@@ -1,0 +1,121 @@
+"""What a plan is: motion of arm and ball, forces, and how well they obey their equations."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+
+__all__ = ["Plan", "Stage"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How one program was solved.
+
+    Attributes
+    ----------
+    name : "kinematic" or "dynamic". relaxation : eps, the bound on complementary products.
+    status : what IPOPT returned; "Solve_Succeeded" is the only success.
+    iterations : of IPOPT. seconds : of process CPU time.
+    """
+
+    name: str
+    relaxation: float
+    status: str
+    iterations: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A motion of one arm that turns a ball, in N steps; all tensors on the CPU, float64.
+
+    Attributes
+    ----------
+    times : (N + 1,) [s].
+    q, velocity : (N + 1, n) elongations of the chambers and their rates [m, m/s].
+    orientation, spin : (N + 1, 4) of the ball as quaternions (w, x, y, z), (N + 1, 3) [rad/s] along the world's axes.
+    force : (N, n) on the chambers, each held over its step [N].
+    normal : (N,) contact force [N]. contact_force : (N, 3) of the ball on the end plate, along the world's axes [N].
+    gap : (N,) between plate and ball at the end of each step [m].
+    target : (4,) orientation asked for.
+    residuals : largest violations by name, measured on the plan itself: "complementarity", the largest product of what
+        is complementary [SI units]; "rate" [m/s], "force" [N], "spin" [rad/s], "orientation", defects of the equations
+        of motion; "contact", of gaps, margins of friction and sliding; "quaternion", | |o| - 1 |.
+    stages : how the programs were solved, one after the other.
+    """
+
+    times: Tensor
+    q: Tensor
+    velocity: Tensor
+    orientation: Tensor
+    spin: Tensor
+    force: Tensor
+    normal: Tensor
+    contact_force: Tensor
+    gap: Tensor
+    target: Tensor
+    residuals: dict[str, float]
+    stages: tuple[Stage, ...]
+
+    @property
+    def converged(self) -> bool:
+        """Whether the last program was solved to its tolerance."""
+        return self.stages[-1].status == "Solve_Succeeded"
+
+    @property
+    def step(self) -> float:
+        """Time of a step [s]."""
+        return float(self.times[1] - self.times[0])
+
+    @property
+    def error(self) -> float:
+        """How far the ball's last orientation is from the target, 1 - (o . target)^2."""
+        return float(1 - (self.orientation[-1] @ self.target) ** 2)
+
+    @property
+    def defect(self) -> float:
+        """Largest defect of the equations of motion."""
+        return max(self.residuals[name] for name in ("rate", "force", "spin", "orientation"))
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan to an npz file."""
+        arrays: dict[str, Any] = {f.name: getattr(self, f.name).numpy() for f in _tensors()}
+        arrays |= {f"residual/{name}": np.array(value) for name, value in self.residuals.items()}
+        arrays |= {
+            f"stage/{f.name}": np.array([getattr(stage, f.name) for stage in self.stages])
+            for f in dataclasses.fields(Stage)
+        }
+        with open(path, "wb") as file:
+            np.savez(file, **arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Read a plan that `save` wrote.
+
+        Raises
+        ------
+        InputError
+            A file without what a plan has.
+        """
+        with np.load(path, allow_pickle=False) as file:
+            columns = [f"stage/{f.name}" for f in dataclasses.fields(Stage)]
+            missing = [name for name in [*(f.name for f in _tensors()), *columns] if name not in file]
+            if missing:
+                raise InputError(f"{path}: expected a file that Plan.save wrote; it lacks {', '.join(missing)}")
+            tensors = {f.name: torch.from_numpy(file[f.name]) for f in _tensors()}
+            residuals = {name[9:]: float(file[name]) for name in file if name.startswith("residual/")}
+            stages = zip(*(file[name].tolist() for name in columns), strict=True)
+            return cls(**tensors, residuals=residuals, stages=tuple(Stage(*row) for row in stages))
+
+
+def _tensors() -> list[dataclasses.Field]:
+    return [f for f in dataclasses.fields(Plan) if f.type == "Tensor"]

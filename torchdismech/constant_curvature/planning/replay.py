@@ -1,0 +1,116 @@
+"""Plans replayed in the simulator: its own steps, its own law of contact, the forces of the plan."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.constant_curvature.arm import PneumaticArm
+from torchdismech.constant_curvature.planning.ball import Ball
+from torchdismech.constant_curvature.planning.plan import Plan
+from torchdismech.constant_curvature.planning.turning import TurningBall
+from torchdismech.contact import Complementarity, Friction, Obstacle, Sphere
+from torchdismech.errors import InputError
+from torchdismech.state import Control
+
+__all__ = ["Replay", "angle_between", "replay"]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What the simulator makes of a plan's forces, at the plan's times.
+
+    Attributes
+    ----------
+    times : (N + 1,) [s].
+    q : (N + 1, n) elongations of the chambers [m].
+    orientation, spin : (N + 1, 4) of the ball, (N + 1, 3) [rad/s].
+    contact_force : (N, 3) of the ball on the arm, mean over each of the plan's steps [N].
+    """
+
+    times: Tensor
+    q: Tensor
+    orientation: Tensor
+    spin: Tensor
+    contact_force: Tensor
+
+    @property
+    def angle(self) -> float:
+        """Angle by which the ball is turned at the end [rad]."""
+        return angle_between(self.orientation[0], self.orientation[-1])
+
+    def difference(self, plan: Plan) -> float:
+        """Return the angle between the ball's last orientations, here and in the plan [rad]."""
+        return angle_between(plan.orientation[-1], self.orientation[-1])
+
+
+def angle_between(one: Tensor, other: Tensor) -> float:
+    """Return the angle of the rotation from one orientation (4,) to another, 0 to pi [rad]."""
+    one, other = one / one.norm(), other / other.norm()
+    other = other * (-1.0 if float(one @ other) < 0 else 1.0)
+    return 4 * math.atan2(float((one - other).norm()), float((one + other).norm()))
+
+
+def replay(
+    arm: PneumaticArm, ball: Ball, plan: Plan, *, dt: float = 2e-3, gain: float = 0.0, progress: bool = False
+) -> Replay:
+    """Return what becomes of arm and ball under a plan's forces in the simulator, from the plan's first state.
+
+    Parameters
+    ----------
+    arm, ball : those of the plan. All plates of the arm may touch the ball.
+    dt : step of the simulator [s]; a whole number of them makes a step of the plan.
+    gain : of a feedback that pulls the elongations to those of the plan [N/m]; 0 replays open loop.
+    progress : show a progress bar.
+
+    Raises
+    ------
+    InputError
+        A step that does not divide the plan's, a gain below zero, an arm with obstacles or other chambers.
+    SimulationError
+        A step of the simulator failed.
+    """
+    parts = round(plan.step / dt) if math.isfinite(dt) and dt > 0 else 0
+    if parts < 1 or not math.isclose(parts * dt, plan.step, rel_tol=1e-9):
+        raise InputError(f"dt: expected a step that divides the plan's, {plan.step:g} s, got {dt!r}")
+    if not (math.isfinite(gain) and gain >= 0):
+        raise InputError(f"gain: expected a finite number from 0 up, got {gain!r}")
+    if len(arm.obstacles) or plan.q.shape[1] != arm.n_dofs:
+        raise InputError(
+            f"replay: expected the plan's arm, without obstacles and with {plan.q.shape[1]} chambers, got one with "
+            f"{len(arm.obstacles)} obstacles and {arm.n_dofs} chambers"
+        )
+    from tqdm import tqdm
+
+    both = _beside(arm, ball)
+    state = both.initial_state(1, q=plan.q[0], velocity=plan.velocity[0])
+    orientation, spin = (x[:1].to(state.q) for x in (plan.orientation, plan.spin))
+    q, turns, spins, forces = [state.q[0]], [orientation[0]], [spin[0]], []
+    with torch.no_grad():
+        for number, planned in enumerate(tqdm(plan.force.to(state.q), desc="replay", disable=not progress)):
+            total = torch.zeros_like(spin[0])
+            for part in range(1, parts + 1):
+                goal = torch.lerp(plan.q[number], plan.q[number + 1], part / parts).to(state.q)
+                control = Control(force=planned + gain * (goal - state.q))
+                state, turning, info = TurningBall(dt, ball, spin).step_both(both, state, orientation, control)
+                orientation, spin = turning.orientation, turning.spin
+                total = total + info.contact["force/ball"][0] / parts
+            q.append(state.q[0])
+            turns.append(orientation[0])
+            spins.append(spin[0])
+            forces.append(total)
+    found = (torch.stack(x).double().cpu() for x in (q, turns, spins, forces))
+    return Replay(plan.times, *found)
+
+
+def _beside(arm: PneumaticArm, ball: Ball) -> PneumaticArm:
+    """Return a copy of the arm whose only obstacle is the ball."""
+    twin = copy.deepcopy(arm)
+    shape = Sphere(torch.tensor(list(ball.center), dtype=arm.dtype), torch.tensor(ball.radius, dtype=arm.dtype))
+    obstacle = Obstacle(shape, Complementarity(), Friction(ball.friction), name="ball")
+    twin.obstacles = nn.ModuleList([obstacle]).to(arm.device)  # type: ignore[assignment]
+    return twin

@@ -1,0 +1,218 @@
+"""Plans that turn a ball: an arm's end plate touches it, rolls and slides on it, and so brings it to an orientation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.constant_curvature.arm import PneumaticArm
+from torchdismech.constant_curvature.planning.ball import Ball
+from torchdismech.constant_curvature.planning.casadi import casadi
+from torchdismech.constant_curvature.planning.expressions import STEEPEST, ArmExpressions
+from torchdismech.constant_curvature.planning.plan import Plan
+from torchdismech.constant_curvature.planning.solving import IPOPT, Limits, Motion
+from torchdismech.constant_curvature.planning.transcription import Task
+from torchdismech.errors import InputError
+
+__all__ = ["plan_rotation", "rotation_about", "touching_start"]
+
+
+def rotation_about(axis: str | Sequence[float], degrees: float) -> Tensor:
+    """Return the quaternion (4,) (w, x, y, z) of a rotation about "x", "y", "z" or a vector (3,)."""
+    vector = {"x": (1, 0, 0), "y": (0, 1, 0), "z": (0, 0, 1)}.get(axis) if isinstance(axis, str) else axis
+    if vector is None or len(vector) != 3 or not any(vector):
+        raise InputError(f"axis: expected x, y, z or a vector of three numbers and some length, got {axis!r}")
+    along = torch.tensor([float(x) for x in vector], dtype=torch.float64)
+    half = math.radians(degrees) / 2
+    return torch.cat([along.new_tensor([math.cos(half)]), math.sin(half) * along / along.norm()])
+
+
+def plan_rotation(
+    arm: PneumaticArm,
+    ball: Ball,
+    target: Tensor | Sequence[float],
+    *,
+    steps: int = 100,
+    duration: float = 4.0,
+    elongations: tuple[float, float] = (-0.05, 0.15),
+    least_normal: float = 0.1,
+    directions: int = 10,
+    thickness: float = 0.01,
+    relaxations: Sequence[float] = (1e-3, 1e-5, 1e-7),
+    start: Tensor | None = None,
+    max_iterations: int = 1500,
+    progress: bool = False,
+) -> Plan:
+    """Return forces on the chambers of one arm that turn a ball, and the motion that follows.
+
+    The ball starts at the orientation (1, 0, 0, 0), all is at rest. First a motion is sought in which the arm goes
+    wherever it should; forces by inverse dynamics make it a guess for the plan itself. Either is solved for smaller and
+    smaller relaxations of what is complementary, each from the one before, by IPOPT. See `transcription` for the
+    equations.
+
+    Parameters
+    ----------
+    arm : without obstacles; its numbers are taken as they are now.
+    target : (4,) orientation of the ball at the end, a quaternion (w, x, y, z) of any length; see `rotation_about`.
+    steps, duration : N, and the time of all [s].
+    elongations : bounds on those of all chambers [m].
+    least_normal : force with which plate and ball are always pressed together [N]; 0 lets them part.
+    directions : of friction, three or more. thickness : of the plate, behind its end face [m].
+    relaxations : eps, each below the one before [SI units].
+    start : (n,) elongations at the beginning [m]; by default those of `touching_start`.
+    max_iterations : of IPOPT for each relaxation.
+    progress : show a line that counts iterations.
+
+    Returns
+    -------
+    Plan
+        Look at `converged` first, then at `error` and `residuals`.
+
+    Raises
+    ------
+    InputError
+        CasADi is not installed; a number out of its range; an arm with obstacles, or with constants of several robots.
+    """
+    _check(arm, ball, steps, duration, elongations, least_normal, directions, thickness, relaxations, max_iterations)
+    task = Task(ArmExpressions(arm), ball, _unit(target), duration / steps, directions, thickness)
+    if start is None:
+        start = touching_start(arm, ball, elongations=elongations, least_normal=least_normal, thickness=thickness)[0]
+    first = _elongations(start, arm.n_dofs, elongations)
+    limits = Limits(elongations, least_normal, max_iterations)
+    kinematic, dynamic = (Motion(task, moving, first, steps, limits) for moving in (False, True))
+    motion, stages = kinematic.solved(kinematic.straightforward(), relaxations, False, progress)
+    values, last_stages = dynamic.solved(dynamic.with_forces(motion), relaxations, True, progress)
+    return dynamic.plan(values, stages + last_stages)
+
+
+def touching_start(
+    arm: PneumaticArm,
+    ball: Ball,
+    *,
+    elongations: tuple[float, float] = (-0.05, 0.15),
+    least_normal: float = 0.1,
+    thickness: float = 0.01,
+) -> tuple[Tensor, Tensor]:
+    """Return elongations (n,) [m] and forces (n,) [N] of an arm at rest whose plate presses against the ball.
+
+    The middle of the end plate touches the ball where it is closest to the base, going along the base's z axis, to
+    which the plate is square, with the force `least_normal`. Of these equilibria it is the one with the least sum of
+    squared forces on the chambers. It may be unstable.
+
+    Raises
+    ------
+    InputError
+        CasADi is not installed, or no elongations within the bounds bring the plate there.
+    """
+    ca, expressions = casadi(), ArmExpressions(arm)
+    q = ca.SX.sym("q", arm.n_dofs)
+    task = Task(expressions, ball, np.array([1.0, 0, 0, 0]), 1.0, thickness=thickness)
+    place, turn = expressions.end(q)
+    up = expressions.frame[:, 2]
+    lowest = np.array(ball.center) - ball.radius * up
+    held = _holding(task, q, least_normal)
+    program = {
+        "x": q,
+        "f": ca.sumsqr(held),
+        "g": ca.vertcat(place - lowest, expressions.frame[:, :2].T @ turn[:, 2]),
+    }
+    solver = ca.nlpsol("start", "ipopt", program, {"ipopt": {**IPOPT, "tol": 1e-10}, "print_time": False})
+    # uniformly as long as it has to be, a little curved: where it is straight all ways to bend are alike
+    reach = float(np.linalg.norm(lowest - expressions.base) - expressions.lengths.sum()) / arm.sections
+    found = solver(
+        x0=np.clip(reach, *elongations) + 1e-3 * np.cos(np.arange(arm.n_dofs)),
+        lbx=elongations[0],
+        ubx=elongations[1],
+        lbg=0,
+        ubg=0,
+    )
+    status = solver.stats()["return_status"]
+    if status != "Solve_Succeeded":
+        raise InputError(
+            f"Ball.center: expected a ball whose lowest point the end plate can touch with elongations from "
+            f"{elongations[0]} to {elongations[1]} m, got {tuple(ball.center)} ({status}); move the ball, widen the "
+            "bounds, or give a start"
+        )
+    rest = np.array(found["x"]).reshape(-1)
+    forces = np.array(ca.Function("held", [q], [held])(rest)).reshape(-1)
+    return torch.from_numpy(rest), torch.from_numpy(forces)
+
+
+def _holding(task: Task, q: Any, normal: float) -> Any:
+    """Return the forces on the chambers (n,) that hold the arm still, its plate pressed against the ball."""
+    arm, zero = task.arm, casadi().SX.zeros(task.arm.n_dofs)
+    met = task.touch(q)
+    return arm.inertial(q, zero, zero) + arm.springs(q, zero) - arm.carried(q, met.point, -met.normal * normal)
+
+
+def _unit(target: Tensor | Sequence[float]) -> np.ndarray:
+    """Return a quaternion of length one (4,), or refuse what is none."""
+    values = np.asarray(target.detach().cpu() if isinstance(target, Tensor) else target, float)
+    if values.shape != (4,) or not np.isfinite(values).all() or not values.any():
+        raise InputError(f"target: expected a quaternion (w, x, y, z) of finite numbers and some length, got {target}")
+    return values / np.linalg.norm(values)
+
+
+def _elongations(start: Tensor, count: int, bounds: tuple[float, float]) -> np.ndarray:
+    """Return the elongations at the beginning (n,), or refuse them."""
+    values = start.detach().cpu().double().numpy()
+    if values.shape != (count,) or not ((values >= bounds[0]) & (values <= bounds[1])).all():
+        raise InputError(f"start: expected ({count},) elongations from {bounds[0]} to {bounds[1]} m, got {start}")
+    return values
+
+
+def _check(
+    arm: PneumaticArm,
+    ball: Ball,
+    steps: int,
+    duration: float,
+    elongations: tuple[float, float],
+    least_normal: float,
+    directions: int,
+    thickness: float,
+    relaxations: Sequence[float],
+    max_iterations: int,
+) -> None:
+    """Refuse numbers that no plan can be made with."""
+    if not isinstance(arm, PneumaticArm) or not isinstance(ball, Ball):
+        raise InputError(
+            f"plan_rotation: expected a PneumaticArm and a Ball, got {type(arm).__name__} and {type(ball).__name__}"
+        )
+    if len(arm.obstacles):
+        raise InputError("plan_rotation: expected an arm without obstacles, as a plan knows none but the ball")
+    for name, number, least in (
+        ("steps", steps, 1),
+        ("directions", directions, 3),
+        ("max_iterations", max_iterations, 1),
+    ):
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise InputError(f"{name}: expected a whole number from {least} up, got {number!r}")
+    for name, value, above_zero in (
+        ("duration", duration, True),
+        ("thickness", thickness, True),
+        ("least_normal", least_normal, False),
+    ):
+        if not math.isfinite(value) or value < 0 or (above_zero and value == 0):
+            raise InputError(
+                f"{name}: expected a finite number {'above 0' if above_zero else 'from 0 up'}, got {value}"
+            )
+    if not relaxations or not all(math.isfinite(x) and x > 0 for x in relaxations):
+        raise InputError(f"relaxations: expected finite numbers above 0, got {relaxations!r}")
+    if any(after >= before for before, after in zip(relaxations, relaxations[1:], strict=False)):
+        raise InputError(f"relaxations: expected each below the one before, got {relaxations!r}")
+    low, high = elongations
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(f"elongations: expected a lower and an upper bound [m], got {elongations!r}")
+    if float(arm.length.min()) + low <= 0:
+        raise InputError(f"elongations: at {low} m a section of {float(arm.length.min())} m has no length left")
+    bend = ArmExpressions(arm).steepest(low, high)
+    if bend > STEEPEST:
+        raise InputError(
+            f"elongations: expected bounds within which a section bends by less than {STEEPEST:.3g} rad, the range of "
+            f"the series that plans use, got {elongations!r}, {bend:.3g} rad"
+        )

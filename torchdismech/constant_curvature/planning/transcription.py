@@ -1,0 +1,145 @@
+r"""The equations of a plan: implicit Euler of arm and ball, contact by complementarity, and the cost, of one step.
+
+Everything is taken at the end of the step (Azizkhani and Chen, equations 17 to 20): with the force f on the plate,
+
+    q+ = q + h v+,    M (v+ - v) = h (tau - C v - K q - B v - G + J^T f),
+    I (w+ - w) = h (torque of -f - D w),    o+ = exp(h w+) o,
+
+and 0 <= a complementary to b >= 0 for gap and normal force, the margin mu f_n - sum f_t and the slip, and f_t and the
+sliding D^T v + slip along each of the friction directions D. What is complementary is an unknown of its own, so that
+the products, relaxed to a b <= eps (Scholtes), are those of two unknowns with bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from torchdismech.constant_curvature.planning.ball import Ball, Touch, quaternion_after, touch
+from torchdismech.constant_curvature.planning.casadi import casadi
+from torchdismech.constant_curvature.planning.expressions import ArmExpressions
+from torchdismech.constant_curvature.planning.program import Layout, StepFunctions
+
+__all__ = ["PAIRS", "Task", "StepEquations"]
+
+PAIRS = {"gap": "normal", "margin": "slip", "sliding": "tangential"}  # what is complementary to what
+Expression = Any  # of CasADi, which has no types
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is planned: an arm turns a ball.
+
+    Attributes
+    ----------
+    arm, ball : as they are.
+    target : (4,) the ball's orientation at the end (w, x, y, z).
+    h : step [s].
+    directions : of friction. thickness : of the plate [m].
+    """
+
+    arm: ArmExpressions
+    ball: Ball
+    target: np.ndarray
+    h: float
+    directions: int = 10
+    thickness: float = 0.01
+
+    def touch(self, q: Expression) -> Touch:
+        """Return how the end plate touches the ball."""
+        return touch(self.ball, *self.arm.end(q), self.arm.plate_radius, self.thickness, self.arm.frame)
+
+    def around(self, tangents: Expression) -> Expression:
+        """Return the friction directions D (3, d), evenly around."""
+        angle = 2 * np.pi * np.arange(self.directions) / self.directions
+        return tangents @ np.stack([np.cos(angle), np.sin(angle)])
+
+    def error(self, orientation: Expression) -> Expression:
+        """Return how far an orientation is from the target, 1 - (o . target)^2."""
+        return 1 - casadi().dot(orientation, casadi().DM(self.target)) ** 2
+
+
+class StepEquations:
+    """Unknowns, constraints and cost of one step.
+
+    Parameters
+    ----------
+    moving : the arm obeys its dynamics, driven by forces on its chambers; else it goes wherever it should.
+    """
+
+    def __init__(self, task: Task, moving: bool):
+        self.task, self.moving = task, moving
+        arm, d = task.arm, task.directions
+        sizes = {"q": arm.n_dofs, "v": arm.n_dofs, "orientation": 4, "spin": 3, "normal": 1, "tangential": d}
+        sizes |= {"slip": 1, "gap": 1, "margin": 1, "sliding": d}
+        self.layout = Layout(sizes | ({"force": arm.n_dofs} if moving else {}))
+
+    def functions(self) -> StepFunctions:
+        """Return what a step adds to the program; its parameter is what the error at the end of the step counts."""
+        ca = casadi()
+        before, now = self.layout.symbols("0"), self.layout.symbols()
+        last = ca.SX.sym("last")
+        constraints = ca.vertcat(*self.defects(before, now).values(), *self.definitions(now), *self.products(now))
+        return StepFunctions(
+            ca.vertcat(*before.values()), ca.vertcat(*now.values()), last, self.cost(before, now, last), constraints
+        )
+
+    def defects(self, before: dict[str, Expression], now: dict[str, Expression]) -> dict[str, Expression]:
+        """Return what has to vanish by name: of rates [m/s], forces [N], the ball's spin [rad/s] and orientation."""
+        task, ca = self.task, casadi()
+        arm, ball, h = task.arm, task.ball, task.h
+        q, v = now["q"], now["v"]
+        met, force = task.touch(q), self.pushed(now)
+        torque = ca.cross(ball.radius * met.normal, force) - ball.damping * now["spin"]
+        found = {
+            "rate": (q - before["q"]) / h - v,
+            "spin": now["spin"] - before["spin"] - h / ball.inertia * torque,
+            "orientation": now["orientation"] - quaternion_after(before["orientation"], now["spin"], h),
+        }
+        if self.moving:
+            load = arm.inertial(q, v, (v - before["v"]) / h) + arm.springs(q, v) - arm.carried(q, met.point, force)
+            found["force"] = load - now["force"]
+        return found
+
+    def pushed(self, now: dict[str, Expression]) -> Expression:
+        """Return the force (3,) of the ball on the plate [N]."""
+        met = self.task.touch(now["q"])
+        return self.task.around(met.tangents) @ now["tangential"] - met.normal * now["normal"]
+
+    def definitions(self, now: dict[str, Expression]) -> list[Expression]:
+        """Return unknowns less what they stand for: the gap, the margin of friction, the sliding."""
+        task, ca = self.task, casadi()
+        met = task.touch(now["q"])
+        surface = ca.cross(now["spin"], -task.ball.radius * met.normal)
+        relative = task.arm.velocity(now["q"], now["v"], met.point) - surface
+        return [
+            now["gap"] - met.gap,
+            now["margin"] - (task.ball.friction * now["normal"] - ca.sum1(now["tangential"])),
+            now["sliding"] - (task.around(met.tangents).T @ relative + now["slip"]),
+        ]
+
+    def products(self, now: dict[str, Expression]) -> list[Expression]:
+        """Return the products of what is complementary."""
+        return [now[one] * now[other] for one, other in PAIRS.items()]
+
+    def cost(self, before: dict[str, Expression], now: dict[str, Expression], last: Expression) -> Expression:
+        """Return what the step adds to the cost (20). Without dynamics, K q stands for the forces on the chambers."""
+        task, ca = self.task, casadi()
+
+        def square(x: Expression) -> Expression:
+            return ca.sumsqr(x)
+
+        error = task.error(now["orientation"])
+        force = now["force"] if self.moving else task.arm.stiffness * now["q"]
+        running = (
+            10 * error
+            - 1e-3 * now["normal"]
+            + 0.2 * square(now["normal"] - before["normal"])
+            + 1e-3 * square(now["v"] - before["v"])
+            + 1e-3 * square(now["spin"] - before["spin"])
+            + 1e-2 * square(force)
+            + 10 * (square(now["orientation"]) - 1) ** 2
+        )
+        return task.h * running + last * error

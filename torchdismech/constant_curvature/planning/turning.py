@@ -1,0 +1,96 @@
+r"""Steps of arms against a ball that turns about its fixed middle: the simulator's law of contact, without CasADi.
+
+The ball's spin w is an unknown of the contact problem beside the arm's velocities. With its damping D at the end of the
+step, its surface moves at the contacts by w x r, r = radius times the normal, so relative velocities gain
+A w_free, A = [r]x in the contacts' frames, and W gains A A^T / (I + h D):
+
+    (I + h D) w+ = I w + A^T p.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.constant_curvature.arm import PneumaticArm
+from torchdismech.constant_curvature.contacts import Contacts, contact_frames, contacts_at
+from torchdismech.constant_curvature.integrate import ArmIntegrator, ArmStepInfo
+from torchdismech.constant_curvature.planning.ball import Ball
+from torchdismech.constant_curvature.state import ArmState
+from torchdismech.state import Control
+
+__all__ = ["BallState", "TurningBall", "turned"]
+
+
+@dataclass(frozen=True)
+class BallState:
+    """How B balls are turned, (B, 4) quaternions (w, x, y, z), and turn, (B, 3) [rad/s] along the world's axes."""
+
+    orientation: Tensor
+    spin: Tensor
+
+
+class TurningBall(ArmIntegrator):
+    """One step of arms and of a ball that is their only obstacle.
+
+    Parameters
+    ----------
+    ball : whose numbers are taken. spin : (B, 3) at the start of the step [rad/s].
+    """
+
+    def __init__(self, dt: float, ball: Ball, spin: Tensor):
+        super().__init__(dt)
+        self.ball, self.spin = ball, spin
+
+    @property
+    def _inertia(self) -> float:
+        """I + h D [kg m^2]."""
+        return self.ball.inertia + self.dt * self.ball.damping
+
+    def _free_spin(self) -> Tensor:
+        """Return the spin (B, 3) at the end of the step without contact."""
+        return self.spin * (self.ball.inertia / self._inertia)
+
+    def _given_way(
+        self, delassus: Tensor, relative: Tensor, frames: Tensor, contacts: Contacts
+    ) -> tuple[Tensor, Tensor]:
+        turning = self._turning(frames, contacts)
+        relative = relative + (turning @ self._free_spin()[:, None, :, None])[..., 0]
+        turning = turning.flatten(1, 2)
+        return delassus + turning @ turning.mT / self._inertia, relative
+
+    def _turning(self, frames: Tensor, contacts: Contacts) -> Tensor:
+        """Return A (B, K, 3, 3): how relative velocities at contacts change with the ball's spin."""
+        lever = self.ball.radius * contacts.normal
+        # the rows f of the frames times [lever]x are f x lever
+        return torch.linalg.cross(frames, lever[..., None, :].expand_as(frames))
+
+    def step_both(
+        self, model: PneumaticArm, state: ArmState, turn: Tensor, control: Control
+    ) -> tuple[ArmState, BallState, ArmStepInfo]:
+        """Return arms and balls after the step, whose orientation was `turn` (B, 4), and how it went.
+
+        Raises
+        ------
+        SimulationError
+            The step of an arm failed.
+        """
+        after, info = self.step(model, state, control, throw=True)
+        assert info.plates is not None  # the ball is an obstacle
+        contacts = contacts_at(model, model.posture(state.q), state.time, state.time)
+        turning = self._turning(contact_frames(contacts.normal), contacts)
+        gained = (turning.mT @ info.plates.impulse[..., None])[..., 0].sum(1) / self._inertia
+        spin = self._free_spin() + gained
+        return after, BallState(turned(turn, self.dt * spin), spin), info
+
+
+def turned(orientation: Tensor, rotation: Tensor) -> Tensor:
+    """Return quaternions (B, 4) turned by rotation vectors (B, 3) along the world's axes."""
+    half = 0.5 * rotation
+    angle = torch.linalg.vector_norm(half, dim=-1, keepdim=True)
+    w, x = angle.cos(), torch.sinc(angle / torch.pi) * half
+    first, rest = orientation[:, :1], orientation[:, 1:]
+    real = w * first - (x * rest).sum(1, keepdim=True)
+    return torch.cat([real, w * rest + first * x + torch.linalg.cross(x, rest)], 1)
