@@ -16,11 +16,12 @@ ONE_THREAD = OMP_NUM_THREADS=1
 # what imports torch before torchdismech: threads sleep while they wait (docs/benchmarks.md, "Busy machines")
 SLEEPING = OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE}
 
-.PHONY: help venv test demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check gpu-check clean
+.PHONY: help venv test test-extras demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check gpu-check clean
 
 help:
 	@echo "make demo            simulate 64 rods from examples/demo/scene.toml: a table, demo.h5 and demo.png"
 	@echo "make test            run the tests (PYTEST_FLAGS='-n 2' by default)"
+	@echo "make test-extras     install the extras [plan] and [rl], and run the tests that need them"
 	@echo "make fit-example     simulate a rod with hidden drag and bending law, recover both: a few minutes (see examples/hidden_laws)"
 	@echo "make tensorboard     show the newest run of training in the browser (RUNS=runs: where runs are)"
 	@echo "make lint            ruff check, ruff format --check, mypy"
@@ -59,6 +60,10 @@ $(VENV)/with-train: $(VENV)/made pyproject.toml constraints.txt
 	$(INSTALL) -e '.[train]'
 	@touch $@
 
+$(VENV)/with-extras: $(VENV)/made pyproject.toml constraints.txt
+	$(INSTALL) -e '.[plan,rl]'
+	@touch $@
+
 $(VENV)/with-benchmark: $(VENV)/made pyproject.toml constraints.txt
 	$(INSTALL) -e '.[benchmark]'
 	@touch $@
@@ -69,6 +74,9 @@ demo: $(VENV)/with-view
 
 test: $(VENV)/with-dev
 	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+test-extras: $(VENV)/with-dev $(VENV)/with-extras
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/environments tests/constant_curvature/test_planning.py
 
 fit-example: $(VENV)/with-train
 	$(SLEEPING) $(BIN)/python -m examples.hidden_laws.hidden_laws --out $(RUNS)/hidden_laws
