@@ -19,13 +19,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from torchdismech.constant_curvature.arm import ArmDynamics, PneumaticArm
 from torchdismech.constant_curvature.contacts import Contacts, contact_frames, contacts_at, jacobian
+from torchdismech.constant_curvature.info import ArmStepInfo, PlateReport
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Complementarity
@@ -40,7 +41,7 @@ from torchdismech.solve.complementarity import (
 from torchdismech.state import Control
 from torchdismech.trainable import refuse_negative
 
-__all__ = ["ArmIntegrator", "ArmStepInfo", "PlateReport"]
+__all__ = ["ArmIntegrator"]
 
 Schedule = Callable[[Tensor, PneumaticArm], Control]
 SCHEMES = ("implicit", "explicit", "rk23")
@@ -50,53 +51,6 @@ ROUNDS = 4  # of adding contacts that were missed
 OVERLAP = 1e-7  # m: a step at whose end a plate is so much deeper than it should be is solved again
 CORRECTIONS = 4  # attempts at a step, each with the gaps' curvature over the one before
 RK_PARTS = 8  # parts that RK23 takes a step in: its real stability limit is 2.5, h B / M reaches 11 at 1 ms
-
-
-@dataclass(frozen=True)
-class PlateReport:
-    """What each contact did in the last step: (B, C) with C = obstacles x plates, those of the first obstacle first.
-
-    Attributes
-    ----------
-    gap : at the end of the step [m]; NaN for a robot that was not stepped or failed.
-    impulse : (B, C, 3) normal, tangent 1, tangent 2 [N s]; zero where there is no contact.
-    sticking, sliding : bool; neither where the contact is open.
-    """
-
-    gap: Tensor
-    impulse: Tensor
-    sticking: Tensor
-    sliding: Tensor
-
-
-@dataclass(frozen=True)
-class ArmStepInfo:
-    """How the step of each robot went; every field is (B,).
-
-    Attributes
-    ----------
-    status : `Status` values.
-    iterations : of the complementarity problem's solver.
-    residual : largest violation of the contact laws [m/s]; 0 without contact.
-    substeps : 1.
-    contact : "active", "sticking", "sliding" numbers of contacts; "penetration" the largest overlap at the end of the
-        step [m]; "force/NAME" (B, 3) of each obstacle on the arm [N]. {} for an arm without obstacles.
-    plates : the same for each contact; None for an arm without obstacles.
-    solved : bool, whether the contact problem was solved, also where there was none.
-    """
-
-    status: Tensor
-    iterations: Tensor
-    residual: Tensor
-    substeps: Tensor
-    contact: dict[str, Tensor] = field(default_factory=dict)
-    plates: PlateReport | None = None
-    solved: Tensor | None = None
-
-    @property
-    def converged(self) -> Tensor:
-        """Which robots (B,) made the step."""
-        return self.status == Status.CONVERGED
 
 
 @dataclass(frozen=True)

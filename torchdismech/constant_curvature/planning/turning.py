@@ -16,7 +16,8 @@ from torch import Tensor
 
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.contacts import Contacts, contact_frames, contacts_at
-from torchdismech.constant_curvature.integrate import ArmIntegrator, ArmStepInfo
+from torchdismech.constant_curvature.info import ArmStepInfo
+from torchdismech.constant_curvature.integrate import ArmIntegrator
 from torchdismech.constant_curvature.planning.ball import Ball
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.state import Control
