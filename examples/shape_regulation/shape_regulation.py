@@ -9,7 +9,8 @@ rope, and to be straight it needs a natural curvature of 59/m in its middle.
 What there is to see: strains and positions converge to nothing but rounding; 16 robots of unlike stiffness, weight and
 gains in one batch do; with limits, smoothing and a gravity that is 20 % off, too; without an integral an error stays,
 the one that statics predict (`predicted`); a target outside of what the natural strains may be ends at the limit, and
-the rod is back soon after the target is; and a rod in space, clamped at one end, bends and twists likewise.
+the rod is back soon after the target is. `in_space` is a trial of the same in space, with a rod that is clamped at
+one end and twists, too.
 
 `python -m examples.shape_regulation.shape_regulation` prints the errors over time and draws shape_regulation.png.
 """

@@ -5,8 +5,8 @@ A rod that takes its natural shape within a sampling time T has s_{n+1} = u_{n+1
     lambda^2 - (1 - Kp - Ki T) lambda - Kp = 0,
 
 whose roots are within the unit circle for Kp + Ki T / 2 < 1 (and Ki > 0), and for Kp + Ki T < 1 errors fade without
-changing sign from sample to sample. A rod that is heavy swings, and one in a viscous fluid creeps: there the integral
-goes on to grow while the rod is still on its way.
+changing sign from sample to sample. A rod that is heavy swings: the integral goes on to grow while the rod is still on
+its way, and a hundredth of the gain is too much. One in a viscous fluid creeps, which damps the loop.
 
 99 rods of 0.1 m and 9 nodes, each with gains of its own, shall take a slight S from rest, without gravity. A loop
 breaks where its error grows in the end. `python -m examples.shape_regulation.stability` prints the
