@@ -4,7 +4,7 @@ The snake of the example with 21 nodes follows its own first 0.2 s, without feed
 error of its curvature over that of the reference. Both gains are factors of what they begin with, so they stay
 positive, and Adam takes steps by their logarithms.
 
-`python -m examples.shape_tracking.gains` prints gains and loss; it takes less than a minute.
+`python -m examples.shape_tracking.gains` prints gains and loss.
 """
 
 from __future__ import annotations
