@@ -104,6 +104,7 @@ def test_matrix_is_the_derivative_of_the_residual(integrator):
     assert torch.allclose(slope, (balance.residual(x) * direction).sum(1), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_added_dissipation_comes_on_top():
     """Damp twice as much with as much added to what the relaxation time gives."""
     time = 0.1 / OMEGA

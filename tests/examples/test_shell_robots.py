@@ -147,6 +147,7 @@ def check_jellyfish(trajectory):
     return idle
 
 
+@pytest.mark.slow
 def test_jellyfish_rises(tmp_path):
     """Rise in the first two seconds on a coarse mesh."""
     file = jellyfish.write_geometry(tmp_path, spacing=0.04)

@@ -113,6 +113,7 @@ def test_rod_dropped_on_a_rough_floor():
     assert max(iterations) <= 12
 
 
+@pytest.mark.slow
 def test_caterpillar():
     """Match a planar crawler of two rods that change their lengths on a smooth floor."""
     data, error, _ = dropped("caterpillar")

@@ -60,6 +60,7 @@ def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
     return {key: value for key, value in tensors.items() if not key.startswith("optimizer/")}
 
 
+@pytest.mark.slow
 def test_fit_recovers_hidden_constants(data, tmp_path):
     """Find bending stiffness and drag from rough guesses (5e-3 for 3e-3, 0.02 for 0.1)."""
     # 6 ms on 5e-3 N m^2 damp as the true 10 ms on 3e-3 do
