@@ -180,7 +180,7 @@ class PI(Feedback):
         part = self.strains.parts.get("stretch")
         if part is None or not isinstance(self.reference, Fixed | Table):
             return
-        least = float(self.reference.values[..., part].min())
+        least = float(self.reference.values[..., part].detach().min())
         if least < self.least_length - 1:
             raise InputError(
                 f"reference: asks for {1 + least:g} of a rest length, expected {self.least_length:g} (least_length) or "
