@@ -18,7 +18,7 @@ def kinetic(arm, q, velocity):
     """Return the kinetic energy (B,) from the velocities of the Gauss points, by autograd along the motion."""
     gauss = len(arm._weights)
     _, moved = torch.func.jvp(lambda x: arm.posture(x).points[:, :, :gauss], (q,), (velocity,))
-    return 0.5 * (arm._point_masses() * moved.square()).sum((0, 1, 2))
+    return 0.5 * (arm.point_masses() * moved.square()).sum((0, 1, 2))
 
 
 @pytest.mark.parametrize("bend", [0.0, 1e-6, 0.7, 2.0])

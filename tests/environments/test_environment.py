@@ -123,7 +123,7 @@ def test_episode_is_truncated_at_its_horizon():
 
 def test_failed_step_terminates_with_its_reason():
     """Let one robot's step fail: its episode is over, it says why, and the others go on."""
-    heavy = torch.tensor([[0.0, 0, -9.81]] * 4 + [[0.0, 0, -1e6]], dtype=torch.float64)
+    heavy = torch.tensor([[0.0, 0, -9.81]] * 4 + [[0.0, 0, -1e10]], dtype=torch.float64)
     env = environment(
         integrator=ImplicitEuler(0.05, max_iterations=6), constants=lambda m, draws: {"Gravity.acceleration": heavy}
     )
