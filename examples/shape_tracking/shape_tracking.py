@@ -40,7 +40,7 @@ STEP, DURATION = 5e-3, 2.0  # s
 OMEGA = 2 * math.pi * FREQUENCY
 # gains Kp, Ki [1/s] of the plain PI law whose lag is held against theory
 PLAIN = [(0.5, 100.0), (0.25, 50.0), (0.5, 50.0), (0.75, 30.0)]
-# of a first try of ours by another hand: residual, the largest after 0.25 s, and that at 2 s; RMSE of the nodes, the
+# of a first try: residual, the largest after 0.25 s, and that at 2 s; RMSE of the nodes, the
 # largest after 0.25 s; the leading node, largest distance [m]
 FIRST_TRY = {(0.5, 100.0, 0): (0.071, 0.061, 1.0e-4, 1.5e-4), (0.5, 50.0, 1): (5.8e-4, 7e-6, 1e-7, 4.5e-6)}
 
