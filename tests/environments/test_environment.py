@@ -210,6 +210,16 @@ def test_actions_and_observations_of_all_kinds():
     assert (env.current.state.positions[:, 0, 2] - rest).allclose(torch.tensor(0.005, dtype=torch.float64))
 
 
+def test_constants_of_episodes_are_seen():
+    """Observe and reward with the constants that the episodes drew, as steps have them; the model keeps its own."""
+    seen = lambda m, s, g: m.forces[0].acceleration.expand(s.batch, 3)  # noqa: E731
+    env = environment(observations=[seen], reward=lambda m, step: seen(m, step.after, None)[:, 2])
+    drawn = env.reset()
+    assert torch.equal(drawn, env.current.constants["Gravity.acceleration"])
+    assert torch.equal(env.step(actions(5)).reward, drawn[:, 2])
+    assert env.model.forces[0].acceleration.tolist() == [0, 0, -9.81]
+
+
 def test_actions_beyond_their_bounds_are_bounds():
     """Keep numbers within low and high."""
     env, other = environment(2), environment(2)
@@ -252,6 +262,10 @@ def test_scene_becomes_an_environment(tmp_path):
     assert (env.batch, env.horizon, env.model.batch) == (3, 3, 3)
     env.reset()
     assert not env.step(torch.full((3, 1), 0.01, dtype=torch.float64)).ended.any()
+    moves = "[[move]]\nnodes = [0, 1]\nvelocity = [0.0, 0.0, 0.1]\n"
+    scene.write_text(scene.read_text() + moves)
+    with pytest.raises(InputError, match=r"\[move\] moves the robots"):
+        Environment.from_scene(scene, task)
 
 
 @pytest.mark.parametrize(
@@ -267,18 +281,19 @@ def test_scene_becomes_an_environment(tmp_path):
         (lambda env: Actuator("natural_twist", torch.ones(3)), "matrix"),
         (lambda env: Constant("Gravity.acceleration", 1.0, 1.0), "low < high"),
         (lambda env: Environment(env.model, env.integrator, reach(env.model, actions=[]), 5), "at least one action"),
+        (lambda env: environment(actions=[Held([17], -1.0, 1.0)]), r"dofs \[17\] are not clamped"),
+        (
+            lambda env: environment(actions=[Force([99], -1.0, 1.0)]),
+            r"Force: dofs: .* to 22, got \[99\]",
+        ),
+        (lambda env: environment(actions=[Constant("Gravity.accelleration", -1.0, 1.0)]), "no constant"),
+        (lambda env: environment(actions=[Actuator("natural_twist", torch.ones(3, 1))]), "expected 4 rows, got 3"),
+        (lambda env: environment(actions=[Actuator("natural_hinge_angle", torch.ones(3, 1))]), "no natural_hinge"),
+        (lambda env: environment(observations=[lambda m, s, g: s.q[:, 0]]).reset(), r"observations\[0\]: expected"),
+        (lambda env: (e := environment(reward=lambda m, s: s.after.q), e.reset(), e.step(actions(5))), "Task.reward"),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong, words):
     """Name what was wrong."""
     with pytest.raises(InputError, match=words):
         wrong(environment())
-
-
-def test_held_dofs_have_to_be_clamped():
-    """Refuse to hold what moves freely."""
-    model = arm()
-    env = Environment(model, ImplicitEuler(0.02), reach(model, actions=[Held([17], -1.0, 1.0)]), 1)
-    env.reset()
-    with pytest.raises(InputError, match=r"dofs \[17\] are not clamped"):
-        env.step(torch.zeros(1, 1, dtype=torch.float64))

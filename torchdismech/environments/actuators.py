@@ -30,6 +30,10 @@ class Action(ABC):
         self.low, self.high = float(low), float(high)
 
     @abstractmethod
+    def check(self, model: Model) -> None:
+        """Refuse a model that it does not fit."""
+
+    @abstractmethod
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with what the numbers (B, count) ask for in it."""
 
@@ -53,19 +57,23 @@ class Actuator(Action):
         self._bound(f"Actuator({field})", low, high)
         self.field, self.matrix, self.count = field, matrix, matrix.shape[1]
 
+    def check(self, model: Model) -> None:
+        """Refuse a model without such strains, or with another number of them."""
+        own = getattr(model.natural_strains(model.batch or 1), self.field)
+        if own is None:
+            raise InputError(f"Actuator: this robot has no {self.field}")
+        if len(self.matrix) != own[0].numel():
+            raise InputError(
+                f"Actuator({self.field}): matrix: expected {own[0].numel()} rows, got {len(self.matrix)}: one for each "
+                "element, of curvature one for kappa1 and one for kappa2 of each spring"
+            )
+
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with natural strains added to those that it has, or to the model's own."""
         own = getattr(control, self.field)
         if own is None:
             own = getattr(model.natural_strains(state.batch), self.field)
-        if own is None:
-            raise InputError(f"Actuator: this robot has no {self.field}")
         flat = own.transpose(1, 2).flatten(1) if own.dim() == 3 else own
-        if len(self.matrix) != flat.shape[1]:
-            raise InputError(
-                f"Actuator({self.field}): matrix: expected {flat.shape[1]} rows, got {len(self.matrix)}: one for each "
-                "element, of curvature one for kappa1 and one for kappa2 of each spring"
-            )
         moved = flat + numbers.to(flat) @ self.matrix.to(flat).t()
         if own.dim() == 3:
             moved = moved.unflatten(1, (own.shape[2], own.shape[1])).transpose(1, 2)
@@ -86,6 +94,11 @@ class Constant(Action):
         self._bound(f"Constant({name})", low, high)
         self.name, self.count = name, count
 
+    def check(self, model: Model) -> None:
+        """Refuse a name that the model does not have."""
+        if self.name not in model.places:
+            raise InputError(f"Constant: no constant {self.name!r}; there are: {', '.join(sorted(model.places))}")
+
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the constant set."""
         return control.replace(values={**control.values, self.name: numbers.to(state.q)})
@@ -104,11 +117,15 @@ class Held(Action):
         self._bound("Held", low, high)
         self.dofs, self.count = list(dofs), len(dofs)
 
-    def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
-        """Return the control with the dofs at their displaced places."""
+    def check(self, model: Model) -> None:
+        """Refuse dofs that are not clamped."""
+        _refuse_missing("Held", self.dofs, model)
         free = [dof for dof in self.dofs if bool(model.free[dof])]
         if free:
             raise InputError(f"Held: dofs {free} are not clamped")
+
+    def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
+        """Return the control with the dofs at their displaced places."""
         rest = torch.cat([model.nodes.flatten(), model.nodes.new_zeros(model.body.n_angles)]).expand(state.batch, -1)
         held = rest if control.clamped_q is None else control.clamped_q
         index = torch.as_tensor(self.dofs, device=state.q.device)
@@ -128,11 +145,22 @@ class Force(Action):
         self._bound("Force", low, high)
         self.dofs, self.count = list(dofs), len(dofs)
 
+    def check(self, model: Model) -> None:
+        """Refuse dofs that there are not."""
+        _refuse_missing("Force", self.dofs, model)
+
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the forces added."""
         force = torch.zeros_like(state.q) if control.force is None else control.force
         index = torch.as_tensor(self.dofs, device=state.q.device)
         return control.replace(force=force.index_add(1, index, numbers.to(force)))
+
+
+def _refuse_missing(name: str, dofs: Sequence[int], model: Model) -> None:
+    """Refuse dofs that the model does not have."""
+    missing = [dof for dof in dofs if not 0 <= dof < model.n_dofs]
+    if missing or not dofs:
+        raise InputError(f"{name}: dofs: expected numbers from 0 to {model.n_dofs - 1}, got {missing or 'none'}")
 
 
 def controlled(actions: Sequence[Action], action: Tensor, state: State, model: Model) -> Control:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,6 +115,8 @@ class Environment:
         self.model, self.integrator, self.task = model, integrator, task
         self.batch = batch or model.batch or 1
         self.steps, self.horizon = steps, horizon
+        for action in task.actions:
+            action.check(model)
         self.low, self.high = (bound.to(model.nodes) for bound in (task.low, task.high))
         self.seeded(seed)
         self._current: Episodes | None = None
@@ -122,12 +126,16 @@ class Environment:
     def from_scene(cls, scene: Path | str, task: Task, horizon: int | None = None, **options) -> Environment:
         """Return the robots of a scene file; its duration is the length of an episode, unless `horizon` [actions] is.
 
-        What [batch.randomize] draws stays with each robot; a task's `constants` are drawn anew with each episode. The
-        scene's own motion over time (actuation, moves) is not taken: actions are what moves robots here.
+        What [batch.randomize] draws stays with each robot; a task's `constants` are drawn anew with each episode.
+        Scenes that move their robots themselves are refused: here actions do.
         """
         from torchdismech.io.scene import load_scene
 
-        setup = load_scene(Path(scene)).build()
+        loaded = load_scene(Path(scene))
+        moving = [name for name in ("actuation", "controller", "move") if getattr(loaded.document, name)]
+        if moving:
+            raise InputError(f"{scene}: [{moving[0]}] moves the robots, which actions do in an environment: remove it")
+        setup = loaded.build()
         steps = options.get("steps", 1)
         if not isinstance(setup.integrator, Integrator):
             raise InputError(f'{scene}: an environment needs a scene that moves in time, not integrator = "static"')
@@ -136,12 +144,12 @@ class Environment:
 
     def seeded(self, seed: int | Sequence[int]) -> None:
         """Let the robots draw from these seeds, from their first episode on: seed + k for robot k, or one for each."""
-        if not isinstance(seed, int):
+        if isinstance(seed, Sequence):
             if len(seed) != self.batch:
                 raise InputError(f"seed: expected one for each of {self.batch} robots, got {len(seed)}")
             self._seed = torch.as_tensor(list(seed), device=self.model.device)
         else:
-            self._seed = seed + torch.arange(self.batch, device=self.model.device)
+            self._seed = operator.index(seed) + torch.arange(self.batch, device=self.model.device)
         self._episode = torch.zeros_like(self._seed)
 
     @property
@@ -150,6 +158,12 @@ class Environment:
         if self._current is None:
             raise InputError("Environment: call reset before step")
         return self._current
+
+    @property
+    def width(self) -> int:
+        """Numbers that are observed of a robot."""
+        with torch.no_grad():
+            return self.observed(self.began(self._seed, self._episode)).shape[1]
 
     # ---- pure functions --------------------------------------------------------------------------------------------
 
@@ -164,7 +178,16 @@ class Environment:
 
     def observed(self, at: Episodes) -> Tensor:
         """Return what is observed (B, k)."""
-        return torch.cat([observe(self.model, at.state, at.goal) for observe in self.task.observations], 1)
+        with self._own(at):
+            seen = [observe(self.model, at.state, at.goal) for observe in self.task.observations]
+        for k, part in enumerate(seen):
+            if part.dim() != 2 or len(part) != self.batch:
+                raise InputError(f"Task.observations[{k}]: expected ({self.batch}, k), got {tuple(part.shape)}")
+        return torch.cat(seen, 1)
+
+    def _own(self, at: Episodes) -> AbstractContextManager:
+        """Return a context in which the model has the constants of the episodes."""
+        return self.model.values_of(Control(values=at.constants)).in_place()
 
     def acted(self, at: Episodes, action: Tensor, running: Tensor | None = None) -> tuple[Episodes, Outcome]:
         """Return where the robots are after an action (B, k), and what came of it.
@@ -177,7 +200,8 @@ class Environment:
             raise InputError("action: holds numbers that are not finite")
         running = torch.ones_like(at.seed, dtype=torch.bool) if running is None else running
         action = action.to(at.state.q)
-        control = controlled(self.task.actions, action, at.state, self.model)
+        with self._own(at):
+            control = controlled(self.task.actions, action, at.state, self.model)
         control = control.replace(values={**at.constants, **control.values})
         state, good = at.state, running
         status = torch.where(running, int(Status.CONVERGED), int(Status.STOPPED))
@@ -187,12 +211,15 @@ class Environment:
             good = good & info.converged
         step = Step(at.state, state, action, at.goal)
         over = running & ~good
-        if self.task.terminated is not None:
-            over = over | (good & self.task.terminated(self.model, step))
+        with self._own(at):
+            reward = self.task.reward(self.model, step)
+            if self.task.terminated is not None:
+                over = over | (good & self.task.terminated(self.model, step))
+        if reward.shape != over.shape:
+            raise InputError(f"Task.reward: expected ({self.batch},), got {tuple(reward.shape)}")
         after = dataclasses.replace(at, state=state, actions=at.actions + running)
         truncated = running & ~over & (after.actions >= self.horizon)
-        reward = torch.where(good, self.task.reward(self.model, step), 0.0)
-        return after, Outcome(self.observed(after), reward, over, truncated, status)
+        return after, Outcome(self.observed(after), torch.where(good, reward, 0.0), over, truncated, status)
 
     # ---- what keeps where the robots are ---------------------------------------------------------------------------
 

@@ -110,11 +110,8 @@ class RobotEnv(gymnasium.Env):
 
 def _spaces(environment: Environment) -> tuple[spaces.Box, spaces.Box]:
     """Return the spaces of one robot's observations and actions."""
-    with torch.no_grad():
-        at = environment.began(environment._seed, environment._episode)
-        width = environment.observed(at).shape[1]
     low, high = (bound.cpu().numpy().astype(np.float32) for bound in (environment.low, environment.high))
-    return spaces.Box(-np.inf, np.inf, (width,), np.float32), spaces.Box(low, high, dtype=np.float32)
+    return spaces.Box(-np.inf, np.inf, (environment.width,), np.float32), spaces.Box(low, high, dtype=np.float32)
 
 
 def _array(observation: Tensor) -> np.ndarray:

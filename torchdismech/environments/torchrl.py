@@ -29,11 +29,8 @@ class TorchRLRobotEnv(EnvBase):
         super().__init__(device=device, batch_size=torch.Size([environment.batch]))
         self.environment, self._dtype = environment, dtype
         shape = self.batch_size
-        with torch.no_grad():
-            at = environment.began(environment._seed, environment._episode)
-            width = environment.observed(at).shape[1]
         self.observation_spec = Composite(
-            observation=Unbounded((*shape, width), device=device, dtype=dtype),
+            observation=Unbounded((*shape, environment.width), device=device, dtype=dtype),
             status=Unbounded((*shape, 1), device=device, dtype=torch.int64),
             shape=shape,
         )
