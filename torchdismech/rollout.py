@@ -194,6 +194,42 @@ class Unrolled(Generic[S]):
         return self.q[..., : 3 * self.state.n_nodes].unflatten(-1, (-1, 3))
 
 
+@dataclass(frozen=True)
+class _Part(Generic[S]):
+    """Some steps of a rollout: q, velocity (steps, B, n), iterations (steps, B), and what the next step starts from."""
+
+    q: Tensor
+    velocity: Tensor
+    iterations: Tensor
+    state: S
+    memory: Memory
+    status: Tensor
+
+
+def _part(
+    model: M,
+    integrator: Stepper[M, S],
+    schedule: Callable[[Tensor, M], Control] | None,
+    controller: Controller | None,
+    count: int,
+    state: S,
+    memory: Memory,
+    status: Tensor,
+) -> _Part[S]:
+    """Return so many steps, a function of state, memory and status: so a part can be taken again."""
+    q, velocity, iterations = [], [], []
+    for _ in range(count):
+        scheduled = _scheduled(model, state, integrator, schedule)
+        control, after = answered(controller, state, memory, scheduled, model)
+        state, info = integrator.step(model, state, control, status == Status.CONVERGED)
+        status = torch.where(status == Status.CONVERGED, info.status, status)
+        memory = kept(memory, after, status == Status.CONVERGED)
+        q.append(state.q)
+        velocity.append(state.velocity)
+        iterations.append(info.iterations)
+    return _Part(torch.stack(q), torch.stack(velocity), torch.stack(iterations), state, memory, status)
+
+
 def unroll(
     model: M,
     state: S,
@@ -222,53 +258,27 @@ def unroll(
         raise InputError(f"unroll: steps and checkpoint_every have to be at least 1, got {steps}, {checkpoint_every}")
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
-    names = tuple(memory)
     bar = _progress_bar(steps, state.batch) if progress else None
     status = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
-    parts: list[tuple[Tensor, ...]] = []
-    initial, kinds = state, [type(state)]  # a rule of several steps remembers more from its first step on
+    initial = state
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def segment(kind: type[S], count: int, status: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        # all that goes on from part to part comes in and goes out as tensors, so that a part can be taken again
-        split = len(tensors) - len(names)
-        state, memory = kind(*tensors[:split]), dict(zip(names, tensors[split:], strict=True))
-        q, velocity, iterations = [], [], []
-        for _ in range(count):
-            scheduled = _scheduled(model, state, integrator, schedule)
-            control, after = answered(controller, state, memory, scheduled, model)
-            state, info = integrator.step(model, state, control, status == Status.CONVERGED)
-            status = torch.where(status == Status.CONVERGED, info.status, status)
-            memory = kept(memory, after, status == Status.CONVERGED)
-            q.append(state.q)
-            velocity.append(state.velocity)
-            iterations.append(info.iterations)
-        kinds.append(type(state))
-        return (
-            torch.stack(q),
-            torch.stack(velocity),
-            torch.stack(iterations),
-            status,
-            *state.fields(),
-            *memory.values(),
-        )
+    def taken(count: int, state: S, memory: Memory, status: Tensor) -> _Part[S]:
+        return _part(model, integrator, schedule, controller, count, state, memory, status)
 
     try:
         for first in range(0, steps, checkpoint_every or 1):
-            count = min(checkpoint_every or 1, steps - first)
-            given = (status, *state.fields(), *memory.values())
+            given = (min(checkpoint_every or 1, steps - first), state, memory, status)
             if checkpoint_every is None or not torch.is_grad_enabled():
-                q, velocity, iterations, status, *tensors = segment(kinds[-1], count, *given)
+                part = taken(*given)
             else:
-                q, velocity, iterations, status, *tensors = checkpoint(
-                    segment, kinds[-1], count, *given, use_reentrant=False
-                )
-            split = len(tensors) - len(names)
-            state, memory = kinds[-1](*tensors[:split]), dict(zip(names, tensors[split:], strict=True))
-            parts.append((q, velocity, iterations))
+                part = checkpoint(taken, *given, use_reentrant=False)
+            parts.append((part.q, part.velocity, part.iterations))
+            state, memory, status = part.state, part.memory, part.status
             if throw and bool((status != Status.CONVERGED).any()):
                 raise SimulationError.from_status(status, f"unroll: step {first + 1} of {steps}")
             if bar is not None:
-                bar.update(count)
+                bar.update(given[0])
     finally:
         if bar is not None:
             bar.close()
