@@ -30,8 +30,9 @@ from torchdismech.contact.law import ConstraintLaw
 from torchdismech.errors import InputError, Status
 from torchdismech.forces.base import vector
 from torchdismech.materials import Number
+from torchdismech.reduced import ReducedModel
 from torchdismech.state import Control
-from torchdismech.values import Place, robots
+from torchdismech.values import robots
 
 __all__ = ["ArmDynamics", "PneumaticArm"]
 
@@ -54,7 +55,7 @@ class ArmDynamics:
     bias: Tensor
 
 
-class PneumaticArm(nn.Module):
+class PneumaticArm(ReducedModel):
     """Arms of sections of constant curvature, each driven by the same number of chambers.
 
     Along the arm stand disks, which touch obstacles: `disks` in the inside of each section, at equal distances, and one
@@ -167,10 +168,6 @@ class PneumaticArm(nn.Module):
         """Number of disks and end plates of a robot."""
         return self.sections * (self.disks + 1)
 
-    def constants(self) -> dict[str, Place]:
-        """Return the constants by name, each as (module, attribute): what `trainable.scaled` and `shifted` take."""
-        return {name: (self, name) for name in self.per_robot}
-
     @property
     def batch(self) -> int | None:
         """Number of robots that constants and obstacles are given for; None where all are for any number."""
@@ -185,25 +182,9 @@ class PneumaticArm(nn.Module):
         return next(iter(counts), None)
 
     @property
-    def rod_edges(self) -> np.ndarray:
-        """Which of the points each piece of the axis joins (N - 1, 2)."""
-        order = np.arange(self.n_plates)
-        return np.stack([order, order + 1], axis=1)
-
-    @property
-    def triangles(self) -> np.ndarray:
-        """Faces (0, 3): there are none."""
-        return np.zeros((0, 3), dtype=np.int64)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of its numbers."""
-        return self.length.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where its numbers are."""
-        return self.length.device
+    def n_pieces(self) -> int:
+        """Pieces between its points."""
+        return self.n_plates
 
     # ---- kinematics ------------------------------------------------------------------------------------------------
 

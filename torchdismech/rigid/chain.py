@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.materials import Number, positive
+from torchdismech.reduced import ReducedModel
 from torchdismech.rigid.dynamics import Dynamics, accelerations
 from torchdismech.rigid.planar import Planar
 from torchdismech.rigid.spatial import ACTIVE, PASSIVE, Spatial
 from torchdismech.rigid.state import ChainState
 from torchdismech.state import Control
-from torchdismech.values import Place, robots
+from torchdismech.values import robots
 
 __all__ = ["RigidChain"]
 
@@ -31,7 +32,7 @@ AXES = "xyz"
 Values = Number | Sequence[float] | np.ndarray
 
 
-class RigidChain(nn.Module):
+class RigidChain(ReducedModel):
     """Chains of rigid elements, held at one end by a joint that may be driven; at q = 0 straight along x.
 
     In the plane (x-z) each joint is one angle, positive where it turns x to z. In space the first joint is the same,
@@ -176,10 +177,6 @@ class RigidChain(nn.Module):
         """Names of the constants that are never below zero."""
         return tuple(name for name in self.per_robot if name not in ("centre", "base", "gravity"))
 
-    def constants(self) -> dict[str, Place]:
-        """Return the constants by name, each as (module, attribute): what `trainable.scaled` and `shifted` take."""
-        return {name: (self, name) for name in self.per_robot}
-
     @property
     def n_dofs(self) -> int:
         """Number of joint angles of a robot."""
@@ -194,25 +191,9 @@ class RigidChain(nn.Module):
         return counts[0] if counts else None
 
     @property
-    def rod_edges(self) -> np.ndarray:
-        """Which of the points each element joins (K, 2)."""
-        order = np.arange(self.n_bodies)
-        return np.stack([order, order + 1], axis=1)
-
-    @property
-    def triangles(self) -> np.ndarray:
-        """Faces (0, 3): there are none."""
-        return np.zeros((0, 3), dtype=np.int64)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of its numbers."""
-        return self.length.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where its numbers are."""
-        return self.length.device
+    def n_pieces(self) -> int:
+        """Pieces between its points."""
+        return self.n_bodies
 
     # ---- what it does ----------------------------------------------------------------------------------------------
 
