@@ -172,7 +172,7 @@ def measured(case: Case) -> Cost:
         iterations=torch.stack([info.iterations for info in infos]).double().mean().item(),
         residual=max((info.residual / info.force_scale).max().item() for info in infos),
         converged=int(good.sum()),
-        state_mb=sum(t.numel() * t.element_size() for t in vars(state).values()) / 1e6,
+        state_mb=sum(t.numel() * t.element_size() for t in state.fields()) / 1e6,
         step_mb=(peak_bytes() - before) / 1e6,
         estimate_mb=step_bytes(model, at_a_time) / 1e6,
         peak_mb=max(peak, peak_bytes()) / 1e6,

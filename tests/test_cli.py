@@ -236,6 +236,7 @@ def signal_after(process: subprocess.Popen, out: Path, rows: int, number: signal
     return process.communicate()[1]
 
 
+@pytest.mark.slow
 def test_killed_run_resumes_to_the_numbers_of_an_uninterrupted_one(scene, tmp_path):
     """Kill a real run with SIGKILL twice, resume each time: the file is bitwise that of a run in one go."""
     scene.write_text(SCENE.replace("every = 10", "every = 1").replace("duration = 0.25", "duration = 2.0"))

@@ -413,7 +413,7 @@ def test_steps_with_loads_of_the_library_are_compiled_as_a_whole(name, traced):
     assert torch.equal(*found) and (found[0] - stepped(rod(compile=False), 3)).abs().max() > 1e-6
 
 
-@pytest.mark.parametrize("name", ["quadratic", pytest.param("magnetic", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in ("quadratic", "magnetic")])
 def test_gradients_of_compiled_steps_with_varying_loads(name, traced):
     """Differentiate compiled steps by constants of loads, and get what eager steps give."""
     constant = {"quadratic": "QuadraticResistive.normal", "magnetic": "Magnetic.magnetisation"}[name]
@@ -470,7 +470,7 @@ class Spring(Energy):
 
 
 @pytest.mark.parametrize(
-    "owner", ["object", "next model", *(pytest.param(owner, marks=pytest.mark.slow) for owner in ("class", "module"))]
+    "owner", ["object", *(pytest.param(owner, marks=pytest.mark.slow) for owner in ("next model", "class", "module"))]
 )
 def test_numbers_of_an_energy_of_ones_own_may_change(owner, monkeypatch, traced):
     """Step compiled with the present numbers of an energy, wherever they stand."""
@@ -508,6 +508,7 @@ class Wind(forces.Force):
         return force
 
 
+@pytest.mark.slow
 def test_time_needs_no_gradients(traced):
     """Differentiate compiled steps with a force that reads the time as a number."""
     builder = RobotBuilder()

@@ -83,7 +83,7 @@ def test_a_batch_of_parts_takes_no_more_than_a_part():
     model = rods()
     integrator = ImplicitEuler(1e-2, relative_tolerance=1e-6, chunk=64)
     state, _ = integrator.step(model, model.initial_state(batch=512))
-    states = 2 * sum(t.numel() * t.element_size() for t in vars(state).values())  # the parts' and the whole's
+    states = 2 * sum(t.numel() * t.element_size() for t in state.fields())  # the parts' and the whole's
     taken = growth(lambda: integrator.step(model, state))
     assert taken < states + 2 * memory.step_bytes(model, 64) < 0.5 * memory.step_bytes(model, 512)
 

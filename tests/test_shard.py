@@ -153,6 +153,7 @@ def test_shared_robots_give_the_file_of_one_process(scene, one, tmp_path):
     assert_same(two, one)
 
 
+@pytest.mark.slow
 def test_another_number_of_processes_goes_on(scene, one, tmp_path):
     """Stop one process after four steps, go on with three: the file of one process without a stop."""
     three = tmp_path / "three.h5"
@@ -260,8 +261,8 @@ def test_first_failure_stops_all(scene, tmp_path):
     ("fault", "said"),
     [
         ("raise ArithmeticError('no luck')", "failed: process 1: ArithmeticError: no luck"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "Signal 9"),
-        ("os.kill(os.getpid(), signal.SIGINT)", "go on with --resume"),
+        pytest.param("os.kill(os.getpid(), signal.SIGKILL)", "Signal 9", marks=pytest.mark.slow),
+        pytest.param("os.kill(os.getpid(), signal.SIGINT)", "go on with --resume", marks=pytest.mark.slow),
     ],
     ids=["error", "death", "interrupt"],
 )

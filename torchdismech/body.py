@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -10,9 +12,25 @@ from scipy.sparse import coo_matrix, csgraph
 from torch import Tensor, nn
 
 from torchdismech.geometry.surface import Surface
-from torchdismech.geometry.topology import Rod, Springs
+from torchdismech.geometry.topology import Held, Rod, Springs
 
-__all__ = ["Body"]
+__all__ = ["Body", "Clamp"]
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """What a clamp holds.
+
+    Attributes
+    ----------
+    nodes : (k,) its nodes.
+    framed : the framed edges whose angles it holds.
+    held : the held tangents that are its own.
+    """
+
+    nodes: np.ndarray
+    framed: np.ndarray
+    held: np.ndarray
 
 
 class Body(nn.Module):
@@ -24,10 +42,13 @@ class Body(nn.Module):
     rod_edges : (E, 2) node indices, as given.
     joint_edges : (J, 2) sides of triangles at which rods end: they carry a twist angle, but no mass of their own.
     normal_edges : (M, 2) sides of triangles that carry a mid-edge normal (no mass either).
-    rods, springs : the chains and bend-twist springs found in rod edges and joint edges.
+    held : at which nodes rods are held in a direction.
+    clamps : what each clamp holds, in their order.
+    rods, springs : the chains and bend-twist springs found in rod edges and joint edges; then those of what is held.
     surface : the triangles, their edges and hinges.
     mass : (..., n) lumped mass of each dof [kg; kg m^2 for twist angles; 0 for angles without inertia].
     directors : (A, 3) reference directors of the framed edges at rest.
+    held_tangents : (H, 3) directions in which rods are held at rest.
     edge_length : (..., E) rest lengths of the rod edges [m].
     edge_area : (..., E) areas of their sections [m^2].
     edge_radius : (..., E) radius of a circle that drag may use [m].
@@ -57,6 +78,7 @@ class Body(nn.Module):
     not_negative = ("mass", "edge_length", "edge_area", "shell_edge_length", "face_area")
     nodes: Tensor
     directors: Tensor
+    held_tangents: Tensor
     mass: Tensor
     edge_length: Tensor
     edge_area: Tensor
@@ -78,7 +100,10 @@ class Body(nn.Module):
         rods: list[Rod],
         springs: Springs,
         surface: Surface,
+        held: Held,
+        clamps: Sequence[Clamp],
         directors: Tensor,
+        held_tangents: Tensor,
         **sizes: Tensor,
     ):
         super().__init__()
@@ -88,8 +113,10 @@ class Body(nn.Module):
         self.rods = rods
         self.springs = springs
         self.surface = surface
+        self.held, self.clamps = held, tuple(clamps)
         self.register_buffer("nodes", nodes)
         self.register_buffer("directors", directors)
+        self.register_buffer("held_tangents", held_tangents)
         for name in self.per_robot:
             self.register_buffer(name, sizes[name])
 
@@ -110,7 +137,10 @@ class Body(nn.Module):
 
     @property
     def framed_edges(self) -> np.ndarray:
-        """Edges that carry a frame and an angle (A, 2): rod edges, joint edges, edges with a mid-edge normal."""
+        """Edges that carry a frame and an angle (A - H, 2): rod edges, joint edges, edges with a mid-edge normal.
+
+        Behind them, held tangents have a frame and an angle each, too.
+        """
         return np.concatenate([self.rod_edges, self.joint_edges, self.normal_edges])
 
     @property
@@ -136,16 +166,37 @@ class Body(nn.Module):
     @property
     def first_normal(self) -> int:
         """Index in q of the first mid-edge normal's angle."""
-        return self.n_dofs - len(self.normal_edges)
+        return 3 * self.n_nodes + len(self.rod_edges) + len(self.joint_edges)
+
+    @property
+    def n_held(self) -> int:
+        """Number of held tangents H."""
+        return self.held_tangents.shape[0]
+
+    @property
+    def first_held(self) -> int:
+        """Index in q of the first component of the first held tangent."""
+        return 3 * self.n_nodes + self.n_angles
 
     @property
     def n_dofs(self) -> int:
-        """Number of dofs n = 3 N + A."""
-        return 3 * self.n_nodes + self.n_angles
+        """Number of dofs n = 3 N + A + 3 H."""
+        return self.first_held + 3 * self.n_held
+
+    @property
+    def rest_q(self) -> Tensor:
+        """The q (n,) of the rest shape."""
+        return torch.cat([self.nodes.flatten(), self.nodes.new_zeros(self.n_angles), self.held_tangents.flatten()])
+
+    def q_of(self, positions: Tensor, angles: Tensor | None = None) -> Tensor:
+        """Return the q (B, n) of positions (B, N, 3) and angles (B, A), by default 0, rods held as at rest."""
+        batch = len(positions)
+        angles = positions.new_zeros(batch, self.n_angles) if angles is None else angles
+        return torch.cat([positions.flatten(1), angles, self.held_tangents.flatten().expand(batch, -1)], dim=1)
 
     def on_nodes(self, force: Tensor) -> Tensor:
         """Return the nodal forces (B, N, 3) as a generalised force (B, n)."""
-        return torch.cat([force.flatten(1), force.new_zeros(force.shape[0], self.n_angles)], dim=1)
+        return torch.cat([force.flatten(1), force.new_zeros(force.shape[0], self.n_dofs - 3 * self.n_nodes)], dim=1)
 
     def node_mass(self) -> Tensor:
         """Return the mass of each node (..., N) [kg]."""

@@ -16,8 +16,7 @@ __all__ = ["number_of_robots", "placed_state", "refuse_closed_gaps", "rest_state
 
 def rest_state(body: Body, frames: Frames, batch: int) -> State:
     """Return robots at rest in the rest shape; their acceleration is not known yet."""
-    rest = torch.cat([body.nodes.flatten(), body.nodes.new_zeros(body.n_angles)])
-    q = rest.expand(batch, -1).contiguous()
+    q = body.rest_q.expand(batch, -1).contiguous()
     state = State(
         q=q,
         velocity=torch.zeros_like(q),
@@ -26,6 +25,7 @@ def rest_state(body: Body, frames: Frames, batch: int) -> State:
         tangent=frames.tangents(q),
         reference_twist=q.new_zeros(batch, len(body.springs.nodes)),
         time=q.new_zeros(batch),
+        n_held=body.n_held,
     )
     return state.replace(reference_twist=frames.reference_twist(state.tangent, state.director))
 

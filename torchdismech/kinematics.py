@@ -33,7 +33,7 @@ class Frames(nn.Module):
 
     def __init__(self, body: Body, free: np.ndarray, compilation: Compilation):
         super().__init__()
-        self.n_nodes = body.n_nodes
+        self.n_nodes, self._first_held = body.n_nodes, body.first_held
         self.compilation = compilation
         dtype, springs = body.nodes.dtype, body.springs
         self.register_buffer("_edges", torch.as_tensor(body.framed_edges), persistent=False)
@@ -80,7 +80,11 @@ class Frames(nn.Module):
 
     def _tangents(self, q: Tensor) -> Vec3:
         nodes = q[:, : 3 * self.n_nodes].unflatten(1, (-1, 3)).unbind(-1)
-        return Vec3(*(x[:, self._edges[:, 1]] - x[:, self._edges[:, 0]] for x in nodes)).unit()
+        along = [x[:, self._edges[:, 1]] - x[:, self._edges[:, 0]] for x in nodes]
+        if self._first_held < q.shape[1]:
+            held = q[:, self._first_held :].unflatten(1, (-1, 3)).unbind(-1)
+            along = [torch.cat(pair, dim=1) for pair in zip(along, held, strict=True)]
+        return Vec3(*along).unit()
 
     def _reference_twist(self, tangent: Vec3, director: Vec3, previous: Tensor | None) -> Tensor:
         """Return the reference twist (B, S) of the springs, on the branch nearest to `previous`."""

@@ -24,7 +24,7 @@ class MatrixLayout(nn.Module):
     ----------
     body, terms, forces : of the robot.
     unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
-    algebraic : (n,) bool, dofs without inertia.
+    algebraic : (n,) bool, unknowns without inertia.
     symmetric : whether the sum of all derivatives is a symmetric matrix.
     compilation : see `Assembly`.
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech import constants
+from torchdismech import clamps, constants
 from torchdismech.body import Body
 from torchdismech.compilation import Compilation, Cost, Setting
 from torchdismech.contact import Obstacle, SelfContact
@@ -91,7 +91,7 @@ class Model(nn.Module):
         self.unknown = np.where(free, np.cumsum(free) - 1, -1)
         self.register_buffer("free", torch.as_tensor(free), persistent=False)
         massless = (body.mass == 0).reshape(-1, self.n_dofs)
-        self.register_buffer("algebraic", massless.all(0), persistent=False)
+        self.register_buffer("algebraic", massless.all(0) & self.free.to(massless.device), persistent=False)
         for force in forces:
             force.bind(body)
         if self_contact is not None:
@@ -199,8 +199,8 @@ class Model(nn.Module):
 
     @property
     def springs(self) -> np.ndarray:
-        """Bend-twist springs (S, 3): node before, centre, node after."""
-        return self.body.springs.nodes
+        """Bend-twist springs between edges (S, 3): node before, centre, node after."""
+        return self.body.springs.nodes[: len(self.body.springs.nodes) - self.body.n_held]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -313,6 +313,17 @@ class Model(nn.Module):
             acceleration = torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0)
         return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
 
+    @property
+    def rest_poses(self) -> Tensor:
+        """Poses (C, 7) of the clamps at rest, in the order in which they were made; see `Control.pose`."""
+        return clamps.rest_poses(self.body)
+
+    def posed(self, state: State, control: Control) -> Control:
+        """Return the control with the poses of clamps, if it sets them, as `clamped_q` of a step from `state`."""
+        if control.pose is None:
+            return control
+        return clamps.posed(self.body, self.frames.tangents(self.body.rest_q[None])[0], state, control)
+
     def rest_state(self, batch: int) -> State:
         """Return robots at rest in the rest shape; their acceleration is not known yet."""
         return rest_state(self.body, self.frames, batch)
@@ -347,7 +358,8 @@ class Model(nn.Module):
             control = control.replace(natural_hinge_angle=self._natural_hinge_angle().expand(batch, -1))
         if len(self.springs):
             term = self.term("bend_twist")
-            kappa1, kappa2, tau = (getattr(term, f"natural_{s}").expand(batch, -1) for s in ("kappa1", "kappa2", "tau"))
+            own = (getattr(term, f"natural_{name}") for name in ("kappa1", "kappa2", "tau"))
+            kappa1, kappa2, tau = (value[..., : len(self.springs)].expand(batch, -1) for value in own)
             control = control.replace(natural_curvature=torch.stack([kappa1, kappa2], dim=-1), natural_twist=tau)
         return control
 
@@ -388,6 +400,7 @@ class Model(nn.Module):
     def strains(self, state: State) -> dict[str, Tensor]:
         """Return the strains of each term by name, (B, stencils): stretch, kappa1, kappa2, tau, ...
 
+        Those of the springs at held tangents come after those between edges.
         They can be differentiated by the state and the model's tensors.
         """
         start = self.start_step(state)
@@ -424,7 +437,7 @@ class Model(nn.Module):
 
     def check_control(self, control: Control, batch: int) -> None:
         """Refuse a control that does not fit so many of these robots."""
-        control.check(batch, self.n_dofs, len(self.springs), self.body.n_edges, len(self.hinges))
+        control.check(batch, self.n_dofs, len(self.springs), self.body.n_edges, len(self.hinges), len(self.body.clamps))
         for name, value in control.values.items():
             if name not in self.places:
                 raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.values import split
 
-__all__ = ["BatchState", "Control", "State"]
+__all__ = ["BatchState", "Control", "State", "tensor_fields"]
 
 
 class BatchState:
@@ -28,8 +28,12 @@ class BatchState:
         return self.q.shape[0]
 
     def fields(self) -> tuple[Tensor, ...]:
-        """Return the tensors in their order: `type(state)(*state.fields())` is a copy."""
-        return tuple(getattr(self, f.name) for f in _fields(self))
+        """Return the tensors in their order: `state.with_fields(state.fields())` is a copy."""
+        return tuple(getattr(self, name) for name in tensor_fields(type(self)))
+
+    def with_fields(self, tensors: Iterable[Tensor]) -> Self:
+        """Return a state of the same robots with other tensors, all of them in their order."""
+        return self.replace(**dict(zip(tensor_fields(type(self)), tensors, strict=True)))
 
     def replace(self, **changes) -> Self:
         """Return a copy with some fields changed."""
@@ -37,37 +41,38 @@ class BatchState:
 
     def to(self, *args, **kwargs) -> Self:
         """Return a copy on another device or in another dtype, as `Tensor.to`."""
-        return type(self)(**{f.name: getattr(self, f.name).to(*args, **kwargs) for f in _fields(self)})
+        return self.with_fields(tensor.to(*args, **kwargs) for tensor in self.fields())
 
     def detach(self) -> Self:
         """Return a copy that gradients do not pass."""
-        return type(self)(**{f.name: getattr(self, f.name).detach() for f in _fields(self)})
+        return self.with_fields(tensor.detach() for tensor in self.fields())
 
     def rows(self, index) -> Self:
         """Return the robots that `index` selects (a mask, indices or a slice)."""
-        return type(self)(**{f.name: getattr(self, f.name)[index] for f in _fields(self)})
+        return self.with_fields(tensor[index] for tensor in self.fields())
 
     def split(self, size: int) -> list[Self]:
         """Return the states of `size` robots each (see `values.split`)."""
-        parts = [split(getattr(self, f.name), size) for f in _fields(self)]
-        return [type(self)(*fields) for fields in zip(*parts, strict=True)]
+        parts = [split(tensor, size) for tensor in self.fields()]
+        return [self.with_fields(fields) for fields in zip(*parts, strict=True)]
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the states of parts of a batch as one."""
-        return cls(*(torch.cat([getattr(part, f.name) for part in parts]) for f in _fields(cls)))
+        return parts[0].with_fields(torch.cat(tensors) for tensors in zip(*(p.fields() for p in parts), strict=True))
 
     def merged(self, other: Self, take: Tensor) -> Self:
         """Return this state with the robots where `take` (B,) holds replaced by those of `other`."""
-        merged = {}
-        for own in _fields(self):
-            mine, theirs = getattr(self, own.name), getattr(other, own.name)
-            merged[own.name] = torch.where(take.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
-        return type(self)(**merged)
+        pairs = zip(self.fields(), other.fields(), strict=True)
+        return self.with_fields(
+            torch.where(take.view(-1, *[1] * (mine.dim() - 1)), theirs, mine) for mine, theirs in pairs
+        )
 
 
-def _fields(state: BatchState | type[BatchState]) -> tuple[dataclasses.Field, ...]:
-    return dataclasses.fields(state)  # type: ignore[arg-type]
+def tensor_fields(kind: type[BatchState]) -> tuple[str, ...]:
+    """Return the names of the tensors that a kind of states consists of."""
+    fields: tuple[dataclasses.Field, ...] = dataclasses.fields(kind)  # type: ignore[arg-type]
+    return tuple(f.name for f in fields if f.metadata.get("tensor", True))
 
 
 @dataclass(frozen=True)
@@ -76,14 +81,16 @@ class State(BatchState):
 
     Attributes
     ----------
-    q : (B, n) positions of the nodes [m], then the angles of the framed edges [rad]; n = 3 N + A. Framed edges are the
-        E rod edges (twist), the sides of triangles at joints with rods (twist), and with "midedge" bending the sides
-        of triangles (angle of the mid-edge normal).
+    q : (B, n) positions of the nodes [m], then the angles of the framed edges [rad], then the held tangents; n =
+        3 N + A + 3 H. Framed edges are the E rod edges (twist), the sides of triangles at joints with rods (twist),
+        with "midedge" bending the sides of triangles (angle of the mid-edge normal), and the held tangents (twist): at
+        nodes that clamps hold with a direction, that of each rod edge there.
     velocity, acceleration : (B, n) [m/s, rad/s; m/s^2, rad/s^2].
     director, tangent : (B, A, 3) anchors of the reference frames: unit directors at unit tangents. The director at
         another tangent is the anchor, parallel transported.
     reference_twist : (B, S) twist of the reference frames at the springs at the anchors [rad], continuous in time.
     time : (B,) [s].
+    n_held : number of held tangents H, an int.
     """
 
     q: Tensor
@@ -93,11 +100,12 @@ class State(BatchState):
     tangent: Tensor
     reference_twist: Tensor
     time: Tensor
+    n_held: int = field(default=0, kw_only=True, metadata={"tensor": False})
 
     @property
     def n_nodes(self) -> int:
         """Number of nodes."""
-        return (self.q.shape[1] - self.director.shape[1]) // 3
+        return (self.q.shape[1] - self.director.shape[1]) // 3 - self.n_held
 
     @property
     def positions(self) -> Tensor:
@@ -112,7 +120,13 @@ class State(BatchState):
     @property
     def twist(self) -> Tensor:
         """Angles of the framed edges (B, A) [rad], those of the rods first."""
-        return self.q[:, 3 * self.n_nodes :]
+        first = 3 * self.n_nodes
+        return self.q[:, first : first + self.director.shape[1]]
+
+    @property
+    def held_tangents(self) -> Tensor:
+        """Directions (B, H, 3) in which clamps hold rods."""
+        return self.q[:, self.q.shape[1] - 3 * self.n_held :].unflatten(1, (-1, 3))
 
     def finite(self) -> Tensor:
         """Return the robots (B,) whose numbers are all finite."""
@@ -134,6 +148,8 @@ class Control:
     natural_hinge_angle : (B, H) [rad] of the edges between two triangles, for "hinge" and for "midedge" bending.
     rest_length : (B, E) of the rod edges [m].
     clamped_q : (B, n) where the clamped dofs are at the end of the step; free dofs are not read.
+    pose : (B, C, 7) of the model's clamps at the end of the step, as of rigid bodies: position of the mean of its nodes
+        [m], and the rotation from rest as a unit quaternion (w, x, y, z). It goes before `clamped_q`.
     force : (B, n) an additional force [N, N m].
     values : what stands in this step in place of the model's own constants, by their names in `model.places` (which
         `trainable.constants(model)` gives, too): for each a tensor with a row for each robot; of constants that are
@@ -145,6 +161,7 @@ class Control:
     natural_hinge_angle: Tensor | None = None
     rest_length: Tensor | None = None
     clamped_q: Tensor | None = None
+    pose: Tensor | None = None
     force: Tensor | None = None
     values: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -176,7 +193,7 @@ class Control:
         parts = {name: split(value, size) for name, value in self.tensors().items()}
         return [Control.of({name: of_parts[k] for name, of_parts in parts.items()}) for k in range(count)]
 
-    def check(self, batch: int, n: int, springs: int, edges: int, hinges: int) -> None:
+    def check(self, batch: int, n: int, springs: int, edges: int, hinges: int, clamps: int) -> None:
         """Refuse tensors whose shape does not belong to the model."""
         expected = {
             "natural_curvature": (batch, springs, 2),
@@ -184,6 +201,7 @@ class Control:
             "natural_hinge_angle": (batch, hinges),
             "rest_length": (batch, edges),
             "clamped_q": (batch, n),
+            "pose": (batch, clamps, 7),
             "force": (batch, n),
         }
         for name, shape in expected.items():

@@ -3,8 +3,8 @@
 A strip of length L = 0.1 m, 20 mm wide and 1 mm thick, sags under its weight, for Young's moduli from 20 GPa
 (deflections of a tenth of a millimetre, where beams are linear) to 20 MPa (where it hangs down). What comes out is
 the deflection of the tip over that of Euler-Bernoulli's beam, rho g A L^4 / (8 E I). L counts from where bending
-begins: half an edge before the last held node for the springs of rods and hinges, whose bending is spread over half
-an edge to either side; at the last held normals for mid-edge normals. At 20 GPa
+begins: at the node that holds the rod in a direction, or at the last held normals of mid-edge bending; half an edge
+before the last held node for hinges, whose bending is spread over half an edge to either side. At 20 GPa
 
 - the rod must meet it: the beam is what a discrete rod converges to;
 - so do hinges on this mesh, by the choice of their stiffness (on others they do not: see examples/mesh_dependence);
@@ -34,7 +34,7 @@ LENGTH, WIDTH, THICKNESS, DENSITY = 0.1, 0.02, 1e-3, 1200.0
 EDGE = {"rod": 2e-3, "shell": 4e-3}  # m
 # the scene, the bending model, and how far before the last held node bending begins [m]
 MODELS = {
-    "rod": ("scene.toml", None, 0.5 * EDGE["rod"]),
+    "rod": ("scene.toml", None, 0.0),
     "hinge": ("shell.toml", "hinge", 0.5 * EDGE["shell"]),
     "midedge": ("shell.toml", "midedge", 0.0),
 }

@@ -38,7 +38,7 @@ def arm() -> Model:
     builder = RobotBuilder(planar=True)
     material = Material(1e6, 1000.0, relaxation_time=0.02)
     builder.add_rod(straight((0, 0, 0), (0, 0, -LENGTH), NODES), Circle(8e-3), material)
-    builder.clamp(nodes=[0, 1])
+    builder.clamp(nodes=[0], direction="rest")
     builder.add_force(forces.Gravity((0, 0, -9.81)))
     builder.add_force(forces.Viscous(0.1))
     return builder.finalize()

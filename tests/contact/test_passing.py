@@ -73,7 +73,8 @@ def test_rods_shot_at_each_other(integrator, response):
     assert bool((status[-2:] == Status.PASSED_THROUGH).all())
 
 
-@pytest.mark.parametrize("response", [pytest.param("penalty", marks=pytest.mark.slow), "barrier"])
+@pytest.mark.parametrize("response", ["penalty", "barrier"])
+@pytest.mark.slow
 def test_substeps_take_rods_through_the_contact(response):
     """Bring rods into contact, at any speed, where steps may be parted."""
     model = crossed(RESPONSES[response]())

@@ -98,7 +98,7 @@ def test_distance_is_hardly_larger():
     assert bool((rounded - sharp <= lean / (4 * sharp) + 1e-15).all())
 
 
-@pytest.mark.parametrize("yaw", [0.0, 1e-6, 1e-3, 0.03])
+@pytest.mark.parametrize("yaw", [1e-6, *(pytest.param(yaw, marks=pytest.mark.slow) for yaw in (0.0, 1e-3, 0.03))])
 @pytest.mark.parametrize("shift", [0.0, 0.003, 0.005])
 @pytest.mark.parametrize("law", ["penalty", "complementarity"])
 def test_rod_on_a_parallel_rod(law, shift, yaw):

@@ -55,6 +55,7 @@ def test_law_is_that_of_the_formulas():
     assert (found.std(1) > 0).any() and found.shape[1] == 3
 
 
+@pytest.mark.slow
 def test_the_loop_converges():
     """Reach the wave of the example with few nodes: nodes are within 3e-5 m after 1.5 s, from 6 mm."""
     model = rod(9)

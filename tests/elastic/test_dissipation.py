@@ -53,6 +53,7 @@ def damping_ratio(model, dt: float) -> float:
     return decay / math.sqrt(4 * math.pi**2 + decay**2)
 
 
+@pytest.mark.slow
 def test_cantilever_is_damped_as_kelvin_and_voigt_have_it():
     """Lose amplitude at the ratio omega x relaxation time / 2 of the first mode."""
     time = 0.1 / OMEGA  # a damping ratio of 0.05

@@ -72,6 +72,7 @@ def test_a_rod_in_space_is_held():
     assert run.error[0] > 1e-3 and run.error[-1] < 1e-5 and run.residual[-1] < 1e-3
 
 
+@pytest.mark.slow
 def test_the_snake_follows():
     """Track for half a second: with feed-forward within 0.1 %; without, with the lag of theory."""
     found = tracking.followed([*tracking.FIRST_TRY], duration=0.5)

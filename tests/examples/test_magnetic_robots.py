@@ -25,6 +25,7 @@ def test_beam_in_a_turning_field():
         assert np.abs(beam.tip_at(trajectory, time) - published).max() < 6e-7, time
 
 
+@pytest.mark.slow
 def test_reversed_waves_swim_backward():
     """Swim forward with a wave that runs backward, and backward with the reversed wave."""
     forward = float(swimmer.ways(*swimmer.swum(duration=0.6))[-1, 0])

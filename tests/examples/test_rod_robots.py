@@ -112,6 +112,7 @@ def test_contortion():
     assert np.allclose(twist + writhe, turned[:, None], rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_worm():
     """Go nowhere by strokes that look the same backwards, and by the sine of the phase otherwise."""
     found = worm.ways(

@@ -18,6 +18,11 @@ HELIX = helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 6)
 EXACT = {"force_tolerance": 1e-14, "relative_tolerance": 0.0}
 
 
+# each input on its own: where all at once are wrong, these say which
+ONE_STEP_EACH = pytest.param(True, 1, marks=pytest.mark.slow)
+ROLLOUT_EACH = pytest.param(True, "rollout", marks=pytest.mark.slow)
+
+
 class SmallForce(forces.LocalForce):
     """A learned force: a perceptron on each edge's vector, directors and velocity."""
 
@@ -160,9 +165,9 @@ class GradientCase:
 
     # ---- tests -------------------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("count", [1, "rollout"])
-    def test_by_state_and_control(self, count):
-        """Differentiate by positions, twist angles, velocities and each field of the control, one after the other.
+    @pytest.mark.parametrize(("each", "count"), [(False, "rollout"), ONE_STEP_EACH, ROLLOUT_EACH])
+    def test_by_state_and_control(self, each, count):
+        """Differentiate by positions, twist angles, velocities and the fields of the control, all at once or each.
 
         A robot has no fields for elements that it does not have; clamped_q is prescribed motion.
         """
@@ -178,17 +183,25 @@ class GradientCase:
             return self.output(model, given["q"], given.get("velocity", velocity), fields, steps)
 
         leaves = {name: value.clone().requires_grad_() for name, value in inputs.items()}
-        gradients = torch.autograd.grad(output(leaves), list(leaves.values()))
+        gradients = dict(zip(leaves, torch.autograd.grad(output(leaves), list(leaves.values())), strict=True))
         generator = torch.Generator().manual_seed(7)
-        for (name, value), gradient in zip(inputs.items(), gradients, strict=True):
-            direction = sizes[name] * torch.randn(value.shape, dtype=value.dtype, generator=generator)
-            moved = lambda step, n=name, v=value, d=direction: float(output({**inputs, n: v + step * d}))  # noqa: E731
-            self.checked(name, float((gradient * direction).sum()), moved)
+        directions = {
+            name: sizes[name] * torch.randn(value.shape, dtype=value.dtype, generator=generator)
+            for name, value in inputs.items()
+        }
 
-    def test_by_constants_masses_and_weights(self):
-        """Differentiate a step by every parameter and every size of the model, each along a random direction.
+        def moved(names: list[str], step: float) -> float:
+            return float(output(inputs | {name: inputs[name] + step * directions[name] for name in names}))
 
-        And a rollout along all of these directions at once.
+        for names in ([name] for name in inputs) if each else [list(inputs)]:
+            slope = sum(float((gradients[name] * directions[name]).sum()) for name in names)
+            self.checked(", ".join(names), slope, lambda step, n=names: moved(n, step))
+
+    @pytest.mark.parametrize("each", [False, pytest.param(True, marks=pytest.mark.slow)])
+    def test_by_constants_masses_and_weights(self, each):
+        """Differentiate by every parameter and every size of the model, along random directions.
+
+        A rollout along all of these directions at once, or a step along each.
         """
         model = self.model()
         q, velocity = self.start(model)
@@ -198,10 +211,14 @@ class GradientCase:
         directions = {name: self.direction(name, tensor, generator) for name, tensor in tensors.items()}
         for tensor in tensors.values():
             tensor.requires_grad_()
-        first, whole = self.slopes(model, q, velocity, fields, 1), self.slopes(model, q, velocity, fields, self.steps)
+        steps = 1 if each else self.steps
+        slopes = self.slopes(model, q, velocity, fields, steps)
+        along = {name: float((slope * directions[name]).sum()) for name, slope in slopes.items()}
+        # most of them matter here, or this would check nothing
+        assert sum(abs(slope) > 1e-7 for slope in along.values()) >= len(tensors) // 2
         before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
-        def moved(names: list[str], steps: int, step: float) -> float:
+        def moved(names: list[str], step: float) -> float:
             for name in names:
                 tensors[name].copy_(before[name] + step * directions[name])
             value = float(self.output(model, q, velocity, fields, steps))
@@ -209,14 +226,9 @@ class GradientCase:
                 tensors[name].copy_(before[name])
             return value
 
-        along = lambda slopes, name: float((slopes[name] * directions[name]).sum())  # noqa: E731
-        seen = 0
-        for name in first:
-            value = lambda step, n=name: moved([n], 1, step)  # noqa: E731
-            seen += abs(self.checked(name, along(first, name), value)) > 1e-7
-        assert seen >= len(tensors) // 2  # most of them matter here, or this would check nothing
-        together = sum(along(whole, name) for name in whole)
-        self.checked("all", together, lambda step: moved(list(whole), self.steps, step))
+        for names in ([name] for name in along) if each else [list(along)]:
+            slope = sum(along[name] for name in names)
+            self.checked(", ".join(names), slope, lambda step, n=names: moved(n, step))
 
     def slopes(self, model: Model, q: Tensor, velocity: Tensor, fields: dict, steps: int) -> dict[str, Tensor]:
         """Return the gradients of the output by name, of the tensors that it depends on."""

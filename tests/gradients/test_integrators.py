@@ -1,7 +1,5 @@
 """Gradients through steps of every integrator, on a rod and on a network, with every force."""
 
-import pytest
-
 from tests.gradients.cases import EXACT, GradientCase, every_load, robot
 from torchdismech import ImplicitEuler, ImplicitMidpoint, Newmark, Static, forces
 
@@ -92,8 +90,3 @@ class TestStaticOnNetworkInTwoSteps(Equilibrium):
     def model(self):
         """Return the star under its weight."""
         return robot("network", self.loads())
-
-    @pytest.mark.slow  # equilibria of soft stars take many iterations
-    def test_by_constants_masses_and_weights(self):
-        """Differentiate by every constant."""
-        super().test_by_constants_masses_and_weights()

@@ -81,8 +81,8 @@ def test_steps(case, rule):
     """Differentiate steps by state, and by the field, the magnetisation and every other constant."""
     own = case()
     own.integrator = rule
-    own.test_by_constants_masses_and_weights()
-    own.test_by_state_and_control(1)
+    own.test_by_constants_masses_and_weights(each=False)
+    own.test_by_state_and_control(each=False, count="rollout")
 
 
 def constants_of(swimmers):

@@ -29,6 +29,7 @@ from torchdismech import (
 )
 from torchdismech.contact import Complementarity, HalfSpace, Obstacle
 from torchdismech.integrate import chunks
+from torchdismech.state import tensor_fields
 from torchdismech.values import split
 
 BATCH = 7
@@ -83,7 +84,7 @@ def controls(model) -> Control:
 def assert_same(one, other) -> None:
     """Compare two states and what steps report."""
     for (state, info), (second, report) in zip(one, other, strict=True):
-        for name, value in vars(state).items():
+        for name, value in zip(tensor_fields(type(state)), state.fields(), strict=True):
             difference = (value - getattr(second, name)).abs().max()
             assert difference <= ROUNDING * (1 + value.abs().max()), name
         assert torch.equal(info.status, report.status) and torch.equal(info.iterations, report.iterations)

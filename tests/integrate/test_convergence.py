@@ -38,8 +38,8 @@ def swinging(*loads):
     [
         (ImplicitEuler, 1e-3, 1.2),  # 1.05 found; 1.34 for guesses without acceleration
         (ImplicitEuler, 1e-2, 2.3),  # 2.22; 2.52
-        (ImplicitMidpoint, 1e-3, 1.2),  # 1.05; 1.48
-        (Newmark, 1e-3, 1.2),  # 1.06; 1.90
+        pytest.param(ImplicitMidpoint, 1e-3, 1.2, marks=pytest.mark.slow),  # 1.05; 1.48
+        pytest.param(Newmark, 1e-3, 1.2, marks=pytest.mark.slow),  # 1.06; 1.90
         (ImplicitMidpoint, 1e-2, 2.6),  # 2.40; 2.83 where what vibrates faster is counted on as well
         (Newmark, 1e-2, 2.5),  # 2.18; 2.83
     ],

@@ -281,6 +281,7 @@ def test_moving_obstacle_pushes_a_rod(load, motion):
     assert trajectory.velocities[-1, 0, :, 1].mean() > 0.19
 
 
+@pytest.mark.slow
 def test_self_contact_holds_a_rod_on_another(load):
     """Lay a rod across another that is held: it stays on top with self-contact, and falls through without."""
     text = (
@@ -401,6 +402,7 @@ def test_each_number_of_a_constraint_reaches_its_robot(load, name, values):
     assert (both.positions[-1, 0] - both.positions[-1, 1]).abs().max() > 1e-7
 
 
+@pytest.mark.slow
 def test_numbers_of_self_contact_reach_their_robots(load):
     """Let a rod lie on another with a stiffness, friction, slip velocity and tolerance of each robot."""
     law = {"stiffness": 100.0, "friction": 0.2, "slip_velocity": 0.01, "tolerance": 2e-3}

@@ -190,6 +190,7 @@ class TestCompiling:
         assert "native" in solver.describe()
         assert native.library().made_by in solver.describe()
 
+    @pytest.mark.slow
     def test_several_processes_compile_at_once(self, cache):
         """Compile into one file, complete whenever it is there, and not at import."""
         script = (

@@ -55,6 +55,7 @@ def test_processes_share_all_items(count, world):
     assert items == list(range(count))
 
 
+@pytest.mark.slow
 def test_nan_in_one_process_does_not_hang_or_split_the_others(tmp_path):
     """End both processes with one skipped batch and the same parameter."""
     launch(2, "-m", "tests.training.faulty", str(tmp_path))

@@ -48,7 +48,9 @@ def bent(rows=slice(None)):
     return Control(natural_curvature=kappa[rows])
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize(
+    "integrator", ["euler", *(pytest.param(name, marks=pytest.mark.slow) for name in INTEGRATORS if name != "euler")]
+)
 def test_a_row_is_the_robot_alone(integrator):
     """Match each robot stepped alone: rounding after one step, little more after 50."""
     rule, together = INTEGRATORS[integrator], rod()

@@ -196,7 +196,13 @@ def test_equilibrium_does_not_depend_on_how_it_is_reached():
 
 
 @pytest.mark.parametrize("bending", BENDING)
-@pytest.mark.parametrize(("rule", "order"), [(ImplicitEuler, 1), (ImplicitMidpoint, 2), (Newmark, 2)])
+@pytest.mark.parametrize(
+    ("rule", "order"),
+    [
+        (ImplicitMidpoint, 2),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((ImplicitEuler, 1), (Newmark, 2))),
+    ],
+)
 def test_orders_in_time(rule, order, bending):
     """Come to the same motion at each rule's order; angles without inertia do not spoil it."""
     model = shells.robot(bending, [forces.Gravity((0, 0, -9.81)), forces.Drag(10.0, 1.0)], batch=False)

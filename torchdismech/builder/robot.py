@@ -11,6 +11,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from torchdismech.body import Body
+from torchdismech.builder.clamps import ClampedNodes, clamped_parts, free_dofs, held_by, held_frames, with_held
 from torchdismech.builder.elements import at_nodes, broadcastable, refuse_lost, robot_dimension
 from torchdismech.builder.planar import refuse_out_of_plane
 from torchdismech.builder.rods import (
@@ -79,7 +80,7 @@ class RobotBuilder:
         self._nodes = np.zeros((0, 3))
         self._rods: list[RodGroup] = []
         self._shells: list[ShellGroup] = []
-        self._clamps: list[tuple[np.ndarray, str, bool]] = []
+        self._clamps: list[ClampedNodes] = []
         self._masses: list[tuple[np.ndarray, Tensor]] = []
         self._forces: list[Force] = []
         self._self_contact: SelfContact | None = None
@@ -181,14 +182,26 @@ class RobotBuilder:
         self._shells.append(ShellGroup(index[faces], constants, bending, natural))
         return index
 
-    def clamp(self, nodes: Sequence[int] | None = None, box=None, axes: str = "xyz", twist: bool = True) -> None:
+    def clamp(
+        self,
+        nodes: Sequence[int] | None = None,
+        box=None,
+        axes: str = "xyz",
+        twist: bool = True,
+        direction: str | Sequence[float] | None = None,
+    ) -> None:
         """Fix nodes, given by index or by a box (min, max).
+
+        A rod is held by its end node and a direction. (Without one, two nodes of a rod are to be fixed, which holds it
+        half an edge too far: its tip is off by a part of about 1.5 / edges, docs/rods.md.)
 
         Parameters
         ----------
         axes : which components are fixed.
-        twist : also fix the angle of edges whose two nodes are both in this set: the twist of rods and the mid-edge
-            normals of shells (without it a shell is hinged there).
+        twist : also fix the angle of edges whose two nodes are both in this set, the twist of rods and the mid-edge
+            normals of shells (without it a shell is hinged there); with a direction, the twist of rods at the nodes.
+        direction : "rest": rods have at these nodes the tangent of the rest shape, each edge there its own; or a
+            vector along the rod, from each edge's first node to its second. None: rods turn freely about nodes.
         """
         if (nodes is None) == (box is None):
             raise InputError("clamp: give either nodes or box")
@@ -201,7 +214,7 @@ class RobotBuilder:
                 raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
         else:
             selected = self._checked(nodes, "clamp.nodes")
-        self._clamps.append((selected, axes, twist))
+        self._clamps.append(ClampedNodes.of(selected, axes, twist, direction))
 
     def add_mass(self, nodes: Sequence[int], mass: Number) -> None:
         """Add `mass` [kg], () or (B, 1), to each of the nodes."""
@@ -300,7 +313,7 @@ class RobotBuilder:
         for term in terms[: len(terms) - len(self._terms)]:
             _refuse_lost_stiffness(term, dtype)
         self._add_residuals({t.name: t for t in terms})
-        free = self._free(body.framed_edges)
+        free = free_dofs(body, self._clamps, self.planar)
         terms = [t.to(dtype) for t in terms]
         forces = [f.to(dtype) for f in self._forces]
         model = Model(body, terms, forces, free, solver, compile, self._self_contact)
@@ -349,19 +362,6 @@ class RobotBuilder:
             raise InputError(f"{what}: expected indices 0 to {len(self._nodes) - 1}, got {wrong.tolist() or 'none'}")
         return index
 
-    def _free(self, edges: np.ndarray) -> np.ndarray:
-        free = np.ones(3 * len(self._nodes) + len(edges), dtype=bool)
-        first_twist = 3 * len(self._nodes)
-        for nodes, axes, twist in self._clamps:
-            for axis in axes:
-                free[3 * nodes + "xyz".index(axis)] = False
-            if twist:
-                free[first_twist + np.flatnonzero(np.isin(edges, nodes).all(1))] = False
-        if self.planar:
-            free[1:first_twist:3] = False
-            free[first_twist:] = False
-        return free
-
     def _body(self, rods: Rods, shells: Shells, dtype: torch.dtype) -> tuple[Body, np.ndarray, Tensor]:
         """Return the body, how its joint edges average the constants of the rods (J, E), directors in float64."""
         check_rods(self._nodes, rods.edges, where="robot")
@@ -372,19 +372,26 @@ class RobotBuilder:
         joints, weights, springs = self._joined(rods, shells, chains)
         check_folds(self._nodes, springs.nodes)
         nodes = torch.as_tensor(self._nodes)
+        carried = surface.edges[shells.normal_edges()]
+        held, framed = held_by(self._clamps, rods.edges), np.concatenate([rods.edges, joints, carried])
+        springs = with_held(springs, held, rods.edges, len(framed))
         along_rods, at_joints = rod_directors(self._rods, chains, nodes), _any_directors(nodes, joints)
-        directors = torch.cat([along_rods, at_joints, normal_directors(shells, nodes)])
+        held_tangents, at_clamps = held_frames(held, self._clamps, rods.edges, along_rods, nodes)
+        directors = torch.cat([along_rods, at_joints, normal_directors(shells, nodes), at_clamps])
         count = len(nodes)
         body = Body(
             nodes,
             rods.edges,
             joints,
-            surface.edges[shells.normal_edges()],
+            carried,
             chains,
             springs,
             surface,
+            held,
+            clamped_parts(self._clamps, framed, held),
             directors,
-            mass=self._mass(rods, shells, len(joints), dtype),
+            held_tangents,
+            mass=self._mass(rods, shells, len(joints) + len(carried) + 4 * len(held.nodes), dtype),
             edge_length=rods.length,
             edge_area=_per_element(rods.constant("area"), len(rods.edges)),
             edge_radius=_per_element(rods.constant("radius"), len(rods.edges)),
@@ -409,8 +416,8 @@ class RobotBuilder:
         network = np.concatenate([rods.edges, edges])
         return edges, weights, springs.joined(find_joint_springs(len(self._nodes), network, len(rods.edges)))
 
-    def _mass(self, rods: Rods, shells: Shells, n_joints: int, dtype: torch.dtype) -> Tensor:
-        """Return the lumped mass (.., n) of every dof; joint edges and mid-edge normals have none."""
+    def _mass(self, rods: Rods, shells: Shells, massless_dofs: int, dtype: torch.dtype) -> Tensor:
+        """Return the lumped mass (.., n) of every dof; joint edges, mid-edge normals and held tangents have none."""
         count = len(self._nodes)
         node_mass = rods.node_mass(count) + shells.node_mass(count)
         for index, mass in self._masses:
@@ -421,7 +428,7 @@ class RobotBuilder:
         refuse_lost(node_mass, "robot: the mass of a node", "give sizes in m, density in kg/m^3", dtype)
         refuse_lost(twist_mass, "robot: the inertia of an edge", "give sizes in m, density in kg/m^3", dtype)
         lead = robot_dimension(node_mass) or robot_dimension(twist_mass)
-        massless = node_mass.new_zeros(*lead, n_joints + len(shells.normal_edges()))
+        massless = node_mass.new_zeros(*lead, massless_dofs)
         parts = [node_mass.repeat_interleave(3, dim=-1), twist_mass]
         return torch.cat([*(p.expand(*lead, p.shape[-1]) for p in parts), massless], dim=-1)
 

@@ -14,7 +14,7 @@ from torchdismech.builder.elements import at_nodes, broadcastable, joined, refus
 from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import first_director, transported, unit
-from torchdismech.geometry.topology import Rod, Springs
+from torchdismech.geometry.topology import Held, Rod, Springs
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 
@@ -68,14 +68,14 @@ class Rods:
         mass = self.constant("density") * self.constant("polar") * self.length
         return mass.expand(*mass.shape[:-1], len(self.edges))
 
-    def naturally_straight(self, springs: Springs) -> np.ndarray:
-        """Return the springs (S,) along rods whose edges were both added as naturally straight."""
+    def naturally_straight(self, edges: np.ndarray) -> np.ndarray:
+        """Return for pairs of edges (S, 2) whether both were added as naturally straight."""
         straight = np.zeros(len(self.edges) + 1, dtype=bool)  # the last one stands for joint edges
         offset = 0
         for group in self.groups:
             straight[offset : offset + len(group.edges)] = group.natural == "straight"
             offset += len(group.edges)
-        return straight[np.minimum(springs.edges, len(self.edges))].all(1) & springs.along_rod
+        return straight[np.minimum(edges, len(self.edges))].all(1)
 
 
 def edge_constants(
@@ -195,21 +195,25 @@ def bend_twist_terms(
     places = [_places(springs, nodes) for nodes, _ in stiffened]
     if not len(springs.nodes):
         return []
-    stencil = BendTwistStencil(springs.nodes, springs.edges, springs.signs, 3 * body.n_nodes, averaged)
+    first_dofs = (3 * body.n_nodes, body.first_held)
+    stencil = BendTwistStencil(springs.nodes, springs.edges, springs.signs, *first_dofs, averaged)
     edges = np.concatenate([body.rod_edges, body.joint_edges])
     length = torch.linalg.vector_norm(body.nodes[edges[:, 1]] - body.nodes[edges[:, 0]], dim=-1)
-    lengths = length[springs.edges]
+    held = springs.nodes[:, ::2] < 0  # (S, 2) where a held tangent, of no length, stands in place of an edge
+    inside = np.where(held, springs.edges[:, ::-1], springs.edges)
+    lengths = torch.where(torch.as_tensor(held), 0.0, length[inside])
     voronoi = lengths.mean(-1)
+    stencil.follows, stencil.share = _followed(springs, body.held, voronoi)
     weights = torch.as_tensor(joint_weights)
     names = ("EI1", "EI2", "GJ", "relaxation")
-    constants = {n: _at_springs(_with_joints(rods.constant(n), weights), springs.edges, lengths) for n in names}
+    constants = {n: _at_springs(_with_joints(rods.constant(n), weights), inside, lengths) for n in names}
     relaxation = constants.pop("relaxation")
     for index, (_, values) in zip(places, stiffened, strict=True):
         constants |= {name: _replaced(constants[name], index, value, len(voronoi)) for name, value in values.items()}
     _, _, twist = _shape_strains(body, stencil, directors)
     stencil.alignment = torch.where(torch.as_tensor(springs.carried), 0.0, twist)
     natural = _shape_strains(body, stencil, directors)
-    keep = torch.as_tensor(~rods.naturally_straight(springs))
+    keep = torch.as_tensor(~(rods.naturally_straight(inside) & springs.along_rod))
     return [
         ElasticTerm(
             "bend_twist",
@@ -218,10 +222,23 @@ def bend_twist_terms(
             measure=voronoi,
             scale=voronoi,
             natural=tuple(torch.where(keep, n, torch.zeros_like(n)) for n in natural),
-            controlled=_controlled_bend_twist,
+            controlled=stencil.natural_of,
             dissipation=viscous(constants, relaxation),
         )
     ]
+
+
+def _followed(springs: Springs, held: Held, voronoi: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which spring each spring of a held tangent follows (H,), and its share of each strain (H, 3)."""
+    count = len(springs.nodes) - len(held.nodes)
+    follows, share = np.zeros(len(held.nodes), dtype=np.int64), np.zeros((len(held.nodes), 3))
+    for k, edge in enumerate(held.edges.tolist()):
+        spring, side = np.nonzero((springs.edges[:count] == edge) & springs.along_rod[:count, None])
+        if len(spring):
+            follows[k] = spring[0]
+            way = springs.signs[spring[0], side[0]]  # the second curvature changes its sign with the direction
+            share[k] = np.array([1, way, 1]) * float(voronoi[count + k] / voronoi[spring[0]])
+    return torch.as_tensor(follows), torch.as_tensor(share)
 
 
 def _places(springs: Springs, nodes: np.ndarray) -> np.ndarray:
@@ -261,16 +278,6 @@ def viscous(stiffness: dict[str, Tensor], relaxation: Tensor) -> LinearElastic |
     return LinearElastic({f"viscous_{name}": value * relaxation for name, value in stiffness.items()})
 
 
-def _controlled_bend_twist(control) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the natural kappa1, kappa2, tau that a control sets."""
-    curvature = control.natural_curvature
-    return (
-        None if curvature is None else curvature[..., 0],
-        None if curvature is None else curvature[..., 1],
-        control.natural_twist,
-    )
-
-
 def _with_joints(per_edge: Tensor, weights: Tensor) -> Tensor:
     """Return a constant of the rod edges continued to the joint edges (J) by their weights (J, E)."""
     if not len(weights) or per_edge.dim() == 0 or per_edge.shape[-1] == 1:
@@ -290,8 +297,9 @@ def _shape_strains(body: Body, stencil: BendTwistStencil, directors: Tensor) -> 
     nodes = body.nodes
     edges = torch.as_tensor(body.framed_edges)
     # as the model does at rest, to the last bit: then no force is left there
-    tangent = Vec3.of(nodes[edges[:, 1]] - nodes[edges[:, 0]]).unit().stacked()
-    q = torch.cat([nodes.flatten(), nodes.new_zeros(body.n_angles)])[:, None]
+    along = torch.cat([nodes[edges[:, 1]] - nodes[edges[:, 0]], body.held_tangents])
+    tangent = Vec3.of(along).unit().stacked()
+    q = body.rest_q[:, None]
     signs = torch.as_tensor(body.springs.signs, dtype=nodes.dtype)
     vectors = []
     for field, sign in ((tangent, True), (directors.to(nodes.dtype), False)):

@@ -157,7 +157,8 @@ class Strains(nn.Module):
         if angles is None:
             angles = lead.new_zeros(model.body.n_angles)
         theta = torch.as_tensor(angles, dtype=model.dtype, device=model.device).expand(len(lead), -1)
-        at = model.frames.moved(model.rest_state(len(lead)), torch.cat([lead, theta], dim=1))
+        q = model.body.q_of(lead.unflatten(1, (-1, 3)), theta)
+        at = model.frames.moved(model.rest_state(len(lead)), q)
         strains = self.measured(at, model)
         return strains[0] if x.dim() == 2 else strains
 
@@ -343,7 +344,7 @@ def _can_change(model: Model, name: str) -> np.ndarray:
     n = 3 * model.body.n_nodes
     changes = free[:n].reshape(-1, 3)[nodes].any((1, 2))
     if ELEMENTS[name] == "springs":
-        edges = model.body.springs.edges
+        edges = model.body.springs.edges[: len(nodes)]
         changes |= free[n:][edges].any(1)
         if _is_planar(model) and name != "twist":
             changes &= _in_plane(model, name)
@@ -358,4 +359,4 @@ def _in_plane(model: Model, name: str) -> np.ndarray:
     director, tangent = model.directors, model.frames.tangents(model.rest_state(1).q)[0]
     axis = torch.linalg.cross(tangent, director) if name == "kappa1" else director
     across = axis[:, 1].abs().cpu().numpy()[model.body.springs.edges]
-    return (across > OUT_OF_PLANE).any(1)
+    return (across > OUT_OF_PLANE).any(1)[: len(model.springs)]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic.energy import Energy, Strain, batch_last
-from torchdismech.elastic.stencil import Derivatives, Stencil, anchors, edge_variables
+from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, anchors, edge_variables
 from torchdismech.geometry import shells
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.state import Control, State
@@ -36,10 +36,10 @@ class HingeStencil(Stencil):
         super().__init__([v for node in (end, first, second) for v in edge_variables(start, node)], ["hinge_angle"])
         self.register_buffer("numbers", torch.as_tensor(numbers), persistent=False)
 
-    def natural_of(self, control: Control) -> tuple[Tensor | None]:
-        """Return the natural angles (B, K) that a control sets."""
+    def natural_of(self, control: Control, own: Natural) -> Natural:
+        """Return the natural angles (B, K) that a control sets, else its own."""
         angles = control.natural_hinge_angle
-        return (None if angles is None else angles[:, self.numbers],)
+        return own if angles is None else (angles[:, self.numbers],)
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return (hinge angle,)."""
@@ -131,10 +131,10 @@ class MidEdgeStencil(Stencil):
         b = torch.einsum("fik,bfk->ibf", self.shape, slopes[:, self.hinges])
         return b[0], b[1], b[2]
 
-    def natural_of(self, control: Control) -> tuple[Tensor | None, ...]:
-        """Return the natural curvatures (B, F) that a control sets."""
+    def natural_of(self, control: Control, own: Natural) -> Natural:
+        """Return the natural curvatures (B, F) that a control sets, else its own."""
         angles = control.natural_hinge_angle
-        return (None, None, None) if angles is None else self.natural_at(angles)
+        return own if angles is None else self.natural_at(angles)
 
     @staticmethod
     def _normals(local: list[Tensor], *constants: Tensor) -> shells.MidEdge:

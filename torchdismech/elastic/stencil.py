@@ -18,10 +18,20 @@ from torchdismech.geometry import rods
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.state import Control, State
 
-__all__ = ["BendTwistStencil", "Derivatives", "Stencil", "StretchStencil", "Variable", "anchors", "edge_variables"]
+__all__ = [
+    "BendTwistStencil",
+    "Derivatives",
+    "Natural",
+    "Stencil",
+    "StretchStencil",
+    "Variable",
+    "anchors",
+    "edge_variables",
+]
 
 # (dofs (S,), weights (S,)): the sum of weight * dof is one local variable
 Variable = Sequence[tuple[np.ndarray, np.ndarray]]
+Natural = Sequence[Tensor | None]  # natural strains, each broadcasting against (B, S); None for zero
 Derivatives = tuple[tuple[Tensor, ...], list[list[Tensor]], Callable[..., list[Tensor]]]
 
 
@@ -141,10 +151,25 @@ def _gradient(value, variables: list[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(v) if g is None else g for g, v in zip(gradients, variables, strict=True)]
 
 
-def edge_variables(start: np.ndarray, end: np.ndarray) -> list[Variable]:
-    """Return the three components of the edge vectors from nodes `start` to nodes `end`."""
-    plus, minus = np.ones(len(start)), -np.ones(len(start))
-    return [[(3 * end + axis, plus), (3 * start + axis, minus)] for axis in range(3)]
+def edge_variables(start: np.ndarray, end: np.ndarray, held: np.ndarray | None = None) -> list[Variable]:
+    """Return the three components of the edge vectors from nodes `start` to nodes `end`.
+
+    Where `held` (S,) is not negative, it is the first dof of a vector that stands in place of an edge's.
+    """
+    instead = np.full(len(start), -1) if held is None else held
+    between = instead < 0
+    plus, minus = np.ones(len(start)), np.where(between, -1.0, 0.0)
+    return [
+        [(np.where(between, 3 * node, instead) + axis, weights) for node, weights in ((end, plus), (start, minus))]
+        for axis in range(3)
+    ]
+
+
+def _held_dofs(nodes: np.ndarray, first: int) -> np.ndarray:
+    """Return the first dof (S, 2) of the held tangent that each of a spring's two edges is, -1 for edges."""
+    held = nodes[:, ::2] < 0
+    number = first + 3 * (np.cumsum(held.any(1)) - 1)
+    return np.where(held, number[:, None], -1)
 
 
 def anchors(state: State, edges: Tensor, signs: Tensor) -> list[Tensor]:
@@ -210,34 +235,47 @@ class BendTwistStencil(Stencil):
 
     Parameters
     ----------
-    nodes : (S, 3) node before, centre, node after.
+    nodes : (S, 3) node before, centre, node after; -1 before or after the centre stands for a held tangent, which takes
+        the place of that edge. Held tangents are met in their order.
     edges, signs : (S, 2) the edges and whether they are stored in this direction.
-    first_twist_dof : index in q of the twist angle of edge 0.
+    first_twist_dof, first_held_dof : index in q of the twist angle of edge 0, and of the first held tangent.
     averaged : measure curvature as the papers do.
 
     Attributes
     ----------
     alignment : (S,) [rad], zero at construction.
+    follows, share : (H,), (H, 3) the spring that each spring of a held tangent follows where natural strains are set,
+        and by how much in each strain: lengths of one against the other, zero where there is none.
     """
 
     closed_form = True
     edges: Tensor
     signs: Tensor
     alignment: Tensor
+    follows: Tensor
+    share: Tensor
 
     def __init__(
-        self, nodes: np.ndarray, edges: np.ndarray, signs: np.ndarray, first_twist_dof: int, averaged: bool = False
+        self,
+        nodes: np.ndarray,
+        edges: np.ndarray,
+        signs: np.ndarray,
+        first_twist_dof: int,
+        first_held_dof: int,
+        averaged: bool = False,
     ):
         twists = [[(first_twist_dof + edges[:, k], signs[:, k])] for k in range(2)]
-        super().__init__(
-            [*edge_variables(nodes[:, 0], nodes[:, 1]), *edge_variables(nodes[:, 1], nodes[:, 2]), *twists],
-            ["kappa1", "kappa2", "tau"],
-        )
+        held = _held_dofs(nodes, first_held_dof)
+        entering, leaving = (edge_variables(nodes[:, k], nodes[:, k + 1], held[:, k]) for k in range(2))
+        super().__init__([*entering, *leaving, *twists], ["kappa1", "kappa2", "tau"])
         self.averaged = averaged
         self.warned = False  # of too much twist
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
         self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64), persistent=False)
         self.register_buffer("alignment", torch.zeros(len(nodes), dtype=torch.float64))
+        count = int((nodes < 0).sum())
+        self.register_buffer("follows", torch.zeros(count, dtype=torch.int64), persistent=False)
+        self.register_buffer("share", torch.zeros(count, 3, dtype=torch.float64), persistent=False)
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
         """Return the frames' anchors as the springs see them (3, S, B), reference twist (S, B), alignment (S, 1)."""
@@ -248,6 +286,26 @@ class BendTwistStencil(Stencil):
         """Return (kappa1, kappa2, tau)."""
         spring = self._spring(local, *constants)
         return spring.kappa1, spring.kappa2, spring.tau
+
+    def natural_of(self, control: Control, own: Natural) -> Natural:
+        """Return the natural strains (B, S) that a control sets for the springs between edges, else its own.
+
+        The spring of a held tangent follows the nearest one along its rod, by as much per length.
+        """
+        curvature = control.natural_curvature
+        given = (None, None) if curvature is None else curvature.unbind(-1)
+        pairs = zip((*given, control.natural_twist), own, self.share.unbind(-1), strict=True)
+        return [value if given is None else self._with_held(given, value, share) for given, value, share in pairs]
+
+    def _with_held(self, given: Tensor, own: Tensor | None, share: Tensor) -> Tensor:
+        """Return natural strains (B, S) of all springs for those between edges."""
+        if not len(self.follows):
+            return given
+        assert own is not None
+        count = self.count - len(self.follows)
+        change = given - own[..., :count]
+        held = own[..., count:] + change[:, self.follows] * share.to(given)
+        return torch.cat([given, held], dim=1)
 
     def twist(self, state: State) -> Tensor:
         """Return tau (B, S) [rad] of a state whose anchors are at its positions, as after a step."""

@@ -50,7 +50,7 @@ class ElasticTerm(nn.Module):
         which a control may change.
     scale : what turns a stencil's strain into the energy's, e.g. the Voronoi length for curvatures; None means 1.
     natural : the natural strains, one tensor (broadcasting against (B, S)) per strain, or None for zero.
-    controlled : for each strain, the function of a `Control` that gives its natural value (or None).
+    controlled : controlled(control, natural): the natural strains that a `Control` sets, its own where it sets none.
     dissipation : D as an `Energy` of the rates, convex and least at zero; None for no damping.
     """
 
@@ -131,7 +131,7 @@ class ElasticTerm(nn.Module):
         """Return what stays fixed in a step that starts at `state`; without `elapsed` [s] nothing dissipates."""
         natural: list[Tensor | None] = [getattr(self, f"natural_{s}") for s in self.stencil.strains]
         if self.controlled is not None:
-            natural = [n if c is None else c for n, c in zip(natural, self.controlled(control), strict=True)]
+            natural = self.controlled(control, natural)
         stencil = self.stencil.constants(state, control)
         constants = TermConstants(
             tuple(None if n is None else batch_last(n).contiguous() for n in natural),

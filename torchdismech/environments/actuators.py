@@ -126,7 +126,7 @@ class Held(Action):
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the dofs at their displaced places."""
-        rest = torch.cat([model.nodes.flatten(), model.nodes.new_zeros(model.body.n_angles)]).expand(state.batch, -1)
+        rest = model.body.rest_q.expand(state.batch, -1)
         held = rest if control.clamped_q is None else control.clamped_q
         index = torch.as_tensor(self.dofs, device=state.q.device)
         return control.replace(clamped_q=held.index_copy(1, index, rest[:, index] + numbers.to(rest)))

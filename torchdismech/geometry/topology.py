@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-__all__ = ["Rod", "Springs", "find_joint_springs", "find_rods", "find_springs"]
+__all__ = ["Held", "Rod", "Springs", "find_joint_springs", "find_rods", "find_springs"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,41 @@ class Springs:
     def joined(self, other: Springs) -> Springs:
         """Return these springs and, after them, the others."""
         return Springs(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Held:
+    """Where rods are held in a direction: every rod edge at a node that a clamp with a direction holds.
+
+    Attributes
+    ----------
+    nodes : (H,) the nodes.
+    edges : (H,) the rod edges there.
+    leaves : (H,) whether the edge is stored as leaving the node, else as entering it.
+    clamps : (H,) numbers of the clamps that hold them.
+    """
+
+    nodes: np.ndarray
+    edges: np.ndarray
+    leaves: np.ndarray
+    clamps: np.ndarray
+
+    def springs(self, rod_edges: np.ndarray, first: int) -> Springs:
+        """Return the springs (H) between what holds and what is held, in the edges' own directions.
+
+        Parameters
+        ----------
+        rod_edges : (E, 2) node indices.
+        first : number of the first held tangent among the framed edges; nodes before and after it are -1.
+        """
+        outside, framed = np.full(len(self.nodes), -1), first + np.arange(len(self.nodes))
+        ends, leaves = rod_edges[self.edges], self.leaves
+        nodes = np.stack(
+            [np.where(leaves, outside, ends[:, 0]), self.nodes, np.where(leaves, ends[:, 1], outside)], axis=1
+        )
+        pairs = np.stack([np.where(leaves, framed, self.edges), np.where(leaves, self.edges, framed)], axis=1)
+        held = np.ones(len(nodes), dtype=bool)
+        return Springs(nodes, pairs, np.ones_like(pairs), held, ~held)
 
 
 def find_rods(n_nodes: int, edges: np.ndarray) -> list[Rod]:

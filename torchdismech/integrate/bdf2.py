@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.integrate.scheme import Scheme
-from torchdismech.state import State
+from torchdismech.state import State, tensor_fields
 
 __all__ = ["BDF2", "TwoStepState"]
 
@@ -45,7 +46,9 @@ class _TwoStepScheme(Scheme):
                 )
             return state
         step, velocity = dt * (state.velocity - 0.5 * dt * state.acceleration), state.velocity - dt * state.acceleration
-        return TwoStepState(*state.fields(), step, velocity, torch.full_like(state.time, dt))  # type: ignore[call-arg]
+        known: dict[str, Any] = {name: getattr(state, name) for name in (*tensor_fields(State), "n_held")}
+        length = torch.full_like(state.time, dt)
+        return TwoStepState(**known, previous_step=step, previous_velocity=velocity, step_length=length)
 
     def known_rates(self, state: State, dt: Tensor) -> list[Tensor]:
         """Return the rates (B, n) besides d / dt."""

@@ -172,6 +172,12 @@ class StepEquations:
             self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknown)
         return self._with_inertia(q, force + self._constraint_force(q)), values
 
+    def reaction(self, q: Tensor) -> Tensor:
+        """Return the generalised force (B, n) of the clamps on the robot at q (B, n), zero on free dofs."""
+        force = self.mechanics.force(self.start, *self.evaluated_at(q), self.load)
+        inertia = self.model.body.mass * self.acceleration(q) if self.scheme.inertial else 0.0
+        return torch.where(self.model.free, 0.0, inertia - force)
+
     def _count(self) -> None:
         """Add an evaluation to what the model has done, but for those that are traced."""
         if not torch.compiler.is_compiling():

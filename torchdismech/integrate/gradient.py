@@ -34,7 +34,7 @@ from torchdismech.integrate.step import solved_step
 from torchdismech.model import Model
 from torchdismech.registration import refuse_unregistered
 from torchdismech.solve.newton import matrix_values
-from torchdismech.state import Control, State
+from torchdismech.state import Control, State, tensor_fields
 from torchdismech.values import Values, every_module, requiring_gradients
 
 __all__ = ["differentiable_step"]
@@ -66,7 +66,7 @@ def differentiable_step(problem: StepProblem) -> tuple[State, StepInfo]:
             form.candidates = None if candidates.none else candidates.without_state()
     info = dataclasses.replace(info, status=torch.where(lost, int(Status.NOT_FINITE), info.status))
     if differentiated:
-        after = form.kind(*_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))
+        after = after.with_fields(_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))
     return after, info
 
 
@@ -76,7 +76,7 @@ class _Form:
 
     Attributes
     ----------
-    kind : of its state.
+    kind, n_held : of its state, see `State`.
     controls : names of the control's tensors.
     places : of the model's tensors.
     candidates : what was looked at for contact; None where nothing can touch.
@@ -88,6 +88,7 @@ class _Form:
     share: float
     running: Tensor
     kind: type[State]
+    n_held: int
     controls: tuple[str, ...]
     places: Values
     candidates: ContactCandidates | None = None
@@ -96,13 +97,14 @@ class _Form:
     def of(cls, problem: StepProblem, values: Values) -> _Form:
         """Return the form of a step that depends on these values of the model."""
         controls = tuple(problem.control.tensors())
-        rest = (problem.running, type(problem.state), controls, values.without_tensors())
+        state = problem.state
+        rest = (problem.running, type(state), state.n_held, controls, values.without_tensors())
         return cls(problem.model, problem.method, problem.dt, problem.share, *rest)
 
     @property
     def count(self) -> int:
         """Number of the state's tensors."""
-        return len(dataclasses.fields(self.kind))
+        return len(tensor_fields(self.kind))
 
     @property
     def own(self) -> int:
@@ -112,13 +114,13 @@ class _Form:
     @property
     def time(self) -> int:
         """Number of the time among the state's tensors."""
-        return [f.name for f in dataclasses.fields(self.kind)].index("time")
+        return tensor_fields(self.kind).index("time")
 
     def problem(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepProblem:
         """Return the step from tensors of state and control; of these robots (B,) of the batch, if given."""
         own = tensors[: self.own] if robots is None else [tensor[robots] for tensor in tensors[: self.own]]
         control = Control.of(dict(zip(self.controls, own[self.count :], strict=True)))
-        state = self.kind(*own[: self.count])
+        state = self.kind(*own[: self.count], n_held=self.n_held)
         return StepProblem(self.model, self.method, state, control, self.dt, self.running, share=self.share)
 
     def equations(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepEquations:

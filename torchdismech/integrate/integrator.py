@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
+from torchdismech import clamps
 from torchdismech.errors import InputError, SimulationError
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.easing import is_sharp
@@ -97,6 +98,7 @@ class Solver(ABC):
         control = control or Control()
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         self._check(model, state, control)
+        control = model.posed(state, control)
         values = model.values_of(control)
         with values.in_place():
             if torch.is_grad_enabled():
@@ -111,6 +113,32 @@ class Solver(ABC):
         if cause is not None:
             warnings.warn(f"{self._occasion(state)}: {cause}", RuntimeWarning, stacklevel=2)
         return after, info
+
+    def reactions(self, model: Model, before: State, after: State, control: Control | None = None) -> Tensor:
+        """Return the force [N] and torque [N m] that each clamp exerted on its robot in a step (B, C, 6).
+
+        In world axes, the torque about the mean of the clamp's nodes; in the order in which clamps were made. They act
+        where the step evaluates forces: at its end, by `ImplicitMidpoint` in its middle. A node or edge in two clamps
+        counts for both. They can be differentiated by both states, the control and the model's tensors.
+
+        Parameters
+        ----------
+        before, after, control : of the step, which this integrator took in one part. The loads of contacts that are
+            constraints are known within a step only: those models are refused.
+        """
+        if model.contact.constrained:
+            raise InputError("reactions: with contact by Complementarity they are not known; take Penalty or Barrier")
+        control = control or Control()
+        self._check(model, before, control)
+        values = model.values_of(control)
+        start, control = self.scheme.started(before, self._step_length), control.replace(values={})
+        with values.in_place():
+            running = torch.ones(before.batch, dtype=torch.bool, device=before.q.device)
+            problem = StepProblem(model, self, start, model.posed(start, control), self._step_length, running, values)
+            equations = problem.equations(model.contact.touching(after.q))
+            there, _, _ = equations.evaluated_at(after.q)
+            tangents = model.frames.tangents(there)
+            return clamps.wrenches(model.body, tangents, start, there, equations.reaction(after.q))
 
     def prepare(self, model: Model, state: State, steps: int) -> None:
         """Get ready for so many steps from a state: compile if the model does so and it pays, look at the tolerance."""
@@ -152,7 +180,7 @@ class Solver(ABC):
         self._check(model, state, control)
         if control.values:
             raise InputError("equations: Control.values hold during a step; put them into the model, by values_of")
-        state = self.scheme.started(state, self._step_length)
+        control, state = model.posed(state, control), self.scheme.started(state, self._step_length)
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
         problem = StepProblem(model, self, state, control, self._step_length, running)
         return problem.equations(model.contact.touching(state.q))

@@ -137,8 +137,8 @@ class RecordedStep:
         self._constants = constants
         self._inputs = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in inputs]
         dt = torch.empty((), dtype=model.dtype, device=model.device)
-        static, kind = iter(self._inputs), type(problem.state)
-        state = kind(*(next(static) for _ in problem.state.fields()))
+        static = iter(self._inputs)
+        state = problem.state.with_fields(next(static) for _ in problem.state.fields())
         running, self._load = next(static), next(static)
         control = Control.of({name: next(static) for name in _read_controls(problem.control)})
         self.values = Values({place: next(static) for place in _movable_places(modules)})
@@ -179,7 +179,7 @@ class RecordedStep:
         """Return the state after the step and how it went, where the search ended well."""
         after, at = self._end.replay(), self.at
         # copies, as the next step writes the static buffers
-        state = type(after)(*(field.clone() for field in after.fields()))
+        state = after.with_fields(field.clone() for field in after.fields())
         found = (at.x, at.status, at.iterations, at.norm, self.options.tolerance)
         root = Root(*(tensor.clone() for tensor in found))
         return state, StepInfo.of(root, root.status, self.scale.clone())
@@ -195,7 +195,7 @@ class RecordedStep:
         q = equations.full(root.x)
         info = step_info(equations, root, q, scale, running)
         after = equations.compiled(StepEquations.accepted_state)(equations, q, running & info.converged)
-        return type(after)(*(field.clone() for field in after.fields())), info
+        return after.with_fields(field.clone() for field in after.fields()), info
 
     # ---- inside ------------------------------------------------------------------------------------------------
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from torchdismech.state import State
+from torchdismech.state import State, tensor_fields
 
 __all__ = ["Scheme"]
 
@@ -48,7 +47,9 @@ class Scheme:
 
         What other rules remember does not outlive a step of this one.
         """
-        return state if type(state) is State else State(*state.fields()[: len(dataclasses.fields(State))])
+        if type(state) is State:
+            return state
+        return State(*state.fields()[: len(tensor_fields(State))], n_held=state.n_held)
 
     def known_rates(self, state: State, dt: Tensor) -> list[Tensor]:
         """Return the rates (B, n) besides d / dt."""

@@ -35,7 +35,8 @@ class ImplicitMidpoint(Integrator):
     def sample(self, schedule: Schedule, state: State, model: Model) -> Control:
         """Return natural strains and forces at the middle of the step, clamped dofs at its end."""
         middle = schedule(state.time + 0.5 * self.dt, model)
-        return middle.replace(clamped_q=schedule(state.time + self.dt, model).clamped_q)
+        end = schedule(state.time + self.dt, model)
+        return middle.replace(clamped_q=end.clamped_q, pose=end.pose)
 
 
 class Newmark(Integrator):

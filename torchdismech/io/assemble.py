@@ -54,7 +54,10 @@ def build_model(
     _stiffen_springs(scene, builder)
     for k, clamp in enumerate(document.clamp):
         nodes = _selected(scene, ("clamp", k), clamp.nodes, clamp.box)
-        builder.clamp(nodes=nodes.tolist(), axes=clamp.axes, twist=clamp.twist)
+        try:
+            builder.clamp(nodes=nodes.tolist(), axes=clamp.axes, twist=clamp.twist, direction=clamp.direction)
+        except InputError as error:
+            raise SceneError(scene.path, ("clamp", k), str(error)) from error
     for k, mass in enumerate(document.mass):
         builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
     for force in _forces(scene):
@@ -102,7 +105,12 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
     springs, edges = len(model.springs), len(model.rod_edges)
     node_motions, edge_motions = _motions(scene)
     _check_held(scene, model)
+    turning = {node for motion in node_motions if isinstance(motion, Rotation) for node in motion.index}
+    poses = not turning.isdisjoint(model.body.held.nodes.tolist())
+    if poses:
+        _refuse_split_clamps(scene, model)
     return Schedule(
+        poses=poses,
         node_motions=node_motions,
         edge_motions=edge_motions,
         curvature=_table(
@@ -377,6 +385,18 @@ def _check_held(scene: Scene, model: Model) -> None:
             raise SceneError(scene.path, ("move", k, "edges"), problem)
         if scene.document.robot.planar and (1 in axes or move.edges):
             raise SceneError(scene.path, ("move", k), "a planar robot cannot leave the x-z plane")
+
+
+def _refuse_split_clamps(scene: Scene, model: Model) -> None:
+    """Refuse motion of a part of a clamp's nodes: clamps move as rigid bodies where one with a direction turns."""
+    for k, move in enumerate(scene.document.move):
+        for clamp in model.body.clamps:
+            moved = np.isin(clamp.nodes, move.nodes or [])
+            if moved.any() and not moved.all():
+                problem = (
+                    f"node {clamp.nodes[~moved][0]} of the same clamp stays: clamps with a direction turn as a whole"
+                )
+                raise SceneError(scene.path, ("move", k, "nodes"), problem)
 
 
 def _moved_axes(scene: Scene, k: int, move: schema.Move) -> list[int]:

@@ -183,7 +183,7 @@ def _refuse_gaps(scene: Scene, key: Key, gap: Tensor, refused: Tensor, what: str
 def _refuse_touching_parts(scene: Scene, model: Model, contact: SelfContact) -> None:
     x = model.nodes.expand(scene.batch, -1, -1)
     pairs = contact.pairs(x, x, x.new_zeros(len(x)))
-    q = torch.cat([x.flatten(1), x.new_zeros(len(x), model.body.n_angles)], dim=1)
+    q = model.body.q_of(x)
     for table, found in zip(pairs.tables, contact.touching(pairs, q, torch.zeros_like(q)), strict=True):
         if len(found.gap) and found.gap.min() <= 0:
             worst = found.chosen[found.gap.argmin()]

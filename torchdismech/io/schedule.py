@@ -67,14 +67,23 @@ class Rotation(Motion):
 
     def moved(self, x: Tensor, time: Tensor) -> Tensor:
         """Return the positions (B, k, 3) at the times (B,)."""
-        axis = (self.axis / torch.linalg.vector_norm(self.axis)).to(x)
-        center = self.center.to(x)
-        rate = self.rate.to(x) if isinstance(self.rate, Tensor) else self.rate
-        angle = (rate * self.elapsed(time))[:, :, None]
+        axis, center, angle = self._axis(x), self.center.to(x), self._angle(time)[:, :, None]
         arm = x - center
         along = axis * (arm * axis).sum(-1, keepdim=True)
         across = torch.linalg.cross(axis.expand_as(arm), arm)
         return center + along + (arm - along) * torch.cos(angle) + across * torch.sin(angle)
+
+    def quaternion(self, time: Tensor) -> Tensor:
+        """Return the rotation (B, 4) at the times (B,) as unit quaternions (w, x, y, z)."""
+        half = 0.5 * self._angle(time)
+        return torch.cat([torch.cos(half), torch.sin(half) * self._axis(time)], dim=1)
+
+    def _axis(self, like: Tensor) -> Tensor:
+        return (self.axis / torch.linalg.vector_norm(self.axis)).to(like)
+
+    def _angle(self, time: Tensor) -> Tensor:
+        rate = self.rate.to(time) if isinstance(self.rate, Tensor) else self.rate
+        return rate * self.elapsed(time)
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,7 @@ class Schedule:
     edge_motions : twists, which add up.
     curvature : (S,) columns for kappa1, or (2 S,) for kappa1 and then kappa2 [1].
     twist, hinge_angle, length : (S,) columns [rad], (H,) columns [rad], (E,) columns [m].
+    poses : whether clamps with a direction turn: then all clamps move as rigid bodies.
     function : called last with (time, model, control); what it returns counts.
     """
 
@@ -122,6 +132,7 @@ class Schedule:
     twist: TimeTable | None = None
     hinge_angle: TimeTable | None = None
     length: TimeTable | None = None
+    poses: bool = False
     function: Function | None = None
 
     def __call__(self, time: Tensor, model: Model) -> Control:
@@ -132,6 +143,7 @@ class Schedule:
             natural_hinge_angle=None if self.hinge_angle is None else self.hinge_angle.at(time),
             rest_length=None if self.length is None else self.length.at(time),
             clamped_q=self._clamped_q(time, model),
+            pose=self._pose(time, model) if self.poses else None,
         )
         return control if self.function is None else self.function(time, model, control)
 
@@ -140,11 +152,30 @@ class Schedule:
             return None
         x = model.nodes.expand(len(time), -1, -1).clone()
         theta = x.new_zeros(len(time), model.body.n_angles)
-        for motion in sorted(self.node_motions, key=lambda m: m.start):
+        for motion in self._in_order:
             x[:, motion.index] = motion.moved(x[:, motion.index], time)
         for twisting in self.edge_motions:
             theta[:, twisting.index] = twisting.moved(theta[:, twisting.index], time)
-        return torch.cat([x.flatten(1), theta], dim=1)
+        return model.body.q_of(x, theta)
+
+    @property
+    def _in_order(self) -> list[Translation | Rotation | Path3]:
+        return sorted(self.node_motions, key=lambda motion: motion.start)
+
+    def _pose(self, time: Tensor, model: Model) -> Tensor:
+        """Return the poses (B, C, 7) of clamps whose nodes are moved together."""
+        pose = model.rest_poses.expand(len(time), -1, -1).clone()
+        for k, clamp in enumerate(model.body.clamps):
+            x, nodes = model.nodes[clamp.nodes].expand(len(time), -1, -1).clone(), clamp.nodes.tolist()
+            for motion in self._in_order:
+                if not set(nodes).isdisjoint(motion.index):
+                    whole = model.nodes.expand(len(time), -1, -1).clone()
+                    whole[:, nodes] = x
+                    x = motion.moved(whole[:, motion.index], time)[:, [motion.index.index(node) for node in nodes]]
+                    if isinstance(motion, Rotation):
+                        pose[:, k, 3:] = _product(motion.quaternion(time), pose[:, k, 3:])
+            pose[:, k, :3] = x.mean(1)
+        return pose
 
     def _natural_curvature(self, time: Tensor, model: Model) -> Tensor | None:
         if self.curvature is None:
@@ -156,6 +187,12 @@ class Schedule:
         natural = model.natural_strains(len(time)).natural_curvature
         assert natural is not None  # the robot has springs: the table has a column for each
         return torch.stack([values, natural[..., 1]], dim=-1)
+
+
+def _product(p: Tensor, q: Tensor) -> Tensor:
+    """Return the products (B, 4) of quaternions (w, x, y, z): the rotation q, then p."""
+    a, b, u, v = p[:, :1], q[:, :1], p[:, 1:], q[:, 1:]
+    return torch.cat([a * b - (u * v).sum(1, keepdim=True), a * v + b * u + torch.linalg.cross(u, v)], dim=1)
 
 
 def load_function(scene: Path, name: str) -> Function:

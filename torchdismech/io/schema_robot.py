@@ -192,11 +192,14 @@ class Clamp(Table):
     box: Box | None = Field(default=None, description="{min = [..], max = [..]}")
     axes: str = Field(default="xyz", description='subset of "xyz"')
     twist: bool = Field(default=True, description="true or false: also fix the twist of edges between the nodes")
+    direction: Literal["rest"] | Vector | None = Field(
+        default=None, description='"rest" or [x, y, z]: hold rods at the nodes in this direction'
+    )
 
     @model_validator(mode="after")
     def _holds_something(self) -> Clamp:
         exactly_one(self, "nodes", "box")
-        if not self.axes and not self.twist:
+        if not self.axes and not self.twist and self.direction is None:
             raise ValueError('axes = "" and twist = false: the clamp holds nothing')
         return self
 

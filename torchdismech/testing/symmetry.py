@@ -12,7 +12,7 @@ from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.geometry.surface import find_surface
-from torchdismech.geometry.topology import find_joint_springs, find_rods, find_springs
+from torchdismech.geometry.topology import Held, find_joint_springs, find_rods, find_springs
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 from torchdismech.testing.report import (
@@ -59,7 +59,7 @@ def check_symmetry(
         report.checks.append(comparison(name, found, _on_nodes(value, turn, state), SYMMETRY))
     if translation:
         shift = torch.tensor([0.7, -1.3, 0.4], dtype=value.dtype, device=value.device)
-        q = torch.cat([(state.positions + shift).flatten(1), state.twist], dim=1)
+        q = _with_positions(state, state.positions + shift)
         report.checks.append(
             comparison("moves with the robot", force(state.replace(q=q), control).detach(), value, SYMMETRY)
         )
@@ -75,12 +75,9 @@ def check_rigid_motion(model: Model, state: State) -> Report:
     report = Report(f"elastic energies under a rigid motion: {', '.join(t.name for t in model.terms)}")
     turn, _ = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=fixed_generator()))
     turn = (turn * torch.linalg.det(turn)).to(state.q)
-    positions = state.positions @ turn.mT + torch.tensor([0.3, -0.2, 0.5], dtype=state.q.dtype)
-    moved = state.replace(
-        q=torch.cat([positions.flatten(1), state.twist], dim=1),
-        director=state.director @ turn.mT,
-        tangent=state.tangent @ turn.mT,
-    )
+    turned = _turned(state, turn)
+    positions = turned.positions + torch.tensor([0.3, -0.2, 0.5], dtype=state.q.dtype)
+    moved = turned.replace(q=_with_positions(turned, positions))
     before, after = model.energies(state), model.energies(moved)
     for name in before:
         if name != "kinetic":
@@ -109,9 +106,16 @@ def _turned(state: State, turn: Tensor) -> State:
 
 
 def _on_nodes(value: Tensor, turn: Tensor, state: State) -> Tensor:
-    """Return (B, n) with the vectors of the nodes turned."""
-    nodes = value[:, : 3 * state.n_nodes].unflatten(1, (-1, 3)) @ turn.mT
-    return torch.cat([nodes.flatten(1), value[:, 3 * state.n_nodes :]], dim=1)
+    """Return (B, n) with the vectors of the nodes turned, and those of held tangents."""
+    sizes = (3 * state.n_nodes, state.twist.shape[1], 3 * state.n_held)
+    nodes, angles, held = value.split(sizes, dim=1)
+    nodes, held = (vectors.unflatten(1, (-1, 3)) @ turn.mT for vectors in (nodes, held))
+    return torch.cat([nodes.flatten(1), angles, held.flatten(1)], dim=1)
+
+
+def _with_positions(state: State, positions: Tensor) -> Tensor:
+    """Return the q (B, n) of a state with its nodes elsewhere."""
+    return torch.cat([positions.flatten(1), state.q[:, 3 * state.n_nodes :]], dim=1)
 
 
 def _relabelled(force: Force, body: Body, state: State, control: Control, flips: bool) -> Tensor:
@@ -124,11 +128,13 @@ def _relabelled(force: Force, body: Body, state: State, control: Control, flips:
     angle = torch.cat([edge, torch.arange(body.n_edges, body.n_angles)])
     sign = torch.where(torch.rand(len(edge), generator=generator) < 0.5, -1.0, 1.0).to(state.q) if flips else None
     other = _other_body(body, node, edge, sign)
-    dofs = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + angle])
+    vectors = torch.arange(body.first_held, body.n_dofs)
+    dofs = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + angle, vectors])
     ends = torch.ones(body.n_angles, dtype=state.q.dtype)
     if sign is not None:
         ends[: len(edge)] = sign
-    signs = torch.cat([torch.ones(3 * body.n_nodes, dtype=state.q.dtype), ends])
+    signs = torch.ones(body.n_dofs, dtype=state.q.dtype)
+    signs[3 * body.n_nodes : body.first_held] = ends
     moved = state.replace(
         **{name: (getattr(state, name)[:, dofs] * signs) for name in ("q", "velocity", "acceleration")},
         director=state.director[:, angle],
@@ -152,8 +158,11 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
     springs = find_springs(body.n_nodes, edges, rods)
     if len(joints):
         springs = springs.joined(find_joint_springs(body.n_nodes, np.concatenate([edges, joints]), len(edges)))
+    there, along = new_number[body.held.nodes], torch.argsort(edge).numpy()[body.held.edges]
+    held = Held(there, along, edges[along, 0] == there, body.held.clamps)
     angle = torch.cat([edge, torch.arange(body.n_edges, body.n_angles)])
-    mass = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + angle])
+    nodes = (3 * node[:, None] + torch.arange(3)).flatten()
+    mass = torch.cat([nodes, 3 * body.n_nodes + angle, torch.arange(body.first_held, body.n_dofs)])
     sizes = {
         "mass": body.mass[..., mass],
         "edge_length": body.edge_length[..., edge],
@@ -169,4 +178,6 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
     }
     surface = find_surface(new_number[body.triangles])
     directors = body.directors[angle]
-    return Body(body.nodes[node], edges, joints, normals, rods, springs, surface, directors, **sizes)
+    springs = springs.joined(held.springs(edges, body.n_angles - body.n_held))
+    nodes, tangents = body.nodes[node], body.held_tangents
+    return Body(nodes, edges, joints, normals, rods, springs, surface, held, (), directors, tangents, **sizes)

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.rigid.state import ChainState
-from torchdismech.state import BatchState, State
+from torchdismech.state import BatchState, State, tensor_fields
 from torchdismech.trajectory.checks import Damaged, check_rows, check_sense, check_state, check_topology
 from torchdismech.trajectory.checksums import fixed_checksum, row_checksums, state_checksum
 from torchdismech.trajectory.members import BYTES, FLOATS, INTEGERS, NUMBERS, UNSIGNED, Members
-from torchdismech.trajectory.structure import COPIES, DATASETS, MEMORY, SHAPES, state_fields
+from torchdismech.trajectory.structure import COPIES, DATASETS, MEMORY, SHAPES
 
 if TYPE_CHECKING:
     import h5py
@@ -77,7 +77,7 @@ def _fields(path: Path) -> dict[str, Any]:
         checked = members.has("checksums")  # files of earlier versions have none
         kind = ChainState if members.has("state/positions") else State
         rows, copies = _rows(members), {copy: _copy(members, copy, kind, checked) for copy in COPIES}
-        _check_axes(members.sizes, kind)
+        fixed = _fixed_fields(members.sizes, kind)
         given = {name: dataset[()] for name, dataset in _given(members, checked).items()}
         check_topology(given["topology/rod_edges"], given["topology/triangles"], members.sizes["N"])
         sums = members.dataset("checksums/rows", ("T", len(rows)), UNSIGNED) if checked else None
@@ -85,7 +85,7 @@ def _fields(path: Path) -> dict[str, Any]:
             filled = rows | {f"{copy}/{name}": d for copy in COPIES for name, d in copies[copy].items()}
             _check_fixed(members, filled | {"checksums/rows": sums}, given)
         # the state before the rows: a run that still goes on writes a state after its row
-        state, memory, state_step = _state(copies, kind, checked)
+        state, memory, state_step = _state(copies, kind, fixed, checked)
         count = check_rows(rows["time"][()], rows["step"][()])
         complete = not checked or count < members.sizes["T"]
         for name, dataset in rows.items():
@@ -141,7 +141,7 @@ def _given(members: Members, checked: bool) -> dict[str, h5py.Dataset]:
 def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) -> dict[str, h5py.Dataset]:
     """Return the datasets of a copy of the state."""
     kinds = (members.dataset("positions", SHAPES["positions"], FLOATS).dtype,)
-    fields = {name: members.dataset(f"{copy}/{name}", SHAPES[f"state/{name}"], kinds) for name in state_fields(kind)}
+    fields = {name: members.dataset(f"{copy}/{name}", SHAPES[f"state/{name}"], kinds) for name in tensor_fields(kind)}
     remembered = members.names(f"{copy}/{MEMORY}") if members.has(f"{copy}/{MEMORY}") else []
     for name in remembered:
         fields[f"{MEMORY}/{name}"] = members.dataset(f"{copy}/{MEMORY}/{name}", ("B", ...), NUMBERS)
@@ -149,13 +149,19 @@ def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) ->
     return fields | ({"checksum": members.dataset(f"{copy}/checksum", (), UNSIGNED)} if checked else {})
 
 
-def _check_axes(sizes: Mapping[str, int], kind: type[BatchState]) -> None:
-    """Refuse a batch of nothing, and dofs that are not those of the nodes and framed edges, or of a chain's joints."""
+def _fixed_fields(sizes: Mapping[str, int], kind: type[BatchState]) -> dict[str, int]:
+    """Return the fields of a state that are no tensors.
+
+    A batch of nothing is refused, and dofs that are not those of nodes, framed edges and held tangents, or of a chain's
+    joints.
+    """
     if 0 in (sizes["B"], sizes["N"]):
         raise Damaged(f"positions: expected robots and nodes, got {sizes['B']} robots of {sizes['N']} nodes")
     expected = sizes["A"] if kind is ChainState else 3 * sizes["N"] + sizes["A"]
-    if sizes["n"] != expected:
+    held, rest = divmod(sizes["n"] - expected, 3)
+    if rest or held < 0 or (kind is ChainState and held):
         raise Damaged(f"state/q: expected {expected} dofs as in the rows, got {sizes['n']}")
+    return {} if kind is ChainState else {"n_held": held}
 
 
 def _check_fixed(members: Members, filled: Mapping[str, h5py.Dataset], given: Mapping[str, np.ndarray]) -> None:
@@ -178,7 +184,10 @@ def _check_numbers(name: str, dataset: h5py.Dataset, count: int, sums: np.ndarra
 
 
 def _state(
-    copies: Mapping[str, Mapping[str, h5py.Dataset]], kind: type[State] | type[ChainState], checked: bool
+    copies: Mapping[str, Mapping[str, h5py.Dataset]],
+    kind: type[State] | type[ChainState],
+    fixed: Mapping[str, int],
+    checked: bool,
 ) -> tuple[State | ChainState, dict[str, Tensor], int]:
     """Return the last state, of the first copy that is whole, what a controller remembers there, and its step."""
     found = []
@@ -189,7 +198,8 @@ def _state(
         if step >= 0 and (not checked or copy["checksum"][()] == found[-1][1]):
             tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
             memory = _within(tensors, f"{MEMORY}/")
-            return kind(**{name: tensors[name] for name in state_fields(kind)}), memory, step
+            own: dict[str, Any] = {name: tensors[name] for name in tensor_fields(kind)} | dict(fixed)
+            return kind(**own), memory, step
     raise _Torn(found)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,14 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from torchdismech.state import BatchState
 from torchdismech.trajectory.checksums import fixed_checksum
 from torchdismech.trajectory.partial import write_all
 
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["COPIES", "DATASETS", "MEMORY", "SHAPES", "Contents", "Place", "lay_out", "state_fields"]
+__all__ = ["COPIES", "DATASETS", "MEMORY", "SHAPES", "Contents", "Place", "lay_out"]
 
 COPIES = ("state", "state/backup")
 MEMORY = "memory"  # group in a copy of the state: what a controller remembers there
@@ -151,11 +149,6 @@ class Contents:
         """Return the attributes of the file with those that the format adds."""
         dtype = str(self.rows["positions"].dtype)
         return dict(self.texts) | {"version": _version(), "dtype": dtype, "units": "SI"}
-
-
-def state_fields(kind: type[BatchState]) -> tuple[str, ...]:
-    """Return the names of what a kind of states, `State` or `ChainState`, consists of."""
-    return tuple(f.name for f in dataclasses.fields(kind))  # type: ignore[arg-type]
 
 
 def lay_out(stream: io.FileIO, capacity: int, contents: Contents) -> dict[str, Place]:

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.memory import size_of
-from torchdismech.state import BatchState
+from torchdismech.state import BatchState, tensor_fields
 from torchdismech.trajectory.checksums import row_checksums, state_checksum
 from torchdismech.trajectory.partial import replacing, write_all
-from torchdismech.trajectory.structure import COPIES, MEMORY, Contents, Place, lay_out, state_fields
+from torchdismech.trajectory.structure import COPIES, MEMORY, Contents, Place, lay_out
 
 if TYPE_CHECKING:
     from torchdismech.trajectory.frames import Trajectory
@@ -144,7 +144,7 @@ def _is_row(name: str) -> bool:
 
 def _fields(state: BatchState, memory: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     """Return what a copy of the state consists of, by the names of its datasets."""
-    fields = {name: array_of(getattr(state, name)) for name in state_fields(type(state))}
+    fields = {name: array_of(getattr(state, name)) for name in tensor_fields(type(state))}
     return fields | {f"{MEMORY}/{name}": array_of(value) for name, value in memory.items()}
 
 

@@ -1,0 +1,277 @@
+"""Clamps in steps: poses, reactions, what they hold, batches, gradients, refusals."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech import Circle, Control, InputError, Material, Rectangle, RobotBuilder, State, straight
+from torchdismech.forces import Gravity, Viscous
+from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static
+from torchdismech.testing import check_stencil
+from torchdismech.trajectory import Trajectory
+
+INTEGRATORS = [ImplicitEuler, ImplicitMidpoint, Newmark, BDF2]
+
+
+def curved_rod(both_ends: bool = False, nodes: int = 9, reverse: bool = False, **options):
+    """A curved, twisted rod with a rectangular section under gravity and drag, held in directions."""
+    s = np.linspace(0, 1, nodes)
+    x = np.stack([np.sin(s), 0.3 * s**2, -np.cos(s)], axis=1)
+    builder = RobotBuilder(**options)
+    builder.add_rod(x[::-1] if reverse else x, Rectangle(0.01, 0.006), Material(1e7, 1000.0, 0.4))
+    first, last = (nodes - 1, 0) if reverse else (0, nodes - 1)
+    builder.clamp(nodes=[first], direction="rest")
+    if both_ends:
+        builder.clamp(nodes=[last], direction="rest")
+    builder.add_force(Gravity((0, 0, -9.81)))
+    builder.add_force(Viscous(0.05))
+    return builder.finalize(compile=False)
+
+
+def moving_pose(model, time: float, batch: int):
+    """The first clamp moves and turns about z."""
+    pose = model.rest_poses.expand(batch, -1, -1).clone()
+    pose[:, 0, :3] += torch.tensor([0.1 * time, 0.0, 0.5 * time**2], dtype=pose.dtype)
+    pose[:, 0, 3:] = torch.tensor([math.cos(time / 4), 0, 0, math.sin(time / 4)], dtype=pose.dtype)
+    return pose
+
+
+def test_the_rest_shape_is_at_rest_without_loads():
+    """No clamp strains what it holds."""
+    model = curved_rod(both_ends=True)
+    state = model.initial_state()
+    start = model.start_step(state)
+    # rounding of EI / h^2 times 1e-16
+    assert model.mechanics.elastic_force(start, state.q).abs().max() < 1e-10
+
+
+def test_positions_are_those_of_nodes_alone():
+    """Held tangents are no nodes, and their springs none of those that are controlled."""
+    model = curved_rod(both_ends=True)
+    state = model.initial_state()
+    assert state.n_nodes == 9 and state.positions.shape == (1, 9, 3)
+    assert state.twist.shape == (1, 10) and state.held_tangents.shape == (1, 2, 3)
+    assert len(model.springs) == 7
+    torch.testing.assert_close(state.positions[0], model.nodes)
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_reactions_balance_momentum(integrator):
+    """Force and torque of the clamp are the rate of momentum and angular momentum less the loads."""
+    model, steps = curved_rod(), integrator(0.01, force_tolerance=1e-13, relative_tolerance=0.0)
+    state, nodes, edges = model.initial_state(2), 3 * model.body.n_nodes, model.body.n_edges
+    for k in range(5):
+        before, control = state, Control(pose=moving_pose(model, 0.01 * (k + 1), 2))
+        state, _ = steps.step(model, before, control, throw=True)
+        wrench = steps.reactions(model, before, state, control)[:, 0]
+        equations = steps.equations(model, before, control)
+        q, velocity, time = equations.evaluated_at(state.q)
+        loads = sum(f(before.replace(q=q, velocity=velocity, time=time), control) for f in model.forces)
+        gained = model.body.mass * equations.acceleration(state.q) - loads
+        force, x = (v[:, :nodes].unflatten(1, (-1, 3)) for v in (gained, q))
+        # 1e-9: a residual of 1e-13 N on each node, and rounding of stiffnesses of 1e5 N/m times 1e-16 m
+        torch.testing.assert_close(wrench[:, :3], force.sum(1), rtol=0, atol=1e-9)
+        torque = torch.linalg.cross(x - x[:, :1], force).sum(1)
+        tangent, anchor = model.frames.tangents(q)[:, :edges], before.tangent[:, :edges]
+        binormal = 2 * torch.linalg.cross(anchor, tangent) / (1 + (anchor * tangent).sum(-1, keepdim=True))
+        axis = tangent + 0.5 * torch.linalg.cross(tangent, binormal)
+        torque = torque + (gained[:, nodes : nodes + edges, None] * axis).sum(1)
+        torch.testing.assert_close(wrench[:, 3:], torque, rtol=0, atol=1e-9)
+
+
+def test_two_held_nodes_take_the_same_torque_as_a_direction():
+    """Held in a direction or by two nodes, a rod pulls at its support with the same force and torque."""
+    found = []
+    for nodes, direction in (([0], "rest"), ([0, 1], None)):
+        builder = RobotBuilder()
+        builder.add_rod(straight((0, 0, 0), (1, 0, 0), 21), Circle(5e-3), Material(1e8, 1000.0))
+        builder.clamp(nodes=nodes, direction=direction)
+        builder.add_force(Gravity((0, 0, -0.1)))
+        model = builder.finalize(compile=False)
+        static, state = Static(force_tolerance=1e-12, relative_tolerance=0.0), model.initial_state()
+        after, _ = static.step(model, state, throw=True)
+        found.append(static.reactions(model, state, after)[0, 0])
+        x = after.positions[0]
+        weight = model.body.node_mass() * 0.1
+        arm = x - x[nodes].mean(0)
+        # rounding of positions times EA / h = 1e5 N/m, and the residual of 1e-12 N on nodes up to 1 m away
+        torch.testing.assert_close(found[-1][2], weight.sum(), rtol=0, atol=1e-10)
+        torch.testing.assert_close(found[-1][4], -(arm[:, 0] * weight).sum(), rtol=0, atol=1e-10)
+    assert found[0][4] < 0  # the support lifts: about y, from z to x is positive
+
+
+def test_poses_move_clamps_as_rigid_bodies():
+    """A rod without loads that is moved and turned as a whole is not strained, whatever holds it."""
+    for nodes, direction in (([0], "rest"), ([0, 1], None), ([0, 1, 4], None)):
+        s = np.linspace(0, 1, 9)
+        builder = RobotBuilder()
+        builder.add_rod(np.stack([s, 0.2 * s**2, 0.1 * s], axis=1), Rectangle(0.01, 0.006), Material(1e7, 1000.0))
+        builder.clamp(nodes=nodes, direction=direction)
+        model = builder.finalize(compile=False)
+        pose = model.rest_poses[None].clone()
+        pose[0, 0, :3] += torch.tensor([0.3, -0.2, 0.5])
+        pose[0, 0, 3:] = torch.nn.functional.normalize(torch.tensor([0.8, 0.3, -0.5, 0.2], dtype=pose.dtype), dim=0)
+        state, _ = Static(force_tolerance=1e-12).step(model, model.initial_state(), Control(pose=pose), throw=True)
+        energies = model.energies(state)
+        # J; a strain of 1e-9 times EA of 600 N would be 1e-15
+        assert sum(float(e) for e in energies.values()) < 1e-14
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_natural_curvature_goes_on_to_the_clamp(reverse):
+    """A rod whose natural curvature is set all along takes it up to its clamp: an arc from its first node on."""
+    nodes, curvature = 11, 1.0
+    x = straight((0, 0, 0), (1, 0, 0), nodes)
+    builder = RobotBuilder()
+    builder.add_rod(x[::-1].copy() if reverse else x, Circle(5e-3), Material(1e7, 1000.0))
+    root = nodes - 1 if reverse else 0
+    builder.clamp(nodes=[root], direction="rest")
+    model = builder.finalize(compile=False)
+    natural = torch.zeros(1, nodes - 2, 2, dtype=torch.float64)
+    natural[..., 0] = 2 * math.tan(0.5 * curvature / (nodes - 1))
+    state, _ = Static(force_tolerance=1e-12).step(
+        model, model.initial_state(), Control(natural_curvature=natural), throw=True
+    )
+    tangents = model.frames.tangents(state.q)[0, : nodes - 1]
+    turns = torch.arccos((tangents[1:] * tangents[:-1]).sum(1).clamp(max=1))
+    torch.testing.assert_close(turns, torch.full_like(turns, 0.1), rtol=0, atol=1e-6)
+    held = state.held_tangents[0, 0]
+    next_to_it = tangents[-1] if reverse else tangents[0]
+    # half of a spring's turn in half of its length; its tangent is 2 tan(turn / 2) of it, a part of 1e-3 off
+    assert torch.arccos((held * next_to_it).sum()).item() == pytest.approx(0.05, rel=2e-3)
+
+
+def test_all_natural_strains_go_on_to_a_clamp_at_either_end():
+    """Rods that differ only in the order of their nodes are the same robot."""
+    nodes, shapes = 9, []
+    added = torch.linspace(0.02, 0.05, nodes - 2, dtype=torch.float64)
+    for reverse in (False, True):
+        x = straight((0, 0, 0), (1, 0, 0), nodes)
+        builder = RobotBuilder()
+        builder.add_rod(
+            x[::-1].copy() if reverse else x,
+            Rectangle(0.01, 0.006),
+            Material(1e7, 1000.0),
+            directors=np.tile([0.0, 0.0, 1.0], (nodes - 1, 1)),
+        )
+        builder.clamp(nodes=[nodes - 1 if reverse else 0], direction="rest")
+        model = builder.finalize(compile=False)
+        natural = added.flip(0) if reverse else added
+        # seen the other way, the second directors and so the second curvatures change their signs
+        second = -natural if reverse else natural
+        control = Control(natural_curvature=torch.stack([natural, second], dim=1)[None], natural_twist=natural[None])
+        after, _ = Static(force_tolerance=1e-12).step(model, model.initial_state(), control, throw=True)
+        shapes.append(after.positions[0].flip(0) if reverse else after.positions[0])
+    # both without stress; 1e-9 m: 1e-12 N over the bending stiffness of .02 N/m
+    torch.testing.assert_close(*shapes, rtol=0, atol=1e-9)
+
+
+def test_an_inner_node_and_a_junction():
+    """Each rod at a held node is held on its own: what one does, the others do not feel."""
+    arms = [straight((0, 0, 0), end, 6) for end in ((1, 0, 0), (-1, 0, 0), (0, 1, 0))]
+
+    def model_of(numbers):
+        builder = RobotBuilder()
+        for k in numbers:
+            builder.add_rod(arms[k], Circle(5e-3), Material(1e6, 1000.0))
+        builder.clamp(nodes=[0], direction="rest")
+        builder.add_force(Gravity((0, 0, -9.81)))
+        return builder.finalize(compile=False)
+
+    steps = ImplicitEuler(0.01, force_tolerance=1e-12)
+
+    def tip(model, node):
+        state = model.initial_state()
+        for _ in range(10):
+            state, _ = steps.step(model, state, throw=True)
+        return state.positions[0, node]
+
+    for together in ((0, 1), (0, 1, 2)):
+        model = model_of(together)
+        assert len(model.springs) == 4 * len(together)  # none across the node
+        for place, k in enumerate(together):
+            alone, own = tip(model_of((k,)), 5), tip(model, 5 * (place + 1))
+            torch.testing.assert_close(own, alone, rtol=0, atol=1e-10)
+
+
+def test_batch_rows_are_robots_alone():
+    """Each robot follows the pose of its own clamps."""
+    model, steps = curved_rod(both_ends=True), ImplicitEuler(0.01, force_tolerance=1e-12)
+    pose = torch.cat([moving_pose(model, t, 1) for t in (0.05, 0.1, 0.2)])
+    together, _ = steps.step(model, model.initial_state(3), Control(pose=pose), throw=True)
+    for k in range(3):
+        alone, _ = steps.step(model, model.initial_state(1), Control(pose=pose[k : k + 1]), throw=True)
+        torch.testing.assert_close(together.q[k : k + 1], alone.q, rtol=0, atol=1e-13)
+
+
+def test_stencils_with_held_tangents_have_exact_derivatives():
+    """Also by tangents at either end, on both kinds of frames."""
+    for model in (curved_rod(both_ends=True), curved_rod(both_ends=True, curvature="averaged")):
+        check_stencil(model.term("bend_twist").stencil, model.initial_state()).raise_if_failed()
+
+
+def test_gradients_by_pose_and_constants():
+    """Of a tip's place and of a reaction, by a clamp's pose, against central differences."""
+    model, steps = curved_rod(both_ends=False), ImplicitMidpoint(0.02, force_tolerance=1e-13)
+    weight = torch.randn(6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+    def loss(shift):
+        state, total = model.initial_state(), 0.0
+        for k in range(3):
+            pose = moving_pose(model, 0.02 * (k + 1), 1)
+            turn = torch.cat([pose[:, 0, :3], torch.nn.functional.normalize(pose[:, 0, 3:] + shift[3:], dim=1)], dim=1)
+            pose = (turn + torch.nn.functional.pad(shift[:3], (0, 4))).unsqueeze(1)
+            before, control = state, Control(pose=pose)
+            state, _ = steps.step(model, before, control, throw=True)
+            total = total + (steps.reactions(model, before, state, control)[0, 0] * weight).sum()
+        return total + state.positions[0, -1].sum()
+
+    shift = torch.zeros(7, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(loss(shift), shift)
+    step = 1e-5
+    for k in range(7):
+        unit = step * torch.eye(7, dtype=torch.float64)[k]
+        with torch.no_grad():
+            expected = (loss(unit) - loss(-unit)) / (2 * step)
+        # accelerations are second differences over dt = .02: the differences keep six digits
+        assert gradient[k].item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
+
+
+def test_a_trajectory_keeps_held_tangents(tmp_path):
+    """A state that is read from a file goes on as the one that was written."""
+    from torchdismech.rollout import rollout
+
+    model = curved_rod(both_ends=True)
+    path = tmp_path / "held.h5"
+    trajectory = rollout(model, model.initial_state(2), ImplicitEuler(0.01), 3)
+    trajectory.save(path)
+    state = Trajectory.load(path).state
+    assert isinstance(state, State) and state.n_held == 2
+    torch.testing.assert_close(state.held_tangents, trajectory.state.held_tangents, rtol=0, atol=0)
+
+
+def test_refusals():
+    """What does not fit is refused by name."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (1, 0, 0), 5), Circle(5e-3), Material(1e6, 1000.0))
+    for direction in ("up", [0, 0, 0], [1, 0], [math.nan, 0, 0]):
+        with pytest.raises(InputError, match="clamp.direction: expected"):
+            builder.clamp(nodes=[0], direction=direction)
+    builder.clamp(nodes=[0], direction=[-1, 0, 0])
+    with pytest.raises(InputError, match="within 90 degrees of edge 0"):
+        builder.finalize()
+    twice = RobotBuilder()
+    twice.add_rod(straight((0, 0, 0), (1, 0, 0), 5), Circle(5e-3), Material(1e6, 1000.0))
+    twice.clamp(nodes=[0], direction="rest")
+    twice.clamp(nodes=[0, 4], direction="rest")
+    with pytest.raises(InputError, match="node 0 is held in a direction by two clamps"):
+        twice.finalize()
+    model = curved_rod()
+    pose = model.rest_poses[None].clone()
+    with pytest.raises(InputError, match=r"Control.pose: expected shape \(1, 1, 7\)"):
+        ImplicitEuler(0.01).step(model, model.initial_state(), Control(pose=pose[:, :0]))
+    pose[0, 0, 3:] = 0.0
+    with pytest.raises(InputError, match="unit quaternions"):
+        ImplicitEuler(0.01).step(model, model.initial_state(), Control(pose=pose))

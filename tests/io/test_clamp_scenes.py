@@ -1,0 +1,115 @@
+"""Scenes whose clamps hold rods in a direction, and turn."""
+
+import math
+
+import pytest
+import torch
+
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, rollout, straight
+from torchdismech.io.refusals import SceneError
+from torchdismech.io.scene import load_scene
+
+ROBOT = """
+[robot]
+nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]
+rod_edges = [[0, 1], [1, 2], [2, 3]]
+[rod]
+section = {shape = "circle", radius = 5e-3}
+youngs = 1e6
+density = 1000.0
+[environment]
+gravity = [0, 0, -9.81]
+viscosity = 0.1
+[simulation]
+dt = 0.01
+duration = 0.1
+"""
+HELD = '[[clamp]]\nnodes = [0]\ndirection = "rest"\n'
+FAR_END = '[[clamp]]\nnodes = [3]\ndirection = "rest"\n'
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Return a function that writes a scene and loads it."""
+
+    def load(text: str):
+        path = tmp_path / "scene.toml"
+        path.write_text(text)
+        return load_scene(path)
+
+    return load
+
+
+def last_state(scene):
+    """Return the state at the end of a scene."""
+    setup = scene.build()
+    trajectory = rollout(setup.model, setup.state, setup.integrator, setup.steps, setup.schedule, throw=True)
+    return setup.model, trajectory.state
+
+
+def test_a_direction_is_that_of_python(load):
+    """Swing as the same robot built by hand."""
+    _, state = last_state(load(ROBOT + HELD))
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(5e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_force(forces.Viscous(0.1))
+    model = builder.finalize(compile=False)
+    expected = rollout(model, model.initial_state(), ImplicitEuler(0.01), 10, throw=True).state
+    torch.testing.assert_close(state.q, expected.q, rtol=0, atol=1e-12)
+
+
+def test_a_given_direction(load):
+    """Hold a rod at 45 degrees to where it was built: that is its shape without loads."""
+    model, state = last_state(load(ROBOT + HELD.replace('"rest"', "[1, 0, 1]")))
+    expected = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64) / math.sqrt(2)
+    torch.testing.assert_close(state.held_tangents[0, 0], expected)
+    assert model.term("bend_twist").natural_kappa1[-1] != 0
+
+
+def test_rotations_turn_clamps_as_rigid_bodies(load):
+    """Turn one end about the rod's axis by one turn: it twists evenly. About another axis: its direction turns."""
+    still = ROBOT.replace("gravity = [0, 0, -9.81]\n", "")
+    turn = "[[move]]\nnodes = [3]\nrotation = {{axis = {}, center = [0.3, 0, 0], rate = {}}}\nstop = 0.1\n"
+    twisting = turn.format([1, 0, 0], 20 * math.pi)
+    _, state = last_state(load(still.replace("duration = 0.1", "duration = 1.0") + HELD + FAR_END + twisting))
+    # one turn over three edges, in the middles of which the angles are; the spin of the edges has died down
+    expected = torch.tensor([1 / 6, 1 / 2, 5 / 6], dtype=torch.float64) * 2 * math.pi
+    torch.testing.assert_close(state.twist[0, :3], expected, rtol=1e-4, atol=0)
+    assert state.twist[0, 4].item() == pytest.approx(2 * math.pi)  # of the clamp that turns
+    _, state = last_state(load(still + HELD + FAR_END + turn.format([0, 1, 0], 5.0)))
+    torch.testing.assert_close(
+        state.held_tangents[0, 1], torch.tensor([math.cos(0.5), 0, -math.sin(0.5)], dtype=torch.float64)
+    )
+
+
+def test_translations_keep_directions(load):
+    """Move an end sideways: the rod leaves it in the same direction."""
+    move = "[[move]]\nnodes = [0]\nvelocity = [0, 0.1, 0.2]\n"
+    _, state = last_state(load(ROBOT + HELD + move))
+    torch.testing.assert_close(state.held_tangents[0, 0], torch.tensor([1.0, 0, 0], dtype=torch.float64))
+    torch.testing.assert_close(state.positions[0, 0], torch.tensor([0, 0.01, 0.02], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("clamps", "named"),
+    [
+        ('[[clamp]]\nnodes = [0]\ndirection = "up"\n', "clamp.0.direction"),
+        ("[[clamp]]\nnodes = [0]\ndirection = [0, 0, 0]\n", "clamp.0"),
+        (HELD + HELD, "held in a direction by two clamps"),
+        ("[[clamp]]\nnodes = [0]\ndirection = [-1, 0, 0]\n", "within 90 degrees"),
+    ],
+)
+def test_refusals(load, clamps, named):
+    """Name what does not fit."""
+    with pytest.raises(SceneError, match=named):
+        load(ROBOT + clamps).build()
+
+
+def test_a_part_of_a_clamp_does_not_turn(load):
+    """Refuse motion of one of two nodes of a clamp where clamps turn as a whole."""
+    both = '[[clamp]]\nnodes = [0, 3]\ndirection = "rest"\n'
+    turn = "[[move]]\nnodes = [3]\nrotation = {axis = [1, 0, 0], center = [0, 0, 0], rate = 1.0}\n"
+    with pytest.raises(SceneError, match="node 0 of the same clamp stays"):
+        load(ROBOT + both + turn).build()

@@ -1,0 +1,145 @@
+"""Clamps with a direction: rods bend, twist and vibrate as held ones do, to second order in the length of edges."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+
+from torchdismech import Circle, Control, Material, RobotBuilder, straight
+from torchdismech.forces import Gravity
+from torchdismech.integrate import Static
+
+LENGTH, RADIUS, YOUNGS, DENSITY = 1.0, 5e-3, 1e7, 1000.0
+EI = YOUNGS * math.pi * RADIUS**4 / 4
+GJ = 0.5 * EI * 4 / 3  # nu = 1/2: G = E/3, J = 2 I
+MASS_PER_LENGTH = DENSITY * math.pi * RADIUS**2
+
+
+def cantilever(edges: int, forces=(), direction="rest"):
+    """Return a rod along x, held at its first node in a direction or by its first two nodes."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), Circle(RADIUS), Material(YOUNGS, DENSITY))
+    builder.clamp(nodes=[0] if direction else [0, 1], direction=direction)
+    for force in forces:
+        builder.add_force(force)
+    return builder.finalize(compile=False)
+
+
+def settled(model, control=None):
+    """Return the equilibrium."""
+    # the loads are small, so that theory is linear: 1e-14 N against some 1e-8 N
+    state, _ = Static(force_tolerance=1e-14).step(model, model.initial_state(), control, throw=True)
+    return state
+
+
+def dof_force(model, dof: int, value: float) -> Control:
+    """Return a force on one dof."""
+    force = torch.zeros(1, model.n_dofs, dtype=torch.float64)
+    force[0, dof] = value
+    return Control(force=force)
+
+
+def tip_load_error(edges: int, direction="rest") -> float:
+    """Return that of the deflection by a load at the tip, as a part of it."""
+    model, load = cantilever(edges, direction=direction), 1e-3 * EI / LENGTH**2
+    sag = -settled(model, dof_force(model, 3 * edges + 2, -load)).positions[0, -1, 2].item()
+    return sag / (load * LENGTH**3 / (3 * EI)) - 1
+
+
+def own_weight_error(edges: int) -> float:
+    """Return that of the deflection by its weight."""
+    gravity = 1e-3 * EI / (MASS_PER_LENGTH * LENGTH**3)
+    sag = -settled(cantilever(edges, [Gravity((0, 0, -gravity))])).positions[0, -1, 2].item()
+    return sag / (MASS_PER_LENGTH * gravity * LENGTH**4 / (8 * EI)) - 1
+
+
+def frequency_errors(edges: int) -> np.ndarray:
+    """Return those of the first three bending modes (each comes twice, in two planes)."""
+    model = cantilever(edges)
+    state = model.initial_state()
+    start = model.start_step(state)
+    _, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
+    stiffness = model.pattern.to_dense(values)[0].numpy()
+    mass = np.diag(model.body.mass[model.free_index].numpy())
+    squares = scipy.linalg.eigh(stiffness, mass, eigvals_only=True, subset_by_index=[0, 5])[::2]
+    exact = np.array([1.8751040687, 4.6940911330, 7.8547574382]) ** 2 * math.sqrt(EI / MASS_PER_LENGTH) / LENGTH**2
+    return np.sqrt(squares) / exact - 1
+
+
+@pytest.mark.parametrize("error", [tip_load_error, own_weight_error])
+def test_deflections_are_of_second_order(error):
+    """A fourth of the error with twice the edges."""
+    coarse, fine = error(20), error(40)
+    assert abs(coarse) < 3e-3
+    # of second order: 4; deflections of .03 % of the length are linear to 1e-6 of themselves, the error at 40 is 3e-4
+    assert coarse / fine == pytest.approx(4, rel=0.02)
+
+
+def test_two_clamped_nodes_are_half_an_edge_too_many():
+    """What clamps without a direction cost."""
+    assert tip_load_error(20, None) == pytest.approx(-1.5 / 20, rel=0.05)
+
+
+def test_frequencies_are_of_second_order():
+    """Of bending, in the first three modes."""
+    coarse, fine = frequency_errors(20), frequency_errors(40)
+    # what lumped masses and springs of a chain leave: a wave k has its frequency too low by (k h)^2 / 12 and more
+    assert coarse == pytest.approx([-0.0021, -0.0106, -0.0221], rel=0.02)
+    assert coarse / fine == pytest.approx([4, 4, 4], rel=0.05)
+
+
+def test_twist_is_exact():
+    """Twist is uniform: springs have all of its length."""
+    model, torque = cantilever(20), 1e-4
+    state = settled(model, dof_force(model, 3 * 21 + 19, torque))
+    # the torque acts on the last edge, whose angle is that in its middle
+    assert state.twist[0, 19].item() == pytest.approx(torque * (LENGTH - LENGTH / 40) / GJ, rel=1e-9)
+
+
+def about_x(angle: float) -> list[float]:
+    """Return the quaternion of a turn about x."""
+    return [math.cos(angle / 2), math.sin(angle / 2), 0.0, 0.0]
+
+
+def test_a_turning_gripper_twists_a_rod():
+    """One end is turned three times in steps of a third of a turn: a uniform twist, and the torque that it takes."""
+    edges, steps, torsion = 20, 9, 0.1 * EI  # soft in torsion, or it would buckle
+    points, stiffness = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), {"GJ": torsion}
+    builder = RobotBuilder()
+    builder.add_rod(points, Circle(RADIUS), Material(YOUNGS, DENSITY), stiffness=stiffness)
+    builder.clamp(nodes=[0], direction="rest")
+    builder.clamp(nodes=[edges], direction="rest")
+    model = builder.finalize(compile=False)
+    static, state, pose = Static(force_tolerance=1e-13), model.initial_state(), model.rest_poses[None].clone()
+    for k in range(steps):
+        pose[0, 1, 3:] = torch.tensor(about_x((k + 1) * 2 * math.pi / 3))
+        before, control = state, Control(pose=pose)
+        state, _ = static.step(model, state, control, throw=True)
+    turn = 6 * math.pi
+    angle = (np.arange(edges) + 0.5) / edges * turn
+    # the straight twisted rod is an equilibrium of the chain: what is left is the tolerance of the forces over GJ
+    assert state.twist[0, :edges].numpy() == pytest.approx(angle, rel=1e-8)
+    torque = static.reactions(model, before, state, control)[0, :, 3]
+    assert torque.numpy() == pytest.approx(np.array([-1, 1]) * torsion * turn / LENGTH, rel=1e-8)
+
+
+def test_a_turning_gripper_bends_a_rod():
+    """Both ends are turned towards each other, one may slide: a circular arc, and the moment that it takes."""
+    edges, angle = 20, 0.5  # at each end
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), Circle(RADIUS), Material(YOUNGS, DENSITY))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.clamp(nodes=[edges], direction="rest", axes="yz")
+    model = builder.finalize(compile=False)
+    static, state, pose = Static(force_tolerance=1e-13), model.initial_state(), model.rest_poses[None].clone()
+    for end, sign in ((0, 1), (1, -1)):
+        pose[0, end, 3:] = torch.tensor([math.cos(angle / 2), 0.0, sign * math.sin(angle / 2), 0.0])
+    control = Control(pose=pose)
+    after, _ = static.step(model, state, control, throw=True)
+    moments = static.reactions(model, state, after, control)[0, :, 4]
+    # the strain of a spring that turns by x is 2 tan(x / 2), its moment too large by x^2 / 3, with x = 1 / 20
+    assert moments.numpy() == pytest.approx(np.array([1, -1]) * EI * 2 * angle / LENGTH * (1 + 1 / 1200), rel=1e-4)
+    sag = after.positions[0, edges // 2, 2].item()
+    assert sag == pytest.approx(-LENGTH / (2 * angle) * (1 - math.cos(angle)), rel=2e-3)  # an arc, to second order

@@ -1,0 +1,134 @@
+"""What clamps bring to a robot: dofs that they fix, directions in which they hold rods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body, Clamp
+from torchdismech.errors import InputError
+from torchdismech.geometry.frames import transported, unit
+from torchdismech.geometry.topology import Held, Springs
+
+__all__ = ["ClampedNodes", "clamped_parts", "free_dofs", "held_by", "held_frames", "with_held"]
+
+
+@dataclass(frozen=True)
+class ClampedNodes:
+    """What a call of `RobotBuilder.clamp` fixes.
+
+    Attributes
+    ----------
+    directed : whether rods are held in a direction ...
+    tangent : ... and in which (3,); None: each edge in that at rest.
+    """
+
+    nodes: np.ndarray
+    axes: str
+    twist: bool
+    directed: bool
+    tangent: np.ndarray | None
+
+    @classmethod
+    def of(cls, nodes: np.ndarray, axes: str, twist: bool, direction: object) -> ClampedNodes:
+        """Return what is fixed, with a direction as users give it: None, "rest" or a vector."""
+        at_rest = isinstance(direction, str) and direction == "rest"
+        tangent = None if direction is None or at_rest else _unit_vector(direction)
+        return cls(nodes, axes, twist, direction is not None, tangent)
+
+
+def _unit_vector(direction: object) -> np.ndarray:
+    try:
+        vector = np.asarray(direction, dtype=float)
+    except (TypeError, ValueError):
+        vector = np.zeros(0)
+    length = float(np.linalg.norm(vector)) if vector.shape == (3,) else 0.0
+    if not (np.isfinite(length) and length > 0):
+        raise InputError(f'clamp.direction: expected "rest" or a vector (3,) other than zero, got {direction!r}')
+    return vector / length
+
+
+def held_by(clamps: Sequence[ClampedNodes], rod_edges: np.ndarray) -> Held:
+    """Return which rod edges (E, 2) are held in a direction, in the order of clamps, nodes and edges.
+
+    Refused are nodes without rods, and nodes held in a direction by two clamps.
+    """
+    directed = [(k, node) for k, clamp in enumerate(clamps) if clamp.directed for node in clamp.nodes.tolist()]
+    at_node = {node: np.flatnonzero((rod_edges == node).any(1)).tolist() for _, node in directed}
+    if len(at_node) < len(directed):
+        nodes = [node for _, node in directed]
+        twice = next(node for node in nodes if nodes.count(node) > 1)
+        raise InputError(f"clamp.direction: node {twice} is held in a direction by two clamps")
+    for node, edges in at_node.items():
+        if not edges:
+            raise InputError(f"clamp.direction: no rod ends at or passes node {node}: it has no direction")
+    found = [(node, edge, rod_edges[edge, 0] == node, k) for k, node in directed for edge in at_node[node]]
+    columns = np.array(found, dtype=np.int64).reshape(-1, 4).T
+    return Held(columns[0], columns[1], columns[2].astype(bool), columns[3])
+
+
+def held_frames(
+    held: Held, clamps: Sequence[ClampedNodes], rod_edges: np.ndarray, directors: Tensor, nodes: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the tangents and directors (H, 3) in which rods are held.
+
+    Parameters
+    ----------
+    rod_edges, directors : (E, 2), (E, 3).
+    """
+    along = unit(nodes[rod_edges[held.edges, 1]] - nodes[rod_edges[held.edges, 0]])
+    tangents = along.clone()
+    for k, clamp in enumerate(held.clamps.tolist()):
+        direction = clamps[clamp].tangent
+        if direction is not None:
+            tangents[k] = torch.as_tensor(direction).to(along)
+    cosine = (tangents * along).sum(-1)
+    if bool((cosine <= 0).any()):
+        k = int((cosine <= 0).nonzero()[0])
+        raise InputError(
+            f"clamp.direction: expected one within 90 degrees of edge {held.edges[k]}, which goes from node "
+            f"{rod_edges[held.edges[k], 0]} to {rod_edges[held.edges[k], 1]} along {along[k].tolist()}, got "
+            f"{tangents[k].tolist()}"
+        )
+    turned = [transported(directors[e], along[k], tangents[k]) for k, e in enumerate(held.edges.tolist())]
+    return tangents, torch.stack(turned) if turned else along
+
+
+def with_held(springs: Springs, held: Held, rod_edges: np.ndarray, first: int) -> Springs:
+    """Return the springs and, after them, those of held tangents, of which `first` is the number of the first.
+
+    Springs between rod edges at a node where all of these are held are left out.
+    """
+    between_rods = (springs.edges < len(rod_edges)).all(1)
+    bent = springs.selected(~(between_rods & np.isin(springs.nodes[:, 1], held.nodes)))
+    return bent.joined(held.springs(rod_edges, first))
+
+
+def clamped_parts(clamps: Sequence[ClampedNodes], framed_edges: np.ndarray, held: Held) -> list[Clamp]:
+    """Return what each clamp holds of the framed edges (A - H, 2), and which held tangents are its own."""
+    parts = []
+    for k, clamp in enumerate(clamps):
+        own = np.flatnonzero(held.clamps == k)
+        between = np.flatnonzero(np.isin(framed_edges, clamp.nodes).all(1))
+        framed = np.concatenate([between, len(framed_edges) + own]) if clamp.twist else own[:0]
+        parts.append(Clamp(clamp.nodes, framed, own))
+    return parts
+
+
+def free_dofs(body: Body, clamps: Sequence[ClampedNodes], planar: bool) -> np.ndarray:
+    """Return which dofs (n,) nothing fixes."""
+    first_angle = 3 * body.n_nodes
+    free = np.ones(body.n_dofs, dtype=bool)
+    free[body.first_held :] = False
+    for clamp, part in zip(clamps, body.clamps, strict=True):
+        for axis in clamp.axes:
+            free[3 * clamp.nodes + "xyz".index(axis)] = False
+        free[first_angle + part.framed] = False
+    if planar:
+        free[1:first_angle:3] = False
+        free[first_angle:] = False
+    return free

@@ -1,0 +1,111 @@
+"""Clamps as rigid bodies: poses that move them, and the forces and torques that they take.
+
+The pose of a clamp is the position of its point [m] and a unit quaternion (w, x, y, z), the rotation from rest. Its
+point is the mean of its nodes at rest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body, Clamp
+from torchdismech.errors import InputError
+from torchdismech.geometry.frames import signed_angle, transported
+from torchdismech.state import Control, State
+
+__all__ = ["points", "posed", "rest_poses", "wrenches"]
+
+TURN = 2 * torch.pi
+UNIT = 1e-3  # by how much the length of a quaternion may differ from 1
+
+
+def points(body: Body) -> Tensor:
+    """Return the points of the clamps at rest (C, 3) [m]."""
+    means = [body.nodes[clamp.nodes].mean(0) for clamp in body.clamps]
+    return torch.stack(means) if means else body.nodes.new_zeros(0, 3)
+
+
+def rest_poses(body: Body) -> Tensor:
+    """Return the poses of the clamps at rest (C, 7)."""
+    identity = body.nodes.new_tensor([1.0, 0.0, 0.0, 0.0])
+    return torch.cat([points(body), identity.expand(len(body.clamps), -1)], dim=1)
+
+
+def posed(body: Body, tangents: Tensor, state: State, control: Control) -> Control:
+    """Return the control with its poses (B, C, 7), if it has any, written into `clamped_q`.
+
+    Angles of edges turn by less than half a turn from where they are, so many turns take many steps.
+
+    Parameters
+    ----------
+    tangents : (A, 3) unit tangents of the framed edges at rest.
+    """
+    if control.pose is None:
+        return control
+    size = torch.linalg.vector_norm(control.pose[..., 3:], dim=-1)
+    if not bool(((size - 1).abs() < UNIT).all()):
+        worst = float(size.flatten()[(size - 1).abs().argmax()])
+        raise InputError(f"Control.pose: expected unit quaternions (w, x, y, z), got one of length {worst:.6g}")
+    q = state.q if control.clamped_q is None else control.clamped_q
+    for k, (clamp, point) in enumerate(zip(body.clamps, points(body), strict=True)):
+        position, rotation = control.pose[:, k, :3], rotation_matrix(control.pose[:, k, 3:] / size[:, k, None])
+        x = position.unsqueeze(1) + (body.nodes[clamp.nodes] - point) @ rotation.mT
+        tangent, director = tangents[clamp.framed] @ rotation.mT, body.directors[clamp.framed] @ rotation.mT
+        before = transported(state.director[:, clamp.framed], state.tangent[:, clamp.framed], tangent)
+        angle, last = signed_angle(before, director, tangent), state.twist[:, clamp.framed]
+        angle = angle + TURN * torch.round((last - angle) / TURN)
+        held = body.held_tangents[clamp.held] @ rotation.mT
+        moved = torch.cat([x.flatten(1), angle, held.flatten(1)], dim=1)
+        q = q.index_copy(1, torch.as_tensor(_dofs(body, clamp), device=q.device), moved)
+    return control.replace(pose=None, clamped_q=q)
+
+
+def wrenches(body: Body, tangents: Tensor, state: State, q: Tensor, reaction: Tensor) -> Tensor:
+    """Return the force [N] and the torque [N m] about its nodes' mean, in world axes, that each clamp exerts (B, C, 6).
+
+    Parameters
+    ----------
+    tangents : (B, A, 3) unit tangents of the framed edges at q.
+    state : at whose anchors the frames are.
+    q : (B, n) where the reaction acts.
+    reaction : (B, n) generalised force of the clamps on the robot.
+    """
+    found = []
+    for clamp in body.clamps:
+        sizes = (3 * len(clamp.nodes), len(clamp.framed), 3 * len(clamp.held))
+        index = torch.as_tensor(_dofs(body, clamp), device=q.device)
+        nodes, couples, pulls = reaction[:, index].split(sizes, dim=1)
+        x, _, held = q[:, index].split(sizes, dim=1)
+        force, at = nodes.unflatten(1, (-1, 3)), x.unflatten(1, (-1, 3))
+        arms = torch.cat([at - at.mean(1, keepdim=True), held.unflatten(1, (-1, 3))], dim=1)
+        torque = torch.linalg.cross(arms, torch.cat([force, pulls.unflatten(1, (-1, 3))], dim=1)).sum(1)
+        # Turning a clamp by w turns the frame of an edge by w, and its reference frame, which is transported from the
+        # anchor, by w less (w.t) t and by -kb.dt/2 about t: the angle between them changes by w.t + kb.(w x t)/2.
+        tangent, anchor = tangents[:, clamp.framed], state.tangent[:, clamp.framed]
+        binormal = 2 * torch.linalg.cross(anchor, tangent) / (1 + (anchor * tangent).sum(-1, keepdim=True))
+        axis = tangent + 0.5 * torch.linalg.cross(tangent, binormal)
+        torque = torque + (couples.unsqueeze(-1) * axis).sum(1)
+        found.append(torch.cat([force.sum(1), torque], dim=1))
+    return torch.stack(found, dim=1) if found else q.new_zeros(len(q), 0, 6)
+
+
+def _dofs(body: Body, clamp: Clamp) -> np.ndarray:
+    """Return the dofs of a clamp: of its nodes, its angles, its held tangents."""
+    nodes, held = (
+        (first + 3 * index[:, None] + np.arange(3)).reshape(-1)
+        for first, index in ((0, clamp.nodes), (body.first_held, clamp.held))
+    )
+    return np.concatenate([nodes, 3 * body.n_nodes + clamp.framed, held])
+
+
+def rotation_matrix(quaternion: Tensor) -> Tensor:
+    """Return the rotation matrices (..., 3, 3) of unit quaternions (..., 4)."""
+    w, x, y, z = quaternion.unbind(-1)
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
