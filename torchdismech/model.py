@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech import clamps, constants
+from torchdismech import constants
 from torchdismech.body import Body
+from torchdismech.clamps import posed, rest_poses
 from torchdismech.compilation import Compilation, Cost, Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.contact.coupling import StepPairs
@@ -316,13 +317,13 @@ class Model(nn.Module):
     @property
     def rest_poses(self) -> Tensor:
         """Poses (C, 7) of the clamps at rest, in the order in which they were made; see `Control.pose`."""
-        return clamps.rest_poses(self.body)
+        return rest_poses(self.body)
 
     def posed(self, state: State, control: Control) -> Control:
         """Return the control with the poses of clamps, if it sets them, as `clamped_q` of a step from `state`."""
         if control.pose is None:
             return control
-        return clamps.posed(self.body, self.frames.tangents(self.body.rest_q[None])[0], state, control)
+        return posed(self.body, self.frames.tangents(self.body.rest_q[None])[0], state, control)
 
     def rest_state(self, batch: int) -> State:
         """Return robots at rest in the rest shape; their acceleration is not known yet."""

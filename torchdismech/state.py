@@ -29,11 +29,11 @@ class BatchState:
 
     def fields(self) -> tuple[Tensor, ...]:
         """Return the tensors in their order: `state.with_fields(state.fields())` is a copy."""
-        return tuple(getattr(self, name) for name in tensor_fields(type(self)))
+        return tuple(getattr(self, name) for name in tensor_fields(self))
 
     def with_fields(self, tensors: Iterable[Tensor]) -> Self:
         """Return a state of the same robots with other tensors, all of them in their order."""
-        return self.replace(**dict(zip(tensor_fields(type(self)), tensors, strict=True)))
+        return self.replace(**dict(zip(tensor_fields(self), tensors, strict=True)))
 
     def replace(self, **changes) -> Self:
         """Return a copy with some fields changed."""
@@ -69,8 +69,8 @@ class BatchState:
         )
 
 
-def tensor_fields(kind: type[BatchState]) -> tuple[str, ...]:
-    """Return the names of the tensors that a kind of states consists of."""
+def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:
+    """Return the names of the tensors that a state, or a kind of states, consists of."""
     fields: tuple[dataclasses.Field, ...] = dataclasses.fields(kind)  # type: ignore[arg-type]
     return tuple(f.name for f in fields if f.metadata.get("tensor", True))
 

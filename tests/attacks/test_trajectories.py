@@ -12,6 +12,7 @@ import torch
 
 from tests.attacks.trajectories import ATTACKS, damaged
 from torchdismech import InputError, State, Trajectory
+from torchdismech.state import tensor_fields
 from torchdismech.trajectory import Frame, TrajectoryWriter
 
 BATCH, NODES, ROWS = 3, 5, 6
@@ -47,7 +48,7 @@ def good(tmp_path) -> Path:
 
 def contents(trajectory: Trajectory) -> dict[str, object]:
     """Return the bytes of everything in a trajectory, and its texts."""
-    state = {f"state/{name}": getattr(trajectory.state, name) for name in State.__dataclass_fields__}
+    state = {f"state/{name}": getattr(trajectory.state, name) for name in tensor_fields(State)}
     tensors = trajectory.datasets() | state | {f"drawn/{k}": v for k, v in trajectory.randomized.items()}
     arrays = {name: values.numpy().tobytes() for name, values in tensors.items()}
     edges = {"edges": trajectory.rod_edges.tobytes(), "triangles": trajectory.triangles.tobytes()}

@@ -22,7 +22,7 @@ from tests.trajectory.writers import (
     written,
 )
 from torchdismech.errors import InputError
-from torchdismech.state import State
+from torchdismech.state import State, tensor_fields
 from torchdismech.trajectory import Recorder, Trajectory, TrajectoryWriter
 
 
@@ -34,7 +34,7 @@ def assert_same(a: Trajectory, b: Trajectory) -> None:
     assert all(torch.equal(a.energies[k], b.energies[k]) for k in a.energies)
     assert np.array_equal(a.rod_edges, b.rod_edges)
     assert a.state_step == b.state_step
-    for name in State.__dataclass_fields__:
+    for name in tensor_fields(State):
         assert torch.equal(getattr(a.state, name), getattr(b.state, name)), name
 
 
@@ -196,7 +196,7 @@ def test_killed_run_leaves_a_consistent_file(tmp_path, nodes, rows):
             assert torch.equal(values.flatten(1).amin(1), expected) and torch.equal(values.flatten(1).amax(1), expected)
         # the state is whole, and of the last row or (killed between the two) of the row before
         assert trajectory.state_step in (count - 1, count - 2)
-        for name in State.__dataclass_fields__:
+        for name in tensor_fields(State):
             assert (getattr(trajectory.state, name) == trajectory.state_step).all(), name
         reached.append(count)
         path.unlink()
@@ -215,7 +215,7 @@ def test_resume_drops_rows_after_the_state(tmp_path, ending):
         except Killed:
             torn = Trajectory.load(path)
             assert torn.resumable().step.tolist() == list(range(torn.state_step + 1))
-            assert all((getattr(torn.state, name) == torn.state_step).all() for name in State.__dataclass_fields__)
+            assert all((getattr(torn.state, name) == torn.state_step).all() for name in tensor_fields(State))
             found.add((len(torn.time), torn.state_step))
         ending(10**9, Killed())
     assert found == {(2, 1), (3, 1), (3, 2)}

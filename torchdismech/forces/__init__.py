@@ -3,8 +3,9 @@
 from torchdismech.forces.base import Force
 from torchdismech.forces.damping import MassDamping, Viscous
 from torchdismech.forces.dependence import Block
-from torchdismech.forces.loads import Buoyancy, Gravity, PointForce
+from torchdismech.forces.loads import Buoyancy, Gravity, LineLoad, PointForce
 from torchdismech.forces.local import LocalForce
+from torchdismech.forces.moments import PointMoment
 from torchdismech.forces.resistive import QuadraticResistive, Resistive
 from torchdismech.forces.surface import Drag, Pressure, Thrust
 
@@ -14,9 +15,11 @@ __all__ = [
     "Drag",
     "Force",
     "Gravity",
+    "LineLoad",
     "LocalForce",
     "MassDamping",
     "PointForce",
+    "PointMoment",
     "Pressure",
     "QuadraticResistive",
     "Resistive",

@@ -1,10 +1,11 @@
-"""Loads that a step does not change: gravity, buoyancy, point forces."""
+"""Loads that a step does not change: gravity, buoyancy, forces at points and along lines."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +14,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, acting, number, vector
 from torchdismech.state import Control, State
 
-__all__ = ["Buoyancy", "Gravity", "PointForce"]
+__all__ = ["Buoyancy", "Gravity", "LineLoad", "PointForce"]
 
 
 class Gravity(Force):
@@ -62,7 +63,7 @@ class PointForce(Force):
     Parameters
     ----------
     nodes : node indices.
-    force : (3,) or (B, 3) [N], on each of the nodes.
+    force : (3,) or (B, 3) [N], on each of the nodes; or (1, k, 3) or (B, k, 3), for each of the k nodes its own.
     start, stop : [s].
     """
 
@@ -76,7 +77,7 @@ class PointForce(Force):
             raise InputError(f"PointForce: start has to be before stop, got start={start}, stop={stop}")
         self.nodes = list(nodes)
         self.register_buffer("_index", torch.as_tensor(self.nodes), persistent=False)
-        self.force = nn.Parameter(vector(force, "PointForce.force"), requires_grad=False)
+        self.force = nn.Parameter(_of_nodes(force, len(self.nodes)), requires_grad=False)
         self.start, self.stop = float(start), float(stop)
 
     def bind(self, body: Body) -> None:
@@ -90,5 +91,84 @@ class PointForce(Force):
         """Return the force on its nodes while it is on."""
         on = acting(state.time, self.start, self.stop)
         load = state.q.new_zeros(state.batch, self.body.n_nodes, 3)
-        force = (self.force.expand(state.batch, 3) * on[:, None]).unsqueeze(1).expand(-1, len(self.nodes), -1)
+        force = self.force if self.force.dim() == 3 else self.force.expand(state.batch, 3).unsqueeze(1)
+        force = (force * on[:, None, None]).expand(state.batch, len(self.nodes), 3)
         return self.body.on_nodes(load.index_add(1, self._index, force))
+
+
+def _of_nodes(force, count: int) -> Tensor:
+    """Return the force of a `PointForce` on its nodes, checked."""
+    given = number(force)
+    if given.dim() < 3:
+        return vector(given, "PointForce.force")
+    if given.dim() > 3 or given.shape[1:] != (count, 3):
+        shapes = f"(3,), (B, 3), (1, {count}, 3) or (B, {count}, 3)"
+        raise InputError(f"PointForce.force: expected shape {shapes}, got {tuple(given.shape)}")
+    return given
+
+
+class LineLoad(Force):
+    """A constant force along lines, spread evenly over their rest length, at the times start < t <= stop.
+
+    Parameters
+    ----------
+    load : (3,) or (B, 3) [N/m].
+    edges : indices of rod edges.
+    sides : (k, 2) pairs of nodes, such as sides of triangles along a shell's border.
+    start, stop : [s], see `base.acting`.
+    """
+
+    constant = True
+    per_robot = ("load",)
+    _ends: Tensor
+    _edges: Tensor
+
+    def __init__(
+        self,
+        load,
+        edges: Sequence[int] | None = None,
+        sides=None,
+        start: float = -math.inf,
+        stop: float = math.inf,
+    ):
+        super().__init__()
+        if (edges is None) == (sides is None):
+            raise InputError("LineLoad: give either edges or sides")
+        if not start < stop:
+            raise InputError(f"LineLoad: start has to be before stop, got start={start}, stop={stop}")
+        self.load = nn.Parameter(vector(load, "LineLoad.load"), requires_grad=False)
+        self.edges, self.sides = edges, sides
+        self.start, self.stop = float(start), float(stop)
+
+    def bind(self, body: Body) -> None:
+        """Find the nodes at both ends of each line."""
+        super().bind(body)
+        what, given, count = (
+            ("edges", self.edges, body.n_edges) if self.sides is None else ("sides", self.sides, body.n_nodes)
+        )
+        index = np.asarray(given, dtype=np.int64)
+        if index.ndim != (1 if what == "edges" else 2) or (what == "sides" and index.shape[1] != 2):
+            raise InputError(f"LineLoad.{what}: expected {'(k,)' if what == 'edges' else '(k, 2)'}, got {index.shape}")
+        wrong = index[(index < 0) | (index >= count)]
+        if len(wrong) or not len(index):
+            raise InputError(f"LineLoad.{what}: expected indices 0 to {count - 1}, got {wrong.tolist() or 'none'}")
+        ends = body.rod_edges[index] if what == "edges" else index
+        self.register_buffer("_ends", torch.as_tensor(ends), persistent=False)
+        self.register_buffer("_edges", torch.as_tensor(index), persistent=False)
+
+    def forward(self, state: State, control: Control) -> Tensor:
+        """Return half of each line's force on either of its ends."""
+        on = acting(state.time, self.start, self.stop)
+        load = self.load.expand(state.batch, 3) * on[:, None]
+        half = 0.5 * self._length().unsqueeze(-1) * load.unsqueeze(1)  # (B, k, 3)
+        nodes = state.q.new_zeros(state.batch, self.body.n_nodes, 3)
+        for end in self._ends.unbind(1):
+            nodes = nodes.index_add(1, end, half)
+        return self.body.on_nodes(nodes)
+
+    def _length(self) -> Tensor:
+        """Return the rest lengths (.., k) [m]."""
+        if self.sides is None:
+            return self.body.edge_length[..., self._edges].reshape(-1, len(self._edges))
+        x = self.body.nodes[self._ends]
+        return torch.linalg.vector_norm(x[:, 1] - x[:, 0], dim=-1).unsqueeze(0)

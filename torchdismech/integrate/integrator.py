@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
-from torchdismech import clamps
+from torchdismech.clamps import wrenches
 from torchdismech.errors import InputError, SimulationError
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.easing import is_sharp
@@ -138,7 +138,7 @@ class Solver(ABC):
             equations = problem.equations(model.contact.touching(after.q))
             there, _, _ = equations.evaluated_at(after.q)
             tangents = model.frames.tangents(there)
-            return clamps.wrenches(model.body, tangents, start, there, equations.reaction(after.q))
+            return wrenches(model.body, tangents, start, there, equations.reaction(after.q))
 
     def prepare(self, model: Model, state: State, steps: int) -> None:
         """Get ready for so many steps from a state: compile if the model does so and it pays, look at the tolerance."""
