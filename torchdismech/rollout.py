@@ -21,6 +21,7 @@ from torchdismech.trajectory import Frame, Recorder, Trajectory
 __all__ = ["Controller", "Unrolled", "Writer", "frames", "rollout", "unroll"]
 
 S = TypeVar("S", bound=BatchState)
+S_contra = TypeVar("S_contra", bound=BatchState, contravariant=True)
 M = TypeVar("M", bound="Robots")
 M_contra = TypeVar("M_contra", bound="Robots", contravariant=True)
 
@@ -53,6 +54,12 @@ class Stepper(Protocol[M_contra, S]):
     def step(  # noqa: D102
         self, model: M_contra, state: S, control: Control | None = None, running: Tensor | None = None
     ) -> tuple[S, Any]: ...
+
+
+class Observe(Protocol[S_contra]):
+    """Looks at a step: returns tensors (B, ...) by name."""
+
+    def __call__(self, before: S_contra, after: S_contra, control: Control, /) -> Mapping[str, Tensor]: ...  # noqa: D102
 
 
 class Writer(Protocol):
@@ -177,6 +184,7 @@ class Unrolled(Generic[S]):
     status : (B,) value of `Status`: CONVERGED, or the first failure; a failed robot stays at its last good state.
     iterations : (steps, B) Newton iterations.
     memory : what the controller remembers at the end, if it does: tensors (B, ...) by name.
+    observed : what `observe` returned, (steps, B, ...) by name.
     """
 
     q: Tensor
@@ -185,6 +193,7 @@ class Unrolled(Generic[S]):
     status: Tensor
     iterations: Tensor
     memory: Memory = field(default_factory=dict)
+    observed: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def positions(self) -> Tensor:
@@ -196,11 +205,15 @@ class Unrolled(Generic[S]):
 
 @dataclass(frozen=True)
 class _Part(Generic[S]):
-    """Some steps of a rollout: q, velocity (steps, B, n), iterations (steps, B), and what the next step starts from."""
+    """Some steps of a rollout: q, velocity (steps, B, n), iterations (steps, B), and what the next step starts from.
+
+    `observed` is what was asked for, (steps, B, ...) by name.
+    """
 
     q: Tensor
     velocity: Tensor
     iterations: Tensor
+    observed: Mapping[str, Tensor]
     state: S
     memory: Memory
     status: Tensor
@@ -211,23 +224,38 @@ def _part(
     integrator: Stepper[M, S],
     schedule: Callable[[Tensor, M], Control] | None,
     controller: Controller | None,
+    observe: Observe[S] | None,
     count: int,
     state: S,
     memory: Memory,
     status: Tensor,
 ) -> _Part[S]:
     """Return so many steps, a function of state, memory and status: so a part can be taken again."""
-    q, velocity, iterations = [], [], []
+    q, velocity, iterations, observed = [], [], [], []
     for _ in range(count):
         scheduled = _scheduled(model, state, integrator, schedule)
         control, after = answered(controller, state, memory, scheduled, model)
-        state, info = integrator.step(model, state, control, status == Status.CONVERGED)
+        before = state
+        state, info = integrator.step(model, before, control, status == Status.CONVERGED)
         status = torch.where(status == Status.CONVERGED, info.status, status)
+        observed.append({} if observe is None else _checked(observe(before, state, control), state.batch))
         memory = kept(memory, after, status == Status.CONVERGED)
         q.append(state.q)
         velocity.append(state.velocity)
         iterations.append(info.iterations)
-    return _Part(torch.stack(q), torch.stack(velocity), torch.stack(iterations), state, memory, status)
+    seen = {name: torch.stack([values[name] for values in observed]) for name in observed[0]}
+    return _Part(torch.stack(q), torch.stack(velocity), torch.stack(iterations), seen, state, memory, status)
+
+
+def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
+    """Return what `observe` gave; refuse what is no mapping of tensors with a row for each robot."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"observe: has to return tensors by name, got {type(values).__name__}")
+    for name, value in values.items():
+        if not isinstance(value, Tensor) or value.shape[:1] != (batch,):
+            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(f"observe: {name!r} has to be a tensor with a row for each of {batch} robots, got {got}")
+    return values
 
 
 def unroll(
@@ -241,6 +269,7 @@ def unroll(
     progress: bool = False,
     throw: bool = False,
     memory: Memory | None = None,
+    observe: Observe[S] | None = None,
 ) -> Unrolled[S]:
     """Return `steps` steps from `state` with their gradients: by state, memory, controls, constants and weights.
 
@@ -253,6 +282,8 @@ def unroll(
     progress : show a progress bar.
     throw : raise a `SimulationError` where a robot fails. By default a warning names the robots that did: they stay at
         their last good state, and what is differentiated of them is that state.
+    observe : observe(before, after, control) returns tensors (B, ...) by name for each step, which `Unrolled.observed`
+        keeps: strains, energies, what sensors see, `integrator.reactions`. They can be differentiated as all else.
     """
     if steps < 1 or (checkpoint_every is not None and checkpoint_every < 1):
         raise InputError(f"unroll: steps and checkpoint_every have to be at least 1, got {steps}, {checkpoint_every}")
@@ -262,9 +293,10 @@ def unroll(
     status = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     initial = state
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    observed: list[Mapping[str, Tensor]] = []
 
     def taken(count: int, state: S, memory: Memory, status: Tensor) -> _Part[S]:
-        return _part(model, integrator, schedule, controller, count, state, memory, status)
+        return _part(model, integrator, schedule, controller, observe, count, state, memory, status)
 
     try:
         for first in range(0, steps, checkpoint_every or 1):
@@ -274,6 +306,7 @@ def unroll(
             else:
                 part = checkpoint(taken, *given, use_reentrant=False)
             parts.append((part.q, part.velocity, part.iterations))
+            observed.append(part.observed)
             state, memory, status = part.state, part.memory, part.status
             if throw and bool((status != Status.CONVERGED).any()):
                 raise SimulationError.from_status(status, f"unroll: step {first + 1} of {steps}")
@@ -293,6 +326,7 @@ def unroll(
         status,
         torch.cat([iterations for _, _, iterations in parts]),
         memory,
+        {name: torch.cat([values[name] for values in observed]) for name in observed[0]},
     )
 
 

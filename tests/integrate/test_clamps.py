@@ -9,6 +9,7 @@ import torch
 from torchdismech import Circle, Control, InputError, Material, Rectangle, RobotBuilder, State, straight
 from torchdismech.forces import Gravity, Viscous
 from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static
+from torchdismech.rollout import rollout, unroll
 from torchdismech.testing import check_stencil
 from torchdismech.trajectory import Trajectory
 
@@ -241,8 +242,6 @@ def test_gradients_by_pose_and_constants():
 
 def test_a_trajectory_keeps_held_tangents(tmp_path):
     """A state that is read from a file goes on as the one that was written."""
-    from torchdismech.rollout import rollout
-
     model = curved_rod(both_ends=True)
     path = tmp_path / "held.h5"
     trajectory = rollout(model, model.initial_state(2), ImplicitEuler(0.01), 3)
@@ -250,6 +249,44 @@ def test_a_trajectory_keeps_held_tangents(tmp_path):
     state = Trajectory.load(path).state
     assert isinstance(state, State) and state.n_held == 2
     torch.testing.assert_close(state.held_tangents, trajectory.state.held_tangents, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("every", [None, 2])
+def test_a_rollout_that_is_observed(every):
+    """A strain gauge and a load cell in each step, differentiable, with and without checkpoints."""
+    model, steps = curved_rod(), ImplicitEuler(0.02, force_tolerance=1e-12)
+    stiffness = model.term("bend_twist").energy.EI1.requires_grad_()
+
+    def observe(before, after, control):
+        return {
+            "gauge": model.strains(after)["kappa1"][:, 2],
+            "load cell": steps.reactions(model, before, after, control)[:, 0],
+        }
+
+    def loss():
+        run = unroll(model, model.initial_state(2), steps, 5, checkpoint_every=every, observe=observe)
+        assert run.observed["gauge"].shape == (5, 2) and run.observed["load cell"].shape == (5, 2, 6)
+        return run.observed["gauge"].sum() + run.observed["load cell"][:, :, 4].sum()
+
+    (gradient,) = torch.autograd.grad(loss(), stiffness)
+    start, step = stiffness.detach().clone(), 1e-4 * float(stiffness.detach().mean())
+    found = []
+    with torch.no_grad():
+        for sign in (1, -1):
+            stiffness.copy_(start + sign * step)
+            found.append(float(loss()))
+        stiffness.copy_(start)
+    expected = (found[0] - found[1]) / (2 * step)
+    # differences of residuals of 1e-12 N over moves of 1e-8 N m^2
+    assert float(gradient.sum()) == pytest.approx(expected, rel=1e-4)
+
+
+def test_what_observes_is_refused_by_name():
+    """It has to return tensors with a row for each robot."""
+    model, steps = curved_rod(), ImplicitEuler(0.02)
+    for found, named in ((torch.zeros(2), "tensors by name, got Tensor"), ({"all": torch.zeros(3)}, "'all' has to be")):
+        with pytest.raises(InputError, match=named):
+            unroll(model, model.initial_state(2), steps, 1, observe=lambda before, after, control, f=found: f)
 
 
 def test_refusals():

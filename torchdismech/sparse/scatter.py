@@ -53,7 +53,8 @@ def _remember(ctx, inputs, output) -> None:
 
 
 def _transposed_sums(ctx, gradient: Tensor):
-    matrix, transposed = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+    saved = ctx.saved_tensors  # once: checkpoints let them be asked for a single time
+    matrix, transposed = saved[:3], saved[3:]
     return (None,) * 6 + (torch.ops.torchdismech.row_sums(*transposed, *matrix, gradient.contiguous()),)
 
 
