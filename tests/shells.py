@@ -22,7 +22,9 @@ def patch(rows: int = 3, columns: int = 3) -> tuple[np.ndarray, np.ndarray]:
     return nodes, halves.reshape(-1, 3)
 
 
-def robot(shape: str, loads=(), batch: bool = True, relaxation_time: float = 0.0, **more) -> Model:
+def robot(
+    shape: str, loads=(), batch: bool = True, relaxation_time: float = 0.0, membrane: str = "springs", **more
+) -> Model:
     """Return "hinge" or "midedge", a patch held by a triangle, or "hinge_rod" or "midedge_rod": with a rod at an edge.
 
     `more` are energies by the name of their terms.
@@ -33,7 +35,7 @@ def robot(shape: str, loads=(), batch: bool = True, relaxation_time: float = 0.0
     thickness = torch.tensor([[2e-3], [3e-3]], dtype=torch.float64) if batch else 2e-3
     youngs = torch.tensor([[1e6], [2e6]], dtype=torch.float64) if batch else 1e6
     material = Material(youngs, 1000.0, 0.3, relaxation_time)
-    index = builder.add_shell(nodes, triangles, thickness, material, bending)
+    index = builder.add_shell(nodes, triangles, thickness, material, bending, membrane=membrane)
     if rod:
         end = nodes[1]
         line = np.stack([end, end + [-0.5 * SIZE, 0, 0.8 * SIZE], end + [-0.9 * SIZE, 0.2 * SIZE, 1.5 * SIZE]])

@@ -194,6 +194,24 @@ class Body(nn.Module):
         angles = positions.new_zeros(batch, self.n_angles) if angles is None else angles
         return torch.cat([positions.flatten(1), angles, self.held_tangents.flatten().expand(batch, -1)], dim=1)
 
+    @property
+    def n_springs(self) -> int:
+        """Number of bend-twist springs between edges S, without those of held tangents."""
+        return len(self.springs.nodes) - self.n_held
+
+    def control_shapes(self, batch: int, continuum_triangles: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the fields of a control for so many robots."""
+        return {
+            "natural_curvature": (batch, self.n_springs, 2),
+            "natural_twist": (batch, self.n_springs),
+            "natural_hinge_angle": (batch, len(self.surface.hinges)),
+            "natural_membrane_strain": (batch, continuum_triangles, 3),
+            "rest_length": (batch, self.n_edges),
+            "clamped_q": (batch, self.n_dofs),
+            "pose": (batch, len(self.clamps), 7),
+            "force": (batch, self.n_dofs),
+        }
+
     def on_nodes(self, force: Tensor) -> Tensor:
         """Return the nodal forces (B, N, 3) as a generalised force (B, n)."""
         return torch.cat([force.flatten(1), force.new_zeros(force.shape[0], self.n_dofs - 3 * self.n_nodes)], dim=1)

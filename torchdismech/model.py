@@ -20,6 +20,7 @@ from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.model import ContactModel
 from torchdismech.contact.report import Report
 from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.twist import warn_of_twist
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
@@ -201,7 +202,7 @@ class Model(nn.Module):
     @property
     def springs(self) -> np.ndarray:
         """Bend-twist springs between edges (S, 3): node before, centre, node after."""
-        return self.body.springs.nodes[: len(self.body.springs.nodes) - self.body.n_held]
+        return self.body.springs.nodes[: self.body.n_springs]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -354,22 +355,7 @@ class Model(nn.Module):
 
     def natural_strains(self, batch: int) -> Control:
         """Return a control (B, ...) that sets the model's own natural strains and rest lengths."""
-        control = Control(rest_length=self.body.edge_length.expand(batch, -1))
-        if len(self.hinges):
-            control = control.replace(natural_hinge_angle=self._natural_hinge_angle().expand(batch, -1))
-        if len(self.springs):
-            term = self.term("bend_twist")
-            own = (getattr(term, f"natural_{name}") for name in ("kappa1", "kappa2", "tau"))
-            kappa1, kappa2, tau = (value[..., : len(self.springs)].expand(batch, -1) for value in own)
-            control = control.replace(natural_curvature=torch.stack([kappa1, kappa2], dim=-1), natural_twist=tau)
-        return control
-
-    def _natural_hinge_angle(self) -> Tensor:
-        """Return the natural angles (.., H): those that the hinge term has, if it has all hinges."""
-        terms = [t for t in self.terms if t.name == "hinge"]
-        if terms and terms[0].stencil.count == len(self.hinges):
-            return terms[0].natural_hinge_angle  # type: ignore[return-value]
-        return self.body.hinge_angle
+        return natural_strains(self.body, self.terms, batch)
 
     def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
         """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].
@@ -438,7 +424,7 @@ class Model(nn.Module):
 
     def check_control(self, control: Control, batch: int) -> None:
         """Refuse a control that does not fit so many of these robots."""
-        control.check(batch, self.n_dofs, len(self.springs), self.body.n_edges, len(self.hinges), len(self.body.clamps))
+        control.check(self.body.control_shapes(batch, continuum_triangles(self.terms)))
         for name, value in control.values.items():
             if name not in self.places:
                 raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")

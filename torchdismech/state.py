@@ -146,6 +146,8 @@ class Control:
     natural_curvature : (B, S, 2) kappa1, kappa2 of each spring, dimensionless (integrated over the Voronoi length).
     natural_twist : (B, S) [rad].
     natural_hinge_angle : (B, H) [rad] of the edges between two triangles, for "hinge" and for "midedge" bending.
+    natural_membrane_strain : (B, F, 3) Green's strains E11, E22, E12 at which triangles of continuum membranes are at
+        rest: growth.
     rest_length : (B, E) of the rod edges [m].
     clamped_q : (B, n) where the clamped dofs are at the end of the step; free dofs are not read.
     pose : (B, C, 7) of the model's clamps at the end of the step, as of rigid bodies: position of the mean of its nodes
@@ -159,6 +161,7 @@ class Control:
     natural_curvature: Tensor | None = None
     natural_twist: Tensor | None = None
     natural_hinge_angle: Tensor | None = None
+    natural_membrane_strain: Tensor | None = None
     rest_length: Tensor | None = None
     clamped_q: Tensor | None = None
     pose: Tensor | None = None
@@ -193,18 +196,9 @@ class Control:
         parts = {name: split(value, size) for name, value in self.tensors().items()}
         return [Control.of({name: of_parts[k] for name, of_parts in parts.items()}) for k in range(count)]
 
-    def check(self, batch: int, n: int, springs: int, edges: int, hinges: int, clamps: int) -> None:
-        """Refuse tensors whose shape does not belong to the model."""
-        expected = {
-            "natural_curvature": (batch, springs, 2),
-            "natural_twist": (batch, springs),
-            "natural_hinge_angle": (batch, hinges),
-            "rest_length": (batch, edges),
-            "clamped_q": (batch, n),
-            "pose": (batch, clamps, 7),
-            "force": (batch, n),
-        }
-        for name, shape in expected.items():
+    def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Refuse tensors whose shape is not that of their field."""
+        for name, shape in shapes.items():
             value = getattr(self, name)
             if value is not None and tuple(value.shape) != shape:
                 raise InputError(f"Control.{name}: expected shape {shape}, got {tuple(value.shape)}")

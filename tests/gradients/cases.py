@@ -130,6 +130,7 @@ class GradientCase:
                 ("natural_curvature", 1.0, 0.01),
                 ("natural_twist", 1.0, -0.01),
                 ("natural_hinge_angle", 1.0, 0.01),
+                ("natural_membrane_strain", 1.0, 0.002),
                 ("rest_length", 1.0002, 0.0),
             )
             if getattr(own, name) is not None

@@ -48,6 +48,16 @@ class TestMidEdgeInEuler(GradientCase):
         return shells.robot("midedge", loads(), relaxation_time=2e-3, midedge=energy)
 
 
+class TestContinuumInMidpoint(GradientCase):
+    """A patch that stretches as a continuum and grows, with mid-edge normals."""
+
+    integrator = ImplicitMidpoint(0.005, **EXACT)
+
+    def model(self):
+        """Return the patch."""
+        return shells.robot("midedge", loads(), relaxation_time=2e-3, membrane="continuum")
+
+
 class TestMidEdgeWithRodInMidpoint(GradientCase):
     """A patch of mid-edge normals with a rod: two kinds of angles without inertia."""
 

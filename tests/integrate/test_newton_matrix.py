@@ -120,6 +120,12 @@ def test_matrix_of_shells(integrator, loads, shape):
     check_matrix(*balance_far_from_the_start(INTEGRATORS[integrator], model, far=0.5))
 
 
+def test_matrix_of_a_continuum():
+    """Match central differences where triangles stretch as a continuum."""
+    model = shells.robot("midedge", SHELL_FORCES["damping"](), relaxation_time=2e-3, membrane="continuum")
+    check_matrix(*balance_far_from_the_start(INTEGRATORS["midpoint"], model, far=0.5))
+
+
 def check_matrix(balance, x) -> None:
     """Hold the matrix against central differences of the residual at x."""
     model = balance.model

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 
-__all__ = ["at_nodes", "broadcastable", "joined", "refuse_lost", "robot_dimension"]
+__all__ = ["at_nodes", "broadcastable", "joined", "per_element", "refuse_lost", "robot_dimension"]
 
 
 def robot_dimension(tensor: Tensor) -> tuple[int, ...]:
@@ -58,3 +58,8 @@ def at_nodes(share: Tensor, elements: np.ndarray, n_nodes: int) -> Tensor:
     for column in range(index.shape[1]):
         total = total.index_add(-1, index[:, column], share)
     return total
+
+
+def per_element(constant: Tensor, count: int) -> Tensor:
+    """Return a constant of `count` elements (.., count), one number for each."""
+    return constant.expand(*robot_dimension(constant), count).contiguous()

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from torchdismech.body import Body
 from torchdismech.builder.clamps import ClampedNodes, clamped_parts, free_dofs, held_by, held_frames, with_held
-from torchdismech.builder.elements import at_nodes, broadcastable, refuse_lost, robot_dimension
+from torchdismech.builder.elements import at_nodes, broadcastable, per_element, refuse_lost, robot_dimension
 from torchdismech.builder.planar import refuse_out_of_plane
 from torchdismech.builder.rods import (
     RodGroup,
     Rods,
+    any_directors,
     bend_twist_terms,
     edge_constants,
     joint_edges,
@@ -25,6 +26,7 @@ from torchdismech.builder.rods import (
 )
 from torchdismech.builder.shells import (
     BENDING,
+    MEMBRANE,
     ShellGroup,
     Shells,
     bending_terms,
@@ -39,7 +41,6 @@ from torchdismech.elastic import ElasticTerm, Energy, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import check_every_node_used, check_folds, check_nodes, check_rods
-from torchdismech.geometry.frames import first_director, unit
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.geometry.topology import Rod, Springs, find_joint_springs, find_rods, find_springs
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
@@ -158,6 +159,7 @@ class RobotBuilder:
         bending: str = "hinge",
         natural: str = "initial",
         stiffness: dict[str, Number] | None = None,
+        membrane: str = "springs",
     ) -> np.ndarray:
         """Add a shell: nodes (k, 3) and triangles (m, 3) into them; return the indices (k,) of its nodes.
 
@@ -170,16 +172,19 @@ class RobotBuilder:
         bending : "hinge": springs between triangles, cheap, stiffness depends on the mesh; "midedge": curvature of
             triangles by normals at their sides, converges to plate theory on any mesh, costs one unknown more an edge.
         natural : "initial" takes the curved shape as built for the rest shape; "flat" has none.
-        stiffness : any of `membrane` [N/m], the stiffness of an edge per rest length (sqrt(3)/2 E h), and `bending`
-            [N m] (hinge: E h^3 / (6 sqrt(3)); midedge: E h^3 / (24 (1 - nu^2))), in place of what thickness and
-            material give.
+        stiffness : any of `membrane` [N/m] (springs: that of an edge per rest length, sqrt(3)/2 E h; continuum:
+            E h / (2 (1 - nu^2))) and `bending` [N m] (hinge: E h^3 / (6 sqrt(3)); midedge: E h^3 / (24 (1 - nu^2))), in
+            place of what thickness and material give.
+        membrane : how all shells of the robot stretch. "springs": each edge is one; Poisson's ratio is 1/3 and the
+            stiffness depends on the mesh. "continuum": triangles of constant strain, as thickness and material say.
         """
         points, faces = check_triangles(nodes, triangles, where="shell")
         _check_choice("bending", bending, BENDING)
+        _check_choice("membrane", membrane, MEMBRANE)
         _check_choice("natural", natural, NATURAL["shell"])
-        constants = face_constants(thickness, material, stiffness or {}, bending, len(faces))
+        constants = face_constants(thickness, material, stiffness or {}, membrane, bending, len(faces))
         index = self._join(points)
-        self._shells.append(ShellGroup(index[faces], constants, bending, natural))
+        self._shells.append(ShellGroup(index[faces], constants, membrane, bending, natural))
         return index
 
     def clamp(
@@ -266,7 +271,8 @@ class RobotBuilder:
         """Add an energy density to that of a term; reports call it `part`.
 
         Terms and what their strains are: "stretch" (1) and "bend_twist" (1/m) of rods, densities in J/m; of shells
-        "membrane" (1), J/m along each edge; "hinge" (angle [rad]), J a hinge; "midedge" (b11, b22, b12 [1/m]), J/m^2.
+        "membrane" (1), J/m along each edge, or (E11, E22, E12), J/m^2, of a continuum; "hinge" (angle [rad]), J a
+        hinge; "midedge" (b11, b22, b12 [1/m]), J/m^2.
         """
         _check_choice("energy", name, STRAINS)
         self._energies.append((name, part, energy))
@@ -375,7 +381,7 @@ class RobotBuilder:
         carried = surface.edges[shells.normal_edges()]
         held, framed = held_by(self._clamps, rods.edges), np.concatenate([rods.edges, joints, carried])
         springs = with_held(springs, held, rods.edges, len(framed))
-        along_rods, at_joints = rod_directors(self._rods, chains, nodes), _any_directors(nodes, joints)
+        along_rods, at_joints = rod_directors(self._rods, chains, nodes), any_directors(nodes, joints)
         held_tangents, at_clamps = held_frames(held, self._clamps, rods.edges, along_rods, nodes)
         directors = torch.cat([along_rods, at_joints, normal_directors(shells, nodes), at_clamps])
         count = len(nodes)
@@ -393,12 +399,12 @@ class RobotBuilder:
             held_tangents,
             mass=self._mass(rods, shells, len(joints) + len(carried) + 4 * len(held.nodes), dtype),
             edge_length=rods.length,
-            edge_area=_per_element(rods.constant("area"), len(rods.edges)),
-            edge_radius=_per_element(rods.constant("radius"), len(rods.edges)),
-            edge_contact_radius=_per_element(rods.constant("contact_radius"), len(rods.edges)),
+            edge_area=per_element(rods.constant("area"), len(rods.edges)),
+            edge_radius=per_element(rods.constant("radius"), len(rods.edges)),
+            edge_contact_radius=per_element(rods.constant("contact_radius"), len(rods.edges)),
             shell_edge_length=shells.edge_length,
             face_area=shells.face_area,
-            face_contact_radius=_per_element(0.5 * shells.constant("thickness"), len(surface.triangles)),
+            face_contact_radius=per_element(0.5 * shells.constant("thickness"), len(surface.triangles)),
             hinge_angle=natural_hinge_angles(shells, nodes),
             node_length=at_nodes(0.5 * rods.length, rods.edges, count) + shells.node_length(count),
             node_volume=at_nodes(0.5 * rods.volume(), rods.edges, count)
@@ -443,12 +449,3 @@ def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
 def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
     if given not in choices:
         raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {given!r}")
-
-
-def _per_element(constant: Tensor, count: int) -> Tensor:
-    return constant.expand(*robot_dimension(constant), count).contiguous()
-
-
-def _any_directors(nodes: Tensor, edges: np.ndarray) -> Tensor:
-    """Return a director (J, 3) for each edge: which one does not matter, joint springs align their frames at rest."""
-    return first_director(unit(nodes[edges[:, 1]] - nodes[edges[:, 0]]))

@@ -19,6 +19,7 @@ from torchdismech.geometry.vec3 import Vec3
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 
 __all__ = [
+    "any_directors",
     "RodGroup",
     "Rods",
     "bend_twist_terms",
@@ -124,6 +125,11 @@ def rod_directors(groups: list[RodGroup], rods: list[Rod], nodes: Tensor) -> Ten
             directors[offset : offset + len(added.edges)] = _normal_directors(added, nodes)
         offset += len(added.edges)
     return directors
+
+
+def any_directors(nodes: Tensor, edges: np.ndarray) -> Tensor:
+    """Return a director (J, 3) for each edge: which one does not matter, joint springs align their frames at rest."""
+    return first_director(unit(nodes[edges[:, 1]] - nodes[edges[:, 0]]))
 
 
 def _normal_directors(added: RodGroup, nodes: Tensor) -> Tensor:

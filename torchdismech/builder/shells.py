@@ -13,7 +13,17 @@ from torch import Tensor
 from torchdismech.body import Body
 from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost
 from torchdismech.builder.rods import viscous
-from torchdismech.elastic import ElasticTerm, HingeStencil, LinearElastic, MidEdgeStencil, Plate, StretchStencil
+from torchdismech.elastic import (
+    ElasticTerm,
+    HingeStencil,
+    LinearElastic,
+    MembraneStencil,
+    MidEdgeStencil,
+    Plate,
+    StretchStencil,
+    StVenantKirchhoff,
+)
+from torchdismech.elastic.membrane import rest_metric
 from torchdismech.elastic.shell import shape_matrix
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import unit
@@ -25,6 +35,7 @@ from torchdismech.materials import Material, Number, positive
 
 __all__ = [
     "BENDING",
+    "MEMBRANE",
     "ShellGroup",
     "Shells",
     "bending_terms",
@@ -35,6 +46,7 @@ __all__ = [
 ]
 
 BENDING = ("hinge", "midedge")
+MEMBRANE = ("springs", "continuum")
 
 
 @dataclass
@@ -43,6 +55,7 @@ class ShellGroup:
 
     triangles: np.ndarray
     constants: dict[str, Tensor]  # per triangle: density, thickness, membrane, bending, poisson, relaxation
+    membrane: str
     bending: str
     natural: str
 
@@ -65,6 +78,7 @@ class Shells:
         self.by_hinges = np.repeat([g.bending == "hinge" for g in groups], counts).astype(bool)  # (F,)
         self.flat = np.repeat([g.natural == "flat" for g in groups], counts).astype(bool)  # (F,)
         self._refuse_mixed_edges()
+        self._refuse_mixed_membranes()
         edges, x = self.surface.edges, nodes[self.surface.triangles]
         self.edge_length = torch.linalg.vector_norm(nodes[edges[:, 1]] - nodes[edges[:, 0]], dim=-1)
         area = torch.linalg.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])
@@ -78,6 +92,15 @@ class Shells:
             raise InputError(
                 f"shell: bending is 'hinge' on one side of the edge ({start}, {end}) and 'midedge' on the other; "
                 "shells that share edges need the same bending"
+            )
+
+    def _refuse_mixed_membranes(self) -> None:
+        kinds = {group.membrane for group in self.groups}
+        if len(kinds) > 1:
+            raise InputError(
+                "shell: membrane is 'springs' in one shell of the robot and 'continuum' in another; a robot's shells "
+                "stretch by one of them: say which in each add_shell (by default that is 'continuum' with bending "
+                "'midedge' and 'springs' with 'hinge')"
             )
 
     def constant(self, name: str) -> Tensor:
@@ -113,21 +136,22 @@ class Shells:
 
 
 def face_constants(
-    thickness: Number, material: Material, stiffness: dict[str, Number], bending: str, count: int
+    thickness: Number, material: Material, stiffness: dict[str, Number], membrane: str, bending: str, count: int
 ) -> dict[str, Tensor]:
     """Return the constants of triangles, each () or (.., F) or (B, 1).
 
-    `membrane` is the stiffness [N/m] that an edge has per rest length; `bending` is k_hinge [N m] or k_mid [N m].
+    `membrane` is the stiffness [N/m] that an edge has per rest length, or half the modulus of plane stress times
+    thickness; `bending` is k_hinge [N m] or k_mid [N m].
     """
     unknown = set(stiffness) - {"membrane", "bending"}
     if unknown:
         raise InputError(f"stiffness: expected any of membrane, bending, got {', '.join(sorted(unknown))}")
     m, h = material.constants(), positive(thickness, "thickness")
     constants = {"thickness": h, "density": m["density"], "relaxation": m["relaxation"], "poisson": m["poisson"]}
-    cubed = m["youngs"] * h**3
+    cubed, plane = m["youngs"] * h**3, 1 - m["poisson"] ** 2
     derived = {
-        "membrane": 0.5 * math.sqrt(3) * m["youngs"] * h,
-        "bending": cubed / (6 * math.sqrt(3)) if bending == "hinge" else cubed / (24 * (1 - m["poisson"] ** 2)),
+        "membrane": m["youngs"] * h * (0.5 * math.sqrt(3) if membrane == "springs" else 0.5 / plane),
+        "bending": cubed / (6 * math.sqrt(3)) if bending == "hinge" else cubed / (24 * plane),
     }
     for name, value in derived.items():
         constants[name] = positive(stiffness[name], f"stiffness.{name}") if name in stiffness else value
@@ -156,14 +180,32 @@ def normal_directors(shells: Shells, nodes: Tensor) -> Tensor:
 
 
 def membrane_terms(body: Body, shells: Shells) -> list[ElasticTerm]:
-    """Return the stretching of the triangles' edges, or none for a robot without shells."""
+    """Return the stretching of the triangles or of their edges, or none for a robot without shells."""
     if not shells.groups:
         return []
+    if shells.groups[0].membrane == "continuum":
+        return [_continuum_term(body, shells)]
     edges = np.arange(len(body.surface.edges))
     stencil = StretchStencil(body.surface.edges, body.shell_edge_length.clone(), "membrane_stretch", controlled=False)
     stiffness = {"membrane": shells.on_edges("membrane", edges) * body.shell_edge_length}
     dissipation = viscous(stiffness, shells.on_edges("relaxation", edges))
     return [ElasticTerm("membrane", stencil, LinearElastic(stiffness), measure=None, dissipation=dissipation)]
+
+
+def _continuum_term(body: Body, shells: Shells) -> ElasticTerm:
+    constants = {name: shells.constant(name).clone() for name in ("membrane", "poisson", "relaxation")}
+    stencil = MembraneStencil(body.triangles, rest_metric(body.nodes, body.triangles))
+    relaxation = constants["relaxation"]
+    viscosity = StVenantKirchhoff(constants["membrane"] * relaxation, constants["poisson"].clone())
+    return ElasticTerm(
+        "membrane",
+        stencil,
+        StVenantKirchhoff(constants["membrane"], constants["poisson"]),
+        measure=body.face_area.clone(),
+        natural=tuple(body.nodes.new_zeros(len(body.triangles)) for _ in range(3)),
+        controlled=stencil.natural_of,
+        dissipation=viscosity if bool((relaxation > 0).any()) else None,
+    )
 
 
 def bending_terms(body: Body, shells: Shells) -> list[ElasticTerm]:

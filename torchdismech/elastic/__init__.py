@@ -2,6 +2,7 @@
 
 from torchdismech.elastic.assembly import Assembly
 from torchdismech.elastic.energy import Energy, LinearElastic, Sum, batch_last
+from torchdismech.elastic.membrane import MembraneStencil, MooneyRivlin, NeoHookean, StVenantKirchhoff
 from torchdismech.elastic.shell import HingeStencil, MidEdgeStencil, Plate
 from torchdismech.elastic.stencil import BendTwistStencil, Stencil, StretchStencil
 from torchdismech.elastic.term import ElasticTerm
@@ -13,8 +14,12 @@ __all__ = [
     "Energy",
     "HingeStencil",
     "LinearElastic",
+    "MembraneStencil",
     "MidEdgeStencil",
+    "MooneyRivlin",
+    "NeoHookean",
     "Plate",
+    "StVenantKirchhoff",
     "Stencil",
     "StretchStencil",
     "Sum",

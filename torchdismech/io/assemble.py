@@ -172,7 +172,8 @@ def _add_shells(scene: Scene, builder: RobotBuilder) -> None:
         shell = scene.document.shell[k]
         thickness, material, stiffness = _shell_constants(scene, k)
         faces = inverse.reshape(-1, 3)
-        builder.add_shell(nodes[used], faces, thickness, material, shell.bending, shell.natural, stiffness)
+        kinds = (shell.bending, shell.natural, stiffness, shell.membrane)
+        builder.add_shell(nodes[used], faces, thickness, material, *kinds)
 
 
 def _stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:

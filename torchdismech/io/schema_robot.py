@@ -159,6 +159,7 @@ class Shell(Table):
     poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
     density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
     bending: Literal["hinge", "midedge"] = Field(default="hinge", description="bending model")
+    membrane: Literal["springs", "continuum"] = Field(default="springs", description="how triangles stretch")
     natural: Literal["initial", "flat"] = Field(default="initial", description="natural shape")
     stiffness: ShellStiffness = Field(default=ShellStiffness(), description="{membrane = .., bending = ..}, any subset")
     nodes: Nodes | None = Field(default=None, description="node indices: the table is for the triangles between them")
