@@ -9,8 +9,7 @@ rope, and to be straight it needs a natural curvature of 59/m in its middle.
 What there is to see: strains and positions converge to nothing but rounding; 16 robots of unlike stiffness, weight and
 gains in one batch do; with limits, smoothing and a gravity that is 20 % off, too; without an integral an error stays,
 the one that statics predict (`predicted`); a target outside of what the natural strains may be ends at the limit, and
-the rod is back soon after the target is. `in_space` is a trial of the same in space, with a rod that is clamped at
-one end and twists, too.
+the rod is back soon after the target is.
 
 `python -m examples.shape_regulation.shape_regulation` prints the errors over time and draws shape_regulation.png.
 """
@@ -165,26 +164,6 @@ def saturated() -> tuple[Run, PI]:
     return regulated(model, controller=controller, shape=target(0.006)), controller
 
 
-def in_space(duration: float = DURATION) -> Run:
-    """Return how a rod that is clamped at one end takes a shape in space: by stretch, both curvatures and twist."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), NODES), Circle(RADIUS), Material(YOUNGS, DENSITY, POISSON))
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0.0, 0.0, -GRAVITY)))
-    builder.add_force(forces.Viscous(VISCOSITY))
-    model = builder.finalize()
-    strains = Strains(model, ["stretch", "curvature", "twist"])
-    s = torch.linspace(0, 1, NODES, dtype=torch.float64)
-    # a screw that begins along x, as the clamp does
-    turn, radius = np.pi * s**2, 0.05 * LENGTH * s**2
-    shape = torch.stack([LENGTH * s, radius * torch.sin(turn), radius * torch.cos(turn)], dim=1)
-    shape[:2] = model.nodes[:2]
-    twist = torch.zeros(NODES - 1, dtype=torch.float64)
-    twist[1:] = 0.5 * s[1:-1]
-    controller = PI(model, strains, Fixed(strains.of_shape(model, shape, twist)), STEP)
-    return regulated(model, controller=controller, shape=shape, duration=duration)
-
-
 def ensemble() -> tuple[Model, dict[str, Any]]:
     """Return 16 rods with E from 0.5 to 5 MPa and density within 30 %, and gains of .25 to .75 and 5 to 20 1/s."""
     youngs = torch.logspace(np.log10(5e5), np.log10(5e6), 16, dtype=torch.float64)
@@ -240,8 +219,6 @@ def main() -> None:
     back, _ = saturated()
     print("target out of reach for 2 s: RMSE [m] from the one in reach, after it came back")
     print("  ".join(f"{t:g} s {float(back.error[back.at(2 + t), 0]):.1e}" for t in (0, 0.1, 0.2, 0.3, 0.5, 1, 2)))
-    space = in_space()
-    print(f"in space: RMSE {float(space.error[-1, 0]):.1e} m at the end")
     drawn(plain, limited, Path("shape_regulation.png"))
 
 

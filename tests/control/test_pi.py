@@ -379,4 +379,4 @@ def test_loops_compile():
         run.state.q.square().sum().backward()
         found.append((run.state.q.detach(), gains.log_factor.grad))
     (eager, slope), (compiled, compiled_slope) = found
-    assert (eager - compiled).abs().max() < 1e-10 and compiled_slope == pytest.approx(slope, rel=1e-6)
+    assert (eager - compiled).abs().max() < 1e-10 and compiled_slope.item() == pytest.approx(slope.item(), rel=1e-6)

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.gradient import differentiable_step
 from torchdismech.integrate.integrator import Solver, StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.scheme import Scheme
+from torchdismech.integrate.settling import settled_step
 from torchdismech.integrate.supports import refuse_unheld
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.solve.newton import matrix_values
@@ -91,7 +91,7 @@ class Static(Solver):
         for k in range(1, self.load_steps + 1):
             share = k / self.load_steps
             control = _ramped(problem, share)
-            at, part = differentiable_step(problem.replace(state=at, control=control, running=going, share=share))
+            at, part = settled_step(problem.replace(state=at, control=control, running=going, share=share))
             if info is not None:
                 part = dataclasses.replace(part, iterations=part.iterations + info.iterations)
                 part = part.merged(info, problem.running & ~going)

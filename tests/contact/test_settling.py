@@ -1,0 +1,78 @@
+"""Equilibria that robots have to touch something for, from where they touch nothing."""
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech import Circle, Control, Material, RobotBuilder, forces
+from torchdismech.contact import Barrier, Penalty, SelfContact
+from torchdismech.integrate import Static
+
+LAWS = {"penalty": lambda: Penalty(1e3, tolerance=1e-3), "barrier": lambda: Barrier(1e3, tolerance=1e-3)}
+
+
+def crossing(law: str, weight: float | torch.Tensor = 9.81, nodes: int = 21):
+    """Return two ropes that cross at a height of 5 cm, and a control that lowers the ends of the upper by 15 cm."""
+    s = np.linspace(-0.5, 0.5, nodes)
+    builder = RobotBuilder()
+    for line in (np.stack([s, 0 * s, 0 * s], axis=1), np.stack([0 * s, s, 0 * s + 0.05], axis=1)):
+        rope = builder.add_rod(line, Circle(5e-3), Material(1e7, 1000.0))
+        for end in (rope[0], rope[-1]):
+            builder.clamp(nodes=[end], direction="rest")
+    gravity = torch.as_tensor(weight, dtype=torch.float64).reshape(-1, 1) * torch.tensor([0.0, 0.0, -1.0]).double()
+    builder.add_force(forces.Gravity(gravity if len(gravity) > 1 else gravity[0]))
+    builder.add_contact(SelfContact(LAWS[law]()))
+    model = builder.finalize(compile=False)
+    pose = model.rest_poses.expand(len(gravity), -1, -1).clone()
+    pose[:, 2:, 2] -= 0.15
+    return model, Control(pose=pose)
+
+
+@pytest.mark.parametrize("law", ["penalty", pytest.param("barrier", marks=pytest.mark.slow)])
+def test_ropes_come_to_rest_on_each_other(law):
+    """Lower one onto the other in one step: the upper hangs on the lower, which carries what it is pulled by."""
+    model, control = crossing(law)
+    static = Static(force_tolerance=1e-9)
+    after, info = static.step(model, model.initial_state(), control, throw=True)
+    assert bool(info.stable.all()) and info.contact["active"].item() > 0
+    lower, upper = after.positions[0, [10, 31], 2].tolist()
+    # the upper lies on the lower: a diameter, less the overlap or more by the gap, 1 mm at most
+    assert upper - lower == pytest.approx(0.01, abs=1e-3)
+    steps = Static(force_tolerance=1e-9, load_steps=10)
+    if law == "penalty":  # which finds the contact if the ropes come near in small shares
+        expected, _ = steps.step(model, model.initial_state(), control, throw=True)
+        # one equilibrium, each to 1e-9 N of forces with stiffnesses of 1 N/m and more
+        torch.testing.assert_close(after.positions, expected.positions, rtol=0, atol=1e-8)
+
+
+def test_robots_settle_alone():
+    """Each robot of a batch finds what it finds alone, whether its neighbours have to settle or not."""
+    weights = torch.tensor([9.81, 0.0])
+    model, control = crossing("penalty", weights)
+    static = Static(force_tolerance=1e-9)
+    together, info = static.step(model, model.initial_state(), control, throw=True)
+    for k, weight in enumerate(weights):
+        alone, own = crossing("penalty", weight)
+        expected, _ = static.step(alone, alone.initial_state(), own, throw=True)
+        torch.testing.assert_close(together.positions[k], expected.positions[0], rtol=0, atol=1e-8)
+
+
+def test_gradients_do_not_see_how_it_was_found():
+    """By the weight, at the root: against central differences."""
+    model, control = crossing("penalty")
+    gravity = model.forces[0].acceleration.requires_grad_()
+    static, weight = Static(force_tolerance=1e-11, relative_tolerance=0.0), torch.linspace(0, 1, 126).double()
+
+    def loss():
+        after, _ = static.step(model, model.initial_state(), control, throw=True)
+        return (after.q[0, :126] * weight).sum()
+
+    (gradient,) = torch.autograd.grad(loss(), gravity)
+    found, step = [], 1e-3
+    with torch.no_grad():
+        for sign in (1, -2):
+            gravity[2] += sign * step
+            found.append(float(loss()))
+        gravity[2] += step
+    # truncation of 1e-6 of a weight's change of 1e-4 of itself; roots to 1e-11 N
+    assert gradient[2].item() == pytest.approx((found[0] - found[1]) / (2 * step), rel=1e-5)

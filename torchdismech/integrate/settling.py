@@ -1,0 +1,139 @@
+"""Settling: how robots get to an equilibrium that they have to touch something for.
+
+Newton's method for an equilibrium goes through whatever stands in its way, as nothing but the shape without contact
+tells it where to go. Here a robot takes steps of implicit Euler, each from rest, that are short at first, so that it
+comes down onto what it touches, and grow where little happens (pseudo-transient continuation: Kelley and Keyes, 1998).
+The search for the equilibrium goes on from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from torchdismech.errors import Status
+from torchdismech.integrate.chunks import in_chunks
+from torchdismech.integrate.gradient import differentiable_step
+from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.schemes import ImplicitEuler
+from torchdismech.state import Control, State
+
+__all__ = ["settled_step"]
+
+MOST = 200  # steps on the way to an equilibrium
+ITERATIONS = 30  # of one of these
+REACH = 0.5  # of the smallest contact radius: how far robots get in their first step
+GROWTH, CAREFUL = 2.0, 1.2  # of steps, until one has failed and from then on
+CLAMPS = 4.0  # of that reach: how far clamps move in a step
+STILL = 0.01  # of what the first forces would move a robot by in a step: from then on the equilibrium is looked for
+SHORTEST, LONGEST = 1e-7, 1e3  # s
+LEAST = 0.1  # m/s^2
+
+
+def settled_step(problem: StepProblem) -> tuple[State, StepInfo]:
+    """Return the equilibria of robots and how they were found; those for which it failed settle, one by one."""
+    after, info = differentiable_step(problem)
+    failed = problem.running & ~info.converged
+    if problem.model.contact.none or not bool(failed.any()):
+        return after, info
+    again, second = in_chunks(_settled, problem.replace(running=failed), 1)
+    second = dataclasses.replace(second, iterations=info.iterations + second.iterations)
+    found = failed & second.converged
+    iterations = torch.where(failed, second.iterations, info.iterations)
+    return after.merged(again, found), dataclasses.replace(info.merged(second, found), iterations=iterations)
+
+
+def _settled(problem: StepProblem) -> tuple[State, StepInfo]:
+    """Return the equilibrium of a single robot that comes to rest on what it touches."""
+    after, info = differentiable_step(problem.replace(running=torch.zeros_like(problem.running)))
+    if not bool(problem.running.any()):
+        return after, info
+    iterations, search = info.iterations, _Descent(problem)
+    while (near := search.next_pause()) is not None:
+        start = near.replace(q=torch.where(problem.model.free, near.q, problem.clamped_q), time=problem.state.time)
+        after, info = differentiable_step(problem.replace(state=start))
+        iterations = iterations + info.iterations
+        if bool(info.converged.all()):
+            break
+    else:
+        info = dataclasses.replace(info, status=torch.full_like(info.status, int(Status.MAX_ITERATIONS)))
+    return after, dataclasses.replace(info, iterations=iterations + search.iterations)
+
+
+class _Descent:
+    """The way of a robot to its rest, in steps from rest to rest."""
+
+    def __init__(self, problem: StepProblem):
+        self.problem, self.at = problem, _still(problem.state)
+        self.reach, self.acceleration = REACH * _smallest_radius(problem), _first_acceleration(problem)
+        self.dt = min(max((2 * self.reach / self.acceleration) ** 0.5, SHORTEST), LONGEST)
+        self.first, self.growth, self.still, self.steps = self.dt, GROWTH, STILL, 0
+        self.iterations = torch.zeros_like(problem.running, dtype=torch.long)
+
+    @torch.no_grad()
+    def next_pause(self) -> State | None:
+        """Return the state where steps hardly move the robot any more, each time more so; None where none is found."""
+        while self.steps < MOST and self.dt > SHORTEST:
+            self.steps += 1
+            moved, arrived = self._step()
+            if moved is None:
+                continue
+            if not arrived:
+                self.dt = min(self.growth * self.dt, self.first)
+                continue
+            paused = self.dt >= LONGEST or moved < self.still * 0.5 * self.acceleration * self.dt**2
+            self.dt = min(self.growth * self.dt, LONGEST)
+            if paused:
+                self.still *= 0.1
+                return self.at
+        return None
+
+    def _step(self) -> tuple[float | None, bool]:
+        """Take a step; return how far a node moved [m], None where it failed, and whether all clamps have arrived."""
+        problem, dt = self.problem, self.dt
+        tolerance = float(problem.method.tolerance(self.at.time).min())
+        euler = ImplicitEuler(dt, tolerance, max_iterations=ITERATIONS)
+        way = CLAMPS * self.reach * min(1.0, dt / self.first)
+        start, control = self.at.replace(time=problem.state.time - dt), _nearer(problem, self.at, way)
+        after, info = differentiable_step(problem.replace(method=euler, dt=dt, state=start, control=control))
+        self.iterations = self.iterations + info.iterations
+        if not bool(info.converged.all()):
+            self.dt, self.growth = 0.25 * dt, CAREFUL
+            return None, False
+        moved = float((after.q - self.at.q)[:, : 3 * problem.model.body.n_nodes].abs().max())
+        self.at = _still(after)
+        assert control.clamped_q is not None
+        return moved, torch.equal(control.clamped_q, problem.clamped_q)
+
+
+def _nearer(problem: StepProblem, at: State, most: float) -> Control:
+    """Return the control with clamps that come nearer to where they are to be by so much [m] at most."""
+    way = torch.where(problem.model.free, 0.0, problem.clamped_q - at.q)
+    share = (most / way.abs().amax(1, keepdim=True)).clamp(max=1.0)
+    return problem.control.replace(clamped_q=torch.where(share < 1, at.q + share * way, problem.clamped_q))
+
+
+def _still(state: State) -> State:
+    zero = torch.zeros_like(state.q)
+    return state.replace(velocity=zero, acceleration=zero)
+
+
+def _smallest_radius(problem: StepProblem) -> float:
+    """Return the smallest contact radius of a robot's parts [m]."""
+    body = problem.model.body
+    radii = torch.cat([body.edge_contact_radius.flatten(), body.face_contact_radius.flatten()])
+    return float(radii.min())
+
+
+def _first_acceleration(problem: StepProblem) -> float:
+    """Return the largest acceleration [m/s^2] that the present forces give a node, `LEAST` if that is more."""
+    model, state = problem.model, problem.state
+    equations = problem.replace(control=problem.control.replace(clamped_q=None)).equations(
+        model.contact.touching(state.q)
+    )
+    mass = model.body.mass[..., model.free_index]
+    force = equations.residual(state.q.index_select(1, model.free_index)).abs()
+    nodes = (mass.reshape(-1, mass.shape[-1])[0] > 0) & (model.free_index < 3 * model.body.n_nodes)
+    return max(float((force / mass)[..., nodes].max()), LEAST)
