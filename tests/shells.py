@@ -23,14 +23,20 @@ def patch(rows: int = 3, columns: int = 3) -> tuple[np.ndarray, np.ndarray]:
 
 
 def robot(
-    shape: str, loads=(), batch: bool = True, relaxation_time: float = 0.0, membrane: str = "springs", **more
+    shape: str,
+    loads=(),
+    batch: bool = True,
+    relaxation_time: float = 0.0,
+    membrane: str = "springs",
+    mass: str = "lumped",
+    **more,
 ) -> Model:
     """Return "hinge" or "midedge", a patch held by a triangle, or "hinge_rod" or "midedge_rod": with a rod at an edge.
 
     `more` are energies by the name of their terms.
     """
     bending, _, rod = shape.partition("_")
-    builder = RobotBuilder()
+    builder = RobotBuilder(mass=mass)
     nodes, triangles = patch(*(2, 3) if rod else (3, 3))
     thickness = torch.tensor([[2e-3], [3e-3]], dtype=torch.float64) if batch else 2e-3
     youngs = torch.tensor([[1e6], [2e6]], dtype=torch.float64) if batch else 1e6

@@ -12,6 +12,7 @@ from torchdismech.body import Body
 from torchdismech.compilation import Compilation
 from torchdismech.elastic import Assembly, ElasticTerm
 from torchdismech.forces import Force
+from torchdismech.inertia import Inertia
 from torchdismech.sparse import Pattern, Scatter
 
 __all__ = ["MatrixLayout"]
@@ -32,6 +33,7 @@ class MatrixLayout(nn.Module):
     ----------
     pattern : of the matrix.
     elastic : the sums of all terms into forces and values.
+    inertia : the mass matrix.
     free_index : (n_free,) the dofs that are unknowns.
     force_scatters : for each force and each of its blocks, the sum into the values (nnz, B).
     """
@@ -69,6 +71,7 @@ class MatrixLayout(nn.Module):
         self.force_scatters = nn.ModuleList(  # type: ignore[assignment]
             nn.ModuleList(_block_scatter(self.pattern, r, c, dtype) for r, c in blocks) for blocks in placed
         )
+        self.inertia = Inertia(body, unknown, self.pattern)
         self.register_buffer("free_index", torch.as_tensor(np.flatnonzero(unknown >= 0)), persistent=False)
         self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
         massless = algebraic[unknown >= 0]
@@ -76,9 +79,13 @@ class MatrixLayout(nn.Module):
         for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
             self.register_buffer(f"_algebraic_{name}", torch.as_tensor(massless[index])[:, None], persistent=False)
 
-    def add_mass(self, values: Tensor, mass: Tensor) -> None:
-        """Add the masses (m,) or (B, m) of the unknowns to the diagonal of the values (nnz, B), in place."""
+    def add_mass(self, values: Tensor, gain: float | Tensor) -> None:
+        """Add the mass matrix times a gain to the values (nnz, B), in place."""
+        mass = gain * self.inertia.mass[..., self.free_index]
         values[self._diagonal] += mass.expand(values.shape[1], -1).t() if mass.dim() == 2 else mass.unsqueeze(-1)
+        coupling = self.inertia.coupling()
+        if coupling is not None:
+            values -= gain * coupling
 
     def entry_gains(
         self, position_gain: float, velocity_gain: float | Tensor, dtype: torch.dtype

@@ -17,6 +17,7 @@ from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.term import TermConstants
 from torchdismech.forces import Force
+from torchdismech.inertia import Inertia
 from torchdismech.layout import MatrixLayout
 from torchdismech.state import Control, State
 
@@ -84,6 +85,11 @@ class Mechanics:
     def varying_forces(self) -> list[Force]:
         """The other loads that change with q or velocity."""
         return [force for force in self.forces if force.varies and not force.by_stencils]
+
+    @property
+    def inertia(self) -> Inertia:
+        """The mass matrix."""
+        return self.layout.inertia
 
     # ---- a step ------------------------------------------------------------------------------------------------
 
@@ -190,7 +196,7 @@ class Mechanics:
         if self.varying_forces:
             self._subtract_load_derivatives(values, start, q, velocity, time, (by_position, by_velocity))
         if not (isinstance(gains.mass, float) and gains.mass == 0):
-            self.layout.add_mass(values, gains.mass * self.body.mass[..., self.layout.free_index])
+            self.layout.add_mass(values, gains.mass)
         force = elastic.t() + (self.constant_load(start, time) if constant_load is None else constant_load)
         if self.varying_forces:
             force = force + self.varying_load(start, q, velocity, time)

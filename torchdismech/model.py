@@ -312,7 +312,7 @@ class Model(nn.Module):
             if self.contact.needs_feasible_iterates:
                 refuse_closed_gaps(force, self.body.n_nodes)
             moves = self.free & ~self.algebraic
-            acceleration = torch.where(moves, force / torch.where(moves, self.body.mass, 1.0), 0.0)
+            acceleration = self.mechanics.inertia.solved(force, moves)
         return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
 
     @property
@@ -370,7 +370,8 @@ class Model(nn.Module):
     def _energies(self, state: State, control: Control) -> dict[str, Tensor]:
         start = self.start_step(state, control)
         q = state.q.t().contiguous()
-        energies = {"kinetic": 0.5 * (self.body.mass * state.velocity**2).sum(1)}
+        inertia = self.mechanics.inertia.times(state.velocity)
+        energies = {"kinetic": 0.5 * (inertia * state.velocity).sum(1)}
         warn_of_twist(self.terms, state)
         for term, given in zip(self._layout.elastic.terms, start.constants, strict=True):
             energies.update(term.energies(q, given))

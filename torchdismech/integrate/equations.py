@@ -175,7 +175,7 @@ class StepEquations:
     def reaction(self, q: Tensor) -> Tensor:
         """Return the generalised force (B, n) of the clamps on the robot at q (B, n), zero on free dofs."""
         force = self.mechanics.force(self.start, *self.evaluated_at(q), self.load)
-        inertia = self.model.body.mass * self.acceleration(q) if self.scheme.inertial else 0.0
+        inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
         return torch.where(self.model.free, 0.0, inertia - force)
 
     def _count(self) -> None:
@@ -188,7 +188,8 @@ class StepEquations:
         return 0.0 if self.constraints is None else self.constraints.force(q)
 
     def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
-        residual = self.model.body.mass * self.acceleration(q) - force if self.scheme.inertial else -force
+        inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
+        residual = inertia - force
         return (residual * self._row_weight()).index_select(1, self.model.free_index)
 
     def _row_weight(self) -> Tensor | float:
@@ -211,9 +212,9 @@ class StepEquations:
         summed = mechanics.stencil_load(start, state.q)
         load = load + summed
         if self.scheme.inertial:  # the internal force is what the state's acceleration leaves of the external one
-            mass = model.body.mass
-            internal = torch.where(model.algebraic, 0.0, mass * state.acceleration - load)
-            forces = [internal, load, mass * state.velocity / self.dt]
+            times = mechanics.inertia.times
+            internal = torch.where(model.algebraic, 0.0, times(state.acceleration) - load)
+            forces = [internal, load, times(state.velocity) / self.dt]
         else:
             forces = [mechanics.elastic_force(start, state.q) - summed, load]
         return sum(torch.linalg.vector_norm(f.index_select(1, model.free_index) * weight, dim=1) for f in forces)
@@ -278,6 +279,7 @@ class StepEquations:
         potential = self.mechanics.potential(self.start, *self.evaluated_at(q)) / gain
         potential = potential - (self.load * self._row_weight() * q).sum(1)
         if self.scheme.inertial:
-            mass, acceleration = self.model.body.mass, self.acceleration(q)
-            potential = potential + (0.5 / self.gains.mass) * (mass * acceleration**2).sum(1)
+            acceleration = self.acceleration(q)
+            inertia = self.mechanics.inertia.times(acceleration)
+            potential = potential + (0.5 / self.gains.mass) * (inertia * acceleration).sum(1)
         return potential

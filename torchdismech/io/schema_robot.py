@@ -30,6 +30,10 @@ class Robot(Table):
         default="half-way", description="in which material frame the curvature of rods is measured"
     )
 
+    mass: Literal["lumped", "consistent"] = Field(
+        default="lumped", description="at the nodes, or consistent with motion that is linear along edges"
+    )
+
     @model_validator(mode="after")
     def _one_source(self) -> Robot:
         elements = [name for name in ("rod_edges", "triangles") if getattr(self, name) is not None]

@@ -1,0 +1,95 @@
+"""Inertia: the mass matrix of a robot, lumped at its nodes or consistent with motion that is linear along edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.body import Body
+from torchdismech.sparse import Pattern, Scatter
+
+__all__ = ["Inertia"]
+
+ROUNDS = 60  # of conjugate gradients: the condition number is about 5, so 40 leave nothing but rounding
+
+
+class Inertia(nn.Module):
+    """M = diag(mass) - sum over links of w (e_i - e_j) (e_i - e_j)^T, along each axis.
+
+    A link is an edge of a rod, w a sixth of its mass, or a side of triangles, w a twelfth of theirs: then an edge has
+    the mass matrix m / 6 [[2, 1], [1, 2]], a triangle m / 12 [[2, 1, 1], [1, 2, 1], [1, 1, 2]]. The sum over a row is
+    the lumped mass, so moving as a whole takes the same force, and momenta are the same. Without links M is diagonal.
+
+    Parameters
+    ----------
+    body : with `link_mass` w (.., L), zero for lumped masses.
+    unknown : (n,) number of each dof among the unknowns, -1 where clamped.
+    pattern : of the matrix, in which nodes that a link joins are coupled.
+    """
+
+    _start: Tensor
+    _end: Tensor
+
+    def __init__(self, body: Body, unknown: np.ndarray, pattern: Pattern):
+        super().__init__()
+        self._body = (body,)  # the model's own, not registered a second time
+        self.consistent = body.consistent_mass
+        if not self.consistent:
+            return
+        dtype, links, axes = body.nodes.dtype, body.links, np.arange(3)
+        start, end = ((3 * links[:, k, None] + axes).reshape(-1) for k in range(2))
+        count = np.arange(len(start))
+        both = np.concatenate([start, end])
+        self._flows = Scatter(
+            (body.n_dofs, len(start)), both, np.tile(count, 2), np.repeat([1.0, -1.0], len(start)), dtype
+        )
+        places, sources, signs = [], [], []
+        for a, b, sign in ((start, start, 1), (end, end, 1), (start, end, -1), (end, start, -1)):
+            row, col = unknown[a], unknown[b]
+            keep = (row >= 0) & (col >= 0) & ((row >= col) | (not pattern.symmetric))
+            places.append(pattern.position(row[keep], col[keep]))
+            sources.append((count // 3)[keep])
+            signs.append(np.full(keep.sum(), float(sign)))
+        shape = (pattern.nnz, len(links))
+        self._entries = Scatter(shape, np.concatenate(places), np.concatenate(sources), np.concatenate(signs), dtype)
+        for name, index in (("start", start), ("end", end)):
+            self.register_buffer(f"_{name}", torch.as_tensor(index), persistent=False)
+
+    @property
+    def mass(self) -> Tensor:
+        """The lumped masses (.., n)."""
+        return self._body[0].mass
+
+    def times(self, vector: Tensor) -> Tensor:
+        """Return M times a vector (B, n)."""
+        product = self.mass * vector
+        if not self.consistent:
+            return product
+        weights = self._body[0].link_mass.repeat_interleave(3, dim=-1)
+        flows = weights * (vector[:, self._start] - vector[:, self._end])
+        return product - self._flows(flows.t().contiguous()).t()
+
+    def coupling(self) -> Tensor | None:
+        """Return what is subtracted from the masses in the values (nnz, 1) or (nnz, B) of a matrix, if anything."""
+        if not self.consistent:
+            return None
+        weights = self._body[0].link_mass
+        return self._entries(weights.unsqueeze(-1) if weights.dim() == 1 else weights.t().contiguous())
+
+    def solved(self, force: Tensor, moves: Tensor) -> Tensor:
+        """Return the acceleration (B, n) of the dofs that move (n,) under a force (B, n), zero in the others."""
+        mass = torch.where(moves, self.mass, 1.0)
+        if not self.consistent:
+            return torch.where(moves, force / mass, 0.0)
+        solution = torch.zeros_like(force)
+        residual = torch.where(moves, force, 0.0)
+        direction = residual / mass
+        slope = (residual * direction).sum(1, keepdim=True)
+        for _ in range(ROUNDS):
+            image = torch.where(moves, self.times(direction), 0.0)
+            length = slope / (direction * image).sum(1, keepdim=True).clamp_min(torch.finfo(force.dtype).tiny)
+            solution, residual = solution + length * direction, residual - length * image
+            before, slope = slope, (residual * residual / mass).sum(1, keepdim=True)
+            direction = residual / mass + slope / before.clamp_min(torch.finfo(force.dtype).tiny) * direction
+        return solution
