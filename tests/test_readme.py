@@ -61,6 +61,17 @@ def test_the_code_on_control_runs():
     assert run.memory["sum"].shape == (2,)
 
 
+def test_the_code_on_modes_runs():
+    """Run the block of docs/modes.md: pairs of modes of two robots, the stiffer one faster, little damping."""
+    text = (ROOT / "docs" / "modes.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL).group(1)
+    names: dict = {"__name__": "modes"}
+    exec(compile(block, "modes.md", "exec"), names)
+    found = names["found"]
+    assert found.stable.all() and (found.frequency[1] > found.frequency[0]).all()
+    assert (found.damping_ratio > 0).all() and (found.damping_ratio < 0.2).all()
+
+
 def test_the_command_lines_exist():
     """Name only subcommands that the command line has."""
     from typer.main import get_command

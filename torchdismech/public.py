@@ -13,6 +13,7 @@ from torchdismech.model import Model
 from torchdismech.rollout import rollout, unroll
 from torchdismech.state import Control, State
 from torchdismech.trajectory import Trajectory, TrajectoryWriter
+from torchdismech.vibration import Modes, modes
 
 __all__ = [
     "BDF2",
@@ -24,6 +25,7 @@ __all__ = [
     "InputError",
     "Material",
     "Model",
+    "Modes",
     "Newmark",
     "Rectangle",
     "RobotBuilder",
@@ -41,6 +43,7 @@ __all__ = [
     "helix",
     "magnetics",
     "meshes",
+    "modes",
     "read_dismech",
     "read_mesh",
     "rigid",

@@ -1,0 +1,152 @@
+"""The lowest eigenvalues of stiffness against mass: sparse shift-invert on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ROUNDING", "lowest_modes"]
+
+DENSE = 300  # unknowns up to which all eigenvalues are found at once: as fast there
+EXTRA = 8  # vectors beside those asked for, so that equal eigenvalues are all found
+DEPTH = 3  # blocks of vectors in a cycle
+CYCLES = 60
+SETTLED = 1e-11  # relative, of eigenvalues between two cycles
+SHIFT = 1e-11  # of the largest eigenvalue: below it the shifted matrix would be singular in rounding
+ROUNDING = 64 * np.finfo(float).eps  # of the largest eigenvalue: how far off zero eigenvalues come out
+
+
+def lowest_modes(stiffness: Any, mass: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest `count` eigenvalues and shapes of K v = w M v; shapes (n, count) have v^T M v = 1.
+
+    Unknowns without mass are eliminated, K_aa v_a = -K_am v_m. Eigenvalues that are zero but for rounding are zero.
+
+    Parameters
+    ----------
+    stiffness : (n, n) symmetric scipy matrix, which may be singular or indefinite.
+    mass : (n,) zero or above.
+
+    Raises
+    ------
+    ValueError
+        Numbers that are not finite; unknowns without mass whose stiffness is not positive definite.
+    ArithmeticError
+        The eigenvalues do not settle.
+    """
+    if not (np.isfinite(stiffness.data).all() and np.isfinite(mass).all()):
+        raise ValueError("the stiffness or the mass is not finite")
+    condensed = _Condensed(stiffness.tocsc(), mass)
+    block = count + max(EXTRA, count // 2)
+    if condensed.size <= max(DENSE, 2 * DEPTH * block):
+        eigenvalue, vectors = np.linalg.eigh(condensed.dense())
+    else:
+        eigenvalue, vectors = _lowest(condensed, count, block)
+    eigenvalue, shape = eigenvalue[:count], condensed.shape(vectors[:, :count])
+    eigenvalue = np.where(np.abs(eigenvalue) <= ROUNDING * condensed.largest, 0.0, eigenvalue)
+    largest = np.take_along_axis(shape, np.abs(shape).argmax(0)[None], axis=0)
+    return eigenvalue, shape * np.where(largest < 0, -1.0, 1.0)
+
+
+class _Condensed:
+    """The stiffness of the unknowns with mass, those without following, in units in which the mass is 1.
+
+    Attributes
+    ----------
+    size : number of unknowns with mass.
+    largest : bound of the largest eigenvalue.
+    """
+
+    def __init__(self, stiffness: Any, mass: np.ndarray):
+        self.stiffness, self.mass = stiffness, mass
+        self.moving, self.massless = np.flatnonzero(mass > 0), np.flatnonzero(mass <= 0)
+        self.size, self.root = len(self.moving), np.sqrt(mass[mass > 0])[:, None]
+        rows = stiffness.tocsr()
+        self._moving, self._coupling = rows[self.moving][:, self.moving], rows[self.massless][:, self.moving]
+        self._massless = None
+        if len(self.massless):
+            self._massless = _positive_factor(rows[self.massless][:, self.massless])
+            if self._massless is None:
+                raise ValueError("an angle without inertia is held by nothing, or pushed away from where it is")
+        self.largest = float((abs(self._moving) @ (1 / self.root) / self.root).max())  # Gershgorin's
+
+    def follow(self, moved: np.ndarray) -> np.ndarray:
+        """Return where (a, k) unknowns without mass go as those with mass move (m, k)."""
+        if self._massless is None:
+            return np.zeros((0, moved.shape[1]))
+        return -self._massless.solve(self._coupling @ moved)
+
+    def product(self, y: np.ndarray) -> np.ndarray:
+        """Return the condensed matrix times y (m, k)."""
+        moved = y / self.root
+        return (self._moving @ moved + self._coupling.T @ self.follow(moved)) / self.root
+
+    def dense(self) -> np.ndarray:
+        """Return the condensed matrix."""
+        matrix = self.product(np.eye(self.size))
+        return 0.5 * (matrix + matrix.T)
+
+    def shape(self, y: np.ndarray) -> np.ndarray:
+        """Return what all unknowns (n, k) move in modes y (m, k)."""
+        shape = np.zeros((len(self.mass), y.shape[1]))
+        shape[self.moving] = y / self.root
+        shape[self.massless] = self.follow(shape[self.moving])
+        return shape
+
+    def shifted(self) -> Any:
+        """Return a factor of K + shift M, the least shift of some tries that makes it positive definite."""
+        from scipy.sparse import diags_array
+
+        shift = SHIFT * self.largest
+        while shift < 10 * self.largest:
+            factor = _positive_factor(self.stiffness + shift * diags_array(self.mass))
+            if factor is not None:
+                return factor
+            shift *= 10
+        raise ValueError("no shift makes the stiffness positive definite")
+
+    def inverse(self, factor: Any, y: np.ndarray) -> np.ndarray:
+        """Return the inverse of the condensed and shifted matrix times y (m, k)."""
+        rhs = np.zeros((len(self.mass), y.shape[1]))
+        rhs[self.moving] = self.root * y
+        return self.root * factor.solve(rhs)[self.moving]
+
+
+def _positive_factor(matrix: Any) -> Any:
+    """Return a factor of a symmetric matrix; None where that is not positive definite.
+
+    Without exchanges of rows the pivots have the signs of the eigenvalues (Sylvester).
+    """
+    from scipy.sparse.linalg import splu
+
+    options = {"SymmetricMode": True, "Equil": False}
+    try:
+        factor = splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    except RuntimeError:  # exactly singular
+        return None
+    exchanged = not np.array_equal(factor.perm_r, factor.perm_c)
+    return None if exchanged or not (factor.U.diagonal() > 0).all() else factor
+
+
+def _lowest(condensed: _Condensed, count: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest eigenvalues and their vectors (m, block): Ritz values of short block Krylov spaces, restarted.
+
+    A block holds more vectors than are wanted, so that several modes of one frequency are found, which one vector at a
+    time may miss.
+    """
+    factor = condensed.shifted()
+    vectors = np.random.default_rng(0).standard_normal((condensed.size, block))
+    before = np.full(count, np.inf)
+    for _ in range(CYCLES):
+        basis = [np.linalg.qr(vectors)[0]]
+        for _ in range(DEPTH):
+            basis.append(np.linalg.qr(condensed.inverse(factor, basis[-1]))[0])
+        space = np.linalg.qr(np.hstack(basis[1:]))[0]
+        matrix = space.T @ condensed.product(space)
+        eigenvalue, mixture = np.linalg.eigh(0.5 * (matrix + matrix.T))
+        vectors = space @ mixture[:, :block]
+        change = np.abs(eigenvalue[:count] - before)
+        if (change <= SETTLED * np.abs(eigenvalue[:count]) + ROUNDING * condensed.largest).all():
+            return eigenvalue, vectors
+        before = eigenvalue[:count]
+    raise ArithmeticError(f"the lowest {count} eigenvalues did not settle in {CYCLES} cycles")

@@ -1,0 +1,177 @@
+"""Small vibrations about a state: frequencies, shapes and damping of the lowest modes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from torchdismech.mechanics import Gains
+from torchdismech.model import Model
+from torchdismech.solve.eigen import ROUNDING, lowest_modes
+from torchdismech.state import Control, State
+
+__all__ = ["Modes", "modes"]
+
+INSTANT = 1e-9  # s, in which dissipation is measured: as C / INSTANT beside K, so that K's rounding does not count
+SKEW = 1e-6  # of the largest eigenvalue found: beyond, forces that follow the robot couple the modes
+
+
+@dataclass(frozen=True, repr=False)
+class Modes:
+    """The lowest modes of each robot of a batch, by rising eigenvalue.
+
+    A mode i moves a robot by a(t) * shape[i], with a'' + damping[i] a' + eigenvalue[i] a = 0.
+
+    Attributes
+    ----------
+    eigenvalue : (B, count) square of the angular frequency [1/s^2]; negative where the state is unstable, exactly 0
+        where rounding leaves nothing to tell, as for the motions of a rigid body that nothing holds.
+    shape : (B, count, n) what each dof moves [m, rad], the generalised mass (the sum of mass * shape^2) being 1 kg. The
+        sign is such that the largest entry is positive. Modes of one frequency may come in any mixture.
+    damping : (B, count) generalised damping of each mode [1/s].
+    imbalance : (B,) norm of the forces on free dofs at the state [N] (torques over the mean edge length): zero at an
+        equilibrium.
+    """
+
+    eigenvalue: Tensor
+    shape: Tensor
+    damping: Tensor
+    imbalance: Tensor
+
+    @property
+    def frequency(self) -> Tensor:
+        """Frequencies (B, count) without damping [Hz]; 0 where a mode does not vibrate."""
+        return self.eigenvalue.clamp_min(0).sqrt() / (2 * math.pi)
+
+    @property
+    def growth_rate(self) -> Tensor:
+        """Rates (B, count) at which unstable modes grow without damping [1/s]; 0 for the others."""
+        return (-self.eigenvalue).clamp_min(0).sqrt()
+
+    @property
+    def damping_ratio(self) -> Tensor:
+        """Part (B, count) of the critical damping, to first order in the damping; 0 where a mode does not vibrate."""
+        omega = 2 * math.pi * self.frequency
+        return torch.where(omega > 0, self.damping / (2 * torch.where(omega > 0, omega, 1.0)), 0.0)
+
+    @property
+    def stable(self) -> Tensor:
+        """Which robots (B,) have no mode that grows."""
+        return ~(self.eigenvalue < 0).any(1)
+
+    def __repr__(self) -> str:
+        """Return the frequencies of the first robot, and what else there is."""
+        robots, count = self.eigenvalue.shape
+        shown = ", ".join(f"{value:.4g}" for value in self.frequency[0, :6].tolist()) + ", ..." * (count > 6)
+        unstable = int((~self.stable).sum())
+        return (
+            f"Modes({count} of {robots} robot{'s' * (robots > 1)}; robot 0: {shown} Hz"
+            + f"; {unstable} unstable" * bool(unstable)
+            + ")"
+        )
+
+
+@torch.no_grad()
+def modes(model: Model, state: State, count: int, control: Control | None = None) -> Modes:
+    """Return the lowest modes of small vibrations about a state, at rest there.
+
+    The eigenvalues of K shape = eigenvalue * M shape: K are the derivatives of all forces (elastic, contact, loads) by
+    the free dofs, M the lumped masses. Angles without inertia follow the others at once. Damping is that of forces that
+    change with velocity and of dissipation, shape^T C shape. A state that is no equilibrium has modes, too: those of
+    the forces' derivatives there; `Modes.imbalance` tells.
+
+    Matrices are made where the model is; the eigenvalues are found on the CPU, robot by robot, whatever the device.
+    Nothing is recorded for gradients.
+
+    Parameters
+    ----------
+    state : of any number of robots; its velocity does not count.
+    count : how many modes, at most as many as there are free dofs with a mass.
+    control : what acts at the state (natural strains, forces, values); None for the model's own.
+
+    Raises
+    ------
+    InputError
+        A count that there is not, a state that is not finite, contacts that are constraints (they have no stiffness),
+        an angle without inertia that nothing holds, forces whose derivatives are not symmetric in these modes (those
+        that follow the robot may make it flutter, which modes do not tell).
+    """
+    control = control or Control()
+    model.check_batch(state, control)
+    most = int((model.free & ~model.algebraic).sum())
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= most:
+        raise InputError(f"modes: count has to be a whole number from 1 to {most} (free dofs with mass), got {count!r}")
+    if model.contact.constrained:
+        raise InputError("modes: contact by Complementarity has no stiffness; take Penalty or Barrier")
+    if not bool(state.finite().all()):
+        raise InputError("modes: the state holds numbers that are not finite")
+    state = state.replace(velocity=torch.zeros_like(state.q))
+    with model.compilation.paused(), model.values_of(control).in_place():
+        parts = [_modes_of_robot(model, *robot, int(count)) for robot in _robots(model, state, control)]
+    return Modes(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+
+
+def _robots(model: Model, state: State, control: Control) -> Iterator[tuple[int, State, Control]]:
+    """Yield each robot alone, the model holding its values."""
+    for robot, (values, alone, acting) in enumerate(model.parts(state, control, 1)):
+        with values.in_place():
+            yield robot, alone, acting
+
+
+def _modes_of_robot(model: Model, robot: int, state: State, control: Control, count: int) -> tuple[Tensor, ...]:
+    """Return eigenvalues, shapes, damping (1, ..) and imbalance (1,) of one robot."""
+    start, elapsing = model.start_step(state, control), model.start_step(state, control, INSTANT)
+    at = (state.q, state.velocity, state.time)
+    force, values = model.mechanics.force_and_stiffness(start, *at)
+    _, damped = model.mechanics.force_and_stiffness(elapsing, *at, Gains(velocity=1 / INSTANT))
+    pattern = model.solver_for(1, start.pairs).pattern
+    stiffness = _matrix(pattern, values)
+    damping = _matrix(pattern, (damped - values) * INSTANT)
+    mass = model.body.mass.reshape(-1, model.n_dofs)[0, model.free_index].double().cpu().numpy()
+    try:
+        eigenvalue, shape = lowest_modes(0.5 * (stiffness + stiffness.T), mass, count)
+    except (ValueError, ArithmeticError) as error:
+        raise InputError(f"modes of robot {robot}: {error}") from error
+    _refuse_flutter(robot, stiffness, eigenvalue, shape)
+    by_mode = np.einsum("ik,ik->k", shape, damping @ shape)
+    free = torch.as_tensor(shape.T.copy()).to(state.q)
+    whole = model.expand(free, state.q.new_zeros(count, model.n_dofs))
+    imbalance = torch.linalg.vector_norm(force.index_select(1, model.free_index) * model.residual_weight(), dim=1)
+    return (
+        torch.as_tensor(eigenvalue)[None].to(state.q),
+        whole[None],
+        torch.as_tensor(by_mode)[None].to(state.q),
+        imbalance,
+    )
+
+
+def _matrix(pattern, values: Tensor) -> Any:
+    """Return the matrix with values (nnz, 1), both triangles, sparse on the CPU."""
+    from scipy.sparse import coo_array
+
+    numbers = values[:, 0].double().cpu().numpy()
+    matrix = coo_array((numbers, (pattern.rows, pattern.cols)), shape=(pattern.n, pattern.n)).tocsc()
+    if not pattern.symmetric:
+        return matrix
+    own = coo_array((numbers[pattern.diagonal], (np.arange(pattern.n),) * 2), shape=matrix.shape).tocsc()
+    return matrix + matrix.T - own
+
+
+def _refuse_flutter(robot: int, stiffness: Any, eigenvalue: np.ndarray, shape: np.ndarray) -> None:
+    """Refuse a stiffness that is not symmetric as these modes see it."""
+    coupled = shape.T @ (stiffness @ shape)
+    skew, largest = np.abs(coupled - coupled.T).max(), np.abs(eigenvalue).max()
+    rounding = ROUNDING * (np.abs(shape).T @ (abs(stiffness) @ np.abs(shape))).max()
+    if skew > SKEW * largest + rounding:
+        raise InputError(
+            f"modes of robot {robot}: the derivatives of the forces are not symmetric (by {skew:.2g} 1/s^2 between "
+            f"modes of up to {largest:.2g}): a load that follows the robot has no potential, and such a robot may "
+            "flutter; take a load with a fixed direction, or watch its motion in time steps"
+        )
