@@ -1,4 +1,4 @@
-"""The command line: simulate, check, plot. Heavy imports wait until a command needs them.
+"""The command line: simulate, check, modes, plot. Heavy imports wait until a command needs them.
 
 Signals are answered by `interrupts.py` from the first moment on; `__main__.py` sees to that.
 """
@@ -51,6 +51,12 @@ Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the random number
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there already.")]
 Insist = Annotated[
     bool, typer.Option("--insist", help="Accept what takes more than a month, or more memory than is free.")
+]
+AllowCode = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code", help="Run the files that actuation.python, controller.python and magnetic.python name."
+    ),
 ]
 
 
@@ -127,12 +133,7 @@ def simulate(
         int | None,
         typer.Option(min=0, help="Divide a failed step into up to so many parts, for the robot it failed for."),
     ] = None,
-    allow_code: Annotated[
-        bool,
-        typer.Option(
-            "--allow-code", help="Run the files that actuation.python, controller.python and magnetic.python name."
-        ),
-    ] = False,
+    allow_code: AllowCode = False,
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
     throw: Annotated[bool, typer.Option("--throw", help="Stop at the first robot whose step fails.")] = False,
     shard: Annotated[
@@ -245,6 +246,42 @@ def check(
             print("\nhinge: start and end of the edge, nodes opposite to it")
         for k, nodes in enumerate(model.hinges.tolist()):
             print(f"{k}: {nodes[0]} {nodes[1]} {nodes[2]} {nodes[3]}")
+
+
+@app.command()
+@_refusing
+def modes(
+    scene: SceneFile,
+    count: Annotated[int, typer.Option(min=1, help="How many modes of each robot.")] = 6,
+    settle: Annotated[
+        bool, typer.Option("--settle", help='Find the static equilibrium first, as integrator = "static" does.')
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="A CSV file with the modes of all robots; by default none.")] = None,
+    device: Device = "auto",
+    batch: Batch = None,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    allow_code: AllowCode = False,
+    insist: Insist = False,
+) -> None:
+    """Print frequencies and damping of small vibrations of a scene's robots, and which states are unstable."""
+    from torchdismech.io.modes import is_table_of_modes, modes_table, scene_modes, write_modes
+    from torchdismech.io.outputs import refuse_input, refuse_overwriting
+    from torchdismech.io.scene import load_scene
+
+    overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
+    loaded = load_scene(scene, overrides, insist=insist)
+    if out is not None:
+        refuse_input(out, {"the scene": loaded.path} | {f"the file of {key}": f for key, f in loaded.files.items()})
+        refuse_overwriting(out, overwrite, "table of modes", is_table_of_modes, "")
+    setup = loaded.build(_device(device), allow_code)
+    found = scene_modes(loaded, setup, count, settle)
+    print(modes_table(setup.model, found))
+    print(f"forces that are not balanced at the state: up to {found.imbalance.max().item():.3g} N")
+    if out is not None:
+        write_modes(setup.model, found, out)
+        interrupts.say_at_the_end(f"{out} is written")
+        print(f"wrote {out}")
 
 
 @app.command()

@@ -1,0 +1,104 @@
+"""`torchdismech modes`: the table on the screen, the file, and what is refused."""
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from torchdismech.cli import app
+from torchdismech.io.modes import HEADER
+
+SCENE = """
+[robot]
+nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0], [0.4, 0, 0]]
+rod_edges = [[0, 1], [1, 2], [2, 3], [3, 4]]
+[rod]
+section = {shape = "circle", radius = 5e-3}
+youngs = 1e7
+density = 1000.0
+[[clamp]]
+nodes = [0]
+direction = "rest"
+[environment]
+gravity = [0, 0, -1.0]
+mass_damping = 0.5
+[simulation]
+SIMULATION
+[batch]
+size = 6
+[batch.randomize]
+"rod.youngs" = {uniform = [1e7, 3e7]}
+"""
+SIMULATIONS = {"in time": "dt = 0.01\nduration = 0.1", "static": 'integrator = "static"\nload_steps = 2'}
+
+
+@pytest.fixture(params=SIMULATIONS)
+def scene(tmp_path, request) -> Path:
+    """Return the path of a scene, in time or static."""
+    path = tmp_path / "scene.toml"
+    path.write_text(SCENE.replace("SIMULATION", SIMULATIONS[request.param]))
+    return path
+
+
+def called(*arguments, status: int = 0) -> str:
+    """Return what the command printed, after a look at its exit status."""
+    result = CliRunner().invoke(app, ["modes", *map(str, arguments), "--device", "cpu"])
+    assert result.exit_code == status, (result.output, result.exception)
+    return result.output
+
+
+def test_prints_modes_and_writes_nothing(scene):
+    """Show the first four robots' modes, bending in pairs; leave the folder as it was."""
+    before = set(scene.parent.iterdir())
+    lines = called(scene, "--count", 3, "--settle").splitlines()
+    assert lines[0].split("  ")[0] == "robot" and "frequency [Hz]" in lines[0]
+    rows = [line.split() for line in lines[1:13]]
+    assert [row[:2] for row in rows] == [[str(r), str(m)] for r in range(4) for m in range(3)]
+    assert "2 more robots" in lines[13] and "not balanced" in lines[14]
+    assert float(lines[14].split()[-2]) < 1e-7  # N, settled to the tolerance
+    first, second = float(rows[0][2]), float(rows[1][2])
+    assert 1 < first <= second < 1.01 * first  # in two planes, one of them bent a little by the weight
+    assert float(rows[0][3]) == pytest.approx(0.5 / (4 * math.pi * first), rel=1e-3)  # five digits are printed
+    assert rows[0][5:7] == ["node", "4"]
+    assert set(scene.parent.iterdir()) == before
+
+
+def test_writes_a_table(scene):
+    """Write all robots with all digits; replace the file only if asked to, and no other file."""
+    out = scene.parent / "modes.csv"
+    said = called(scene, "--count", 2, "--out", out)
+    assert f"wrote {out}" in said
+    with out.open() as file:
+        header, *rows = csv.reader(file)
+    assert header == HEADER and len(rows) == 12
+    frequency = np.array([float(row[2]) for row in rows])
+    assert (frequency > 0).all() and len(set(frequency[::2])) == 6
+    assert "pass --overwrite" in called(scene, "--out", out, status=2)
+    called(scene, "--out", out, "--overwrite")
+    out.write_text("my notes")
+    assert "no table of modes" in called(scene, "--out", out, "--overwrite", status=2)
+    assert "is the scene" in called(scene, "--out", scene, "--overwrite", status=2)
+    assert out.read_text() == "my notes"
+
+
+def test_starts_where_the_scene_does(scene):
+    """Say that the start of a scene in time is no equilibrium; settle a static one by itself."""
+    unbalanced = float(called(scene).splitlines()[-1].split()[-2])
+    static = "static" in scene.read_text()
+    assert (unbalanced < 1e-7) if static else (unbalanced > 1e-2)
+
+
+def test_refuses_more_modes_than_there_are(scene):
+    """Have 16 free dofs: four nodes and the angles of four edges."""
+    assert "from 1 to 16" in called(scene, "--count", 17, status=2)
+
+
+def test_what_does_not_settle_fails(tmp_path):
+    """End with status 3 where there is no equilibrium to be found."""
+    path = tmp_path / "scene.toml"
+    simulation = SIMULATIONS["static"] + "\nmax_iterations = 1"
+    path.write_text(SCENE.replace("SIMULATION", simulation).replace("-1.0]", "-300.0]"))
+    assert "max_iterations" in called(path, status=3)
