@@ -18,7 +18,6 @@ from torchdismech import (
     Static,
     forces,
     helix,
-    straight,
     unroll,
 )
 from torchdismech.elastic import Energy
@@ -525,24 +524,6 @@ def test_a_stiffness_below_zero_is_refused_by_name():
         stiffness[1] = float("nan")
     with pytest.raises(InputError, match=r"bend_twist.EI1"):
         ImplicitEuler(0.02).step(model, state)
-
-
-def test_static_says_which_equilibria_are_stable():
-    """Report a straight column above Euler's load as no minimum, and one below it as one."""
-    builder = RobotBuilder()
-    length, youngs, radius = 0.5, 1e7, 5e-3
-    builder.add_rod(straight((0, 0, 0), (0, 0, length), 21), Circle(radius), Material(youngs, 1000.0))
-    builder.clamp(nodes=[0, 1])
-    euler = torch.pi**2 * youngs * (torch.pi * radius**4 / 4) / (2 * length) ** 2
-    push = torch.zeros(2, 3, dtype=torch.float64)
-    push[:, 2] = torch.tensor([-0.5, -10.0]) * euler
-    builder.add_force(forces.PointForce([20], push))
-    model = builder.finalize()
-    with pytest.warns(RuntimeWarning, match="robot 1 is no minimum"):
-        _, info = Static().step(model, model.initial_state())
-    assert info.converged.all() and info.stable.tolist() == [True, False]
-    _, moved = ImplicitEuler(0.01).step(model, model.initial_state())
-    assert moved.stable is None
 
 
 def test_copies_of_a_model_keep_their_hooks():

@@ -32,6 +32,7 @@ class Status(enum.IntEnum):
     PASSED_THROUGH = 7
     CONTACT_UNSOLVED = 8
     COLLAPSED = 9
+    UNSTABLE = 10
 
     @property
     def explanation(self) -> str:
@@ -58,6 +59,10 @@ _EXPLANATIONS = {
     Status.PASSED_THROUGH: f"bodies passed through each other within the step, or may have: {SMALLER}",
     Status.CONTACT_UNSOLVED: f"the complementarity problem of the contacts was not solved: {SMALLER}",
     Status.COLLAPSED: "a section of an arm was shortened to no length: push less, or take a smaller dt",
+    Status.UNSTABLE: (
+        "the equilibrium found is no minimum of the potential energy: it is a saddle, which the smallest push ends, or "
+        'a part is free to move; let Static leave saddles (unstable="leave"), or clamp what is free'
+    ),
     Status.STOPPED: "the robot failed in an earlier run and was not stepped in this one",
     Status.SINGULAR: (
         "the Newton matrix could not be factored: a part of the robot may be free to move without any resistance "

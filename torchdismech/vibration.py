@@ -14,7 +14,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.mechanics import Gains
 from torchdismech.model import Model
-from torchdismech.solve.eigen import ROUNDING, lowest_modes
+from torchdismech.solve.eigen import ROUNDING, lowest_modes, sparse_matrix
 from torchdismech.state import Control, State
 
 __all__ = ["Modes", "modes"]
@@ -132,8 +132,8 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     force, values = model.mechanics.force_and_stiffness(start, *at)
     _, damped = model.mechanics.force_and_stiffness(elapsing, *at, Gains(velocity=1 / INSTANT))
     pattern = model.solver_for(1, start.pairs).pattern
-    stiffness = _matrix(pattern, values)
-    damping = _matrix(pattern, (damped - values) * INSTANT)
+    stiffness = sparse_matrix(pattern, values[:, 0])
+    damping = sparse_matrix(pattern, (damped - values)[:, 0] * INSTANT)
     mass = model.body.mass.reshape(-1, model.n_dofs)[0, model.free_index].double().cpu().numpy()
     try:
         eigenvalue, shape = lowest_modes(0.5 * (stiffness + stiffness.T), mass, count)
@@ -150,18 +150,6 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
         torch.as_tensor(by_mode)[None].to(state.q),
         imbalance,
     )
-
-
-def _matrix(pattern, values: Tensor) -> Any:
-    """Return the matrix with values (nnz, 1), both triangles, sparse on the CPU."""
-    from scipy.sparse import coo_array
-
-    numbers = values[:, 0].double().cpu().numpy()
-    matrix = coo_array((numbers, (pattern.rows, pattern.cols)), shape=(pattern.n, pattern.n)).tocsc()
-    if not pattern.symmetric:
-        return matrix
-    own = coo_array((numbers[pattern.diagonal], (np.arange(pattern.n),) * 2), shape=matrix.shape).tocsc()
-    return matrix + matrix.T - own
 
 
 def _refuse_flutter(robot: int, stiffness: Any, eigenvalue: np.ndarray, shape: np.ndarray) -> None:

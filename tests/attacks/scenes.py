@@ -96,7 +96,7 @@ def bases(folder: Path) -> list[dict[str, Any]]:
     sphere = ball(friction="0.2", velocity="[0, 0, -0.1]")
     touching = {"floor": floor(friction="0.3"), "self_contact": "stiffness = 1.0\nring = 1"}
     found.append(tomllib.loads(scene_text(**touching) + obstacles(sphere).removeprefix(scene_text())))
-    static = 'integrator = "static"\nload_steps = 2'
+    static = 'integrator = "static"\nload_steps = 2\nunstable = "report"'
     found.append(tomllib.loads(scene_text(simulation=static, mass="nodes=[3]\nadd=0.1")))
     for name, content in FOREIGN.items():
         (folder / name).write_bytes(content)

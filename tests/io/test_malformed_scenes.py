@@ -372,6 +372,14 @@ MALFORMED = {
         scene_text(simulation="dt = 0.01\nduration = 0.1\nload_steps = 5"),
         'simulation: load_steps belongs to integrator = "static"',
     ),
+    "unstable in Euler": (
+        scene_text(simulation='dt = 0.01\nduration = 0.1\nunstable = "leave"'),
+        'simulation: unstable belongs to integrator = "static"',
+    ),
+    "unstable": (
+        scene_text(simulation='integrator = "static"\nunstable = "ignore"'),
+        "simulation.unstable: expected 'leave', 'report' or 'fail'",
+    ),
     "beta in Euler": (scene_text(simulation="dt = 0.01\nduration = 0.1\nbeta = 0.25"), "simulation: beta belongs to"),
     "no iteration": (scene_text(simulation=GOOD["simulation"] + "\nmax_iterations = 0"), "simulation.max_iterations:"),
     "tolerance above 1": (

@@ -115,7 +115,9 @@ def test_each_integrator_can_be_named(load):
     newmark = built(step + 'integrator = "newmark"\nbeta = 0.3\ngamma = 0.6')
     assert isinstance(newmark, Newmark) and (newmark.beta, newmark.gamma) == (0.3, 0.6)
     static = built('integrator = "static"\nload_steps = 4')
-    assert isinstance(static, Static) and static.load_steps == 4
+    assert isinstance(static, Static) and (static.load_steps, static.unstable) == (4, "leave")
+    static = built('integrator = "static"\nunstable = "fail"')
+    assert isinstance(static, Static) and (static.load_steps, static.unstable) == (1, "fail")
     changed = built(
         step
         + "force_tolerance = 1e-6\nrelative_tolerance = 0.0\nmax_iterations = 7\nline_search = false\nmax_substeps = 8"

@@ -8,19 +8,20 @@ import warnings
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.integrator import Solver, StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.settling import settled_step
+from torchdismech.integrate.stability import stability, without_saddles
 from torchdismech.integrate.supports import refuse_unheld
-from torchdismech.solve.linear.base import DirectSolver
-from torchdismech.solve.newton import matrix_values
+from torchdismech.model import Model
 from torchdismech.state import Control, State
 
 __all__ = ["Static"]
 
+UNSTABLE = ("leave", "report", "fail")
 AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0, 0))
 
 
@@ -31,15 +32,22 @@ class Static(Solver):
     state's to those that the control sets; `Control.values` act from the first share on. Time does not advance;
     velocity and acceleration become zero.
 
-    What is found is a balance of forces. Where the loads have a potential (gravity, point forces, a penalty's contact)
-    the search goes down the potential energy, but a start that is balanced already is left as it is: a straight column
-    stays straight under any load. `StepInfo.stable` tells minima, which last, from saddles, which the smallest push
-    ends, and a warning names robots on a saddle. Push those a little to the side, by `Control.force` or by the q they
-    start from. What nothing holds against its loads is refused.
+    Where the loads have a potential (gravity, point forces, a penalty's contact) the search goes down the potential
+    energy. A start that is balanced already may be a saddle, though, which the smallest push ends: a straight column
+    under more than its buckling load. By default such robots leave: after each share they are pushed along the lowest
+    mode of small vibrations, as far as that lowers the potential, and search anew, until they are at a minimum. Where
+    they may go to several sides alike they go towards +z, else +y, else +x. `StepInfo.stable` tells minima from the
+    rest. What nothing holds against its loads is refused.
 
     Parameters
     ----------
     load_steps : number of shares.
+    unstable : what becomes of robots whose equilibrium is no minimum. "leave": they search on, as said above; those for
+        whom there is no way down (a part is free to move without any force) are reported. "report": they stay there,
+        `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state
+        they had. Stability is told by the Cholesky factor of the matrix. Where there is none (loads without a
+        potential such as drag, friction, pressure; an iterative linear solver) "leave" and "report" leave
+        `StepInfo.stable` at None, and "fail" is refused.
     Others as for `Solver`.
     """
 
@@ -53,26 +61,50 @@ class Static(Solver):
         max_iterations: int = 200,
         line_search: bool = True,
         chunk: int | str | None = "auto",
+        unstable: str = "leave",
     ):
         super().__init__(force_tolerance, relative_tolerance, max_iterations, line_search, chunk)
         if load_steps < 1:
             raise InputError(f"load_steps: expected at least 1, got {load_steps}")
-        self.load_steps = int(load_steps)
+        if unstable not in UNSTABLE:
+            raise InputError(f"unstable: expected one of {', '.join(map(repr, UNSTABLE))}, got {unstable!r}")
+        self.load_steps, self.unstable = int(load_steps), unstable
         self.step_evaluations = 10 * self.load_steps
 
-    def step(self, *args, **options) -> tuple[State, StepInfo]:
-        """Return the equilibrium and how the search went, as `Integrator.step`; warn of robots on a saddle."""
-        after, info = super().step(*args, **options)
-        if info.stable is not None and bool((saddle := info.converged & ~info.stable).any()):
-            robots = saddle.nonzero().flatten().tolist()
+    def step(
+        self,
+        model: Model,
+        state: State,
+        control: Control | None = None,
+        running: Tensor | None = None,
+        throw: bool = False,
+    ) -> tuple[State, StepInfo]:
+        """Return the equilibrium and how the search went, as `Solver.step`; warn of robots at no minimum."""
+        after, info = super().step(model, state, control, running, throw)
+        if info.stable is not None:
+            self._warn_of(info.converged & ~info.stable & (True if running is None else running))
+        return after, info
+
+    def _warn_of(self, saddles: Tensor) -> None:
+        """Name the robots (B,) that are at an equilibrium, but not at a minimum."""
+        robots = saddles.nonzero().flatten().tolist()
+        if robots:
             shown = ", ".join(map(str, robots[:10])) + ", ..." * (len(robots) > 10)
             warnings.warn(
-                f"Static: the equilibrium of robot {shown} is no minimum of the potential energy, so the smallest push "
-                "ends it: it is a saddle, or a part is free to move; start from a shape that is pushed a little aside",
+                f"Static: the equilibrium of robot {shown} is no minimum of the potential energy: {self._hint}",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return after, info
+
+    @property
+    def _hint(self) -> str:
+        """What is said of equilibria that are no minima."""
+        if self.unstable == "leave":
+            return (
+                "a part is free to move without any force (clamp it), or no minimum was found from there (allow more "
+                "max_iterations or load_steps)"
+            )
+        return 'the smallest push ends it, or a part is free to move; unstable="leave" goes on to a minimum'
 
     def attempts(self, equations: StepEquations) -> list[tuple[bool, str]]:
         """Return the one way in which equilibria are searched for."""
@@ -88,18 +120,34 @@ class Static(Solver):
         problem = problem.replace(state=self.scheme.started(problem.state, 0.0))
         at, going = problem.state, problem.running
         info: StepInfo | None = None
+        stable: Tensor | None = None
         for k in range(1, self.load_steps + 1):
             share = k / self.load_steps
-            control = _ramped(problem, share)
-            at, part = settled_step(problem.replace(state=at, control=control, running=going, share=share))
+            part = problem.replace(state=at, control=_ramped(problem, share), running=going, share=share)
+            at, found = settled_step(part)
+            if self.unstable == "leave":
+                at, found, stable = without_saddles(part, at, found)
             if info is not None:
-                part = dataclasses.replace(part, iterations=part.iterations + info.iterations)
-                part = part.merged(info, problem.running & ~going)
-            info = part
+                found = dataclasses.replace(found, iterations=found.iterations + info.iterations)
+                found = found.merged(info, problem.running & ~going)
+            info = found
             going = going & info.converged
         assert info is not None
-        after = problem.state.merged(at, going)
-        return after, dataclasses.replace(info, stable=_stable(problem.replace(state=after, running=going)))
+        if self.unstable != "leave":
+            stable = stability(problem.replace(state=at, running=going))
+        if self.unstable == "fail":
+            going, info = self._failed(going, info, stable)
+        return problem.state.merged(at, going), dataclasses.replace(info, stable=stable)
+
+    def _failed(self, going: Tensor, info: StepInfo, stable: Tensor | None) -> tuple[Tensor, StepInfo]:
+        """Return which robots (B,) are at a minimum and how it went, those failed that are not."""
+        if stable is None:
+            raise InputError(
+                'unstable="fail": nothing tells whether equilibria are stable under loads without a potential (drag, '
+                'friction, pressure) or by an iterative linear solver; take "leave" or "report"'
+            )
+        status = torch.where(going & ~stable, int(Status.UNSTABLE), info.status)
+        return going & stable, dataclasses.replace(info, status=status)
 
     def _occasion(self, state: State) -> str:
         return "static equilibrium"
@@ -115,19 +163,3 @@ def _ramped(problem: StepProblem, share: float) -> Control:
     # forces are scaled with the other loads
     ramped = {name: end if name == "force" else own[name] + share * (end - own[name]) for name, end in ends.items()}
     return Control.of(ramped)
-
-
-@torch.no_grad()
-def _stable(problem: StepProblem) -> Tensor | None:
-    """Return which equilibria (B,) are minima of the potential energy; None where that cannot be told."""
-    model, state = problem.model, problem.state
-    equations = problem.equations(model.contact.touching(state.q))
-    solver = model.solver_for(state.batch, equations.start.pairs)
-    definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric  # by Cholesky
-    if not (equations.has_potential and definite_only):
-        return None
-    equations.prepare()
-    x = state.q.index_select(1, model.free_index)
-    return solver.factor(matrix_values(equations, x, solver, model.residual_weight()), rows=problem.running).ok & (
-        problem.running
-    )

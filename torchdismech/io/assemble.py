@@ -88,7 +88,7 @@ def build_integrator(scene: Scene) -> Solver:
     if simulation.max_iterations is not None:
         common["max_iterations"] = simulation.max_iterations
     if simulation.integrator == "static":
-        return Static(load_steps=simulation.load_steps or 1, **common)
+        return Static(load_steps=simulation.load_steps or 1, unstable=simulation.unstable or "leave", **common)
     most = simulation.max_substeps
     if most is None:  # a step in which bodies pass through each other is well taken in parts
         most = SUBSTEPS_WITH_CONTACT if scene.document.contacts else 0

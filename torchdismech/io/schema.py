@@ -199,6 +199,9 @@ class Simulation(Table):
     load_steps: Annotated[int, Field(ge=1, le=MOST_LOAD_STEPS)] | None = Field(
         default=None, description="number of load steps"
     )
+    unstable: Literal["leave", "report", "fail"] | None = Field(
+        default=None, description="what becomes of robots on a saddle of the potential energy"
+    )
     beta: Annotated[float, Field(gt=0, le=0.5)] | None = Field(default=None, description="Newmark's beta")
     gamma: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="Newmark's gamma")
     force_tolerance: Positive = Field(default=1e-8, description="absolute tolerance of the residual [N]")
@@ -228,10 +231,14 @@ class Simulation(Table):
 
     @model_validator(mode="after")
     def _keys_of_the_integrator(self) -> Simulation:
-        static, newmark = self.integrator == "static", self.integrator == "newmark"
-        for name, belongs in (("load_steps", static), ("beta", newmark), ("gamma", newmark)):
-            if getattr(self, name) is not None and not belongs:
-                owner = "static" if name == "load_steps" else "newmark"
+        static = self.integrator == "static"
+        for name, owner in (
+            ("load_steps", "static"),
+            ("unstable", "static"),
+            ("beta", "newmark"),
+            ("gamma", "newmark"),
+        ):
+            if getattr(self, name) is not None and self.integrator != owner:
                 raise ValueError(f'{name} belongs to integrator = "{owner}"; "{self.integrator}" does not use it')
         for name in ("dt", "duration", "max_substeps"):
             if static and name in self.model_fields_set:

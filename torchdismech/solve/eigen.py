@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-__all__ = ["ROUNDING", "lowest_modes"]
+from torchdismech.sparse import Pattern
+
+__all__ = ["ROUNDING", "lowest_modes", "sparse_matrix"]
 
 DENSE = 300  # unknowns up to which all eigenvalues are found at once: as fast there
 EXTRA = 8  # vectors beside those asked for, so that equal eigenvalues are all found
@@ -46,6 +49,18 @@ def lowest_modes(stiffness: Any, mass: np.ndarray, count: int) -> tuple[np.ndarr
     eigenvalue = np.where(np.abs(eigenvalue) <= ROUNDING * condensed.largest, 0.0, eigenvalue)
     largest = np.take_along_axis(shape, np.abs(shape).argmax(0)[None], axis=0)
     return eigenvalue, shape * np.where(largest < 0, -1.0, 1.0)
+
+
+def sparse_matrix(pattern: Pattern, values: Tensor) -> Any:
+    """Return the matrix with values (nnz,) on a pattern, both triangles, as a scipy matrix on the CPU."""
+    from scipy.sparse import coo_array
+
+    numbers = values.detach().double().cpu().numpy()
+    matrix = coo_array((numbers, (pattern.rows, pattern.cols)), shape=(pattern.n, pattern.n)).tocsc()
+    if not pattern.symmetric:
+        return matrix
+    own = coo_array((numbers[pattern.diagonal], (np.arange(pattern.n),) * 2), shape=matrix.shape).tocsc()
+    return matrix + matrix.T - own
 
 
 class _Condensed:

@@ -1,0 +1,270 @@
+"""Static equilibria that are no minima: columns, strips, what leaves a saddle and what is reported."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+from scipy.special import ellipe, ellipk
+
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    InputError,
+    Material,
+    RobotBuilder,
+    SimulationError,
+    Static,
+    Status,
+    forces,
+    modes,
+    straight,
+)
+
+LENGTH, RADIUS, YOUNGS, DENSITY = 1.0, 5e-3, 1e7, 1000.0
+EI = YOUNGS * math.pi * RADIUS**4 / 4
+EA = YOUNGS * math.pi * RADIUS**2
+EULER = math.pi**2 * EI / LENGTH**2  # N, of a column between two hinges
+# critical loads over EULER, the last but one the square of the least root of tan x = x, over pi^2
+ENDS = {
+    ("clamped", "free"): 0.25,
+    ("pinned", "pinned"): 1.0,
+    ("clamped", "pinned"): 2.0457483,
+    ("clamped", "clamped"): 4.0,
+}
+
+
+def column(edges, ends=("clamped", "free"), planar=True, loads=(), stiffness=None, solver="auto"):
+    """Return a rod along x whose second end, if it is held, slides along x."""
+    builder = RobotBuilder(planar=planar)
+    points = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1)
+    builder.add_rod(points, Circle(RADIUS), Material(YOUNGS, DENSITY), stiffness=stiffness)
+    if ends is not None:
+        for node, end, axes in ((0, ends[0], "xyz"), (edges, ends[1], "z" if planar else "yz")):
+            if end != "free":
+                builder.clamp(nodes=[node], axes=axes, direction="rest" if end == "clamped" else None)
+    for load in loads:
+        builder.add_force(load)
+    return builder.finalize(compile=False, solver=solver)
+
+
+def tip_force(model, values, axis: int = 0) -> Control:
+    """Return a control that pushes the last node with some forces, one for each robot."""
+    force = torch.zeros(len(values), model.n_dofs, dtype=torch.float64)
+    force[:, 3 * (model.body.n_nodes - 1) + axis] = torch.as_tensor(values, dtype=torch.float64)
+    return Control(force=force)
+
+
+def pressed(edges, ratios, rule=None, start=None, critical=0.25, **more):
+    """Return the model, states and info of columns under multiples of the critical load."""
+    model = column(edges, **more)
+    control = tip_force(model, [-r * critical * EULER for r in ratios])
+    state = model.initial_state(batch=len(ratios)) if start is None else start(model)
+    return model, *(rule or Static()).step(model, state, control)
+
+
+def elastica_tip(ratio: float) -> tuple[float, float]:
+    """Return the tip (x, z) over the length of a column that is clamped at its foot, under a load of this ratio."""
+
+    def off(k: float) -> float:
+        return (2 * ellipk(k * k) / math.pi) ** 2 - ratio
+
+    k = scipy.optimize.brentq(off, 1e-9, 1 - 1e-14)
+    return 2 * ellipe(k * k) / ellipk(k * k) - 1, 2 * k / ellipk(k * k)
+
+
+class TestCriticalLoads:
+    """Where the lowest eigenvalue of a straight state changes its sign."""
+
+    @pytest.mark.parametrize("ends", ENDS)
+    def test_of_columns(self, ends):
+        """Find Euler's four loads within .2 % at 40 edges: with clamped ends, where the wave is shortest, .18 % off."""
+        edges = 40
+        model, exact = column(edges, ends), ENDS[ends]
+        rest = model.initial_state().q
+
+        def softest(ratio: float) -> float:
+            q = rest.clone()
+            q[:, : 3 * (edges + 1) : 3] *= 1 - ratio * EULER / EA  # the load, as it shortens the column
+            return modes(model, model.initial_state(q=q), 1).eigenvalue.item()
+
+        found = scipy.optimize.brentq(softest, 0.8 * exact, 1.2 * exact, rtol=1e-5)
+        assert found == pytest.approx(exact, rel=2e-3)
+
+    def test_of_a_strip_that_bends_sideways(self):
+        """Stay upright below 4.0126 sqrt(EI GJ) / L^2 at the tip, lean over above; the load is met within 1 %.
+
+        Before it buckles it bends in its stiff plane, by a thousandth of the length: that counts at 1e-3.
+        """
+        stiffness = {"EI1": 1e3 * EI, "EI2": EI, "GJ": 0.8 * EI}  # a planar robot, in x-z, bends with EI1
+        model = column(40, planar=False, stiffness=stiffness)
+        exact = 4.0126 * math.sqrt(0.8) * EI / LENGTH**2
+        control = tip_force(model, [-0.99 * exact, -1.01 * exact], axis=2)
+        with pytest.warns(RuntimeWarning, match="robot 1 is no minimum"):
+            _, info = Static(unstable="report").step(model, model.initial_state(batch=2), control)
+        assert info.stable.tolist() == [True, False]
+        state, info = Static().step(model, model.initial_state(batch=2), control)
+        assert info.converged.all() and info.stable.all()
+        assert state.positions[0, :, 1].abs().max() < 1e-6 and state.positions[1, -1, 1] > 0.05
+
+
+class TestLeaving:
+    """Straight columns beyond their critical load."""
+
+    def test_comes_to_the_elastica(self):
+        """Find the buckled shape at 1.1, 3 and 10 times Euler's load from the straight one, to second order."""
+        ratios, errors = [0.9, 1.1, 3.0, 10.0], []
+        for edges in (20, 40):
+            _, state, info = pressed(edges, ratios)
+            assert info.converged.all() and info.stable.all()
+            assert state.positions[0, :, 2].abs().max() == 0  # below the load it stays straight
+            found = state.positions[1:, -1, ::2].numpy() / LENGTH
+            errors.append(np.linalg.norm(found - [elastica_tip(r) for r in ratios[1:]], axis=1))
+        # at 10 times the load half of the bend is in a tenth of the length: 4 edges of 40
+        assert (errors[1] < [1e-3, 3e-3, 5e-3]).all()
+        assert (errors[0] / errors[1] > 3.3).all()
+
+    def test_between_hinges(self):
+        """Find the elastica's deflection k / K(k) in the middle, half of what a column of twice the length has."""
+        _, state, info = pressed(40, [1.1], ends=("pinned", "pinned"), critical=1.0)
+        assert info.stable.all()
+        # second order: .3 % at 40 edges
+        assert state.positions[0, :, 2].max().item() == pytest.approx(elastica_tip(1.1)[1] / 2, rel=5e-3)
+
+    @pytest.mark.parametrize("ratios", [(1.1,), pytest.param((3.0, 10.0), marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("ends", ENDS)
+    def test_of_four_ends(self, ends, ratios):
+        """End at a minimum whatever the ends and however far beyond the load: no eigenvalue is negative.
+
+        A sliding end under a dead load goes all the way to the other side, where the column is under tension.
+        """
+        model = column(20, ends)
+        control = tip_force(model, [-r * ENDS[ends] * EULER for r in ratios])
+        state, info = Static(load_steps=5).step(model, model.initial_state(batch=len(ratios)), control, throw=True)
+        assert info.stable.all() and modes(model, state, 1, control).stable.all()
+
+    def test_the_potential_is_lower(self):
+        """Have a lower elastic energy less work of the load than the straight column."""
+        model, bent, _ = pressed(20, [1.5])
+        with pytest.warns(RuntimeWarning, match="no minimum"):
+            _, up, _ = pressed(20, [1.5], Static(unstable="report"))
+        work = -1.5 * 0.25 * EULER * (bent.positions - up.positions)[0, -1, 0]
+        energies = (sum(e for name, e in model.energies(s).items() if name != "kinetic") for s in (bent, up))
+        assert (next(energies) - next(energies) - work).item() < 0
+
+    def test_round_columns_in_space_go_upwards(self):
+        """Choose +z of all the planes in which a round column may buckle; say that it may still turn about itself."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # whether the turn without any force counts as stable is rounding
+            _, state, info = pressed(20, [1.1, 3.0], planar=False)
+        assert info.converged.all()
+        assert (state.positions[:, -1, 2] > 0.3).all() and state.positions[:, :, 1].abs().max() < 1e-6
+        flat = pressed(20, [1.1, 3.0])[1]
+        assert torch.allclose(state.positions, flat.positions, atol=1e-6)  # of tolerances of 1e-8 N
+
+    def test_each_robot_is_its_own(self):
+        """Leave the same way in a batch as alone, and after the others have come to their minima."""
+        _, together, info = pressed(20, [1.1, 0.5, 10.0])
+        for robot, ratio in enumerate([1.1, 0.5, 10.0]):
+            _, alone, own = pressed(20, [ratio])
+            assert torch.allclose(alone.q[0], together.q[robot], atol=1e-9)  # rounding, over 20 iterations
+            assert own.iterations[0] == info.iterations[robot]
+
+    def test_only_robots_that_run(self):
+        """Leave alone what is not to be stepped."""
+        model = column(20)
+        control, state = tip_force(model, [-0.5 * EULER] * 2), model.initial_state(batch=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            after, _ = Static().step(model, state, control, torch.tensor([False, True]))
+        assert torch.equal(after.q[0], state.q[0]) and after.positions[1, -1, 2] > 0.3
+
+    def test_with_gradients(self):
+        """Differentiate the buckled tip by the load, as central differences do."""
+        model = column(10)
+        load = torch.tensor(-0.5 * EULER, dtype=torch.float64, requires_grad=True)
+        rule = Static(force_tolerance=1e-13, relative_tolerance=0.0)
+
+        def tip(load):
+            force = torch.zeros(1, model.n_dofs, dtype=torch.float64)
+            force[0, 30] = 1.0
+            state, _ = rule.step(model, model.initial_state(), Control(force=load * force), throw=True)
+            return state.positions[0, -1, 2]
+
+        (slope,) = torch.autograd.grad(tip(load), load)
+        step = 1e-5 * EULER
+        with torch.no_grad():
+            expected = (tip(load + step) - tip(load - step)) / (2 * step)
+        assert slope.item() == pytest.approx(expected.item(), rel=1e-6)  # of differences: their step squared
+
+    def test_an_angle_that_is_pushed(self):
+        """Follow a natural curvature, which has one side: nothing is left to choose."""
+        model = column(10)
+        curvature = torch.zeros(1, len(model.springs), 2, dtype=torch.float64)
+        curvature[0, :, 0] = 0.05
+        up, info = Static().step(model, model.initial_state(), Control(natural_curvature=curvature))
+        down, _ = Static().step(model, model.initial_state(), Control(natural_curvature=-curvature))
+        assert info.stable.all()
+        assert up.positions[0, -1, 2].item() == pytest.approx(-down.positions[0, -1, 2].item(), rel=1e-9)
+
+
+class TestReports:
+    """What is said of saddles, and where they stay."""
+
+    def test_report(self):
+        """Leave a robot on its saddle, and name it."""
+        with pytest.warns(RuntimeWarning, match=r"robot 1 is no minimum .*unstable=\"leave\""):
+            _, state, info = pressed(20, [0.5, 10.0], Static(unstable="report"))
+        assert info.converged.all() and info.stable.tolist() == [True, False]
+        assert state.positions[:, :, 2].abs().max() == 0
+
+    def test_fail(self):
+        """Fail a robot on a saddle; it keeps the state it had."""
+        model, state, info = pressed(20, [0.5, 10.0], Static(unstable="fail", load_steps=2))
+        assert info.status.tolist() == [Status.CONVERGED, Status.UNSTABLE]
+        assert torch.equal(state.q[1], model.initial_state().q[0]) and not torch.equal(state.q[0], state.q[1])
+        control = tip_force(model, [-EULER])
+        with pytest.raises(SimulationError, match="unstable .the equilibrium found is no minimum"):
+            Static(unstable="fail").step(model, model.initial_state(), control, throw=True)
+
+    def test_steps_in_time_say_nothing(self):
+        """Have no stability in motion."""
+        model = column(10)
+        assert ImplicitEuler(0.01).step(model, model.initial_state())[1].stable is None
+
+    def test_what_is_free_is_reported(self):
+        """Do not move a robot that nothing holds or pulls, however often it is asked."""
+        model = column(10, ends=None, planar=False)
+        state = model.initial_state()
+        with pytest.warns(RuntimeWarning, match="free to move without any force"):
+            after, info = Static().step(model, state)
+        assert info.stable.tolist() == [False] and info.iterations.tolist() == [0]
+        assert torch.equal(after.q, state.q)
+
+    def test_a_search_that_fails_leaves_the_saddle(self):
+        """Stay on the saddle, reported, where the search from it takes more iterations than are allowed."""
+        with pytest.warns(RuntimeWarning, match="max_iterations"):
+            _, state, info = pressed(20, [3.0], Static(max_iterations=3))
+        assert info.converged.all() and info.stable.tolist() == [False]
+        assert state.positions[0, :, 2].abs().max() == 0
+
+    @pytest.mark.parametrize("how", ["loads without a potential", "an iterative solver"])
+    def test_unknown(self, how):
+        """Leave stability open where it cannot be told, and refuse to fail by it."""
+
+        def more() -> dict:
+            return {"loads": [forces.Viscous(0.1)]} if how.startswith("loads") else {"solver": "pcg"}
+
+        for unstable in ("leave", "report"):
+            _, state, info = pressed(10, [0.5], Static(unstable=unstable), **more())
+            assert info.converged.all() and info.stable is None
+        with pytest.raises(InputError, match='unstable="fail": nothing tells'):
+            pressed(10, [0.5], Static(unstable="fail"), **more())
+
+    def test_other_words_are_refused(self):
+        """Name what there is."""
+        with pytest.raises(InputError, match="unstable: expected one of 'leave', 'report', 'fail', got 'ignore'"):
+            Static(unstable="ignore")

@@ -1,0 +1,198 @@
+"""Whether equilibria are minima of the potential energy, and how to leave those that are not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.gradient import differentiable_step
+from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.model import Model
+from torchdismech.solve.eigen import lowest_modes, sparse_matrix
+from torchdismech.solve.linear.base import DirectSolver
+from torchdismech.solve.newton import matrix_values
+from torchdismech.state import State
+
+__all__ = ["stability", "without_saddles"]
+
+LEAVES = 10  # saddles that a robot leaves in one search, at most
+PUSH = 1e-2  # of the robot's extent: how far the first push along the lowest mode goes
+CLEAR = 0.5  # of the smallest contact radius: no push goes further where something may touch
+HALVINGS = 12  # of a push that does not lower the potential as its curvature says ...
+DROP = 0.1  # ... by this part at least
+ALIKE = 1e-3  # relative: eigenvalues so near to the lowest are of one mode that has several directions
+SEEN = 1e-3  # part of a mode along an axis that decides on its sign
+
+
+@torch.no_grad()
+def stability(problem: StepProblem) -> Tensor | None:
+    """Return which equilibria (B,) at the problem's state are minima of the potential energy; None if unknown."""
+    return None if (found := _Linearised.at(problem)) is None else found.minima
+
+
+def without_saddles(problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo, Tensor | None]:
+    """Return equilibria, how they were found and which are minima (B,), after saddles were left.
+
+    A robot on a saddle is pushed along the lowest mode of its matrix, as far as that lowers its potential, and searches
+    anew from there; the potential falls every time, so that no saddle is met twice. Robots stay where no way leads down
+    (a part is free to move without any force) and where the search from there fails.
+
+    Parameters
+    ----------
+    problem : the step that led to the equilibria, whose control and loads hold.
+    at, info : where it led.
+    """
+    trying = problem.running & info.converged
+    stable: Tensor | None = None
+    for left in range(LEAVES + 1):
+        here = problem.replace(state=at, running=trying)
+        pushed, pushes, minima = _pushed(here, info.tolerance)
+        if minima is None:
+            return at, info, None
+        stable = minima if stable is None else torch.where(trying, minima, stable)
+        if left == LEAVES or not bool(pushes.any()):
+            break
+        found, part = differentiable_step(here.replace(state=pushed, running=pushes))
+        trying = pushes & part.converged
+        at = at.merged(found, trying)
+        iterations = torch.where(pushes, info.iterations + part.iterations, info.iterations)
+        info = dataclasses.replace(info.merged(part, trying), iterations=iterations)
+    return at, info, stable
+
+
+@dataclasses.dataclass(frozen=True)
+class _Linearised:
+    """The equations at states, their matrix, and whether it is positive definite.
+
+    Attributes
+    ----------
+    x, values : unknowns (B, n_free), matrix (nnz, B) on a pattern.
+    minima : (B,) whether a running robot's matrix is positive definite.
+    """
+
+    equations: StepEquations
+    x: Tensor
+    pattern: Any
+    values: Tensor
+    minima: Tensor
+
+    @classmethod
+    def at(cls, problem: StepProblem) -> _Linearised | None:
+        """Return the equations at the problem's state; None where a matrix does not tell minima from saddles."""
+        model, state = problem.model, problem.state.detach()
+        equations = problem.replace(state=state).equations(model.contact.touching(state.q))
+        solver = model.solver_for(state.batch, equations.start.pairs)
+        definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric  # by Cholesky
+        if not (equations.has_potential and definite_only):
+            return None
+        equations.prepare()
+        x = state.q.index_select(1, model.free_index)
+        values = matrix_values(equations, x, solver, model.residual_weight())
+        minima = solver.factor(values, rows=problem.running).ok & problem.running
+        return cls(equations, x, solver.pattern, values, minima)
+
+
+def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Tensor | None]:
+    """Return states pushed off their saddles, which were (B,), and which are minima (B,); None where that is unknown.
+
+    `tolerance` (B,) is the residual that counts as balanced [N].
+    """
+    state = problem.state
+    with torch.no_grad():
+        found = _Linearised.at(problem)
+        if found is None:
+            return state, torch.zeros_like(problem.running), None
+        saddles = problem.running & ~found.minima
+        if not bool(saddles.any()):
+            return state, saddles, found.minima
+        there, pushes = _pushed_unknowns(found, *_ways_down(found, saddles), tolerance)
+        step = torch.where(pushes[:, None], found.equations.full(there) - state.q, 0.0)
+    moved = problem.model.frames.moved(state, state.q + step)
+    return state.merged(moved, pushes), pushes, found.minima
+
+
+def _ways_down(found: _Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
+    """Return for robots on saddles (B,) the lowest modes (B, n_free) and their negative eigenvalues (B,).
+
+    Modes are such that they move nothing by more than 1 m (angles by their arc), eigenvalues by the same scale; zero
+    for robots without a way down.
+    """
+    model, values = found.equations.model, found.values
+    mass = model.body.mass[..., model.free_index].expand(len(saddles), -1).double().cpu().numpy()
+    ways, curvatures = torch.zeros_like(found.x), found.x.new_zeros(len(saddles))
+    for robot in saddles.nonzero().flatten().tolist():
+        matrix = sparse_matrix(found.pattern, values[:, robot])
+        try:
+            eigenvalues, shapes = lowest_modes(matrix, mass[robot], min(4, int((mass[robot] > 0).sum())))
+        except (ValueError, ArithmeticError):  # an angle without inertia is unstable: no mode to follow
+            continue
+        if eigenvalues[0] < 0:
+            alike = eigenvalues <= (1 - ALIKE) * eigenvalues[0]
+            way = torch.as_tensor(_aligned(model, shapes[:, alike], mass[robot])).to(found.x)
+            reach = (way / model.residual_weight()).abs().max()
+            ways[robot], curvatures[robot] = way / reach, eigenvalues[0] / reach**2
+    return ways, curvatures
+
+
+def _aligned(model: Model, shapes: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    """Return the mixture of shapes (n_free, k) that goes most towards +z, else +y, else +x, else positive angles.
+
+    Nodes count the more the higher their number, so that one direction of a wave has more of it. What decides does not
+    change with rounding, as the sign and the mixture of eigenvectors would.
+    """
+    dof, nodes = model.free_index.cpu().numpy(), 3 * model.body.n_nodes
+    kind = np.where(dof < nodes, dof % 3, 3)
+    for axis in (2, 1, 0, 3):
+        field = mass * np.where(kind == axis, 1.0 + dof, 0.0)
+        parts = shapes.T @ field
+        size = np.linalg.norm(parts)
+        if size > SEEN * np.sqrt((field**2 / np.where(mass > 0, mass, 1.0)).sum()):
+            return shapes @ (parts / size)
+    return shapes[:, 0]
+
+
+def _pushed_unknowns(found: _Linearised, ways: Tensor, curvatures: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
+    """Return unknowns (B, n_free) pushed along ways so far that the potential falls, and whether it did (B,).
+
+    A push that unbalances forces by no more than the tolerance leads to an equilibrium just as good: that is a motion
+    without any force, whose eigenvalue is not zero because the balance is not exact.
+    """
+    equations, x = found.equations, found.x
+    before = _potential(equations, x)
+    there, pushes = x.clone(), torch.zeros_like(found.minima)
+    size = _first_push(equations.model)
+    for _ in range(HALVINGS):
+        waiting = (curvatures < 0) & ~pushes
+        if not bool(waiting.any()):
+            break
+        tried = equations.advanced(x, size * ways)
+        drop = before - _potential(equations, tried)
+        felt = curvatures.abs() * size > tolerance
+        good = waiting & felt & (drop > DROP * 0.5 * curvatures.abs() * size**2)
+        there, pushes = torch.where(good[:, None], tried, there), pushes | good
+        size = 0.5 * size
+    return there, pushes
+
+
+def _potential(equations: StepEquations, x: Tensor) -> Tensor:
+    """Return the potential (B,) at x (B, n_free), of loads that have one."""
+    equations.descending = True
+    potential = equations.potential(x)
+    assert potential is not None
+    return potential
+
+
+def _first_push(model: Model) -> Tensor:
+    """Return how far () the first push goes [m]."""
+    nodes, body = model.nodes, model.body
+    size = PUSH * torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
+    if model.contact.none:
+        return size
+    radii = [r.min() for r in (body.edge_contact_radius, body.face_contact_radius) if r.numel()]
+    return torch.stack([size, *(CLEAR * r for r in radii)]).min()
