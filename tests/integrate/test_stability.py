@@ -165,6 +165,14 @@ class TestLeaving:
         flat = pressed(20, [1.1, 3.0])[1]
         assert torch.allclose(state.positions, flat.positions, atol=1e-6)  # of tolerances of 1e-8 N
 
+    def test_does_not_drift_along_what_takes_no_force(self):
+        """Stay in the plane of the first push: the eigenvalue of a turn without any force is rounding, of either sign."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as above
+            _, state, _ = pressed(40, [10.0], Static(load_steps=10), planar=False)
+        # pushes along the turn would bring it 8 cm to the side; balance to 1e-8 N leaves less than 1e-6
+        assert state.positions[0, :, 1].abs().max() < 1e-5
+
     def test_each_robot_is_its_own(self):
         """Leave the same way in a batch as alone, and after the others have come to their minima."""
         _, together, info = pressed(20, [1.1, 0.5, 10.0])
