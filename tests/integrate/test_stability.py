@@ -166,7 +166,7 @@ class TestLeaving:
         assert torch.allclose(state.positions, flat.positions, atol=1e-6)  # of tolerances of 1e-8 N
 
     def test_does_not_drift_along_what_takes_no_force(self):
-        """Stay in the plane of the first push: the eigenvalue of a turn without any force is rounding, of either sign."""
+        """Stay in the plane of the first push: a turn without any force has a lowest eigenvalue of rounding."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as above
             _, state, _ = pressed(40, [10.0], Static(load_steps=10), planar=False)

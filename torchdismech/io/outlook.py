@@ -1,0 +1,145 @@
+"""What a run of a scene will be, for people to read before they start it."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+from torch import Tensor
+
+from torchdismech import compilation
+from torchdismech.control import Controller
+from torchdismech.integrate import Solver
+from torchdismech.integrate.chunks import chunk_size
+from torchdismech.integrate.recording import unrecorded
+from torchdismech.io.scene import Scene
+from torchdismech.io.schema_contact import obstacle_name
+from torchdismech.mechanics import Gains
+from torchdismech.memory import size_of, step_bytes
+from torchdismech.model import Model
+
+__all__ = ["what_will_run"]
+
+
+def what_will_run(scene: Scene, model: Model, integrator: Solver, controller: Controller | None) -> dict[str, str]:
+    """Return what a run of a scene is made of, line by line, by name."""
+    simulation, document = scene.document.simulation, scene.document
+    nodes, edges = len(scene.geometry.nodes), len(scene.geometry.rod_edges)
+    if simulation.integrator == "static":
+        steps = f"static equilibrium in {simulation.load_steps or 1} load steps"
+    else:
+        steps = f"{simulation.integrator}, {scene.steps} steps of {simulation.dt:g} s"
+    frames = 1 + -(-scene.steps // document.output.every)
+    at_once = chunk_size(model, scene.batch, "auto")
+    whole = "the batch" if at_once == scene.batch else f"{at_once} robots, as many as are stepped at a time"
+    stored = 8 * frames * scene.batch * (6 * nodes + model.body.n_angles)
+    return {
+        "scene": str(scene.path),
+        "robots": f"{scene.batch}, {'planar' if document.robot.planar else 'in space'}, on {model.device}",
+        "nodes": str(nodes),
+        "rod edges": f"{edges} (rods: {len(model.body.rods)})",
+        "triangles": f"{len(model.triangles)} (hinges: {len(model.hinges)})",
+        "bodies": f"{model.body.parts()} that no edge joins" if model.body.parts() > 1 else "1",
+        "springs": str(len(model.springs)),
+        "dofs": f"{model.n_dofs}, of which free {model.n_free}",
+        "forces": ", ".join(type(f).__name__ for f in model.forces if f not in model.obstacles) or "none",
+        "contact": _contact(scene, model),
+        "over time": _over_time(scene),
+        "controller": _closed_by(scene, controller),
+        "integrator": steps,
+        "kernels": _kernels(scene, model, integrator),
+        "solver": model.solver_for(at_once).describe(),
+        **({"steps on a GPU": _recording(model)} if model.device.type == "cuda" else {}),
+        "factorisation": f"{1e3 * _factor_time(model, at_once):.3g} ms a robot to factor and solve, measured",
+        "memory": f"about {size_of(step_bytes(model, at_once))} for a step of {whole}",
+        "file": f"{frames} frames, about {size_of(stored)}",
+        "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
+    }
+
+
+def _kernels(scene: Scene, model: Model, integrator: Solver) -> str:
+    """Return whether steps run eagerly or compiled."""
+    setting = scene.document.simulation.compile
+    if setting is False:
+        return "eager"
+    if setting is True:
+        return "compiled"
+    reason = model.why_eager()
+    if reason is not None:
+        return f"eager: {reason}"
+    least = math.ceil(compilation.THRESHOLD / integrator.step_work(model, scene.batch))
+    if scene.steps >= least:
+        return f"compiled before the first step, as from {least:,} steps on"
+    return f"eager; compiled from about {least:,} steps on"
+
+
+def _recording(model: Model) -> str:
+    """Return how compiled steps are handed to a GPU."""
+    reason = unrecorded(model)
+    return "recorded as CUDA graphs, compiled" if reason is None else f"call by call, because of {reason}"
+
+
+def _closed_by(scene: Scene, controller: Controller | None) -> str:
+    """Return what closes the loop; what python names is not run by a check."""
+    table = scene.document.controller
+    if table is None:
+        return "none"
+    return f"{table.python}, not looked at here" if controller is None else repr(controller)
+
+
+def _over_time(scene: Scene) -> str:
+    moves, actuation = len(scene.document.move), scene.document.actuation
+    parts = [f"moves: {moves}"] if moves else []
+    if actuation is not None:
+        tables = actuation.model_dump(exclude_none=True, exclude={"python"})
+        parts += [f"{name} from {file}" for name, file in tables.items()]
+    magnetic = scene.document.magnetic
+    if magnetic is not None and magnetic.rotating is not None:
+        parts.append("rotating magnetic field")
+    if magnetic is not None and magnetic.file is not None:
+        parts.append(f"magnetic field from {magnetic.file}")
+    parts += [f"{name} (not run)" for name in scene.document.code.values()]
+    return ", ".join(parts) or "nothing"
+
+
+def _contact(scene: Scene, model: Model) -> str:
+    """Return what touches what, and how large the parts of the robot are in that."""
+    document = scene.document
+    if not document.contacts:
+        return "none"
+    floor = [f"floor ({document.floor.response})"] if document.floor is not None else []
+    obstacles = [
+        f"{obstacle_name(k, table)} ({table.shape}, {table.response}{'' if table.at_rest else ', moving'})"
+        for k, table in enumerate(document.obstacle)
+    ]
+    own = document.self_contact
+    radii = torch.cat([model.body.edge_contact_radius.flatten(), model.body.face_contact_radius.flatten()])
+    return "; ".join(
+        [
+            ", ".join(floor + obstacles) or "no obstacles",
+            f"self-contact: {'no' if own is None else own.response}",
+            f"radii {radii.min().item():.6g} to {radii.max().item():.6g} m",
+        ]
+    )
+
+
+def _drawn_range(name: str, values: Tensor) -> str:
+    return f"{name} from {values.min().item():.6g} to {values.max().item():.6g}"
+
+
+def _factor_time(model: Model, batch: int) -> float:
+    """Return the time [s] a robot that factoring and solving the matrix at the initial state takes.
+
+    The elastic matrix may be singular there (a free robot); with the masses of a step of 10 ms it is not.
+    """
+    state = model.initial_state(batch=batch)
+    start = model.start_step(state)
+    _, values = model.mechanics.force_and_stiffness(start, state.q, state.velocity, state.time, Gains(mass=1e4))
+    solver, rhs = model.solver_for(batch), torch.ones_like(state.q[:, model.free_index])
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        solver.factor(values).solve(rhs)[0, 0].item()
+        times.append(time.perf_counter() - began)
+    return min(times) / batch
