@@ -177,7 +177,7 @@ class TestDamping:
         amplitude = 1e-6
         state = model.initial_state(q=rest.q + amplitude * shape)
         omega = 2 * math.pi * found.frequency.item()
-        steps, dt = 200, 2 * math.pi / omega / 100
+        steps, dt = 100, 2 * math.pi / omega / 100
         rule, part = ImplicitMidpoint(dt, force_tolerance=1e-16, relative_tolerance=1e-13), []
         for _ in range(steps):
             state, _ = rule.step(model, state, throw=True)
@@ -186,8 +186,8 @@ class TestDamping:
         damped = omega * math.sqrt(1 - ratio**2)
         start = np.cos(damped * time) + ratio / math.sqrt(1 - ratio**2) * np.sin(damped * time)
         assert 0.05 < ratio < 0.2
-        # midpoint at 100 steps a period: its frequency is (omega dt)^2 / 12 = 3e-4 too low, 4e-3 in phase after two
-        assert np.array(part) == pytest.approx(np.exp(-ratio * omega * time) * start, abs=6e-3)
+        # midpoint at 100 steps a period: its frequency is (omega dt)^2 / 12 = 3e-4 too low, 2e-3 in phase after one
+        assert np.array(part) == pytest.approx(np.exp(-ratio * omega * time) * start, abs=3e-3)
 
     def test_none(self):
         """Nothing damps: zero, exactly."""
@@ -254,6 +254,16 @@ class TestShapes:
         )
         alone = rod(10, youngs=4e7)
         assert torch.equal(modes(alone, alone.initial_state(), 2).eigenvalue[0], found.eigenvalue[2])
+
+    def test_in_single_precision(self):
+        """Call zero what is zero as far as single precision tells, and find frequencies to its rounding."""
+        model = rod(10, clamp=())
+        double = modes(model, model.initial_state(), 8).frequency
+        model = model.to(torch.float32)
+        found = modes(model, model.initial_state(), 8)
+        assert found.shape.dtype == torch.float32 and (found.eigenvalue[0, :6] == 0).all()
+        # the eigenvalue of bending is 70 units in the last place of the largest one, half a unit of which is lost
+        assert torch.allclose(found.frequency.double(), double, rtol=5e-3)
 
     def test_controls_count(self):
         """Say by the imbalance that a straight rod is no equilibrium under a control's natural curvature."""

@@ -135,11 +135,12 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     stiffness = sparse_matrix(pattern, values[:, 0])
     damping = sparse_matrix(pattern, (damped - values)[:, 0] * INSTANT)
     mass = model.body.mass.reshape(-1, model.n_dofs)[0, model.free_index].double().cpu().numpy()
+    precision = torch.finfo(model.dtype).eps
     try:
-        eigenvalue, shape = lowest_modes(0.5 * (stiffness + stiffness.T), mass, count)
+        eigenvalue, shape = lowest_modes(0.5 * (stiffness + stiffness.T), mass, count, precision)
     except (ValueError, ArithmeticError) as error:
         raise InputError(f"modes of robot {robot}: {error}") from error
-    _refuse_flutter(robot, stiffness, eigenvalue, shape)
+    _refuse_flutter(robot, stiffness, eigenvalue, shape, precision)
     by_mode = np.einsum("ik,ik->k", shape, damping @ shape)
     free = torch.as_tensor(shape.T.copy()).to(state.q)
     whole = model.expand(free, state.q.new_zeros(count, model.n_dofs))
@@ -152,11 +153,11 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     )
 
 
-def _refuse_flutter(robot: int, stiffness: Any, eigenvalue: np.ndarray, shape: np.ndarray) -> None:
+def _refuse_flutter(robot: int, stiffness: Any, eigenvalue: np.ndarray, shape: np.ndarray, precision: float) -> None:
     """Refuse a stiffness that is not symmetric as these modes see it."""
     coupled = shape.T @ (stiffness @ shape)
     skew, largest = np.abs(coupled - coupled.T).max(), np.abs(eigenvalue).max()
-    rounding = ROUNDING * (np.abs(shape).T @ (abs(stiffness) @ np.abs(shape))).max()
+    rounding = ROUNDING * precision * (np.abs(shape).T @ (abs(stiffness) @ np.abs(shape))).max()
     if skew > SKEW * largest + rounding:
         raise InputError(
             f"modes of robot {robot}: the derivatives of the forces are not symmetric (by {skew:.2g} 1/s^2 between "

@@ -26,6 +26,7 @@ PUSH = 1e-2  # of the robot's extent: how far the first push along the lowest mo
 CLEAR = 0.5  # of the smallest contact radius: no push goes further where something may touch
 HALVINGS = 12  # of a push that does not lower the potential as its curvature says ...
 DROP = 0.1  # ... by this part at least
+FEW = 4  # modes that are looked at: as many directions as the lowest one may have, and more
 ALIKE = 1e-3  # relative: eigenvalues so near to the lowest are of one mode that has several directions
 SEEN = 1e-3  # part of a mode along an axis that decides on its sign
 
@@ -125,11 +126,12 @@ def _ways_down(found: _Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
     """
     model, values = found.equations.model, found.values
     mass = model.body.mass[..., model.free_index].expand(len(saddles), -1).double().cpu().numpy()
+    count, precision = min(FEW, int((mass[0] > 0).sum())), torch.finfo(values.dtype).eps
     ways, curvatures = torch.zeros_like(found.x), found.x.new_zeros(len(saddles))
     for robot in saddles.nonzero().flatten().tolist():
         matrix = sparse_matrix(found.pattern, values[:, robot])
         try:
-            eigenvalues, shapes = lowest_modes(matrix, mass[robot], min(4, int((mass[robot] > 0).sum())))
+            eigenvalues, shapes = lowest_modes(matrix, mass[robot], count, precision)
         except (ValueError, ArithmeticError):  # an angle without inertia is unstable: no mode to follow
             continue
         if eigenvalues[0] < 0:
