@@ -15,7 +15,8 @@ DENSE = 300  # unknowns up to which all eigenvalues are found at once: as fast t
 EXTRA = 8  # vectors beside those asked for, so that equal eigenvalues are all found
 DEPTH = 3  # blocks of vectors in a cycle
 CYCLES = 60
-SETTLED = 1e-11  # relative, of eigenvalues between two cycles
+SETTLED = 1e-11  # relative, of eigenvalues between two cycles ...
+NOISE = 64  # ... or so many units in the last place of the largest one: products with large matrices are no better
 SHIFT = 1e-11  # of the largest eigenvalue: below it the shifted matrix would be singular in rounding
 # Units in the last place of the largest eigenvalue up to which an eigenvalue counts as zero: those of rigid motions of
 # rods and shells, of 20 to 600 unknowns, come out within half a unit.
@@ -167,7 +168,7 @@ def _lowest(condensed: _Condensed, count: int, block: int) -> tuple[np.ndarray, 
         eigenvalue, mixture = np.linalg.eigh(0.5 * (matrix + matrix.T))
         vectors = space @ mixture[:, :block]
         change = np.abs(eigenvalue[:count] - before)
-        if (change <= SETTLED * np.abs(eigenvalue[:count]) + ROUNDING * DOUBLE * condensed.largest).all():
+        if (change <= SETTLED * np.abs(eigenvalue[:count]) + NOISE * DOUBLE * condensed.largest).all():
             return eigenvalue, vectors
         before = eigenvalue[:count]
     raise ArithmeticError(f"the lowest {count} eigenvalues did not settle in {CYCLES} cycles")
