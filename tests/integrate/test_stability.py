@@ -23,6 +23,7 @@ from torchdismech import (
     modes,
     straight,
 )
+from torchdismech.contact import HalfSpace, Obstacle, Penalty
 
 LENGTH, RADIUS, YOUNGS, DENSITY = 1.0, 5e-3, 1e7, 1000.0
 EI = YOUNGS * math.pi * RADIUS**4 / 4
@@ -37,7 +38,7 @@ ENDS = {
 }
 
 
-def column(edges, ends=("clamped", "free"), planar=True, loads=(), stiffness=None, solver="auto"):
+def column(edges, ends=("clamped", "free"), planar=True, loads=(), stiffness=None, solver="auto", contact=None):
     """Return a rod along x whose second end, if it is held, slides along x."""
     builder = RobotBuilder(planar=planar)
     points = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1)
@@ -48,6 +49,8 @@ def column(edges, ends=("clamped", "free"), planar=True, loads=(), stiffness=Non
                 builder.clamp(nodes=[node], axes=axes, direction="rest" if end == "clamped" else None)
     for load in loads:
         builder.add_force(load)
+    if contact is not None:
+        builder.add_contact(contact)
     return builder.finalize(compile=False, solver=solver)
 
 
@@ -207,6 +210,15 @@ class TestLeaving:
         with torch.no_grad():
             expected = (tip(load + step) - tip(load - step)) / (2 * step)
         assert slope.item() == pytest.approx(expected.item(), rel=1e-6)  # of differences: their step squared
+
+    def test_onto_what_stands_in_the_way(self):
+        """Buckle up to a ceiling and lie against it, within the depth that its springs give way by."""
+        ceiling = Obstacle(HalfSpace((0.0, 0.0, 0.05), (0.0, 0.0, -1.0)), Penalty(100.0, 2e-3))
+        model = column(20, ends=("pinned", "pinned"), contact=ceiling)
+        control = tip_force(model, [-1.2 * EULER])
+        state, info = Static().step(model, model.initial_state(), control, throw=True)
+        highest = state.positions[0, :, 2].max().item()
+        assert info.stable.all() and 0.05 - RADIUS - 2e-3 < highest < 0.05
 
     def test_an_angle_that_is_pushed(self):
         """Follow a natural curvature, which has one side: nothing is left to choose."""

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.gradient import differentiable_step
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.settling import settled_step
 from torchdismech.model import Model
 from torchdismech.solve.eigen import lowest_modes, sparse_matrix
 from torchdismech.solve.linear.base import DirectSolver
@@ -59,7 +59,7 @@ def without_saddles(problem: StepProblem, at: State, info: StepInfo) -> tuple[St
         stable = minima if stable is None else torch.where(trying, minima, stable)
         if left == LEAVES or not bool(pushes.any()):
             break
-        found, part = differentiable_step(here.replace(state=pushed, running=pushes))
+        found, part = settled_step(here.replace(state=pushed, running=pushes))
         trying = pushes & part.converged
         at = at.merged(found, trying)
         iterations = torch.where(pushes, info.iterations + part.iterations, info.iterations)
