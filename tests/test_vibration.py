@@ -298,6 +298,14 @@ class TestRefusals:
         with pytest.raises(InputError, match="Complementarity has no stiffness"):
             modes(model, model.initial_state(), 1)
 
+    def test_consistent_masses(self):
+        """Masses that couple nodes are not on the diagonal that is read here."""
+        builder = RobotBuilder(mass="consistent")
+        builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), 5), Circle(RADIUS), Material(YOUNGS, DENSITY))
+        model = builder.finalize(compile=False)
+        with pytest.raises(InputError, match='build the robot with mass="lumped"'):
+            modes(model, model.initial_state(), 1)
+
     def test_loads_that_follow(self):
         """Pressure on an open sheet follows it, and may make it flutter."""
         mesh = meshes.rectangle(0.1, 0.1, 0.05, "cross")

@@ -100,6 +100,7 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
     ------
     InputError
         A count that there is not, a state that is not finite, contacts that are constraints (they have no stiffness),
+        consistent masses,
         an angle without inertia that nothing holds, forces whose derivatives are not symmetric in these modes (those
         that follow the robot may make it flutter, which modes do not tell).
     """
@@ -110,6 +111,8 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
         raise InputError(f"modes: count has to be a whole number from 1 to {most} (free dofs with mass), got {count!r}")
     if model.contact.constrained:
         raise InputError("modes: contact by Complementarity has no stiffness; take Penalty or Barrier")
+    if model.body.consistent_mass:
+        raise InputError('modes: a consistent mass matrix is not taken; build the robot with mass="lumped"')
     if not bool(state.finite().all()):
         raise InputError("modes: the state holds numbers that are not finite")
     state = state.replace(velocity=torch.zeros_like(state.q))
