@@ -1,4 +1,4 @@
-"""The command line: simulate, check, modes, plot. Heavy imports wait until a command needs them.
+"""The command line: simulate, check, modes, plot, movie, export, view. Heavy imports wait until a command needs them.
 
 Signals are answered by `interrupts.py` from the first moment on; `__main__.py` sees to that.
 """
@@ -22,7 +22,7 @@ from torchdismech import interrupts
 if TYPE_CHECKING:
     from torchdismech.io.scene import Scene
     from torchdismech.processes import Processes
-    from torchdismech.trajectory import Trajectory
+    from torchdismech.view.scenery import Scenery
 
 __all__ = ["app"]
 
@@ -51,6 +51,14 @@ AllowCode = Annotated[
     typer.Option(
         "--allow-code", help="Run the files that actuation.python, controller.python and magnetic.python name."
     ),
+]
+Run = Annotated[Path, typer.Argument(metavar="run.h5", help="The trajectory file.")]
+Robots = Annotated[str, typer.Option(help="Which robots of the batch: all, or numbers and ranges as 0,3,8-11.")]
+Every = Annotated[int, typer.Option(min=1, help="Take each so many of the file's frames, and the last one.")]
+Colour = Annotated[str, typer.Option(help="robot: one colour each; or stretch, curvature, twist or speed.")]
+Apart = Annotated[bool, typer.Option("--apart", help="Put the robots side by side; else they are overlaid.")]
+Radius = Annotated[
+    float | None, typer.Option(help="Of all rods [m]; by default what the scene in the file says, else 1/4 of an edge.")
 ]
 
 
@@ -137,6 +145,7 @@ def simulate(
 ) -> None:
     """Simulate a scene and write its trajectory."""
     from torchdismech.errors import InputError
+    from torchdismech.io.report import failures, summary
     from torchdismech.io.run import run_scene
     from torchdismech.io.scene import load_scene
     from torchdismech.processes import joined
@@ -166,10 +175,10 @@ def simulate(
     if trajectory is None:  # another process writes and reports
         return
     wall = time.perf_counter() - started
-    print(_table(_summary(trajectory, first_step, wall, path, setup.model.compilation.active)))
-    failures = _failures(trajectory)
-    if failures:
-        print(failures, file=sys.stderr)
+    print(_table(summary(trajectory, first_step, wall, path, setup.model.compilation.active)))
+    failed = failures(trajectory)
+    if failed:
+        print(failed, file=sys.stderr)
         raise typer.Exit(FAILED)
 
 
@@ -224,7 +233,7 @@ def check(
     """Check a scene file without running it, and print what would run."""
     from torchdismech.io.assemble import build_integrator, build_model, build_schedule
     from torchdismech.io.controller import build_controller
-    from torchdismech.io.outlook import what_will_run
+    from torchdismech.io.report import what_will_run
     from torchdismech.io.scene import load_scene
 
     overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
@@ -282,7 +291,7 @@ def modes(
 @app.command()
 @_refusing
 def plot(
-    run: Annotated[Path, typer.Argument(metavar="run.h5", help="The trajectory file.")],
+    run: Run,
     node: Annotated[int, typer.Option(help="The node whose path is drawn; -1 is the last.")] = -1,
     robot: Annotated[int, typer.Option(help="The robot of the batch.")] = 0,
     out: Annotated[Path | None, typer.Option(help="The picture; by default run.png beside the file.")] = None,
@@ -300,8 +309,54 @@ def plot(
     refuse_input(path, {"the run": run})
     refuse_overwriting(path, overwrite, "picture", is_picture, "")
     save_picture(Trajectory.load(run), path, robot, node, snapshots)
-    interrupts.say_at_the_end(f"{path} is written")
-    print(f"wrote {path}")
+    _say_written(path)
+
+
+@app.command()
+@_refusing
+def movie(
+    run: Run,
+    out: Annotated[
+        Path | None, typer.Option(help="The movie, .mp4 or .gif; by default run.mp4 beside the file.")
+    ] = None,
+    robots: Robots = "all",
+    every: Every = 1,
+    colour: Colour = "robot",
+    apart: Apart = False,
+    radius: Radius = None,
+    fps: Annotated[int, typer.Option(help="Frames per second.")] = 30,
+    size: Annotated[str, typer.Option(help="Width and height in pixels.")] = "960x720",
+    azimuth: Annotated[float | None, typer.Option(help="From where it is seen, about z from x [degrees].")] = None,
+    elevation: Annotated[
+        float | None, typer.Option(help="From where it is seen, up from the ground [degrees].")
+    ] = None,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make a movie of a run; no display is needed."""
+    from torchdismech.io.outputs import refuse_input, refuse_overwriting
+    from torchdismech.view.movie import is_movie, save_movie, size_of_pictures
+
+    path = out or run.with_suffix(".mp4")
+    refuse_input(path, {"the run": run})
+    refuse_overwriting(path, overwrite, "movie", is_movie, "")
+    scenery = _scenery(run, robots, every, colour, apart, radius)
+    with interrupts.raising():
+        save_movie(scenery, path, fps, size_of_pictures(size), azimuth, elevation, progress)
+    _say_written(path, f": {len(scenery)} frames, {len(scenery) / fps:.2f} s")
+
+
+def _scenery(run: Path, robots: str, every: int, colour: str, apart: bool, radius: float | None) -> Scenery:
+    """Return what is shown of a run; say what could not be known."""
+    from torchdismech.trajectory import Trajectory
+    from torchdismech.view.scenery import Scenery, chosen_robots
+
+    trajectory = Trajectory.load(run)
+    chosen = chosen_robots(robots, trajectory.batch)
+    scenery = Scenery(trajectory, chosen, every, colour, apart, radius, folder=run.parent)
+    for remark in scenery.remarks:
+        print(f"note: {remark}", file=sys.stderr)
+    return scenery
 
 
 # ---- what is printed ---------------------------------------------------------------------------------------------
@@ -313,42 +368,11 @@ def _device(name: str) -> str:
     return device_of_process(name, "--device")
 
 
+def _say_written(path: Path, what: str = "") -> None:
+    interrupts.say_at_the_end(f"{path} is written")
+    print(f"wrote {path}{what}")
+
+
 def _table(rows: dict[str, str]) -> str:
     width = max(map(len, rows))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
-
-
-def _summary(trajectory: Trajectory, first_step: int, wall: float, path: Path, compiled: bool) -> dict[str, str]:
-    """Return what a run came to; steps that an earlier run did count only where said."""
-    new = trajectory.step > first_step
-    counts = trajectory.step.diff(prepend=trajectory.step[:1])[:, None]  # steps up to each row since the one before
-    good = trajectory.status == 0
-    stepped = (counts * good)[new].sum().item()
-    iterations = (trajectory.iterations * good)[new].sum().item() / max(stepped, 1)
-    moved = (trajectory.positions[-1, :, -1] - trajectory.positions[0, :, -1]).norm(dim=-1)
-    remarks = [f"for the steps from {first_step}"] * bool(first_step) + ["compiling included"] * compiled
-    most = trajectory.iterations_max[new].max().item()
-    batch, nodes = trajectory.positions.shape[1:3]
-    return {
-        "simulated time": f"{trajectory.time[-1].item():g} s in {trajectory.step[-1].item()} steps",
-        "wall time": f"{wall:.2f} s" + ", ".join(["", *remarks]),
-        "robot-steps/s": f"{stepped / wall:,.0f}",
-        "Newton iterations": f"{iterations:.2f} a converged step on average, at most {most}",
-        "converged": f"{batch - int(trajectory.failed.sum())} of {batch} robots",
-        "tip displacement": f"{moved.min().item():.6g} to {moved.max().item():.6g} m (node {nodes - 1})",
-        "file": f"{path} ({len(trajectory.time)} frames)",
-    }
-
-
-def _failures(trajectory: Trajectory) -> str:
-    """Return which robots failed, when and why; empty where none did."""
-    from torchdismech.errors import Status
-
-    lines = []
-    for robot in trajectory.failed.nonzero().flatten().tolist():
-        row = int((trajectory.status[:, robot] != 0).nonzero()[0])
-        status = Status(int(trajectory.status[row, robot]))
-        first, last = trajectory.step[max(row - 1, 0)].item() + 1, trajectory.step[row].item()
-        when = f"in step {last}" if first == last else f"in one of the steps {first} to {last}"
-        lines.append(f"robot {robot} failed {when}: {status.name.lower()} ({status.explanation})")
-    return "\n".join(lines)

@@ -27,7 +27,7 @@ from torchdismech.model import Model
 if TYPE_CHECKING:
     from torchdismech.io.scene import Scene
 
-__all__ = ["build_integrator", "build_model", "build_schedule"]
+__all__ = ["build_integrator", "build_model", "build_schedule", "table_of_each"]
 
 AXES = "xyz"
 SUBSTEPS_WITH_CONTACT = 16
@@ -48,7 +48,7 @@ def build_model(
     builder = RobotBuilder(robot.planar, 0.0, robot.joints, robot.curvature, robot.mass)
     _refuse_coincident_nodes(scene)
     builder.add_nodes(scene.geometry.nodes)  # so that they keep the file's numbers
-    table_of_edges = _table_of_each(scene, "rod", scene.geometry.rod_edges)
+    table_of_edges = table_of_each(scene, "rod", scene.geometry.rod_edges)
     _add_rods(scene, builder, table_of_edges)
     _add_shells(scene, builder)
     _stiffen_springs(scene, builder)
@@ -167,7 +167,7 @@ def _add_shells(scene: Scene, builder: RobotBuilder) -> None:
     """Add the triangles, likewise."""
     nodes = scene.geometry.nodes
     triangles = scene.geometry.triangles
-    for k, run in _runs(triangles, _table_of_each(scene, "shell", triangles)):
+    for k, run in _runs(triangles, table_of_each(scene, "shell", triangles)):
         used, inverse = np.unique(run, return_inverse=True)
         shell = scene.document.shell[k]
         thickness, material, stiffness = _shell_constants(scene, k)
@@ -198,7 +198,7 @@ def _runs(elements: np.ndarray, table_of: np.ndarray) -> Iterator[tuple[int, np.
         yield int(table_of[start]), elements[start:stop]
 
 
-def _table_of_each(scene: Scene, kind: str, elements: np.ndarray) -> np.ndarray:
+def table_of_each(scene: Scene, kind: str, elements: np.ndarray) -> np.ndarray:
     """Return the index of the [[rod]] or [[shell]] table of each edge or triangle."""
     name = {"rod": "rod edge", "shell": "triangle"}[kind]
     table_of = np.full(len(elements), -1)

@@ -15,7 +15,7 @@ from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import first_director
 
-__all__ = ["View", "draw_obstacle", "surface_of"]
+__all__ = ["View", "draw_obstacle", "floor_of", "obstacle_displacement", "surface_of"]
 
 GRID = 200  # points along each side of the picture at which a section is looked for
 MARGIN = 0.05  # of the picture's size: how far a floor reaches beyond what stands on it
@@ -41,14 +41,14 @@ class View:
 
 def draw_obstacle(view: View, obstacle: Obstacle, robot: int, batch: int, time: float, colour: Any) -> None:
     """Draw the obstacle of a robot, out of a batch, where it is at a time [s]."""
-    displacement = _displacement(obstacle, robot, batch, time)
+    displacement = obstacle_displacement(obstacle, robot, batch, time)
     if len(view.axes) == 2:
         _draw_section(view, obstacle.shape, displacement, robot, batch, colour)
     else:
         _draw_surface(view, obstacle.shape, displacement, robot, colour)
 
 
-def _displacement(obstacle: Obstacle, robot: int, batch: int, time: float) -> np.ndarray:
+def obstacle_displacement(obstacle: Obstacle, robot: int, batch: int, time: float) -> np.ndarray:
     """Return how far (3,) the obstacle of a robot has moved [m]."""
     if obstacle.path is None:
         return np.zeros(3)
@@ -82,7 +82,7 @@ def _draw_surface(view: View, shape: Shape, displacement: np.ndarray, robot: int
     plot = view.plot
     if isinstance(shape, HalfSpace):
         limits = np.array([plot.get_xlim(), plot.get_ylim(), plot.get_zlim()])
-        faces = _floor(shape, displacement, robot, *(limits.T / view.factor))[None]
+        faces = floor_of(shape, displacement, robot, *(limits.T / view.factor))[None]
     else:
         vertices, triangles = surface_of(shape, robot)
         faces = (vertices + displacement)[triangles]
@@ -94,7 +94,7 @@ def _draw_surface(view: View, shape: Shape, displacement: np.ndarray, robot: int
     plot.auto_scale_xyz(*shown.reshape(-1, 3).T, had_data=True)
 
 
-def _floor(shape: HalfSpace, displacement: np.ndarray, robot: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def floor_of(shape: HalfSpace, displacement: np.ndarray, robot: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return a square (4, 3) of the plane, below all that lies between two corners."""
     normal = torch.nn.functional.normalize(_of(shape.normal, robot, 1), dim=0)
     across = first_director(normal)

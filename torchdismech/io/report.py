@@ -1,15 +1,17 @@
-"""What a run of a scene will be, for people to read before they start it."""
+"""What the command line says of a scene before it runs, and of a run that is over."""
 
 from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from torchdismech import compilation
+from torchdismech.compilation import THRESHOLD
 from torchdismech.control import Controller
+from torchdismech.errors import Status
 from torchdismech.integrate import Solver
 from torchdismech.integrate.chunks import chunk_size
 from torchdismech.integrate.recording import unrecorded
@@ -18,12 +20,47 @@ from torchdismech.io.schema_contact import obstacle_name
 from torchdismech.mechanics import Gains
 from torchdismech.memory import size_of, step_bytes
 from torchdismech.model import Model
+from torchdismech.trajectory import Trajectory
 
-__all__ = ["what_will_run"]
+__all__ = ["failures", "summary", "what_will_run"]
+
+
+def summary(trajectory: Trajectory, first_step: int, wall: float, path: Path, compiled: bool) -> dict[str, str]:
+    """Return what a run came to; steps that an earlier run did count only where said."""
+    new = trajectory.step > first_step
+    counts = trajectory.step.diff(prepend=trajectory.step[:1])[:, None]  # steps up to each row since the one before
+    good = trajectory.status == 0
+    stepped = (counts * good)[new].sum().item()
+    iterations = (trajectory.iterations * good)[new].sum().item() / max(stepped, 1)
+    moved = (trajectory.positions[-1, :, -1] - trajectory.positions[0, :, -1]).norm(dim=-1)
+    remarks = [f"for the steps from {first_step}"] * bool(first_step) + ["compiling included"] * compiled
+    most = trajectory.iterations_max[new].max().item()
+    batch, nodes = trajectory.positions.shape[1:3]
+    return {
+        "simulated time": f"{trajectory.time[-1].item():g} s in {trajectory.step[-1].item()} steps",
+        "wall time": f"{wall:.2f} s" + ", ".join(["", *remarks]),
+        "robot-steps/s": f"{stepped / wall:,.0f}",
+        "Newton iterations": f"{iterations:.2f} a converged step on average, at most {most}",
+        "converged": f"{batch - int(trajectory.failed.sum())} of {batch} robots",
+        "tip displacement": f"{moved.min().item():.6g} to {moved.max().item():.6g} m (node {nodes - 1})",
+        "file": f"{path} ({len(trajectory.time)} frames)",
+    }
+
+
+def failures(trajectory: Trajectory) -> str:
+    """Return which robots failed, when and why; empty where none did."""
+    lines = []
+    for robot in trajectory.failed.nonzero().flatten().tolist():
+        row = int((trajectory.status[:, robot] != 0).nonzero()[0])
+        status = Status(int(trajectory.status[row, robot]))
+        first, last = trajectory.step[max(row - 1, 0)].item() + 1, trajectory.step[row].item()
+        when = f"in step {last}" if first == last else f"in one of the steps {first} to {last}"
+        lines.append(f"robot {robot} failed {when}: {status.name.lower()} ({status.explanation})")
+    return "\n".join(lines)
 
 
 def what_will_run(scene: Scene, model: Model, integrator: Solver, controller: Controller | None) -> dict[str, str]:
-    """Return what a run of a scene is made of, line by line, by name."""
+    """Return what `torchdismech check` prints of a scene, by what it is about."""
     simulation, document = scene.document.simulation, scene.document
     nodes, edges = len(scene.geometry.nodes), len(scene.geometry.rod_edges)
     if simulation.integrator == "static":
@@ -68,7 +105,7 @@ def _kernels(scene: Scene, model: Model, integrator: Solver) -> str:
     reason = model.why_eager()
     if reason is not None:
         return f"eager: {reason}"
-    least = math.ceil(compilation.THRESHOLD / integrator.step_work(model, scene.batch))
+    least = math.ceil(THRESHOLD / integrator.step_work(model, scene.batch))
     if scene.steps >= least:
         return f"compiled before the first step, as from {least:,} steps on"
     return f"eager; compiled from about {least:,} steps on"

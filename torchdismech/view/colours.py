@@ -1,0 +1,154 @@
+"""Colours of robots: one each, or by a quantity at the nodes that a trajectory gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchdismech.errors import InputError
+from torchdismech.trajectory import Trajectory
+
+__all__ = ["QUANTITIES", "Scale", "distinct", "node_values"]
+
+# what robots can be coloured by, with its unit
+QUANTITIES = {"stretch": "1", "curvature": "1/m", "twist": "rad/m", "speed": "m/s"}
+# seven hues that people who see colours differently can tell apart (after Paul Tol's bright scheme)
+HUES = np.array(
+    [[68, 119, 170], [238, 102, 119], [34, 136, 51], [204, 187, 68], [102, 204, 238], [170, 51, 119], [187, 187, 187]]
+)
+# from low to high: dark blue, teal, green, yellow; brightness rises evenly
+LOW_TO_HIGH = np.array([[63, 62, 133], [49, 104, 142], [33, 145, 140], [83, 197, 104], [253, 231, 37]])
+# from negative to positive, white at zero
+DIVERGING = np.array([[33, 102, 172], [146, 197, 222], [247, 247, 247], [244, 165, 130], [178, 24, 43]])
+UNKNOWN = np.array([170, 170, 170])  # of nodes that do not have the quantity
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Colours of a quantity.
+
+    Attributes
+    ----------
+    name, unit : of the quantity.
+    low, high : values at the ends; beyond them colours stay.
+    """
+
+    name: str
+    unit: str
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, name: str, values: np.ndarray) -> Scale:
+        """Return the scale for values; of signed ones its middle is zero."""
+        finite = values[np.isfinite(values)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+        if low < 0:
+            low, high = -max(-low, high), max(-low, high)
+        return cls(name, QUANTITIES[name], low, high if high > low else low + 1.0)
+
+    @property
+    def ends(self) -> str:
+        """Its range, in words."""
+        return f"{self.name} from {self.low:.3g} to {self.high:.3g}" + ("" if self.unit == "1" else f" {self.unit}")
+
+    def colours(self, values: np.ndarray) -> np.ndarray:
+        """Return the colours (..., 3) uint8 of values (...); grey where they are NaN."""
+        table = DIVERGING if self.low < 0 else LOW_TO_HIGH
+        share = np.clip((values - self.low) / (self.high - self.low), 0, 1)
+        known = np.isfinite(share)
+        at = np.where(known, share, 0.0)
+        places = np.linspace(0, 1, len(table))
+        mixed = np.stack([np.interp(at, places, table[:, k]) for k in range(3)], axis=-1)
+        return np.where(known[..., None], mixed, UNKNOWN).round().astype(np.uint8)
+
+
+def distinct(count: int) -> np.ndarray:
+    """Return a colour (count, 3) uint8 for each robot; after seven they come again."""
+    return HUES[np.arange(count) % len(HUES)].astype(np.uint8)
+
+
+def node_values(
+    name: str, trajectory: Trajectory, frames: np.ndarray, robots: np.ndarray, directors: np.ndarray
+) -> np.ndarray:
+    """Return a quantity at the nodes (T, R, N): NaN at nodes that do not have it.
+
+    "stretch": of rod edges against the first frame, of triangles the square root of their area against it, minus one;
+    at nodes the mean of what meets there. "curvature": of rods, where two edges meet, 2 tan(angle/2) over their mean
+    length [1/m]. "twist": of rods, there, the angle by which the frame turns over this length [rad/m]. "speed" [m/s].
+
+    Parameters
+    ----------
+    directors : (T, R, E, 3) first material directors of the rod edges.
+
+    Raises
+    ------
+    InputError
+        The robot has nothing of which there is such a quantity; no such quantity.
+    """
+    if name not in QUANTITIES:
+        raise InputError(f"colour: expected 'robot' or one of {', '.join(QUANTITIES)}, got {name!r}")
+    shown = np.ix_(frames, robots)
+    positions = trajectory.positions.numpy()[shown].astype(np.float64)
+    if name == "speed":
+        return np.linalg.norm(trajectory.velocities.numpy()[shown], axis=-1)
+    if name == "stretch":
+        first = trajectory.positions.numpy()[:1, robots].astype(np.float64)
+        return _stretch(trajectory, positions, first)
+    if not len(trajectory.rod_edges):
+        raise InputError(f"colour: {name} is one of rods, and there are none: choose 'stretch' or 'speed'")
+    return _bend_twist(name, trajectory.rod_edges, positions, directors)
+
+
+def _stretch(trajectory: Trajectory, positions: np.ndarray, first: np.ndarray) -> np.ndarray:
+    total, count = np.zeros(positions.shape[:-1]), np.zeros(positions.shape[-2])
+    for elements, size in ((trajectory.rod_edges, _lengths), (trajectory.triangles, _root_areas)):
+        if len(elements):
+            ratio = size(positions, elements) / size(first, elements) - 1
+            for corner in elements.T:
+                np.add.at(total, (..., corner), ratio)
+                np.add.at(count, corner, 1)
+    with np.errstate(invalid="ignore"):
+        return total / count
+
+
+def _lengths(positions: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(positions[..., edges[:, 1], :] - positions[..., edges[:, 0], :], axis=-1)
+
+
+def _root_areas(positions: np.ndarray, triangles: np.ndarray) -> np.ndarray:
+    a, b, c = (positions[..., triangles[:, k], :] for k in range(3))
+    return np.sqrt(0.5 * np.linalg.norm(np.cross(b - a, c - a), axis=-1))
+
+
+def _bend_twist(name: str, edges: np.ndarray, positions: np.ndarray, directors: np.ndarray) -> np.ndarray:
+    """Return curvature or twist at the nodes where two edges meet."""
+    values = np.full(positions.shape[:-1], np.nan)
+    order = np.argsort(edges.ravel(), kind="stable")
+    count = np.bincount(edges.ravel(), minlength=positions.shape[-2])
+    first, second = order[count[edges.ravel()[order]] == 2].reshape(-1, 2).T  # 2 edge + side
+    nodes = edges.ravel()[first]
+    along = positions[..., edges[:, 1], :] - positions[..., edges[:, 0], :]
+    length = np.linalg.norm(along, axis=-1)
+    t = along / length[..., None]
+    # as if the first edge ended at the node and the second began there
+    e = t[..., first // 2, :] * np.where(first % 2 == 1, 1.0, -1.0)[:, None]
+    f = t[..., second // 2, :] * np.where(second % 2 == 0, 1.0, -1.0)[:, None]
+    mean = 0.5 * (length[..., first // 2] + length[..., second // 2])
+    binormal = 2 * np.cross(e, f) / (1 + (e * f).sum(-1))[..., None]
+    if name == "curvature":
+        values[..., nodes] = np.linalg.norm(binormal, axis=-1) / mean
+        return values
+    values[..., nodes] = _turn(directors[..., first // 2, :], directors[..., second // 2, :], e, f) / mean
+    return values
+
+
+def _turn(d: np.ndarray, other: np.ndarray, e: np.ndarray, f: np.ndarray) -> np.ndarray:
+    """Return the angle (...) about f from directors d, transported from tangents e, to those of the other edges."""
+    import torch
+
+    from torchdismech.geometry.frames import signed_angle, transported
+
+    d, other, e, f = (torch.as_tensor(np.ascontiguousarray(x)) for x in (d, other, e, f))
+    return signed_angle(transported(d, e, f), other, f).numpy()

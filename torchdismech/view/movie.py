@@ -1,0 +1,172 @@
+"""Movies of trajectories, made without a display."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchdismech.errors import InputError
+from torchdismech.view.raster import Camera, Triangles, draw
+from torchdismech.view.scenery import Scenery, Shown
+
+__all__ = ["is_movie", "pictures", "save_movie", "size_of_pictures"]
+
+INSTALL = "pip install 'torchdismech[movie]'"
+FASTEST_GIF = 50  # frames per second that programs show
+BAR = 160  # pixels that the bar of colours is wide
+
+
+def save_movie(
+    scenery: Scenery,
+    path: str | Path,
+    fps: int = 30,
+    size: tuple[int, int] = (960, 720),
+    azimuth: float | None = None,
+    elevation: float | None = None,
+    progress: bool = False,
+) -> None:
+    """Write a movie; a movie that is stopped half-way leaves no file.
+
+    Parameters
+    ----------
+    scenery : what it shows.
+    path : its ending, .mp4 or .gif, says the format.
+    fps : frames per second.
+    size : width and height [pixels], even.
+    azimuth, elevation : the direction from which it is seen [degrees]; by default from the front and the right, or
+        straight at the plane of a robot that moves in one.
+
+    Raises
+    ------
+    InputError
+        Another ending, a size or a rate that the format does not have, no such folder, a package that is missing.
+    """
+    path = Path(path)
+    write = _writer(path, fps, size)
+    frames: Iterable[np.ndarray] = pictures(scenery, size, azimuth, elevation)
+    if progress:
+        from tqdm import tqdm
+
+        frames = tqdm(frames, total=len(scenery), unit="frame", desc=path.name)
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.stem}-") as folder:
+            part = Path(folder) / path.name
+            write(part, frames, fps, size)
+            os.replace(part, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def size_of_pictures(text: str) -> tuple[int, int]:
+    """Return width and height [pixels] of a text such as "960x720"."""
+    match = re.fullmatch(r"\s*(\d{1,5})\s*x\s*(\d{1,5})\s*", text)
+    if match is None:
+        raise InputError(f"--size: expected width and height in pixels such as 960x720, got {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def pictures(
+    scenery: Scenery, size: tuple[int, int], azimuth: float | None = None, elevation: float | None = None
+) -> Iterator[np.ndarray]:
+    """Yield the pictures (height, width, 3) uint8 of the frames, with time and colours written on them."""
+    flat = np.ptp([scenery.low, scenery.high], axis=0)[1] < 0.05 * (scenery.high - scenery.low).max()
+    azimuth = (-90.0 if flat else -60.0) if azimuth is None else azimuth
+    elevation = (0.0 if flat and not scenery.obstacles else 18.0) if elevation is None else elevation
+    camera = Camera.finding(scenery.low, scenery.high, azimuth, elevation, *size)
+    for shown in scenery:
+        yield _labelled(draw(camera, _triangles(scenery, shown)), scenery, shown.time)
+
+
+def _triangles(scenery: Scenery, shown: Shown) -> Triangles:
+    """Return all triangles of a frame."""
+    surface = scenery.surface
+    count, size = shown.vertices.shape[:2]
+    faces = (surface.faces + size * np.arange(count)[:, None, None]).reshape(-1, 3)
+    vertices, normals, colours = (x.reshape(-1, 3) for x in (shown.vertices, shown.normals, shown.colours))
+    parts = [Triangles(vertices, normals, colours, faces, np.tile(surface.shell, count))]
+    for placed in scenery.obstacles:
+        own = placed.surface
+        moved = own.vertices + placed.offset + own.displacements(np.array([shown.time]))[0]
+        parts.append(Triangles(moved, own.normals, own.colours, own.faces, np.zeros(len(own.faces), dtype=bool)))
+    return Triangles.joined(parts)
+
+
+def _labelled(picture: np.ndarray, scenery: Scenery, time: float) -> np.ndarray:
+    """Return the picture with its time, and what its colours mean."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    image = Image.fromarray(picture)
+    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=max(12, image.height // 36))
+    pen.text((12, 10), f"{time:.3f} s", fill=(40, 40, 40), font=font)
+    scale = scenery.scale
+    if scale is not None:
+        strip = scale.colours(np.linspace(scale.low, scale.high, BAR))[None].repeat(10, axis=0)
+        left = image.width - BAR - 12
+        image.paste(Image.fromarray(strip), (left, 14))
+        pen.text((left - 10, 10), scale.ends, fill=(40, 40, 40), font=font, anchor="ra")
+    return np.asarray(image)
+
+
+def _writer(path: Path, fps: int, size: tuple[int, int]) -> Any:
+    """Return the function that writes this kind of file; refuse what it cannot write."""
+    writers = {".mp4": _write_mp4, ".gif": _write_gif}
+    ending = path.suffix.lower()
+    if ending not in writers:
+        raise InputError(f"--out {path}: expected a name that ends in .mp4 or .gif")
+    if not path.parent.is_dir():
+        raise InputError(f"--out {path}: there is no folder {path.parent}")
+    if any(side < 16 or side % 2 or side > 8192 for side in size):
+        raise InputError(f"--size: expected even numbers of pixels from 16 to 8192, got {size[0]}x{size[1]}")
+    if fps < 1 or (ending == ".gif" and fps > FASTEST_GIF):
+        raise InputError(f"--fps: expected 1 to {FASTEST_GIF if ending == '.gif' else 'some hundred'}, got {fps}")
+    try:
+        import PIL  # noqa: F401
+
+        if ending == ".mp4":
+            import imageio_ffmpeg
+
+            imageio_ffmpeg.get_ffmpeg_exe()
+    except ImportError as error:
+        raise InputError(f"movies need {error.name}: {INSTALL}") from error
+    except RuntimeError as error:
+        raise InputError(
+            "movies as .mp4 need the program ffmpeg, which imageio-ffmpeg does not bring for this machine: install "
+            "ffmpeg and name it in the variable IMAGEIO_FFMPEG_EXE, or write a .gif"
+        ) from error
+    return writers[ending]
+
+
+def _write_mp4(path: Path, frames: Iterable[np.ndarray], fps: int, size: tuple[int, int]) -> None:
+    import imageio_ffmpeg
+
+    stream = imageio_ffmpeg.write_frames(
+        str(path), size, fps=fps, quality=7, macro_block_size=2, ffmpeg_log_level="error"
+    )
+    stream.send(None)
+    try:
+        for frame in frames:
+            stream.send(np.ascontiguousarray(frame))
+    finally:
+        stream.close()
+
+
+def _write_gif(path: Path, frames: Iterable[np.ndarray], fps: int, size: tuple[int, int]) -> None:
+    from PIL import Image
+
+    images = [Image.fromarray(frame).quantize(colors=128) for frame in frames]
+    images[0].save(path, save_all=True, append_images=images[1:], duration=1000 / fps, loop=0)
+
+
+def is_movie(path: Path) -> bool:
+    """Return whether the file begins as a movie of its name's kind does."""
+    with path.open("rb") as file:
+        beginning = file.read(8)
+    if path.suffix.lower() == ".gif":
+        return beginning[:4] == b"GIF8"
+    return path.suffix.lower() == ".mp4" and beginning[4:] == b"ftyp"

@@ -1,0 +1,217 @@
+"""Pictures of triangles by numpy alone: no display, no graphics driver, the same pixels everywhere.
+
+Triangles are grouped by the size of the box of samples around them, and the samples of a group are made at once; of
+those at the same place the nearest is shaded. A pixel is the mean of two by two samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Camera", "Triangles", "draw"]
+
+SAMPLES = 2  # along each side of a pixel
+ANGLE = 0.5  # of the view from top to bottom [rad]
+MARGIN = 1.08  # how much more than the robots the view shows
+AT_ONCE = 1 << 16  # samples that are made at a time: few enough for a processor's cache
+BACKGROUND = (np.array([255.0, 255, 255]), np.array([222.0, 228, 235]))  # at the top and at the bottom
+AMBIENT, DIFFUSE, SHINE, EXPONENT = 0.38, 0.62, 0.18, 24.0
+LIGHT = np.array([-0.35, 0.55, 0.76])  # towards the light: right, up, to the viewer
+
+
+@dataclass(frozen=True)
+class Triangles:
+    """What is drawn: vertices (V, 3) [m], unit normals (V, 3), colours (V, 3) uint8, faces (F, 3), both_sides (F,)."""
+
+    vertices: np.ndarray
+    normals: np.ndarray
+    colours: np.ndarray
+    faces: np.ndarray
+    both_sides: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: list[Triangles]) -> Triangles:
+        """Return all parts as one."""
+        first = np.cumsum([0, *(len(part.vertices) for part in parts)])
+        return cls(
+            np.concatenate([part.vertices for part in parts]),
+            np.concatenate([part.normals for part in parts]),
+            np.concatenate([part.colours for part in parts]),
+            np.concatenate([part.faces + start for part, start in zip(parts, first, strict=False)]),
+            np.concatenate([part.both_sides for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A camera.
+
+    Attributes
+    ----------
+    eye : (3,) where it stands [m].
+    axes : (3, 3) rows: to the right, up, and from what it sees to the eye.
+    width, height : of the picture [pixels].
+    """
+
+    eye: np.ndarray
+    axes: np.ndarray
+    width: int
+    height: int
+
+    @classmethod
+    def finding(
+        cls, low: np.ndarray, high: np.ndarray, azimuth: float, elevation: float, width: int, height: int
+    ) -> Camera:
+        """Return a camera that sees all of a box from a direction.
+
+        Parameters
+        ----------
+        low, high : (3,) corners of the box [m].
+        azimuth, elevation : of the direction to the eye, about z from x and up from the x-y plane [degrees].
+        """
+        a, e = np.radians([azimuth, elevation])
+        back = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
+        right = np.array([-np.sin(a), np.cos(a), 0.0])
+        axes = np.stack([right, np.cross(back, right), back])
+        corners = np.stack(np.meshgrid(*np.stack([low, high], axis=1)), axis=-1).reshape(-1, 3)
+        middle = 0.5 * (low + high)
+        seen = (corners - middle) @ axes.T
+        tangent = np.tan(0.5 * ANGLE) * np.array([width / height, 1.0]) / MARGIN
+        distance = (np.abs(seen[:, :2]) / tangent + seen[:, 2:]).max()
+        return cls(middle + max(distance, 1e-9) * back, axes, width, height)
+
+    def seen(self, points: np.ndarray, scale: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return places (V, 2) in samples, `scale` a pixel, from the upper left, and distances (V,) ahead [m]."""
+        local = (points - self.eye) @ self.axes.T
+        ahead = -local[:, 2]
+        focal = 0.5 * scale * self.height / np.tan(0.5 * ANGLE)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            place = focal * local[:, :2] / ahead[:, None] * np.array([1.0, -1.0])
+        return place + 0.5 * scale * np.array([self.width, self.height]), ahead
+
+
+def draw(camera: Camera, scene: Triangles) -> np.ndarray:
+    """Return the picture (height, width, 3) uint8."""
+    width, height = SAMPLES * camera.width, SAMPLES * camera.height
+    places, ahead = camera.seen(scene.vertices.astype(np.float64), SAMPLES)
+    corners, faces = _towards(places, ahead, scene)
+    nearest = np.zeros(width * height)
+    owner = np.full(width * height, -1)
+    for triangles, samples, inverse in _samples(corners, 1 / ahead[faces], width, height):
+        np.maximum.at(nearest, samples, inverse)
+        best = inverse == nearest[samples]
+        owner[samples[best]] = triangles[best]
+    covered = np.flatnonzero(owner >= 0)
+    colours = _shaded(camera, scene, covered, owner[covered], corners, faces, ahead, width)
+    return _mixed(camera, covered, colours)
+
+
+def _mixed(camera: Camera, covered: np.ndarray, colours: np.ndarray) -> np.ndarray:
+    """Return the picture (height, width, 3) uint8 of the covered samples' colours (P, 3) before the background."""
+    size, width = camera.width * camera.height, SAMPLES * camera.width
+    pixel = covered // width // SAMPLES * camera.width + covered % width // SAMPLES
+    total = np.stack([np.bincount(pixel, colours[:, k], size) for k in range(3)], axis=1)
+    free = SAMPLES**2 - np.bincount(pixel, minlength=size)
+    share = np.linspace(0, 1, camera.height)[:, None, None]
+    behind = (1 - share) * BACKGROUND[0] + share * BACKGROUND[1]  # (height, 1, 3)
+    shape = (camera.height, camera.width, -1)
+    return ((total.reshape(shape) + free.reshape(shape) * behind) / SAMPLES**2).round().astype(np.uint8)
+
+
+def _towards(places: np.ndarray, ahead: np.ndarray, scene: Triangles) -> tuple[np.ndarray, np.ndarray]:
+    """Return corners (P, 3, 2) and faces (P, 3), wound alike, of the triangles that the camera sees.
+
+    They are before it, and turn towards it or are seen from both sides.
+    """
+    faces = scene.faces[(ahead[scene.faces] > 0).all(1)]
+    both = scene.both_sides[(ahead[scene.faces] > 0).all(1)]
+    area = _cross(places[faces])
+    seen = (area < 0) | (both & (area > 0))  # rows count downwards, so what is wound towards the eye is negative
+    faces = np.where((area < 0)[:, None], faces[:, ::-1], faces)[seen]
+    return places[faces], faces
+
+
+def _cross(corners: np.ndarray) -> np.ndarray:
+    """Return twice the areas (P,) of triangles (P, 3, 2)."""
+    u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    return u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
+
+
+def _samples(
+    corners: np.ndarray, inverse: np.ndarray, width: int, height: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield (triangle, sample, 1 / distance) of the samples inside triangles, many at a time."""
+    first = np.maximum(np.ceil(corners.min(1) - 0.5), 0)
+    last = np.minimum(np.floor(corners.max(1) - 0.5), [width - 1, height - 1])
+    count = (last - first + 1).astype(np.int64)
+    inside = np.flatnonzero((count > 0).all(1))
+    powers = np.ceil(np.log2(count[inside])).astype(np.int64)
+    kinds = 32 * powers[:, 0] + powers[:, 1]
+    for kind in np.unique(kinds).tolist():
+        box = 1 << np.array(divmod(kind, 32))
+        members = inside[kinds == kind]
+        size = max(1, AT_ONCE // int(box.prod()))
+        for k in range(0, len(members), size):
+            yield _inside(corners, inverse, first, last, members[k : k + size], box, width)
+
+
+def _inside(
+    corners: np.ndarray,
+    inverse: np.ndarray,
+    first: np.ndarray,
+    last: np.ndarray,
+    members: np.ndarray,
+    box: np.ndarray,
+    width: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (triangle, sample, 1 / distance) of the samples of boxes that are inside their triangles."""
+    x, y = (first[members, k, None] + np.arange(box[k]) for k in range(2))
+    x = np.where(x > last[members, :1], np.nan, x)  # beyond the picture: inside nothing
+    y = np.where(y > last[members, 1:], np.nan, y)
+    own = corners[members]
+    weights = [_edge(own[:, (k + 1) % 3], own[:, (k + 2) % 3], x + 0.5, y + 0.5) for k in range(3)]
+    triangle, row, column = np.nonzero((weights[0] >= 0) & (weights[1] >= 0) & (weights[2] >= 0))
+    member = members[triangle]
+    total = sum(w[triangle, row, column] * inverse[member, k] for k, w in enumerate(weights))
+    sample = y[triangle, row].astype(np.int64) * width + x[triangle, column].astype(np.int64)
+    return member, sample, total / _cross(own)[triangle]
+
+
+def _edge(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return twice the areas (P, rows, columns) of a, b (P, 2) and the points of a grid x (P, columns), y (P, rows)."""
+    along = b - a
+    down, right = along[:, :1] * (y - a[:, 1:]), along[:, 1:] * (x - a[:, :1])
+    return down[:, :, None] - right[:, None, :]
+
+
+def _shaded(
+    camera: Camera,
+    scene: Triangles,
+    samples: np.ndarray,
+    owner: np.ndarray,
+    corners: np.ndarray,
+    faces: np.ndarray,
+    ahead: np.ndarray,
+    width: int,
+) -> np.ndarray:
+    """Return the colours (P, 3) of samples at which a triangle is the nearest."""
+    own, at = corners[owner], np.stack([samples % width, samples // width], axis=1) + 0.5
+    area = _cross(own)
+    # weights in space: those in the picture over the distances, scaled to one
+    weights = np.stack(
+        [_cross(np.stack([at, own[:, (k + 1) % 3], own[:, (k + 2) % 3]], axis=1)) / area for k in range(3)], axis=1
+    )
+    weights = weights / ahead[faces[owner]]
+    weights = (weights / weights.sum(1, keepdims=True))[..., None]
+    normal = (weights * scene.normals[faces[owner]]).sum(1) @ camera.axes.T
+    normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-12)
+    normal = np.where(normal[:, 2:] < 0, -normal, normal)  # of what is seen from its back
+    light = LIGHT / np.linalg.norm(LIGHT)
+    half = light + np.array([0, 0, 1.0])
+    lit = AMBIENT + DIFFUSE * np.maximum(normal @ light, 0)
+    shine = 255 * SHINE * np.maximum(normal @ (half / np.linalg.norm(half)), 0) ** EXPONENT
+    colour = (weights * scene.colours[faces[owner]]).sum(1)
+    return np.minimum(colour * lit[:, None] + shine[:, None], 255)

@@ -1,0 +1,191 @@
+"""What is shown of a run: which robots and frames, in what colours, beside which obstacles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from torchdismech.contact import Obstacle
+from torchdismech.errors import InputError
+from torchdismech.io.recorded import recorded
+from torchdismech.trajectory import Trajectory
+from torchdismech.view.colours import Scale
+from torchdismech.view.surfaces import ObstacleSurface, RobotSurface, Sections
+
+__all__ = ["Placed", "Scenery", "Shown", "chosen_robots"]
+
+GAP = 0.2  # between robots side by side, of the largest robot's size
+AT_ONCE = 1 << 20  # vertices that are made at a time
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One frame: its row in the trajectory, its time [s], vertices [m], unit normals and colours (R, V, 3)."""
+
+    row: int
+    time: float
+    vertices: np.ndarray
+    normals: np.ndarray
+    colours: np.ndarray
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An obstacle and how far (3,) the robot beside it was moved for the view [m]."""
+
+    surface: ObstacleSurface
+    offset: np.ndarray
+
+
+class Scenery:
+    """Robots of a run with their obstacles, ready to be shown frame by frame.
+
+    Parameters
+    ----------
+    trajectory : the run.
+    robots : which of the batch.
+    every : take each so many frames, and the last one.
+    colour : "robot", or one of `colours.QUANTITIES`.
+    apart : put robots side by side; else they are overlaid, with the obstacles of the first of them.
+    radius : of all rods [m], in place of what the file says.
+    sections, obstacles : of a run from Python; by default what the scene in the file says, else a radius of a quarter
+        of an edge and no obstacles.
+    folder : where the files of meshes are looked for.
+
+    Attributes
+    ----------
+    frames : (T,) rows of the trajectory.
+    surface : of the robots.
+    obstacles : with the places where they are shown.
+    scale : of the colours; None where each robot has its own.
+    remarks : sentences on what could not be known or shown.
+    low, high : corners of what the robots reach where they are shown, (3,) [m].
+    """
+
+    def __init__(
+        self,
+        trajectory: Trajectory,
+        robots: Sequence[int],
+        every: int = 1,
+        colour: str = "robot",
+        apart: bool = False,
+        radius: float | None = None,
+        sections: Sections | None = None,
+        obstacles: Sequence[Obstacle] | None = None,
+        folder: Path = Path(),
+    ):
+        self.trajectory, self.robots = trajectory, np.array(robots, dtype=np.int64)
+        self.frames = _every(len(trajectory.time), every)
+        known = recorded(trajectory, folder) if sections is None or obstacles is None else None
+        self.remarks = [] if known is None else list(known.missing)
+        if radius is not None:
+            sections = Sections.uniform(len(trajectory.rod_edges), radius, "")
+        elif sections is None and known is not None:
+            sections = Sections(known.half, known.round, "")
+        sections = Sections.default(trajectory) if sections is None else sections
+        self.remarks += [sections.said] if sections.said else []
+        self.surface = RobotSurface(trajectory, sections, self.robots)
+        self._directors = self.surface.directors(self.frames)
+        self.scale = self._scale(colour)
+        low, high = self._reach(2 * float(sections.half.max(initial=0.0)))
+        self.offsets = _side_by_side(len(robots), (high - low).max(0)) if apart else np.zeros((len(robots), 3))
+        self.low, self.high = (low + self.offsets).min(0), (high + self.offsets).max(0)
+        given = obstacles if obstacles is not None else [] if known is None else known.obstacles
+        self.obstacles = self._placed(given, low, high, apart)
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times (T,) of the frames [s]."""
+        return self.trajectory.time.numpy()[self.frames]
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __iter__(self) -> Iterator[Shown]:
+        """Yield the frames; their surfaces are made for many frames at a time."""
+        size = max(1, AT_ONCE // max(1, len(self.robots) * len(self.surface.node)))
+        for first in range(0, len(self.frames), size):
+            yield from self._block(slice(first, first + size))
+
+    def shown(self, index: int) -> Shown:
+        """Return the frame at an index of `frames`."""
+        return self._block(slice(index, index + 1))[0]
+
+    def _block(self, index: slice) -> list[Shown]:
+        rows, directors = self.frames[index], self._directors[index]
+        vertices, normals = self.surface.vertices(rows, directors)
+        vertices = vertices + self.offsets[:, None].astype(np.float32)
+        if self.scale is None:
+            colours = np.broadcast_to(self.surface.coloured_by_robot(), vertices.shape)
+        else:
+            colours = self.surface.coloured(self._values(index), self.scale)
+        arrays = zip(rows, self.times[index], vertices, normals, colours, strict=True)
+        return [Shown(int(row), float(time), v, n, c) for row, time, v, n, c in arrays]
+
+    def _values(self, index: slice) -> np.ndarray:
+        assert self.scale is not None
+        return self.surface.values(self.scale.name, self.frames[index], self._directors[index])
+
+    def _scale(self, colour: str) -> Scale | None:
+        return (
+            None if colour == "robot" else Scale.of(colour, self.surface.values(colour, self.frames, self._directors))
+        )
+
+    def _reach(self, thickness: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the corners (R, 3) of what each robot reaches in all frames."""
+        x = self.trajectory.positions.numpy()
+        own = [x[row, self.robots] for row in self.frames]
+        low = np.min([frame.min(1) for frame in own], axis=0) - 0.5 * thickness
+        return low, np.max([frame.max(1) for frame in own], axis=0) + 0.5 * thickness
+
+    def _placed(self, obstacles: Sequence[Obstacle], low: np.ndarray, high: np.ndarray, apart: bool) -> list[Placed]:
+        batch = self.trajectory.batch
+        if not apart:
+            first = int(self.robots[0])
+            return [Placed(ObstacleSurface(o, first, batch, self.low, self.high), np.zeros(3)) for o in obstacles]
+        return [
+            Placed(ObstacleSurface(o, int(robot), batch, low[k], high[k]), self.offsets[k])
+            for o in obstacles
+            for k, robot in enumerate(self.robots)
+        ]
+
+
+def chosen_robots(text: str, batch: int) -> list[int]:
+    """Return the robots that a text names: "all", or numbers and ranges such as "0,3,8-11".
+
+    Raises
+    ------
+    InputError
+        It is no such text, or there is no such robot.
+    """
+    if text == "all":
+        return list(range(batch))
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
+        if match is None:
+            raise InputError(f"--robots: expected all, or numbers and ranges such as 0,3,8-11, got {text!r}")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not first <= last < batch:
+            raise InputError(f"--robots: expected numbers 0 to {batch - 1}, rising, got {part.strip()}")
+        found += [robot for robot in range(first, last + 1) if robot not in found]
+    return found
+
+
+def _every(count: int, every: int) -> np.ndarray:
+    """Return each so many of the rows, and the last one."""
+    if every < 1:
+        raise InputError(f"every: expected 1 or more, got {every}")
+    return np.unique(np.append(np.arange(0, count, every), count - 1))
+
+
+def _side_by_side(count: int, size: np.ndarray) -> np.ndarray:
+    """Return how far (R, 3) robots of a size (3,) are moved so that they stand in a square, in rows along x."""
+    columns = int(np.ceil(np.sqrt(count)))
+    step = size[:2] + GAP * size.max()
+    k = np.arange(count)
+    return np.stack([step[0] * (k % columns), step[1] * (k // columns), np.zeros(count)], axis=1)

@@ -1,0 +1,167 @@
+"""Surfaces of robots and obstacles in the frames of a trajectory: what movies, exports and the page all show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from torchdismech.contact import HalfSpace, Obstacle
+from torchdismech.errors import InputError
+from torchdismech.trajectory import Trajectory
+from torchdismech.view.colours import Scale, distinct, node_values
+from torchdismech.view.directors import material_directors
+from torchdismech.view.obstacles import floor_of, obstacle_displacement, surface_of
+from torchdismech.view.tubes import Profile, Tubes
+
+__all__ = ["ObstacleSurface", "RobotSurface", "Sections", "vertex_normals"]
+
+DEFAULT_RADIUS = 0.25  # of the median edge length: of rods whose sections nobody knows
+STRIPE = 0.35  # brightness of the stripe along the first director
+OBSTACLE = np.array([150, 150, 150], dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Sections of rods.
+
+    Attributes
+    ----------
+    half : (B or 1, E, 2) half of the sizes along the first and second director [m].
+    round : (E,) whether a section is a circle, not a rectangle.
+    said : where the sizes are from.
+    """
+
+    half: np.ndarray
+    round: np.ndarray
+    said: str
+
+    @classmethod
+    def uniform(cls, edges: int, radius: float, said: str) -> Sections:
+        """Return circles of one radius [m]."""
+        if not (np.isfinite(radius) and radius > 0):
+            raise InputError(f"radius: expected a positive number of metres, got {radius}")
+        return cls(np.full((1, edges, 2), radius), np.ones(edges, dtype=bool), said)
+
+    @classmethod
+    def default(cls, trajectory: Trajectory) -> Sections:
+        """Return circles whose radius is a quarter of the median edge length, as nothing says what it is."""
+        edges = trajectory.rod_edges
+        x = trajectory.positions[0].numpy()
+        lengths = np.linalg.norm(x[:, edges[:, 1]] - x[:, edges[:, 0]], axis=-1)
+        radius = DEFAULT_RADIUS * float(np.median(lengths)) if len(edges) else 1.0
+        said = f"rods are drawn with a radius of {radius:.3g} m, a quarter of an edge: the file does not say theirs"
+        return cls.uniform(len(edges), radius, said if len(edges) else "")
+
+
+class RobotSurface:
+    """The surface of a robot: tubes along its rods, and its triangles.
+
+    Parameters
+    ----------
+    trajectory : the run.
+    sections : of its rods.
+    robots : (R,) which of the batch are shown.
+
+    Attributes
+    ----------
+    faces : (F, 3) triangles of the vertices, the same in all frames.
+    node : (V,) the node to which each vertex belongs.
+    dark : (V,) whether it belongs to the stripe along the first director.
+    shell : (F,) whether a triangle is of a shell, which is seen from both sides.
+    """
+
+    def __init__(self, trajectory: Trajectory, sections: Sections, robots: np.ndarray):
+        self.trajectory, self.robots = trajectory, robots
+        half = np.broadcast_to(sections.half, (trajectory.batch, *sections.half.shape[1:]))
+        self._half = half[robots]
+        kinds = ((sections.round, Profile.round()), (~sections.round, Profile.rectangle()))
+        edges = trajectory.rod_edges
+        self._tubes = [(np.flatnonzero(k), Tubes(edges, np.flatnonzero(k), p)) for k, p in kinds if k.any()]
+        self._shell_nodes, shell_faces = np.unique(trajectory.triangles, return_inverse=True)
+        self._shell_faces = shell_faces.reshape(-1, 3).astype(np.int32)
+        parts = [tubes.faces for _, tubes in self._tubes] + [self._shell_faces]
+        sizes = [len(tubes.node) for _, tubes in self._tubes]
+        first = np.cumsum([0, *sizes]).astype(np.int32)
+        self.faces = np.concatenate([faces + start for faces, start in zip(parts, first, strict=True)])
+        self.node = np.concatenate([*(tubes.node for _, tubes in self._tubes), self._shell_nodes]).astype(np.int64)
+        stripes = [tubes.dark for _, tubes in self._tubes]
+        self.dark = np.concatenate([*stripes, np.zeros(len(self._shell_nodes), dtype=bool)])
+        self.shell = np.arange(len(self.faces)) >= len(self.faces) - len(self._shell_faces)
+
+    def directors(self, frames: np.ndarray) -> np.ndarray:
+        """Return the first material directors (T, R, E, 3) of the rod edges."""
+        return material_directors(self.trajectory, frames, self.robots)
+
+    def vertices(self, frames: np.ndarray, directors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return vertices [m] and unit normals, (T, R, V, 3) float32, in some frames with their directors."""
+        x = self.trajectory.positions.numpy()[np.ix_(frames, self.robots)].astype(np.float64)
+        parts = [tubes.vertices(x, directors, self._half[:, of]) for of, tubes in self._tubes]
+        sheet = x[..., self._shell_nodes, :]
+        parts.append((sheet, vertex_normals(sheet, self._shell_faces)))
+        vertices, normals = (np.concatenate(arrays, axis=-2) for arrays in zip(*parts, strict=True))
+        return vertices.astype(np.float32), normals.astype(np.float32)
+
+    def values(self, name: str, frames: np.ndarray, directors: np.ndarray) -> np.ndarray:
+        """Return a quantity at the nodes (T, R, N); see `colours.node_values`."""
+        return node_values(name, self.trajectory, frames, self.robots, directors)
+
+    def coloured_by_robot(self) -> np.ndarray:
+        """Return colours (R, V, 3) uint8, one a robot, stripes darker."""
+        plain = np.broadcast_to(distinct(len(self.robots))[:, None], (len(self.robots), len(self.node), 3))
+        return self._striped(plain)
+
+    def coloured(self, values: np.ndarray, scale: Scale) -> np.ndarray:
+        """Return colours (..., V, 3) uint8 of values at the nodes (..., N), stripes darker."""
+        return self._striped(scale.colours(values)[..., self.node, :])
+
+    def _striped(self, colours: np.ndarray) -> np.ndarray:
+        return np.where(self.dark[:, None], STRIPE * colours, colours).round().astype(np.uint8)
+
+
+def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
+    """Return unit normals (..., V, 3): the sum of those of the triangles at a vertex, by their area."""
+    a, b, c = (vertices[..., faces[:, k], :] for k in range(3))
+    across = np.cross(b - a, c - a)
+    total = np.zeros_like(vertices)
+    for corner in range(3):
+        np.add.at(total, (..., faces[:, corner], slice(None)), across)
+    length = np.linalg.norm(total, axis=-1, keepdims=True)
+    return total / np.where(length > 0, length, 1.0)
+
+
+class ObstacleSurface:
+    """The surface of an obstacle; a half-space is shown by a square below all that the robots reach.
+
+    Parameters
+    ----------
+    obstacle : as in `model.obstacles`.
+    robot, batch : whose obstacle of the batch, which may differ in size and place.
+    low, high : (3,) corners of what the robots reach [m].
+    """
+
+    def __init__(self, obstacle: Obstacle, robot: int, batch: int, low: np.ndarray, high: np.ndarray):
+        self.name = obstacle.name
+        self._obstacle, self._robot, self._batch = obstacle, robot, batch
+        shape = obstacle.shape
+        if isinstance(shape, HalfSpace):
+            corners = floor_of(shape, np.zeros(3), robot, low, high)
+            vertices, faces = corners, np.array([[0, 1, 2], [0, 2, 3]])
+        else:
+            vertices, faces = (np.asarray(x) for x in surface_of(shape, robot))
+        self.vertices = vertices.astype(np.float32)
+        self.faces = faces.astype(np.int32)
+        self.normals = vertex_normals(vertices, faces).astype(np.float32)
+        self.colours = np.broadcast_to(OBSTACLE, vertices.shape).copy()
+
+    @property
+    def moves(self) -> bool:
+        """Whether it moves over time."""
+        return self._obstacle.path is not None
+
+    @torch.no_grad()
+    def displacements(self, times: np.ndarray) -> np.ndarray:
+        """Return how far (T, 3) it has moved at some times [s], in metres."""
+        moved = [obstacle_displacement(self._obstacle, self._robot, self._batch, float(time)) for time in times]
+        return np.stack(moved).astype(np.float32)
