@@ -346,6 +346,31 @@ def movie(
     _say_written(path, f": {len(scenery)} frames, {len(scenery) / fps:.2f} s")
 
 
+@app.command()
+@_refusing
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="The file: .glb, .usda, .usdc, or .pvd with a folder of .vtu files.")],
+    robots: Robots = "all",
+    every: Every = 1,
+    colour: Colour = "robot",
+    apart: Apart = False,
+    radius: Radius = None,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a run for Blender (.glb, .usda) or ParaView (.pvd)."""
+    from torchdismech.io.outputs import refuse_input, refuse_overwriting
+    from torchdismech.view.export import is_export, save_export
+
+    refuse_input(out, {"the run": run})
+    refuse_overwriting(out, overwrite, "file of this kind", is_export, "")
+    scenery = _scenery(run, robots, every, colour, apart, radius)
+    with interrupts.raising():
+        save_export(scenery, out, progress)
+    _say_written(out, f": {len(scenery)} frames of {len(scenery.robots)} robots")
+
+
 def _scenery(run: Path, robots: str, every: int, colour: str, apart: bool, radius: float | None) -> Scenery:
     """Return what is shown of a run; say what could not be known."""
     from torchdismech.trajectory import Trajectory

@@ -152,7 +152,7 @@ def test_missing_ffmpeg_is_said(tmp_path, monkeypatch):
 
 
 def test_the_command_makes_a_movie(tmp_path):
-    """Make a movie beside the run; refuse robots and files that are not there, and to write over things, in one line."""
+    """Make a movie; refuse robots and files that are not there, and to write over things, in one line."""
     run = run_of(tmp_path)
 
     def call(*arguments, status: int = 0):

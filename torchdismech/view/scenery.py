@@ -62,6 +62,7 @@ class Scenery:
     surface : of the robots.
     obstacles : with the places where they are shown.
     scale : of the colours; None where each robot has its own.
+    half : (R, E, 2) half of the sizes of the rods' sections along both directors [m].
     remarks : sentences on what could not be known or shown.
     low, high : corners of what the robots reach where they are shown, (3,) [m].
     """
@@ -89,6 +90,7 @@ class Scenery:
         sections = Sections.default(trajectory) if sections is None else sections
         self.remarks += [sections.said] if sections.said else []
         self.surface = RobotSurface(trajectory, sections, self.robots)
+        self.half = self.surface.half
         self._directors = self.surface.directors(self.frames)
         self.scale = self._scale(colour)
         low, high = self._reach(2 * float(sections.half.max(initial=0.0)))
@@ -122,13 +124,13 @@ class Scenery:
         if self.scale is None:
             colours = np.broadcast_to(self.surface.coloured_by_robot(), vertices.shape)
         else:
-            colours = self.surface.coloured(self._values(index), self.scale)
+            colours = self.surface.coloured(self.values(self.scale.name, index), self.scale)
         arrays = zip(rows, self.times[index], vertices, normals, colours, strict=True)
         return [Shown(int(row), float(time), v, n, c) for row, time, v, n, c in arrays]
 
-    def _values(self, index: slice) -> np.ndarray:
-        assert self.scale is not None
-        return self.surface.values(self.scale.name, self.frames[index], self._directors[index])
+    def values(self, name: str, index: slice) -> np.ndarray:
+        """Return a quantity at the nodes (T, R, N) in some of the frames; see `colours.node_values`."""
+        return self.surface.values(name, self.frames[index], self._directors[index])
 
     def _scale(self, colour: str) -> Scale | None:
         return (

@@ -69,13 +69,14 @@ class RobotSurface:
     faces : (F, 3) triangles of the vertices, the same in all frames.
     node : (V,) the node to which each vertex belongs.
     dark : (V,) whether it belongs to the stripe along the first director.
+    half : (R, E, 2) half of the sizes of the rods' sections along both directors [m].
     shell : (F,) whether a triangle is of a shell, which is seen from both sides.
     """
 
     def __init__(self, trajectory: Trajectory, sections: Sections, robots: np.ndarray):
         self.trajectory, self.robots = trajectory, robots
         half = np.broadcast_to(sections.half, (trajectory.batch, *sections.half.shape[1:]))
-        self._half = half[robots]
+        self.half = half[robots]
         kinds = ((sections.round, Profile.round()), (~sections.round, Profile.rectangle()))
         edges = trajectory.rod_edges
         self._tubes = [(np.flatnonzero(k), Tubes(edges, np.flatnonzero(k), p)) for k, p in kinds if k.any()]
@@ -97,7 +98,7 @@ class RobotSurface:
     def vertices(self, frames: np.ndarray, directors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return vertices [m] and unit normals, (T, R, V, 3) float32, in some frames with their directors."""
         x = self.trajectory.positions.numpy()[np.ix_(frames, self.robots)].astype(np.float64)
-        parts = [tubes.vertices(x, directors, self._half[:, of]) for of, tubes in self._tubes]
+        parts = [tubes.vertices(x, directors, self.half[:, of]) for of, tubes in self._tubes]
         sheet = x[..., self._shell_nodes, :]
         parts.append((sheet, vertex_normals(sheet, self._shell_faces)))
         vertices, normals = (np.concatenate(arrays, axis=-2) for arrays in zip(*parts, strict=True))

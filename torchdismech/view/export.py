@@ -1,0 +1,75 @@
+"""Runs for other programs: glTF for Blender and browsers, USD, and VTK for ParaView."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from torchdismech.errors import InputError
+from torchdismech.view.gltf import write_glb
+from torchdismech.view.scenery import Scenery, Shown
+from torchdismech.view.usd import write_usd
+from torchdismech.view.vtk import folder_of, write_vtk
+
+__all__ = ["is_export", "save_export"]
+
+WRITERS = {".glb": write_glb, ".usda": write_usd, ".usdc": write_usd, ".pvd": write_vtk}
+BEGINNINGS = {".glb": b"glTF", ".usda": b"#usda", ".usdc": b"PXR-USDC", ".pvd": b"<?xml"}
+
+
+def save_export(scenery: Scenery, path: str | Path, progress: bool = False) -> None:
+    """Write a run for another program; one that is stopped half-way leaves no file.
+
+    Parameters
+    ----------
+    scenery : what is written.
+    path : its ending says the format. ".glb": the surfaces, animated. ".usda", ".usdc": the same, as text or binary.
+        ".pvd": a list of files, one a frame, in a folder beside it: nodes, rod edges and triangles with their values.
+
+    Raises
+    ------
+    InputError
+        Another ending, no such folder, a package that is missing.
+    """
+    path = Path(path)
+    writer = WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise InputError(f"--out {path}: expected a name that ends in .glb, .usda, .usdc or .pvd (a series of .vtu)")
+    if not path.parent.is_dir():
+        raise InputError(f"--out {path}: there is no folder {path.parent}")
+
+    def shown(frames: Iterable[Shown]) -> Iterable[Shown]:
+        if not progress:
+            return frames
+        from tqdm import tqdm
+
+        return tqdm(frames, total=len(scenery), unit="frame", desc=path.name)
+
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.stem}-") as folder:
+            part = Path(folder) / path.name
+            writer(scenery, part, shown)
+            if folder_of(part).is_dir():
+                _replace_series(folder_of(part), folder_of(path))
+            os.replace(part, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _replace_series(new: Path, folder: Path) -> None:
+    """Put a folder of .vtu files in the place of an earlier one; refuse one that holds anything else."""
+    if folder.exists():
+        if not folder.is_dir() or any(file.suffix != ".vtu" for file in folder.iterdir()):
+            raise InputError(f"--out: {folder} holds other things than .vtu files: choose another name")
+        shutil.rmtree(folder)
+    os.replace(new, folder)
+
+
+def is_export(path: Path) -> bool:
+    """Return whether the file begins as one of its name's kind does."""
+    beginning = BEGINNINGS.get(path.suffix.lower())
+    with path.open("rb") as file:
+        return beginning is not None and file.read(len(beginning)) == beginning

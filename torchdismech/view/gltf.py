@@ -1,0 +1,145 @@
+"""Runs as binary glTF 2.0 (.glb): surfaces whose vertices move from frame to frame, for Blender and browsers.
+
+glTF moves vertices by morph targets: displacements that weights switch on. Frame k is the target k - 1 with weight one
+at its time; between frames weights, and so vertices, change evenly.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchdismech.errors import InputError
+from torchdismech.view.scenery import Scenery, Shown
+
+__all__ = ["write_glb"]
+
+LARGEST = 2**32 - 1  # bytes of a file, which it counts in 32 bits
+FLOAT, BYTE, INDEX = 5126, 5121, 5125  # glTF's numbers of these types
+ARRAY, ELEMENTS = 34962, 34963  # what a part of the buffer is for
+GAMMA = 2.2
+Z_UP = [-(0.5**0.5), 0.0, 0.0, 0.5**0.5]  # quaternion x, y, z, w: glTF's axis upwards is y
+
+
+class _Buffer:
+    """The binary part of the file and what says where things stand in it."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.views: list[dict[str, Any]] = []
+        self.accessors: list[dict[str, Any]] = []
+
+    def add(self, values: np.ndarray, target: int | None = None, bounds: bool = False, normalised: bool = False) -> int:
+        """Append an array (n,), (n, 3) or (n, 4); return the number of its accessor."""
+        kinds = {"float32": FLOAT, "uint8": BYTE, "uint32": INDEX}
+        view = {"buffer": 0, "byteOffset": len(self.content), "byteLength": values.nbytes}
+        self.views.append(view | ({} if target is None else {"target": target}))
+        self.content += np.ascontiguousarray(values).tobytes()
+        self.content += bytes(-len(self.content) % 4)
+        if len(self.content) > LARGEST:
+            raise InputError(
+                "--out: more than 4 GiB do not fit into a .glb file: choose fewer robots, or a larger --every"
+            )
+        kind = "SCALAR" if values.ndim == 1 else f"VEC{values.shape[1]}"
+        accessor = {
+            "bufferView": len(self.views) - 1,
+            "componentType": kinds[values.dtype.name],
+            "count": len(values),
+            "type": kind,
+        }
+        if bounds:
+            low, high = values.min(0), values.max(0)
+            accessor |= {"min": np.atleast_1d(low).tolist(), "max": np.atleast_1d(high).tolist()}
+        self.accessors.append(accessor | ({"normalized": True} if normalised else {}))
+        return len(self.accessors) - 1
+
+
+def write_glb(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]], Iterable[Shown]]) -> None:
+    """Write all robots with the colours of one frame, obstacles, and how they move.
+
+    The colours are those of the first frame. A run without time, which looks for an equilibrium, is its last frame.
+    """
+    buffer = _Buffer()
+    frames = list(progress(scenery))
+    times = (scenery.times - scenery.times[0]).astype(np.float32)
+    moving = len(frames) > 1 and times[-1] > 0
+    frames = frames if moving else frames[-1:]
+    sampled = buffer.add(times, bounds=True) if moving else -1
+    nodes: list[dict[str, Any]] = []
+    meshes: list[dict[str, Any]] = []
+    channels: list[dict[str, Any]] = []
+    samplers: list[dict[str, Any]] = []
+    for k, robot in enumerate(scenery.robots):
+        own = [(shown.vertices[k], shown.normals[k]) for shown in frames]
+        meshes.append(_mesh(buffer, own, frames[0].colours[k], scenery.surface.faces))
+        nodes.append({"name": f"robot {robot}", "mesh": len(meshes) - 1})
+        if moving:
+            weights = np.eye(len(frames), dtype=np.float32)[:, 1:].ravel()
+            samplers.append({"input": sampled, "output": buffer.add(weights), "interpolation": "LINEAR"})
+            channels.append({"sampler": len(samplers) - 1, "target": {"node": len(nodes) - 1, "path": "weights"}})
+    for placed in scenery.obstacles:
+        own_surface = placed.surface
+        meshes.append(
+            _mesh(buffer, [(own_surface.vertices, own_surface.normals)], own_surface.colours, own_surface.faces)
+        )
+        ways = (placed.offset + own_surface.displacements(scenery.times)).astype(np.float32)
+        nodes.append({"name": own_surface.name, "mesh": len(meshes) - 1, "translation": ways[0].tolist()})
+        if moving and own_surface.moves:
+            samplers.append({"input": sampled, "output": buffer.add(ways), "interpolation": "LINEAR"})
+            channels.append({"sampler": len(samplers) - 1, "target": {"node": len(nodes) - 1, "path": "translation"}})
+    root = {"name": "z up", "rotation": Z_UP, "children": list(range(len(nodes)))}
+    animation = {"animations": [{"name": "run", "channels": channels, "samplers": samplers}]} if channels else {}
+    document = {
+        "asset": {"version": "2.0", "generator": "torchdismech"},
+        "scene": 0,
+        "scenes": [{"nodes": [len(nodes)]}],
+        "nodes": [*nodes, root],
+        "meshes": meshes,
+        "materials": [{"doubleSided": True, "pbrMetallicRoughness": {"metallicFactor": 0.0, "roughnessFactor": 0.6}}],
+        "accessors": buffer.accessors,
+        "bufferViews": buffer.views,
+        "buffers": [{"byteLength": len(buffer.content)}],
+    }
+    _write(path, document | animation, buffer.content)
+
+
+def _mesh(
+    buffer: _Buffer, frames: list[tuple[np.ndarray, np.ndarray]], colours: np.ndarray, faces: np.ndarray
+) -> dict[str, Any]:
+    """Add vertices and normals (V, 3) of frames, as the first and what is added to it; return the mesh."""
+    first, normals = frames[0]
+    linear = (255 * (colours / 255.0) ** GAMMA).round().astype(np.uint8)  # colours of glTF are linear in light
+    opaque = np.concatenate([linear, np.full((len(colours), 1), 255, dtype=np.uint8)], axis=1)
+    primitive: dict[str, Any] = {
+        "attributes": {
+            "POSITION": buffer.add(first, ARRAY, bounds=True),
+            "NORMAL": buffer.add(normals, ARRAY),
+            "COLOR_0": buffer.add(opaque, ARRAY, normalised=True),
+        },
+        "indices": buffer.add(faces.astype(np.uint32).ravel(), ELEMENTS),
+        "material": 0,
+    }
+    targets = [
+        {"POSITION": buffer.add(v - first, ARRAY, bounds=True), "NORMAL": buffer.add(n - normals, ARRAY)}
+        for v, n in frames[1:]
+    ]
+    moves = {"targets": targets} if targets else {}
+    return {"primitives": [primitive | moves]} | ({"weights": [0.0] * len(targets)} if targets else {})
+
+
+def _write(path: Path, document: dict[str, Any], content: bytearray) -> None:
+    text = json.dumps(document).encode()
+    text += b" " * (-len(text) % 4)
+    total = 12 + 8 + len(text) + 8 + len(content)
+    if total > LARGEST:
+        raise InputError("--out: more than 4 GiB do not fit into a .glb file: choose fewer robots, or a larger --every")
+    with path.open("wb") as file:
+        file.write(struct.pack("<4sII", b"glTF", 2, total))
+        file.write(struct.pack("<I4s", len(text), b"JSON") + text)
+        file.write(struct.pack("<I4s", len(content), b"BIN\0"))
+        file.write(content)
