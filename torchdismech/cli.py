@@ -298,17 +298,28 @@ def plot(
     snapshots: Annotated[
         int | None, typer.Option(min=1, help="How many shapes are drawn; by default 9, with shells 4.")
     ] = None,
+    energies: Annotated[bool, typer.Option("--energies", help="Draw the energies over time instead.")] = False,
+    contact: Annotated[
+        bool, typer.Option("--contact", help="Draw contacts and their forces over time instead.")
+    ] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Draw shapes of a robot at several times, and how a node moves."""
+    from torchdismech.errors import InputError
     from torchdismech.io.outputs import is_picture, refuse_input, refuse_overwriting
     from torchdismech.trajectory import Trajectory
-    from torchdismech.view import save_picture
+    from torchdismech.view import save_curves, save_picture
 
+    if (energies or contact) and (node != -1 or snapshots is not None):
+        raise InputError("--energies and --contact draw curves over time: --node and --snapshots do not apply")
     path = out or run.with_suffix(".png")
     refuse_input(path, {"the run": run})
     refuse_overwriting(path, overwrite, "picture", is_picture, "")
-    save_picture(Trajectory.load(run), path, robot, node, snapshots)
+    trajectory = Trajectory.load(run)
+    if energies or contact:
+        save_curves(trajectory, path, robot, energies, contact)
+    else:
+        save_picture(trajectory, path, robot, node, snapshots)
     _say_written(path)
 
 
@@ -371,6 +382,31 @@ def export(
     _say_written(out, f": {len(scenery)} frames of {len(scenery.robots)} robots")
 
 
+@app.command()
+@_refusing
+def view(
+    run: Run,
+    robots: Robots = "all",
+    every: Every = 1,
+    colour: Colour = "robot",
+    apart: Apart = False,
+    radius: Radius = None,
+    fps: Annotated[int, typer.Option(min=1, help="Frames per second while it plays.")] = 30,
+    host: Annotated[str, typer.Option(help="Address of this machine that serves the page.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Its port; where it is taken, the next free one.")] = 8080,
+) -> None:
+    """Show a run in the browser, until Ctrl-C."""
+    from torchdismech.trajectory import Trajectory
+    from torchdismech.view.page import Page, Wanted
+
+    wanted = Wanted(robots, colour, apart, radius, folder=run.parent)
+    page = Page(Trajectory.load(run), wanted, every, host, port, fps)
+    _say_remarks(page.scenery)
+    interrupts.say_at_the_end(f"{run} is as it was")
+    print(f"{run} is shown at {page.address}; Ctrl-C ends it", flush=True)
+    page.run()
+
+
 def _scenery(run: Path, robots: str, every: int, colour: str, apart: bool, radius: float | None) -> Scenery:
     """Return what is shown of a run; say what could not be known."""
     from torchdismech.trajectory import Trajectory
@@ -379,9 +415,13 @@ def _scenery(run: Path, robots: str, every: int, colour: str, apart: bool, radiu
     trajectory = Trajectory.load(run)
     chosen = chosen_robots(robots, trajectory.batch)
     scenery = Scenery(trajectory, chosen, every, colour, apart, radius, folder=run.parent)
+    _say_remarks(scenery)
+    return scenery
+
+
+def _say_remarks(scenery: Scenery) -> None:
     for remark in scenery.remarks:
         print(f"note: {remark}", file=sys.stderr)
-    return scenery
 
 
 # ---- what is printed ---------------------------------------------------------------------------------------------

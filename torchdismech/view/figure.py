@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-__all__ = ["draw_trajectory", "save_picture"]
+__all__ = ["draw_trajectory", "index_of", "require_matplotlib", "save_picture", "write_figure"]
 
 AXES = "xyz"
 # Shapes that are drawn if nobody says how many: surfaces hide each other sooner than lines do.
@@ -38,10 +38,15 @@ def save_picture(
     obstacles: Sequence[Obstacle] = (),
 ) -> None:
     """Draw a trajectory to a file, whose ending (.png, .pdf, .svg) says the format; arguments as `draw_trajectory`."""
+    write_figure(path, lambda: draw_trajectory(trajectory, robot, node, snapshots, obstacles))
+
+
+def write_figure(path: str | Path, drawn: Callable[[], Figure]) -> None:
+    """Write what `drawn` returns to a file, whose ending says the format."""
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
-    figure = draw_trajectory(trajectory, robot, node, snapshots, obstacles)
+    figure = drawn()
     if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
         raise InputError(f"{path}: expected a name that ends in .png, .pdf or .svg")
     picture = io.BytesIO()  # drawing takes seconds, and may be stopped: then no half of a picture is left
@@ -76,11 +81,11 @@ def draw_trajectory(
     InputError
         There is no such robot or node; matplotlib is not installed.
     """
-    _require_matplotlib()
+    require_matplotlib()
     from matplotlib.figure import Figure
 
     batch, nodes = trajectory.positions.shape[1:3]
-    robot, node = _index(robot, batch, "robot"), _index(node, nodes, "node")
+    robot, node = index_of(robot, batch, "robot"), index_of(node, nodes, "node")
     figure = Figure(figsize=(12, 5.2), layout="constrained")
     paths = trajectory.positions.detach().cpu().numpy()  # (T, B, N, 3)
     shapes = paths[:, robot]
@@ -110,14 +115,16 @@ def draw_trajectory(
     return figure
 
 
-def _require_matplotlib() -> None:
+def require_matplotlib() -> None:
+    """Refuse to draw where there is no matplotlib."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise InputError("pictures need matplotlib: pip install 'torchdismech[view]'") from error
 
 
-def _index(index: int, count: int, what: str) -> int:
+def index_of(index: int, count: int, what: str) -> int:
+    """Return an index from 0 on, which may be given from the end; refuse what is not there."""
     if not -count <= index < count:
         raise InputError(f"{what}: expected a number 0 to {count - 1} (or -1 for the last), got {index}")
     return index % count

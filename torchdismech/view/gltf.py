@@ -17,11 +17,12 @@ import numpy as np
 from torchdismech.errors import InputError
 from torchdismech.view.scenery import Scenery, Shown
 
-__all__ = ["write_glb"]
+__all__ = ["still_glb", "write_glb"]
 
 LARGEST = 2**32 - 1  # bytes of a file, which it counts in 32 bits
 FLOAT, BYTE, INDEX = 5126, 5121, 5125  # glTF's numbers of these types
 ARRAY, ELEMENTS = 34962, 34963  # what a part of the buffer is for
+TOO_LARGE = "--out: more than 4 GiB do not fit into a .glb file: choose fewer robots, or a larger --every"
 GAMMA = 2.2
 Z_UP = [-(0.5**0.5), 0.0, 0.0, 0.5**0.5]  # quaternion x, y, z, w: glTF's axis upwards is y
 
@@ -42,9 +43,7 @@ class _Buffer:
         self.content += np.ascontiguousarray(values).tobytes()
         self.content += bytes(-len(self.content) % 4)
         if len(self.content) > LARGEST:
-            raise InputError(
-                "--out: more than 4 GiB do not fit into a .glb file: choose fewer robots, or a larger --every"
-            )
+            raise InputError(TOO_LARGE)
         kind = "SCALAR" if values.ndim == 1 else f"VEC{values.shape[1]}"
         accessor = {
             "bufferView": len(self.views) - 1,
@@ -94,18 +93,44 @@ def write_glb(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]]
             channels.append({"sampler": len(samplers) - 1, "target": {"node": len(nodes) - 1, "path": "translation"}})
     root = {"name": "z up", "rotation": Z_UP, "children": list(range(len(nodes)))}
     animation = {"animations": [{"name": "run", "channels": channels, "samplers": samplers}]} if channels else {}
+    path.write_bytes(_file(buffer, meshes, [*nodes, root], len(nodes), animation))
+
+
+def still_glb(shown: Shown, faces: np.ndarray) -> bytes:
+    """Return a frame of all robots as a file of one mesh, whose axis upwards is z as in the run."""
+    buffer = _Buffer()
+    count, size = shown.vertices.shape[:2]
+    every = (faces + size * np.arange(count)[:, None, None]).reshape(-1, 3)
+    vertices, normals, colours = (x.reshape(-1, 3) for x in (shown.vertices, shown.normals, shown.colours))
+    return _file(buffer, [_mesh(buffer, [(vertices, normals)], colours, every)], [{"name": "robots", "mesh": 0}], 0, {})
+
+
+def _file(
+    buffer: _Buffer,
+    meshes: list[dict[str, Any]],
+    nodes: list[dict[str, Any]],
+    root: int,
+    animation: dict[str, Any],
+) -> bytes:
+    """Return the file whose topmost node is the one of number `root`."""
     document = {
         "asset": {"version": "2.0", "generator": "torchdismech"},
         "scene": 0,
-        "scenes": [{"nodes": [len(nodes)]}],
-        "nodes": [*nodes, root],
+        "scenes": [{"nodes": [root]}],
+        "nodes": nodes,
         "meshes": meshes,
         "materials": [{"doubleSided": True, "pbrMetallicRoughness": {"metallicFactor": 0.0, "roughnessFactor": 0.6}}],
         "accessors": buffer.accessors,
         "bufferViews": buffer.views,
         "buffers": [{"byteLength": len(buffer.content)}],
     }
-    _write(path, document | animation, buffer.content)
+    text = json.dumps(document | animation).encode()
+    text += b" " * (-len(text) % 4)
+    total = 12 + 8 + len(text) + 8 + len(buffer.content)
+    if total > LARGEST:
+        raise InputError(TOO_LARGE)
+    head = struct.pack("<4sII", b"glTF", 2, total) + struct.pack("<I4s", len(text), b"JSON")
+    return b"".join([head, text, struct.pack("<I4s", len(buffer.content), b"BIN\0"), buffer.content])
 
 
 def _mesh(
@@ -130,16 +155,3 @@ def _mesh(
     ]
     moves = {"targets": targets} if targets else {}
     return {"primitives": [primitive | moves]} | ({"weights": [0.0] * len(targets)} if targets else {})
-
-
-def _write(path: Path, document: dict[str, Any], content: bytearray) -> None:
-    text = json.dumps(document).encode()
-    text += b" " * (-len(text) % 4)
-    total = 12 + 8 + len(text) + 8 + len(content)
-    if total > LARGEST:
-        raise InputError("--out: more than 4 GiB do not fit into a .glb file: choose fewer robots, or a larger --every")
-    with path.open("wb") as file:
-        file.write(struct.pack("<4sII", b"glTF", 2, total))
-        file.write(struct.pack("<I4s", len(text), b"JSON") + text)
-        file.write(struct.pack("<I4s", len(content), b"BIN\0"))
-        file.write(content)

@@ -54,16 +54,25 @@ class Camera:
     eye : (3,) where it stands [m].
     axes : (3, 3) rows: to the right, up, and from what it sees to the eye.
     width, height : of the picture [pixels].
+    angle : of the view from top to bottom [rad].
     """
 
     eye: np.ndarray
     axes: np.ndarray
     width: int
     height: int
+    angle: float
 
     @classmethod
     def finding(
-        cls, low: np.ndarray, high: np.ndarray, azimuth: float, elevation: float, width: int, height: int
+        cls,
+        low: np.ndarray,
+        high: np.ndarray,
+        azimuth: float,
+        elevation: float,
+        width: int,
+        height: int,
+        angle: float = ANGLE,
     ) -> Camera:
         """Return a camera that sees all of a box from a direction.
 
@@ -71,6 +80,8 @@ class Camera:
         ----------
         low, high : (3,) corners of the box [m].
         azimuth, elevation : of the direction to the eye, about z from x and up from the x-y plane [degrees].
+        width, height : of the picture [pixels].
+        angle : of the view from top to bottom [rad].
         """
         a, e = np.radians([azimuth, elevation])
         back = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
@@ -79,15 +90,15 @@ class Camera:
         corners = np.stack(np.meshgrid(*np.stack([low, high], axis=1)), axis=-1).reshape(-1, 3)
         middle = 0.5 * (low + high)
         seen = (corners - middle) @ axes.T
-        tangent = np.tan(0.5 * ANGLE) * np.array([width / height, 1.0]) / MARGIN
+        tangent = np.tan(0.5 * angle) * np.array([width / height, 1.0]) / MARGIN
         distance = (np.abs(seen[:, :2]) / tangent + seen[:, 2:]).max()
-        return cls(middle + max(distance, 1e-9) * back, axes, width, height)
+        return cls(middle + max(distance, 1e-9) * back, axes, width, height, angle)
 
     def seen(self, points: np.ndarray, scale: int) -> tuple[np.ndarray, np.ndarray]:
         """Return places (V, 2) in samples, `scale` a pixel, from the upper left, and distances (V,) ahead [m]."""
         local = (points - self.eye) @ self.axes.T
         ahead = -local[:, 2]
-        focal = 0.5 * scale * self.height / np.tan(0.5 * ANGLE)
+        focal = 0.5 * scale * self.height / np.tan(0.5 * self.angle)
         with np.errstate(divide="ignore", invalid="ignore"):
             place = focal * local[:, :2] / ahead[:, None] * np.array([1.0, -1.0])
         return place + 0.5 * scale * np.array([self.width, self.height]), ahead

@@ -1,0 +1,291 @@
+"""A page in the browser that shows a run, by viser: time, play, robots, colours; also of a run that goes on."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torchdismech.contact import Obstacle
+from torchdismech.errors import InputError
+from torchdismech.model import Model
+from torchdismech.trajectory import Frame, Recorder, Trajectory
+from torchdismech.view.colours import QUANTITIES
+from torchdismech.view.gltf import still_glb
+from torchdismech.view.raster import Camera
+from torchdismech.view.scenery import Scenery, Shown, chosen_robots
+from torchdismech.view.surfaces import Sections
+
+if TYPE_CHECKING:
+    from viser import ViserServer
+
+__all__ = ["Live", "Page", "Wanted"]
+
+TICK = 1 / 30  # s, between looks at what the user wants
+AZIMUTH, ELEVATION = -60.0, 18.0  # degrees: from where the robot is seen first
+FIELD = 0.9  # rad, the angle of the page's camera from top to bottom
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a page shows: robots as `chosen_robots` reads them, a colour, side by side or overlaid, the radius of rods.
+
+    `sections` and `obstacles` are those of a run from Python; see `Scenery`.
+    """
+
+    robots: str = "all"
+    colour: str = "robot"
+    apart: bool = False
+    radius: float | None = None
+    sections: Sections | None = None
+    obstacles: Sequence[Obstacle] | None = None
+    folder: Path = Path()
+
+    def scenery(self, trajectory: Trajectory, every: int = 1) -> Scenery:
+        """Return it of a run."""
+        chosen = chosen_robots(self.robots, trajectory.batch)
+        return Scenery(
+            trajectory,
+            chosen,
+            every,
+            self.colour,
+            self.apart,
+            self.radius,
+            self.sections,
+            self.obstacles,
+            self.folder,
+        )
+
+
+class Page:
+    """A page that shows a run; nothing moves but in `tick`, which looks at what the user has set.
+
+    Parameters
+    ----------
+    trajectory : the run.
+    wanted : what it shows first.
+    every : show each so many frames.
+    host, port : where it is served; if the port is taken, at the next one that is free.
+    fps : frames per second while it plays.
+
+    Raises
+    ------
+    InputError
+        viser is not installed; there is nothing such to show.
+    """
+
+    def __init__(
+        self,
+        trajectory: Trajectory,
+        wanted: Wanted | None = None,
+        every: int = 1,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        fps: int = 30,
+    ):
+        self._trajectory, self._every, self._fps = trajectory, every, fps
+        self._wanted = Wanted() if wanted is None else wanted
+        self.scenery = self._wanted.scenery(trajectory, every)
+        self._server = _server(host, port)
+        self._stage = _Stage(self._server, self.scenery)
+        gui = self._server.gui
+        last = len(self.scenery) - 1
+        self.frame = gui.add_slider("frame", 0, max(last, 1), 1, 0, disabled=last == 0)
+        self.play = gui.add_checkbox("play", False, disabled=last == 0)
+        self._time = gui.add_markdown("")
+        self._robots = gui.add_text("robots", self._wanted.robots, hint="all, or numbers and ranges as 0,3,8-11")
+        self._colour = gui.add_dropdown("colour", ["robot", *QUANTITIES], initial_value=self._wanted.colour)
+        self._apart = gui.add_checkbox("side by side", self._wanted.apart)
+        self._legend = gui.add_markdown(_legend(self.scenery))
+        self._shown = -1
+        self._due = 0.0  # when the next frame is, while it plays
+        self.tick()
+
+    @property
+    def address(self) -> str:
+        """Where the page is."""
+        return f"http://{self._server.get_host()}:{self._server.get_port()}"
+
+    def run(self) -> None:
+        """Serve the page until the program is interrupted."""
+        try:
+            while True:
+                self.tick()
+                time.sleep(TICK)
+        finally:
+            self.close()
+
+    def tick(self) -> None:
+        """Show what is wanted now: another frame, other robots or colours."""
+        self._follow_choices()
+        now = time.monotonic()
+        if self.play.value and now >= self._due:
+            self.frame.value = (int(self.frame.value) + 1) % len(self.scenery)
+            self._due = max(self._due, now - TICK) + 1 / self._fps
+        index = min(int(self.frame.value), len(self.scenery) - 1)
+        if index != self._shown:
+            shown = self.scenery.shown(index)
+            self._stage.show(shown)
+            self._time.content = f"time {shown.time:.4g} s"
+            self._shown = index
+
+    def close(self) -> None:
+        """Stop serving the page."""
+        self._server.stop()
+
+    def _follow_choices(self) -> None:
+        """Make the scenery that the user has chosen; say what cannot be shown."""
+        chosen = {"robots": self._robots.value, "colour": self._colour.value, "apart": self._apart.value}
+        wanted = replace(self._wanted, **chosen)
+        if wanted == self._wanted:
+            return
+        self._wanted = wanted
+        try:
+            scenery = wanted.scenery(self._trajectory, self._every)
+        except InputError as error:
+            self._legend.content = f"**{error}**"
+            return
+        self.scenery, self._shown = scenery, -1
+        self._stage.set(scenery)
+        self._legend.content = _legend(scenery)
+
+
+class Live:
+    """A page that shows a run while it goes on: `rollout(..., writer=Live(model))`; it keeps the frames, too.
+
+    The page stays after the run until `stop`, at its last frame.
+
+    Parameters
+    ----------
+    model : of the robots; it says how thick rods are, and what obstacles there are.
+    wanted : what is shown; without sections and obstacles, those of the model.
+    host, port : as of `Page`.
+    """
+
+    def __init__(self, model: Model, wanted: Wanted | None = None, host: str = "127.0.0.1", port: int = 8080):
+        wanted = Wanted() if wanted is None else wanted
+        obstacles = list(model.obstacles) if wanted.obstacles is None else wanted.obstacles
+        sections = _sections_of(model) if wanted.sections is None else wanted.sections
+        self._wanted = replace(wanted, sections=sections, obstacles=obstacles)
+        self._server, self._recorder = _server(host, port), Recorder()
+        self._time = self._server.gui.add_markdown("")
+        self._stage: _Stage | None = None
+        self.address = f"http://{self._server.get_host()}:{self._server.get_port()}"
+
+    def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray) -> None:
+        """Learn the topology."""
+        self._topology = (rod_edges, triangles)
+        self._recorder.start(rows, *self._topology)
+
+    def append(self, frame: Frame) -> None:
+        """Show a frame and keep it."""
+        frame = frame.cpu()
+        self._recorder.append(frame)
+        alone = Recorder()
+        alone.start(1, *self._topology)
+        alone.append(frame)
+        scenery = self._wanted.scenery(alone.trajectory())
+        self._stage = _Stage(self._server, scenery) if self._stage is None else self._stage
+        self._stage.show(scenery.shown(0))
+        self._time.content = f"time {float(scenery.times[0]):.4g} s, step {frame.step}"
+
+    def close(self) -> None:
+        """Do nothing: the page stays."""
+
+    def stop(self) -> None:
+        """Stop serving the page."""
+        self._server.stop()
+
+    def trajectory(self) -> Trajectory:
+        """Return what was shown."""
+        return self._recorder.trajectory()
+
+
+class _Stage:
+    """What stands in the page: one mesh of all robots, and one for each obstacle."""
+
+    def __init__(self, server: ViserServer, scenery: Scenery):
+        self._server = server
+        server.scene.set_up_direction("+z")
+        server.scene.world_axes.visible = False
+        self._robots: Any = None
+        self._obstacles: list[Any] = []
+        self.set(scenery)
+
+    def set(self, scenery: Scenery) -> None:
+        """Put other obstacles on the stage, and the camera where it sees the robots."""
+        for mesh in self._obstacles:
+            mesh.remove()
+        self._scenery = scenery
+        self._obstacles = [
+            self._server.scene.add_mesh_simple(
+                f"/obstacles/{k}",
+                placed.surface.vertices,
+                placed.surface.faces,
+                color=tuple(int(c) for c in placed.surface.colours[0]),
+                opacity=0.6,
+                side="double",
+                position=tuple(placed.offset.tolist()),
+            )
+            for k, placed in enumerate(scenery.obstacles)
+        ]
+        camera = Camera.finding(scenery.low, scenery.high, AZIMUTH, ELEVATION, 4, 3, FIELD)
+        middle = 0.5 * (scenery.low + scenery.high)
+        first = self._server.initial_camera
+        first.position, first.look_at, first.fov = tuple(camera.eye), tuple(middle), FIELD
+        first.near, first.far = (x * float(np.linalg.norm(camera.eye - middle)) for x in (1e-3, 1e3))
+        for client in self._server.get_clients().values():
+            client.camera.position, client.camera.look_at = first.position, first.look_at
+
+    def show(self, shown: Shown) -> None:
+        """Show a frame."""
+        content = still_glb(shown, self._scenery.surface.faces)
+        with self._server.atomic():
+            if self._robots is None:
+                self._robots = self._server.scene.add_glb("/robots", content)
+            else:
+                self._robots.glb_data = content
+            for mesh, placed in zip(self._obstacles, self._scenery.obstacles, strict=True):
+                if placed.surface.moves:
+                    way = placed.surface.displacements(np.array([shown.time]))[0]
+                    mesh.position = tuple((placed.offset + way).tolist())
+
+
+def _server(host: str, port: int) -> ViserServer:
+    try:
+        import viser
+    except ImportError as error:
+        raise InputError("the page needs viser: pip install 'torchdismech[view3d]'") from error
+    if not 0 < port < 65536:
+        raise InputError(f"--port: expected 1 to 65535, got {port}")
+    try:  # here, as viser waits for ever for what it cannot have
+        socket.create_server((host, port)).close()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:  # of a port: then viser takes the next one
+            why = error.strerror or error
+            raise InputError(f"--host {host} --port {port}: no page can be served there: {why}") from error
+    return viser.ViserServer(host=host, port=port, label="torchdismech", verbose=False)
+
+
+def _sections_of(model: Model) -> Sections:
+    """Return circles of the radius with which each rod edge touches other things."""
+    radius = model.body.edge_contact_radius.detach().cpu().numpy()
+    half = np.repeat(radius.reshape(-1, radius.shape[-1])[..., None], 2, axis=-1)
+    return Sections(half, np.ones(radius.shape[-1], dtype=bool), "")
+
+
+def _legend(scenery: Scenery) -> str:
+    """Return what the colours mean and what could not be known, as Markdown."""
+    scale = scenery.scale
+    lines = [f"{remark}  " for remark in scenery.remarks]
+    if scale is not None:
+        samples = scale.colours(np.linspace(scale.low, scale.high, 24))
+        bar = "".join(f'<span style="color:rgb({r},{g},{b})">█</span>' for r, g, b in samples.tolist())
+        lines += [bar, "", scale.ends]
+    return "\n".join(lines)
