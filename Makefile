@@ -21,7 +21,7 @@ SLEEPING = OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE}
 help:
 	@echo "make demo            simulate 64 rods from examples/demo/scene.toml: a table, demo.h5 and demo.png"
 	@echo "make test            run the tests (PYTEST_FLAGS='-n 2' by default)"
-	@echo "make test-extras     install the extras [plan] and [rl], and run the tests that need them"
+	@echo "make test-extras     install the extras [plan], [rl], [movie], [export] and [view3d], and run the tests that need them"
 	@echo "make fit-example     simulate a rod with hidden drag and bending law, recover both: a few minutes (see examples/hidden_laws)"
 	@echo "make tensorboard     show the newest run of training in the browser (RUNS=runs: where runs are)"
 	@echo "make lint            ruff check, ruff format --check, mypy"
@@ -61,7 +61,7 @@ $(VENV)/with-train: $(VENV)/made pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/with-extras: $(VENV)/made pyproject.toml constraints.txt
-	$(INSTALL) -e '.[plan,rl]'
+	$(INSTALL) -e '.[plan,rl,movie,export,view3d]' meshio
 	@touch $@
 
 $(VENV)/with-benchmark: $(VENV)/made pyproject.toml constraints.txt
@@ -77,6 +77,7 @@ test: $(VENV)/with-dev
 
 test-extras: $(VENV)/with-dev $(VENV)/with-extras
 	$(ONE_THREAD) $(BIN)/python -m pytest tests/environments tests/constant_curvature/test_planning.py
+	$(ONE_THREAD) $(BIN)/python -m pytest -m "not gpu" tests/view
 
 fit-example: $(VENV)/with-train
 	$(SLEEPING) $(BIN)/python -m examples.hidden_laws.hidden_laws --out $(RUNS)/hidden_laws

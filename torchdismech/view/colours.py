@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
 
 from torchdismech.errors import InputError
+from torchdismech.geometry.frames import signed_angle, transported
 from torchdismech.trajectory import Trajectory
 
 __all__ = ["QUANTITIES", "Scale", "distinct", "node_values"]
@@ -107,7 +110,8 @@ def _stretch(trajectory: Trajectory, positions: np.ndarray, first: np.ndarray) -
         if len(elements):
             ratio = size(positions, elements) / size(first, elements) - 1
             for corner in elements.T:
-                np.add.at(total, (..., corner), ratio)
+                place: Any = (..., corner)
+                np.add.at(total, place, ratio)
                 np.add.at(count, corner, 1)
     with np.errstate(invalid="ignore"):
         return total / count
@@ -146,9 +150,6 @@ def _bend_twist(name: str, edges: np.ndarray, positions: np.ndarray, directors: 
 
 def _turn(d: np.ndarray, other: np.ndarray, e: np.ndarray, f: np.ndarray) -> np.ndarray:
     """Return the angle (...) about f from directors d, transported from tangents e, to those of the other edges."""
-    import torch
-
-    from torchdismech.geometry.frames import signed_angle, transported
-
-    d, other, e, f = (torch.as_tensor(np.ascontiguousarray(x)) for x in (d, other, e, f))
-    return signed_angle(transported(d, e, f), other, f).numpy()
+    there = torch.as_tensor(f)
+    moved = transported(torch.as_tensor(d), torch.as_tensor(e), there)
+    return signed_angle(moved, torch.as_tensor(other), there).numpy()

@@ -96,8 +96,8 @@ class Page:
         self._stage = _Stage(self._server, self.scenery)
         gui = self._server.gui
         last = len(self.scenery) - 1
-        self.frame = gui.add_slider("frame", 0, max(last, 1), 1, 0, disabled=last == 0)
-        self.play = gui.add_checkbox("play", False, disabled=last == 0)
+        self.frame: Any = gui.add_slider("frame", 0, max(last, 1), 1, 0, disabled=last == 0)
+        self.play: Any = gui.add_checkbox("play", False, disabled=last == 0)
         self._time = gui.add_markdown("")
         self._robots = gui.add_text("robots", self._wanted.robots, hint="all, or numbers and ranges as 0,3,8-11")
         self._colour = gui.add_dropdown("colour", ["robot", *QUANTITIES], initial_value=self._wanted.colour)
@@ -141,8 +141,9 @@ class Page:
 
     def _follow_choices(self) -> None:
         """Make the scenery that the user has chosen; say what cannot be shown."""
-        chosen = {"robots": self._robots.value, "colour": self._colour.value, "apart": self._apart.value}
-        wanted = replace(self._wanted, **chosen)
+        wanted = replace(
+            self._wanted, robots=self._robots.value, colour=self._colour.value, apart=self._apart.value
+        )
         if wanted == self._wanted:
             return
         self._wanted = wanted
@@ -228,7 +229,7 @@ class _Stage:
                 f"/obstacles/{k}",
                 placed.surface.vertices,
                 placed.surface.faces,
-                color=tuple(int(c) for c in placed.surface.colours[0]),
+                color=placed.surface.colours[0],
                 opacity=0.6,
                 side="double",
                 position=tuple(placed.offset.tolist()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -127,7 +128,8 @@ def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     across = np.cross(b - a, c - a)
     total = np.zeros_like(vertices)
     for corner in range(3):
-        np.add.at(total, (..., faces[:, corner], slice(None)), across)
+        place: Any = (..., faces[:, corner], slice(None))
+        np.add.at(total, place, across)
     length = np.linalg.norm(total, axis=-1, keepdims=True)
     return total / np.where(length > 0, length, 1.0)
 
