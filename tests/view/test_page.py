@@ -6,10 +6,12 @@ import time
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from tests.view.browser import Browser, chromium
 from tests.view.runs import run_of, twisting
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Trajectory, rollout
+from torchdismech.cli import app
 from torchdismech.view.page import Live, Page, Wanted
 
 viser = pytest.importorskip("viser")
@@ -115,3 +117,13 @@ def test_browser_shows_the_run(page, tmp_path):
         assert wait_until(drawn, page)
     finally:
         browser.close()
+
+
+def test_the_command_refuses_what_is_no_run(tmp_path):
+    """Say in one line that a file is no trajectory and which robots there are, before a page is served."""
+    (tmp_path / "text.h5").write_text("no trajectory")
+    run = run_of(tmp_path)
+    refused = {"not a trajectory file": [tmp_path / "text.h5"], "numbers 0 to 2": [run, "--robots", "9"]}
+    for words, arguments in refused.items():
+        result = CliRunner().invoke(app, ["view", *map(str, arguments)])
+        assert result.exit_code == 2 and words in result.stderr and result.stderr.count("\n") == 1, result.output

@@ -159,7 +159,9 @@ def _write_mp4(path: Path, frames: Iterable[np.ndarray], fps: int, size: tuple[i
 def _write_gif(path: Path, frames: Iterable[np.ndarray], fps: int, size: tuple[int, int]) -> None:
     from PIL import Image
 
-    images = [Image.fromarray(frame).quantize(colors=128) for frame in frames]
+    # the colours that are there, not those that cover most: of thin rods little is left else
+    few = Image.Quantize.MAXCOVERAGE
+    images = [Image.fromarray(frame).quantize(method=few) for frame in frames]
     images[0].save(path, save_all=True, append_images=images[1:], duration=1000 / fps, loop=0)
 
 

@@ -141,9 +141,7 @@ class Page:
 
     def _follow_choices(self) -> None:
         """Make the scenery that the user has chosen; say what cannot be shown."""
-        wanted = replace(
-            self._wanted, robots=self._robots.value, colour=self._colour.value, apart=self._apart.value
-        )
+        wanted = replace(self._wanted, robots=self._robots.value, colour=self._colour.value, apart=self._apart.value)
         if wanted == self._wanted:
             return
         self._wanted = wanted

@@ -17,7 +17,7 @@ SAMPLES = 2  # along each side of a pixel
 ANGLE = 0.5  # of the view from top to bottom [rad]
 MARGIN = 1.08  # how much more than the robots the view shows
 AT_ONCE = 1 << 16  # samples that are made at a time: few enough for a processor's cache
-BACKGROUND = (np.array([255.0, 255, 255]), np.array([222.0, 228, 235]))  # at the top and at the bottom
+BACKGROUND = np.array([245, 247, 250], dtype=np.uint8)
 AMBIENT, DIFFUSE, SHINE, EXPONENT = 0.38, 0.62, 0.18, 24.0
 LIGHT = np.array([-0.35, 0.55, 0.76])  # towards the light: right, up, to the viewer
 
@@ -124,12 +124,13 @@ def _mixed(camera: Camera, covered: np.ndarray, colours: np.ndarray) -> np.ndarr
     """Return the picture (height, width, 3) uint8 of the covered samples' colours (P, 3) before the background."""
     size, width = camera.width * camera.height, SAMPLES * camera.width
     pixel = covered // width // SAMPLES * camera.width + covered % width // SAMPLES
-    total = np.stack([np.bincount(pixel, colours[:, k], size) for k in range(3)], axis=1)
-    free = SAMPLES**2 - np.bincount(pixel, minlength=size)
-    share = np.linspace(0, 1, camera.height)[:, None, None]
-    behind = (1 - share) * BACKGROUND[0] + share * BACKGROUND[1]  # (height, 1, 3)
-    shape = (camera.height, camera.width, -1)
-    return ((total.reshape(shape) + free.reshape(shape) * behind) / SAMPLES**2).round().astype(np.uint8)
+    count = np.bincount(pixel, minlength=size)
+    some = np.flatnonzero(count)
+    total = np.stack([np.bincount(pixel, colours[:, k], size)[some] for k in range(3)], axis=1)
+    free = (SAMPLES**2 - count[some])[:, None] * BACKGROUND.astype(np.float64)
+    picture = np.tile(BACKGROUND, (size, 1))
+    picture[some] = ((total + free) / SAMPLES**2).round()
+    return picture.reshape(camera.height, camera.width, 3)
 
 
 def _towards(places: np.ndarray, ahead: np.ndarray, scene: Triangles) -> tuple[np.ndarray, np.ndarray]:
