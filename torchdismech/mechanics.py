@@ -223,12 +223,12 @@ class Mechanics:
 
     # ---- potentials --------------------------------------------------------------------------------------------
 
-    @property
-    def conservative(self) -> bool:
-        """Whether all forces that change within a step have a potential."""
+    def conservative(self, at_rest: bool) -> bool:
+        """Whether all forces that change within a step have a potential; `at_rest`: those that are felt there."""
         contact = self.self_contact
         smooth = contact is None or contact.symmetric
-        return smooth and all(force.conservative for force in self.forces if force.varies)
+        felt = [force for force in self.forces if force.varies and not (at_rest and force.drag)]
+        return smooth and all(force.conservative for force in felt)
 
     def potential(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
         """Return the potential (B,) of the forces that change with q: elastic, dissipated, of contact, of loads [J]."""
@@ -240,7 +240,8 @@ class Mechanics:
             total = total + contact.energy(start.pairs.pairs, q)
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force in self.varying_forces:
-            total = total + start.share * force.potential(trial, start.control)
+            if not force.drag:  # at rest, where alone it may be with a potential, it is none
+                total = total + start.share * force.potential(trial, start.control)
         return total
 
     # ---- what may be compiled ----------------------------------------------------------------------------------

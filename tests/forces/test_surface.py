@@ -148,7 +148,7 @@ class TestContract:
         for explicit in (False, True):
             force = loads(explicit)[name]
             model = robot("hinge", [force])
-            assert model.mechanics.conservative is force.explicit
+            assert model.mechanics.conservative(at_rest=False) is force.explicit
             state = model.initial_state(batch=2)
             state = state.replace(velocity=0.1 * moving(model, state).velocity)
             _, info = ImplicitEuler(2e-3).step(model, state, throw=True)

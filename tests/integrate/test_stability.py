@@ -276,7 +276,7 @@ class TestReports:
         """Leave stability open where it cannot be told, and refuse to fail by it."""
 
         def more() -> dict:
-            return {"loads": [forces.Viscous(0.1)]} if how.startswith("loads") else {"solver": "pcg"}
+            return {"loads": [forces.Resistive(0.1, 0.2)]} if how.startswith("loads") else {"solver": "pcg"}
 
         for unstable in ("leave", "report"):
             _, state, info = pressed(10, [0.5], Static(unstable=unstable), **more())
@@ -288,3 +288,15 @@ class TestReports:
         """Name what there is."""
         with pytest.raises(InputError, match="unstable: expected one of 'leave', 'report', 'fail', got 'ignore'"):
             Static(unstable="ignore")
+
+
+def test_damping_hides_no_saddle():
+    """Forces of velocity alone are none at rest: a damped column beyond its load buckles as an undamped one."""
+    found = []
+    for loads in ([], [forces.MassDamping(2.0), forces.Viscous(0.1)]):
+        model = column(10, loads=loads)
+        state, info = Static().step(model, model.initial_state(), tip_force(model, [-0.75 * EULER]), throw=True)
+        assert bool(info.stable.all())
+        found.append(state.q)
+    assert found[0][0, 3 * 10 + 2].abs() > 0.1 * LENGTH
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-7)

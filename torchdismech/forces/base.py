@@ -34,6 +34,7 @@ class Force(nn.Module):
     symmetric : whether the derivatives by position and by velocity are symmetric matrices, as those of conservative
         forces are. If those of all forces are, the matrix of a step takes half the memory and time.
     conservative : whether the force changes with position alone and has a `potential`, which robust solvers descend.
+    drag : whether the force is a function of velocity alone, none where nothing moves: equilibria do not feel it.
     compiles : whether `forward` and `derivatives`, which have to be in closed form, may be part of a compiled step:
         they are nothing but operations on tensors of the state and of the force, and look at no number.
     by_stencils : whether a conservative force is a sum over stencils, as elastic terms are. Steps then evaluate its
@@ -42,6 +43,7 @@ class Force(nn.Module):
 
     constant = False
     conservative = False
+    drag = False
     compiles = False
     by_stencils = False
     per_robot: tuple[str, ...] = ()  # names of parameters and buffers that may have a leading robot dimension

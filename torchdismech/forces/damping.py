@@ -16,6 +16,7 @@ class _Diagonal(Force):
     """F = -coefficient * velocity on each component of each node."""
 
     symmetric = True
+    drag = True
     compiles = True
 
     def _coefficient(self) -> Tensor:

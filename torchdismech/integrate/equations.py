@@ -113,7 +113,7 @@ class StepEquations:
     @property
     def has_potential(self) -> bool:
         """Whether the residual is the gradient of a potential."""
-        return self.mechanics.conservative and self.constraints is None
+        return self.mechanics.conservative(at_rest=not self.scheme.inertial) and self.constraints is None
 
     def acceleration(self, q: Tensor) -> Tensor:
         """Return the acceleration (B, n) in the inertial force."""
