@@ -124,8 +124,8 @@ def test_browser_shows_the_run(page, tmp_path):
         page.play.value = True
         assert wait_until(lambda: int(page.frame.value) != before, page)
         page.play.value = False
-        page._colour.value = "stretch"
-        assert wait_until(lambda: "stretch from" in browser.evaluate("document.body.innerText"), page)
+        page._colour.value = "speed"
+        assert wait_until(lambda: "speed from" in browser.evaluate("document.body.innerText"), page)
         assert wait_until(drawn, page)
     finally:
         browser.close()
