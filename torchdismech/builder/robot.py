@@ -12,7 +12,8 @@ from torch import Tensor
 
 from torchdismech.body import Body
 from torchdismech.builder.clamps import ClampedNodes, clamped_parts, free_dofs, held_by, held_frames, with_held
-from torchdismech.builder.elements import at_nodes, broadcastable, per_element, refuse_lost, robot_dimension
+from torchdismech.builder.elements import at_nodes, broadcastable, per_element, refuse_lost
+from torchdismech.builder.masses import link_mass, lumped_mass
 from torchdismech.builder.planar import refuse_out_of_plane
 from torchdismech.builder.rods import (
     RodGroup,
@@ -405,8 +406,10 @@ class RobotBuilder:
             clamped_parts(self._clamps, framed, held),
             directors,
             held_tangents,
-            mass=self._mass(rods, shells, len(joints) + len(carried) + 4 * len(held.nodes), dtype),
-            link_mass=_link_mass(rods, shells) if self.mass == "consistent" else nodes.new_zeros(()),
+            mass=lumped_mass(
+                rods, shells, self._masses, count, len(joints) + len(carried) + 4 * len(held.nodes), dtype
+            ),
+            link_mass=link_mass(rods, shells) if self.mass == "consistent" else nodes.new_zeros(()),
             edge_length=rods.length,
             edge_area=per_element(rods.constant("area"), len(rods.edges)),
             edge_radius=per_element(rods.constant("radius"), len(rods.edges)),
@@ -430,33 +433,6 @@ class RobotBuilder:
         edges, weights = joint_edges(rods.edges, surface.triangles, surface.edges, surface.sides)
         network = np.concatenate([rods.edges, edges])
         return edges, weights, springs.joined(find_joint_springs(len(self._nodes), network, len(rods.edges)))
-
-    def _mass(self, rods: Rods, shells: Shells, massless_dofs: int, dtype: torch.dtype) -> Tensor:
-        """Return the lumped mass (.., n) of every dof; joint edges, mid-edge normals and held tangents have none."""
-        count = len(self._nodes)
-        node_mass = rods.node_mass(count) + shells.node_mass(count)
-        for index, mass in self._masses:
-            share = node_mass.new_zeros(count)
-            share[index] = 1.0
-            node_mass = node_mass + mass * share
-        twist_mass = rods.twist_mass()
-        refuse_lost(node_mass, "robot: the mass of a node", "give sizes in m, density in kg/m^3", dtype)
-        refuse_lost(twist_mass, "robot: the inertia of an edge", "give sizes in m, density in kg/m^3", dtype)
-        lead = robot_dimension(node_mass) or robot_dimension(twist_mass)
-        massless = node_mass.new_zeros(*lead, massless_dofs)
-        parts = [node_mass.repeat_interleave(3, dim=-1), twist_mass]
-        return torch.cat([*(p.expand(*lead, p.shape[-1]) for p in parts), massless], dim=-1)
-
-
-def _link_mass(rods: Rods, shells: Shells) -> Tensor:
-    """Return what the masses of rod edges and triangles couple nodes by (.., E + M), see `Inertia`."""
-    of_rods = rods.constant("density") * rods.volume() / 6
-    of_faces = shells.constant("density") * shells.volume() / 12
-    of_sides = at_nodes(of_faces, shells.surface.sides, len(shells.surface.edges))
-    counts = (len(rods.edges), len(shells.surface.edges))
-    parts = (of_rods.expand(*of_rods.shape[:-1], counts[0]), of_sides)
-    lead = robot_dimension(of_rods) or robot_dimension(of_sides)
-    return torch.cat([part.expand(*lead, n) for part, n in zip(parts, counts, strict=True)], dim=-1)
 
 
 def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:

@@ -1,0 +1,56 @@
+"""The masses of a robot's dofs, and what consistent masses couple nodes by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.builder.elements import at_nodes, refuse_lost, robot_dimension
+from torchdismech.builder.rods import Rods
+from torchdismech.builder.shells import Shells
+
+__all__ = ["link_mass", "lumped_mass"]
+
+
+def lumped_mass(
+    rods: Rods,
+    shells: Shells,
+    added: Sequence[tuple[np.ndarray, Tensor]],
+    count: int,
+    massless_dofs: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Return the lumped mass (.., n) of every dof; joint edges, mid-edge normals and held tangents have none.
+
+    Parameters
+    ----------
+    added : nodes, and the mass () or (B, 1) on each of them [kg].
+    count : number of nodes.
+    massless_dofs : number of dofs without mass, which come last.
+    """
+    node_mass = rods.node_mass(count) + shells.node_mass(count)
+    for index, mass in added:
+        share = node_mass.new_zeros(count)
+        share[index] = 1.0
+        node_mass = node_mass + mass * share
+    twist_mass = rods.twist_mass()
+    refuse_lost(node_mass, "robot: the mass of a node", "give sizes in m, density in kg/m^3", dtype)
+    refuse_lost(twist_mass, "robot: the inertia of an edge", "give sizes in m, density in kg/m^3", dtype)
+    lead = robot_dimension(node_mass) or robot_dimension(twist_mass)
+    massless = node_mass.new_zeros(*lead, massless_dofs)
+    parts = [node_mass.repeat_interleave(3, dim=-1), twist_mass]
+    return torch.cat([*(p.expand(*lead, p.shape[-1]) for p in parts), massless], dim=-1)
+
+
+def link_mass(rods: Rods, shells: Shells) -> Tensor:
+    """Return what the masses of rod edges and triangles couple nodes by (.., E + M), see `Inertia`."""
+    of_rods = rods.constant("density") * rods.volume() / 6
+    of_faces = shells.constant("density") * shells.volume() / 12
+    of_sides = at_nodes(of_faces, shells.surface.sides, len(shells.surface.edges))
+    counts = (len(rods.edges), len(shells.surface.edges))
+    parts = (of_rods.expand(*of_rods.shape[:-1], counts[0]), of_sides)
+    lead = robot_dimension(of_rods) or robot_dimension(of_sides)
+    return torch.cat([part.expand(*lead, n) for part, n in zip(parts, counts, strict=True)], dim=-1)
