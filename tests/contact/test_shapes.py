@@ -1,4 +1,4 @@
-"""Signed distances of half-space, sphere, capsule and box, with their derivatives."""
+"""Signed distances of half-space, sphere, capsule, cylinder and box, with their derivatives."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from torchdismech.contact.shapes import Box, Capsule, HalfSpace, Shape, Sphere
+from torchdismech.contact.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
 from torchdismech.errors import InputError
 
 # Three robots' own parameters, and one set for all.
@@ -21,12 +21,14 @@ PER_ROBOT = {
     "half-space": lambda rows: HalfSpace(CENTER[rows], NORMAL[rows]),
     "sphere": lambda rows: Sphere(CENTER[rows], RADIUS[rows]),
     "capsule": lambda rows: Capsule(CENTER[rows], END[rows], RADIUS[rows]),
+    "cylinder": lambda rows: Cylinder(CENTER[rows], END[rows], RADIUS[rows]),
     "box": lambda rows: Box(CENTER[rows], SIZE[rows], ROTATION[rows]),
 }
 FOR_ALL = {
     "half-space": lambda: HalfSpace(CENTER[1], NORMAL[1]),
     "sphere": lambda: Sphere(CENTER[2], 0.4),
     "capsule": lambda: Capsule(CENTER[0], END[0], 0.4),
+    "cylinder": lambda: Cylinder(CENTER[0], END[0], 0.4),
     "box": lambda: Box(CENTER[0], SIZE[0], ROTATION[2]),
 }
 NAMES = list(PER_ROBOT)
@@ -64,6 +66,18 @@ def capsule_distance(x, b):
     return np.where((u @ axis > 0) & (v @ axis < 0), line, ends) - RADIUS[b, 0]
 
 
+def cylinder_distance(x, b):
+    """Return the distance by the nearest point of the cylinder, inside by the nearer of barrel and ends."""
+    u, axis = x - CENTER[b], END[b] - CENTER[b]
+    length = np.linalg.norm(axis)
+    along = u @ axis / length
+    across = np.linalg.norm(np.cross(u, axis), axis=1) / length
+    inside = (across < RADIUS[b, 0]) & (along > 0) & (along < length)
+    gaps = np.stack([across - np.clip(across, 0, RADIUS[b, 0]), along - np.clip(along, 0, length)])
+    deep = np.minimum(np.minimum(along, length - along), RADIUS[b, 0] - across)
+    return np.where(inside, -deep, np.linalg.norm(gaps, axis=0))
+
+
 def box_distance(x, b):
     """Return the distance by the nearest point of the box, inside by that on each of the six faces."""
     local = Rotation.from_rotvec(ROTATION[b]).inv().apply(x - CENTER[b])
@@ -76,6 +90,7 @@ EXPECTED = {
     "half-space": half_space_distance,
     "sphere": sphere_distance,
     "capsule": capsule_distance,
+    "cylinder": cylinder_distance,
     "box": box_distance,
 }
 
@@ -191,6 +206,11 @@ SPECIAL = {
         lambda: Capsule((0, 0, 0), (1, 0, 0), 0.5),
         [(0, 0, 0), (0.3, 0, 0), (1, 0, 0), (0.3, 0.5, 0), (0, 0.2, 0), (1, 0, 0.5), (1.5, 0, 0), (-0.5, 0, 0)],
     ),
+    "cylinder": (
+        lambda: Cylinder((0, 0, 0), (1, 0, 0), 0.4),
+        [(0.5, 0, 0), (0.2, 0, 0), (0.3, 0.4, 0), (0, 0.4, 0), (1, 0, 0.4), (1, 0.1, 0), (1.2, 0, 0), (0.1, 0.3, 0)]
+        + [(1.2, 0.6, 0), (0.5, 0.9, 0), (0.5, 1e-200, 0)],
+    ),
     "slanted capsule": (
         lambda: Capsule((0, 0, 0), (0.3, 0.7, -0.2), 0.5),
         [tuple(s * np.array((0.3, 0.7, -0.2))) for s in np.linspace(0, 1, 11)],
@@ -232,11 +252,12 @@ def test_normal_on_an_axis_is_across_it():
     torch.testing.assert_close(normal @ (shape.end - shape.start), torch.zeros_like(distance), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["sphere", "capsule", "box"])
+@pytest.mark.parametrize("name", ["sphere", "capsule", "cylinder", "box"])
 def test_depth_is_the_largest_one(name):
     """Look for the deepest point in a dense set around the deepest ones: no deeper than `depth`, and nearly as deep."""
     shape = PER_ROBOT[name](EVERY)
-    points = torch.from_numpy(CENTER)[:, None] + 0.02 * scattered(2000)
+    deep = (CENTER + END) / 2 if name == "cylinder" else CENTER
+    points = torch.from_numpy(deep)[:, None] + 0.02 * scattered(2000)
     deepest = -shape.distance(points).amin(1, keepdim=True)
     assert shape.depth.shape == (3, 1)
     assert (deepest <= shape.depth + 1e-15).all() and (deepest > shape.depth - 0.01).all()
@@ -279,6 +300,7 @@ REFUSED = {
     "two and three robots": (lambda: Sphere(np.zeros((2, 3)), np.ones((3, 1))), r"Sphere: .* got \[2, 3\]"),
     "no segment": (lambda: Capsule((0, 1, 0), (0, 1, 0), 1), "Capsule.end: expected another point than Capsule.start"),
     "one without segment": (lambda: Capsule((0, 1, 0), [(0, 1, 0), (1, 1, 1)], 1), "Capsule.end"),
+    "flat cylinder": (lambda: Cylinder((0, 1, 0), (0, 1, 0), 1), "Cylinder.end: expected another point"),
     "negative capsule": (lambda: Capsule((0, 0, 0), (0, 1, 0), -1), "Capsule.radius"),
     "flat box": (lambda: Box((0, 0, 0), (1, 1, 0)), "Box.size: expected lengths above 0"),
     "one side": (lambda: Box((0, 0, 0), 1), "Box.size: expected shape"),

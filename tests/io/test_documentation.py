@@ -32,9 +32,9 @@ FILES = {
     "loop.py": "def made(model, dt):\n    return lambda state, control, model: control\n",
     "act.py": "def act(time, model, control):\n    return control\n",
 }
-SPHERE = """shape = "sphere"                 # or "plane", "box", "capsule", "mesh"
+SPHERE = """shape = "sphere"                 # or "plane", "box", "capsule", "cylinder", "mesh"
 center = [0.0, 0.0, 0.3]         # m; of "sphere" and "box"
-radius = 0.1                     # m; of "sphere" and "capsule"
+radius = 0.1                     # m; of "sphere", "capsule" and "cylinder"
 """
 FIELD = "constant = [0.0, 0.0, 1e-2]"
 
@@ -94,6 +94,7 @@ def test_documented_scene_runs(tmp_path, example):
         (SPHERE, 'shape = "plane"\npoint = [0, 0, -1]\nnormal = [0, 0, 1]\n'),
         (SPHERE, 'shape = "box"\ncenter = [0, 0, 1]\nsize = [0.1, 0.1, 0.2]\nrotation = [0, 0, 1.57]\n'),
         (SPHERE, 'shape = "capsule"\nstart = [0, 0, 1]\nend = [0, 0, 2]\nradius = 0.1\n'),
+        (SPHERE, 'shape = "cylinder"\nstart = [0, 0, 1]\nend = [0, 0, 2]\nradius = 0.1\n'),
         ("density = 1000.0}", 'density = 1000.0, length = "current"}'),
         ("height = -0.5", "height = -0.5\nnodes = [3]"),
         ("magnetisation = [1e3, 0, 0]", 'magnetisation_file = "m.csv"'),
@@ -102,7 +103,18 @@ def test_documented_scene_runs(tmp_path, example):
         (FIELD, 'python = "field.py:field"'),
     ],
     ids=[
-        *("inline geometry", "hinges", "rotation", "linear law", "rod by nodes", "path", "plane", "box", "capsule"),
+        *(
+            "inline geometry",
+            "hinges",
+            "rotation",
+            "linear law",
+            "rod by nodes",
+            "path",
+            "plane",
+            "box",
+            "capsule",
+            "cylinder",
+        ),
         *(
             "current lengths",
             "floor for some",

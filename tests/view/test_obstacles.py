@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, rollout
-from torchdismech.contact import Box, Capsule, HalfSpace, Mesh, Obstacle, Path, Penalty, Sphere
+from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Mesh, Obstacle, Path, Penalty, Sphere
 from torchdismech.view import draw_trajectory
 from torchdismech.view.obstacles import surface_of
 
@@ -13,6 +13,7 @@ CORNERS = np.array([[0, 0, 0], [0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
 SHAPES = {
     "sphere": lambda: Sphere((0.01, 0.02, 0.03), torch.tensor([[0.04], [0.05]], dtype=torch.float64)),
     "capsule": lambda: Capsule((0, 0, 0), (0.1, 0.05, -0.02), 0.02),
+    "cylinder": lambda: Cylinder((0, 0, 0), (0.1, 0.05, -0.02), 0.02),
     "box": lambda: Box((0.01, 0, 0.02), (0.1, 0.2, 0.05), (0.3, -0.2, 0.5)),
     "mesh": lambda: Mesh(CORNERS, np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])),
 }

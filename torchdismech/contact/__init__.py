@@ -5,12 +5,13 @@ from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.path import Path
 from torchdismech.contact.response import Barrier, Complementarity, Friction, Penalty
 from torchdismech.contact.self_contact import SelfContact
-from torchdismech.contact.shapes import Box, Capsule, HalfSpace, Sphere
+from torchdismech.contact.shapes import Box, Capsule, Cylinder, HalfSpace, Sphere
 
 __all__ = [
     "Barrier",
     "Box",
     "Capsule",
+    "Cylinder",
     "Complementarity",
     "Friction",
     "HalfSpace",

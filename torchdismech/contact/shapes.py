@@ -4,10 +4,10 @@ A shape is fixed in its own frame; where the obstacle moves, the caller subtract
 distance d is negative inside, its gradient is the unit normal n (outwards), its Hessian the curvature. Everything is
 torch code that autograd follows, by the points and by the shape's sizes; autograd of d is n, of n the curvature.
 
-A distance has kinks: the centre of a sphere, the axis of a capsule, inside a box the points with two nearest faces.
-There the values are those of one side, so nothing is infinite or NaN: at a centre or an axis d is replaced, within
-rounding, by the plane through it with a fixed normal and no curvature. A box's curvature jumps where the nearest
-feature changes (face, edge, corner); a capsule's where its caps begin.
+A distance has kinks: the centre of a sphere, the axis of a capsule, inside a box or a cylinder the points with two
+nearest faces. There the values are those of one side, so nothing is infinite or NaN: at a centre or an axis d is
+replaced, within rounding, by the plane through it with a fixed normal and no curvature. A box's curvature jumps where
+the nearest feature changes (face, edge, corner); a capsule's where its caps begin.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces.base import scalar, vector
 from torchdismech.values import robots
 
-__all__ = ["Box", "Capsule", "HalfSpace", "Shape", "Sphere"]
+__all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere"]
 
 
 class Shape(nn.Module):
@@ -175,6 +175,70 @@ class Capsule(Shape):
     def depth(self) -> Tensor:
         """The radius."""
         return self.radius
+
+
+class Cylinder(Shape):
+    """A cylinder with flat ends.
+
+    Parameters
+    ----------
+    start, end : centres of its ends, (3,) or (B, 3) [m].
+    radius : () or (B, 1) [m].
+
+    Raises
+    ------
+    InputError
+        A cylinder without length; a radius that is not positive; parameters of a wrong shape or not finite.
+
+    Notes
+    -----
+    Inside, the normal is that of the nearer of barrel and end; where both are equally near, that of the barrel. On the
+    axis it is a fixed direction across it; half-way along it the end at `end` counts as the nearer one.
+    """
+
+    per_robot = ("start", "end", "radius")
+
+    def __init__(self, start, end, radius):
+        super().__init__()
+        self.start = _parameter(vector, start, "Cylinder.start")
+        self.end = _parameter(vector, end, "Cylinder.end")
+        self.radius = _parameter(scalar, radius, "Cylinder.radius")
+        _refuse_nonpositive(self.radius, "Cylinder.radius", radius)
+        _refuse_mixed(self)
+        _refuse_zero(self.end - self.start, "Cylinder.end: expected another point than Cylinder.start", end)
+
+    def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the distances from the cylinder: those from a rectangle, in the plane of the point and the axis."""
+        start, end = _per_point(self.start), _per_point(self.end)
+        length = (end - start).norm(dim=-1, keepdim=True)
+        axis = (end - start) / length
+        from_center = points - (start + end) / 2
+        along = (from_center * axis).sum(-1, keepdim=True)
+        smallest = rounding(self.radius + along.detach().squeeze(-1).abs())
+        from_axis, radial, over_radius = polar(from_center - along * axis, smallest, _across(axis))
+        side = torch.where(along < 0, -1.0, 1.0).to(along.dtype)
+        upward = (side * axis).expand_as(radial)
+        beyond = torch.stack([from_axis - self.radius, (along * side - length / 2).squeeze(-1)], dim=-1)
+        over = beyond > 0
+        nearest, face = beyond.max(-1)
+        fallback = torch.nn.functional.one_hot(face, 2).to(along.dtype)
+        edge = rounding(torch.minimum(self.radius, length.squeeze(-1)))
+        outside, outward, inverse = polar(torch.where(over, beyond, 0.0), edge, fallback)
+        normal = outward[..., :1] * radial + outward[..., 1:] * upward
+        plane = [
+            part[..., None, None] * square(v)
+            for part, v in zip(over.to(along.dtype).unbind(-1), (radial, upward), strict=True)
+        ]
+        round_about = _identity(normal) - square(radial) - square(upward)
+        curvature = inverse[..., None, None] * (sum(plane) - square(normal))
+        curvature = curvature + (outward[..., 0] * over_radius)[..., None, None] * round_about
+        return torch.where(inverse > 0, outside, nearest), normal, curvature
+
+    @property
+    def depth(self) -> Tensor:
+        """The radius or half the length, whichever is less."""
+        half = (self.end - self.start).norm(dim=-1) / 2
+        return torch.minimum(self.radius, half[:, None] if half.dim() else half)
 
 
 class Box(Shape):

@@ -13,6 +13,7 @@ from torchdismech.contact import (
     Box,
     Capsule,
     Complementarity,
+    Cylinder,
     Friction,
     HalfSpace,
     Obstacle,
@@ -131,6 +132,8 @@ def _shape(scene: Scene, key: Key, table: schema.Obstacle) -> Shape:
         return Sphere(vector("center"), number("radius"))
     if isinstance(table, schema.Block):
         return Box(vector("center"), vector("size"), vector("rotation"))
+    if isinstance(table, schema.Cylinder):
+        return Cylinder(vector("start"), vector("end"), number("radius"))
     if isinstance(table, schema.Capsule):
         return Capsule(vector("start"), vector("end"), number("radius"))
     assert isinstance(table, schema.Mesh)

@@ -151,6 +151,12 @@ class Capsule(Obstacle):
         return self
 
 
+class Cylinder(Capsule):
+    """A cylinder with flat ends."""
+
+    shape: Literal["cylinder"]  # type: ignore[assignment]
+
+
 class Mesh(Obstacle):
     """What a closed triangle mesh encloses."""
 
@@ -158,7 +164,7 @@ class Mesh(Obstacle):
     file: FileName = Field(description="name of a closed triangle mesh")
 
 
-ObstacleTable = Annotated[Plane | Ball | Block | Capsule | Mesh, Field(discriminator="shape")]
+ObstacleTable = Annotated[Plane | Ball | Block | Capsule | Cylinder | Mesh, Field(discriminator="shape")]
 
 
 class Contacts(Table):
@@ -166,7 +172,8 @@ class Contacts(Table):
 
     floor: Floor | None = Field(default=None, description="table [floor]")
     obstacle: list[ObstacleTable] = Field(
-        default=[], description='tables [[obstacle]], each with shape = "plane", "sphere", "box", "capsule" or "mesh"'
+        default=[],
+        description='tables [[obstacle]], each with shape = "plane", "sphere", "box", "capsule", "cylinder" or "mesh"',
     )
     self_contact: SelfContact | None = Field(default=None, description="table [self_contact]")
 

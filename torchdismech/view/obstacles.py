@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.contact import Box, Capsule, HalfSpace, Obstacle, Sphere
+from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Obstacle, Sphere
 from torchdismech.contact.mesh import Mesh
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
@@ -121,10 +121,15 @@ def surface_of(shape: Shape, robot: int) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(shape, Sphere):
         mesh = trimesh.creation.icosphere(subdivisions=2, radius=_of(shape.radius, robot, 0).item())
         return mesh.vertices + _of(shape.center, robot, 1).cpu().numpy(), mesh.faces
-    if isinstance(shape, Capsule):
+    if isinstance(shape, Capsule | Cylinder):
         start, end = (_of(x, robot, 1).cpu().numpy() for x in (shape.start, shape.end))
-        length = np.linalg.norm(end - start)
-        mesh = trimesh.creation.capsule(length, _of(shape.radius, robot, 0).item(), count=[16, 16])
+        length, radius = np.linalg.norm(end - start), _of(shape.radius, robot, 0).item()
+        flat = isinstance(shape, Cylinder)
+        mesh = (
+            trimesh.creation.cylinder(radius, length, sections=32)
+            if flat
+            else trimesh.creation.capsule(length, radius, count=[16, 16])
+        )
         turn = trimesh.geometry.align_vectors((0, 0, 1), (end - start) / length)[:3, :3]
         return (mesh.vertices - mesh.vertices.mean(0)) @ turn.T + (start + end) / 2, mesh.faces
     if isinstance(shape, Box):
