@@ -497,7 +497,7 @@ def test_check_prints_what_will_run(scene):
 )
 def test_check_says_what_is_compiled(scene, monkeypatch, line, threshold, expected):
     """Print what would run, by the scene's setting and its length, without compiling it."""
-    monkeypatch.setattr(compilation, "THRESHOLD", threshold)
+    monkeypatch.setattr("torchdismech.io.report.THRESHOLD", threshold)
     monkeypatch.setattr(torch, "compile", None)
     scene.write_text(SCENE.replace("[simulation]", f"[simulation]\n{line}"))
     assert re.search(rf"^kernels +{expected}$", call("check", scene, "--device", "cpu").stdout, flags=re.MULTILINE)

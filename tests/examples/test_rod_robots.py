@@ -45,7 +45,7 @@ def test_geometry_of_the_cantilever(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "low", "high"), [("rod", 0.999, 1.0), ("hinge", 0.999, 1.001), ("midedge", 0.95, 1.0)]
+    ("model", "low", "high"), [("rod", 0.999, 1.001), ("hinge", 0.999, 1.001), ("midedge", 0.95, 1.0)]
 )
 def test_cantilever(model, low, high):
     """Meet the linear beam where it is stiff, and sink less than it where it is soft."""

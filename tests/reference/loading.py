@@ -115,11 +115,11 @@ def _all_but(own, clamped: np.ndarray, data, prefix: str):
     """Return the builder's function for free dofs without the file's fixed ones (a clamp by nodes cannot say them)."""
     nodes, edges = len(data[prefix + "nodes0"]), data[prefix + "Edges"].astype(int)
 
-    def free(framed: np.ndarray) -> np.ndarray:
+    def free(body) -> np.ndarray:
         fixed = np.zeros(3 * nodes + max(len(data[prefix + "a1_init"]), 0) + len(edges), dtype=bool)
         fixed[clamped.astype(int)] = True
-        place, _ = matched(framed, edges)
-        return own(framed) & ~np.concatenate([fixed[: 3 * nodes], fixed[3 * nodes + place]])
+        place, _ = matched(body.framed_edges, edges)
+        return own(body) & ~np.concatenate([fixed[: 3 * nodes], fixed[3 * nodes + place]])
 
     return free
 

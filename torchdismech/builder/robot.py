@@ -328,7 +328,7 @@ class RobotBuilder:
         for term in terms[: len(terms) - len(self._terms)]:
             _refuse_lost_stiffness(term, dtype)
         self._add_residuals({t.name: t for t in terms})
-        free = free_dofs(body, self._clamps, self.planar)
+        free = self._free(body)
         terms = [t.to(dtype) for t in terms]
         forces = [f.to(dtype) for f in self._forces]
         model = Model(body, terms, forces, free, solver, compile, self._self_contact)
@@ -376,6 +376,10 @@ class RobotBuilder:
         if len(wrong) or not len(index):
             raise InputError(f"{what}: expected indices 0 to {len(self._nodes) - 1}, got {wrong.tolist() or 'none'}")
         return index
+
+    def _free(self, body: Body) -> np.ndarray:
+        """Return which dofs (n,) nothing fixes."""
+        return free_dofs(body, self._clamps, self.planar)
 
     def _body(self, rods: Rods, shells: Shells, dtype: torch.dtype) -> tuple[Body, np.ndarray, Tensor]:
         """Return the body, how its joint edges average the constants of the rods (J, E), directors in float64."""
