@@ -234,6 +234,10 @@ class Body(nn.Module):
         rods = _largest(self.edge_contact_radius, self.rod_edges, self.n_nodes)
         return torch.maximum(rods, _largest(self.face_contact_radius, self.triangles, self.n_nodes))
 
+    def smallest_contact_radius(self) -> Tensor:
+        """Return the smallest contact radius () of any rod edge or triangle [m]."""
+        return torch.cat([self.edge_contact_radius.flatten(), self.face_contact_radius.flatten()]).min()
+
     def side_contact_radius(self) -> Tensor:
         """Return the largest contact radius (..., M) of the triangles at each of their edges [m]."""
         return _largest(self.face_contact_radius, self.surface.sides, len(self.surface.edges))

@@ -100,9 +100,8 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
     ------
     InputError
         A count that there is not, a state that is not finite, contacts that are constraints (they have no stiffness),
-        consistent masses,
-        an angle without inertia that nothing holds, forces whose derivatives are not symmetric in these modes (those
-        that follow the robot may make it flutter, which modes do not tell).
+        consistent masses, an angle without inertia that nothing holds, forces whose derivatives are not symmetric in
+        these modes (those that follow the robot may make it flutter, which modes do not tell).
     """
     control = control or Control()
     model.check_batch(state, control)

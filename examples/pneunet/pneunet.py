@@ -46,8 +46,7 @@ def imbalance(trajectory: Trajectory) -> float:
     scene = load_scene(SCENE)
     setup = scene.build(allow_code=True)
     model = setup.model
-    q = torch.cat([trajectory.positions[-1].flatten(1), torch.zeros(3, model.body.n_angles, dtype=torch.float64)], 1)
-    state = model.initial_state(q=q)
+    state = model.initial_state(q=model.body.q_of(trajectory.positions[-1]))
     control = setup.schedule(state.time, model)
     term = model.term("bend_twist")
     natural = control.natural_curvature[..., 0]

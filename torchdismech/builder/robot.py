@@ -378,7 +378,6 @@ class RobotBuilder:
         return index
 
     def _free(self, body: Body) -> np.ndarray:
-        """Return which dofs (n,) nothing fixes."""
         return free_dofs(body, self._clamps, self.planar)
 
     def _body(self, rods: Rods, shells: Shells, dtype: torch.dtype) -> tuple[Body, np.ndarray, Tensor]:

@@ -10,7 +10,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces.dependence import Block, Dependence, Derivatives
 from torchdismech.state import Control, State
 
-__all__ = ["Force", "acting", "number", "scalar", "vector"]
+__all__ = ["Force", "acting", "check_interval", "number", "scalar", "vector"]
 
 
 class Force(nn.Module):
@@ -125,6 +125,13 @@ def vector(value, what: str) -> Tensor:
     if tensor.shape[-1:] != (3,) or tensor.dim() > 2:
         raise InputError(f"{what}: expected shape (3,) or (B, 3), got {tuple(tensor.shape)}")
     return tensor
+
+
+def check_interval(start: float, stop: float, what: str) -> tuple[float, float]:
+    """Return start and stop of a load [s], in this order."""
+    if not start < stop:
+        raise InputError(f"{what}: start has to be before stop, got start={start}, stop={stop}")
+    return float(start), float(stop)
 
 
 def acting(time: Tensor, start: float, stop: float) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, acting, number, vector
+from torchdismech.forces.base import Force, acting, check_interval, number, vector
 from torchdismech.state import Control, State
 
 __all__ = ["Buoyancy", "Gravity", "LineLoad", "PointForce"]
@@ -73,12 +73,10 @@ class PointForce(Force):
 
     def __init__(self, nodes: Sequence[int], force, start: float = -math.inf, stop: float = math.inf):
         super().__init__()
-        if not start < stop:
-            raise InputError(f"PointForce: start has to be before stop, got start={start}, stop={stop}")
         self.nodes = list(nodes)
         self.register_buffer("_index", torch.as_tensor(self.nodes), persistent=False)
         self.force = nn.Parameter(_of_nodes(force, len(self.nodes)), requires_grad=False)
-        self.start, self.stop = float(start), float(stop)
+        self.start, self.stop = check_interval(start, stop, "PointForce")
 
     def bind(self, body: Body) -> None:
         """Check the nodes."""
@@ -134,11 +132,9 @@ class LineLoad(Force):
         super().__init__()
         if (edges is None) == (sides is None):
             raise InputError("LineLoad: give either edges or sides")
-        if not start < stop:
-            raise InputError(f"LineLoad: start has to be before stop, got start={start}, stop={stop}")
         self.load = nn.Parameter(vector(load, "LineLoad.load"), requires_grad=False)
         self.edges, self.sides = edges, sides
-        self.start, self.stop = float(start), float(stop)
+        self.start, self.stop = check_interval(start, stop, "LineLoad")
 
     def bind(self, body: Body) -> None:
         """Find the nodes at both ends of each line."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, acting, vector
+from torchdismech.forces.base import Force, acting, check_interval, vector
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.geometry.frames import rotated, transported
 from torchdismech.state import Control, State
@@ -60,11 +60,9 @@ class PointMoment(Force):
             raise InputError("PointMoment: give either nodes or edges")
         if frame not in FRAMES:
             raise InputError(f"PointMoment.frame: expected 'world' or 'material', got {frame!r}")
-        if not start < stop:
-            raise InputError(f"PointMoment: start has to be before stop, got start={start}, stop={stop}")
         self.moment = nn.Parameter(vector(moment, "PointMoment.moment"), requires_grad=False)
         self.nodes, self.edges = nodes, edges
-        self.frame, self.start, self.stop = frame, float(start), float(stop)
+        self.frame, (self.start, self.stop) = frame, check_interval(start, stop, "PointMoment")
 
     def bind(self, body: Body) -> None:
         """Find the edges that take the moment."""

@@ -42,7 +42,7 @@ class _TwoStepScheme(Scheme):
             if bool((state.step_length != dt).any()):
                 raise InputError(
                     f"BDF2: expected a state after steps of {dt:g} s, got one after steps of "
-                    f"{float(state.step_length[0]):g} s; State(...) of its first seven fields begins anew"
+                    f"{float(state.step_length[0]):g} s; State(*state.fields()[:7], n_held=state.n_held) begins anew"
                 )
             return state
         step, velocity = dt * (state.velocity - 0.5 * dt * state.acceleration), state.velocity - dt * state.acceleration

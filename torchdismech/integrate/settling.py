@@ -12,8 +12,6 @@ import dataclasses
 
 import torch
 
-from torchdismech.errors import Status
-from torchdismech.integrate.chunks import in_chunks
 from torchdismech.integrate.gradient import differentiable_step
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
@@ -38,27 +36,34 @@ def settled_step(problem: StepProblem) -> tuple[State, StepInfo]:
     failed = problem.running & ~info.converged
     if problem.model.contact.none or not bool(failed.any()):
         return after, info
-    again, second = in_chunks(_settled, problem.replace(running=failed), 1)
-    second = dataclasses.replace(second, iterations=info.iterations + second.iterations)
-    found = failed & second.converged
-    iterations = torch.where(failed, second.iterations, info.iterations)
-    return after.merged(again, found), dataclasses.replace(info.merged(second, found), iterations=iterations)
+    rows = [slice(k, k + 1) for k in range(len(failed))]
+    states, reports = [after.rows(row) for row in rows], [info.rows(row) for row in rows]
+    parts = problem.model.parts(problem.state, problem.control, 1)
+    for robot in failed.nonzero().flatten().tolist():
+        values, state, control = parts[robot]
+        alone = problem.replace(state=state, control=control, running=failed[robot : robot + 1])
+        values = problem.values | values
+        with values.in_place():
+            states[robot], reports[robot] = _settled(alone.replace(values=values), reports[robot])
+    return State.joined(states), StepInfo.joined(reports)
 
 
-def _settled(problem: StepProblem) -> tuple[State, StepInfo]:
-    """Return the equilibrium of a single robot that comes to rest on what it touches."""
-    after, info = differentiable_step(problem.replace(running=torch.zeros_like(problem.running)))
-    if not bool(problem.running.any()):
-        return after, info
-    iterations, search = info.iterations, _Descent(problem)
+def _settled(problem: StepProblem, tried: StepInfo) -> tuple[State, StepInfo]:
+    """Return the equilibrium of a single robot that comes to rest on what it touches, and how that went.
+
+    Where none is found the robot stays, and what was `tried` before is what it failed by.
+    """
+    after, info, search = problem.state, tried, _Descent(problem)
+    iterations = tried.iterations
     while (near := search.next_pause()) is not None:
         start = near.replace(q=torch.where(problem.model.free, near.q, problem.clamped_q), time=problem.state.time)
-        after, info = differentiable_step(problem.replace(state=start))
+        found, info = differentiable_step(problem.replace(state=start))
         iterations = iterations + info.iterations
         if bool(info.converged.all()):
+            after = found
             break
     else:
-        info = dataclasses.replace(info, status=torch.full_like(info.status, int(Status.MAX_ITERATIONS)))
+        info = tried
     return after, dataclasses.replace(info, iterations=iterations + search.iterations)
 
 
@@ -67,7 +72,8 @@ class _Descent:
 
     def __init__(self, problem: StepProblem):
         self.problem, self.at = problem, _still(problem.state)
-        self.reach, self.acceleration = REACH * _smallest_radius(problem), _first_acceleration(problem)
+        self.reach = REACH * float(problem.model.body.smallest_contact_radius())
+        self.acceleration = _first_acceleration(problem)
         self.dt = min(max((2 * self.reach / self.acceleration) ** 0.5, SHORTEST), LONGEST)
         self.first, self.growth, self.still, self.steps = self.dt, GROWTH, STILL, 0
         self.iterations = torch.zeros_like(problem.running, dtype=torch.long)
@@ -93,7 +99,7 @@ class _Descent:
     def _step(self) -> tuple[float | None, bool]:
         """Take a step; return how far a node moved [m], None where it failed, and whether all clamps have arrived."""
         problem, dt = self.problem, self.dt
-        tolerance = float(problem.method.tolerance(self.at.time).min())
+        tolerance = float(problem.method.tolerance(torch.zeros_like(self.at.time)))
         euler = ImplicitEuler(dt, tolerance, max_iterations=ITERATIONS)
         way = CLAMPS * self.reach * min(1.0, dt / self.first)
         start, control = self.at.replace(time=problem.state.time - dt), _nearer(problem, self.at, way)
@@ -120,13 +126,7 @@ def _still(state: State) -> State:
     return state.replace(velocity=zero, acceleration=zero)
 
 
-def _smallest_radius(problem: StepProblem) -> float:
-    """Return the smallest contact radius of a robot's parts [m]."""
-    body = problem.model.body
-    radii = torch.cat([body.edge_contact_radius.flatten(), body.face_contact_radius.flatten()])
-    return float(radii.min())
-
-
+@torch.no_grad()
 def _first_acceleration(problem: StepProblem) -> float:
     """Return the largest acceleration [m/s^2] that the present forces give a node, `LEAST` if that is more."""
     model, state = problem.model, problem.state

@@ -196,5 +196,4 @@ def _first_push(model: Model) -> Tensor:
     size = PUSH * torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
     if model.contact.none:
         return size
-    radii = [r.min() for r in (body.edge_contact_radius, body.face_contact_radius) if r.numel()]
-    return torch.stack([size, *(CLEAR * r for r in radii)]).min()
+    return torch.minimum(size, CLEAR * body.smallest_contact_radius())
