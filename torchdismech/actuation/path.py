@@ -11,13 +11,10 @@ from torch import Tensor, nn
 
 from torchdismech.actuation.route import Carriers
 from torchdismech.body import Body
-from torchdismech.geometry.carried import CarriedVector
-from torchdismech.geometry.vec3 import Vec3
+from torchdismech.geometry.sections import Sections
 from torchdismech.state import State
 
 __all__ = ["Path", "PointsAt"]
-
-SYMMETRIC = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 
 
 class Path(nn.Module):
@@ -79,16 +76,11 @@ class Path(nn.Module):
         tangent, director = state.tangent[:, self._framed], state.director[:, self._framed]
         variables = (self._into @ state.q[:, self.dofs[self._point]].unsqueeze(-1)).squeeze(-1)
         components = (self._axes @ offset[:, self._point].unsqueeze(-1)).squeeze(-1)
-        carried = CarriedVector(
-            Vec3.of(variables[..., :3]),
-            variables[..., 3],
-            Vec3.of(tangent),
-            Vec3.of(director),
-            components.unbind(-1),  # type: ignore[arg-type]
-        )
-        turned = self._weight.unsqueeze(-1) * carried.vector.stacked()
+        sections = Sections.of(variables[..., :3], variables[..., 3], tangent, director)
+        carried = sections.carried(components)
+        turned = self._weight.unsqueeze(-1) * carried
         points = (mean + torch.where(self._in_space, offset, 0.0)).index_add(1, self._point, turned)
-        return PointsAt(self, points, carried)
+        return PointsAt(self, points, sections, carried)
 
     def at_rest(self, body: Body, offset: Tensor) -> Tensor:
         """Return the points (B or 1, K, 3) of the robot as built."""
@@ -103,33 +95,29 @@ class Path(nn.Module):
 
 @dataclass(frozen=True)
 class PointsAt:
-    """The points (B, K, 3) of a path at a state [m]."""
+    """The points (B, K, 3) of a path at a state [m], and the offsets (B, C, 3) that sections carry to them."""
 
     path: Path
     points: Tensor
-    carried: CarriedVector
+    sections: Sections
+    carried: Tensor
 
     def generalised(self, force: Tensor) -> Tensor:
         """Return the forces (B, K, 3) on the points as forces (B, K, m) on their dofs."""
-        path = self.path
-        direct = (path._linear.mT @ force.unsqueeze(-1)).squeeze(-1)
-        by_edge, by_angle = self.carried.slopes(Vec3.of(self._on_frames(force)))
-        turning = torch.cat([by_edge.stacked(), by_angle.unsqueeze(-1)], dim=-1)
-        return direct.index_add(1, path._point, -(path._into.mT @ turning.unsqueeze(-1)).squeeze(-1))
+        return (self.jacobian().mT @ force.unsqueeze(-1)).squeeze(-1)
 
     def jacobian(self) -> Tensor:
         """Return the derivatives (B, K, 3, m) of the points by their dofs."""
-        path = self.path
-        by_edge, by_angle = self.carried.slopes(_axes_like(self.points))
-        turning = torch.cat([by_edge.stacked(), by_angle.unsqueeze(-1)], dim=-1).permute(1, 2, 0, 3)  # (B, C, 3, 4)
-        turned = -path._weight.view(-1, 1, 1) * (turning @ path._into)
+        path, sections, carried = self.path, self.sections, self.carried
+        turning = torch.cat([sections.by_edge(carried), sections.by_angle(carried).unsqueeze(-1)], dim=-1)
+        turned = path._weight.view(-1, 1, 1) * (turning @ path._into)
         return path._linear.expand(len(turned), -1, -1, -1).index_add(1, path._point, turned)
 
     def second(self, force: Tensor) -> Tensor:
         """Return the second derivatives (B, K, m, m) of sum_a force_a point_a, for forces (B, K, 3)."""
-        path = self.path
-        into = path._into
-        bent = -(into.mT @ _matrix(*self.carried.curvatures(Vec3.of(self._on_frames(force)))) @ into)
+        path, into = self.path, self.path._into
+        on_frames = path._weight.unsqueeze(-1) * force[:, path._point]
+        bent = into.mT @ self.sections.second(self.carried, on_frames) @ into
         whole = bent.new_zeros(len(bent), *path.dofs.shape, path.dofs.shape[1])
         return whole.index_add(1, path._point, bent)
 
@@ -139,34 +127,14 @@ class PointsAt:
 
     def velocity_by_position(self, state: State) -> Tensor:
         """Return the derivatives (B, K, 3, m) of the velocities by positions and angles."""
-        path = self.path
-        bent = _matrix(*self.carried.curvatures(_axes_like(self.points)))  # (3, B, C, 4, 4)
+        path, carried = self.path, self.carried
+        axes = torch.eye(3, dtype=carried.dtype, device=carried.device).view(3, 1, 1, 3).expand(3, *carried.shape)
+        bent = self.sections.second(carried, axes)  # (3, B, C, 4, 4)
         moving = path._into @ state.velocity[:, path.dofs[path._point]].unsqueeze(-1)  # (B, C, 4, 1)
         rows = (bent @ moving).squeeze(-1).permute(1, 2, 0, 3) @ path._into
-        turned = -path._weight.view(-1, 1, 1) * rows
+        turned = path._weight.view(-1, 1, 1) * rows
         whole = turned.new_zeros(len(turned), *path._linear.shape)
         return whole.index_add(1, path._point, turned)
-
-    def _on_frames(self, force: Tensor) -> Tensor:
-        """Return what of the forces (B, K, 3) on the points each frame takes (B, C, 3)."""
-        return self.path._weight.unsqueeze(-1) * force[:, self.path._point]
-
-
-def _axes_like(points: Tensor) -> Vec3:
-    """Return the unit vectors of the three axes, (3, 1, 1) each component."""
-    return Vec3(*torch.eye(3, dtype=points.dtype, device=points.device).view(3, 3, 1, 1).unbind(1))
-
-
-def _matrix(by_edge: Sequence[Tensor], mixed: Vec3, by_angle: Tensor) -> Tensor:
-    """Return second derivatives by an edge and its angle as matrices (.., 4, 4)."""
-    full = torch.broadcast_tensors(*by_edge, *mixed.components(), by_angle)
-    entries: list[list[Tensor]] = [[by_angle] * 4 for _ in range(4)]
-    for (i, j), entry in zip(SYMMETRIC, full[:6], strict=True):
-        entries[i][j] = entries[j][i] = entry
-    for i, entry in enumerate(full[6:9]):
-        entries[i][3] = entries[3][i] = entry
-    entries[3][3] = full[9]
-    return torch.stack([torch.stack(row, dim=-1) for row in entries], dim=-2)
 
 
 def _edge_and_angle(body: Body, framed: int) -> list[tuple[int, int, float]]:

@@ -51,6 +51,9 @@ class AtNodes:
 class OnEdges:
     """Points that are fixed to the sections of rods along their edges.
 
+    From edge to edge a tendon cuts the corner at the node: on its way along a bent rod its arm is too long by
+    kappa l^2 / 4, l the length of edges. Points at nodes have no such error.
+
     Parameters
     ----------
     edges : indices of rod edges, in the order of the route (see `Model.rod_edges`).

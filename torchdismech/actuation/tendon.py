@@ -102,64 +102,54 @@ class Tendon(RoutedForce):
         length = Segments.between(self.points(state)).length
         if self.tension is not None:
             return (self.tension * length).sum(1)
-        taut = self._stretch(length).clamp(min=0)
-        return (0.5 * self._spring() * taut**2).squeeze(1)
+        tension, stiffness = self._at_motor(length)
+        taut = stiffness > 0
+        return torch.where(taut, 0.5 * tension**2 / torch.where(taut, stiffness, 1.0), 0.0).squeeze(1)
 
     def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
         """Return the tensions (B, M) [N]."""
         length = segments.length
+        tension, _ = self._at_motor(length)
         if rates is None:
-            return self._at_motor(length).expand_as(length)
+            return tension.expand_as(length)
         gain = torch.exp(Slip.along(segments, rates, self.friction, self.slip_velocity).log)
-        return self._at_motor(length, gain) * gain
+        return tension * gain if self.tension is not None else tension * gain / _mean(gain, length)
 
     def tension_derivatives(self, segments: Segments, rates: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return those by the segments and by their rates (B, M, M, 3); None for zero."""
         length, u = segments.length, segments.direction
+        at_motor, stiffness = self._at_motor(length)
         if rates is None:
-            every = self._at_motor_by_stretch(length).unsqueeze(-1) * u
+            every = stiffness.unsqueeze(-1) * u
             return every.unsqueeze(1).expand(-1, u.shape[1], -1, -1), None
         slip = Slip.with_derivatives(segments, rates, self.friction, self.slip_velocity)
         assert slip.by_segments is not None and slip.by_rates is not None
         gain = torch.exp(slip.log)
-        tension = self._at_motor(length, gain) * gain
-        by_segments, by_rates = (tension[..., None, None] * by for by in (slip.by_segments, slip.by_rates))
         if self.tension is not None:
-            return by_segments, by_rates
+            tension = (at_motor * gain)[..., None, None]
+            return tension * slip.by_segments, tension * slip.by_rates
         # the mean of c, weighted by length, divides the tension at the motor
         total, mean = length.sum(1, keepdim=True), _mean(gain, length)
         weight = (gain * length / total)[..., None, None]
         mean_by_segments = (weight * slip.by_segments).sum(1) + ((gain - mean) / total).unsqueeze(-1) * u
         mean_by_rates = (weight * slip.by_rates).sum(1)
-        slope = (self._at_motor_by_stretch(length) / mean).unsqueeze(-1) * u  # (B, M, 3): by all segments
-        share = self._at_motor(length, gain).unsqueeze(-1) / mean.unsqueeze(-1)
-        motor_by_segments, motor_by_rates = slope - share * mean_by_segments, -share * mean_by_rates
-        along = gain[..., None, None]
-        return by_segments + along * motor_by_segments.unsqueeze(1), by_rates + along * motor_by_rates.unsqueeze(1)
+        share = (at_motor / mean).unsqueeze(-1)  # of the tension at the motor, and by the mean
+        motor_by_segments = (stiffness.unsqueeze(-1) * u - share * mean_by_segments).unsqueeze(1)
+        motor_by_rates = -(share * mean_by_rates).unsqueeze(1)
+        along, share = (gain / mean)[..., None, None], share.unsqueeze(-1) * gain[..., None, None]
+        return along * motor_by_segments + share * slip.by_segments, along * motor_by_rates + share * slip.by_rates
 
-    def _at_motor(self, length: Tensor, gain: Tensor | None = None) -> Tensor:
-        """Return the tension (B, 1) at the motor, where it is `gain` times that in each segment (B, M)."""
+    def _at_motor(self, length: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tension (B, 1) at the motor and its derivative by the length of the path.
+
+        Driven by length with friction it is the tension that the tendon would have without.
+        """
         if self.tension is not None:
-            return self.tension.expand(len(length), 1)
-        tension = self._spring() * self._stretch(length).clamp(min=0)
-        return tension if gain is None else tension / _mean(gain, length)
-
-    def _at_motor_by_stretch(self, length: Tensor) -> Tensor:
-        """Return the stiffness (B, 1) of the tendon at present: none where it is slack [N/m]."""
-        return torch.where(self._stretch(length) > 0, self._spring(), 0.0)
-
-    def _stretch(self, length: Tensor) -> Tensor:
-        """Return by how much (B, 1) the path is longer than the tendon, for lengths (B, M) [m]."""
-        return length.sum(1, keepdim=True) - self._unstretched() + self.pull
-
-    def _unstretched(self) -> Tensor:
-        """Return the length (B or 1, 1) of the tendon before the motor takes any of it in [m]."""
-        rest = self.rest_segments().length.sum(1, keepdim=True)
-        return rest / (1 + self.pretension / self.stiffness)
-
-    def _spring(self) -> Tensor:
-        """Return EA over the unstretched length (B or 1, 1) [N/m]."""
-        return self.stiffness / self._unstretched()
+            return self.tension.expand(len(length), 1), torch.zeros_like(length[:, :1])
+        unstretched = self.rest_segments().length.sum(1, keepdim=True) / (1 + self.pretension / self.stiffness)
+        stretch = length.sum(1, keepdim=True) - unstretched + self.pull
+        spring = self.stiffness / unstretched
+        return spring * stretch.clamp(min=0), torch.where(stretch > 0, spring, 0.0)
 
 
 def _mean(gain: Tensor, length: Tensor) -> Tensor:

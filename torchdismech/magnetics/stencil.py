@@ -1,7 +1,11 @@
-r"""The magnetic energy of an edge per unit of its volume, w = - P . B, with first and second derivatives.
+r"""The magnetic energy of an edge per unit of its volume, w = - (R r) . B, with first and second derivatives.
 
-P is the remanent magnetisation r, given in the rod's frame at rest, carried by the frame as it is now; see
-`geometry.carried`. By components and batch last, as `geometry.rods`; the symbols are the same.
+R r is the remanent magnetisation r, given in the rod's frame at rest, carried by the frame as it is now:
+
+    P = r_t t + r_1 m1 + r_2 m2.
+
+By components and batch last, as `geometry.rods`; the symbols are the same. A small motion de of the edge and dtheta of
+its angle turns the frame by omega = t x de / |e| + (dtheta + turn . de) t, so P changes by omega x P and
 
     dw = - (P x B) . omega:   by e  - (r_t B - (B . t) P) / |e| - turn t . (P x B),   by theta  - t . (P x B).
 
@@ -15,8 +19,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.elastic.stencil import Derivatives, Stencil, edge_variables
-from torchdismech.geometry.carried import CarriedVector
-from torchdismech.geometry.vec3 import Vec3
+from torchdismech.geometry.vec3 import Vec3, outer_sym
 from torchdismech.magnetics.fields import Field
 
 __all__ = ["MagneticStencil"]
@@ -53,26 +56,75 @@ class MagneticStencil(Stencil):
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return (w,)."""
         _, tangent, director, magnetisation, given = constants
-        edge = _carried(local, tangent, director, magnetisation)
+        edge = _Edge(local, tangent, director, magnetisation)
         if self.field.uniform:
-            return (edge.potential(Vec3(*given)),)
-        return (edge.potential(_by_components(self.field(_middle(local), given))),)
+            return (edge.density(Vec3(*given)),)
+        return (edge.density(_by_components(self.field(_middle(local), given))),)
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return w and its derivatives."""
         _, tangent, director, magnetisation, given = constants
-        edge = _carried(local, tangent, director, magnetisation)
+        edge = _Edge(local, tangent, director, magnetisation)
         if self.field.uniform:
             return _in_uniform_field(edge, Vec3(*given))
         return _in_space(edge, self.field, _middle(local), given)
 
 
-def _carried(local: list[Tensor], tangent: Tensor, director: Tensor, magnetisation: Tensor) -> CarriedVector:
-    """Return the magnetisations that the edges carry."""
-    return CarriedVector(Vec3(*local[:3]), local[-1], Vec3(*tangent), Vec3(*director), magnetisation)
+class _Edge:
+    """An edge, its frame and its magnetisation P, along the edge r_t t and across it."""
+
+    def __init__(self, local: list[Tensor], tangent: Tensor, director: Tensor, magnetisation: Tensor):
+        e, theta = Vec3(*local[:3]), local[-1]
+        start, anchor = Vec3(*tangent), Vec3(*director)
+        self.inverse = 1 / torch.sqrt(e.dot(e))
+        t = e.times(self.inverse)
+        axis, cosine = start.cross(t), start.dot(t)
+        over = 1 / (1 + cosine)
+        d1 = anchor.times(cosine) + axis.cross(anchor) + axis.times(axis.dot(anchor) * over)
+        d2 = t.cross(d1)
+        cos, sin = torch.cos(theta), torch.sin(theta)
+        along, r1, r2 = magnetisation
+        self.t, self.along = t, along
+        self.across = d1.times(r1 * cos - r2 * sin) + d2.times(r1 * sin + r2 * cos)
+        self.turn = axis.times(-over * self.inverse)
+        # the turn's derivative by e, symmetrised: - turn (x) twice_mean / |e|
+        self.twice_mean = t + (start + t).times(over)
+
+    def density(self, field: Vec3) -> Tensor:
+        """Return w."""
+        return -(self.t.times(self.along) + self.across).dot(field)
+
+    def slopes(self, field: Vec3) -> tuple[Vec3, Tensor]:
+        """Return the derivatives of w by e and theta: linear in the field."""
+        along = field.dot(self.t)
+        torque = self.t.dot(self.across.cross(field))
+        # without their parts along t, which cancel
+        couple = self.across.times(along) - (field - self.t.times(along)).times(self.along)
+        return couple.times(self.inverse) - self.turn.times(torque), -torque
+
+    def curvatures(self, field: Vec3) -> tuple[list[Tensor], Vec3, Tensor]:
+        """Return the second derivatives of w: by e (xx, xy, xz, yy, yz, zz), by e and theta, by theta."""
+        t, across = self.t, self.across
+        along = field.dot(t)
+        beside = field - t.times(along)
+        both = across.dot(field)
+        torque = t.dot(across.cross(field))
+        mixed = across.cross(t).times(along * self.inverse)
+        square = self.inverse * self.inverse
+        parallel = self.along * along
+        straight = outer_sym(t, across.times(2 * along) + t.times(parallel) - beside.times(2 * self.along))
+        skewed = outer_sym(across, beside)
+        turned = outer_sym(
+            self.turn, mixed.times(2) - self.turn.times(both) - self.twice_mean.times(torque * self.inverse)
+        )
+        by_e = []
+        for k, (s, a, r) in enumerate(zip(straight, skewed, turned, strict=True)):
+            entry = a - s
+            by_e.append((entry + parallel if k in (0, 3, 5) else entry) * square - r)
+        return by_e, self.turn.times(both) - mixed, both
 
 
-def _in_uniform_field(edge: CarriedVector, field: Vec3) -> Derivatives:
+def _in_uniform_field(edge: _Edge, field: Vec3) -> Derivatives:
     """Return w and its derivatives by e, theta."""
     by_e, by_theta = edge.slopes(field)
 
@@ -81,12 +133,12 @@ def _in_uniform_field(edge: CarriedVector, field: Vec3) -> Derivatives:
         x, y, z = by_both.components()
         return [weight * entry for entry in (xx, xy, xz, x, yy, yz, y, zz, z, twice)]
 
-    return (edge.potential(field),), [[*by_e.components(), by_theta]], second
+    return (edge.density(field),), [[*by_e.components(), by_theta]], second
 
 
-def _in_space(edge: CarriedVector, field: Field, middle: Tensor, time: Tensor) -> Derivatives:
+def _in_space(edge: _Edge, field: Field, middle: Tensor, time: Tensor) -> Derivatives:
     """Return w and its derivatives by e, x0 + x1 and theta; the field is that of the middle (x0 + x1) / 2."""
-    magnetisation = edge.vector
+    magnetisation = edge.t.times(edge.along) + edge.across
     moment = magnetisation.stacked().transpose(0, 1)
     there, gradient, _ = field.derivatives(middle, time)
     value = _by_components(there)
@@ -116,7 +168,7 @@ def _in_space(edge: CarriedVector, field: Field, middle: Tensor, time: Tensor) -
         ]  # fmt: skip
         return [weight * entry for entry in entries]
 
-    return (edge.potential(value),), [[*by_e.components(), *by_sum, by_theta]], second
+    return (edge.density(value),), [[*by_e.components(), *by_sum, by_theta]], second
 
 
 def _middle(local: list[Tensor]) -> Tensor:
