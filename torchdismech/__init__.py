@@ -17,7 +17,7 @@ threads.sleep_while_waiting()  # before torch is imported: its OpenMP reads once
 if TYPE_CHECKING:
     from torchdismech.public import *  # noqa: F403
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 class _Package(ModuleType):
