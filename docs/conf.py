@@ -34,7 +34,7 @@ autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = False
 napoleon_use_rtype = False
-napoleon_use_ivar = True  # an attribute that is also a property has one entry
+napoleon_custom_sections = [("Attributes", "params_style")]  # a list, no entries: properties have theirs already
 toc_object_entries_show_parents = "hide"
 
 html_theme = "pydata_sphinx_theme"

@@ -1,4 +1,4 @@
-"""The pages that are generated: tutorials from their scripts, the API from docstrings, scene keys from the schema.
+"""The pages that are generated: tutorials from their scripts, the API from docstrings (scene keys: `scene_keys.py`).
 
 They are written to `docs/generated`, which git ignores. A public name without a docstring is refused.
 """
@@ -9,21 +9,13 @@ import importlib
 import inspect
 import re
 import types
-import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import annotated_types
-import jupytext
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from scene_keys import scene_keys
 
-from torchdismech.io.schema import Document
-from torchdismech.io.schema_base import per_robot
-
-__all__ = ["ROOMS", "Room", "documented_names", "scene_keys", "write"]
+__all__ = ["ROOMS", "Room", "documented_names", "reference", "scene_keys", "write"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +67,11 @@ def _texts(source: Path) -> Iterator[tuple[str, str]]:
     for script in sorted((source / "tutorials").glob("*.py")):
         yield f"tutorials/{script.stem}.md", tutorial(script)
     yield "scene_keys.md", scene_keys()
+    yield from reference()
+
+
+def reference() -> Iterator[tuple[str, str]]:
+    """Yield names and texts of the pages of the API reference."""
     yield "reference/index.md", _names_of_the_package()
     for page, room in ROOMS.items():
         yield f"reference/{page}.md", _reference(room)
@@ -82,9 +79,12 @@ def _texts(source: Path) -> Iterator[tuple[str, str]]:
 
 def tutorial(script: Path) -> str:
     """Return the page of a tutorial: its prose as it is, its code in blocks."""
+    import jupytext  # here: what is said of names is checked without it, too
+
     text = jupytext.writes(jupytext.read(script, fmt="py:percent"), fmt="md")
     body = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
-    return f"{body}\n*This page is `docs/tutorials/{script.name}`: it runs as it is, and opens as a notebook by jupytext.*\n"
+    ending = f"*This page is `docs/tutorials/{script.name}`: it runs as it is, and opens as a notebook by jupytext.*"
+    return f"{body}\n{ending}\n"
 
 
 # ---- the API -----------------------------------------------------------------------------------------------------
@@ -128,16 +128,14 @@ def _names_of_the_package() -> str:
         thing = getattr(public, name)
         page = _room_of(thing) if isinstance(thing, types.ModuleType) else homes.get(name)
         if page is None:
-            raise ValueError(
-                f"torchdismech.{name} is on no page of the reference: add its module to ROOMS in docs/pages.py"
-            )
+            raise ValueError(f"torchdismech.{name} is on no page: add its module to ROOMS")
         said = (inspect.getdoc(thing) or "").split("\n")[0]
         rows.append(f"| [`{name}`]({page}.md) | {said} |")
     table = "\n".join(["| name | what it is |", "|---|---|", *rows])
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *ROOMS, "```"])
     return (
-        "# API reference\n\nPublic tensors have the batch first; units are SI; float64 unless asked otherwise. These are "
-        f"the names of `import torchdismech`; each room has more.\n\n{table}\n\n{toctree}\n"
+        "# API reference\n\nPublic tensors have the batch first; units are SI; float64 unless asked otherwise. "
+        f"These are the names of `import torchdismech`; each room has more.\n\n{table}\n\n{toctree}\n"
     )
 
 
@@ -148,99 +146,3 @@ def _members(module: str) -> list[str]:
 def _room_of(module: types.ModuleType) -> str | None:
     name = module.__name__.removeprefix("torchdismech.")
     return next((page for page, room in ROOMS.items() if name in room.modules), None)
-
-
-# ---- scene keys --------------------------------------------------------------------------------------------------
-
-
-def scene_keys() -> str:
-    """Return the page of all keys of a scene, table by table: type, default, what it is."""
-    parts = [
-        "# Scene keys",
-        "Every table and key, from the schema that scenes are read by. [Scene files](../scene.md) shows them in one file. "
-        "Keys with a star may be drawn for each robot in `[batch.randomize]`.",
-    ]
-    for name, field in Document.model_fields.items():
-        table = _table_of(field.annotation)
-        if table is not None:
-            listed = "list" in str(field.annotation)
-            parts += list(_table_text(f"[[{name}]]" if listed else f"[{name}]", table))
-    return "\n\n".join(parts) + "\n"
-
-
-def _table_text(title: str, table: type[BaseModel]) -> Iterator[str]:
-    rows = ["| key | type | default | |", "|---|---|---|---|"]
-    inner = []
-    for key, field in table.model_fields.items():
-        rows.append(
-            f"| `{field.alias or key}`{_star(field)} | {_type(field)} | {_default(field)} | {_plain(field.description or '')} |"
-        )
-        below = _table_of(field.annotation)
-        if below is not None:
-            inner.append((f"{title.strip('[]')}.{key}", below))
-    yield f"## {title}"
-    yield _plain(inspect.getdoc(table) or "").split("\n")[0]
-    yield "\n".join(rows)
-    for name, below in inner:
-        yield from _table_text(name, below)
-
-
-def _table_of(annotation: object) -> type[BaseModel] | None:
-    """Return the table that a key holds, if it does."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    found = (_table_of(part) for part in typing.get_args(annotation))
-    return next((table for table in found if table is not None), None)
-
-
-def _star(field: FieldInfo) -> str:
-    return "\\*" if per_robot(field) else ""
-
-
-def _type(field: FieldInfo) -> str:
-    """Return a key's type in the words of a TOML file, with its bounds."""
-    return " ".join([_words(field.annotation), *filter(None, map(_bound, field.metadata))])
-
-
-def _bound(mark: object) -> str:
-    match mark:
-        case annotated_types.Gt(gt=low):
-            return f"> {low}"
-        case annotated_types.Ge(ge=low):
-            return f"&ge; {low}"
-        case annotated_types.Le(le=high):
-            return f"&le; {high}"
-        case annotated_types.Lt(lt=high):
-            return f"< {high}"
-    return ""
-
-
-def _words(annotation: object) -> str:
-    names = {float: "number", int: "whole number", bool: "true or false", str: "text"}
-    if annotation in names:
-        return names[typing.cast(type, annotation)]
-    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Literal:
-        return ", ".join(f"`{part!r}`".replace("'", '"') for part in parts)
-    if origin is typing.Annotated:
-        return _words(parts[0])
-    if origin is list:
-        return f"list of {_words(parts[0])}"
-    if origin is dict:
-        return "table"
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_words(part) for part in parts if part is not type(None)))
-    return "table" if _table_of(annotation) else getattr(annotation, "__name__", str(annotation))
-
-
-def _default(field: FieldInfo) -> str:
-    if field.default is PydanticUndefined:
-        return "needed" if field.default_factory is None else ""
-    if field.default is None:
-        return ""
-    return f"`{field.default!r}`".replace("'", '"').replace("True", "true").replace("False", "false")
-
-
-def _plain(text: str) -> str:
-    """Return text as it stands in a cell of a table."""
-    return text.replace("|", "\\|").replace("*", "\\*").replace("\n", " ").replace("[[", "\\[\\[")

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Build a robot
 #
-# A robot is rods, shells, or both, that share nodes. This tutorial builds a fin - a sheet that is held along one side -
-# with two feelers at its far corners, gives four copies of it four different thicknesses, lets go, and looks at what came
-# out. Lengths are in m, masses in kg, forces in N, times in s; arrays of robots have the batch first.
+# A robot is rods, shells, or both, that share nodes. This tutorial builds a fin - a sheet that is held along one side
+# - with two feelers at its far corners, gives four copies of it four different thicknesses, lets go, and looks at
+# what came out. Lengths are in m, masses in kg, forces in N, times in s; arrays of robots have the batch first.
 
 # %%
 import numpy as np
@@ -13,8 +13,9 @@ from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Trajecto
 
 # %% [markdown]
 # ## A shell
-# A `RobotBuilder` collects parts. `meshes` makes nodes and triangles of rectangles, discs and bells; `read_mesh("fin.stl")`
-# reads files. A material is Young's modulus in Pa, density in kg/m^3 and, for shells, Poisson's ratio.
+# A `RobotBuilder` collects parts. `meshes` makes nodes and triangles of rectangles, discs and bells;
+# `read_mesh("fin.stl")` reads files. A material is Young's modulus in Pa, density in kg/m^3 and, for shells,
+# Poisson's ratio.
 #
 # A number may be a tensor `(robots, 1)`: the four robots differ in how thick their sheet is, and in nothing else.
 # Whatever broadcasts against `(robots, elements)` is accepted for every constant.
@@ -56,8 +57,8 @@ print(f"{model.n_dofs} unknowns of each robot; {len(model.springs)} springs, {le
 
 # %% [markdown]
 # ## Steps
-# A state is positions, angles and velocities of all robots. An integrator makes one step of it; `rollout` makes many and
-# returns a `Trajectory`. Implicit Euler is the robust choice: it takes large steps and damps fast motion.
+# A state is positions, angles and velocities of all robots. An integrator makes one step of it; `rollout` makes many
+# and returns a `Trajectory`. Implicit Euler is the robust choice: it takes large steps and damps fast motion.
 # `run.status` says for every robot whether its steps were solved, and if not, why.
 
 # %%
@@ -79,8 +80,8 @@ print({name: [f"{1e3 * value:.3g} mJ" for value in values] for name, values in m
 assert (tips.diff() > 0).all() and tips[0] < -0.05
 
 # %% [markdown]
-# A run is saved in one HDF5 file, which `torchdismech movie fin.h5`, `view` and `plot` show and
-# `Trajectory.load` reads back.
+# A run is saved in one HDF5 file, which `torchdismech movie fin.h5`, `view` and `plot` show and `Trajectory.load`
+# reads back.
 
 # %%
 run.save("fin.h5")

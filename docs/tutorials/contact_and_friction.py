@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Contact and friction
 #
-# Robots touch half-spaces, balls, capsules, cylinders, boxes and meshes, and themselves. There are three ways to say how
-# surfaces answer; this tutorial lets rods slide down a slope with two of them and holds the numbers against Coulomb's law.
+# Robots touch half-spaces, balls, capsules, cylinders, boxes and meshes, and themselves. There are three ways to say
+# how surfaces answer; this tutorial lets rods slide down a slope with two of them and holds the numbers against
+# Coulomb's law.
 
 # %%
 import math
@@ -15,9 +16,9 @@ from torchdismech.contact.response import Response
 
 # %% [markdown]
 # ## A slope
-# A short rod lies across a slope of 20 degrees. On the slope a body at rest stays at rest if the coefficient of friction
-# mu is above tan(20 degrees) = 0.364; else it is accelerated by g (sin - mu cos). Four robots have four coefficients:
-# numbers of contact may differ from robot to robot, too.
+# A short rod lies across a slope of 20 degrees. On the slope a body at rest stays at rest if the coefficient of
+# friction mu is above tan(20 degrees) = 0.364; else it is accelerated by g (sin - mu cos). Four robots have four
+# coefficients: numbers of contact may differ from robot to robot, too.
 
 # %%
 ANGLE, GRAVITY, RADIUS = math.radians(20), 9.81, 3e-3
@@ -39,8 +40,8 @@ def rods_on_a_slope(response: Response, friction: Friction) -> Model:
 # %% [markdown]
 # ## By penalty
 # Surfaces overlap by their load over twice the stiffness. The weight of a node here is 0.008 N, so 20 N/m lets them
-# overlap by 0.2 mm, a fifteenth of the radius. Friction is smoothed: below the slip velocity it grows with the velocity,
-# so what sticks creeps. Choose it a hundred times below the velocities that matter.
+# overlap by 0.2 mm, a fifteenth of the radius. Friction is smoothed: below the slip velocity it grows with the
+# velocity, so what sticks creeps. Choose it a hundred times below the velocities that matter.
 
 # %%
 soft = rods_on_a_slope(Penalty(stiffness=20.0, tolerance=5e-4), Friction(FRICTION, slip_velocity=1e-3))
@@ -51,8 +52,8 @@ way = run.positions[-1, :, :, 0].mean(-1)
 print(f"overlaps up to {1e3 * run.contact['penetration'].max():.3f} mm")
 
 # %% [markdown]
-# The distances after 0.2 s beside g (sin - mu cos) t^2 / 2. Implicit Euler is of first order: a free fall in steps of dt
-# goes dt / t too far, 2.5 % here.
+# The distances after 0.2 s beside g (sin - mu cos) t^2 / 2. Implicit Euler is of first order: a free fall in steps of
+# dt goes dt / t too far, 2.5 % here.
 
 # %%
 pull = (math.sin(ANGLE) - FRICTION.flatten() * math.cos(ANGLE)).clamp(min=0)
@@ -63,8 +64,8 @@ assert ((way - theory).abs() < 0.05 * theory + 2e-4).all()
 
 # %% [markdown]
 # ## As constraints
-# `Complementarity` solves for the contact loads: no overlap, and what sticks does not move at all. There is nothing to
-# tune, each iteration costs a small contact problem, and impacts are inelastic.
+# `Complementarity` solves for the contact loads: no overlap, and what sticks does not move at all. There is nothing
+# to tune, each iteration costs a small contact problem, and impacts are inelastic.
 
 # %%
 exact = rods_on_a_slope(Complementarity(), Friction(FRICTION))
@@ -76,8 +77,8 @@ assert stuck < 1e-6 and held.contact["penetration"].max() < 1e-7
 
 # %% [markdown]
 # ## What is reported
-# `run.contact` has for each frame and robot how many contacts are active, stick and slide, the largest overlap since the
-# frame before, and the force of each obstacle.
+# `run.contact` has for each frame and robot how many contacts are active, stick and slide, the largest overlap since
+# the frame before, and the force of each obstacle.
 
 # %%
 print({name: tuple(values.shape) for name, values in held.contact.items()})

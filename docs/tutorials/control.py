@@ -8,8 +8,19 @@
 # %%
 import torch
 
-from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, control, forces, rollout, straight
-from torchdismech import trainable, unroll
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    Material,
+    RobotBuilder,
+    control,
+    forces,
+    rollout,
+    straight,
+    trainable,
+    unroll,
+)
 
 NODES, LENGTH, DT = 9, 0.1, 2e-2
 
@@ -23,8 +34,9 @@ model = builder.finalize()
 # %% [markdown]
 # ## Open loop
 # A schedule is a function of time and model that returns the `Control` of a step. Natural curvature is given for each
-# spring, integrated over its length, so an arm that shall bend to a radius R has `spacing / R` everywhere. Here it grows
-# to a radius of 10 cm within half a second. A controller that has nothing to say about a field leaves it `None`.
+# spring, integrated over its length, so an arm that shall bend to a radius R has `spacing / R` everywhere. Here it
+# grows to a radius of 10 cm within half a second. A controller that has nothing to say about a field leaves it
+# `None`.
 
 # %%
 SPACING = LENGTH / (NODES - 1)
@@ -43,8 +55,8 @@ open_loop = rollout(model, model.initial_state(), ImplicitEuler(DT), steps=40, s
 assert not open_loop.failed.any()
 
 # %% [markdown]
-# An arc of 0.1 m with a radius of 0.1 m ends at `R (sin 1, 1 - cos 1)`, up or down as the sign of the curvature is. The
-# arm gets near, and hangs below: gravity bends it, and an open loop does not know.
+# An arc of 0.1 m with a radius of 0.1 m ends at `R (sin 1, 1 - cos 1)`, up or down as the sign of the curvature is.
+# The arm gets near, and hangs below: gravity bends it, and an open loop does not know.
 
 # %%
 s = torch.linspace(0, 1, NODES, dtype=torch.float64)

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Train a residual force
 #
-# A model of a real robot is never complete. Here a rod swings in a fluid whose quadratic drag the model does not know.
-# A small network acts inside the step, sees how fast each node moves, and learns the force that is missing from recorded
-# positions alone. No force is ever measured.
+# A model of a real robot is never complete. Here a rod swings in a fluid whose quadratic drag the model does not
+# know. A small network acts inside the step, sees how fast each node moves, and learns the force that is missing from
+# recorded positions alone. No force is ever measured.
 
 # %%
 import torch
@@ -57,10 +57,10 @@ recorded = recorded + 2e-4 * torch.randn_like(recorded)  # markers are seen to 0
 
 # %% [markdown]
 # ## The network
-# It maps the velocity of a node to a force on it. Two choices make it learn well: it starts as exactly nothing (its last
-# layer is zero), so the model is never worse than the physics alone; and it gives a scalar times the velocity, so that it
-# turns with the robot. `explicit=True` would hold the force over a step: cheap, and stable while it is soft. Here it
-# is implicit, as is anything that says nothing.
+# It maps the velocity of a node to a force on it. Two choices make it learn well: it starts as exactly nothing (its
+# last layer is zero), so the model is never worse than the physics alone; and it gives a scalar times the velocity,
+# so that it turns with the robot. `explicit=True` would hold the force over a step: cheap, and stable while it is
+# soft. Here it is implicit, as is anything that says nothing.
 
 
 # %%
@@ -84,9 +84,9 @@ model = rod(residual)
 
 # %% [markdown]
 # ## Training
-# Unroll from the recorded beginning, compare positions, step the optimiser. All six recordings are one batch. A gradient
-# costs about as much as the steps. With long recordings start from many places in them and let the horizon grow;
-# `torchdismech train` does that, with checkpoints, repair of recordings and TensorBoard.
+# Unroll from the recorded beginning, compare positions, step the optimiser. All six recordings are one batch. A
+# gradient costs about as much as the steps. With long recordings start from many places in them and let the horizon
+# grow; `torchdismech train` does that, with checkpoints, repair of recordings and TensorBoard.
 
 # %%
 optimizer = torch.optim.Adam(residual.parameters(), lr=0.1)

@@ -198,7 +198,7 @@ def modes(
         refuse_overwriting(out, overwrite, "table of modes", is_table_of_modes, "")
     setup = loaded.build(device_of(device), allow_code)
     found = scene_modes(loaded, setup, count, settle)
-    print(modestable(setup.model, found))
+    print(modes_table(setup.model, found))
     print(f"forces that are not balanced at the state: up to {found.imbalance.max().item():.3g} N")
     if out is not None:
         write_modes(setup.model, found, out)

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 
 import torch
 
-from torchdismech import __version__
 from torchdismech.native import Unavailable, compiler
 from torchdismech.solve.linear import SOLVERS
+from torchdismech.version import __version__
 
 __all__ = ["versions"]
 

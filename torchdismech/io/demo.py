@@ -18,7 +18,7 @@ def copied_scene(folder: Path, overwrite: bool) -> Path:
     Raises
     ------
     InputError
-        The folder cannot be made or written to, or one of the files is there, is another one, and shall not be replaced.
+        The folder cannot be written to, or one of the files is there, was changed, and shall not be replaced.
     """
     for name in FILES:
         text = (files("torchdismech") / "demo" / name).read_text(encoding="utf-8")
