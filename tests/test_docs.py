@@ -44,6 +44,13 @@ def test_every_robot_is_in_the_gallery():
     assert all((ROOT / "examples" / folder / f"{module}.py").exists() for folder, module in named)
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    """Find the file of each link to a file; the site's builder follows the headings, too."""
+    targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
+    assert not [target for target in targets if not (page.parent / target).exists()]
+
+
 def test_every_public_name_is_documented(pages):
     """Find a docstring of each public name, and each name of the package on a page of the reference."""
     texts = dict(pages.reference())

@@ -8,7 +8,12 @@ import pytest
 TUTORIALS = sorted((Path(__file__).resolve().parents[1] / "docs" / "tutorials").glob("*.py"))
 
 
-@pytest.mark.parametrize("path", TUTORIALS, ids=[path.stem for path in TUTORIALS])
+SLOW = {"control", "residual_force"}  # they differentiate some hundred steps
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if p.stem in SLOW else []) for p in TUTORIALS]
+)
 def test_it_runs(path, tmp_path, monkeypatch):
     """Run a tutorial from its first cell to its last assertion."""
     monkeypatch.chdir(tmp_path)
