@@ -17,7 +17,7 @@ ONE_THREAD = OMP_NUM_THREADS=1
 # what imports torch before torchdismech: threads sleep while they wait (docs/benchmarks.md, "Busy machines")
 SLEEPING = OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE}
 
-.PHONY: help venv test test-extras docs docs-serve demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check gpu-check clean
+.PHONY: help venv test test-extras docs docs-serve gallery demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check gpu-check clean
 
 help:
 	@echo "make demo            simulate 64 rods from demo/scene.toml: a table, and the folder demo"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-extras     install the extras [plan], [rl], [movie], [export] and [view3d], and run the tests that need them"
 	@echo "make docs            build the documentation in site/; a broken link or an undocumented public name fails"
 	@echo "make docs-serve      build it and show it at http://127.0.0.1:8000 (DOCS_PORT)"
+	@echo "make gallery         draw the robots of docs/gallery.md anew: some minutes"
 	@echo "make fit-example     simulate a rod with hidden drag and bending law, recover both: a few minutes (see examples/hidden_laws)"
 	@echo "make tensorboard     show the newest run of training in the browser (RUNS=runs: where runs are)"
 	@echo "make lint            ruff check, ruff format --check, mypy"
@@ -81,6 +82,9 @@ demo: $(VENV)/with-view
 # -W: any warning fails; -n is off, as torch's and numpy's pages are not at hand offline.
 docs: $(VENV)/with-docs
 	$(BIN)/python -m sphinx -W --keep-going -j auto -b html docs site
+
+gallery: $(VENV)/with-view
+	PYTHONPATH=. $(BIN)/python docs/pictures.py
 
 docs-serve: docs
 	@echo "http://127.0.0.1:$(DOCS_PORT)"; $(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(DOCS_PORT)

@@ -42,6 +42,7 @@ html_title = "torchdismech"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
+html_sidebars = {page: [] for page in ("index", "start", "gallery", "symptoms", "features")}  # nothing below them
 html_sourcelink_suffix = ""
 html_theme_options = {
     "logo": {"text": "torchdismech"},

@@ -109,7 +109,7 @@ def _said(thing: object) -> bool:
 
 
 def _reference(room: Room) -> str:
-    guide = f"Guide: [{room.guide.removesuffix('.md')}](../../{room.guide}).\n\n" if room.guide else ""
+    guide = f"The guide to it: [](../../{room.guide}).\n\n" if room.guide else ""  # an empty text becomes the title
     return f"# {room.title}\n\n{guide}" + "\n".join(_module_text(f"torchdismech.{name}", room) for name in room.modules)
 
 

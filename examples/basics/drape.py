@@ -3,13 +3,13 @@
 from torchdismech import ImplicitEuler, Material, RobotBuilder, forces, meshes, rollout
 from torchdismech.contact import Friction, Obstacle, Penalty, Sphere
 
-sheet = meshes.disc(radius=0.1, spacing=0.025)
+sheet = meshes.disc(radius=0.12, spacing=0.02)
 builder = RobotBuilder()
-builder.add_shell(sheet.nodes, sheet.triangles, thickness=1e-3, material=Material(youngs=2e5, density=1100.0))
+builder.add_shell(sheet.nodes, sheet.triangles, thickness=2e-3, material=Material(youngs=1e5, density=1100.0))
 builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
 builder.add_force(forces.MassDamping(5.0))  # 1/s
-ball = Sphere(center=(0, 0, -0.06), radius=0.05)
-builder.add_contact(Obstacle(ball, Penalty(stiffness=100.0, tolerance=5e-4), Friction(0.5, slip_velocity=1e-2)))
+ball = Sphere(center=(0, 0, -0.082), radius=0.08)
+builder.add_contact(Obstacle(ball, Penalty(stiffness=300.0, tolerance=5e-4), Friction(0.5, slip_velocity=1e-2)))
 model = builder.finalize()
 run = rollout(model, model.initial_state(), ImplicitEuler(dt=1e-2, max_substeps=16), steps=60, every=10)
 
