@@ -21,20 +21,20 @@ from torchdismech.view.movie import pictures
 from torchdismech.view.scenery import Scenery
 
 ROOT = Path(__file__).parents[1]
-SIZE = (720, 540)
+DRAWN, SHOWN = (2400, 1800), (640, 480)  # pixels: as drawn for the whole run, and of what is cut out of it
 
 
-def of_scene(name: str, frame: int, robots: tuple[int, ...], **options) -> np.ndarray:
+def of_scene(name: str, frame: int, robots: tuple[int, ...], **options) -> Image.Image:
     """Return the picture of a frame of a scene in examples/."""
     path = ROOT / "examples" / name / "scene.toml"
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "run.h5"
         run(path, allow_code=True).save(saved)
         scenery = Scenery(Trajectory.load(saved), robots, folder=path.parent, **options)
-        return list(pictures(scenery, SIZE))[frame]
+        return cut_out(list(pictures(scenery, DRAWN))[frame])
 
 
-def of_basic(name: str, frame: int) -> np.ndarray:
+def of_basic(name: str, frame: int) -> Image.Image:
     """Return the picture of a frame of a basic example, with what its robot touches."""
     here = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
@@ -44,10 +44,27 @@ def of_basic(name: str, frame: int) -> np.ndarray:
         finally:
             os.chdir(here)
     scenery = Scenery(made["run"], [0], obstacles=made["model"].obstacles, colour="stretch")
-    return list(pictures(scenery, SIZE, elevation=25.0))[frame]
+    return cut_out(list(pictures(scenery, DRAWN, elevation=25.0))[frame])
 
 
-SHOTS: dict[str, Callable[[], np.ndarray]] = {
+def cut_out(picture: np.ndarray) -> Image.Image:
+    """Return the part of a picture (height, width, 3) that shows something, without the words above."""
+    words = 60
+    rows, columns = ((picture[words:] != picture[-1, -1]).any(-1).any(axis) for axis in (1, 0))
+    (top, bottom), (left, right) = (np.flatnonzero(seen)[[0, -1]] for seen in (rows, columns))
+    width = 1.2 * max(right - left, (bottom - top) * SHOWN[0] / SHOWN[1])
+    height = width * SHOWN[1] / SHOWN[0]
+    x, y = (left + right) / 2, words + (top + bottom) / 2
+    canvas = Image.new("RGB", SHOWN, tuple(picture[-1, -1]))
+    scale = SHOWN[0] / width
+    small = Image.fromarray(picture[words:]).resize(
+        (round(picture.shape[1] * scale), round((len(picture) - words) * scale)), Image.Resampling.LANCZOS
+    )
+    canvas.paste(small, (round(-(x - width / 2) * scale), round(-(y - words - height / 2) * scale)))
+    return canvas
+
+
+SHOTS: dict[str, Callable[[], Image.Image]] = {
     "drape": lambda: of_basic("drape", -1),
     "gripper": lambda: of_scene("gripper", -1, (0, 3, 7), apart=True, colour="curvature"),
     "jellyfish": lambda: of_scene("jellyfish", 15, (4,)),
@@ -60,7 +77,7 @@ def main(names: list[str]) -> None:
     folder = ROOT / "docs" / "pictures"
     folder.mkdir(exist_ok=True)
     for name in names or SHOTS:
-        Image.fromarray(SHOTS[name]()).quantize(128).save(folder / f"{name}.png", optimize=True)
+        SHOTS[name]().quantize(128).save(folder / f"{name}.png", optimize=True)
         print(f"wrote {folder / name}.png")
 
 

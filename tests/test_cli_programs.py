@@ -61,6 +61,16 @@ def test_a_missing_program_is_named(monkeypatch):
     assert "training is not installed" in call("train", "fit.toml", status=2).stderr
 
 
+def test_a_missing_package_is_named(monkeypatch):
+    """Say which extra brings what a program needs."""
+
+    def without(**_):
+        raise ModuleNotFoundError(name="safetensors")
+
+    monkeypatch.setattr("training.fit.app", without)
+    assert "torchdismech[train]" in call("train", "fit.toml", status=2).stderr
+
+
 def test_the_version_says_what_runs_here():
     """Name version, torch, device, compiler and solvers."""
     said = call("--version").output

@@ -60,4 +60,9 @@ def _start(program: str, context: typer.Context) -> None:
         raise InputError(
             f"{context.info_name}: the package training is not installed: install torchdismech from its wheel"
         )
-    importlib.import_module(program).app(args=context.args, prog_name=context.command_path)
+    try:
+        importlib.import_module(program).app(args=context.args, prog_name=context.command_path)
+    except ModuleNotFoundError as missing:
+        raise InputError(
+            f"{context.info_name}: needs the package {missing.name}: pip install 'torchdismech[train]'"
+        ) from missing
