@@ -12,13 +12,16 @@ from collections.abc import Iterator
 __all__ = ["as_restructured_text"]
 
 NAMED = re.compile(r"^([\w.*]+(?:, [\w.*]+)*) : (.+)$")  # of a parameter or an attribute
+# a section of prose, such as "As for `Integrator`", in place of names
+PROSE = re.compile(r"^(Parameters|Attributes)\n-{3,}\n(?![\w.*]+(?:, [\w.*]+)* : )(?=\S)(.)", flags=re.MULTILINE)
 MARKS = re.compile(r"[*|]|(?<=\w)_(?!\w)")  # emphasis, substitutions, references
 SECTIONS_OF_NAMES = ("Parameters", "Attributes")
 
 
 def as_restructured_text(app, what: str, name: str, thing, options, lines: list[str]) -> None:
     """Change the lines of a docstring in place; a handler of Sphinx's autodoc-process-docstring."""
-    lines[:] = _escaped("\n".join(_with_prose_below_names(lines))).split("\n")
+    text = PROSE.sub(r"\1: \2", "\n".join(lines))
+    lines[:] = _escaped("\n".join(_with_prose_below_names(text.split("\n")))).split("\n")
 
 
 def _with_prose_below_names(lines: list[str]) -> Iterator[str]:
@@ -29,7 +32,8 @@ def _with_prose_below_names(lines: list[str]) -> Iterator[str]:
             section = line
         found = NAMED.match(line) if section in SECTIONS_OF_NAMES else None
         if found is None:
-            yield line
+            told = section in SECTIONS_OF_NAMES and " " in line and not line.startswith(" ")
+            yield "    " + line if told else line  # a sentence about all of them follows the last
             continue
         for entry in _single(found[1], found[2]):
             yield from entry

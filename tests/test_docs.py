@@ -88,3 +88,28 @@ def test_the_site_is_built(tmp_path):
     (copy / "start.md").write_text((copy / "start.md").read_text(encoding="utf-8") + "\n[nowhere](nowhere.md)\n")
     broken = subprocess.run(build, capture_output=True, text=True)
     assert broken.returncode != 0 and "nowhere" in broken.stderr
+
+
+def test_docstrings_are_read_as_they_are_written(monkeypatch):
+    """Put prose below names, keep sentences, and take no mark of reStructuredText outside of backticks for one."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    from docstrings import as_restructured_text
+
+    head = ["Return |u| * `a*b`.", "", "Parameters", "----------"]
+    lines = [
+        *head,
+        "a, b : numbers [m]",
+        "    or more.",
+        "Others as for `Model`.",
+        "",
+        "Raises",
+        "------",
+        "InputError",
+    ]
+    as_restructured_text(None, "class", "x", None, None, lines)
+    assert lines[0] == r"Return \|u\| \* `a*b`."
+    assert lines[4:8] == ["a, b", "    numbers [m]", "    or more.", "    Others as for `Model`."]
+    assert lines[9:] == ["Raises", "------", "InputError"]
+    prose = ["Parameters", "----------", "As for `Model`."]
+    as_restructured_text(None, "class", "x", None, None, prose)
+    assert prose == ["Parameters: As for `Model`."]
