@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torchdismech import Status, public
+from torchdismech import Status, __version__, public
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -33,6 +33,12 @@ def test_every_status_has_a_cure():
     }
     assert set(rows) == set(Status.__members__)
     assert all(cell.strip() for name, cells in rows.items() if name != "CONVERGED" for cell in cells)
+
+
+def test_the_citation_names_the_version():
+    """Cite the version that is here, and tell its users what is new in it."""
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\n## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_every_robot_is_in_the_gallery():
