@@ -96,7 +96,7 @@ def _bound(mark: object) -> str:
 def _words(annotation: object) -> str:
     names = {float: "number", int: "whole number", bool: "true or false", str: "text"}
     if annotation in names:
-        return names[typing.cast(type, annotation)]
+        return names[annotation]
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return ", ".join(f"`{part!r}`".replace("'", '"') for part in parts)
