@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from examples.running import run
 from torchdismech import Trajectory
 from torchdismech.view.movie import pictures
 from torchdismech.view.scenery import Scenery
@@ -29,7 +29,8 @@ def of_scene(name: str, frame: int, robots: tuple[int, ...], **options) -> Image
     path = ROOT / "examples" / name / "scene.toml"
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "run.h5"
-        run(path, allow_code=True).save(saved)
+        command = [sys.executable, "-m", "torchdismech", "simulate", path, "--out", saved]
+        subprocess.run([*command, "--allow-code", "--device", "cpu"], check=True)  # so the file knows its scene
         scenery = Scenery(Trajectory.load(saved), robots, folder=path.parent, **options)
         return cut_out(list(pictures(scenery, DRAWN))[frame])
 
