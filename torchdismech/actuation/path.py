@@ -70,12 +70,11 @@ class Path(nn.Module):
             self.register_buffer(name, torch.as_tensor(value).to(body.nodes), persistent=False)
         self.register_buffer("_axes", axes[self._framed], persistent=False)
         of_segments = [sorted({*own[k], *own[k + 1]}) or [int(dofs[k, 0])] for k in range(len(points) - 1)]
-        self.register_buffer(
-            "segment_dofs", torch.as_tensor(_padded(of_segments, max(map(len, of_segments)))), persistent=False
-        )
+        padded = _padded(of_segments, max(map(len, of_segments)))
+        self.register_buffer("segment_dofs", torch.as_tensor(padded), persistent=False)
         for name, ends in (("_starts", own[:-1]), ("_ends", own[1:])):
-            place = _places(padded.shape, of_segments, ends, width)
-            self.register_buffer(name, torch.as_tensor(place)[:, None], persistent=False)
+            among = torch.as_tensor(_places(padded.shape, of_segments, ends, width))
+            self.register_buffer(name, among[:, None], persistent=False)
         self.union = np.unique(dofs)
         self.register_buffer("_place", torch.as_tensor(np.searchsorted(self.union, dofs)), persistent=False)
         bare = np.array([not point.nodes for point in points])[:, None]
