@@ -37,7 +37,7 @@ ROOMS = {
     "integrate": Room("Steps", ("integrate", "rollout"), "speed.md"),
     "trajectory": Room("Trajectories", ("trajectory",), "scene.md"),
     "forces": Room("Forces", ("forces",), "gradients.md"),
-    "actuation": Room("Tendons and chambers", ("actuation",), "scene.md"),
+    "actuation": Room("Tendons and chambers", ("actuation",), "tendons.md"),
     "elastic": Room("Elastic terms and energies", ("elastic",), "shells.md"),
     "contact": Room("Contact", ("contact",), "contact.md"),
     "magnetics": Room("Magnetised rods", ("magnetics",), "magnetics.md"),

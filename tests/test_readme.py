@@ -74,6 +74,16 @@ def test_the_command_lines_exist():
         assert set(re.findall(r"^torchdismech (\w+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)) <= known
 
 
+def test_the_code_on_tendons_runs():
+    """Run the block of docs/tendons.md: the arm goes to the side of the tendon that is taken in."""
+    text = (ROOT / "docs" / "tendons.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL).group(1)
+    names: dict = {"__name__": "tendons"}
+    exec(compile(block, "tendons.md", "exec"), names)
+    assert not names["run"].failed.any()
+    assert names["run"].positions[-1, 0, -1, 0] > 0.02
+
+
 def test_contact_page_runs():
     """Run the block of docs/contact.md: two rods lie on a ball and a floor and hardly overlap."""
     text = (ROOT / "docs" / "contact.md").read_text(encoding="utf-8")
