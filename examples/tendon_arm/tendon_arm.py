@@ -38,7 +38,7 @@ def write_files(folder: Path = FOLDER, nodes: int = 16) -> None:
 
 def radii(trajectory: Trajectory) -> np.ndarray:
     """Return how far the tip is from where it hangs in the last turn (frames,) [m]."""
-    last = trajectory.times[:, 0] > 2 * PERIOD
+    last = trajectory.time > 2 * PERIOD
     return np.linalg.norm(trajectory.positions[last, 0, -1, :2].numpy(), axis=1)
 
 

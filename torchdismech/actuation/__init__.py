@@ -1,7 +1,7 @@
 """What pulls and pushes along routes through a robot: tendons and pressure chambers."""
 
-from torchdismech.actuation.chamber import Chamber
+from torchdismech.actuation.chambers import Chambers
 from torchdismech.actuation.route import AtNodes, Fixed, OnEdges
-from torchdismech.actuation.tendon import Tendon
+from torchdismech.actuation.tendons import Tendons
 
-__all__ = ["AtNodes", "Chamber", "Fixed", "OnEdges", "Tendon"]
+__all__ = ["AtNodes", "Chambers", "Fixed", "OnEdges", "Tendons"]

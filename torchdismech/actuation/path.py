@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.actuation.route import Carriers
+from torchdismech.actuation.tension import Paths
 from torchdismech.body import Body
 from torchdismech.geometry.sections import Sections
 from torchdismech.state import State
@@ -18,7 +19,7 @@ __all__ = ["Path", "PointsAt"]
 
 
 class Path(nn.Module):
-    """What carries the K points of a route, each a function of its own m dofs.
+    """What carries the K points of routes, each a function of its own m dofs.
 
     A point is a mean of nodes, which is linear, and its offset, which the frames of C pairs of a point and a framed
     edge turn.
@@ -26,12 +27,13 @@ class Path(nn.Module):
     Attributes
     ----------
     dofs : (K, m) of each point; where it has fewer, the first is repeated, with derivatives of zero.
-    segment_dofs : (M, s) of each segment, likewise.
+    segment_dofs : (U, s) of the segments, likewise; segments of parallel paths share theirs.
     union : the dofs (D,) of all points.
     """
 
     dofs: Tensor
     segment_dofs: Tensor
+    _same_as: Tensor  # (M,) row of each segment there
     _starts: Tensor  # (M, 1, s) where a segment's dofs stand among those of its first point; m where they do not
     _ends: Tensor  # of its second point
     _place: Tensor  # (K, m) of each dof in the union
@@ -43,8 +45,9 @@ class Path(nn.Module):
     _into: Tensor  # (C, 4, m) from the point's dofs to the edge and its angle
     _axes: Tensor  # (C, 3, 3) frames (t, m1, m2) at rest
 
-    def __init__(self, body: Body, points: Sequence[Carriers], axes: Tensor):
+    def __init__(self, body: Body, points: Sequence[Carriers], paths: Paths, axes: Tensor):
         super().__init__()
+        self.paths = paths
         self._first_angle = 3 * body.n_nodes
         own = [_dofs_of(body, point) for point in points]
         width = max(len(dofs) for dofs in own)
@@ -69,10 +72,16 @@ class Path(nn.Module):
         for name, value in numbers.items():
             self.register_buffer(name, torch.as_tensor(value).to(body.nodes), persistent=False)
         self.register_buffer("_axes", axes[self._framed], persistent=False)
-        of_segments = [sorted({*own[k], *own[k + 1]}) or [int(dofs[k, 0])] for k in range(len(points) - 1)]
+        pairs_of_points = list(zip(paths.starts.tolist(), paths.ends.tolist(), strict=True))
+        of_segments = [sorted({*own[i], *own[j]}) or [int(dofs[i, 0])] for i, j in pairs_of_points]
         padded = _padded(of_segments, max(map(len, of_segments)))
-        self.register_buffer("segment_dofs", torch.as_tensor(padded), persistent=False)
-        for name, ends in (("_starts", own[:-1]), ("_ends", own[1:])):
+        unique, same_as = np.unique(padded, axis=0, return_inverse=True)
+        self.register_buffer("segment_dofs", torch.as_tensor(unique), persistent=False)
+        self.register_buffer("_same_as", torch.as_tensor(same_as.reshape(-1)), persistent=False)
+        for name, ends in (
+            ("_starts", [own[i] for i, _ in pairs_of_points]),
+            ("_ends", [own[j] for _, j in pairs_of_points]),
+        ):
             among = torch.as_tensor(_places(padded.shape, of_segments, ends, width))
             self.register_buffer(name, among[:, None], persistent=False)
         self.union = np.unique(dofs)
@@ -100,8 +109,17 @@ class Path(nn.Module):
         """Return rows by the points' own dofs (B, K, r, m) as differences along segments (B, M, r, s) by theirs."""
         padded = torch.cat([per_point, torch.zeros_like(per_point[..., :1])], dim=-1)
         shape = (len(per_point), -1, per_point.shape[2], -1)
-        ends = padded[:, 1:].gather(-1, self._ends.expand(shape))
-        return ends - padded[:, :-1].gather(-1, self._starts.expand(shape))
+        ends = padded[:, self.paths.ends].gather(-1, self._ends.expand(shape))
+        return ends - padded[:, self.paths.starts].gather(-1, self._starts.expand(shape))
+
+    def together(self, blocks: Tensor) -> Tensor:
+        """Return sums (B, U, s, s) over segments that share their dofs of blocks (B, M, s, s)."""
+        shape = (len(blocks), *self.segment_dofs.shape, blocks.shape[-1])
+        return blocks.new_zeros(shape).index_add(1, self._same_as, blocks)
+
+    def along(self, per_point: Tensor) -> Tensor:
+        """Return differences (B, M, ..) along the segments of what belongs to points (B, K, ..)."""
+        return per_point[:, self.paths.ends] - per_point[:, self.paths.starts]
 
     def spread(self, per_point: Tensor) -> Tensor:
         """Return rows by the points' own dofs (B, K, r, m) as rows (B, K, r, D) by the `union` of all."""

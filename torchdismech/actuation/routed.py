@@ -1,4 +1,4 @@
-"""Forces along a path through a robot, whose points pull together: what tendons and chambers share."""
+"""Forces along paths through a robot, whose points pull together: what tendons and chambers share."""
 
 from __future__ import annotations
 
@@ -8,81 +8,107 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.actuation.path import Path, PointsAt
-from torchdismech.actuation.route import AtNodes, Fixed, OnEdges, RestFrames
-from torchdismech.actuation.tension import Segments
+from torchdismech.actuation.route import AtNodes, Carriers, Fixed, OnEdges, RestFrames
+from torchdismech.actuation.tension import Paths, Segments
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force
+from torchdismech.forces.base import Force, number
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.state import Control, State
 
-__all__ = ["Route", "RoutedForce"]
+__all__ = ["Route", "RoutedForce", "per_route"]
 
 Route = AtNodes | OnEdges | Fixed
 TOUCHING = 1e-9  # part of a path's length below which two of its points are one
 
 
 class RoutedForce(Force):
-    """Tensions in the straight segments between the points of a route.
+    """Tensions in the straight segments between the points of routes.
 
     A segment pulls its two points together, and these the sections that carry them: a subclass says by what tension,
     and how it changes with the segments where it does.
 
     Parameters
     ----------
-    route : the parts of the route, in their order.
+    routes : T routes, each a part or a list of parts in their order.
 
     Attributes
     ----------
-    offset : (B or 1, K, 3) of all points from the nodes or edges that carry them, in the axes of the world, of the
-        robot as built; where points are in space, the points themselves [m].
+    offset : (B or 1, K, 3) of all points, route after route, from the nodes or edges that carry them, in the axes of
+        the world, of the robot as built; where points are in space, the points themselves [m].
     """
 
     per_robot: tuple[str, ...] = ("offset",)
     compiles = True
     offset: Tensor
     path: Path
+    paths: Paths
 
-    def __init__(self, route: Sequence[Route]):
+    def __init__(self, routes: Sequence[Route | Sequence[Route]]):
         super().__init__()
-        self.route = [route] if isinstance(route, Route) else list(route)
-        for part in self.route:
+        self.routes = [[route] if isinstance(route, Route) else list(route) for route in routes]
+        for part in (part for route in self.routes for part in route):
             if not isinstance(part, Route):
                 raise InputError(
-                    f"{type(self).__name__}.route: expected AtNodes, OnEdges or Fixed, got {type(part).__name__}"
+                    f"{type(self).__name__}: expected a list of routes of AtNodes, OnEdges or Fixed, got "
+                    f"{type(part).__name__}"
                 )
+        if not self.routes:
+            raise InputError(f"{type(self).__name__}: expected a list of routes, got none")
 
     def bind(self, body: Body) -> None:
         """Find what carries the points; refuse routes without length, and those that pass the robot by."""
         super().bind(body)
-        name, frames = type(self).__name__, RestFrames(body)
-        carriers = [part.carriers(body) for part in self.route]
-        points = [point for part in carriers for point in part]
-        if len(points) < 2:
-            raise InputError(f"{name}.route: expected two points or more, got {len(points)}")
-        if not any(point.nodes for point in points):
-            raise InputError(f"{name}.route: every point is fixed in space, so that it acts on nothing of the robot")
-        given = [frames.offsets(part, own) for part, own in zip(self.route, carriers, strict=True)]
+        frames = RestFrames(body)
+        points: list[Carriers] = []
+        given: list[Tensor] = []
+        counts = []
+        for k, route in enumerate(self.routes):
+            carriers = [part.carriers(body) for part in route]
+            of_route = [point for part in carriers for point in part]
+            self._check_points(k, of_route)
+            given += [frames.offsets(part, own) for part, own in zip(route, carriers, strict=True)]
+            points += of_route
+            counts.append(len(of_route))
         robots = max(len(part) for part in given)
         offset = torch.cat([part.expand(robots, -1, -1) for part in given], dim=1)
         self.offset = nn.Parameter(offset.to(body.nodes), requires_grad=False)
-        self.path = Path(body, points, frames.axes)
-        length = self.rest_segments().length
-        if bool((length <= TOUCHING * length.sum(1, keepdim=True)).any()):
-            k = int((length <= TOUCHING * length.sum(1, keepdim=True)).any(0).nonzero()[0])
-            raise InputError(f"{name}.route: points {k} and {k + 1} are one point; leave one of them out")
+        self.paths = Paths(counts, body.nodes)
+        self.path = Path(body, points, self.paths, frames.axes)
+        rest = self.rest_segments()
+        short = rest.length <= TOUCHING * rest.total[:, self.paths.path_of]
+        if bool(short.any()):
+            m = int(short.any(0).nonzero()[0])
+            k = int(self.paths.path_of[m])
+            first = int(self.paths.starts[m]) - sum(counts[:k])
+            problem = f"points {first} and {first + 1} are one point; leave one of them out"
+            raise InputError(f"{type(self).__name__}, route {k}: {problem}")
+
+    def _check_points(self, k: int, points: Sequence[Carriers]) -> None:
+        """Refuse routes that are no path, and those that the robot has nothing to do with."""
+        if len(points) < 2:
+            raise InputError(f"{type(self).__name__}, route {k}: expected two points or more, got {len(points)}")
+        if not any(point.nodes for point in points):
+            raise InputError(
+                f"{type(self).__name__}, route {k}: every point is fixed in space, so that it acts on nothing of the "
+                "robot"
+            )
 
     def rest_segments(self) -> Segments:
         """Return the segments of the robot as built."""
-        return Segments.between(self.path.at_rest(self.body, self.offset))
+        return Segments.between(self.paths, self.path.at_rest(self.body, self.offset))
 
     def points(self, state: State) -> Tensor:
-        """Return the points (B, K, 3) of the route at a state [m]."""
+        """Return the points (B, K, 3) of the routes at a state [m], route after route."""
         return self._at(state).points
 
-    def length(self, state: State) -> Tensor:
-        """Return the length (B,) of the path at a state [m]."""
-        return Segments.between(self.points(state)).length.sum(1)
+    def lengths(self, state: State) -> Tensor:
+        """Return the lengths (B, T) of the paths at a state [m]."""
+        return self.segments(state).total
+
+    def segments(self, state: State) -> Segments:
+        """Return the segments at a state."""
+        return Segments.between(self.paths, self.points(state))
 
     # ---- what a subclass says ----------------------------------------------------------------------------------
 
@@ -109,30 +135,29 @@ class RoutedForce(Force):
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force (B, n)."""
         at = self._at(state)
-        segments = Segments.between(at.points)
-        rates = at.velocity(state).diff(dim=1) if self.rubs else None
-        local = at.generalised(segments.on_points(self.tension_in(segments, rates)))
-        return torch.zeros_like(state.q).index_add(1, self.path.dofs.flatten(), local.flatten(1))
+        segments = Segments.between(self.paths, at.points)
+        rates = self.path.along(at.velocity(state)) if self.rubs else None
+        pulls = segments.on_points(self.tension_in(segments, rates), at.points.shape[1])
+        return torch.zeros_like(state.q).index_add(1, self.path.dofs.flatten(), at.generalised(pulls).flatten(1))
 
     def blocks(self) -> list[Block]:
-        """Return each point's dofs, those of each segment, and, where tensions are coupled, of the whole path."""
-        dofs = self.path.dofs.cpu().numpy()
-        pairs = self.path.segment_dofs.cpu().numpy()
+        """Return each point's dofs, those of the segments, and, where tensions are coupled, of all paths."""
+        dofs, pairs = self.path.dofs.cpu().numpy(), self.path.segment_dofs.cpu().numpy()
         whole = [Block(self.path.union[None], self.path.union[None])] if self.coupled else []
         return [Block(dofs, dofs), Block(pairs, pairs), *whole]
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
         """Return those by positions and angles, with friction also by velocities."""
         at = self._at(state)
-        segments = Segments.between(at.points)
-        rates = at.velocity(state).diff(dim=1) if self.rubs else None
+        segments = Segments.between(self.paths, at.points)
+        rates = self.path.along(at.velocity(state)) if self.rubs else None
         tension = self.tension_in(segments, rates)
         ends = at.jacobian()
         stretch = self.path.stretch(ends)
         turning = stretch.mT @ (-tension[..., None, None] * segments.turned_by() @ stretch)
         found: Derivatives = [
-            (at.second(segments.on_points(tension)), None),
-            (turning, None),
+            (at.second(segments.on_points(tension, at.points.shape[1])), None),
+            (self.path.together(turning), None),
         ]
         if self.coupled:
             by_position = at.velocity_by_position(state) if self.rubs else None
@@ -143,16 +168,27 @@ class RoutedForce(Force):
         self, ends: Tensor, segments: Segments, rates: Tensor | None, by_position: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Return what of the derivatives (B, 1, D, D) comes from tensions that change with other segments."""
-        stretch = self.path.spread(ends).diff(dim=1)  # (B, M, 3, D)
+        stretch = self.path.along(self.path.spread(ends))  # (B, M, 3, D)
         acting = -(segments.direction.unsqueeze(-2) @ stretch).squeeze(-2)  # (B, M, D): of a tension on the dofs
         by_segments, by_rates = self.tension_derivatives(segments, rates)
         columns = stretch.flatten(1, 2)
         by_dofs = by_segments.flatten(2) @ columns
         if by_rates is None or by_position is None:
             return (acting.mT @ by_dofs).unsqueeze(1), None
-        by_dofs = by_dofs + by_rates.flatten(2) @ self.path.spread(by_position).diff(dim=1).flatten(1, 2)
+        by_dofs = by_dofs + by_rates.flatten(2) @ self.path.along(self.path.spread(by_position)).flatten(1, 2)
         by_speeds = by_rates.flatten(2) @ columns
         return (acting.mT @ by_dofs).unsqueeze(1), (acting.mT @ by_speeds).unsqueeze(1)
 
     def _at(self, state: State) -> PointsAt:
         return self.path.at(state, self.offset)
+
+
+def per_route(value, what: str, count: int) -> Tensor:
+    """Return a parameter of routes: one number, one of each route (T,), or of each robot (B, 1) or (B, T)."""
+    tensor = number(value).detach().clone()
+    if tensor.dim() > 2 or (tensor.dim() and tensor.shape[-1] not in (1, count)):
+        raise InputError(
+            f"{what}: expected one number, ({count},) with one of each route, or (B, 1) or (B, {count}) with those of "
+            f"each robot, got shape {tuple(tensor.shape)}"
+        )
+    return tensor

@@ -1,8 +1,8 @@
-r"""How the tension varies along a path with friction, and its derivatives.
+r"""Segments of paths, and how the tension varies along them with friction, with derivatives.
 
-The path has M segments e_j between its points, with lengths l_j and directions u_j. A tendon that is drawn over a bend
-by the angle phi_k at point k has tensions in the ratio exp(mu phi_k) on both sides, by Euler and Eytelwein; against
-the direction in which it slips:
+A path has segments e_j between its points, with lengths l_j and directions u_j. A tendon that is drawn over a bend by
+the angle phi_k at point k has tensions in the ratio exp(mu phi_k) on both sides, by Euler and Eytelwein; against the
+direction in which it slips:
 
     T_j = T_0 c_j,   c_j = exp(mu sum_{k <= j} phi_k s_k),
     s_k = w_k / sqrt(w_k^2 + v^2),   w_k = sum_{i >= k} dl_i/dt.
@@ -16,34 +16,83 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["Segments", "Slip"]
+__all__ = ["Paths", "Segments", "Slip"]
 
 STRAIGHT = 1e-2  # angle [rad] below which a bend counts less: at .1 by half a per cent, at .3 by .06
 TINY = 1e-30  # so that the square root of nothing has a derivative
 
 
+class Paths(nn.Module):
+    """Which of K points follow each other: T paths with M segments and, between two of these each, I bends.
+
+    Parameters
+    ----------
+    counts : number of points of each path.
+
+    Attributes
+    ----------
+    starts, ends : (M,) the points of each segment.
+    before, after : (I,) the segments at each bend.
+    path_of : (M,) the path of each segment.
+    along : (M, T) ones where a segment is of a path.
+    passed : (M, I) ones where a bend is before a segment.
+    beyond : (I, M) ones where a segment is beyond a bend.
+    """
+
+    starts: Tensor
+    ends: Tensor
+    before: Tensor
+    after: Tensor
+    path_of: Tensor
+    along: Tensor
+    passed: Tensor
+    beyond: Tensor
+
+    def __init__(self, counts: list[int], like: Tensor):
+        super().__init__()
+        path_of_point = np.repeat(np.arange(len(counts)), counts)
+        starts = np.flatnonzero(path_of_point[1:] == path_of_point[:-1])
+        path_of = path_of_point[starts]
+        before = np.flatnonzero(path_of[1:] == path_of[:-1])
+        same = path_of[:, None] == path_of[before][None]
+        passed = same & (np.arange(len(starts))[:, None] > before[None])
+        index = {"starts": starts, "ends": starts + 1, "before": before, "after": before + 1, "path_of": path_of}
+        numbers = {"along": path_of[:, None] == np.arange(len(counts))[None], "passed": passed, "beyond": passed.T}
+        for name, value in index.items():
+            self.register_buffer(name, torch.as_tensor(value), persistent=False)
+        for name, value in numbers.items():
+            self.register_buffer(name, torch.as_tensor(value.copy()).to(like), persistent=False)
+
+
 @dataclass(frozen=True)
 class Segments:
-    """The segments of a path: lengths (B, M) [m] and directions (B, M, 3)."""
+    """The segments of paths: lengths (B, M) [m] and directions (B, M, 3)."""
 
+    paths: Paths
     length: Tensor
     direction: Tensor
 
     @classmethod
-    def between(cls, points: Tensor) -> Segments:
+    def between(cls, paths: Paths, points: Tensor) -> Segments:
         """Return those between points (B, K, 3)."""
-        e = points[:, 1:] - points[:, :-1]
+        e = points[:, paths.ends] - points[:, paths.starts]
         length = torch.linalg.vector_norm(e, dim=-1)
-        return cls(length, e / length.unsqueeze(-1))
+        return cls(paths, length, e / length.unsqueeze(-1))
 
-    def on_points(self, tension: Tensor) -> Tensor:
-        """Return the forces (B, K, 3) on the points for tensions (B, M), which pull neighbours together."""
+    @property
+    def total(self) -> Tensor:
+        """The lengths (B, T) of the paths [m]."""
+        return self.length @ self.paths.along
+
+    def on_points(self, tension: Tensor, count: int) -> Tensor:
+        """Return the forces (B, K, 3) on `count` points for tensions (B, M), which pull neighbours together."""
         pull = tension.unsqueeze(-1) * self.direction
-        nothing = torch.zeros_like(pull[:, :1])
-        return torch.cat([pull, nothing], dim=1) - torch.cat([nothing, pull], dim=1)
+        nothing = pull.new_zeros(len(pull), count, 3)
+        return nothing.index_add(1, self.paths.starts, pull).index_add(1, self.paths.ends, -pull)
 
     def turned_by(self) -> Tensor:
         """Return the derivatives (B, M, 3, 3) of the directions by the segments [1/m]."""
@@ -52,8 +101,8 @@ class Segments:
         return across / self.length[..., None, None]
 
     def bends(self) -> tuple[Tensor, Tensor]:
-        """Return the smoothed angles (B, M - 1) at the inner points, and their derivatives by the cosines."""
-        before, after = self.direction[:, :-1], self.direction[:, 1:]
+        """Return the smoothed angles (B, I) at the inner points, and their derivatives by the cosines."""
+        before, after = self.direction[:, self.paths.before], self.direction[:, self.paths.after]
         apart, together = ((after - before) ** 2).sum(-1), ((after + before) ** 2).sum(-1)
         half = torch.atan2(torch.sqrt(apart + TINY), torch.sqrt(together + TINY))
         square = 4 * half**2
@@ -73,46 +122,35 @@ class Slip:
 
     @classmethod
     def along(cls, segments: Segments, rates: Tensor, friction: Tensor, velocity: Tensor) -> Slip:
-        """Return it for rates of the segments (B, M, 3) [m/s], the coefficient mu and the velocity v [m/s]."""
+        """Return it for rates of the segments (B, M, 3) [m/s], mu (B or 1, I) and v (B or 1, I) [m/s] at the bends."""
         angle, _ = segments.bends()
-        share, _ = _slipping(_beyond(segments, rates), velocity)
-        return cls(_from_start(friction * angle * share))
+        share, _ = _slipping(_lengthening(segments, rates), velocity)
+        return cls((friction * angle * share) @ segments.paths.passed.mT)
 
     @classmethod
     def with_derivatives(cls, segments: Segments, rates: Tensor, friction: Tensor, velocity: Tensor) -> Slip:
         """Return it along with its derivatives."""
-        u, turned = segments.direction, segments.turned_by()
+        u, turned, paths = segments.direction, segments.turned_by(), segments.paths
         angle, by_cosine = segments.bends()
-        share, rise = _slipping(_beyond(segments, rates), velocity)
-        before = (turned[:, :-1] @ u[:, 1:].unsqueeze(-1)).squeeze(-1)  # of the cosines, by the segments before
-        after = (turned[:, 1:] @ u[:, :-1].unsqueeze(-1)).squeeze(-1)
-        batch, count = u.shape[:2]
-        bent = u.new_zeros(batch, count - 1, count, 3)
-        k = torch.arange(count - 1, device=u.device)
-        weight = (share * by_cosine).unsqueeze(-1)
-        bent[:, k, k] = weight * before
-        bent[:, k, k + 1] = weight * after
-        later = torch.ones(count, count, dtype=u.dtype, device=u.device).triu()[1:].unsqueeze(-1)  # i >= k
-        speed_by_segments = (turned @ rates.unsqueeze(-1)).squeeze(-1).unsqueeze(1) * later
-        gain = (angle * rise)[..., None, None]
-        scale = friction if friction.dim() == 0 else friction.view(-1, 1, 1, 1)
-        by_segments = _from_start(scale * (bent + gain * speed_by_segments))
-        by_rates = _from_start(scale * gain * u.unsqueeze(1) * later)
-        return cls(_from_start(friction * angle * share), by_segments, by_rates)
+        share, rise = _slipping(_lengthening(segments, rates), velocity)
+        speed = (turned @ rates.unsqueeze(-1)).squeeze(-1)  # derivatives of the rates of lengths, by the segments
+        gain, weight = friction * angle * rise, (friction * share * by_cosine).unsqueeze(-1)
+        by_segments = (gain.unsqueeze(-1) * paths.beyond).unsqueeze(-1) * speed.unsqueeze(1)
+        k = torch.arange(len(paths.before), device=u.device)
+        for one, other in ((paths.before, paths.after), (paths.after, paths.before)):
+            bent = weight * (turned[:, one] @ u[:, other].unsqueeze(-1)).squeeze(-1)  # by the angles at the bends
+            by_segments = by_segments.index_put((torch.arange(len(u), device=u.device)[:, None], k, one), bent, True)
+        by_rates = (gain.unsqueeze(-1) * paths.beyond).unsqueeze(-1) * u.unsqueeze(1)
+        summed = [(paths.passed @ by.flatten(2)).unflatten(2, (-1, 3)) for by in (by_segments, by_rates)]
+        return cls((friction * angle * share) @ paths.passed.mT, *summed)
 
 
-def _beyond(segments: Segments, rates: Tensor) -> Tensor:
-    """Return by what rate (B, M - 1) the path beyond each inner point becomes longer [m/s]."""
-    along = (segments.direction * rates).sum(-1)
-    return along[:, 1:].flip(1).cumsum(1).flip(1)
+def _lengthening(segments: Segments, rates: Tensor) -> Tensor:
+    """Return by what rate (B, I) the path beyond each bend becomes longer [m/s]."""
+    return (segments.direction * rates).sum(-1) @ segments.paths.beyond.mT
 
 
 def _slipping(speed: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
     """Return s and its derivative by the speed w."""
     size = torch.sqrt(speed**2 + velocity**2)
     return speed / size, velocity**2 / size**3
-
-
-def _from_start(at_points: Tensor) -> Tensor:
-    """Return sums over the inner points (B, M - 1, ..) before each segment (B, M, ..)."""
-    return torch.cat([torch.zeros_like(at_points[:, :1]), at_points.cumsum(1)], dim=1)

@@ -8,8 +8,8 @@ import torch
 
 from tests.actuation.robots import EA, EI, GJ, LENGTH, OFFSET, rod, settled
 from torchdismech import Circle, Control, InputError, Material, RobotBuilder, meshes
-from torchdismech.actuation import AtNodes, Chamber, Fixed, OnEdges, Tendon
-from torchdismech.actuation.tension import Segments, Slip
+from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
+from torchdismech.actuation.tension import Paths, Segments, Slip
 from torchdismech.initial import trial_state
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Static
 from torchdismech.testing import check_force
@@ -28,7 +28,7 @@ DRIVEN = {
 
 def straight_tendon(edges, **driven):
     """Return a tendon along the whole rod at a constant offset above it."""
-    return Tendon(AtNodes(range(edges + 1), (0, 0, OFFSET)), **driven)
+    return Tendons([AtNodes(range(edges + 1), (0, 0, OFFSET))], **driven)
 
 
 def moved_from_rest(model, batch):
@@ -46,7 +46,7 @@ def bending(model, state):
 @pytest.mark.parametrize("driven", DRIVEN)
 def test_derivatives(driven):
     """Match differences over all dofs, and the potential where there is one."""
-    model = rod(Tendon(WINDING, **DRIVEN[driven]))
+    model = rod(Tendons([WINDING], **DRIVEN[driven]))
     check_force(model.forces[0], model, moved_from_rest(model, 2)).raise_if_failed()
 
 
@@ -54,15 +54,16 @@ def test_sharp_friction_has_its_exact_derivatives():
     """Match autograd where friction turns within a small part of the velocities, through one straight point."""
     points = torch.tensor([[[0, 0, 0], [1, 0, 0], [2, 0, 0], [3, 0.5, 0], [3.2, 1.5, 0.7]]], dtype=torch.float64)
     velocity = torch.tensor(np.random.default_rng(0).normal(size=(1, 5, 3)))
-    friction, slip = (torch.tensor(x, dtype=torch.float64) for x in (0.3, 0.01))
+    friction, slip = (torch.full((1, 3), x, dtype=torch.float64) for x in (0.3, 0.01))
+    paths = Paths([5], points)
     e, rates = points.diff(dim=1), velocity.diff(dim=1)
 
     def logs(e, rates):
         length = torch.linalg.vector_norm(e, dim=-1)
-        return Slip.along(Segments(length, e / length.unsqueeze(-1)), rates, friction, slip).log[0]
+        return Slip.along(Segments(paths, length, e / length.unsqueeze(-1)), rates, friction, slip).log[0]
 
     expected = torch.autograd.functional.jacobian(logs, (e, rates))
-    found = Slip.with_derivatives(Segments.between(points), rates, friction, slip)
+    found = Slip.with_derivatives(Segments.between(paths, points), rates, friction, slip)
     torch.testing.assert_close(found.by_segments[0], expected[0].squeeze(1))
     torch.testing.assert_close(found.by_rates[0], expected[1].squeeze(1))
 
@@ -78,7 +79,7 @@ def test_a_constant_offset_bends_to_an_arc(route, most):
     for edges in (10, 20):
         nodes = AtNodes(range(edges + 1), (0, 0, OFFSET))
         over_edges = [Fixed((0, 0, OFFSET)), OnEdges(range(edges), (0, 0, OFFSET))]
-        model = rod(Tendon(nodes if route == "nodes" else over_edges, tension=tension), edges=edges)
+        model = rod(Tendons([nodes if route == "nodes" else over_edges], tension=tension), edges=edges)
         state = settled(model)
         curvature = bending(model, state).diff() * edges / LENGTH
         errors.append((curvature * EI / (tension * OFFSET) - 1).abs().max().item())
@@ -113,7 +114,7 @@ def test_a_helical_route_bends_and_twists_as_a_cosserat_rod():
     tension, turns, edges = 0.5, 1.0, 40
     angle = 2 * math.pi * turns * np.arange(edges + 1) / edges
     offset = OFFSET * np.stack([0 * angle, np.cos(angle), np.sin(angle)], axis=1)
-    model = rod(Tendon(AtNodes(range(edges + 1), offset), tension=tension), edges=edges)
+    model = rod(Tendons([AtNodes(range(edges + 1), offset)], tension=tension), edges=edges)
     state = settled(model)
     tangent = model.frames.tangents(state.q)[0, :edges]
     between = (tangent[1:] * tangent[:-1]).sum(-1)
@@ -134,7 +135,7 @@ def arc_with_a_free_end(**driven):
     builder = RobotBuilder()
     builder.add_rod(nodes, Circle(1e-3), Material(1e7, 1000.0))
     builder.clamp(nodes=range(edges))
-    builder.add_force(Tendon(AtNodes(range(edges + 1)), **driven))
+    builder.add_force(Tendons([AtNodes(range(edges + 1))], **driven))
     model = builder.finalize(compile=False)
     return model, math.pi * (1 - 1 / edges)  # by so much turn the inner points
 
@@ -168,7 +169,7 @@ def test_energy_is_kept_and_work_comes_from_the_motor():
     steps, whole = 12, 0.005
     for k in range(steps):
         values = torch.full((1, 1), whole * (k + 0.5) / steps, dtype=torch.float64)
-        after, _ = scheme.step(model, state, Control(values={"Tendon.pull": values}), throw=True)
+        after, _ = scheme.step(model, state, Control(values={"Tendons.pull": values}), throw=True)
         with torch.no_grad():  # the tension in the middle of the step, where the midpoint rule has it
             middle = state.replace(q=(state.q + after.q) / 2)
             tendon.pull.copy_(values)
@@ -200,10 +201,8 @@ def test_an_antagonistic_pair_stays_straight_and_stiffens():
     """Bend less under a load with pretension in both tendons of a pair than with slack ones."""
 
     def deflection(pull):
-        pair = [
-            Tendon(AtNodes(range(11), (0, 0, z)), pull=pull, stiffness=100.0, pretension=0.0) for z in (OFFSET, -OFFSET)
-        ]
-        model = rod(*pair)
+        pair = [AtNodes(range(11), (0, 0, z)) for z in (OFFSET, -OFFSET)]
+        model = rod(Tendons(pair, pull=pull, stiffness=100.0, pretension=0.0))
         tip = torch.zeros(1, model.n_dofs, dtype=torch.float64)
         tip[0, 3 * 10 + 2] = 1e-3
         state, _ = Static(force_tolerance=1e-12).step(model, model.initial_state(1), Control(force=tip), throw=True)
@@ -215,21 +214,16 @@ def test_an_antagonistic_pair_stays_straight_and_stiffens():
 
 def test_gradients_by_all_of_its_constants():
     """Match differences of two steps by pull, friction, offsets, stiffness, and by EI of the rod."""
-    tendon = Tendon(
-        AtNodes(range(4), (0, 0.003, OFFSET)),
-        pull=0.01,
-        stiffness=300.0,
-        pretension=0.4,
-        friction=0.3,
-        slip_velocity=0.05,
-    )
+    route = AtNodes(range(4), (0, 0.003, OFFSET))
+    given = {"pull": [0.01], "stiffness": 300.0, "pretension": 0.4, "friction": 0.3, "slip_velocity": 0.05}
+    tendon = Tendons([route], **given)
     model = rod(tendon, edges=3)
     names = [
-        "Tendon.pull",
-        "Tendon.friction",
-        "Tendon.offset",
-        "Tendon.stiffness",
-        "Tendon.pretension",
+        "Tendons.pull",
+        "Tendons.friction",
+        "Tendons.offset",
+        "Tendons.stiffness",
+        "Tendons.pretension",
         "bend_twist.EI1",
     ]
     places = {name: model.places[name] for name in names}
@@ -259,6 +253,22 @@ def test_gradients_by_all_of_its_constants():
         assert gradient == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4, abs=1e-8), name
 
 
+@pytest.mark.parametrize("driven", ["tension", "taut", "taut, friction"])
+def test_several_tendons_are_each_alone(driven):
+    """Have the force and the derivatives of tendons of one force as the sums of those of a force for each."""
+    routes = [WINDING, AtNodes([2, 5, 9], (0, -0.01, 0)), AtNodes(range(8), (0, 0.01, -0.002))]
+    numbers = {name: [value, 1.5 * value, 0.5 * value] for name, value in DRIVEN[driven].items()}
+    together = rod(Tendons(routes, **numbers))
+    one_each = [
+        Tendons([route], **{name: values[k] for name, values in numbers.items()}) for k, route in enumerate(routes)
+    ]
+    apart = rod(*one_each)
+    state = moved_from_rest(apart, 2)
+    check_force(together.forces[0], together, state).raise_if_failed()
+    expected = sum(force(state, Control()) for force in apart.forces)
+    torch.testing.assert_close(together.forces[0](state, Control()), expected)
+
+
 def test_robots_pull_on_their_own():
     """Step robots with a tension each as each of them alone."""
     tensions = torch.tensor([[0.1], [0.4], [0.7]], dtype=torch.float64)
@@ -266,8 +276,8 @@ def test_robots_pull_on_their_own():
 
     def model_of(rows):
         pair = [
-            Tendon(AtNodes(range(5), (0, 0, OFFSET)), tension=tensions[rows], friction=0.2, slip_velocity=0.01),
-            Tendon(AtNodes(range(5), (0, OFFSET, 0)), pull=pulls[rows], stiffness=100.0),
+            Tendons([AtNodes(range(5), (0, 0, OFFSET))], tension=tensions[rows], friction=0.2, slip_velocity=0.01),
+            Tendons([AtNodes(range(5), (0, OFFSET, 0))], pull=pulls[rows], stiffness=100.0),
         ]
         return rod(*pair, edges=4)
 
@@ -287,11 +297,11 @@ def test_points_turn_with_what_holds_and_carries_them():
     """Carry offsets along as a rigid body, where sections and clamps turn; material offsets are those of the world."""
     turn = torch.tensor([[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]], dtype=torch.float64)  # x goes to z
     given = {"world": (0.002, 0.003, OFFSET), "material": None}
-    model = rod(Tendon(AtNodes(range(4), given["world"]), tension=1.0), edges=3)
+    model = rod(Tendons([AtNodes(range(4), given["world"])], tension=1.0), edges=3)
     m1, t = model.body.directors[0], torch.tensor([1.0, 0, 0], dtype=torch.float64)
     m2, offset = torch.linalg.cross(t, m1), torch.tensor(given["world"], dtype=torch.float64)
     along = [float(offset @ axis) for axis in (m1, m2, t)]
-    same = rod(Tendon(AtNodes(range(4), along, frame="material"), tension=1.0), edges=3)
+    same = rod(Tendons([AtNodes(range(4), along, frame="material")], tension=1.0), edges=3)
     torch.testing.assert_close(same.forces[0].offset, model.forces[0].offset)
     state = model.rest_state(1)
     held = state.held_tangents @ turn.T
@@ -310,7 +320,7 @@ def test_a_tendon_pulls_the_nodes_of_a_shell():
     builder.add_shell(nodes, triangles, 1e-3, Material(1e6, 1000.0))
     builder.clamp(nodes=np.flatnonzero(nodes[:, 0] == nodes[:, 0].min()))
     corner = int(np.argmax(nodes[:, 0] + nodes[:, 1]))
-    builder.add_force(Tendon([Fixed(nodes[corner] + [0, 0, 1.0]), AtNodes([corner])], tension=1e-3))
+    builder.add_force(Tendons([[Fixed(nodes[corner] + [0, 0, 1.0]), AtNodes([corner])]], tension=1e-3))
     model = builder.finalize(compile=False)
     state = settled(model)
     force = model.forces[0](state, Control())[0, : 3 * len(nodes)].view(-1, 3)
@@ -322,25 +332,28 @@ def test_a_tendon_pulls_the_nodes_of_a_shell():
 @pytest.mark.parametrize(
     ("made", "problem"),
     [
-        (lambda: Tendon(AtNodes([0, 1])), "either tension"),
-        (lambda: Tendon(AtNodes([0, 1]), tension=1.0, pull=0.1), "either tension"),
-        (lambda: Tendon(AtNodes([0, 1]), tension=-1.0), "0 or more"),
-        (lambda: Tendon(AtNodes([0, 1]), pull=0.1), "stiffness"),
-        (lambda: Tendon(AtNodes([0, 1]), tension=1.0, stiffness=1.0), "leave them out"),
-        (lambda: Tendon(AtNodes([0, 1]), pull=0.0, stiffness=0.0), "more than 0"),
-        (lambda: Tendon(AtNodes([0, 1, 2]), tension=1.0, friction=-0.1), "Tendon.friction: expected 0 or more"),
-        (lambda: Tendon(AtNodes([0, 1, 2]), tension=1.0, friction=0.1, slip_velocity=0.0), "more than 0"),
-        (lambda: rod(Tendon(AtNodes([0, 1]), tension=1.0, friction=0.1)), "no inner point"),
-        (lambda: rod(Tendon(AtNodes([3]), tension=1.0)), "two points or more"),
-        (lambda: rod(Tendon(AtNodes([3, 3]), tension=1.0)), "points 0 and 1 are one point"),
-        (lambda: rod(Tendon(AtNodes([3, 11]), tension=1.0)), "expected nodes 0 to 10"),
-        (lambda: rod(Tendon(OnEdges([0, 10]), tension=1.0)), "expected edges 0 to 9"),
-        (lambda: rod(Tendon(Fixed([[0, 0, 0], [0, 0, 1]]), tension=1.0)), "acts on nothing"),
-        (lambda: rod(Tendon(AtNodes([1, 2], np.zeros((3, 3))), tension=1.0)), "expected offsets of shape"),
-        (lambda: rod(Tendon(AtNodes([1, 2], (0, 0, math.nan)), tension=1.0)), "finite"),
+        (lambda: Tendons([AtNodes([0, 1])]), "either tension"),
+        (lambda: Tendons([AtNodes([0, 1])], tension=1.0, pull=0.1), "either tension"),
+        (lambda: Tendons([AtNodes([0, 1])], tension=-1.0), "0 or more"),
+        (lambda: Tendons([AtNodes([0, 1])], pull=0.1), "stiffness"),
+        (lambda: Tendons([AtNodes([0, 1])], tension=1.0, stiffness=1.0), "leave them out"),
+        (lambda: Tendons([AtNodes([0, 1])], pull=0.0, stiffness=0.0), "more than 0"),
+        (lambda: Tendons([AtNodes([0, 1, 2])], tension=1.0, friction=-0.1), "Tendons.friction: expected 0 or more"),
+        (lambda: Tendons([AtNodes([0, 1, 2])], tension=1.0, friction=0.1, slip_velocity=0.0), "more than 0"),
+        (lambda: rod(Tendons([AtNodes([0, 1])], tension=1.0, friction=0.1)), "no inner point"),
+        (lambda: rod(Tendons([AtNodes([3])], tension=1.0)), "two points or more"),
+        (lambda: rod(Tendons([AtNodes([3, 3])], tension=1.0)), "points 0 and 1 are one point"),
+        (lambda: rod(Tendons([AtNodes([3, 11])], tension=1.0)), "expected nodes 0 to 10"),
+        (lambda: rod(Tendons([OnEdges([0, 10])], tension=1.0)), "expected edges 0 to 9"),
+        (lambda: rod(Tendons([Fixed([[0, 0, 0], [0, 0, 1]])], tension=1.0)), "acts on nothing"),
+        (lambda: rod(Tendons([AtNodes([1, 2], np.zeros((3, 3)))], tension=1.0)), "expected offsets of shape"),
+        (lambda: rod(Tendons([AtNodes([1, 2], (0, 0, math.nan))], tension=1.0)), "finite"),
         (lambda: AtNodes([1], frame="body"), "'world' or 'material'"),
         (lambda: OnEdges([1], at=2.0), "0 to 1"),
-        (lambda: Tendon([1, 2], tension=1.0), "expected AtNodes, OnEdges or Fixed"),
+        (lambda: Tendons([[1, 2]], tension=1.0), "AtNodes, OnEdges or Fixed"),
+        (lambda: Tendons([], tension=1.0), "got none"),
+        (lambda: Tendons([AtNodes([0, 1])], tension=[1.0, 2.0]), "one of each route"),
+        (lambda: rod(Tendons([AtNodes([1, 2]), AtNodes([4, 4, 5])], tension=1.0)), "route 1: points 0 and 1"),
     ],
 )
 def test_refusals(made, problem):
@@ -350,14 +363,14 @@ def test_refusals(made, problem):
 
 
 @pytest.mark.slow
-def test_compiled_steps_are_the_same():
-    """Step compiled as eagerly, of all kinds."""
+def test_steps_beside_compiled_kernels_are_the_same():
+    """Step where the elastic terms are compiled as where nothing is."""
 
     def stepped(compile):
         pair = [
-            Tendon(AtNodes(range(7), (0, 0, OFFSET)), tension=0.5, friction=0.2, slip_velocity=0.01),
-            Tendon(AtNodes(range(7), (0, OFFSET, 0)), pull=0.004, stiffness=100.0),
-            Chamber(range(2, 6), (0, -OFFSET, 0), 1e-4, 1e3),
+            Tendons([AtNodes(range(7), (0, 0, OFFSET))], tension=0.5, friction=0.2, slip_velocity=0.01),
+            Tendons([AtNodes(range(7), (0, OFFSET, 0))], pull=0.004, stiffness=100.0),
+            Chambers([AtNodes(range(2, 6), (0, -OFFSET, 0))], 1e-4, 1e3),
         ]
         model = rod(*pair, edges=6, compile=compile)
         state = model.initial_state(4)

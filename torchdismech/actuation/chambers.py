@@ -1,0 +1,60 @@
+"""Pressure chambers in rods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from torchdismech.actuation.routed import Route, RoutedForce, per_route
+from torchdismech.actuation.tension import Segments
+from torchdismech.errors import InputError
+from torchdismech.state import Control, State
+
+__all__ = ["Chambers"]
+
+
+class Chambers(RoutedForce):
+    """Pressure chambers of constant section along parts of rods.
+
+    Pressure p does the work p A dL where the line through the middle of a chamber's sections becomes longer by dL: on
+    its part of the rod it is an axial force p A and, at an offset d, a moment p A d. That is a tendon that pushes: the
+    energy is - p A L. At an end inside a rod half of the moment acts on the spring there, as half of the rod that
+    belongs to it is chamber.
+
+    Numbers are those of all chambers, of each (T,), or of each robot (B, 1) or (B, T).
+
+    Parameters
+    ----------
+    routes : for each of the T chambers the middle of its sections: `AtNodes(nodes, offset)`.
+    area : A [m^2].
+    pressure : p over that outside [Pa]; below zero it sucks. `Control(values={"Chambers.pressure": (B, T)})` sets it in
+        a step, where it was given for each chamber.
+    """
+
+    conservative = True
+    not_negative = ("area",)
+    per_robot = ("offset", "area", "pressure")
+    area: Tensor
+    pressure: Tensor
+
+    def __init__(self, routes: Sequence[Route | Sequence[Route]], area, pressure):
+        super().__init__(routes)
+        for name, value in (("area", area), ("pressure", pressure)):
+            given = per_route(value, f"Chambers.{name}", len(self.routes))
+            if name == "area" and bool((given <= 0).any()):
+                raise InputError(f"Chambers.area: expected more than 0, got {given.min().item():g}")
+            setattr(self, name, nn.Parameter(given, requires_grad=False))
+
+    def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
+        """Return - p A (B, M) [N]."""
+        return self._thrust(segments)[:, self.paths.path_of]
+
+    def potential(self, state: State, control: Control) -> Tensor:
+        """Return the energy (B,) [J]."""
+        segments = self.segments(state)
+        return (self._thrust(segments) * segments.total).sum(1)
+
+    def _thrust(self, segments: Segments) -> Tensor:
+        """Return - p A (B, T) [N]."""
+        return (-self.pressure * self.area).expand_as(segments.total)

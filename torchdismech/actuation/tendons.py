@@ -1,0 +1,190 @@
+"""Tendons: what runs through routing points of a robot and is pulled by motors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.actuation.routed import Route, RoutedForce, per_route
+from torchdismech.actuation.tension import Segments, Slip
+from torchdismech.body import Body
+from torchdismech.errors import InputError
+from torchdismech.state import Control, State
+
+__all__ = ["Tendons"]
+
+
+class Tendons(RoutedForce):
+    r"""Tendons, each pulled by a motor at the first point of its route, that end at the last.
+
+    They are driven by tension or by length. By tension T a tendon has the energy T L, L the length of its path. By
+    length it is a spring that does not push: with the unstretched length l_0 = L_rest / (1 + pretension / EA), of which
+    the motor takes in `pull`,
+
+        T = EA / l_0 max(0, L - l_0 + pull).
+
+    With friction the tension falls or grows from point to point by the law of capstans (see `actuation.tension`), and
+    the force depends on velocity: there is none at rest, so `Static` finds equilibria without it. The matrix of a step
+    is unsymmetric then. Driven by length or with friction, a tendon couples all dofs on its path: the matrix is full
+    there.
+
+    Contact of the tendons themselves with bodies is not modelled: between its points a tendon is straight.
+
+    Numbers are those of all tendons, of each (T,), or of each robot (B, 1) or (B, T).
+
+    Parameters
+    ----------
+    routes : for each of the T tendons its points from the motor on, a part or a list of them; see `AtNodes`, `OnEdges`
+        and `Fixed`.
+    tension : T at the motors, 0 or more [N]; `Control(values={"Tendons.tension": (B, T)})` sets it in a step, where it
+        was given for each tendon.
+    pull : lengths that the motors take in [m]; below zero they let out. Set by "Tendons.pull".
+    stiffness : EA of tendons driven by length [N].
+    pretension : of tendons driven by length, as built with pull = 0 [N].
+    friction : coefficient mu at the points; None for none.
+    slip_velocity : below this velocity of slip friction fades [m/s].
+    """
+
+    tension: Tensor | None
+    pull: Tensor
+    stiffness: Tensor
+    pretension: Tensor
+    friction: Tensor | None
+    slip_velocity: Tensor
+    not_negative = ("tension", "stiffness", "pretension", "friction", "slip_velocity")
+
+    def __init__(
+        self,
+        routes: Sequence[Route | Sequence[Route]],
+        tension=None,
+        pull=None,
+        stiffness=None,
+        pretension=None,
+        friction=None,
+        slip_velocity=1e-3,
+    ):
+        super().__init__(routes)
+        if (tension is None) == (pull is None):
+            raise InputError("Tendons: give either tension, the force [N], or pull, the length taken in [m]")
+        if pull is None and (stiffness is not None or pretension is not None):
+            raise InputError("Tendons: stiffness and pretension are of tendons driven by length; leave them out")
+        if pull is not None and stiffness is None:
+            raise InputError("Tendons.stiffness: tendons driven by length need their stiffness EA [N]")
+        given = {"tension": tension, "pull": pull, "stiffness": stiffness, "friction": friction}
+        given["pretension"] = None if pull is None else 0.0 if pretension is None else pretension
+        given["slip_velocity"] = None if friction is None else slip_velocity
+        for name, value in given.items():
+            number = None if value is None else per_route(value, f"Tendons.{name}", len(self.routes))
+            if number is not None and name in self.not_negative:
+                _refuse_small(name, number)
+            parameter = None if number is None else nn.Parameter(number, requires_grad=False)
+            self.register_parameter(name, parameter)
+        self.per_robot = ("offset", *(name for name, value in given.items() if value is not None))
+        self.conservative = friction is None
+
+    def bind(self, body: Body) -> None:
+        """Find what carries the points; refuse friction where there is nothing to rub at."""
+        super().bind(body)
+        if self.rubs and not len(self.paths.before):
+            raise InputError("Tendons.friction: routes of two points have no inner point to rub at; leave friction out")
+
+    @property
+    def coupled(self) -> bool:
+        """Whether the tension in a segment changes with other segments."""
+        return self.tension is None or self.rubs
+
+    @property
+    def rubs(self) -> bool:
+        """Whether there is friction."""
+        return self.friction is not None
+
+    def tensions(self, state: State) -> Tensor:
+        """Return the tensions (B, M) in the segments at a state, with the model's own constants [N]."""
+        at = self._at(state)
+        rates = self.path.along(at.velocity(state)) if self.rubs else None
+        return self.tension_in(Segments.between(self.paths, at.points), rates)
+
+    def potential(self, state: State, control: Control) -> Tensor:
+        """Return the energy (B,) without friction [J]."""
+        segments = self.segments(state)
+        tension, stiffness = self._at_motors(segments)
+        if self.tension is not None:
+            return (tension * segments.total).sum(1)
+        taut = stiffness > 0
+        return torch.where(taut, 0.5 * tension**2 / torch.where(taut, stiffness, 1.0), 0.0).sum(1)
+
+    def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
+        """Return the tensions (B, M) [N]."""
+        tension, _ = self._at_motors(segments)
+        path_of = self.paths.path_of
+        if rates is None or self.friction is None:
+            return tension[:, path_of]
+        gain = torch.exp(Slip.along(segments, rates, *self._at_bends()).log)
+        if self.tension is None:
+            tension = tension / self._mean(gain, segments)
+        return tension[:, path_of] * gain
+
+    def tension_derivatives(self, segments: Segments, rates: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return those by the segments and by their rates (B, M, M, 3); None for zero."""
+        tension, stiffness = self._at_motors(segments)
+        along, path_of = self.paths.along, self.paths.path_of
+        of_path = along.mT.unsqueeze(-1) * segments.direction.unsqueeze(1)  # (B, T, M, 3): of lengths of the paths
+        if rates is None or self.friction is None:
+            return (stiffness[..., None, None] * of_path)[:, path_of], None
+        slip = Slip.with_derivatives(segments, rates, *self._at_bends())
+        assert slip.by_segments is not None and slip.by_rates is not None
+        gain = torch.exp(slip.log)
+        if self.tension is not None:
+            weight = (tension[:, path_of] * gain)[..., None, None]
+            return weight * slip.by_segments, weight * slip.by_rates
+        # the mean of c, weighted by length, divides the tension at the motor
+        total, mean = segments.total, self._mean(gain, segments)
+        weight = (gain * segments.length / total[:, path_of])[..., None, None]
+        excess = ((gain - mean[:, path_of]) / total[:, path_of]).unsqueeze(-1)
+        mean_by_segments = self._summed(weight * slip.by_segments) + excess.unsqueeze(1) * of_path
+        mean_by_rates = self._summed(weight * slip.by_rates)
+        at_motor, stiffness = (x[..., None, None] for x in (tension / mean, stiffness / mean))
+        motor_by_segments = stiffness * of_path - at_motor / mean[..., None, None] * mean_by_segments
+        motor_by_rates = -at_motor / mean[..., None, None] * mean_by_rates
+        share, gain = at_motor[:, path_of] * gain[..., None, None], gain[..., None, None]
+        return (
+            gain * motor_by_segments[:, path_of] + share * slip.by_segments,
+            gain * motor_by_rates[:, path_of] + share * slip.by_rates,
+        )
+
+    def _at_motors(self, segments: Segments) -> tuple[Tensor, Tensor]:
+        """Return the tensions (B, T) at the motors and their derivatives by the lengths of the paths.
+
+        Driven by length with friction they are what the tendons would have without.
+        """
+        total = segments.total
+        if self.tension is not None:
+            return self.tension.expand_as(total), torch.zeros_like(total)
+        unstretched = self.rest_segments().total / (1 + self.pretension / self.stiffness)
+        stretch, spring = total - unstretched + self.pull, (self.stiffness / unstretched).expand_as(total)
+        return spring * stretch.clamp(min=0), torch.where(stretch > 0, spring, 0.0)
+
+    def _at_bends(self) -> tuple[Tensor, Tensor]:
+        """Return coefficient and velocity of slip (B or 1, I) at the bends."""
+        bends, count = self.paths.path_of[self.paths.before], len(self.routes)
+        assert self.friction is not None
+        mu, velocity = (torch.atleast_2d(x) for x in (self.friction, self.slip_velocity))
+        return mu.expand(-1, count)[:, bends], velocity.expand(-1, count)[:, bends]
+
+    def _mean(self, gain: Tensor, segments: Segments) -> Tensor:
+        """Return the means (B, T) of a gain (B, M) along the paths."""
+        return (gain * segments.length) @ self.paths.along / segments.total
+
+    def _summed(self, by: Tensor) -> Tensor:
+        """Return the sums (B, T, M, 3) over the segments of each path."""
+        return (self.paths.along.mT @ by.flatten(2)).unflatten(2, (-1, 3))
+
+
+def _refuse_small(name: str, number: Tensor) -> None:
+    """Refuse numbers below zero, and zero where it has no meaning."""
+    positive = name in ("stiffness", "slip_velocity")
+    if bool((number <= 0 if positive else number < 0).any()):
+        expected = "more than 0" if positive else "0 or more"
+        raise InputError(f"Tendons.{name}: expected {expected}, got {number.min().item():g}")
