@@ -150,7 +150,8 @@ def test_gather_returns_the_frames_of_each_window():
     whole = recordings()
     whole.valid[2, 33, 1] = False
     recording, first = torch.tensor([0, 2, 2]), torch.tensor([0, 30, 50])
-    positions, valid = gather(whole, recording, first, 10)
+    window = gather(whole, recording, first, 10)
+    positions, valid = window.positions, window.valid
     assert positions.shape == (3, 10, 6, 3)
     assert valid.shape == (3, 10, 6)
     for k in range(3):

@@ -16,7 +16,7 @@ from training import checkpoint
 from training.config import Config, load
 from training.evaluation import evaluate
 from training.fitting import fit, recordings_of
-from training.system import build, undetermined
+from training.systems import build, undetermined
 
 ROOT = Path(__file__).parents[2]
 
