@@ -235,7 +235,9 @@ def _joints(system: System, nodes: int) -> tuple[Tensor, Tensor]:
     none = torch.zeros(0, 3, dtype=torch.long)
     if system.edges is None and system.triangles is None:
         return chain, none
-    return (none[:, :2] if system.edges is None else system.edges), (none if system.triangles is None else system.triangles)
+    return (none[:, :2] if system.edges is None else system.edges), (
+        none if system.triangles is None else system.triangles
+    )
 
 
 def _spread(frames: int, most: int) -> list[int]:

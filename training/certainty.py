@@ -1,10 +1,9 @@
 """How sure a fit is of its constants: error bars and correlations by the Gauss-Newton matrix.
 
-Residuals of open-loop predictions are differentiated by differences, in units in which each constant may be expected to
-change by about one: its prior's standard deviation, else a factor e, or the unit of a shift. Half the Gauss-Newton matrix
-over the noise's variance is the curvature of the logarithm of the probability; starts that are fitted are eliminated from
-it, recording by recording. Noise is taken as independent from frame to frame, so errors of the model itself are not in
-the error bars.
+Residuals of open-loop predictions are differentiated by differences, in units in which each constant may be expected
+to change by about one: its prior's standard deviation, else a factor e, or the unit of a shift. The Gauss-Newton matrix
+over the noise's variance is the inverse of their covariance; starts that are fitted are eliminated from it, recording
+by recording. Noise is taken as independent from frame to frame: errors of the model itself are not in the error bars.
 """
 
 from __future__ import annotations
@@ -80,8 +79,8 @@ class Certainty:
             together = " ".join(f"{weight:+.2f} {name}" for weight, name in parts[:8])
             more = ", ..." if len(parts) > 8 else ""
             told.append(
-                f"warning: the recordings do not determine {together}{more} (in logarithms, or units of shifts): they say "
-                "less about it than was known before; leave a constant out, or give it a prior (mean, spread)"
+                f"warning: the recordings do not determine {together}{more} (in logarithms, or units of shifts): they "
+                "say less about it than was known before; leave a constant out, or give it a prior (mean, spread)"
             )
         return told
 
@@ -110,7 +109,7 @@ class Certainty:
 def certainty_of(trainer: Trainer) -> Certainty | None:
     """Return what the recordings that were trained on tell of the constants; None where none were trained."""
     system = trainer.system
-    if not isinstance(system, PhysicsSystem) or not len(system.trained) or not trainer.processes.writes:
+    if not isinstance(system, PhysicsSystem) or not system.entries or not trainer.processes.writes:
         return None
     numbers = _numbers(system)
     if not 0 < len(numbers) <= MOST_CONSTANTS or not any("constants" in s.train for s in trainer.config.stages):
@@ -145,11 +144,24 @@ class _Residual:
         self.measured = window.valid[:, system.given :].clone()
         self.measured[:, : system.warm_up] = False
 
-    def __call__(self, start: Tensor | None = None) -> Tensor:
-        window = self.window if start is None else self.window.replace(start=start)
+    def __call__(self) -> Tensor:
+        return self._of(self.window, self.measured)
+
+    def repeated(self, times: int, start: Tensor) -> Tensor:
+        """Return the residuals (times B, R) with other starts (times B, S)."""
+
+        def again(x: Tensor) -> Tensor:
+            return x.repeat(times, *[1] * (x.dim() - 1))
+
+        own = self.window
+        tensors = {name: again(getattr(own, name)) for name in ("positions", "valid", "inputs", "time")}
+        history = {name: again(value) for name, value in own.history.items()}
+        return self._of(own.replace(**tensors, history=history, start=start), again(self.measured))
+
+    def _of(self, window: Window, measured: Tensor) -> Tensor:
         prediction = self.system.predict(window)
         off = prediction.positions - window.positions[:, self.system.given :]
-        return torch.where(self.measured[..., None] & prediction.good[:, None, None, None], off, 0.0).flatten(1)
+        return torch.where(measured[..., None] & prediction.good[:, None, None, None], off, 0.0).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -179,7 +191,7 @@ class _Number:
 def _numbers(system: PhysicsSystem) -> list[_Number]:
     """Return all numbers that are trained."""
     found = []
-    for name, trained in system.trained.items():
+    for name, trained in system.entries.items():
         parameter = trained.parameter
         spread, value, mask = (t.flatten() for t in (trained.spread, trained.value, trained.mask))
         for k in mask.nonzero().flatten().tolist():
@@ -195,15 +207,11 @@ def _numbers(system: PhysicsSystem) -> list[_Number]:
 
 def _told_by_starts(residual: _Residual, start: Tensor, columns: Tensor, scale: float) -> Tensor:
     """Return what of the matrix (P, P) goes to the starts, which are fitted as well."""
-    slopes = []
-    for k in range(start.shape[1]):
-        ends = []
-        for sign in (1, -1):
-            moved = start.clone()
-            moved[:, k] += sign * STEP
-            ends.append(residual(moved))
-        slopes.append((ends[0] - ends[1]) / (2 * STEP * scale))
-    own = torch.stack(slopes, dim=-1)  # (B, R, S)
+    batch, size = start.shape
+    sides = STEP * torch.eye(size).to(start)
+    moved = torch.cat([start[None] + sign * sides[:, None] for sign in (1, -1)]).flatten(0, 1)  # (2 S B, S)
+    ends = residual.repeated(2 * size, moved).unflatten(0, (2, size, batch))
+    own = ((ends[0] - ends[1]) / (2 * STEP * scale)).permute(1, 2, 0)  # (B, R, S)
     square = torch.einsum("brs,brt->bst", own, own) + torch.eye(own.shape[2]).to(own)  # the prior is one
     mixed = torch.einsum("brs,brp->bsp", own, columns)
     return torch.einsum("bsp,bsq->pq", mixed, torch.linalg.solve(square, mixed))

@@ -35,7 +35,7 @@ class Marker(Table):
     Attributes
     ----------
     node : at this node.
-    edge : on this rod edge (numbers as `torchdismech check` counts them), the share `at` of the way from its first node.
+    edge : on this rod edge (numbers as `torchdismech check` counts them), the share `at` of the way along it.
     triangle : on this triangle; `weights` of its three corners add up to 1.
     clamp : fixed to this clamp.
     offset : from there [m]: of an edge in its material frame (along tangent, first and second director: a disc on a
@@ -73,8 +73,8 @@ class Markers(Table):
     ----------
     points : where each marker sits; without it, at all nodes in their order.
     nodes : for short, in place of `points`: the nodes that they sit at.
-    position, rotation : of the scene's origin and axes in the recordings' frame [m], and as axis times angle [rad]. Both
-        may be trained, as the constants "markers.position" and "markers.rotation".
+    position, rotation : of the scene's origin and axes in the recordings' frame [m], and as axis times angle [rad].
+        Both may be trained, as the constants "markers.position" and "markers.rotation".
     """
 
     points: Annotated[list[Marker], Field(min_length=1)] | None = None
@@ -94,17 +94,17 @@ class Drive(Table):
 
     Attributes
     ----------
-    sets : a field of `torchdismech.Control` ("natural_curvature", "rest_length", "pose", "force", ...), or a constant of
-        the model by name ("Pressure.pressure"). A pose is six numbers for each clamp, moved from rest: displacement
+    sets : a field of `torchdismech.Control` ("natural_curvature", "rest_length", "pose", "force", ...), or a constant
+        of the model by name ("Pressure.pressure"). A pose is six numbers for each clamp, moved from rest: displacement
         [m], axis times angle [rad]; with `relative = false` seven: position, quaternion (w, x, y, z).
     columns : by name; without it, all of the recording, in the order of `data.inputs`.
     elements : which numbers of what is set, counted through in its order; without it, all.
-    gain : of the linear map, a number for each element and column; one number where both are one; without it zeros, to
-        be trained. The constants "NAME.gain" and "NAME.offset" may be trained.
+    gain : of the linear map, a number for each element and column; one number where both are one; without it zeros.
+        The constants "NAME.gain" and "NAME.offset" may be trained.
     offset : is added, one number for all elements or one for each.
     relative : add to what the model has itself, or stand in its place.
-    module : "file.py:Name", an `nn.Module` that is called with inputs (B, F, C) and time (B, F) [s] of whole windows and
-        returns (B, F, elements). Its parameters are trained with the group "learned".
+    module : "file.py:Name", an `nn.Module` that is called with inputs (B, F, C) and time (B, F) [s] of whole windows
+        and returns (B, F, elements). Its parameters are trained with the group "learned".
     options : for its constructor, which is given the numbers of columns and of elements first.
     """
 
@@ -136,7 +136,7 @@ class Start(Table):
     velocity : "zero", or "fitted": the velocities of all free nodes at the start of each recording are found along with
         the constants (train the group "starts").
     spread : of fitted velocities, as far as nothing is measured [m/s]: the prior's standard deviation.
-    frames : first frames of recordings that are not trained on, from which their start is fitted (the constants are not);
+    frames : first frames of recordings that are not trained on, from which their start is fitted (constants are not);
         errors count from there on.
     rounds : steps of the optimiser for these starts at each look.
     warm_up : first frames of each window that do not count, where windows start in the middle of a recording at an

@@ -134,7 +134,8 @@ def _mask(name: str, constant: Constant, parameter: Tensor) -> Tensor:
     wrong = [k for k in constant.elements if k >= parameter.numel()]
     if wrong:
         raise InputError(
-            f"constants.{name}.elements: expected 0 to {parameter.numel() - 1}, as {constant.tensors[0]} has, got {wrong[0]}"
+            f"constants.{name}.elements: expected 0 to {parameter.numel() - 1}, as {constant.tensors[0]} has, got "
+            f"{wrong[0]}"
         )
     mask = torch.zeros_like(parameter).flatten()
     mask[constant.elements] = 1
@@ -149,16 +150,23 @@ def _prior(name: str, constant: Constant, parameter: Tensor, base: Tensor) -> tu
     for field in ("mean", "spread"):
         value = getattr(constant, field)
         if isinstance(value, list) and len(value) != count:
-            raise InputError(f"constants.{name}.{field}: expected one number or {count}, as many as are trained, got {len(value)}")
+            raise InputError(
+                f"constants.{name}.{field}: expected one number or {count}, as many as are trained, got {len(value)}"
+            )
         if value is not None:
             given[field] = torch.as_tensor(value, dtype=parameter.dtype).expand(count)
-    center, spread = torch.zeros(parameter.numel()).to(parameter), torch.full((parameter.numel(),), torch.inf).to(parameter)
+    center, spread = (
+        torch.zeros(parameter.numel()).to(parameter),
+        torch.full((parameter.numel(),), torch.inf).to(parameter),
+    )
     factor = constant.kind == "factor"
     if "spread" in given:
         spread[where] = given["spread"] if factor else given["spread"] / float(constant.unit or 1)
     if "mean" in given:
         own = base.reshape(-1)[where] if base.numel() == parameter.numel() else base.reshape(-1)[:1].expand(count)
         if factor and bool((given["mean"] / own <= 0).any()):
-            raise InputError(f"constants.{name}.mean: expected the sign that the constant has, {float(own[0]):g}: a factor keeps it")
+            raise InputError(
+                f"constants.{name}.mean: expected the sign that the constant has, {float(own[0]):g}: a factor keeps it"
+            )
         center[where] = (given["mean"] / own).log() if factor else (given["mean"] - own) / float(constant.unit or 1)
     return center.view_as(parameter), spread.view_as(parameter)

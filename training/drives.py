@@ -57,8 +57,12 @@ class DriveMap(nn.Module):
         if wrong:
             raise InputError(f"drives.{name}.elements: {drive.sets} has {size} numbers, counted from 0; got {wrong[0]}")
         if not drive.relative and len(self._elements) < size:
-            raise InputError(f"drives.{name}: relative = false needs all {size} numbers of {drive.sets}: leave elements out")
-        self.map = _linear(name, drive, len(self._elements), len(self._columns)) if drive.module is None else self._of_user()
+            raise InputError(
+                f"drives.{name}: relative = false needs all {size} numbers of {drive.sets}: leave elements out"
+            )
+        self.map = (
+            _linear(name, drive, len(self._elements), len(self._columns)) if drive.module is None else self._of_user()
+        )
 
     @property
     def is_linear(self) -> bool:
@@ -130,7 +134,9 @@ class DriveMap(nn.Module):
         drive, where = self.drive, f"drives.{self.name}"
         path, kind = named_in_code(Path("config"), f"{where}.module", str(drive.module))
         if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-            raise InputError(f"{where}.module: expected a class derived from torch.nn.Module in {path}, got {kind!r:.80}")
+            raise InputError(
+                f"{where}.module: expected a class derived from torch.nn.Module in {path}, got {kind!r:.80}"
+            )
         given = ("columns", "elements")
         options: dict[str, Any] = checked(kind, drive.options, f"{where}.options", given)
         make: Any = kind
@@ -154,8 +160,8 @@ def _linear(name: str, drive: Drive, elements: int, columns: int) -> LinearMap:
         rows = drive.gain if isinstance(drive.gain, list) else [[drive.gain]]
         if len(rows) != elements or any(len(row) != columns for row in rows):
             raise InputError(
-                f"drives.{name}.gain: expected {elements} rows, one for each element, of {columns} numbers, one for each "
-                f"column, got {len(rows)} of {sorted({len(row) for row in rows})}"
+                f"drives.{name}.gain: expected {elements} rows, one for each element, of {columns} numbers, one for "
+                f"each column, got {len(rows)} of {sorted({len(row) for row in rows})}"
             )
         gain = torch.tensor(rows, dtype=torch.float64)
     offset = drive.offset if isinstance(drive.offset, list) else [drive.offset] * elements

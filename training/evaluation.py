@@ -67,7 +67,9 @@ def evaluate(
     """Return the errors of a run's best weights (or of those after a stage) and of the baselines on the eval split.
 
     Predictions start from the repaired recordings; errors are against what was measured, spikes and all, so that they
-    compare with those of others. Starts that are fitted are fitted to the first frames of each recording. Writes them into the run's folder, under the name of the split and of the stage:
+    compare with those of others. Starts that are fitted are fitted to the first frames of each recording.
+
+    Writes them into the run's folder, under the name of the split and of the stage:
     .json, .csv and .png (error over horizon), and the event file.
     """
     config = load(folder / "config.json", settings or [])

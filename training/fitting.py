@@ -89,7 +89,7 @@ def _trained(trainer: Trainer, messages: list[str], until: int | None) -> Errors
     if board is not None:
         board.begin(config, messages, references)
     trainer.run(until, progress=board is not None)
-    errors, predicted = trainer.held_out_errors()
+    errors, predicted = trainer.looks.held_out_errors()
     certainty = certainty_of(trainer)
     if board is not None:
         total, split = trainer.progress.total, "held_out_final"

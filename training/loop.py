@@ -20,10 +20,10 @@ from training import checkpoint
 from training.board import Board
 from training.config import Config, Stage
 from training.data import Recordings, Window, WindowSampler, gather, windows
-from training.metrics import Errors, robust_loss
-from training.predictions import OpenLoop, errors_of, predict_all
+from training.looks import Looks
+from training.metrics import robust_loss
 from training.resuming import Progress, differences, read_facts
-from training.starts import Starts, coordinates, fitted_starts
+from training.starts import Starts, coordinates
 from training.system import Prediction, System, refuse_unlike
 
 __all__ = ["Trainer"]
@@ -56,14 +56,17 @@ class Trainer:
         self.fitted, self.held_out = fitted, held_out
         self.processes, self.board = processes, board
         self.progress = Progress()
-        self.starts = Starts(system.start_size, len(fitted), len(held_out), system.device) if system.start_size else None
+        sizes = system.start_size, len(fitted), len(held_out)
+        self.starts = Starts(*sizes, system.device) if system.start_size else None
+        self.looks = Looks(system, config.loss, fitted, held_out, processes, self.starts)
         self.parameters = system.parameters_by_name() | self._parameters_of_starts()
         self._refuse_misplaced_noise()
         for stage in config.stages:
             longest = max(stage.horizon) + system.given
             if longest > fitted.frames:
                 raise InputError(
-                    f"stage {stage.name!r}: a horizon of {max(stage.horizon)} needs {longest} frames, not {fitted.frames}"
+                    f"stage {stage.name!r}: a horizon of {max(stage.horizon)} needs {longest} frames, not "
+                    f"{fitted.frames}"
                 )
             if "starts" in stage.train and self.starts is None:
                 raise InputError(f"stage {stage.name!r} trains starts, and the system fits none")
@@ -323,7 +326,7 @@ class Trainer:
 
     def _look(self) -> None:
         """Predict the held-out recordings, and keep the weights if they are the best so far."""
-        errors, open_loop = self.held_out_errors()
+        errors, open_loop = self.looks.held_out_errors()
         better = math.isfinite(errors.mean) and bool(open_loop.good.all()) and errors.mean < self.progress.best
         if better:
             self.progress.best, self.progress.looks_since = errors.mean, 0
@@ -331,52 +334,13 @@ class Trainer:
                 self._save_weights("best", error=errors.mean)
         elif self.progress.total:
             self.progress.looks_since += 1
-        trained = self._trained_errors()
+        trained = self.looks.trained_errors()
         if self.board is not None:
-            share = self._learned_share(open_loop)
+            share = self.looks.learned_share(open_loop)
             self.board.held_out(self.progress, errors, trained, share)
             total = self.progress.total
             self.board.hparams(self.config, "held_out", errors, total)
             self.board.pictures("held_out", self.config, self.held_out, open_loop, self.system, total)
-
-    def held_out_errors(self) -> tuple[Errors, OpenLoop]:
-        """Return open-loop errors and predictions of the held-out recordings, whose starts are fitted first."""
-        start, system = None, self.system
-        if self.starts is not None:
-            self._find_held_out_starts(self.starts)
-            start = self.starts.held_out
-        open_loop = predict_all(system, self.held_out, self.processes, start)
-        return errors_of(system, self.held_out, open_loop), open_loop
-
-    def _find_held_out_starts(self, starts: Starts) -> None:
-        """Let the starts of the held-out recordings go on from where they were, with all else as it is."""
-        own, known = self.processes.own(len(self.held_out)), starts.held_out.detach()
-        found = torch.zeros_like(known)
-        if own.stop > own.start:
-            rounds = self.system.start_rounds
-            found[own] = fitted_starts(self.system, self.held_out, self.config.loss, rounds, known[own], own)
-        with torch.no_grad():
-            starts.held_out.copy_(self.processes.summed(found))
-
-    def _trained_errors(self) -> Errors:
-        """Return open-loop errors on as many of the recordings trained on as are held out."""
-        rows = torch.linspace(0, len(self.fitted) - 1, min(len(self.held_out), len(self.fitted))).long()
-        some = self.fitted.subset(rows)
-        start = None if self.starts is None else self.starts.fitted.detach()[rows.to(self.system.device)]
-        open_loop = predict_all(self.system, some, self.processes, start)
-        return errors_of(self.system, some, open_loop)
-
-    def _learned_share(self, open_loop: OpenLoop) -> float | None:
-        """Return how large the learned forces are over the elastic ones half-way through the held-out recordings."""
-        if not self.system.measured:
-            return None
-        middle, every = max(2, self.held_out.frames // 2), torch.arange(len(self.held_out))
-        # at predicted frames: measured ones stretch by the noise of markers, and elastic forces would be all noise
-        frames = gather(self.held_out, every, torch.full_like(every, middle - 2), 2)
-        places = {name: value[:, middle] for name, value in self.system.history(self.held_out).items()}
-        return self.system.learned_share(
-            frames.replace(positions=open_loop.positions[:, middle - 2 : middle], history=places)
-        )
 
     def _load_best(self) -> None:
         if self.processes.world > 1:

@@ -49,10 +49,12 @@ class MarkerTable(nn.Module):
     def node_of(self) -> list[int | None]:
         """The node that each marker sits at; None where it sits elsewhere."""
         single = self.weight.max(1)
-        return [int(n) if w == 1 else None for w, n in zip(single.values.tolist(), single.indices.tolist(), strict=True)]
+        return [
+            int(n) if w == 1 else None for w, n in zip(single.values.tolist(), single.indices.tolist(), strict=True)
+        ]
 
     def offsets(self, after: State, control: Control) -> Mapping[str, Tensor]:
-        """Return by how much markers are off what they are fixed to at a state, (B, M, 3) as "offset", if any are [m]."""
+        """Return by how much markers are off what they are fixed to at a state, (B, M, 3) [m] as "offset", if any."""
         if not self._offsets:
             return {}
         found = after.q.new_zeros(after.batch, len(self), 3)

@@ -56,9 +56,7 @@ class Errors:
         return float(self.curve[round((horizon - self.first) / self.dt)])
 
     @classmethod
-    def of(
-        cls, predicted: Tensor, recordings: Recordings, good: Tensor | None = None, skipped: int = 0
-    ) -> Errors:
+    def of(cls, predicted: Tensor, recordings: Recordings, good: Tensor | None = None, skipped: int = 0) -> Errors:
         """Return the errors of predictions (K, T - given, M, 3) of all frames but the first ones, which were given.
 
         Markers that were not seen, or repaired, do not count; nor do the first `skipped` frames of the predictions.

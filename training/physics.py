@@ -54,14 +54,15 @@ class PhysicsSystem(System):
         self.places = dict(places or {})
         named = Named(trainable.constants(model) | self.places, model.dtype, model.device)
         counts = {t: _elements(model, t) for t in named.places if t.partition(".")[0] in {e.name for e in model.terms}}
-        self.trained = nn.ModuleDict({name: Trained(named, name, c, counts) for name, c in config.constants.items()})
+        self.entries = {name: Trained(named, name, c, counts) for name, c in config.constants.items()}
+        self.trained = nn.ModuleDict(self.entries)
         self.forces = {name for name, term in config.terms.items() if term.kind == "force"}
 
     # ---- what derived classes say --------------------------------------------------------------------------------
 
     @abstractmethod
     def start(self, window: Window) -> tuple[State, Tensor | None]:
-        """Return the state at the last of the given frames, and how it was found: status (B,), None where it is known."""
+        """Return the state at the last of the given frames, and with what status (B,) it was found; None if given."""
 
     @abstractmethod
     def schedule(self, window: Window, state: State) -> Schedule | None:
@@ -109,16 +110,16 @@ class PhysicsSystem(System):
         """Return the parameters of a group by name."""
         if name == "learned":
             return dict(self.learned.named_parameters())
-        return {f"{n}.{key}": p for n, t in self.trained.items() for key, p in t.change.named_parameters()}
+        return {f"{n}.{key}": p for n, t in self.entries.items() for key, p in t.change.named_parameters()}
 
     def penalty(self) -> Tensor | None:
         """Return what the priors of the constants say; None without."""
-        parts = [trained.penalty() for trained in self.trained.values() if trained.has_prior]
+        parts = [entry.penalty() for entry in self.entries.values() if entry.has_prior]
         return torch.stack(parts).sum() if parts else None
 
     def values(self) -> dict[str, Tensor]:
         """Return the present values of the trained constants, of the first tensor of each."""
-        return {name: trained.value for name, trained in self.trained.items()}
+        return {name: entry.value for name, entry in self.entries.items()}
 
     def evaluations(self) -> list[list]:
         """Return what the model has evaluated."""

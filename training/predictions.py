@@ -66,7 +66,9 @@ def predict_all(
     return OpenLoop(everyones["positions"], processes.summed(good).cpu() > 0, everyones.get("nodes"))
 
 
-def errors_of(system: System, recordings: Recordings, predicted: OpenLoop, measured: Recordings | None = None) -> Errors:
+def errors_of(
+    system: System, recordings: Recordings, predicted: OpenLoop, measured: Recordings | None = None
+) -> Errors:
     """Return the errors of predictions of recordings, against what was `measured` if that is something else."""
     skipped = skipped_frames(system, recordings)
     return Errors.of(predicted.positions, measured or recordings, predicted.good, skipped)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech import InputError, Model, State, Static
-from torchdismech.io.schedule import Rotation
 from torchdismech.io.scene import Scene, Setup, load_scene
+from torchdismech.io.schedule import Rotation
 from torchdismech.state import Control
 from torchdismech.values import Place
 from training.config import Config
@@ -57,8 +57,8 @@ class SceneSystem(PhysicsSystem):
         clamps = [ClampPose(model.nodes) for _ in model.body.clamps]
         places, extra = _places(config, model, markers, drives, clamps)
         super().__init__(config, model, setup.integrator, recordings.dt, substeps, learned, places)
-        self.markers, self.drives = markers, nn.ModuleDict({drive.name: drive for drive in drives})
-        self.clamps, self.extra = nn.ModuleList(clamps), extra
+        self.markers, self.drives, self.clamps = markers, {drive.name: drive for drive in drives}, clamps
+        self.parts = nn.ModuleDict({"drives": nn.ModuleList(drives), "clamps": nn.ModuleList(clamps), "extra": extra})
         self._moved_clamps = any(t.startswith("clamp") for c in config.constants.values() for t in c.tensors)
         self._setup = _with_poses(setup, self._moved_clamps or any(d.drive.sets == "pose" for d in drives))
         self._take_start(begin)
@@ -78,11 +78,14 @@ class SceneSystem(PhysicsSystem):
         if begin.state == "rest":
             self.anywhere = False
             if self._moved_clamps:
-                raise InputError('start.state: poses of clamps are trained: expected "settled": the robot moves with them')
-        if self.measured and sorted(k for k in self.markers.node_of if k is not None) != list(range(len(self.model.nodes))):
+                raise InputError(
+                    'start.state: poses of clamps are trained: expected "settled": the robot moves with them'
+                )
+        nodes, places = len(self.model.nodes), self.markers.node_of
+        if self.measured and (len(places) != nodes or {*places} != {*range(nodes)}):
             raise InputError(
-                'start.state: "measured" needs a marker at every node of the robot; expected "rest" or "settled" of one '
-                "that is seen in part"
+                'start.state: "measured" needs a marker at every node of the robot: expected "rest" or "settled" of '
+                "one that is seen in part"
             )
 
     # ---- how windows start, and what drives them ----------------------------------------------------------------
@@ -99,7 +102,9 @@ class SceneSystem(PhysicsSystem):
             status = info.status
             state = state.replace(time=window.time)
         if window.start is not None:
-            velocity = torch.zeros_like(state.q).index_copy(1, self._free, self._begin.spread * window.start)
+            velocity = torch.zeros_like(state.q).index_copy(
+                1, self._free.to(state.q.device), self._begin.spread * window.start
+            )
             state = state.replace(velocity=velocity)
         return state, status
 
@@ -156,6 +161,14 @@ class SceneSystem(PhysicsSystem):
 
     # ---- what is seen of them -----------------------------------------------------------------------------------
 
+    def group(self, name: str) -> dict[str, nn.Parameter]:
+        """Return the parameters of a group by name: those of users' modules that drive the robot are learned."""
+        found = super().group(name)
+        if name == "learned":
+            modules = {n: drive for n, drive in self.drives.items() if not drive.is_linear}
+            found |= {f"{n}.{key}": p for n, drive in modules.items() for key, p in drive.map.named_parameters()}
+        return found
+
     def observe(self, before: State, after: State, control: Control) -> Mapping[str, Tensor]:
         """Return where markers are that are not on nodes, edges or triangles themselves."""
         return self.markers.offsets(after, control)
@@ -183,8 +196,8 @@ def _scene(robot: SceneRobot, dt: float) -> tuple[Scene, int]:
     substeps = max(round(dt / step), 1)
     if abs(substeps * step - dt) > 1e-3 * dt:
         raise InputError(
-            f"{robot.scene}: simulation.dt: frames are {dt:g} s apart, expected a whole part of that, got {step:g} s: set "
-            'robot.overrides = {"simulation.dt" = ...}'
+            f"{robot.scene}: simulation.dt: frames are {dt:g} s apart, expected a whole part of that, got {step:g} s: "
+            'set robot.overrides = {"simulation.dt" = ...}'
         )
     exact = {**robot.overrides, "simulation.dt": dt / substeps}
     return load_scene(robot.scene, exact, steps=1), substeps
@@ -222,6 +235,6 @@ def _refuse_turning_clamps(markers: Markers | None, setup: Setup) -> None:
     turning = any(isinstance(motion, Rotation) for motion in setup.schedule.node_motions)
     if fixed and turning and not setup.schedule.poses:
         raise InputError(
-            f"markers: one is fixed beside clamp {fixed[0].clamp}, whose nodes a [[move]] turns one by one: give the clamp "
-            "a direction, so that it turns as a body"
+            f"markers: one is fixed beside clamp {fixed[0].clamp}, whose nodes a [[move]] turns one by one: give the "
+            "clamp a direction, so that it turns as a body"
         )

@@ -54,7 +54,8 @@ def drawn(nodes: Tensor, edges: Tensor, triangles: Tensor, markers: Tensor, vali
     seen = markers.double().numpy()[valid.numpy()]
     parts = [_tubes(x, edges.numpy(), THICKNESS * extent), _sheet(x, triangles.numpy()), _balls(seen, BALL * extent)]
     first = np.cumsum([0, *(len(vertices) for vertices, _ in parts)])
-    colours = [np.tile(np.uint8(c), (len(v), 1)) for c, (v, _) in zip((SIMULATED, SIMULATED, MEASURED), parts, strict=True)]
+    of_parts = zip((SIMULATED, SIMULATED, MEASURED), parts, strict=True)
+    colours = [np.tile(np.array(colour, dtype=np.uint8), (len(v), 1)) for colour, (v, _) in of_parts]
     faces = np.concatenate([f + k for (_, f), k in zip(parts, first, strict=False)])
     return Solid(np.concatenate([v for v, _ in parts]), faces, np.concatenate(colours))
 

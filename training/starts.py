@@ -23,6 +23,9 @@ class Starts(nn.Module):
     fitted, held_out : (K, S), in standard deviations of what is likely before anything is measured.
     """
 
+    fitted: nn.Parameter
+    held_out: nn.Parameter
+
     def __init__(self, size: int, fitted: int, held_out: int, device: torch.device):
         super().__init__()
         for name, count in (("fitted", fitted), ("held_out", held_out)):

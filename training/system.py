@@ -45,9 +45,9 @@ class Prediction:
 class System(nn.Module, ABC):
     """What makes predictions and has parameters in the groups "constants" and "learned".
 
-    A class of the user's ("system" in a config) derives from this, is made by `Name(config, recordings, **options)` with
-    the recordings that are trained on, and has to define `predict` and `group`. It is called with float64 on the device
-    of its first parameter or buffer, so it needs one.
+    A class of the user's ("system" in a config) derives from this, is made by `Name(config, recordings, **options)`
+    with the recordings that are trained on, and has to define `predict` and `group`. It is called with float64 on the
+    device of its first parameter or buffer, so it needs one.
 
     Attributes
     ----------
@@ -57,8 +57,8 @@ class System(nn.Module, ABC):
     anywhere : windows may begin anywhere in a recording, not only at its first frame.
     warm_up : frames after the given ones that do not count in the loss.
     gripped : markers whose later motion it reads, too; noise on starts leaves them alone.
-    start_size : how many numbers are fitted of the start of each recording, each about one or less if nothing is measured
-        (standard deviation of their prior). They come as `Window.start`.
+    start_size : how many numbers are fitted of the start of each recording, in units of what is likely before anything
+        is measured (the standard deviation of their prior). They come as `Window.start`.
     start_frames, start_rounds : see `training.config_scene.Start`.
     substeps : steps between two frames, by which memory is estimated.
     edges, triangles : (E, 2), (F, 3) what is drawn between the nodes of its predictions; by default a chain.
@@ -120,7 +120,9 @@ class System(nn.Module, ABC):
         missing = [name for name in parameters if name not in tensors]
         if missing:
             raise InputError(f"{folder}: its checkpoint has no {missing[0]!r}: it belongs to another config")
-        unknown = [name for name in tensors if name not in parameters and not name.startswith(("optimizer/", "starts."))]
+        unknown = [
+            name for name in tensors if name not in parameters and not name.startswith(("optimizer/", "starts."))
+        ]
         if unknown:
             raise InputError(f"{folder}: its checkpoint has {unknown[0]!r:.80}, too: it belongs to another config")
         for name, parameter in parameters.items():

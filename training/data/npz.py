@@ -60,14 +60,16 @@ def _inputs(
     for name in inputs:
         key = f"{split}_{name}" if f"{split}_{name}" in arrays else name
         if key not in arrays:
-            raise InputError(f"{path}: no input {name!r:.80}; expected a key {split}_{name} or {name}; it has: {', '.join(arrays)}")
+            raise InputError(
+                f"{path}: no input {name!r:.80}; expected a key {split}_{name} or {name}; it has: {', '.join(arrays)}"
+            )
         values = number_array(arrays[key], f"{path}: {key}")
         values = values[None] if single else values
         values = values[..., None] if values.ndim == 2 else values
         if values.ndim != 3 or values.shape[:2] != shape:
             raise InputError(
-                f"{path}: {key}: expected a number, or several, for each of {shape[0]} recordings and {shape[1]} frames: "
-                f"inputs have to cover the recording; got the shape {arrays[key].shape}"
+                f"{path}: {key}: expected a number, or several, for each of {shape[0]} recordings and {shape[1]} "
+                f"frames: inputs have to cover the recording; got the shape {arrays[key].shape}"
             )
         found.append(values)
         count = values.shape[2]

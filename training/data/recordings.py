@@ -76,8 +76,8 @@ class Recordings:
         if len(missing):
             k, frame, column = missing[0].tolist()
             raise InputError(
-                f"{self.names[k]}: column {self.columns[column]!r} has no number in frame {frame}; inputs have to cover "
-                "the recording: fill it, or cut the recording there"
+                f"{self.names[k]}: column {self.columns[column]!r} has no number in frame {frame}; inputs have to "
+                "cover the recording: fill it, or cut the recording there"
             )
 
     def _check_names(self) -> None:
@@ -192,8 +192,8 @@ class Recordings:
         starts = self.dt * frames * torch.arange(count, dtype=torch.float64)
         begins = (self.begins[:, None] + starts).flatten()
         names = tuple(f"{name} from {start:.6g} s" for name in self.names for start in starts.tolist())
-        parts = {name: cut(getattr(self, name)) for name in ("positions", "valid", "inputs")}
-        return dataclasses.replace(self, names=names, begins=begins, **parts)
+        positions, valid, inputs = cut(self.positions), cut(self.valid), cut(self.inputs)
+        return dataclasses.replace(self, positions=positions, valid=valid, inputs=inputs, names=names, begins=begins)
 
     def split(self, fraction: float, seed: int) -> tuple[Recordings, Recordings]:
         """Return the recordings to keep and those to hold out, at least one each; the seed alone decides which.

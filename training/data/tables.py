@@ -46,7 +46,9 @@ def read_table(path: Path, inputs: tuple[str, ...] = ()) -> Single:
     header = [name if name in inputs else name.lower() for name in named]
     lacking = [name for name in inputs if name not in header]
     if lacking:
-        raise InputError(f"{path}: no column {lacking[0]!r:.80}; expected it among the inputs; there are: {', '.join(named)}")
+        raise InputError(
+            f"{path}: no column {lacking[0]!r:.80}; expected it among the inputs; there are: {', '.join(named)}"
+        )
     time_column, columns = _columns(header, path, inputs)
     cells = _cells(rows[1:], header, path)
     time = cells[:, time_column]
