@@ -23,10 +23,12 @@ class SceneRobot(Table):
     scene : the file, relative to the working directory. The time between two frames of the recordings has to be a whole
         number of its steps.
     overrides : values in place of the scene's by dotted key, such as {"simulation.dt" = 5e-3}.
+    gripped : clamped nodes that move as the markers at them were recorded: their later motion is given.
     """
 
     scene: Name
     overrides: dict[str, Any] = {}
+    gripped: list[Index] = []
 
 
 class Marker(Table):

@@ -20,6 +20,7 @@ from training import checkpoint
 from training.board import Board
 from training.config import Config, Stage
 from training.data import Recordings, Window, WindowSampler, gather, windows
+from training.fingerprints import fingerprints
 from training.looks import Looks
 from training.metrics import robust_loss
 from training.resuming import Progress, differences, read_facts
@@ -77,6 +78,7 @@ class Trainer:
             self._refuse_oversized(stage)
         self._history = system.history(fitted)
         self._measured = int(coordinates(fitted.valid[:, system.given :]).sum())
+        self._files = fingerprints(config)
         self._recordings = {**fitted.digests(), **held_out.digests()}
         self._begins = True  # with a look at the held-out recordings, and a checkpoint before it
         self._optimizer: torch.optim.Optimizer | None = None
@@ -372,6 +374,7 @@ class Trainer:
             "evaluations": self.system.evaluations(),
             "config": self.config.model_dump(mode="json"),
             "recordings": self._recordings,
+            "files": self._files,
         }
         checkpoint.save(self.folder, "last", tensors, facts)
         if self.board is not None:
@@ -396,7 +399,7 @@ class Trainer:
         """
         tensors, facts = checkpoint.load(self.folder, "last")
         before = read_facts(facts, self.folder)
-        found = differences(before, self.config, self._recordings)
+        found = differences(before, self.config, self._recordings, self._files)
         if found and not force:
             raise InputError(
                 f"{self.folder}: the run before was another one: {'; '.join(found)}; leave the config out to take "

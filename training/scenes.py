@@ -61,9 +61,22 @@ class SceneSystem(PhysicsSystem):
         self.parts = nn.ModuleDict({"drives": nn.ModuleList(drives), "clamps": nn.ModuleList(clamps), "extra": extra})
         self._moved_clamps = any(t.startswith("clamp") for c in config.constants.values() for t in c.tensors)
         self._setup = _with_poses(setup, self._moved_clamps or any(d.drive.sets == "pose" for d in drives))
+        self._grip(config.robot.gripped)
         self._take_start(begin)
         _refuse_turning_clamps(config.markers, self._setup)
         self.edges, self.triangles = torch.as_tensor(model.rod_edges), torch.as_tensor(model.triangles)
+
+    def _grip(self, nodes: list[int]) -> None:
+        """Find the markers of nodes that move as recorded; refuse nodes that nothing holds, or that are not seen."""
+        for node in nodes:
+            if node >= len(self.model.nodes) or bool(self.model.free[3 * node : 3 * node + 3].any()):
+                raise InputError(
+                    f"robot.gripped: expected clamped nodes, got {node}: add it to a [[clamp]] of the scene"
+                )
+            if node not in self.markers.node_of:
+                raise InputError(f"robot.gripped: node {node} has no marker: who moves it is not known")
+        self._gripped = nodes
+        self.gripped = [self.markers.node_of.index(node) for node in nodes]
 
     def _take_start(self, begin: Start) -> None:
         """Take what the config says of starts; refuse what the robot cannot begin from."""
@@ -133,10 +146,19 @@ class SceneSystem(PhysicsSystem):
         place = (float(time[0] - window.time[0]) / self.dt) if len(time) else 0.0
         before = min(max(int(place + 1e-6), 0), window.frames - 1)  # 1e-6: k * dt is off by rounding
         share, after = max(place - before, 0.0), min(before + 1, window.frames - 1)
+        share = 0.0 if share < 1e-6 else share
+        if self._gripped:
+            x = torch.lerp(window.positions[:, before], window.positions[:, after], share)[:, self.gripped]
+            control = control.replace(clamped_q=self._held(control, self.markers.in_scene(x)))
         for name, values in driven.items():
-            value = values[:, before] if share < 1e-6 else torch.lerp(values[:, before], values[:, after], share)
-            control = self.drives[name].applied(control, value)
+            control = self.drives[name].applied(control, torch.lerp(values[:, before], values[:, after], share))
         return self._with_clamps(control, len(time))
+
+    def _held(self, control: Control, x: Tensor) -> Tensor:
+        """Return where clamped dofs are (B, n), gripped nodes at x (B, G, 3)."""
+        q = self.model.body.rest_q.expand(len(x), -1) if control.clamped_q is None else control.clamped_q
+        index = (3 * torch.tensor(self._gripped)[:, None] + torch.arange(3)).flatten().to(q.device)
+        return q.index_copy(1, index, x.flatten(1))
 
     def controller(self) -> Any:
         """Return the scene's controller."""

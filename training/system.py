@@ -101,9 +101,14 @@ class System(nn.Module, ABC):
         return {}
 
     def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
-        """Return predictions (K, T - given, M, 3) without a model, by name: lines to beat."""
-        first = recordings.positions[:, self.given - 1 : self.given]
-        return {"stay": first.expand(-1, recordings.frames - self.given, -1, -1)}
+        """Return predictions (K, T - given, M, 3) without a model, by name: lines to beat.
+
+        Here one, in which all but the gripped markers stay.
+        """
+        x = recordings.positions
+        stay = x[:, self.given - 1 : self.given].expand(-1, recordings.frames - self.given, -1, -1).clone()
+        stay[:, :, self.gripped] = x[:, self.given :, self.gripped]
+        return {"stay": stay}
 
     def penalty(self) -> Tensor | None:
         """Return what priors say about the parameters, half a sum of squares in standard deviations; None without."""

@@ -1,5 +1,6 @@
 """Examples that end in numbers."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -46,12 +47,11 @@ def test_hidden_laws_are_found(tmp_path):
 
 
 def test_sheet_that_is_seen_in_part_is_fitted(tmp_path):
-    """Run the whole example on a few frames: it ends with constants, which are not those that it starts from."""
-    short = ["iterations=1", "horizon=[3]", "batch=2", "check_every=1"]
-    settings = [f"stages.0.{field}" for field in short] + ["start.frames=2", "start.rounds=1"]
-    found = seen_in_part(tmp_path, settings, count=3, frames=6)
-    assert found["stiffness"][0] != 0.5
-    assert found["drag"][0] != 0.25
+    """Run the whole example on a few frames: it ends with constants that came nearer to what is true."""
+    short = ["iterations=1", "horizon=[2]", "batch=1", "check_every=1"]
+    settings = [f"stages.0.{field}" for field in short] + ["start.frames=1", "start.rounds=1"]
+    found = seen_in_part(tmp_path, settings, count=2, frames=4)
+    assert found["stiffness"][0] == pytest.approx(0.5 * math.exp(0.1), rel=1e-3)  # one step of the optimiser
 
 
 @pytest.mark.slow

@@ -144,8 +144,8 @@ def test_time_is_known_to_the_robot(folder):
     window = window_of(folder, frames=3)
     early = system.predict(window).positions[0, -1, 0, 2]
     late = system.predict(window.replace(time=window.time + 0.05)).positions[0, -1, 0, 2]
-    assert float(early) == 0
-    assert float(late) == pytest.approx(0.02 + 0.02, abs=1e-9)  # moved since 0.03 s, at 0.07 s
+    assert float(early.detach()) == 0
+    assert float(late.detach()) == pytest.approx(0.02 + 0.02, abs=1e-9)  # moved since 0.03 s, at 0.07 s
 
 
 def test_settled_start_is_the_equilibrium(folder):
@@ -185,6 +185,7 @@ def test_clamps_and_frames_can_be_trained(folder):
     assert torch.allclose(after[..., 2], before[..., 2] + 0.01, atol=1e-6)  # the step's tolerance [m]
 
 
+@pytest.mark.slow
 def test_fitted_start_and_prior_go_into_the_checkpoint_and_on(folder):
     """Fit velocities that nobody measured; resume to the bits of a run that nothing stopped."""
     changed = tables(folder, start={"velocity": "fitted", "frames": 2, "rounds": 1}, markers={"nodes": [2, 3]})
@@ -330,3 +331,29 @@ def test_systems_of_users_are_named_in_the_config(folder):
     other = Config.model_validate(mine | {"system": f"{folder}/mine.py:Prediction"})
     with pytest.raises(InputError, match="expected a class derived from training.system.System"):
         fit(other, folder / "run2", allow_code=True)
+
+
+def test_gripped_nodes_move_as_recorded(folder):
+    """Follow the markers at clamped nodes, and nobody else's; let them count in what does not move."""
+    data = dict(np.load(folder / "beam.npz"))
+    data["train"][:, :, :2, 1] += 0.01 * np.arange(6)[None, :, None]
+    np.savez(folder / "beam.npz", **data)
+    robot = {"scene": str(folder / "beam.toml"), "gripped": [0, 1]}
+    system = system_of(folder, robot=robot, start={"state": "measured"})
+    window = window_of(folder, frames=5)
+    positions = system.predict(window).positions
+    assert torch.allclose(positions[:, :, :2], window.positions[:, 2:, :2], atol=1e-12)  # rounding
+    moved = window.positions.clone()
+    moved[:, 2:, 2:] = 7.0
+    assert torch.equal(system.predict(window.replace(positions=moved)).positions, positions)
+    with pytest.raises(InputError, match="expected clamped nodes, got 2"):
+        system_of(folder, robot=robot | {"gripped": [2]})
+
+
+def test_another_scene_is_told_where_a_run_goes_on(folder):
+    """Refuse to resume with a scene that was changed meanwhile."""
+    config = Config.model_validate(tables(folder))
+    fit(config, folder / "run", until=0)
+    (folder / "beam.toml").write_text(SCENE.replace("1000.0", "900.0"))
+    with pytest.raises(InputError, match=r"another one: the file of robot.scene is another one; .*--force-resume"):
+        fit(config, folder / "run", resume=True)
