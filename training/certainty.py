@@ -26,7 +26,7 @@ __all__ = ["Certainty", "certainty_of"]
 
 STEP = 1e-2  # of the differences, in these units: its error is 1e-4, far above that of Newton's method
 MOST_RECORDINGS = 8  # that are looked at: fewer than there are make error bars as much wider as they should be
-MOST_FRAMES = 200
+MOST_FRAMES = 100
 MOST_CONSTANTS = 200
 CORRELATED = 0.7  # from there on pairs are told
 SHOWN = 0.2  # of a direction: what a constant has to have in it to be named

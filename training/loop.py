@@ -304,7 +304,8 @@ class Trainer:
         """Refuse a batch whose backward pass cannot fit into memory, before hours have gone into the stages before."""
         steps = max(stage.horizon) * self.system.substeps
         kept = steps if stage.checkpoint_every is None else steps / stage.checkpoint_every + stage.checkpoint_every
-        needed = BYTES_A_NODE * self.fitted.nodes * kept * stage.batch / self.processes.world
+        nodes = max(self.fitted.nodes, self.system.n_nodes)
+        needed = BYTES_A_NODE * nodes * kept * stage.batch / self.processes.world
         free = available_bytes(self.system.device)
         if needed > free:
             raise InputError(

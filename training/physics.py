@@ -50,6 +50,7 @@ class PhysicsSystem(System):
         super().__init__()
         self.dt, self.substeps = dt, substeps
         self.model, self.integrator = model, integrator
+        self.n_nodes = model.body.n_nodes
         self.learned = nn.ModuleDict(learned)
         self.places = dict(places or {})
         named = Named(trainable.constants(model) | self.places, model.dtype, model.device)

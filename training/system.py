@@ -60,7 +60,7 @@ class System(nn.Module, ABC):
     start_size : how many numbers are fitted of the start of each recording, in units of what is likely before anything
         is measured (the standard deviation of their prior). They come as `Window.start`.
     start_frames, start_rounds : see `training.config_scene.Start`.
-    substeps : steps between two frames, by which memory is estimated.
+    substeps, n_nodes : steps between two frames, and nodes that are stepped, by which memory is estimated.
     edges, triangles : (E, 2), (F, 3) what is drawn between the nodes of its predictions; by default a chain.
     """
 
@@ -74,6 +74,7 @@ class System(nn.Module, ABC):
     start_frames: int = 0
     start_rounds: int = 0
     substeps: int = 1
+    n_nodes: int = 0
     edges: Tensor | None = None
     triangles: Tensor | None = None
 

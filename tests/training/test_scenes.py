@@ -357,3 +357,16 @@ def test_another_scene_is_told_where_a_run_goes_on(folder):
     (folder / "beam.toml").write_text(SCENE.replace("1000.0", "900.0"))
     with pytest.raises(InputError, match=r"another one: the file of robot.scene is another one; .*--force-resume"):
         fit(config, folder / "run", resume=True)
+
+
+def test_columns_drive_constants_of_the_model(folder):
+    """Let a column thicken the fluid; gradients reach the map's constants."""
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
+    drives = {"fluid": {"sets": "Viscous.viscosity", "columns": ["pull"], "gain": 0.05}}
+    constants = {"fluid": {"tensors": ["fluid.gain", "fluid.offset"], "kind": "shift", "unit": 0.01}}
+    system = system_of(folder, data=data, drives=drives, constants=constants)
+    window = window_of(folder, inputs=("pull",))  # inputs 0, 1, -1: viscosities 0.05, 0.1, 0
+    fallen = -system.predict(window).positions[:, -1, 3, 2]
+    assert fallen[2] > fallen[0] > fallen[1]
+    (gradient,) = torch.autograd.grad(fallen.sum(), list(system.group("constants").values()))
+    assert float(gradient) < 0  # in a thicker fluid all fall less far
