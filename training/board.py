@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Board"]
 
 MESH_FRAMES = 25  # of the trajectory that is shown as a mesh
-MOVIE_FRAMES, MOVIE_SECONDS = 40, 4.0  # of the movie of a trajectory, at most
+MOVIE_FRAMES, MOVIE_SECONDS = 25, 4.0  # of the movie of a trajectory, at most
 
 
 def _writes(method: Callable) -> Callable:

@@ -90,7 +90,8 @@ def _trained(trainer: Trainer, messages: list[str], until: int | None) -> Errors
         board.begin(config, messages, references)
     trainer.run(until, progress=board is not None)
     errors, predicted = trainer.looks.held_out_errors()
-    certainty = certainty_of(trainer)
+    done = trainer.progress.stage == len(config.stages)
+    certainty = certainty_of(trainer) if done else None
     if board is not None:
         total, split = trainer.progress.total, "held_out_final"
         board.evaluated(split, {"model": errors, **references}, total)
