@@ -16,11 +16,12 @@ ONE_THREAD = OMP_NUM_THREADS=1
 # what imports torch before torchdismech: threads sleep while they wait (docs/benchmarks.md, "Busy machines")
 SLEEPING = OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE}
 
-.PHONY: help venv test test-extras demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check gpu-check clean
+.PHONY: help venv test test-slow test-extras demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check gpu-check clean
 
 help:
 	@echo "make demo            simulate 64 rods from examples/demo/scene.toml: a table, demo.h5 and demo.png"
 	@echo "make test            run the tests (PYTEST_FLAGS='-n 2' by default)"
+	@echo "make test-slow       run the tests that are marked slow: hours"
 	@echo "make test-extras     install the extras [plan], [rl], [movie], [export] and [view3d], and run the tests that need them"
 	@echo "make fit-example     simulate a rod with hidden drag and bending law, recover both: a few minutes (see examples/hidden_laws)"
 	@echo "make tensorboard     show the newest run of training in the browser (RUNS=runs: where runs are)"
@@ -74,6 +75,9 @@ demo: $(VENV)/with-view
 
 test: $(VENV)/with-dev
 	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+test-slow: $(VENV)/with-dev
+	$(ONE_THREAD) $(BIN)/python -m pytest -m "slow and not gpu" $(PYTEST_FLAGS)
 
 test-extras: $(VENV)/with-dev $(VENV)/with-extras
 	$(ONE_THREAD) $(BIN)/python -m pytest tests/environments tests/constant_curvature/test_planning.py

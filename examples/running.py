@@ -56,8 +56,10 @@ def pictured(
     print(f"wrote {path}")
 
 
-def straight_rod(length: float, nodes: int) -> Geometry:
-    """Return a rod along x from the origin [m]."""
+def straight_rod(length: float, nodes: int, along: tuple[float, float, float] = (1.0, 0.0, 0.0)) -> Geometry:
+    """Return a rod from the origin along a unit vector [m]."""
     order = np.arange(nodes)
     edges = np.stack([order[:-1], order[1:]], axis=1)
-    return Geometry(straight((0, 0, 0), (length, 0, 0), nodes), edges, np.zeros((0, 3), dtype=np.int64))
+    return Geometry(
+        straight((0, 0, 0), tuple(length * x for x in along), nodes), edges, np.zeros((0, 3), dtype=np.int64)
+    )

@@ -14,7 +14,7 @@ from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, acting, check_interval, vector
 from torchdismech.forces.dependence import Block, Derivatives
-from torchdismech.geometry.frames import rotated, transported
+from torchdismech.geometry.sections import Sections, cross_matrix, outer
 from torchdismech.state import Control, State
 
 __all__ = ["PointMoment"]
@@ -125,95 +125,55 @@ class PointMoment(Force):
         e = x[:, self._ends[:, 1]] - x[:, self._ends[:, 0]]
         on = acting(state.time, self.start, self.stop).to(state.q.dtype)
         moment = (self.moment.expand(state.batch, 3) * on[:, None]).unsqueeze(1) * self._share[:, None]
-        return _OnEdges.of(
-            e, state.twist[:, index], state.tangent[:, index], state.director[:, index], moment, self.frame
-        )
+        sections = Sections.of(e, state.twist[:, index], state.tangent[:, index], state.director[:, index])
+        return _OnEdges.of(sections, moment, self.frame)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _OnEdges:
-    """Moments W on edges e = l t whose frames are anchored at tangents s; all vectors (B, K, 3).
+    """Moments W (B, K, 3) on sections.
 
-    Turning an edge by de turns its transported frame about t by turn . de, so that W does the work
-    W . (t x dt) + (W . t) (d angle + turn . de): the forces are `pair` at the edge's end, minus that at its start, and
-    `torque` on the angle. `by_e` (.., 3, 3) and `by_angle` are the derivatives of W, which is constant in space or has
-    constant components in the material frame.
+    They do the work W . (t x dt) + (W . t) (d angle + turn . de): the forces are `pair` at the edge's end, minus that
+    at its start, and `torque` on the angle. `by_e` (.., 3, 3) and `by_angle` are the derivatives of W, which is
+    constant in space or has constant components in the material frame.
     """
 
     moment: Tensor
-    t: Tensor
-    length: Tensor
-    anchor: Tensor
+    sections: Sections
     by_e: Tensor
     by_angle: Tensor
 
     @classmethod
-    def of(cls, e: Tensor, angle: Tensor, anchor: Tensor, director: Tensor, given: Tensor, frame: str) -> _OnEdges:
-        """Return them for edges e, angles (B, K), anchors of their frames, and moments as given in a frame."""
-        length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)
-        t = e / length
-        at = cls(given, t, length, anchor, torch.zeros_like(e).unsqueeze(-1).expand(*e.shape, 3), torch.zeros_like(e))
+    def of(cls, sections: Sections, given: Tensor, frame: str) -> _OnEdges:
+        """Return them for moments as given in a frame."""
         if frame == "world":
-            return at
-        m1 = rotated(transported(director, anchor, t), t, angle)
-        m2, (a1, a2, a3) = torch.linalg.cross(t, m1), given.split(1, dim=-1)
-        turn = at.turn()
-        m1_by_e = _outer(m2, turn) - _outer(t, m1) / length.unsqueeze(-1)
-        m2_by_e = -_outer(m1, turn) - _outer(t, m2) / length.unsqueeze(-1)
-        at.moment = a1 * m1 + a2 * m2 + a3 * t
-        at.by_e = a1.unsqueeze(-1) * m1_by_e + a2.unsqueeze(-1) * m2_by_e + a3.unsqueeze(-1) * at.tangent_by_e()
-        at.by_angle = a1 * m2 - a2 * m1
-        return at
-
-    def turn(self) -> Tensor:
-        """Return by how much the transported frame turns about t with e."""
-        chi = 1 + (self.anchor * self.t).sum(-1, keepdim=True)
-        return -torch.linalg.cross(self.anchor, self.t) / (chi * self.length)
-
-    def tangent_by_e(self) -> Tensor:
-        """Return dt/de (.., 3, 3)."""
-        identity = torch.eye(3, dtype=self.t.dtype, device=self.t.device)
-        return (identity - _outer(self.t, self.t)) / self.length.unsqueeze(-1)
+            return cls(given, sections, torch.zeros_like(outer(given, given)), torch.zeros_like(given))
+        first, second, along = given.split(1, dim=-1)
+        moment = sections.carried(torch.cat([along, first, second], dim=-1))
+        return cls(moment, sections, sections.by_edge(moment), sections.by_angle(moment))
 
     def torque(self) -> Tensor:
         """Return the torque on the angle (B, K)."""
-        return (self.moment * self.t).sum(-1)
+        return (self.moment * self.sections.t).sum(-1)
 
     def pair(self) -> Tensor:
         """Return the force at the edge's end."""
-        return torch.linalg.cross(self.moment, self.t) / self.length + self.torque().unsqueeze(-1) * self.turn()
+        at = self.sections
+        return torch.linalg.cross(self.moment, at.t) / at.length + self.torque().unsqueeze(-1) * at.turn
 
     def derivatives(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return those of `pair` by e (.., 3, 3) and by the angle (.., 3), of `torque` by e (.., 3) and the angle."""
-        length, t, moment, turn = self.length.unsqueeze(-1), self.t, self.moment, self.turn()
-        tangent_by_e = self.tangent_by_e()
+        at, moment = self.sections, self.moment
+        t, length, tangent_by_e = at.t, at.length.unsqueeze(-1), at.tangent_by_edge()
         torque_by_e = (self.by_e.mT @ t.unsqueeze(-1) + tangent_by_e.mT @ moment.unsqueeze(-1)).squeeze(-1)
         torque_by_angle = (self.by_angle * t).sum(-1)
         across = torch.linalg.cross(moment, t)
-        across_by_e = -_cross_matrix(t) @ self.by_e + _cross_matrix(moment) @ tangent_by_e
-        chi = (1 + (self.anchor * t).sum(-1, keepdim=True)).unsqueeze(-1)
-        turn_by_e = (
-            -_cross_matrix(self.anchor) @ tangent_by_e / (chi * length)
-            - _outer(turn, (tangent_by_e @ self.anchor.unsqueeze(-1)).squeeze(-1)) / chi
-            - _outer(turn, t) / length
-        )
+        across_by_e = -cross_matrix(t) @ self.by_e + cross_matrix(moment) @ tangent_by_e
         pair_by_e = (
             across_by_e / length
-            - _outer(across, t) / length**2
-            + _outer(turn, torque_by_e)
-            + self.torque()[..., None, None] * turn_by_e
+            - outer(across, t) / length**2
+            + outer(at.turn, torque_by_e)
+            + self.torque()[..., None, None] * at.turn_by_edge()
         )
-        pair_by_angle = torch.linalg.cross(self.by_angle, t) / self.length + torque_by_angle.unsqueeze(-1) * turn
+        pair_by_angle = torch.linalg.cross(self.by_angle, t) / at.length + torque_by_angle.unsqueeze(-1) * at.turn
         return pair_by_e, pair_by_angle, torque_by_e, torque_by_angle
-
-
-def _outer(a: Tensor, b: Tensor) -> Tensor:
-    return a.unsqueeze(-1) * b.unsqueeze(-2)
-
-
-def _cross_matrix(v: Tensor) -> Tensor:
-    """Return the matrices (.., 3, 3) that take u to v x u."""
-    x, y, z = v.unbind(-1)
-    zero = torch.zeros_like(x)
-    rows = [[zero, -z, y], [z, zero, -x], [-y, x, zero]]
-    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)

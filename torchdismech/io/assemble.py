@@ -13,6 +13,7 @@ from torchdismech.builder import RobotBuilder
 from torchdismech.errors import InputError
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
 from torchdismech.io import schema, schema_robot
+from torchdismech.io.actuators import actuators, driven_over_time
 from torchdismech.io.contacts import add_contacts, contact_radius, refuse_overlap
 from torchdismech.io.files import reading
 from torchdismech.io.magnetic import magnetic_force
@@ -65,7 +66,7 @@ def build_model(
             raise SceneError(scene.path, ("clamp", k), str(error)) from error
     for k, mass in enumerate(document.mass):
         builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
-    for force in _forces(scene):
+    for force in [*_forces(scene), *actuators(scene)]:
         builder.add_force(force)
     magnetic = magnetic_force(scene, table_of_edges, run_code)
     if magnetic is not None:
@@ -134,6 +135,7 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
             {len(model.hinges): f"angle of {len(model.hinges)} hinges"},
         ),
         length=_lengths(scene, actuation.rest_length, edges),
+        values=driven_over_time(scene, model),
     )
 
 

@@ -136,6 +136,11 @@ def _over_time(scene: Scene) -> str:
         parts.append("rotating magnetic field")
     if magnetic is not None and magnetic.file is not None:
         parts.append(f"magnetic field from {magnetic.file}")
+    for kind in ("tendon", "chamber"):
+        for k, table in enumerate(getattr(scene.document, kind)):
+            if table.over_time is not None:
+                name, file = table.over_time
+                parts.append(f"{name} of {kind} {k} from {file}")
     parts += [f"{name} (not run)" for name in scene.document.code.values()]
     return ", ".join(parts) or "nothing"
 

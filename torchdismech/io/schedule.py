@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -122,6 +122,7 @@ class Schedule:
     edge_motions : twists, which add up.
     curvature : (S,) columns for kappa1, or (2 S,) for kappa1 and then kappa2 [1].
     twist, hinge_angle, length : (S,) columns [rad], (H,) columns [rad], (E,) columns [m].
+    values : constants of the model that tables set, by name.
     poses : whether clamps with a direction turn: then all clamps move as rigid bodies.
     function : called last with (time, model, control); what it returns counts.
     """
@@ -132,6 +133,7 @@ class Schedule:
     twist: TimeTable | None = None
     hinge_angle: TimeTable | None = None
     length: TimeTable | None = None
+    values: dict[str, TimeTable] = field(default_factory=dict)
     poses: bool = False
     function: Function | None = None
 
@@ -144,6 +146,7 @@ class Schedule:
             rest_length=None if self.length is None else self.length.at(time),
             clamped_q=self._clamped_q(time, model),
             pose=self._pose(time, model) if self.poses else None,
+            values={name: table.at(time) for name, table in self.values.items()},
         )
         return control if self.function is None else self.function(time, model, control)
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from torchdismech.io.schema_actuators import Chamber, Tendon
 from torchdismech.io.schema_base import (
     MOST,
     PER_ROBOT,
@@ -310,6 +311,8 @@ class Document(Contacts):
     move: list[Move] = Field(default=[], description="tables [[move]]")
     environment: Environment = Field(default=Environment(), description="table [environment]")
     point_force: list[PointForce] = Field(default=[], description="tables [[point_force]]")
+    tendon: list[Tendon] = Field(default=[], description="tables [[tendon]]")
+    chamber: list[Chamber] = Field(default=[], description="tables [[chamber]]")
     magnetic: Magnetic | None = Field(default=None, description="table [magnetic]")
     actuation: Actuation | None = Field(default=None, description="table [actuation]")
     controller: Controller | None = Field(default=None, description="table [controller]")

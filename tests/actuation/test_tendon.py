@@ -1,0 +1,369 @@
+"""Tendons: derivatives, closed forms, friction, energy, gradients, and what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tests.actuation.robots import EA, EI, GJ, LENGTH, OFFSET, rod, settled
+from torchdismech import Circle, Control, InputError, Material, RobotBuilder, meshes
+from torchdismech.actuation import AtNodes, Chamber, Fixed, OnEdges, Tendon
+from torchdismech.actuation.tension import Segments, Slip
+from torchdismech.initial import trial_state
+from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Static
+from torchdismech.testing import check_force
+
+WINDING = [Fixed((-0.1, 0, 0.02)), AtNodes(range(8), (0, 0, 0.01)), OnEdges([8, 9], (0, 0.01, 0.01), at=0.3)]
+DRIVEN = {
+    "tension": {"tension": 2.0},
+    "taut": {"pull": 0.02, "stiffness": 1e3, "pretension": 0.5},
+    "slack": {"pull": -0.5, "stiffness": 1e3},
+    # friction that turns within the velocities of the trial state: differences cannot follow a sharper turn
+    "tension, friction": {"tension": 2.0, "friction": 0.3, "slip_velocity": 5.0},
+    "taut, friction": {"pull": 0.02, "stiffness": 1e3, "friction": 0.3, "slip_velocity": 5.0},
+    "slack, friction": {"pull": -0.5, "stiffness": 1e3, "friction": 0.3, "slip_velocity": 5.0},
+}
+
+
+def straight_tendon(edges, **driven):
+    """Return a tendon along the whole rod at a constant offset above it."""
+    return Tendon(AtNodes(range(edges + 1), (0, 0, OFFSET)), **driven)
+
+
+def moved_from_rest(model, batch):
+    """Return robots where chance puts them, their frames anchored at rest."""
+    rest, moved = model.rest_state(batch), trial_state(model.body, model.frames, batch)
+    return rest.replace(q=moved.q, velocity=moved.velocity)
+
+
+def bending(model, state):
+    """Return the angles (E,) of the edges in the plane of x and z."""
+    tangent = model.frames.tangents(state.q)[0, : len(model.rod_edges)]
+    return torch.atan2(tangent[:, 2], tangent[:, 0])
+
+
+@pytest.mark.parametrize("driven", DRIVEN)
+def test_derivatives(driven):
+    """Match differences over all dofs, and the potential where there is one."""
+    model = rod(Tendon(WINDING, **DRIVEN[driven]))
+    check_force(model.forces[0], model, moved_from_rest(model, 2)).raise_if_failed()
+
+
+def test_sharp_friction_has_its_exact_derivatives():
+    """Match autograd where friction turns within a small part of the velocities, through one straight point."""
+    points = torch.tensor([[[0, 0, 0], [1, 0, 0], [2, 0, 0], [3, 0.5, 0], [3.2, 1.5, 0.7]]], dtype=torch.float64)
+    velocity = torch.tensor(np.random.default_rng(0).normal(size=(1, 5, 3)))
+    friction, slip = (torch.tensor(x, dtype=torch.float64) for x in (0.3, 0.01))
+    e, rates = points.diff(dim=1), velocity.diff(dim=1)
+
+    def logs(e, rates):
+        length = torch.linalg.vector_norm(e, dim=-1)
+        return Slip.along(Segments(length, e / length.unsqueeze(-1)), rates, friction, slip).log[0]
+
+    expected = torch.autograd.functional.jacobian(logs, (e, rates))
+    found = Slip.with_derivatives(Segments.between(points), rates, friction, slip)
+    torch.testing.assert_close(found.by_segments[0], expected[0].squeeze(1))
+    torch.testing.assert_close(found.by_rates[0], expected[1].squeeze(1))
+
+
+@pytest.mark.parametrize(("route", "most"), [("nodes", 1e-2), ("edges", 0.4)])
+def test_a_constant_offset_bends_to_an_arc(route, most):
+    """Bend by T d / EI and compress by T / EA, with an error of second order in the edges.
+
+    At nodes it is the square of a bend, .1 rad; from middle to middle of edges the tendon cuts corners besides: its
+    arm is d + kappa l^2 / 4 to begin with, .25 d more.
+    """
+    tension, errors = 0.5, []
+    for edges in (10, 20):
+        nodes = AtNodes(range(edges + 1), (0, 0, OFFSET))
+        over_edges = [Fixed((0, 0, OFFSET)), OnEdges(range(edges), (0, 0, OFFSET))]
+        model = rod(Tendon(nodes if route == "nodes" else over_edges, tension=tension), edges=edges)
+        state = settled(model)
+        curvature = bending(model, state).diff() * edges / LENGTH
+        errors.append((curvature * EI / (tension * OFFSET) - 1).abs().max().item())
+        stretch = state.positions[0].diff(dim=0).norm(dim=-1) * edges / LENGTH - 1
+        inside = stretch if route == "nodes" else stretch[:-1]  # half of the last edge has no tendon
+        # the tendon's direction is that of the rod up to the square of half a bend, (.1 / 2)^2
+        torch.testing.assert_close(inside, torch.full_like(inside, -tension / EA), rtol=5e-3, atol=0)
+    assert errors[0] < most
+    assert errors[1] < errors[0] / 3.5 + 2e-5  # 4 for second order
+
+
+def helix_of_cosserat_rod(tension, turns):
+    """Return bending (2,), in the frame that turns with the tendon, and twist of a rod with a helical tendon [1/m].
+
+    Any section carries what lies beyond it, on which nothing acts but the tendon, so its force and its moment are
+    n = - T t and m = - T r x t, with t the tendon's direction in the section's frame, t ~ v + u x r + r' (Rucker and
+    Webster 2011). Along a helix all of these are constant in the frame that turns with it.
+    """
+    rate = 2 * math.pi * turns / LENGTH
+    r, along = np.array([OFFSET, 0, 0]), np.array([0, rate * OFFSET, 0])
+    u, v = np.zeros(3), np.array([0, 0, 1.0])
+    for _ in range(100):
+        t = v + np.cross(u, r) + along
+        t /= np.linalg.norm(t)
+        n, m = -tension * t, -tension * np.cross(r, t)
+        u, v = m / np.array([EI, EI, GJ]), np.array([0, 0, 1 + n[2] / EA])
+    return u
+
+
+def test_a_helical_route_bends_and_twists_as_a_cosserat_rod():
+    """Have the curvature and twist of Rucker and Webster's equations, within a per cent."""
+    tension, turns, edges = 0.5, 1.0, 40
+    angle = 2 * math.pi * turns * np.arange(edges + 1) / edges
+    offset = OFFSET * np.stack([0 * angle, np.cos(angle), np.sin(angle)], axis=1)
+    model = rod(Tendon(AtNodes(range(edges + 1), offset), tension=tension), edges=edges)
+    state = settled(model)
+    tangent = model.frames.tangents(state.q)[0, :edges]
+    between = (tangent[1:] * tangent[:-1]).sum(-1)
+    turned = 2 * torch.atan2((tangent[1:] - tangent[:-1]).norm(dim=-1), (2 + 2 * between).sqrt())
+    twist = state.twist[0, :edges].diff() + state.reference_twist[0, : edges - 1]
+    expected = helix_of_cosserat_rod(tension, turns)
+    # a chord of the helix turns by 9 degrees an edge: second order, .6 per cent
+    curvature = turned * edges / LENGTH
+    torch.testing.assert_close(curvature, torch.full_like(curvature, float(np.hypot(*expected[:2]))), rtol=1e-2, atol=0)
+    torch.testing.assert_close(twist * edges / LENGTH, torch.full_like(twist, float(expected[2])), rtol=1e-2, atol=0)
+
+
+def arc_with_a_free_end(**driven):
+    """Return a rod bent to half a circle, all clamped but its last node, with a tendon along its middle line."""
+    edges, radius = 40, 0.1
+    angle = np.linspace(0, math.pi, edges + 1)
+    nodes = radius * np.stack([np.sin(angle), 0 * angle, 1 - np.cos(angle)], axis=1)
+    builder = RobotBuilder()
+    builder.add_rod(nodes, Circle(1e-3), Material(1e7, 1000.0))
+    builder.clamp(nodes=range(edges))
+    builder.add_force(Tendon(AtNodes(range(edges + 1)), **driven))
+    model = builder.finalize(compile=False)
+    return model, math.pi * (1 - 1 / edges)  # by so much turn the inner points
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+def test_friction_is_that_of_a_capstan(direction):
+    """Have the tension at the end in the ratio exp(mu phi) to that at the motor, by the direction of slip."""
+    friction, tension = 0.4, 3.0
+    model, turned = arc_with_a_free_end(tension=tension, friction=friction, slip_velocity=1e-4)
+    state = model.rest_state(1)
+    velocity = torch.zeros_like(state.q)
+    velocity[0, 3 * 40] = -direction * 0.1  # the last edge goes along -x: the path becomes longer, or shorter
+    found = model.forces[0].tensions(state.replace(velocity=velocity))[0]
+    # smoothing of a bend of .079 rad: .8 per cent of mu phi; see STRAIGHT
+    assert math.log(found[-1] / tension) == pytest.approx(direction * friction * turned, rel=1e-2)
+    assert found[0] == pytest.approx(tension)
+
+
+def test_energy_is_kept_and_work_comes_from_the_motor():
+    """Keep the energy of a rod that swings on a taut tendon; take in by the motor what its work puts in."""
+    model = rod(straight_tendon(4, pull=[[0.0]], stiffness=200.0, pretension=1.0), edges=4)
+    tendon, scheme = model.forces[0], ImplicitMidpoint(dt=5e-4, force_tolerance=1e-12)
+    state, control = model.initial_state(1), Control()
+
+    def energy(state, control):
+        return (sum(model.energies(state).values()) + tendon.potential(state, control)).item()
+
+    for _ in range(3):
+        state, _ = scheme.step(model, state, throw=True)
+    before, work = energy(state, control), 0.0
+    steps, whole = 12, 0.005
+    for k in range(steps):
+        values = torch.full((1, 1), whole * (k + 0.5) / steps, dtype=torch.float64)
+        after, _ = scheme.step(model, state, Control(values={"Tendon.pull": values}), throw=True)
+        with torch.no_grad():  # the tension in the middle of the step, where the midpoint rule has it
+            middle = state.replace(q=(state.q + after.q) / 2)
+            tendon.pull.copy_(values)
+            work += (tendon.tensions(middle)[0, 0] * whole / steps).item()
+        state = after
+    with torch.no_grad():
+        tendon.pull.fill_(whole)
+    gained = energy(state, control) - before
+    # the midpoint rule is of second order; energies are of .01 J
+    assert gained == pytest.approx(work, rel=2e-3)
+
+
+def test_a_slack_tendon_catches_in_mid_step():
+    """Converge in the step in which a tendon of a rod thrown away from it becomes taut, in few iterations."""
+    model = rod(straight_tendon(5, pull=-0.002, stiffness=1e5), edges=5)
+    state = model.initial_state(1)
+    velocity = torch.zeros_like(state.q)
+    velocity[:, 2 : 3 * 6 : 3] = -2 * model.nodes[:, 0]
+    state, taut = state.replace(velocity=velocity), []
+    for _ in range(5):
+        state, info = ImplicitEuler(dt=0.02).step(model, state, throw=True)
+        taut.append(bool(model.forces[0].tensions(state)[0, 0] > 0))
+        assert info.iterations.item() < 25
+    assert not taut[0]
+    assert any(taut)
+
+
+def test_an_antagonistic_pair_stays_straight_and_stiffens():
+    """Bend less under a load with pretension in both tendons of a pair than with slack ones."""
+
+    def deflection(pull):
+        pair = [
+            Tendon(AtNodes(range(11), (0, 0, z)), pull=pull, stiffness=100.0, pretension=0.0) for z in (OFFSET, -OFFSET)
+        ]
+        model = rod(*pair)
+        tip = torch.zeros(1, model.n_dofs, dtype=torch.float64)
+        tip[0, 3 * 10 + 2] = 1e-3
+        state, _ = Static(force_tolerance=1e-12).step(model, model.initial_state(1), Control(force=tip), throw=True)
+        return state.positions[0, -1, 2].item()
+
+    assert abs(deflection(-0.01) - 1e-3 * LENGTH**3 / (3 * EI)) < 2e-3 * deflection(-0.01)  # slack: a beam
+    assert 0 < deflection(0.005) < 0.9 * deflection(-0.01)
+
+
+def test_gradients_by_all_of_its_constants():
+    """Match differences of two steps by pull, friction, offsets, stiffness, and by EI of the rod."""
+    tendon = Tendon(
+        AtNodes(range(4), (0, 0.003, OFFSET)),
+        pull=0.01,
+        stiffness=300.0,
+        pretension=0.4,
+        friction=0.3,
+        slip_velocity=0.05,
+    )
+    model = rod(tendon, edges=3)
+    names = [
+        "Tendon.pull",
+        "Tendon.friction",
+        "Tendon.offset",
+        "Tendon.stiffness",
+        "Tendon.pretension",
+        "bend_twist.EI1",
+    ]
+    places = {name: model.places[name] for name in names}
+    scheme = ImplicitEuler(dt=0.01, force_tolerance=1e-13, relative_tolerance=1e-13)
+    weight = torch.tensor(np.random.default_rng(0).normal(size=(1, model.n_dofs)))
+
+    def value():
+        state = model.initial_state(1)
+        for _ in range(2):
+            state, _ = scheme.step(model, state, throw=True)
+        return (weight * state.q).sum()
+
+    for module, attribute in places.values():
+        getattr(module, attribute).requires_grad_(True)
+    value().backward()
+    for name, (module, attribute) in places.items():
+        parameter = getattr(module, attribute)
+        gradient = parameter.grad.flatten()[-1].item()
+        flat = parameter.data.view(-1)
+        before, step, ends = flat[-1].item(), 1e-4 * max(abs(flat[-1].item()), 1e-3), []
+        for sign in (1, -1):
+            flat[-1] = before + sign * step
+            with torch.no_grad():
+                ends.append(value().item())
+        flat[-1] = before
+        # differences: rounding 1e-12 over steps of 1e-4 of the value; what is small against the others has less
+        assert gradient == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4, abs=1e-8), name
+
+
+def test_robots_pull_on_their_own():
+    """Step robots with a tension each as each of them alone."""
+    tensions = torch.tensor([[0.1], [0.4], [0.7]], dtype=torch.float64)
+    pulls = torch.tensor([[0.0], [0.004], [0.008]], dtype=torch.float64)
+
+    def model_of(rows):
+        pair = [
+            Tendon(AtNodes(range(5), (0, 0, OFFSET)), tension=tensions[rows], friction=0.2, slip_velocity=0.01),
+            Tendon(AtNodes(range(5), (0, OFFSET, 0)), pull=pulls[rows], stiffness=100.0),
+        ]
+        return rod(*pair, edges=4)
+
+    def stepped(model, batch):
+        state = model.initial_state(batch)
+        for _ in range(2):
+            state, _ = ImplicitEuler(dt=0.02, force_tolerance=1e-12).step(model, state, throw=True)
+        return state.q
+
+    together = stepped(model_of(slice(None)), 3)
+    for k in range(3):
+        # both are solved to 1e-12 N, of stiffnesses from 1 N/m on
+        torch.testing.assert_close(together[k : k + 1], stepped(model_of(slice(k, k + 1)), 1), rtol=0, atol=1e-9)
+
+
+def test_points_turn_with_what_holds_and_carries_them():
+    """Carry offsets along as a rigid body, where sections and clamps turn; material offsets are those of the world."""
+    turn = torch.tensor([[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]], dtype=torch.float64)  # x goes to z
+    given = {"world": (0.002, 0.003, OFFSET), "material": None}
+    model = rod(Tendon(AtNodes(range(4), given["world"]), tension=1.0), edges=3)
+    m1, t = model.body.directors[0], torch.tensor([1.0, 0, 0], dtype=torch.float64)
+    m2, offset = torch.linalg.cross(t, m1), torch.tensor(given["world"], dtype=torch.float64)
+    along = [float(offset @ axis) for axis in (m1, m2, t)]
+    same = rod(Tendon(AtNodes(range(4), along, frame="material"), tension=1.0), edges=3)
+    torch.testing.assert_close(same.forces[0].offset, model.forces[0].offset)
+    state = model.rest_state(1)
+    held = state.held_tangents @ turn.T
+    q = torch.cat([(state.positions @ turn.T).flatten(1), state.twist, held.flatten(1)], dim=1)
+    moved = model.frames.moved(state, q)
+    found = model.forces[0].points(moved)
+    expected = model.forces[0].points(state) @ turn.T  # parallel transport from x to z is this rotation
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_tendon_pulls_the_nodes_of_a_shell():
+    """Lift the corner of a plate towards a point in space."""
+    mesh = meshes.rectangle(0.2, 0.2, 0.1)
+    nodes, triangles = mesh.nodes, mesh.triangles
+    builder = RobotBuilder()
+    builder.add_shell(nodes, triangles, 1e-3, Material(1e6, 1000.0))
+    builder.clamp(nodes=np.flatnonzero(nodes[:, 0] == nodes[:, 0].min()))
+    corner = int(np.argmax(nodes[:, 0] + nodes[:, 1]))
+    builder.add_force(Tendon([Fixed(nodes[corner] + [0, 0, 1.0]), AtNodes([corner])], tension=1e-3))
+    model = builder.finalize(compile=False)
+    state = settled(model)
+    force = model.forces[0](state, Control())[0, : 3 * len(nodes)].view(-1, 3)
+    assert force.norm(dim=1).nonzero().flatten().tolist() == [corner]
+    assert force[corner].norm().item() == pytest.approx(1e-3)
+    assert state.positions[0, corner, 2] > nodes[corner, 2] + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (lambda: Tendon(AtNodes([0, 1])), "either tension"),
+        (lambda: Tendon(AtNodes([0, 1]), tension=1.0, pull=0.1), "either tension"),
+        (lambda: Tendon(AtNodes([0, 1]), tension=-1.0), "0 or more"),
+        (lambda: Tendon(AtNodes([0, 1]), pull=0.1), "stiffness"),
+        (lambda: Tendon(AtNodes([0, 1]), tension=1.0, stiffness=1.0), "leave them out"),
+        (lambda: Tendon(AtNodes([0, 1]), pull=0.0, stiffness=0.0), "more than 0"),
+        (lambda: Tendon(AtNodes([0, 1, 2]), tension=1.0, friction=-0.1), "Tendon.friction: expected 0 or more"),
+        (lambda: Tendon(AtNodes([0, 1, 2]), tension=1.0, friction=0.1, slip_velocity=0.0), "more than 0"),
+        (lambda: rod(Tendon(AtNodes([0, 1]), tension=1.0, friction=0.1)), "no inner point"),
+        (lambda: rod(Tendon(AtNodes([3]), tension=1.0)), "two points or more"),
+        (lambda: rod(Tendon(AtNodes([3, 3]), tension=1.0)), "points 0 and 1 are one point"),
+        (lambda: rod(Tendon(AtNodes([3, 11]), tension=1.0)), "expected nodes 0 to 10"),
+        (lambda: rod(Tendon(OnEdges([0, 10]), tension=1.0)), "expected edges 0 to 9"),
+        (lambda: rod(Tendon(Fixed([[0, 0, 0], [0, 0, 1]]), tension=1.0)), "acts on nothing"),
+        (lambda: rod(Tendon(AtNodes([1, 2], np.zeros((3, 3))), tension=1.0)), "expected offsets of shape"),
+        (lambda: rod(Tendon(AtNodes([1, 2], (0, 0, math.nan)), tension=1.0)), "finite"),
+        (lambda: AtNodes([1], frame="body"), "'world' or 'material'"),
+        (lambda: OnEdges([1], at=2.0), "0 to 1"),
+        (lambda: Tendon([1, 2], tension=1.0), "expected AtNodes, OnEdges or Fixed"),
+    ],
+)
+def test_refusals(made, problem):
+    """Name what is wrong."""
+    with pytest.raises(InputError, match=problem):
+        made()
+
+
+@pytest.mark.slow
+def test_compiled_steps_are_the_same():
+    """Step compiled as eagerly, of all kinds."""
+
+    def stepped(compile):
+        pair = [
+            Tendon(AtNodes(range(7), (0, 0, OFFSET)), tension=0.5, friction=0.2, slip_velocity=0.01),
+            Tendon(AtNodes(range(7), (0, OFFSET, 0)), pull=0.004, stiffness=100.0),
+            Chamber(range(2, 6), (0, -OFFSET, 0), 1e-4, 1e3),
+        ]
+        model = rod(*pair, edges=6, compile=compile)
+        state = model.initial_state(4)
+        for _ in range(3):
+            state, _ = ImplicitEuler(dt=0.02, force_tolerance=1e-12).step(model, state, throw=True)
+        return state.q
+
+    # both are solved to 1e-12 N, of stiffnesses from 1 N/m on
+    torch.testing.assert_close(stepped(True), stepped(False), rtol=0, atol=1e-9)

@@ -1,0 +1,176 @@
+"""Routes as users give them: points at nodes, on edges, in space; and what of a robot carries each point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.errors import InputError
+
+__all__ = ["AtNodes", "Carriers", "Fixed", "OnEdges", "RestFrames"]
+
+FRAMES = ("world", "material")
+
+
+@dataclass(frozen=True)
+class AtNodes:
+    """Points that are fixed to the sections of rods at their nodes, or to nodes of shells.
+
+    The frame of a section is the mean of those of the rod edges at the node; where a clamp holds the rod in a direction
+    it is that of the clamp. Nodes of shells have no frame, so that their points are the nodes themselves.
+
+    Parameters
+    ----------
+    nodes : indices of nodes, in the order of the route.
+    offset : from the node to its point, of the robot as built: (3,), (k, 3), (B, 1, 3) or (B, k, 3) [m].
+    frame : the axes of `offset`: "world", or "material" for the directors m1, m2 and the tangent of the section.
+    """
+
+    nodes: Sequence[int]
+    offset: Any = (0.0, 0.0, 0.0)
+    frame: str = "world"
+
+    def __post_init__(self) -> None:
+        _check_frame("AtNodes", self.frame)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def carriers(self, body: Body) -> list[Carriers]:
+        """Return what carries each point."""
+        return [Carriers({node: 1.0}, _frames_at(body, node)) for node in _indices(self.nodes, body.n_nodes, "nodes")]
+
+
+@dataclass(frozen=True)
+class OnEdges:
+    """Points that are fixed to the sections of rods along their edges.
+
+    From edge to edge a tendon cuts the corner at the node: on its way along a bent rod its arm is too long by
+    kappa l^2 / 4, l the length of edges. Points at nodes have no such error.
+
+    Parameters
+    ----------
+    edges : indices of rod edges, in the order of the route (see `Model.rod_edges`).
+    offset : from the point of the edge, of the robot as built: (3,), (k, 3), (B, 1, 3) or (B, k, 3) [m].
+    at : where along each edge, from 0 at its first node to 1 at its second.
+    frame : the axes of `offset`: "world", or "material" for the directors m1, m2 and the tangent of the edge.
+    """
+
+    edges: Sequence[int]
+    offset: Any = (0.0, 0.0, 0.0)
+    at: float = 0.5
+    frame: str = "world"
+
+    def __post_init__(self) -> None:
+        _check_frame("OnEdges", self.frame)
+        if not 0 <= self.at <= 1:
+            raise InputError(f"OnEdges.at: expected 0 to 1, got {self.at}")
+
+    def __len__(self) -> int:
+        return len(self.edges)
+
+    def carriers(self, body: Body) -> list[Carriers]:
+        """Return what carries each point."""
+        index = _indices(self.edges, body.n_edges, "edges")
+        ends = [(edge, *map(int, body.rod_edges[edge])) for edge in index]
+        return [Carriers({start: 1 - self.at, end: self.at}, [edge]) for edge, start, end in ends]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Points that are fixed in space, such as where a motor outside of the robot pulls.
+
+    Parameters
+    ----------
+    positions : (3,), (k, 3) or (B, k, 3) [m].
+    """
+
+    positions: Any
+
+    def __len__(self) -> int:
+        shape = torch.as_tensor(self.positions).shape
+        return shape[-2] if len(shape) > 1 else 1
+
+    @property
+    def offset(self) -> Any:
+        """The positions: from the origin."""
+        return self.positions
+
+    frame = "world"
+
+    def carriers(self, body: Body) -> list[Carriers]:
+        """Return that nothing of the robot carries the points."""
+        return [Carriers({}, []) for _ in range(len(self))]
+
+
+@dataclass(frozen=True)
+class Carriers:
+    """What carries one point of a route: weighted nodes, and the framed edges that turn its offset, in equal parts."""
+
+    nodes: dict[int, float] = field(default_factory=dict)
+    frames: list[int] = field(default_factory=list)
+
+
+class RestFrames:
+    """The frames (t, m1, m2) of all framed edges of a robot as built, (A, 3, 3)."""
+
+    def __init__(self, body: Body):
+        start, end = body.framed_edges.T
+        along = torch.cat([body.nodes[end] - body.nodes[start], body.held_tangents])
+        t = along / torch.linalg.vector_norm(along, dim=-1, keepdim=True)
+        self.axes = torch.stack([t, body.directors, torch.linalg.cross(t, body.directors)], dim=1)
+
+    def offsets(self, part: AtNodes | OnEdges | Fixed, carriers: Sequence[Carriers]) -> Tensor:
+        """Return the offsets (B or 1, k, 3) of a part of a route, in axes of the world [m]."""
+        name, count = type(part).__name__, len(carriers)
+        given = torch.as_tensor(part.offset, dtype=torch.float64)
+        if given.shape[-1:] != (3,) or given.dim() > 3 or (given.dim() > 1 and given.shape[-2] not in (1, count)):
+            raise InputError(
+                f"{name}: expected offsets of shape (3,), ({count}, 3), (B, 1, 3) or (B, {count}, 3), got "
+                f"{tuple(given.shape)}"
+            )
+        if not bool(torch.isfinite(given).all()):
+            raise InputError(f"{name}: offsets have to be finite, got {given.tolist()}")
+        whole = given.reshape((1,) * (3 - given.dim()) + tuple(given.shape)).expand(-1, count, 3).clone()
+        for k, point in enumerate(carriers):
+            if not isinstance(part, Fixed) and not point.frames and bool((whole[:, k] != 0).any()):
+                raise InputError(
+                    f"{name}: no rod passes node {next(iter(point.nodes))}, so no frame carries an offset there; "
+                    "leave the offset out"
+                )
+            if part.frame == "material":
+                whole[:, k] = self._in_world(whole[:, k], point)
+        return whole
+
+    def _in_world(self, offset: Tensor, point: Carriers) -> Tensor:
+        """Return an offset (B, 3) along m1, m2 and t of a section in axes of the world."""
+        mean = self.axes[point.frames].mean(0).to(offset)
+        t, m1, m2 = mean / torch.linalg.vector_norm(mean, dim=-1, keepdim=True)
+        return offset @ torch.stack([m1, m2, t])
+
+
+def _frames_at(body: Body, node: int) -> list[int]:
+    """Return the framed edges that carry what is fixed to a section at a node."""
+    held = np.flatnonzero(body.held.nodes == node)
+    if len(held):
+        return (len(body.framed_edges) + held).tolist()
+    return np.flatnonzero((body.rod_edges == node).any(1)).tolist()
+
+
+def _indices(given: Sequence[int], count: int, what: str) -> list[int]:
+    index = np.asarray(given, dtype=np.int64).reshape(-1)
+    wrong = index[(index < 0) | (index >= count)]
+    if len(wrong) or not len(index):
+        raise InputError(f"route: expected {what} 0 to {count - 1}, got {wrong.tolist() or 'none'}")
+    return index.tolist()
+
+
+def _check_frame(name: str, frame: str) -> None:
+    if frame not in FRAMES:
+        raise InputError(f"{name}.frame: expected 'world' or 'material', got {frame!r}")

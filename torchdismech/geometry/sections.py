@@ -1,0 +1,111 @@
+"""Sections of rods: the material frames of edges, and how vectors that they carry change with edge and angle.
+
+Turning an edge by de and its frame by dtheta turns what the frame carries by
+
+    omega = t x de / l + (dtheta + turn . de) t,   turn = - (s x t) / ((1 + s . t) l),
+
+where the reference frame is parallel transported from the tangent s to t = e / l.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.geometry.frames import rotated, transported
+
+__all__ = ["Sections", "cross_matrix", "outer"]
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Frames (t, m1, m2) of edges of some lengths (.., 1), and how they turn about t with e; vectors (.., 3).
+
+    Attributes
+    ----------
+    anchor : tangents s at which the reference frames are anchored.
+    """
+
+    t: Tensor
+    m1: Tensor
+    m2: Tensor
+    length: Tensor
+    anchor: Tensor
+    turn: Tensor
+
+    @classmethod
+    def of(cls, e: Tensor, angle: Tensor, anchor: Tensor, director: Tensor) -> Sections:
+        """Return those of edges e (.., 3) and angles (..), whose directors are anchored at tangents."""
+        length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)
+        t = e / length
+        m1 = rotated(transported(director, anchor, t), t, angle)
+        chi = 1 + (anchor * t).sum(-1, keepdim=True)
+        turn = -torch.linalg.cross(anchor, t) / (chi * length)
+        return cls(t, m1, torch.linalg.cross(t, m1), length, anchor, turn)
+
+    def carried(self, components: Tensor) -> Tensor:
+        """Return the vectors with these components (.., 3) along t, m1 and m2."""
+        along, first, second = components.split(1, dim=-1)
+        return along * self.t + first * self.m1 + second * self.m2
+
+    def by_angle(self, vector: Tensor) -> Tensor:
+        """Return the derivatives by the angles of vectors that the frames carry."""
+        return torch.linalg.cross(self.t, vector)
+
+    def by_edge(self, vector: Tensor) -> Tensor:
+        """Return the derivatives (.., 3, 3) by the edges of vectors that the frames carry."""
+        along = (self.t * vector).sum(-1, keepdim=True).unsqueeze(-1)
+        straight = (along * _identity(vector) - outer(self.t, vector)) / self.length.unsqueeze(-1)
+        return straight + outer(self.by_angle(vector), self.turn)
+
+    def tangent_by_edge(self) -> Tensor:
+        """Return the derivatives (.., 3, 3) of the tangents by the edges."""
+        return (_identity(self.t) - outer(self.t, self.t)) / self.length.unsqueeze(-1)
+
+    def turn_by_edge(self) -> Tensor:
+        """Return the derivatives (.., 3, 3) of `turn` by the edges."""
+        length, tangent_by_edge = self.length.unsqueeze(-1), self.tangent_by_edge()
+        chi = (1 + (self.anchor * self.t).sum(-1, keepdim=True)).unsqueeze(-1)
+        return (
+            -cross_matrix(self.anchor) @ tangent_by_edge / (chi * length)
+            - outer(self.turn, (tangent_by_edge @ self.anchor.unsqueeze(-1)).squeeze(-1)) / chi
+            - outer(self.turn, self.t) / length
+        )
+
+    def second(self, vector: Tensor, weight: Tensor) -> Tensor:
+        """Return the second derivatives (.., 4, 4) of weight . vector by edges and angles, for carried vectors."""
+        by_edge, tangent_by_edge, length = self.by_edge(vector), self.tangent_by_edge(), self.length.unsqueeze(-1)
+        t, vector, weight = torch.broadcast_tensors(self.t, vector, weight)
+        across = torch.linalg.cross(t, vector)
+        along, torque = (t * weight).sum(-1, keepdim=True), (weight * across).sum(-1, keepdim=True)
+        carried = (t * vector).sum(-1, keepdim=True)
+        straight = (carried * weight - along * vector) / self.length
+        along_by_edge = (tangent_by_edge @ weight.unsqueeze(-1)).squeeze(-1)
+        torque_by_edge = by_edge.mT @ torch.linalg.cross(weight, t).unsqueeze(-1)
+        torque_by_edge = torque_by_edge + tangent_by_edge @ torch.linalg.cross(vector, weight).unsqueeze(-1)
+        torque_by_edge = torque_by_edge.squeeze(-1)
+        edges = -(outer(vector, along_by_edge) + along.unsqueeze(-1) * by_edge) / length - outer(straight, t) / length
+        edges = edges + outer(self.turn, torque_by_edge) + torque.unsqueeze(-1) * self.turn_by_edge()
+        twice = (weight * torch.linalg.cross(t, across)).sum(-1, keepdim=True)
+        mixed = torque_by_edge.unsqueeze(-1)
+        return torch.cat(
+            [torch.cat([edges, mixed], dim=-1), torch.cat([mixed.mT, twice.unsqueeze(-1)], dim=-1)], dim=-2
+        )
+
+
+def outer(a: Tensor, b: Tensor) -> Tensor:
+    """Return the products a b^T (.., 3, 3)."""
+    return a.unsqueeze(-1) * b.unsqueeze(-2)
+
+
+def cross_matrix(v: Tensor) -> Tensor:
+    """Return the matrices (.., 3, 3) that take u to v x u."""
+    x, y, z = v.unbind(-1)
+    zero = torch.zeros_like(x)
+    return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], dim=-1).unflatten(-1, (3, 3))
+
+
+def _identity(like: Tensor) -> Tensor:
+    return torch.eye(3, dtype=like.dtype, device=like.device)
