@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["blank", "horizon_curves", "shapes"]
 
+FLAT = 0.15  # height over width, below which shapes are seen from above
+
 
 def blank(width: float, height: float) -> Figure:
     """Return an empty figure of that size [inch], drawn without a display."""
@@ -53,7 +55,7 @@ def shapes(
 ) -> Figure:
     """Return a figure of simulated robots and measured markers of some recordings at fixed times.
 
-    It is seen along the axis in which the markers reach least far.
+    It is seen from the side, along the axis in which the markers reach least far; from above where they lie flat.
 
     Parameters
     ----------
@@ -89,9 +91,10 @@ def _lines(edges: Tensor, triangles: Tensor) -> np.ndarray:
 
 
 def _widest(points: Tensor) -> list[int]:
-    """Return the two axes in which points (P, 3) reach farthest, in the order x, y, z."""
+    """Return the two axes in which points (P, 3) reach farthest, in their order; upright, unless they lie flat."""
     reach = points.amax(0) - points.amin(0) if len(points) else points.new_tensor([1.0, 0.0, 1.0])
-    return sorted(reach.argsort(descending=True)[:2].tolist())
+    flat = bool(reach[2] < FLAT * reach.max())
+    return [0, 1] if flat else [int(reach[:2].argmax()), 2]
 
 
 def _draw_lines(axes: Axes, places: np.ndarray, lines: np.ndarray) -> None:

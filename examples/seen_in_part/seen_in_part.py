@@ -64,7 +64,8 @@ def main(out: Path, settings: list[str], count: int = 8, frames: int = 41) -> di
     data = out / "recordings.npz"
     config = load(FOLDER / "fit.toml", [f"data.path={data}", *settings])
     assert config.markers is not None and config.markers.nodes is not None and isinstance(config.robot, SceneRobot)
-    np.savez(data, train=recorded(count, frames, config.markers.nodes), dt=DT)
+    positions = recorded(count + 2, frames, config.markers.nodes)
+    np.savez(data, train=positions[:count], eval=positions[count:], dt=DT)
     errors = fit(config, out / "run")
     facts = json.loads((out / "run" / "certainty.json").read_text())["constants"]
     true = load_scene(FOLDER / "scene.toml").build().model.places

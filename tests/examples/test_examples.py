@@ -58,6 +58,6 @@ def test_sheet_that_is_seen_in_part_is_fitted(tmp_path):
 def test_sheet_that_is_seen_in_part_gives_stiffness_and_drag(tmp_path):
     """Recover both from 5 of 16 markers, without knowing any velocity."""
     found = seen_in_part(tmp_path, [])
-    # measured: STIFF and DRAG; noise, and velocities of nodes that nobody saw, leave room
-    assert found["stiffness"][0] == pytest.approx(1, abs=0.03)
-    assert found["drag"][0] == pytest.approx(1, abs=0.1)
+    # measured: 0.999 and 1.008; noise, and velocities of nodes that nobody saw, leave room
+    assert found["stiffness"][0] == pytest.approx(1, abs=0.02)
+    assert found["drag"][0] == pytest.approx(1, abs=0.05)

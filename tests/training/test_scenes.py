@@ -370,3 +370,19 @@ def test_columns_drive_constants_of_the_model(folder):
     assert fallen[2] > fallen[0] > fallen[1]
     (gradient,) = torch.autograd.grad(fallen.sum(), list(system.group("constants").values()))
     assert float(gradient) < 0  # in a thicker fluid all fall less far
+
+
+def test_columns_drive_tendons_and_chambers(folder):
+    """Pull a tendon above the beam, and blow up a chamber above it: one bends it up, the other down."""
+    tendon = "[[tendon]]\nnodes = [1, 2, 3]\noffset = [0.0, 0.0, 0.01]\ntension = 0.1\n"
+    chamber = "[[chamber]]\nnodes = [1, 2, 3]\noffset = [0.0, 0.0, 0.01]\narea = 1e-4\npressure = 10.0\n"
+    (folder / "beam.toml").write_text(SCENE + tendon + chamber)
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
+    for sets, gain, sign in (("Tendon.tension", 0.1, 1), ("Chamber.pressure", 1e3, -1)):
+        drives = {"air": {"sets": sets, "gain": gain}}
+        constants = {"air": {"tensors": ["air.gain"], "kind": "shift", "unit": gain}}
+        system = system_of(folder, data=data, drives=drives, constants=constants)
+        tip = system.predict(window_of(folder, inputs=("pull",))).positions[:, -1, 3, 2]  # inputs 0, 1, -1
+        assert float(sign * (tip[1] - tip[0]).detach()) > 1e-5
+        (gradient,) = torch.autograd.grad(tip[1], list(system.group("constants").values()))
+        assert sign * float(gradient) > 0
