@@ -96,7 +96,8 @@ def _trained(trainer: Trainer, messages: list[str], until: int | None) -> Errors
         total, split = trainer.progress.total, "held_out_final"
         board.evaluated(split, {"model": errors, **references}, total)
         board.hparams(config, split, errors, total)
-        board.pictures(split, config, held_out, predicted, system, total)
+        if done:
+            board.pictures(split, config, held_out, predicted, system, total)
         if certainty is not None:
             print(certainty.told())
             board.text("certainty", certainty.told(), total)

@@ -201,7 +201,7 @@ def launch(count: int, *command: str) -> str:
 def test_existing_run_is_not_overwritten(data, tmp_path):
     """Refuse a folder that holds a run."""
     config = Config.model_validate(tables(data))
-    fit(config, tmp_path, until=1)
+    fit(config, tmp_path, until=0)
     with pytest.raises(InputError, match="--resume"):
         fit(config, tmp_path)
 
