@@ -9,6 +9,7 @@ PYTEST_FLAGS = -n 2
 BENCHMARK_FLAGS =
 RUNS = runs
 GPU_CHECK_FLAGS = --minutes 8
+DOCS_PORT = 8000
 
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt
@@ -16,13 +17,16 @@ ONE_THREAD = OMP_NUM_THREADS=1
 # what imports torch before torchdismech: threads sleep while they wait (docs/benchmarks.md, "Busy machines")
 SLEEPING = OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE}
 
-.PHONY: help venv test test-slow test-extras demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check gpu-check clean
+.PHONY: help venv test test-slow test-extras docs docs-serve gallery demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check gpu-check clean
 
 help:
-	@echo "make demo            simulate 64 rods from examples/demo/scene.toml: a table, demo.h5 and demo.png"
+	@echo "make demo            simulate 64 rods from demo/scene.toml: a table, and the folder demo"
 	@echo "make test            run the tests (PYTEST_FLAGS='-n 2' by default)"
 	@echo "make test-slow       run the tests that are marked slow: hours"
 	@echo "make test-extras     install the extras [plan], [rl], [movie], [export] and [view3d], and run the tests that need them"
+	@echo "make docs            build the documentation in site/; a broken link or an undocumented public name fails"
+	@echo "make docs-serve      build it and show it at http://127.0.0.1:8000 (DOCS_PORT)"
+	@echo "make gallery         draw the robots of docs/gallery.md anew: some minutes"
 	@echo "make fit-example     simulate a rod with hidden drag and bending law, recover both: a few minutes (see examples/hidden_laws)"
 	@echo "make tensorboard     show the newest run of training in the browser (RUNS=runs: where runs are)"
 	@echo "make lint            ruff check, ruff format --check, mypy"
@@ -69,9 +73,22 @@ $(VENV)/with-benchmark: $(VENV)/made pyproject.toml constraints.txt
 	$(INSTALL) -e '.[benchmark]'
 	@touch $@
 
+$(VENV)/with-docs: $(VENV)/made pyproject.toml constraints.txt
+	$(INSTALL) -e '.[docs]'
+	@touch $@
+
 demo: $(VENV)/with-view
-	$(BIN)/torchdismech simulate examples/demo/scene.toml --out demo.h5 --overwrite
-	$(BIN)/torchdismech plot demo.h5 --out demo.png --overwrite
+	$(BIN)/torchdismech demo --overwrite
+
+# -W: any warning fails; -n is off, as torch's and numpy's pages are not at hand offline.
+docs: $(VENV)/with-docs
+	$(BIN)/python -m sphinx -W --keep-going -j auto -b html docs site
+
+gallery: $(VENV)/with-view
+	PYTHONPATH=. $(BIN)/python docs/pictures.py
+
+docs-serve: docs
+	@echo "http://127.0.0.1:$(DOCS_PORT)"; $(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(DOCS_PORT)
 
 test: $(VENV)/with-dev
 	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_FLAGS)
@@ -128,4 +145,4 @@ gpu-check: $(VENV)/with-dev
 	$(BIN)/python -m benchmarks.gpu $(GPU_CHECK_FLAGS)
 
 clean:
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.h5 demo.png
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo site docs/generated

@@ -557,6 +557,6 @@ def test_help_needs_no_run():
 
 def test_demo_scene_is_good():
     """Accept the demo's scene and run its first steps."""
-    demo = REPOSITORY / "examples" / "demo" / "scene.toml"
+    demo = REPOSITORY / "torchdismech" / "demo" / "scene.toml"
     printed = call("check", demo).stdout
     assert "64, in space" in printed and "rod.youngs from" in printed

@@ -1,19 +1,10 @@
-"""The code in the README and in the pages of docs/."""
+"""The code in the pages of docs/, and the commands in all of them; tests/examples/test_basics.py has the README's."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-
-
-def test_the_code_block_runs(tmp_path, monkeypatch, capsys):
-    """Run the README's Python block and find what it promises."""
-    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    exec(compile(block, str(README), "exec"), {"__name__": "readme"})
-    assert (tmp_path / "rods.h5").exists()
-    assert "torch.Size([11, 8, 41, 3])" in capsys.readouterr().out
 
 
 def test_the_code_on_gradients_runs():
@@ -73,13 +64,24 @@ def test_the_code_on_modes_runs():
 
 
 def test_the_command_lines_exist():
-    """Name only subcommands that the command line has."""
+    """Name only subcommands that the command line has, in the README and in all pages."""
     from typer.main import get_command
 
     from torchdismech.cli import app
 
     known = set(get_command(app).commands)  # type: ignore[attr-defined]
-    assert set(re.findall(r"^torchdismech (\w+)", README.read_text(encoding="utf-8"), flags=re.MULTILINE)) <= known
+    for page in (README, *(ROOT / "docs").glob("*.md")):
+        assert set(re.findall(r"^torchdismech (\w+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)) <= known
+
+
+def test_the_code_on_tendons_runs():
+    """Run the block of docs/tendons.md: the arm goes to the side of the tendon that is taken in."""
+    text = (ROOT / "docs" / "tendons.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL).group(1)
+    names: dict = {"__name__": "tendons"}
+    exec(compile(block, "tendons.md", "exec"), names)
+    assert not names["run"].failed.any()
+    assert names["run"].positions[-1, 0, -1, 0] > 0.02
 
 
 def test_contact_page_runs():

@@ -16,7 +16,9 @@ import torch
 from typer.testing import CliRunner
 
 from torchdismech import InputError, Trajectory
-from torchdismech.cli import _check_divisible, _device, app
+from torchdismech.cli import app
+from torchdismech.cli.options import device_of
+from torchdismech.cli.runs import check_divisible
 from torchdismech.io.scene import Setup, load_scene
 from torchdismech.processes import Processes
 from torchdismech.rollout import rollout
@@ -231,19 +233,19 @@ def test_function_that_may_tell_robots_apart_is_refused(scene, tmp_path):
     (tmp_path / "act.py").write_text("")
     scene.write_text(SCENE + '[actuation]\npython = "act.py:act"\n')
     with pytest.raises(InputError, match="actuation.python names may tell robots apart: use one process"):
-        _check_divisible(load_scene(scene), Processes(0, 2))
+        check_divisible(load_scene(scene), Processes(0, 2))
 
 
 def test_each_process_has_a_device_of_its_own(monkeypatch):
     """Give the processes of a machine its CUDA devices in order, and refuse more processes than devices."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert _device("cuda") == "cuda"
+    assert device_of("cuda") == "cuda"
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert _device("auto") == "cuda:1" and _device("cpu") == "cpu"
+    assert device_of("auto") == "cuda:1" and device_of("cpu") == "cpu"
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(InputError, match="process 2 has no CUDA device of its own, there are 2"):
-        _device("cuda")
+        device_of("cuda")
 
 
 def test_first_failure_stops_all(scene, tmp_path):

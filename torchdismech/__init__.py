@@ -11,13 +11,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchdismech import threads
+from torchdismech.version import __version__ as __version__
 
 threads.sleep_while_waiting()  # before torch is imported: its OpenMP reads once how to wait
 
 if TYPE_CHECKING:
     from torchdismech.public import *  # noqa: F403
-
-__version__ = "0.1.0"
 
 
 class _Package(ModuleType):

@@ -52,9 +52,8 @@ def main() -> None:
     """Print the circle's radius beside that of an arc, and draw the arm."""
     trajectory = run(SCENE)
     found = radii(trajectory)
-    print(
-        f"circle of the tip: {1e3 * found.min():.1f} to {1e3 * found.max():.1f} mm; an arc has {1e3 * radius_of_arc():.1f}"
-    )
+    arc = 1e3 * radius_of_arc()
+    print(f"circle of the tip: {1e3 * found.min():.1f} to {1e3 * found.max():.1f} mm; an arc has {arc:.1f}")
     pictured(trajectory, Path("tendon_arm.png"))
 
 

@@ -26,10 +26,14 @@ class Path(nn.Module):
     Attributes
     ----------
     dofs : (K, m) of each point; where it has fewer, the first is repeated, with derivatives of zero.
+    segment_dofs : (M, s) of each segment, likewise.
     union : the dofs (D,) of all points.
     """
 
     dofs: Tensor
+    segment_dofs: Tensor
+    _starts: Tensor  # (M, 1, s) where a segment's dofs stand among those of its first point; m where they do not
+    _ends: Tensor  # of its second point
     _place: Tensor  # (K, m) of each dof in the union
     _linear: Tensor  # (K, 3, m) from the dofs to the mean of the nodes
     _in_space: Tensor  # (K, 1) bool, points that nothing carries
@@ -65,6 +69,12 @@ class Path(nn.Module):
         for name, value in numbers.items():
             self.register_buffer(name, torch.as_tensor(value).to(body.nodes), persistent=False)
         self.register_buffer("_axes", axes[self._framed], persistent=False)
+        of_segments = [sorted({*own[k], *own[k + 1]}) or [int(dofs[k, 0])] for k in range(len(points) - 1)]
+        padded = _padded(of_segments, max(map(len, of_segments)))
+        self.register_buffer("segment_dofs", torch.as_tensor(padded), persistent=False)
+        for name, ends in (("_starts", own[:-1]), ("_ends", own[1:])):
+            among = torch.as_tensor(_places(padded.shape, of_segments, ends, width))
+            self.register_buffer(name, among[:, None], persistent=False)
         self.union = np.unique(dofs)
         self.register_buffer("_place", torch.as_tensor(np.searchsorted(self.union, dofs)), persistent=False)
         bare = np.array([not point.nodes for point in points])[:, None]
@@ -85,6 +95,13 @@ class Path(nn.Module):
     def at_rest(self, body: Body, offset: Tensor) -> Tensor:
         """Return the points (B or 1, K, 3) of the robot as built."""
         return (self._linear @ body.rest_q[self.dofs].unsqueeze(-1)).squeeze(-1) + offset
+
+    def stretch(self, per_point: Tensor) -> Tensor:
+        """Return rows by the points' own dofs (B, K, r, m) as differences along segments (B, M, r, s) by theirs."""
+        padded = torch.cat([per_point, torch.zeros_like(per_point[..., :1])], dim=-1)
+        shape = (len(per_point), -1, per_point.shape[2], -1)
+        ends = padded[:, 1:].gather(-1, self._ends.expand(shape))
+        return ends - padded[:, :-1].gather(-1, self._starts.expand(shape))
 
     def spread(self, per_point: Tensor) -> Tensor:
         """Return rows by the points' own dofs (B, K, r, m) as rows (B, K, r, D) by the `union` of all."""
@@ -160,3 +177,11 @@ def _padded(own: list[list[int]], width: int) -> np.ndarray:
     having = [k for k, dofs in enumerate(own) if dofs]
     filled = [dofs or own[min(having, key=lambda other: abs(other - k))][:1] for k, dofs in enumerate(own)]
     return np.array([dofs + dofs[:1] * (width - len(dofs)) for dofs in filled], dtype=np.int64)
+
+
+def _places(shape: tuple[int, ...], of_segments: list[list[int]], points: list[list[int]], nowhere: int) -> np.ndarray:
+    """Return where the dofs of segments stand (M, s) among those of one of their points, or `nowhere`."""
+    places = np.full(shape, nowhere)
+    for row, dofs, own in zip(places, of_segments, points, strict=True):
+        row[: len(dofs)] = [own.index(dof) if dof in own else nowhere for dof in dofs]
+    return places

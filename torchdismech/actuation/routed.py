@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -118,7 +117,7 @@ class RoutedForce(Force):
     def blocks(self) -> list[Block]:
         """Return each point's dofs, those of each segment, and, where tensions are coupled, of the whole path."""
         dofs = self.path.dofs.cpu().numpy()
-        pairs = np.concatenate([dofs[:-1], dofs[1:]], axis=1)
+        pairs = self.path.segment_dofs.cpu().numpy()
         whole = [Block(self.path.union[None], self.path.union[None])] if self.coupled else []
         return [Block(dofs, dofs), Block(pairs, pairs), *whole]
 
@@ -129,11 +128,11 @@ class RoutedForce(Force):
         rates = at.velocity(state).diff(dim=1) if self.rubs else None
         tension = self.tension_in(segments, rates)
         ends = at.jacobian()
-        stretch = torch.cat([-ends[:, :-1], ends[:, 1:]], dim=-1)  # of the segments, by the dofs of their ends
-        turning = stretch.mT @ segments.turned_by() @ stretch
+        stretch = self.path.stretch(ends)
+        turning = stretch.mT @ (-tension[..., None, None] * segments.turned_by() @ stretch)
         found: Derivatives = [
             (at.second(segments.on_points(tension)), None),
-            (-tension[..., None, None] * turning, None),
+            (turning, None),
         ]
         if self.coupled:
             by_position = at.velocity_by_position(state) if self.rubs else None

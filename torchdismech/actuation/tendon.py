@@ -44,6 +44,12 @@ class Tendon(RoutedForce):
     slip_velocity : below this velocity of slip friction fades, () or (B, 1) [m/s].
     """
 
+    tension: Tensor | None
+    pull: Tensor
+    stiffness: Tensor
+    pretension: Tensor
+    friction: Tensor | None
+    slip_velocity: Tensor
     not_negative = ("tension", "stiffness", "pretension", "friction", "slip_velocity")
 
     def __init__(
@@ -110,7 +116,7 @@ class Tendon(RoutedForce):
         """Return the tensions (B, M) [N]."""
         length = segments.length
         tension, _ = self._at_motor(length)
-        if rates is None:
+        if rates is None or self.friction is None:
             return tension.expand_as(length)
         gain = torch.exp(Slip.along(segments, rates, self.friction, self.slip_velocity).log)
         return tension * gain if self.tension is not None else tension * gain / _mean(gain, length)
@@ -119,7 +125,7 @@ class Tendon(RoutedForce):
         """Return those by the segments and by their rates (B, M, M, 3); None for zero."""
         length, u = segments.length, segments.direction
         at_motor, stiffness = self._at_motor(length)
-        if rates is None:
+        if rates is None or self.friction is None:
             every = stiffness.unsqueeze(-1) * u
             return every.unsqueeze(1).expand(-1, u.shape[1], -1, -1), None
         slip = Slip.with_derivatives(segments, rates, self.friction, self.slip_velocity)

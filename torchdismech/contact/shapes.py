@@ -55,14 +55,12 @@ class Shape(nn.Module):
 
 
 class HalfSpace(Shape):
-    """All on the far side of a plane.
+    """All on the far side of a plane; a floor at height h is `HalfSpace((0, 0, h), (0, 0, 1))`.
 
     Parameters
     ----------
     point : a point of the plane, (3,) or (B, 3) [m].
     normal : out of the half-space, (3,) or (B, 3), of any length.
-
-    A floor at height h is `HalfSpace((0, 0, h), (0, 0, 1))`.
 
     Raises
     ------

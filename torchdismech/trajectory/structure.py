@@ -6,13 +6,13 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from torchdismech.trajectory.checksums import fixed_checksum
 from torchdismech.trajectory.partial import write_all
+from torchdismech.version import __version__
 
 if TYPE_CHECKING:
     import h5py
@@ -148,7 +148,7 @@ class Contents:
     def all_texts(self) -> dict[str, str]:
         """Return the attributes of the file with those that the format adds."""
         dtype = str(self.rows["positions"].dtype)
-        return dict(self.texts) | {"version": _version(), "dtype": dtype, "units": "SI"}
+        return dict(self.texts) | {"version": __version__, "dtype": dtype, "units": "SI"}
 
 
 def lay_out(stream: io.FileIO, capacity: int, contents: Contents) -> dict[str, Place]:
@@ -234,10 +234,3 @@ def _in_hands_of_hdf5(stream: io.FileIO) -> Iterator[_Steady]:
     finally:
         if steady.failure is not None:
             raise steady.failure
-
-
-def _version() -> str:
-    try:
-        return version("torchdismech")
-    except PackageNotFoundError:
-        return "not installed"

@@ -1,0 +1,135 @@
+"""Scenes with tendons and chambers: what a file says is what Python builds, and what is refused."""
+
+import pytest
+import torch
+
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, rollout, straight
+from torchdismech.actuation import AtNodes, Chamber, Fixed, OnEdges, Tendon
+from torchdismech.io.scene import load_scene
+
+ROBOT = """
+[robot]
+nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]
+rod_edges = [[0, 1], [1, 2], [2, 3]]
+[rod]
+section = {shape = "circle", radius = 5e-3}
+youngs = 1e7
+density = 1000.0
+[[clamp]]
+nodes = [0]
+direction = "rest"
+[simulation]
+dt = 0.01
+duration = 0.03
+"""
+BY_LENGTH = """
+[[tendon]]
+nodes = [0, 1, 2, 3]
+offset = [0, 0, 0.01]
+motor = [-0.1, 0, 0.02]
+pull_file = "pull.csv"
+stiffness = 500.0
+pretension = 0.2
+friction = 0.1
+slip_velocity = 0.01
+"""
+BY_TENSION = """
+[[tendon]]
+edges = [0, 1, 2]
+at = 0.25
+offsets = [[0, 0.01, 0], [0, 0.01, 0.001], [0, 0.01, 0.002]]
+tension = 0.3
+"""
+CHAMBER = """
+[[chamber]]
+nodes = [1, 2, 3]
+offset = [0, -0.01, 0]
+area = 1e-5
+pressure_file = "p.csv"
+"""
+TABLES = {"pull.csv": "time, pull\n0, 0\n0.02, 0.002\n", "p.csv": "0, 0\n0.03, 6e3\n"}
+
+
+def load(folder, text):
+    """Return a scene with its tables beside it."""
+    for name, content in TABLES.items():
+        (folder / name).write_text(content)
+    path = folder / "scene.toml"
+    path.write_text(ROBOT + text)
+    return load_scene(path)
+
+
+def test_files_drive_what_python_drives(tmp_path):
+    """Make the steps of the same robot built in Python, the tables by hand."""
+    setup = load(tmp_path, BY_LENGTH + BY_TENSION + CHAMBER).build()
+    found = rollout(setup.model, setup.state, setup.integrator, setup.steps, schedule=setup.schedule, every=1)
+    builder = RobotBuilder()
+    builder.add_rod(straight([0, 0, 0], [0.3, 0, 0], 4), Circle(5e-3), Material(1e7, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    route = [Fixed((-0.1, 0, 0.02)), AtNodes(range(4), (0, 0, 0.01))]
+    builder.add_force(Tendon(route, pull=0.0, stiffness=500.0, pretension=0.2, friction=0.1, slip_velocity=0.01))
+    offsets = [[0, 0.01, 0], [0, 0.01, 0.001], [0, 0.01, 0.002]]
+    builder.add_force(Tendon(OnEdges(range(3), offsets, at=0.25), tension=0.3))
+    builder.add_force(Chamber([1, 2, 3], (0, -0.01, 0), 1e-5, 0.0))
+    model = builder.finalize()
+
+    def schedule(time, model):
+        pull, pressure = (0.1 * time).clamp(max=0.002), 2e5 * time
+        return Control(values={"Tendon.pull": pull[:, None], "Chamber.pressure": pressure[:, None]})
+
+    expected = rollout(model, model.initial_state(), ImplicitEuler(dt=0.01), 3, schedule=schedule, every=1)
+    assert not expected.failed.any()
+    # both are solved to a residual of 1e-8 N
+    torch.testing.assert_close(found.positions, expected.positions, rtol=0, atol=1e-8)
+
+
+def test_robots_of_a_batch_differ(tmp_path):
+    """Draw tension, friction and area for each robot."""
+    batch = """
+[batch]
+size = 3
+randomize = {"tendon.0.tension" = {values = [0.0, 0.1, 0.2]}, "chamber.0.area" = {uniform = [1e-5, 2e-5]}}
+"""
+    scene = load(tmp_path, BY_TENSION + CHAMBER.replace('pressure_file = "p.csv"', "pressure = 1e3") + batch)
+    tendon, chamber = scene.build().model.forces
+    assert tendon.tension.flatten().tolist() == [0.0, 0.1, 0.2]
+    assert chamber.area.shape == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (BY_TENSION + "pull = 0.1", "exactly one of tension or tension_file or pull or pull_file"),
+        (BY_TENSION + "stiffness = 1.0", "stiffness is of tendons driven by length"),
+        (BY_TENSION + "slip_velocity = 1.0", "slip_velocity belongs to friction"),
+        (BY_TENSION + "friction = -0.1", "friction"),
+        (BY_TENSION + "offset = [0, 0, 0]", "offset or offsets, got both"),
+        (BY_TENSION.replace("edges = [0, 1, 2]", "edges = [0, 1]"), "one of each of the 2 edges, got 3"),
+        (BY_TENSION.replace("edges = [0, 1, 2]", "edges = [0, 1, 3]"), "expected edges 0 to 2, got 3"),
+        (BY_LENGTH.replace("stiffness = 500.0\n", ""), "stiffness is missing"),
+        (BY_LENGTH.replace("nodes = [0,", "at = 0.1\nnodes = [0,"), "at is a place along edges"),
+        (BY_LENGTH.replace("2, 3]", "2, 4]"), "expected nodes 0 to 3, got 4"),
+        (BY_LENGTH.replace("[0, 1, 2, 3]", "[1, 1]"), "points 1 and 2 are one point"),
+        (BY_LENGTH.replace("pull.csv", "none.csv"), "no such file"),
+        ("[[tendon]]\nnodes = [1]\ntension = 1.0\n", "two points or more"),
+        (CHAMBER + "pressure = 1.0", "exactly one of pressure or pressure_file"),
+        (CHAMBER.replace("1e-5", "0.0"), "greater than 0|above 0|more than 0"),
+    ],
+)
+def test_refusals(tmp_path, text, problem):
+    """Name the key and what is wrong with it."""
+    with pytest.raises(InputError, match=problem):
+        load(tmp_path, text).build()
+
+
+def test_tables_of_files_are_checked(tmp_path):
+    """Refuse tensions below zero, and tables over time where there is none."""
+    by_file = BY_TENSION.replace("tension = 0.3", 'tension_file = "t.csv"')
+    (tmp_path / "t.csv").write_text("0, 0.1\n1, -0.1\n")
+    with pytest.raises(InputError, match="tendon.*tension_file.*0 or more"):
+        load(tmp_path, by_file).build()
+    still = ROBOT.replace("dt = 0.01\nduration = 0.03", 'integrator = "static"')
+    path = tmp_path / "still.toml"
+    path.write_text(still + BY_LENGTH)
+    with pytest.raises(InputError, match="2 rows"):
+        load_scene(path).build()

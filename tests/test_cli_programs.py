@@ -1,0 +1,88 @@
+"""The command line around runs: the demo, programs that it starts, what it says of itself."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from torchdismech import Trajectory, __version__
+from torchdismech.cli import app
+from torchdismech.errors import InputError
+from torchdismech.io.demo import FILES, copied_scene
+
+
+def call(*arguments, status: int = 0):
+    """Return what a command printed, after checking its exit status."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == status, (result.output, result.exception)
+    return result
+
+
+def test_the_demo_leaves_a_scene_and_a_run(tmp_path):
+    """Leave a scene to change, the run of 64 robots and a picture."""
+    folder = tmp_path / "demo"
+    said = call("demo", "--out", folder, "--steps", 1, "--device", "cpu").output
+    assert {*FILES, "demo.h5", "demo.png"} <= {path.name for path in folder.iterdir()}
+    assert Trajectory.load(folder / "demo.h5").batch == 64 and "next:" in said
+
+
+def test_the_demo_keeps_a_scene_that_was_changed(tmp_path):
+    """Refuse to write over a changed scene; do so when asked; make no difference where nothing was changed."""
+    scene = copied_scene(tmp_path, overwrite=False)
+    copied_scene(tmp_path, overwrite=False)
+    original = scene.read_text(encoding="utf-8")
+    scene.write_text(original + "\n# mine\n", encoding="utf-8")
+    with pytest.raises(InputError, match="changed"):
+        copied_scene(tmp_path, overwrite=False)
+    assert copied_scene(tmp_path, overwrite=True).read_text(encoding="utf-8") == original
+
+
+def test_a_demo_that_cannot_be_written_is_refused(tmp_path):
+    """Say in one sentence that a file is in the place of the folder."""
+    (tmp_path / "demo").write_text("a file")
+    assert "name another folder" in call("demo", "--out", tmp_path / "demo", status=2).stderr
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_programs_answer_for_themselves(command):
+    """Hand options through, --help among them."""
+    assert f"{command} [OPTIONS]" in call(command, "--help").output
+
+
+def test_refusals_of_a_program_come_through(tmp_path):
+    """End with the program's own sentence and exit status."""
+    assert "error:" in call("train", tmp_path / "missing.toml", status=2).stderr
+
+
+def test_a_missing_program_is_named(monkeypatch):
+    """Say what is missing where training/ is not installed."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "training is not installed" in call("train", "fit.toml", status=2).stderr
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    """Say which extra brings what a program needs."""
+
+    def without(**_):
+        raise ModuleNotFoundError(name="safetensors")
+
+    monkeypatch.setattr("training.fit.app", without)
+    assert "torchdismech[train]" in call("train", "fit.toml", status=2).stderr
+
+
+def test_the_version_says_what_runs_here():
+    """Name version, torch, device, compiler and solvers."""
+    said = call("--version").output
+    assert __version__ in said
+    assert all(word in said for word in ("torch ", "device", "compiler", "banded"))
+
+
+def test_help_imports_nothing_heavy():
+    """Answer --help without torch, and without rich's tables: that is what takes long."""
+    code = (
+        "import sys\nfrom torchdismech.cli import app\n"
+        "try:\n    app(['--help'])\nfinally:\n    assert not {'torch', 'numpy', 'rich.markdown'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and "simulate" in done.stdout, done.stderr

@@ -1,0 +1,121 @@
+"""The pages of docs/: what has to be on them, and the site that is made of them."""
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from torchdismech import Status, __version__, public
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+NO_ROBOTS = {"basics", "sim_to_real", "__pycache__"}  # folders of examples/ that the gallery shows otherwise
+
+
+@pytest.fixture
+def pages(monkeypatch):
+    """Return docs/pages.py, which writes the pages that are generated."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    import pages
+
+    return pages
+
+
+def test_every_status_has_a_cure():
+    """Find each reason for which a step fails in the table of symptoms, with a cause and what to do."""
+    text = (DOCS / "symptoms.md").read_text(encoding="utf-8")
+    rows = {
+        name: cells for name, *cells in re.findall(r"^\| `([A-Z_]+)` \|([^|]*)\|([^|]*)\|", text, flags=re.MULTILINE)
+    }
+    assert set(rows) == set(Status.__members__)
+    assert all(cell.strip() for name, cells in rows.items() if name != "CONVERGED" for cell in cells)
+
+
+def test_the_citation_names_the_version():
+    """Cite the version that is here, and tell its users what is new in it."""
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\n## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_every_robot_is_in_the_gallery():
+    """Find each folder of examples/ in the gallery, and each command's module in examples/."""
+    text = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    folders = {path.name for path in (ROOT / "examples").iterdir() if path.is_dir()} - NO_ROBOTS
+    named = set(re.findall(r"(?:examples\.|^\| `)(\w+)\.(\w+)", text, flags=re.MULTILINE))
+    assert folders <= {folder for folder, _ in named}
+    assert all((ROOT / "examples" / folder / f"{module}.py").exists() for folder, module in named)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    """Find the file of each link to a file; the site's builder follows the headings, too."""
+    targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
+    assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def test_every_public_name_is_documented(pages):
+    """Find a docstring of each public name, and each name of the package on a page of the reference."""
+    texts = dict(pages.reference())
+    assert all(f"[`{name}`]" in texts["reference/index.md"] for name in public.__all__)
+    assert len(texts) == len(pages.ROOMS) + 1
+
+
+def test_a_name_without_a_docstring_is_refused(pages):
+    """Name what nothing is said about."""
+    module = type(sys)("made_up")
+    module.silent, module.__all__ = lambda: None, ["silent"]
+    with pytest.raises(ValueError, match="made_up.*silent"):
+        pages.documented_names(module)
+
+
+def test_every_scene_key_is_on_its_page(pages):
+    """Find all tables of the schema, each kind of obstacle, and what may be drawn."""
+    text = pages.scene_keys()
+    for line in ("## [simulation]", '## [[obstacle]] with shape = "box"', "## rod.section with shape", "`youngs`\\*"):
+        assert line in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("sphinx") is None, reason="needs the extra [docs]")
+def test_the_site_is_built(tmp_path):
+    """Build the site without a warning; fail where a link leads nowhere."""
+    copy = tmp_path / "docs"
+    shutil.copytree(DOCS, copy, ignore=shutil.ignore_patterns("generated"))
+    shutil.copytree(ROOT / "examples" / "basics", tmp_path / "examples" / "basics")
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-b", "html", copy, tmp_path / "site"]
+    good = subprocess.run(build, capture_output=True, text=True)
+    assert good.returncode == 0, good.stderr
+    reference = (tmp_path / "site" / "generated" / "reference" / "contact.html").read_text(encoding="utf-8")
+    assert 'id="torchdismech.contact.Penalty"' in reference
+    (copy / "start.md").write_text((copy / "start.md").read_text(encoding="utf-8") + "\n[nowhere](nowhere.md)\n")
+    broken = subprocess.run(build, capture_output=True, text=True)
+    assert broken.returncode != 0 and "nowhere" in broken.stderr
+
+
+def test_docstrings_are_read_as_they_are_written(monkeypatch):
+    """Put prose below names, keep sentences, and take no mark of reStructuredText outside of backticks for one."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    from docstrings import as_restructured_text
+
+    head = ["Return |u| * `a*b`.", "", "Parameters", "----------"]
+    lines = [
+        *head,
+        "a, b : numbers [m]",
+        "    or more.",
+        "Others as for `Model`.",
+        "",
+        "Raises",
+        "------",
+        "InputError",
+    ]
+    as_restructured_text(None, "class", "x", None, None, lines)
+    assert lines[0] == r"Return \|u\| \* `a*b`."
+    assert lines[4:8] == ["a, b", "    numbers [m]", "    or more.", "    Others as for `Model`."]
+    assert lines[9:] == ["Raises", "------", "InputError"]
+    prose = ["Parameters", "----------", "As for `Model`."]
+    as_restructured_text(None, "class", "x", None, None, prose)
+    assert prose == ["Parameters: As for `Model`."]

@@ -1,0 +1,44 @@
+"""The command line. Heavy imports wait until a command needs them.
+
+Signals are answered by `interrupts.py` from the first moment on; `__main__.py` sees to that.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from torchdismech.cli.pictures import export, movie, plot, view
+from torchdismech.cli.programs import OTHERS_OPTIONS, demo, evaluate, train
+from torchdismech.cli.runs import check, modes, simulate
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # rich's tables would take longer to import than all else that --help needs
+)
+for command in (demo, simulate, check, modes, plot, movie, export, view):
+    app.command()(command)
+for command in (train, evaluate):
+    app.command(context_settings=OTHERS_OPTIONS)(command)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from torchdismech.cli.ending import table
+        from torchdismech.io.about import versions
+
+        print(table(versions()))
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print what runs here, and end.")
+    ] = False,
+) -> None:
+    """Many soft robots at once: simulate a scene file, check it, draw what came out."""

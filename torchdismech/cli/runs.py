@@ -1,0 +1,206 @@
+"""Commands that run scenes: simulate, check, modes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchdismech import interrupts
+from torchdismech.cli.ending import FAILED, explained, refusing, table
+from torchdismech.cli.options import AllowCode, Batch, Device, Insist, Overwrite, SceneFile, Seed, device_of
+
+if TYPE_CHECKING:
+    from torchdismech.io.scene import Scene
+    from torchdismech.processes import Processes
+
+__all__ = ["check", "check_divisible", "modes", "simulate"]
+
+# How long a process waits for the next frame of another: computing may take so long, a death is noticed at once.
+PATIENCE = timedelta(days=1)
+
+
+@refusing
+def simulate(
+    scene: SceneFile,
+    out: Annotated[Path | None, typer.Option(help="The trajectory file; by default SCENE.h5 here.")] = None,
+    device: Device = "auto",
+    batch: Batch = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, max=10**12, help="Number of steps, in place of duration / dt.")
+    ] = None,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the run of this trajectory file, by default into the same file.")
+    ] = None,
+    force_resume: Annotated[
+        bool,
+        typer.Option(
+            "--force-resume", help="Continue it although the scene, a file that it names or the robot differ."
+        ),
+    ] = False,
+    compile: Annotated[
+        bool | None,
+        typer.Option(
+            help="Compile what steps evaluate at once, or never; by default what simulation.compile says, which is "
+            "where the run is long."
+        ),
+    ] = None,
+    max_substeps: Annotated[
+        int | None,
+        typer.Option(min=0, help="Divide a failed step into up to so many parts, for the robot it failed for."),
+    ] = None,
+    allow_code: AllowCode = False,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    throw: Annotated[bool, typer.Option("--throw", help="Stop at the first robot whose step fails.")] = False,
+    shard: Annotated[
+        bool, typer.Option("--shard", help="Under torchrun: each process simulates its share of the robots.")
+    ] = False,
+    insist: Insist = False,
+) -> None:
+    """Simulate a scene and write its trajectory."""
+    from torchdismech.errors import InputError
+    from torchdismech.io.report import failures, summary
+    from torchdismech.io.run import run_scene
+    from torchdismech.io.scene import load_scene
+    from torchdismech.processes import joined
+
+    flags = {
+        "batch.size": batch,
+        "batch.seed": seed,
+        "simulation.compile": compile,
+        "simulation.max_substeps": max_substeps,
+    }
+    overrides = {key: value for key, value in flags.items() if value is not None}
+    path = out or resume or Path(scene.stem + ".h5")
+    if force_resume and resume is None:
+        raise InputError("--force-resume: says how to go on with the run that --resume names, and there is none")
+    _check_processes(shard)
+    with joined("gloo", PATIENCE) as processes, explained(processes), interrupts.raising(processes.world > 1):
+        with processes.together():
+            loaded = load_scene(scene, overrides, steps=steps, insist=insist)
+            check_divisible(loaded, processes)
+            _check_output(loaded, path, resume, overwrite)
+            setup = loaded.part(processes.own(loaded.batch)).build(device_of(device), allow_code)
+        started = time.perf_counter()
+        with interrupts.raising():
+            trajectory, first_step = run_scene(
+                loaded, setup, path, resume, progress, throw, processes, force_resume=force_resume
+            )
+    if trajectory is None:  # another process writes and reports
+        return
+    wall = time.perf_counter() - started
+    print(table(summary(trajectory, first_step, wall, path, setup.model.compilation.active)))
+    failed = failures(trajectory)
+    if failed:
+        print(failed, file=sys.stderr)
+        raise typer.Exit(FAILED)
+
+
+def _check_processes(shard: bool) -> None:
+    """Refuse --shard without torchrun, and several processes that would write one file."""
+    from torchdismech.errors import InputError
+    from torchdismech.processes import started
+
+    count = started()
+    if shard and count is None:
+        raise InputError(
+            "--shard: start it as torchrun --nproc-per-node 2 -m torchdismech simulate SCENE.toml --shard, "
+            "with the number of processes that you want"
+        )
+    if not shard and count is not None and count > 1:
+        raise InputError(f"{count} processes would write one file: let them share the robots with --shard")
+
+
+def check_divisible(scene: Scene, processes: Processes) -> None:
+    """Refuse more processes than robots, and what cannot be divided."""
+    from torchdismech.errors import InputError
+
+    if processes.world > scene.batch:
+        raise InputError(f"--shard: {processes.world} processes for {scene.batch} robots: start at most {scene.batch}")
+    for key in scene.document.code if processes.world > 1 else ():
+        raise InputError(f"--shard: the function that {key} names may tell robots apart: use one process")
+
+
+def _check_output(scene: Scene, path: Path, resume: Path | None, overwrite: bool) -> None:
+    """Refuse to write over an input or another run; a run that is resumed is written into its own file."""
+    from torchdismech.io.outputs import is_trajectory, refuse_input, refuse_overwriting
+
+    refuse_input(path, {"the scene": scene.path} | {f"the file of {key}": file for key, file in scene.files.items()})
+    if path.exists():
+        interrupts.say_at_the_end(f"nothing was written; {path} is as it was")
+        if resume is None or not resume.exists() or not path.samefile(resume):
+            refuse_overwriting(path, overwrite, "trajectory", is_trajectory, "go on with its run by --resume, ")
+
+
+@refusing
+def check(
+    scene: SceneFile,
+    springs: Annotated[
+        bool, typer.Option("--springs", help="Print the nodes of every bend-twist spring and of every hinge.")
+    ] = False,
+    device: Device = "auto",
+    batch: Batch = None,
+    seed: Seed = None,
+    insist: Insist = False,
+) -> None:
+    """Check a scene file without running it, and print what would run."""
+    from torchdismech.io.assemble import build_integrator, build_model, build_schedule
+    from torchdismech.io.controller import build_controller
+    from torchdismech.io.report import what_will_run
+    from torchdismech.io.scene import load_scene
+
+    overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
+    loaded = load_scene(scene, overrides, insist=insist)
+    model = build_model(loaded, device_of(device), compile=False)  # nothing runs long here
+    build_schedule(loaded, model)
+    controller = build_controller(loaded, model, model.initial_state(loaded.batch), run_code=False)
+    print(table(what_will_run(loaded, model, build_integrator(loaded), controller)))
+    if springs:
+        print("\nspring: node before, centre, node after")
+        for k, nodes in enumerate(model.springs.tolist()):
+            print(f"{k}: {nodes[0]} {nodes[1]} {nodes[2]}")
+        if len(model.hinges):
+            print("\nhinge: start and end of the edge, nodes opposite to it")
+        for k, nodes in enumerate(model.hinges.tolist()):
+            print(f"{k}: {nodes[0]} {nodes[1]} {nodes[2]} {nodes[3]}")
+
+
+@refusing
+def modes(
+    scene: SceneFile,
+    count: Annotated[int, typer.Option(min=1, help="How many modes of each robot.")] = 6,
+    settle: Annotated[
+        bool, typer.Option("--settle", help='Find the static equilibrium first, as integrator = "static" does.')
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="A CSV file with the modes of all robots; by default none.")] = None,
+    device: Device = "auto",
+    batch: Batch = None,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    allow_code: AllowCode = False,
+    insist: Insist = False,
+) -> None:
+    """Print frequencies and damping of small vibrations of a scene's robots, and which states are unstable."""
+    from torchdismech.io.modes import is_table_of_modes, modes_table, scene_modes, write_modes
+    from torchdismech.io.outputs import refuse_input, refuse_overwriting
+    from torchdismech.io.scene import load_scene
+
+    overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
+    loaded = load_scene(scene, overrides, insist=insist)
+    if out is not None:
+        refuse_input(out, {"the scene": loaded.path} | {f"the file of {key}": f for key, f in loaded.files.items()})
+        refuse_overwriting(out, overwrite, "table of modes", is_table_of_modes, "")
+    setup = loaded.build(device_of(device), allow_code)
+    found = scene_modes(loaded, setup, count, settle)
+    print(modes_table(setup.model, found))
+    print(f"forces that are not balanced at the state: up to {found.imbalance.max().item():.3g} N")
+    if out is not None:
+        write_modes(setup.model, found, out)
+        interrupts.say_at_the_end(f"{out} is written")
+        print(f"wrote {out}")
