@@ -11,18 +11,23 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from training import pictures
+from training import pictures, solids
 from training.config import Config
 from training.data import Recordings
 from training.files import writing
-from training.metrics import HORIZONS, Errors
+from training.metrics import Errors
 
 if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+    from training.predictions import OpenLoop
     from training.resuming import Progress
+    from training.system import System
 
 __all__ = ["Board"]
 
 MESH_FRAMES = 25  # of the trajectory that is shown as a mesh
+MOVIE_FRAMES, MOVIE_SECONDS = 25, 4.0  # of the movie of a trajectory, at most
 
 
 def _writes(method: Callable) -> Callable:
@@ -55,31 +60,42 @@ class Board:
         from torch.utils.tensorboard import SummaryWriter
 
         self._hook, threading.excepthook = threading.excepthook, _said_once
-        self.folder = folder
+        self.folder, self._since = folder, since
+        self._baselines: dict[str, Errors] = {}
+        self._looks = 0
         with writing(folder):
             self._writer = SummaryWriter(str(folder), purge_step=since or None)
+        self._beside: dict[str, SummaryWriter] = {}
+
+    def _lines(self, name: str) -> SummaryWriter:
+        """Return what writes lines of another name into the charts of the run: a run in a folder of its own."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        if name not in self._beside:
+            self._beside[name] = SummaryWriter(str(self.folder / name), purge_step=self._since or None)
+        return self._beside[name]
 
     @_writes
     def flush(self) -> None:
         """Write what waits."""
-        self._writer.flush()
+        for writer in (self._writer, *self._beside.values()):
+            writer.flush()
 
     @_writes
     def close(self) -> None:
         """Write what is left."""
         try:
-            self._writer.close()
+            for writer in (self._writer, *self._beside.values()):
+                writer.close()
         finally:
             threading.excepthook = self._hook
 
     @_writes
-    def begin(self, config: Config, messages: Sequence[str], baselines: dict[str, Errors], total: int) -> None:
-        """Write the config, what was found in the data, and the baselines as lines that span the run."""
+    def begin(self, config: Config, messages: Sequence[str], baselines: dict[str, Errors]) -> None:
+        """Write the config and what was found in the data; keep the baselines, which every look draws on."""
         self._writer.add_text("config", f"```json\n{config.model_dump_json(indent=2)}\n```", 0)
         self._writer.add_text("data", "\n\n".join(messages) or "no repairs", 0)
-        for name, errors in baselines.items():
-            for step in (0, total):
-                self._writer.add_scalar(f"baseline/{name}", errors.mean, step)
+        self._baselines = baselines
 
     @_writes
     def batch(
@@ -114,53 +130,119 @@ class Board:
                 self._writer.add_histogram(f"physics/{name}", value.cpu(), step)
 
     @_writes
-    def held_out(self, progress: Progress, errors: Errors, learned_share: float | None) -> None:
-        """Write the errors on the held-out recordings."""
+    def held_out(self, progress: Progress, errors: Errors, trained: Errors, learned_share: float | None) -> None:
+        """Write the errors on the held-out recordings and on those trained on, baselines as lines beside them."""
         step, add = progress.total, self._writer.add_scalar
         add("held_out/error", errors.mean, step)
-        for horizon in HORIZONS:
+        add("train/error", trained.mean, step)
+        self._lines("trained on").add_scalar("held_out/error", trained.mean, step)
+        for name, baseline in self._baselines.items():
+            self._lines(f"baseline {name}").add_scalar("held_out/error", baseline.mean, step)
+        for horizon in errors.horizons:
             add(f"held_out/error_at_{horizon:g}s", errors.at(horizon), step)
         add("held_out/failed", int((~errors.good).sum()), step)
         if learned_share is not None:
             add("learned/force_over_elastic", learned_share, step)
-        self._writer.add_figure("held_out/error_over_horizon", pictures.horizon_curves({"model": errors}), step)
+        curves = {"model": errors, **self._baselines}
+        self._writer.add_figure("held_out/error_over_horizon", pictures.horizon_curves(curves), step)
         self._writer.flush()
 
     @_writes
-    def finish(
-        self,
-        config: Config,
-        split: str,
-        recordings: Recordings,
-        predicted: Tensor,
-        errors: dict[str, Errors],
-        step: int,
+    def pictures(
+        self, split: str, config: Config, recordings: Recordings, predicted: OpenLoop, system: System, step: int
     ) -> None:
-        """Write the final errors on a split, its horizon curves, shapes, a trajectory as a mesh, and hparams."""
-        add = self._writer.add_scalar
+        """Write shapes, a mesh and a short movie of predictions, the first time and then each so many calls."""
+        self._looks += 1
+        if split == "held_out" and (self._looks - 1) % config.logging.pictures_every:
+            return
+        given, dt = recordings.frames - predicted.positions.shape[1], recordings.dt
+        markers, valid = recordings.positions[:, given:], recordings.valid[:, given:]
+        nodes = predicted.drawn
+        edges, triangles = _joints(system, nodes.shape[2])
+        times = [t for t in config.logging.shapes_at if t <= markers.shape[1] * dt + 1e-9]
+        figure = pictures.shapes(nodes, edges, triangles, markers, valid, dt, times)
+        self._writer.add_figure(f"{split}/shapes", figure, step)
+        if not bool(nodes[0].isfinite().all()):
+            return
+        low, high = solids.box(nodes[0], markers[0][valid[0]])
+        extent = float((high - low).max())
+
+        def solid(frame: int) -> solids.Solid:
+            return solids.drawn(nodes[0, frame], edges, triangles, markers[0, frame], valid[0, frame], extent)
+
+        self._mesh(split, [solid(k) for k in _spread(len(nodes[0]), MESH_FRAMES)])
+        shown = _spread(min(len(nodes[0]), max(round(MOVIE_SECONDS / dt), 2)), MOVIE_FRAMES)
+        film = solids.movie([solid(k) for k in shown], low, high, dt * (shown[-1] - shown[0]) / max(len(shown) - 1, 1))
+        self._film(f"{split}/movie", film, step)
+
+    def _mesh(self, split: str, shapes: list[solids.Solid]) -> None:
+        """Write a trajectory, frame by frame."""
+        for k, shape in enumerate(shapes):
+            vertices, colours, faces = (torch.as_tensor(x)[None] for x in (shape.vertices, shape.colours, shape.faces))
+            self._writer.add_mesh(f"{split}/trajectory", vertices.float(), colours.int(), faces.int(), global_step=k)
+
+    def _film(self, tag: str, film: bytes, step: int) -> None:
+        """Write a GIF: the page shows it moving."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        image = Summary.Image(height=240, width=320, colorspace=3, encoded_image_string=film)
+        writer = self._writer._get_file_writer()
+        writer.add_summary(Summary(value=[Summary.Value(tag=tag, image=image)]), step)
+
+    @_writes
+    def hparams(self, config: Config, split: str, errors: Errors, step: int) -> None:
+        """Write the errors on a split beside the config's numbers and words."""
+        from torch.utils.tensorboard.summary import hparams
+
+        metrics = _metrics(split, errors)
+        name, known = f"hparams {split}", f"hparams {split}" in self._beside
+        writer = self._lines(name)
+        if not known:
+            for summary in hparams(_flat(config), metrics):
+                writer._get_file_writer().add_summary(summary)
+        for tag, value in metrics.items():
+            writer.add_scalar(tag, value, step)
+
+    @_writes
+    def text(self, tag: str, text: str, step: int) -> None:
+        """Write a table as it is."""
+        self._writer.add_text(tag, f"```\n{text}\n```", step)
+
+    @_writes
+    def evaluated(self, split: str, errors: dict[str, Errors], step: int) -> None:
+        """Write the final errors on a split and their curves over the horizon."""
+        add, model = self._writer.add_scalar, errors["model"]
         for name, error in errors.items():
             add(f"{split}/{name}", error.mean, step)
-        add(f"{split}/error", errors["model"].mean, step)
-        for horizon in HORIZONS:
-            add(f"{split}/error_at_{horizon:g}s", errors["model"].at(horizon), step)
-        for frame, value in enumerate(errors["model"].curve.tolist()):
+        add(f"{split}/error", model.mean, step)
+        for horizon in model.horizons:
+            add(f"{split}/error_at_{horizon:g}s", model.at(horizon), step)
+        for frame, value in enumerate(model.curve.tolist()):
             add(f"{split}/curve", value, frame + 1)
         self._writer.add_figure(f"{split}/error_over_horizon", pictures.horizon_curves(errors), step)
-        measured = recordings.positions[:, 2:]
-        times = [t for t in config.logging.shapes_at if t <= measured.shape[1] * recordings.dt + 1e-9]
-        self._writer.add_figure(f"{split}/shapes", pictures.shapes(predicted, measured, recordings.dt, times), step)
-        self._mesh(split, predicted[0], measured[0])
-        metrics = {f"final/{split}/error": errors["model"].mean}
-        metrics |= {f"final/{split}/error_at_{h:g}s": errors["model"].at(h) for h in HORIZONS}
-        self._writer.add_hparams(_flat(config), metrics, run_name=f"hparams_{split}", global_step=step)
         self._writer.flush()
 
-    def _mesh(self, split: str, predicted: Tensor, measured: Tensor) -> None:
-        """Write the first trajectory: simulated (blue) and measured (grey) tubes, frame by frame."""
-        span = torch.linspace(0, len(predicted) - 1, min(MESH_FRAMES, len(predicted))).long().tolist()
-        for k, frame in enumerate(span):
-            vertices, faces, colors = pictures.two_tubes(predicted[frame], measured[frame])
-            self._writer.add_mesh(f"{split}/trajectory", vertices[None], colors[None], faces[None], global_step=k)
+
+def _metrics(split: str, errors: Errors) -> dict[str, float]:
+    """Return the errors of a split as the page of hyperparameters names them."""
+    at = {f"final/{split}/error_at_{h:g}s": errors.at(h) for h in errors.horizons}
+    return {f"final/{split}/error": errors.mean, **at}
+
+
+def _joints(system: System, nodes: int) -> tuple[Tensor, Tensor]:
+    """Return the edges (E, 2) and triangles (F, 3) that are drawn of a robot; of one that names none, a chain."""
+    chain = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)], dim=1)
+    none = torch.zeros(0, 3, dtype=torch.long)
+    if system.edges is None and system.triangles is None:
+        return chain, none
+    return (none[:, :2] if system.edges is None else system.edges), (
+        none if system.triangles is None else system.triangles
+    )
+
+
+def _spread(frames: int, most: int) -> list[int]:
+    """Return at most so many of the frames, evenly."""
+    return torch.linspace(0, frames - 1, min(most, frames)).long().tolist()
 
 
 def _flat(config: Config) -> dict[str, str | float | int | bool]:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     field_validator,
     model_validator,
 )
-from torch import nn
 
 from torchdismech.errors import InputError
+from training.config_base import Gravity, Identifier, Name, NamedCode, Stiffness, Table, Word
+from training.config_scene import Drives, Markers, SceneRobot, Start
 from training.data import Rules
 from training.files import text_of
 from training.options import checked, faults
@@ -29,32 +28,10 @@ from training.options import checked, faults
 __all__ = ["Config", "Constant", "Data", "Logging", "Loss", "Noise", "Robot", "Simulation", "Stage", "Term", "load"]
 
 
-# What is far beyond any robot is a slip of the keyboard, and would end in overflow many steps later.
-Stiffness = Annotated[float, Field(gt=1e-15, le=1e12)]
-Gravity = Annotated[float, Field(ge=-1e4, le=1e4)]
-OWN_FILES = ("config", "metrics")  # .json in the folder of a run
+OWN_FILES = ("config", "metrics", "certainty")  # .json in the folder of a run
 
 
-def _names_files(name: str) -> str:
-    if not re.fullmatch(r"\w[\w .+-]{0,79}", name):
-        raise ValueError(f"names files: expected letters, digits, blanks and . + - _, got {name!r:.99}")
-    return name
-
-
-def _names_attributes(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_]\w{0,79}", name) or hasattr(nn.ModuleDict(), name):
-        raise ValueError(f"expected a name of letters, digits and _ that means nothing to PyTorch, got {name!r:.99}")
-    return name
-
-
-def _printable(name: str) -> str:
-    if not name or not name.isprintable():
-        raise ValueError(f"expected the name of a file or folder, got {name!r:.99}")
-    return name
-
-
-Word = Annotated[str, AfterValidator(_names_files)]
-Identifier = Annotated[str, AfterValidator(_names_attributes)]
+PositiveNumber = Annotated[float, Field(gt=1e-15, le=1e15)]
 
 
 def _rules(given: Any) -> Any:
@@ -66,12 +43,6 @@ def _rules(given: Any) -> Any:
     return Rules(**checked(Rules, given, ""))
 
 
-class Table(BaseModel):
-    """A table of the file: no field that is not known, no number that is text or infinite."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, str_max_length=1000, allow_inf_nan=False)
-
-
 class Data(Table):
     """Where the recordings are and what is expected of them.
 
@@ -79,14 +50,18 @@ class Data(Table):
     ----------
     path : file or folder, as `training.data.read` takes it; relative to the working directory.
     train, eval : names of the splits; None where the file has none (then there is no evaluation set).
+    inputs : names of what was recorded along with the motion: columns of tables, keys of archives.
+    pieces : cut recordings into pieces of so many seconds; None leaves them whole.
     options : for the reader, e.g. {dt = 0.01} for pickles.
     rules : a table of fields of `training.data.Rules`.
     held_out : share of the training recordings that training never sees: early stopping and choices look at these.
     """
 
-    path: Annotated[str, AfterValidator(_printable)]
+    path: Name
     train: Word | None = "train"
     eval: Word | None = "eval"
+    inputs: list[Name] = []
+    pieces: float | None = Field(None, gt=0, le=1e9)
     options: dict[str, Any] = {}
     rules: Annotated[Rules, BeforeValidator(_rules)] = Rules()
     held_out: float = Field(0.2, gt=0, lt=1)
@@ -94,9 +69,11 @@ class Data(Table):
     @field_validator("options")
     @classmethod
     def _place_and_split_stand_elsewhere(cls, options: dict[str, Any]) -> dict[str, Any]:
-        twice = [name for name in options if name in ("path", "split")]
+        twice = [name for name in options if name in ("path", "split", "inputs")]
         if twice:
-            raise ValueError(f"{twice[0]} is no option of a reader: say data.path, data.train and data.eval")
+            raise ValueError(
+                f"{twice[0]} is no option of a reader: say data.path, data.train, data.eval and data.inputs"
+            )
         return options
 
     @model_validator(mode="after")
@@ -135,21 +112,34 @@ class Constant(Table):
 
     Attributes
     ----------
-    tensors : names from `torchdismech.trainable.constants`.
+    tensors : names from `torchdismech.trainable.constants`; of a robot from a scene also "added_mass" of the nodes,
+        "markers.position", "markers.rotation", "clamp0.position", "clamp0.rotation", ..., "NAME.gain", "NAME.offset".
     kind : "factor" (positive stays positive) or "shift".
     per : one number for all, or one for each "element" of the tensor.
+    elements : with per = "element" the only ones that change, counted through.
     unit : of a shift: the size of a change that matters.
+    mean : what is likely before anything is measured: the value of the first tensor, one or one for each element; by
+        default what the model starts with.
+    spread : its standard deviation, of a factor as a share (0.2 is 20 %), of a shift in the constant's unit, one or one
+        for each element; by default anything is equally likely.
     """
 
     tensors: list[str] = Field(min_length=1)
     kind: Literal["factor", "shift"] = "factor"
     per: Literal["all", "element"] = "all"
+    elements: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = Field(None, min_length=1)
     unit: float | None = Field(None, gt=1e-15, le=1e12)
+    mean: float | list[float] | None = None
+    spread: PositiveNumber | list[PositiveNumber] | None = None
 
     @model_validator(mode="after")
-    def _unit_belongs_to_shifts(self) -> Constant:
+    def _goes_together(self) -> Constant:
         if (self.unit is None) == (self.kind == "shift"):
             raise ValueError("unit is needed for a shift and has no meaning for a factor")
+        if self.elements is not None and self.per == "all":
+            raise ValueError('elements are chosen among single ones: set per = "element"')
+        if self.mean is not None and self.spread is None:
+            raise ValueError("mean: a prior needs a spread, too")
         return self
 
 
@@ -197,7 +187,7 @@ class Loss(Table):
 
     Attributes
     ----------
-    scale : where the one becomes the other [m]: about the noise of the markers.
+    scale : where the one becomes the other [m]: about the noise of the markers, and what priors are weighed against.
     """
 
     scale: float = Field(1e-3, gt=1e-9, le=1e3)
@@ -215,12 +205,15 @@ class Noise(Table):
     velocity: float = Field(0.0, ge=0, le=1e3)
 
 
+Group = Literal["constants", "learned", "starts"]
+
+
 class Stage(Table):
     """One stage of training.
 
     Attributes
     ----------
-    train : which groups of parameters move: "constants", "learned", or both.
+    train : which groups of parameters move: "constants", "learned", and "starts" where starts are fitted.
     iterations : number of batches.
     horizon : frames to predict; several are taken in turn for equal shares of the iterations.
     batch : windows a batch, over all processes.
@@ -232,14 +225,11 @@ class Stage(Table):
     """
 
     name: Word
-    train: list[Literal["constants", "learned"]] = Field(min_length=1)
+    train: list[Group] = Field(min_length=1)
     iterations: int = Field(ge=1, le=10_000_000)
     horizon: list[Annotated[int, Field(ge=1)]] = Field([50, 100], min_length=1)
     batch: int = Field(24, ge=1, le=100_000)
-    rates: dict[Literal["constants", "learned"], Annotated[float, Field(gt=0, le=10)]] = {
-        "constants": 0.03,
-        "learned": 1e-3,
-    }
+    rates: dict[Group, Annotated[float, Field(gt=0, le=10)]] = {"constants": 0.03, "learned": 1e-3, "starts": 0.05}
     decay: float = Field(0.1, gt=0, le=1)
     clip: float = Field(1.0, gt=0)
     check_every: int = Field(20, ge=1)
@@ -264,16 +254,32 @@ class Logging(Table):
     every : iterations between scalars.
     shapes_at : times [s] at which simulated and measured shapes are drawn.
     save_every : iterations between checkpoints.
+    pictures_every : looks at the held-out recordings from one with shapes, mesh and movie to the next; the first has
+        them, and so has the end.
     """
 
     every: int = Field(1, ge=1)
     shapes_at: list[Annotated[float, Field(ge=0, le=1e9)]] = Field([0.1, 0.5, 1.0, 2.0, 4.0], max_length=20)
     save_every: int = Field(20, ge=1)
+    pictures_every: int = Field(5, ge=1)
+
+
+def _kind_of_robot(given: Any) -> str:
+    """Return which table a robot is: tags stay out of messages (see `options.faults`)."""
+    scene = "scene" in given if isinstance(given, dict) else isinstance(given, SceneRobot)
+    return "(scene)" if scene else "(rod)"
+
+
+AnyRobot = Annotated[
+    Annotated[Robot, Tag("(rod)")] | Annotated[SceneRobot, Tag("(scene)")], Discriminator(_kind_of_robot)
+]
 
 
 class Config(Table):
-    """A fit. `physics = false` fits a network without a rod: the baseline `models.FreeNodes`.
+    """A fit: of a rod whose nodes are the markers, of a robot that a scene describes, or of a `system` of the user's.
 
+    `physics = false` fits a network without a rod: the baseline `models.FreeNodes`. `system` "file.py:Name" names a
+    class derived from `training.system.System`, relative to the working directory; `options` are for its constructor.
     `device` "auto" takes CUDA where there is some; of several processes each takes a GPU of its own.
     """
 
@@ -282,8 +288,13 @@ class Config(Table):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     physics: bool = True
     data: Data
-    robot: Robot
-    simulation: Simulation = Simulation()
+    robot: AnyRobot | None = None
+    system: NamedCode | None = None
+    options: dict[str, Any] = {}
+    markers: Markers | None = None
+    drives: Drives = {}
+    start: Start | None = None
+    simulation: Simulation | None = None
     constants: dict[Identifier, Constant] = {}
     terms: dict[Identifier, Term] = {}
     baseline: dict[str, Any] = {}
@@ -292,17 +303,47 @@ class Config(Table):
     stages: list[Stage] = Field(min_length=1)
     logging: Logging = Logging()
 
+    @property
+    def of_chain(self) -> bool:
+        """Whether markers are the nodes of a chain."""
+        return isinstance(self.robot, Robot)
+
+    @property
+    def code(self) -> list[str]:
+        """Python files that the config runs, without those that a scene names."""
+        return [name for name in (self.system, *(drive.module for drive in self.drives.values())) if name is not None]
+
+    @model_validator(mode="after")
+    def _one_kind_of_system(self) -> Config:
+        if (self.robot is None) == (self.system is None):
+            raise ValueError("expected a robot or a system, got both" if self.system else "robot: it is missing")
+        if not isinstance(self.robot, SceneRobot):
+            given = [name for name in ("markers", "drives", "start") if getattr(self, name)]
+            if given:
+                raise ValueError(f"{given[0]}: belongs to a robot from a scene: set robot.scene, or leave it out")
+        elif self.simulation is not None:
+            raise ValueError("simulation: the scene says how steps are taken; change that by robot.overrides")
+        elif not self.physics:
+            raise ValueError("physics: the network without physics is for chains: leave the scene out")
+        if self.system is None and self.options:
+            raise ValueError("options are for a system: leave them out")
+        return self
+
     @model_validator(mode="after")
     def _something_to_train(self) -> Config:
-        there = {"constants"} if self.constants and self.physics else set()
-        there |= {"learned"} if self.terms or not self.physics else set()
+        names = [stage.name for stage in self.stages]
+        if len({name.casefold() for name in names}) < len(names):  # some disks do not tell A from a
+            raise ValueError(f"two stages of the same name: {', '.join(names)}")
         if not self.physics and (self.constants or self.terms):
             raise ValueError("without physics there are no constants and no terms: leave them out")
         if self.physics and self.baseline:
             raise ValueError("baseline holds options of the network without physics: set physics = false")
-        names = [stage.name for stage in self.stages]
-        if len({name.casefold() for name in names}) < len(names):  # some disks do not tell A from a
-            raise ValueError(f"two stages of the same name: {', '.join(names)}")
+        if self.system is not None:
+            return self  # it says itself what it has
+        there = {"constants"} if self.constants else set()
+        modules = [drive for drive in self.drives.values() if drive.module is not None]
+        there |= {"learned"} if self.terms or modules or not self.physics else set()
+        there |= {"starts"} if self.start is not None and self.start.velocity == "fitted" else set()
         for stage in self.stages:
             missing = sorted(set(stage.train) - there)
             if missing:

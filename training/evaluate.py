@@ -18,18 +18,19 @@ def main(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.")],
     settings: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="E.g. data.path=...")] = [],  # noqa: B006
     stage: Annotated[str | None, typer.Option(help="The weights that this stage ended with, e.g. constants.")] = None,
+    allow_code: Annotated[bool, typer.Option("--allow-code", help="Run Python that the config names.")] = False,
 ) -> None:
     """Evaluate a run and print a table."""
     install()
     say_at_the_end(f"weights and checkpoints in {folder} stay as they were: start the evaluation again")
     from training.evaluation import evaluate
-    from training.metrics import HORIZONS
 
     with refusing():
-        errors = evaluate(folder, settings, stage)
-    print(f"{'':10}{'mean [mm]':>12}" + "".join(f"{f'at {h:g} s':>12}" for h in HORIZONS) + f"{'failed':>8}")
+        errors = evaluate(folder, settings, stage, allow_code)
+    horizons = errors["model"].horizons
+    print(f"{'':10}{'mean [mm]':>12}" + "".join(f"{f'at {h:g} s':>12}" for h in horizons) + f"{'failed':>8}")
     for name, error in errors.items():
-        cells = "".join(f"{1e3 * value:12.2f}" for value in (error.mean, *(error.at(h) for h in HORIZONS)))
+        cells = "".join(f"{1e3 * value:12.2f}" for value in (error.mean, *(error.at(h) for h in horizons)))
         print(f"{name:10}{cells}{int((~error.good).sum()):8}")
 
 

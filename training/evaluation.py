@@ -7,23 +7,30 @@ import io
 import json
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from torchdismech import InputError
 from torchdismech.processes import device_of_process
 from training import checkpoint, pictures
 from training.board import Board
-from training.config import load
-from training.data import Recordings, read
+from training.config import Config, load
+from training.data import Recordings
 from training.files import write
-from training.fitting import recordings_of
-from training.loop import predict_all
-from training.metrics import HORIZONS, Errors, baselines
-from training.system import System, build
+from training.fitting import measured, recordings_of
+from training.metrics import Errors, baselines
+from training.predictions import errors_of, predict_all
+from training.starts import fitted_starts
+from training.system import System
+from training.systems import build
 
 __all__ = ["evaluate", "trained_system"]
 
+ROUNDS = 5  # times those of a look: here starts begin from nothing
+
 
 def trained_system(
-    folder: Path, settings: list[str] | None = None, weights: str = "best"
+    folder: Path, settings: list[str] | None = None, weights: str = "best", allow_code: bool = False
 ) -> tuple[System, Recordings, Recordings]:
     """Return the system of a run, and its evaluation recordings: repaired (to start from), and as measured.
 
@@ -34,7 +41,7 @@ def trained_system(
         raise InputError(f"{folder}: its data has no evaluation split: name one with --set data.eval=...")
     recordings, _ = recordings_of(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
-    system = build(config, fitted, device_of_process(config.device))
+    system = build(config, fitted, device_of_process(config.device), allow_code)
     tensors, facts = checkpoint.load(folder, weights)
     system.take(tensors, folder)
     if facts.get("recordings") != {**fitted.digests(), **held_out.digests()}:
@@ -43,7 +50,7 @@ def trained_system(
         )
     repaired, _ = recordings_of(config, config.data.eval)
     _refuse_another_robot(fitted, repaired)
-    return system, repaired, read(config.data.path, config.data.eval, **config.data.options)
+    return system, repaired, measured(config, config.data.eval)
 
 
 def _refuse_another_robot(fitted: Recordings, recordings: Recordings) -> None:
@@ -54,11 +61,15 @@ def _refuse_another_robot(fitted: Recordings, recordings: Recordings) -> None:
         raise InputError(f"{recordings.names[0]}: {recordings.dt} s between frames; training had {fitted.dt} s")
 
 
-def evaluate(folder: Path, settings: list[str] | None = None, stage: str | None = None) -> dict[str, Errors]:
+def evaluate(
+    folder: Path, settings: list[str] | None = None, stage: str | None = None, allow_code: bool = False
+) -> dict[str, Errors]:
     """Return the errors of a run's best weights (or of those after a stage) and of the baselines on the eval split.
 
     Predictions start from the repaired recordings; errors are against what was measured, spikes and all, so that they
-    compare with those of others. Writes them into the run's folder, under the name of the split and of the stage:
+    compare with those of others. Starts that are fitted are fitted to the first frames of each recording.
+
+    Writes them into the run's folder, under the name of the split and of the stage:
     .json, .csv and .png (error over horizon), and the event file.
     """
     config = load(folder / "config.json", settings or [])
@@ -66,32 +77,44 @@ def evaluate(folder: Path, settings: list[str] | None = None, stage: str | None 
     if stage is not None and stage not in stages:
         raise InputError(f"{folder}: no stage {stage!r:.80}; it has {', '.join(stages)}")
     weights = "best" if stage is None else f"after-{stage}"
-    system, repaired, recordings = trained_system(folder, settings, weights)
+    system, repaired, recordings = trained_system(folder, settings, weights, allow_code)
     split = str(config.data.eval) if stage is None else f"{config.data.eval}-{weights}"
-    predicted, good = predict_all(system, repaired)
-    errors = {"model": Errors.of(predicted, recordings, good), **baselines(recordings, system.gripped)}
+    predicted = predict_all(system, repaired, start=_starts(system, repaired, config))
+    errors = {"model": errors_of(system, repaired, predicted, recordings), **baselines(repaired, system, recordings)}
     facts = {
-        name: {"error": e.mean, **{f"error_at_{h:g}s": e.at(h) for h in HORIZONS}, "failed": int((~e.good).sum())}
+        name: {"error": e.mean, **{f"error_at_{h:g}s": e.at(h) for h in e.horizons}, "failed": int((~e.good).sum())}
         for name, e in errors.items()
     }
     write(folder / f"{split}.json", json.dumps(facts, indent=1))
-    write(folder / f"{split}.csv", _table(errors, recordings.dt))
+    write(folder / f"{split}.csv", _table(errors))
     picture = io.BytesIO()
     pictures.horizon_curves(errors).savefig(picture, format="png", dpi=150)
     write(folder / f"{split}.png", picture.getvalue())
     board = Board(folder)
     try:
-        board.finish(config, split, recordings, predicted, errors, checkpoint.batches(folder, weights))
+        total = checkpoint.batches(folder, weights)
+        board.evaluated(split, errors, total)
+        board.hparams(config, split, errors["model"], total)
+        board.pictures(split, config, recordings, predicted, system, total)
     finally:
         board.close()
     return errors
 
 
-def _table(errors: dict[str, Errors], dt: float) -> str:
+def _starts(system: System, recordings: Recordings, config: Config) -> Tensor | None:
+    """Return the starts that the first frames of recordings tell; None where none are fitted."""
+    if not system.start_size:
+        return None
+    nothing = torch.zeros(len(recordings), system.start_size, dtype=torch.float64, device=system.device)
+    return fitted_starts(system, recordings, config.loss, ROUNDS * system.start_rounds, nothing)
+
+
+def _table(errors: dict[str, Errors]) -> str:
     """Return the errors over time as comma separated values."""
     text = io.StringIO()
     table = csv.writer(text)
     table.writerow(["time", *errors])
-    for k, row in enumerate(zip(*(e.curve.tolist() for e in errors.values()), strict=True)):
-        table.writerow([f"{(k + 1) * dt:.6g}", *(f"{value:.6g}" for value in row)])
+    time = errors["model"].time.tolist()
+    for t, *row in zip(time, *(e.curve.tolist() for e in errors.values()), strict=True):
+        table.writerow([f"{t:.6g}", *(f"{value:.6g}" for value in row)])
     return text.getvalue()

@@ -29,6 +29,9 @@ def main(
     force_resume: Annotated[
         bool, typer.Option("--force-resume", help="Go on with its weights even with another config or other data.")
     ] = False,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Run Python that the config, or its scene, names.")
+    ] = False,
 ) -> None:
     """Fit a robot to recordings."""
     install()
@@ -51,7 +54,7 @@ def main(
             folder = out or Path("runs") / f"{loaded.name}-{datetime.now():%Y%m%d-%H%M%S}"
             if out is None and processes.world > 1:
                 raise InputError("--out: several processes need one folder: name it")
-            fit(loaded, folder, resume, processes, force=force_resume)
+            fit(loaded, folder, resume, processes, force=force_resume, allow_code=allow_code)
 
 
 if __name__ == "__main__":

@@ -13,19 +13,27 @@ from torchdismech import InputError
 from torchdismech.processes import ALONE, Processes, device_of_process
 from training import checkpoint, data
 from training.board import Board
+from training.certainty import certainty_of
 from training.config import Config
 from training.files import made_folder, only_writer, write
-from training.loop import Trainer, predict_all
+from training.loop import Trainer
 from training.metrics import Errors, baselines
-from training.system import build, undetermined
+from training.systems import build, undetermined
 
-__all__ = ["fit", "recordings_of"]
+__all__ = ["fit", "measured", "recordings_of"]
 
 
 def recordings_of(config: Config, split: str | None) -> tuple[data.Recordings, list[str]]:
     """Return the checked and repaired recordings of a split, and what was repaired."""
-    recordings = data.read(config.data.path, split, **config.data.options)
-    return data.prepared(recordings, config.data.rules)
+    recordings = measured(config, split)
+    return data.prepared(recordings, config.data.rules, config.of_chain)
+
+
+def measured(config: Config, split: str | None) -> data.Recordings:
+    """Return the recordings of a split as they are, cut into pieces where the config says so."""
+    inputs = {"inputs": tuple(config.data.inputs)} if config.data.inputs else {}
+    recordings = data.read(config.data.path, split, **inputs, **config.data.options)
+    return recordings if config.data.pieces is None else recordings.pieces(config.data.pieces)
 
 
 def fit(
@@ -35,6 +43,7 @@ def fit(
     processes: Processes = ALONE,
     until: int | None = None,
     force: bool = False,
+    allow_code: bool = False,
 ) -> Errors:
     """Train all stages and return the errors on the held-out recordings; all else is in the folder.
 
@@ -45,13 +54,14 @@ def fit(
         other recordings.
     until : stop after so many batches in total, as an interruption would.
     force : go on with these as well: see `Trainer.resume`.
+    allow_code : run the Python files that the config, or its scene, names.
     """
     if processes.writes and not resume:
         _refuse_taken(folder)
     torch.manual_seed(config.seed)
     recordings, messages = recordings_of(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
-    system = build(config, fitted, device_of_process(config.device))
+    system = build(config, fitted, device_of_process(config.device), allow_code)
     trainer = Trainer(config, system, fitted, held_out, folder, processes)
     if warning := undetermined(config):
         messages.append(f"warning: {warning}")
@@ -74,17 +84,25 @@ def fit(
 
 def _trained(trainer: Trainer, messages: list[str], until: int | None) -> Errors:
     """Train all stages and return the errors on the held-out recordings; the writing process leaves them on disk."""
-    config, held_out, board = trainer.config, trainer.held_out, trainer.board
-    references = baselines(held_out, trainer.system.gripped)
+    config, held_out, board, system = trainer.config, trainer.held_out, trainer.board, trainer.system
+    references = baselines(held_out, system)
     if board is not None:
-        board.begin(config, messages, references, sum(stage.iterations for stage in config.stages))
+        board.begin(config, messages, references)
     trainer.run(until, progress=board is not None)
-    predicted, good = predict_all(trainer.system, held_out, trainer.processes)
-    errors = Errors.of(predicted, held_out, good)
+    errors, predicted = trainer.looks.held_out_errors()
+    done = trainer.progress.stage == len(config.stages)
+    certainty = certainty_of(trainer) if done else None
     if board is not None:
-        everything, progress = {"model": errors, **references}, trainer.progress
-        board.finish(config, "held_out_final", held_out, predicted, everything, progress.total)
-        facts = {"held_out": errors.mean, "batches": progress.total, "seconds": progress.seconds}
+        total, split = trainer.progress.total, "held_out_final"
+        board.evaluated(split, {"model": errors, **references}, total)
+        board.hparams(config, split, errors, total)
+        if done:
+            board.pictures(split, config, held_out, predicted, system, total)
+        if certainty is not None:
+            print(certainty.told())
+            board.text("certainty", certainty.told(), total)
+            write(trainer.folder / "certainty.json", json.dumps(certainty.facts(), indent=1))
+        facts = {"held_out": errors.mean, "batches": total, "seconds": trainer.progress.seconds}
         write(trainer.folder / "metrics.json", json.dumps(facts, indent=1))
     return errors
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -18,31 +19,18 @@ from torchdismech.processes import ALONE, Processes
 from training import checkpoint
 from training.board import Board
 from training.config import Config, Stage
-from training.data import Recordings, WindowSampler, gather, windows
-from training.metrics import Errors, robust_loss
+from training.data import Recordings, Window, WindowSampler, gather, windows
+from training.fingerprints import fingerprints
+from training.looks import Looks
+from training.metrics import robust_loss
 from training.resuming import Progress, differences, read_facts
-from training.robot import Turns
+from training.starts import Starts, coordinates
 from training.system import Prediction, System, refuse_unlike
 
-__all__ = ["Trainer", "predict_all"]
+__all__ = ["Trainer"]
 
 ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
 BYTES_A_NODE = 173  # and step that a backward pass goes through: see docs/gradients.md
-
-
-@torch.no_grad()
-def predict_all(system: System, recordings: Recordings, processes: Processes = ALONE) -> tuple[Tensor, Tensor]:
-    """Return open-loop predictions (K, T - 2, N, 3) of all recordings and which (K,) came to their end, on the CPU."""
-    own = processes.own(len(recordings))
-    which = torch.arange(len(recordings))[own]
-    shape = (len(recordings), recordings.frames - 2, recordings.nodes, 3)
-    positions = torch.zeros(shape, dtype=recordings.positions.dtype, device=system.device)
-    good = torch.zeros(len(recordings), device=system.device)
-    if own.stop > own.start:
-        turned = system.turns(recordings).at(which, torch.zeros_like(which)).to(system.device)
-        prediction = system.predict(recordings.positions[own].to(system.device), turned)
-        positions[own], good[own] = prediction.positions, prediction.good.to(good)
-    return processes.summed(positions).cpu(), processes.summed(good).cpu() > 0
 
 
 class Trainer:
@@ -69,19 +57,28 @@ class Trainer:
         self.fitted, self.held_out = fitted, held_out
         self.processes, self.board = processes, board
         self.progress = Progress()
-        self.parameters = system.parameters_by_name()
+        sizes = system.start_size, len(fitted), len(held_out)
+        self.starts = Starts(*sizes, system.device) if system.start_size else None
+        self.looks = Looks(system, config.loss, fitted, held_out, processes, self.starts)
+        self.parameters = system.parameters_by_name() | self._parameters_of_starts()
+        self._refuse_misplaced_noise()
         for stage in config.stages:
-            longest = max(stage.horizon) + 2
+            longest = max(stage.horizon) + system.given
             if longest > fitted.frames:
                 raise InputError(
-                    f"stage {stage.name!r}: a horizon of {longest - 2} needs {longest} frames, not {fitted.frames}"
+                    f"stage {stage.name!r}: a horizon of {max(stage.horizon)} needs {longest} frames, not "
+                    f"{fitted.frames}"
                 )
+            if "starts" in stage.train and self.starts is None:
+                raise InputError(f"stage {stage.name!r} trains starts, and the system fits none")
             if stage.batch % processes.world:
                 raise InputError(
                     f"stage {stage.name!r}: batch {stage.batch} does not divide among {processes.world} processes"
                 )
             self._refuse_oversized(stage)
-        self._turns = system.turns(fitted)
+        self._history = system.history(fitted)
+        self._measured = int(coordinates(fitted.valid[:, system.given :]).sum())
+        self._files = fingerprints(config)
         self._recordings = {**fitted.digests(), **held_out.digests()}
         self._begins = True  # with a look at the held-out recordings, and a checkpoint before it
         self._optimizer: torch.optim.Optimizer | None = None
@@ -118,7 +115,7 @@ class Trainer:
 
     def _begin(self, stage: Stage) -> None:
         """Make optimiser and sampler, unless the stage goes on from a checkpoint that has brought them."""
-        self.system.train_only(stage.train)
+        self._train_only(stage)
         if self._optimizer is None:
             self._optimizer = self._new_optimizer(stage)
 
@@ -138,14 +135,13 @@ class Trainer:
         progress, horizon = self.progress, self._horizon(stage)
         sampler = self._sampler_for(stage, horizon)
         recording, first = next(sampler)
-        window, valid = (t.to(self.system.device) for t in gather(self.fitted, recording, first, horizon + 2))
-        turned = self._turns.at(recording, first).to(self.system.device)
+        window = self._window(recording, first, horizon)
         assert self._optimizer is not None
         for group in self._optimizer.param_groups:
             group["lr"] = stage.rates[group["name"]] * self._decay(stage)
         self._optimizer.zero_grad()
-        prediction = self._predicted(window, turned, stage)
-        rows = robust_loss(prediction.positions, window[:, 2:], valid[:, 2:], self.config.loss)
+        prediction = self._predicted(window, stage)
+        rows = self._rows(prediction, window)
         # a window of which a step failed says nothing: it is counted and left out
         rows = torch.where(prediction.good, rows, 0.0)
         loss, failed, norms = self._reduced(rows, prediction.good, stage)
@@ -167,12 +163,35 @@ class Trainer:
             rates = {g["name"]: g["lr"] for g in self._optimizer.param_groups}
             steps = stage.batch * horizon
             self.board.batch(progress, loss, horizon, prediction.iterations, norms, rates, steps / seconds)
-            self.board.constants(progress.total, self.system.constants())
+            self.board.constants(progress.total, self.system.values())
         if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
             self._refuse_hopeless(prediction)
             self._look()
         if progress.total % self.config.logging.save_every == 0:
             self.save()
+
+    def _window(self, recording: Tensor, first: Tensor, horizon: int) -> Window:
+        """Return windows of the recordings that are trained on, on the system's device."""
+        window = gather(self.fitted, recording, first, horizon + self.system.given)
+        history = {name: value[recording, first] for name, value in self._history.items()}
+        start = None if self.starts is None else self.starts.fitted[recording.to(self.system.device)]
+        return window.replace(history=history).to(self.system.device).replace(start=start)
+
+    def _rows(self, prediction: Prediction, window: Window) -> Tensor:
+        """Return the losses (B,) of windows [m], with what priors say in the same unit.
+
+        Half the sum of squares in standard deviations of the noise, `loss.scale`, is the mean loss times the number of
+        measurements over that scale: so priors count as much less as more is measured.
+        """
+        given, scale = self.system.given, self.config.loss.scale
+        valid = window.valid[:, given:].clone()
+        valid[:, : self.system.warm_up] = False
+        rows = robust_loss(prediction.positions, window.positions[:, given:], valid, self.config.loss)
+        if (penalty := self.system.penalty()) is not None:
+            rows = rows + scale / self._measured * penalty
+        if window.start is not None:
+            rows = rows + 0.5 * window.start.square().sum(1) * scale / coordinates(valid)
+        return rows
 
     def _reduced(self, rows: Tensor, good: Tensor, stage: Stage) -> tuple[float, int, dict[str, float]]:
         """Leave the mean gradient over all processes in the parameters, clipped; return loss, failed rows and norms.
@@ -191,7 +210,7 @@ class Trainer:
             parameter.grad = part.view_as(parameter).clone()
         norms: dict[str, float] = {}
         for group in stage.train:
-            own = list(self.system.group(group).values())
+            own = list(self._group(group).values())
             norms[group] = float(nn.utils.clip_grad_norm_(own, stage.clip))
         return float(total[-2] / count), stage.batch - int(total[-1]), norms
 
@@ -211,49 +230,82 @@ class Trainer:
         if self._sampler is None or self._sampler.windows.steps != horizon:
             seed = self.config.seed + 1000 * (self.progress.stage + 1)
             place = (self.processes.rank, self.processes.world)
-            stride = max(1, horizon // 10)
-            self._sampler = WindowSampler(windows(self.fitted, horizon, stride), stage.batch, seed, *place)
+            system, stride = self.system, max(1, horizon // 10)
+            cut = windows(self.fitted, horizon, stride, system.given, system.measured, system.anywhere)
+            self._sampler = WindowSampler(cut, stage.batch, seed, *place)
         return self._sampler
 
-    def _predicted(self, window: Tensor, turned: Turns, stage: Stage) -> Prediction:
+    def _predicted(self, window: Window, stage: Stage) -> Prediction:
         """Return what the system makes of a window; say where in the fit it refuses its constants."""
         try:
-            return self.system.predict(self._noisy(window, stage), turned, stage.checkpoint_every)
+            return self.system.predict(self._noisy(window, stage), stage.checkpoint_every)
         except InputError as error:
             raise InputError(
                 f'stage {stage.name!r}, batch {self.progress.total + 1}: {error}; a constant of kind "factor" keeps '
                 "its sign, a smaller rate takes smaller steps"
             ) from error
 
-    def _noisy(self, window: Tensor, stage: Stage) -> Tensor:
+    def _noisy(self, window: Window, stage: Stage) -> Window:
         """Return the window with noise on the free nodes of its first two frames.
 
         The noise of the whole batch follows from seed and iteration; each process takes its part.
         """
-        noise = self.config.noise
+        noise, x = self.config.noise, window.positions
         if noise.position == 0 and noise.velocity == 0:
             return window
         generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.progress.total)
-        shape = (2, stage.batch, *window.shape[2:])
-        everyones = torch.randn(shape, generator=generator, dtype=window.dtype)
-        shift, velocity = everyones[:, self.processes.own(stage.batch)].to(window.device)
-        free = torch.ones(window.shape[2], 1, dtype=window.dtype, device=window.device)
+        shape = (2, stage.batch, *x.shape[2:])
+        everyones = torch.randn(shape, generator=generator, dtype=x.dtype)
+        shift, velocity = everyones[:, self.processes.own(stage.batch)].to(x.device)
+        free = torch.ones(x.shape[2], 1, dtype=x.dtype, device=x.device)
         free[self.system.gripped] = 0
-        second = window[:, 1] + noise.position * shift * free
-        first = window[:, 0] + (noise.position * shift - noise.velocity * self.system.dt * velocity) * free
-        return torch.cat([first[:, None], second[:, None], window[:, 2:]], dim=1)
+        second = x[:, 1] + noise.position * shift * free
+        first = x[:, 0] + (noise.position * shift - noise.velocity * self.system.dt * velocity) * free
+        return window.replace(positions=torch.cat([first[:, None], second[:, None], x[:, 2:]], dim=1))
+
+    def _group(self, name: str) -> Mapping[str, nn.Parameter]:
+        """Return the parameters of a group by name."""
+        if name != "starts":
+            return self.system.group(name)
+        assert self.starts is not None  # else the stage was refused
+        return {"fitted": self.starts.fitted}
+
+    def _parameters_of_starts(self) -> dict[str, nn.Parameter]:
+        return {} if self.starts is None else {f"starts.{name}": p for name, p in self.starts.named_parameters()}
+
+    def _train_only(self, stage: Stage) -> None:
+        """Let the parameters of a stage's groups be trained and no others."""
+        self.system.train_only(stage.train)
+        if self.starts is not None:
+            self.starts.fitted.requires_grad_("starts" in stage.train)
+
+    def _take(self, tensors: dict[str, Tensor]) -> None:
+        """Set all parameters from those of a checkpoint."""
+        self.system.take(tensors, self.folder)
+        with torch.no_grad():
+            for name, parameter in self._parameters_of_starts().items():
+                if name not in tensors:
+                    raise InputError(f"{self.folder}: its checkpoint has no {name!r}: it belongs to another config")
+                refuse_unlike(tensors[name], parameter, f"{self.folder}: {name} in its checkpoint")
+                parameter.copy_(tensors[name])
 
     def _new_optimizer(self, stage: Stage) -> torch.optim.Optimizer:
-        groups = [{"params": list(self.system.group(g).values()), "lr": stage.rates[g], "name": g} for g in stage.train]
+        groups = [{"params": list(self._group(g).values()), "lr": stage.rates[g], "name": g} for g in stage.train]
         return torch.optim.Adam(groups)
 
     # ---- what makes no sense to go on with -----------------------------------------------------------------------
+
+    def _refuse_misplaced_noise(self) -> None:
+        """Refuse noise on starts that are not measured."""
+        if not self.system.measured and (self.config.noise.position or self.config.noise.velocity):
+            raise InputError("noise: it is added to measured starts, and these are not measured: leave it out")
 
     def _refuse_oversized(self, stage: Stage) -> None:
         """Refuse a batch whose backward pass cannot fit into memory, before hours have gone into the stages before."""
         steps = max(stage.horizon) * self.system.substeps
         kept = steps if stage.checkpoint_every is None else steps / stage.checkpoint_every + stage.checkpoint_every
-        needed = BYTES_A_NODE * self.fitted.nodes * kept * stage.batch / self.processes.world
+        nodes = max(self.fitted.nodes, self.system.n_nodes)
+        needed = BYTES_A_NODE * nodes * kept * stage.batch / self.processes.world
         free = available_bytes(self.system.device)
         if needed > free:
             raise InputError(
@@ -277,28 +329,28 @@ class Trainer:
 
     def _look(self) -> None:
         """Predict the held-out recordings, and keep the weights if they are the best so far."""
-        predicted, good = predict_all(self.system, self.held_out, self.processes)
-        errors = Errors.of(predicted, self.held_out, good)
-        better = math.isfinite(errors.mean) and bool(good.all()) and errors.mean < self.progress.best
+        errors, open_loop = self.looks.held_out_errors()
+        better = math.isfinite(errors.mean) and bool(open_loop.good.all()) and errors.mean < self.progress.best
         if better:
             self.progress.best, self.progress.looks_since = errors.mean, 0
             if self.processes.writes:
                 self._save_weights("best", error=errors.mean)
         elif self.progress.total:
             self.progress.looks_since += 1
+        trained = self.looks.trained_errors()
         if self.board is not None:
-            middle, every = max(2, self.held_out.frames // 2), torch.arange(len(self.held_out))
-            turned = self.system.turns(self.held_out).at(every, torch.full_like(every, middle))
-            # at predicted frames: measured ones stretch by the noise of markers, and elastic forces would be all noise
-            share = self.system.learned_share(predicted[:, middle - 2 : middle], turned)
-            self.board.held_out(self.progress, errors, share)
+            share = self.looks.learned_share(open_loop)
+            self.board.held_out(self.progress, errors, trained, share)
+            total = self.progress.total
+            self.board.hparams(self.config, "held_out", errors, total)
+            self.board.pictures("held_out", self.config, self.held_out, open_loop, self.system, total)
 
     def _load_best(self) -> None:
         if self.processes.world > 1:
             torch.distributed.barrier()
         if math.isfinite(self.progress.best):
             tensors, _ = checkpoint.load(self.folder, "best")
-            self.system.take(tensors, self.folder)
+            self._take(tensors)
 
     # ---- checkpoints -------------------------------------------------------------------------------------------
 
@@ -323,6 +375,7 @@ class Trainer:
             "evaluations": self.system.evaluations(),
             "config": self.config.model_dump(mode="json"),
             "recordings": self._recordings,
+            "files": self._files,
         }
         checkpoint.save(self.folder, "last", tensors, facts)
         if self.board is not None:
@@ -347,7 +400,7 @@ class Trainer:
         """
         tensors, facts = checkpoint.load(self.folder, "last")
         before = read_facts(facts, self.folder)
-        found = differences(before, self.config, self._recordings)
+        found = differences(before, self.config, self._recordings, self._files)
         if found and not force:
             raise InputError(
                 f"{self.folder}: the run before was another one: {'; '.join(found)}; leave the config out to take "
@@ -358,7 +411,7 @@ class Trainer:
                 f"{self.folder}: its checkpoint is in stage {before.progress.stage}, the config has "
                 f"{len(self.config.stages)} stages, counted from 0: it belongs to another config"
             )
-        self.system.take(tensors, self.folder)
+        self._take(tensors)
         self.progress = before.progress
         if found:
             self.progress.best, self.progress.looks_since = math.inf, 0
@@ -374,7 +427,7 @@ class Trainer:
 
     def _take_optimizer(self, tensors: dict[str, Tensor], stage: Stage) -> None:
         """Make the optimiser of a stage as it was."""
-        self.system.train_only(stage.train)
+        self._train_only(stage)
         self._optimizer = self._new_optimizer(stage)
         for name, parameter in self.parameters.items():
             state = {key: tensors[f"optimizer/{key}/{name}"] for key in ADAM if f"optimizer/{key}/{name}" in tensors}

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from training.config import Loss
 from training.data import Recordings
+from training.system import System
 
-__all__ = ["HORIZONS", "Errors", "baselines", "robust_loss"]
+__all__ = ["HORIZONS", "Errors", "baselines", "robust_loss", "skipped_frames"]
 
 HORIZONS = (0.1, 1.0, 5.0)  # [s] at which errors are reported
 
@@ -21,16 +22,29 @@ class Errors:
 
     Attributes
     ----------
-    curve : (T,) mean over recordings for each predicted frame; the first is the third frame of a recording.
+    curve : (T,) mean over recordings for each predicted frame that counts; NaN where no marker was seen.
     recordings : (K,) mean over frames of each recording.
     good : (K,) whether the recording was predicted to its end; others count with what came out.
     dt : time between frames [s].
+    first : time of the first frame that counts [s] after the start.
     """
 
     curve: Tensor
     recordings: Tensor
     good: Tensor
     dt: float
+    first: float
+
+    @property
+    def horizons(self) -> tuple[float, ...]:
+        """Those of `HORIZONS` [s] that the recordings are long enough for."""
+        last = self.first + (len(self.curve) - 1) * self.dt
+        return tuple(h for h in HORIZONS if self.first - 0.5 * self.dt <= h <= last + 0.5 * self.dt)
+
+    @property
+    def time(self) -> Tensor:
+        """Times of the curve [s]."""
+        return self.first + self.dt * torch.arange(len(self.curve))
 
     @property
     def mean(self) -> float:
@@ -38,22 +52,24 @@ class Errors:
         return float(self.recordings.mean())
 
     def at(self, horizon: float) -> float:
-        """Return the error [m] a time `horizon` [s] after the start, or at the end if the recordings are shorter."""
-        frame = min(max(round(horizon / self.dt), 1), len(self.curve)) - 1
-        return float(self.curve[frame])
+        """Return the error [m] a time `horizon` [s], one of `horizons`, after the start."""
+        return float(self.curve[round((horizon - self.first) / self.dt)])
 
     @classmethod
-    def of(cls, predicted: Tensor, recordings: Recordings, good: Tensor | None = None) -> Errors:
-        """Return the errors of predictions (K, T - 2, N, 3) of all frames but the first two.
+    def of(cls, predicted: Tensor, recordings: Recordings, good: Tensor | None = None, skipped: int = 0) -> Errors:
+        """Return the errors of predictions (K, T - given, M, 3) of all frames but the first ones, which were given.
 
-        Markers that were not seen, or repaired, do not count.
+        Markers that were not seen, or repaired, do not count; nor do the first `skipped` frames of the predictions.
         """
-        valid = recordings.valid[:, 2:]
-        error = (predicted - recordings.positions[:, 2:]).abs().mean(-1)
+        predicted = predicted[:, skipped:]
+        given = recordings.frames - predicted.shape[1]
+        valid = recordings.valid[:, given:]
+        error = (predicted - recordings.positions[:, given:]).abs().mean(-1)
         error = torch.where(valid, error, 0.0)  # a repaired place may be anything, but not NaN
         curve = error.sum((0, 2)) / valid.sum((0, 2))
         good = torch.ones(len(recordings), dtype=torch.bool) if good is None else good
-        return cls(curve, error.sum((1, 2)) / valid.sum((1, 2)), good, recordings.dt)
+        mean = error.sum((1, 2)) / valid.sum((1, 2)).clamp_min(1)
+        return cls(curve, mean, good, recordings.dt, recordings.dt * (skipped + 1))
 
 
 def robust_loss(predicted: Tensor, measured: Tensor, valid: Tensor, loss: Loss) -> Tensor:
@@ -63,34 +79,18 @@ def robust_loss(predicted: Tensor, measured: Tensor, valid: Tensor, loss: Loss) 
     return torch.where(valid, each, 0.0).sum((1, 2)) / valid.sum((1, 2)).clamp_min(1)
 
 
-def baselines(recordings: Recordings, gripped: list[int]) -> dict[str, Errors]:
-    """Return the errors of two predictions without a model.
+def baselines(recordings: Recordings, system: System, measured: Recordings | None = None) -> dict[str, Errors]:
+    """Return the errors of the predictions that a system makes of recordings without a model.
 
-    "stay": free nodes stay where they were. "follow": they move with the gripped nodes, weighted by how near these are
-    along the chain.
+    Parameters
+    ----------
+    measured : what they are compared with, if that is something else.
     """
-    x = recordings.positions
-    second = x[:, 1:2].expand(-1, recordings.frames - 2, -1, -1)
-    stay = second.clone()
-    stay[:, :, gripped] = x[:, 2:, gripped]
-    weight = _weights(recordings, gripped)
-    moved = x[:, 2:, gripped] - x[:, 1:2, gripped]
-    follow = second + torch.einsum("ng,ktgc->ktnc", weight, moved)
-    return {"stay": Errors.of(stay, recordings), "follow": Errors.of(follow, recordings)}
+    references, skipped = system.references(recordings), skipped_frames(system, recordings)
+    against = measured or recordings
+    return {name: Errors.of(predicted, against, skipped=skipped) for name, predicted in references.items()}
 
 
-def _weights(recordings: Recordings, gripped: list[int]) -> Tensor:
-    """Return (N, gripped) weights, linear in arc length between the neighbouring gripped nodes, constant beyond."""
-    length = torch.linalg.vector_norm(recordings.positions.diff(dim=2), dim=-1).flatten(0, 1).nanmedian(0).values
-    arc = torch.cat([length.new_zeros(1), length.cumsum(0)])
-    knots = arc[gripped]
-    weight = torch.zeros(len(arc), len(gripped), dtype=arc.dtype)
-    for node, place in enumerate(arc):
-        right = int(torch.searchsorted(knots, place).clamp(0, len(gripped) - 1))
-        left = max(right - 1, 0)
-        if place >= knots[-1] or place <= knots[0] or left == right:
-            weight[node, 0 if place <= knots[0] else len(gripped) - 1] = 1
-        else:
-            share = (place - knots[left]) / (knots[right] - knots[left])
-            weight[node, left], weight[node, right] = 1 - share, share
-    return weight
+def skipped_frames(system: System, recordings: Recordings) -> int:
+    """Return how many predicted frames do not count, as starts are fitted to them."""
+    return min(system.start_frames, recordings.frames - system.given - 1)

@@ -21,7 +21,7 @@ def faults(error: ValidationError) -> str:
     """Return what pydantic found, in one line: each field, what was expected, what came."""
     found = []
     for fault in error.errors():
-        place = ".".join(str(part)[:80] for part in fault["loc"])
+        place = ".".join(str(part)[:80] for part in fault["loc"] if not str(part).startswith("("))  # tags of unions
         came = "" if fault["type"] in ("value_error", "missing", "extra_forbidden") else f", got {fault['input']!r:.80}"
         expected = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
         expected = expected.replace("Field required", "it is missing")

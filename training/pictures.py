@@ -12,12 +12,12 @@ from torch import Tensor
 from training.metrics import Errors
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["blank", "horizon_curves", "shapes", "two_tubes"]
+__all__ = ["blank", "horizon_curves", "shapes"]
 
-SIDES = 8  # of a tube
-COLORS = ((60, 120, 216), (150, 150, 150))  # simulated, measured
+FLAT = 0.15  # height over width, below which shapes are seen from above
 
 
 def blank(width: float, height: float) -> Figure:
@@ -35,8 +35,7 @@ def horizon_curves(errors: dict[str, Errors]) -> Figure:
     figure = blank(6, 4)
     axes = figure.subplots()
     for name, error in errors.items():
-        time = error.dt * np.arange(1, len(error.curve) + 1)
-        axes.plot(time, 1e3 * error.curve.numpy(), label=f"{name} ({1e3 * error.mean:.2f} mm)")
+        axes.plot(error.time, 1e3 * error.curve.numpy(), label=f"{name} ({1e3 * error.mean:.2f} mm)")
     axes.set(xlabel="time since the start [s]", ylabel="mean absolute error [mm]")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
@@ -44,60 +43,62 @@ def horizon_curves(errors: dict[str, Errors]) -> Figure:
     return figure
 
 
-def shapes(predicted: Tensor, measured: Tensor, dt: float, times: Sequence[float], rows: int = 3) -> Figure:
-    """Return a figure of simulated over measured shapes of some recordings at fixed times, seen from the side.
+def shapes(
+    drawn: Tensor,
+    edges: Tensor,
+    triangles: Tensor,
+    markers: Tensor,
+    valid: Tensor,
+    dt: float,
+    times: Sequence[float],
+    rows: int = 3,
+) -> Figure:
+    """Return a figure of simulated robots and measured markers of some recordings at fixed times.
+
+    It is seen from the side, along the axis in which the markers reach least far; from above where they lie flat.
 
     Parameters
     ----------
-    predicted, measured : (K, T, N, 3) [m]; frame k is (k + 1) dt after the start.
+    drawn : (K, T, N, 3) simulated nodes [m]; frame k is (k + 1) dt after the start.
+    edges, triangles : (E, 2), (F, 3) what is drawn between them.
+    markers, valid : (K, T, M, 3) [m], (K, T, M), those measured and which were seen.
     times : [s]; one column each.
     """
-    times = list(times) or [dt * measured.shape[1]]
-    chosen = torch.linspace(0, len(measured) - 1, min(rows, len(measured))).long().tolist()
+    times = list(times) or [dt * markers.shape[1]]
+    chosen = torch.linspace(0, len(markers) - 1, min(rows, len(markers))).long().tolist()
     figure = blank(2.6 * len(times), 2.6 * len(chosen))
     grid = figure.subplots(len(chosen), len(times), squeeze=False)
+    lines, axis = _lines(edges, triangles), _widest(markers[valid])
     for row, k in enumerate(chosen):
         for column, time in enumerate(times):
-            frame = min(max(round(time / dt), 1), measured.shape[1]) - 1
-            axes = grid[row, column]
-            for x, color, label in ((measured, "0.5", "measured"), (predicted, "C0", "simulated")):
-                nodes = x[k, frame].numpy()
-                axes.plot(nodes[:, 0], nodes[:, 2], "o-", color=color, markersize=3, label=label)
+            frame = min(max(round(time / dt), 1), markers.shape[1]) - 1
+            axes, seen = grid[row, column], markers[k, frame][valid[k, frame]][:, axis].numpy()
+            _draw_lines(axes, drawn[k, frame][:, axis].numpy(), lines)
+            axes.plot(seen[:, 0], seen[:, 1], "o", color="0.35", markersize=3, label="measured")
             axes.set_aspect("equal", adjustable="datalim")
             axes.set_title(f"recording {k}, {time:g} s", fontsize=8)
             axes.tick_params(labelsize=6)
     grid[0, 0].legend(fontsize=7)
-    figure.supxlabel("x [m]")
-    figure.supylabel("z [m]")
+    figure.supxlabel(f"{'xyz'[axis[0]]} [m]")
+    figure.supylabel(f"{'xyz'[axis[1]]} [m]")
     return figure
 
 
-def two_tubes(simulated: Tensor, measured: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return vertices (V, 3), faces (F, 3) and colours (V, 3) of tubes through two chains of nodes (N, 3)."""
-    radius = 0.01 * float(torch.linalg.vector_norm(measured.diff(dim=0), dim=-1).sum())
-    vertices, faces, colors = [], [], []
-    for k, nodes in enumerate((simulated, measured)):
-        rings, triangles = _tube(nodes.float(), radius)
-        faces.append(triangles + k * len(rings))
-        vertices.append(rings)
-        colors.append(torch.tensor(COLORS[k]).expand(len(rings), 3))
-    return torch.cat(vertices), torch.cat(faces), torch.cat(colors)
+def _lines(edges: Tensor, triangles: Tensor) -> np.ndarray:
+    """Return the edges and the sides of triangles, each once, (L, 2)."""
+    sides = torch.cat([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [2, 0]]])
+    return torch.cat([edges, sides]).sort(dim=1).values.unique(dim=0).numpy()
 
 
-def _tube(nodes: Tensor, radius: float) -> tuple[Tensor, Tensor]:
-    """Return the vertices (N * SIDES, 3) and faces of a tube."""
-    tangent = torch.gradient(nodes, dim=0)[0]
-    tangent = tangent / torch.linalg.vector_norm(tangent, dim=-1, keepdim=True)
-    # the axis least along the tangents is across them everywhere but in odd cases, where the tube looks flat
-    axis = torch.eye(3)[tangent.abs().mean(0).argmin()].expand_as(tangent)
-    d1 = torch.linalg.cross(tangent, axis)
-    d1 = d1 / torch.linalg.vector_norm(d1, dim=-1, keepdim=True).clamp_min(1e-9)
-    d2 = torch.linalg.cross(tangent, d1)
-    angle = torch.arange(SIDES) * (2 * torch.pi / SIDES)
-    ring = angle.cos()[:, None] * d1[:, None] + angle.sin()[:, None] * d2[:, None]
-    vertices = (nodes[:, None] + radius * ring).flatten(0, 1)
-    start = SIDES * torch.arange(len(nodes) - 1)[:, None]
-    side, after = torch.arange(SIDES), (torch.arange(SIDES) + 1) % SIDES
-    quads = (start + side, start + after, start + SIDES + after, start + SIDES + side)
-    a, b, c, d = (corner.flatten() for corner in quads)
-    return vertices, torch.cat([torch.stack([a, b, c], 1), torch.stack([a, c, d], 1)])
+def _widest(points: Tensor) -> list[int]:
+    """Return the two axes in which points (P, 3) reach farthest, in their order; upright, unless they lie flat."""
+    reach = points.amax(0) - points.amin(0) if len(points) else points.new_tensor([1.0, 0.0, 1.0])
+    flat = bool(reach[2] < FLAT * reach.max())
+    return [0, 1] if flat else [int(reach[:2].argmax()), 2]
+
+
+def _draw_lines(axes: Axes, places: np.ndarray, lines: np.ndarray) -> None:
+    from matplotlib.collections import LineCollection
+
+    axes.add_collection(LineCollection(list(places[lines]), colors="C0", linewidths=1, label="simulated"))
+    axes.autoscale_view()

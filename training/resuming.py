@@ -74,7 +74,8 @@ class Before(Plain):
     ----------
     running : whether a stage had begun, so that there is an optimiser.
     evaluations : what the model had evaluated, as `torchdismech.compilation` counts it.
-    config, recordings : what the run was made of: the config's fields, and a checksum of each recording.
+    config, recordings, files : what the run was made of: the config's fields, and a checksum of each recording and of
+        each file that the config names.
     """
 
     progress: Progress
@@ -83,6 +84,7 @@ class Before(Plain):
     evaluations: list[Annotated[Evaluation, Field(strict=False)]]
     config: dict[str, Any]
     recordings: dict[str, str]
+    files: dict[str, str] = {}
 
 
 def read_facts(facts: Mapping[str, Any], folder: Path) -> Before:
@@ -93,12 +95,14 @@ def read_facts(facts: Mapping[str, Any], folder: Path) -> Before:
         raise InputError(f"{folder}: its checkpoint holds what no fit writes: {faults(error)}") from error
 
 
-def differences(before: Before, config: Config, recordings: Mapping[str, str]) -> list[str]:
+def differences(before: Before, config: Config, recordings: Mapping[str, str], files: Mapping[str, str]) -> list[str]:
     """Return what a run that goes on would have that the run before did not: a few words each."""
     then, now = dict(_leaves(before.config)), dict(_leaves(config.model_dump(mode="json")))
     fields = sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
     fields = [key for key in fields if not key.startswith(MAY_CHANGE)]
     found = [f"{key} was {_shown(then, key)} and is {_shown(now, key)}" for key in fields]
+    changed_files = sorted(key for key in before.files.keys() | files.keys() if before.files.get(key) != files.get(key))
+    found += [f"the file of {key} is another one" for key in changed_files]
     old, new = before.recordings, recordings
     found += [f"the recording {name!r:.80} is gone" for name in old if name not in new]
     found += [f"the recording {name!r:.80} is new" for name in new if name not in old]

@@ -32,6 +32,7 @@ from training.data import Recordings
 __all__ = [
     "Turns",
     "builder_of",
+    "followed",
     "gripped_nodes",
     "held_edges",
     "held_motion",
@@ -212,3 +213,36 @@ def integrator_of(simulation: Simulation, dt: float):
         relative_tolerance=simulation.relative_tolerance,
         max_substeps=simulation.max_substeps,
     )
+
+
+def followed(recordings: Recordings, gripped: list[int]) -> dict[str, Tensor]:
+    """Return two predictions (K, T - 2, N, 3) without a model.
+
+    "stay": free nodes stay where they were. "follow": they move with the gripped nodes, weighted by how near these are
+    along the chain; without gripped nodes there is none.
+    """
+    x = recordings.positions
+    second = x[:, 1:2].expand(-1, recordings.frames - 2, -1, -1)
+    stay = second.clone()
+    stay[:, :, gripped] = x[:, 2:, gripped]
+    if not gripped:
+        return {"stay": stay}
+    moved = x[:, 2:, gripped] - x[:, 1:2, gripped]
+    return {"stay": stay, "follow": second + torch.einsum("ng,ktgc->ktnc", _weights(recordings, gripped), moved)}
+
+
+def _weights(recordings: Recordings, gripped: list[int]) -> Tensor:
+    """Return (N, gripped) weights, linear in arc length between the neighbouring gripped nodes, constant beyond."""
+    length = torch.linalg.vector_norm(recordings.positions.diff(dim=2), dim=-1).flatten(0, 1).nanmedian(0).values
+    arc = torch.cat([length.new_zeros(1), length.cumsum(0)])
+    knots = arc[gripped]
+    weight = torch.zeros(len(arc), len(gripped), dtype=arc.dtype)
+    for node, place in enumerate(arc):
+        right = int(torch.searchsorted(knots, place).clamp(0, len(gripped) - 1))
+        left = max(right - 1, 0)
+        if place >= knots[-1] or place <= knots[0] or left == right:
+            weight[node, 0 if place <= knots[0] else len(gripped) - 1] = 1
+        else:
+            share = (place - knots[left]) / (knots[right] - knots[left])
+            weight[node, left], weight[node, right] = 1 - share, share
+    return weight

@@ -26,7 +26,7 @@ from training.evaluation import evaluate, trained_system
 from training.fitting import fit
 from training.metrics import Errors
 from training.robot import builder_of, held_edges, held_motion, start, turns
-from training.system import RodSystem
+from training.rods import RodSystem
 
 DT, SETTLING = 0.01, 100  # [s]; frames in which the rod comes to rest before a recording begins
 LENGTHS = torch.full((8,), 0.05, dtype=torch.float64)  # [m]
@@ -105,11 +105,13 @@ def report(folder: Path, errors: dict[str, Errors]) -> dict[str, float]:
     found = moment(system, curvature)
     module, attribute = trainable.constants(system.model)["Viscous.viscosity"]
     drag = getattr(module, attribute).item()
-    linear = load(folder / "config.json").robot.bending * curvature
+    guessed = load(folder / "config.json").robot
+    assert isinstance(guessed, Robot)
+    linear = guessed.bending * curvature
     law = float((found - true).square().mean().sqrt() / true.square().mean().sqrt())
     guess = float((linear - true).square().mean().sqrt() / true.square().mean().sqrt())
     noise = NOISE * math.sqrt(2 / math.pi)
-    print(f"drag          {drag:.4f} Pa s; true {DRAG}, guessed {load(folder / 'config.json').robot.drag}")
+    print(f"drag          {drag:.4f} Pa s; true {DRAG}, guessed {guessed.drag}")
     print(f"bending law   off by {100 * law:.1f} % rms up to {curvature[-1]:.0f} 1/m; the guess by {100 * guess:.0f} %")
     print(f"evaluation    {1e3 * errors['model'].mean:.2f} mm open loop; noise alone {1e3 * noise:.2f} mm")
     figure = blank(5, 4)

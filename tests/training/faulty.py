@@ -8,12 +8,13 @@ import weakref
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.training.swinging import recordings
 from torchdismech import InputError
 from torchdismech.processes import joined
 from training.config import Config
+from training.data import Window
 from training.loop import Trainer
 from training.system import Prediction, System
 
@@ -32,16 +33,17 @@ class Sinking(System):
         """Return the speed as learned."""
         return {"speed": self.speed} if name == "learned" else {}
 
-    def predict(self, window: Tensor, turned, checkpoint_every: int | None = None) -> Prediction:
+    def predict(self, window: Window, checkpoint_every: int | None = None) -> Prediction:
         """Return the second frame, sinking."""
-        steps = torch.arange(1, window.shape[1] - 1, dtype=window.dtype)
-        down = torch.tensor([0.0, 0.0, -1.0], dtype=window.dtype)
-        positions = window[:, 1:2] + self.speed * self.dt * steps[:, None, None] * down
+        x = window.positions
+        steps = torch.arange(1, window.frames - 1, dtype=x.dtype)
+        down = torch.tensor([0.0, 0.0, -1.0], dtype=x.dtype)
+        positions = x[:, 1:2] + self.speed * self.dt * steps[:, None, None] * down
         if torch.is_grad_enabled():
             self.batches += 1
             if self.batches in self.broken:
                 positions = positions * torch.nan
-        return Prediction(positions, torch.zeros(len(window), dtype=torch.long), 0.0)
+        return Prediction(positions, torch.zeros(len(x), dtype=torch.long), 0.0)
 
 
 def trainer(folder: Path, broken: set[int], processes, **stage) -> Trainer:

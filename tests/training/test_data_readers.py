@@ -436,7 +436,7 @@ def test_unknown_files_and_options_are_refused(tmp_path):
         (tmp_path / "nothing", {}, "no such file or folder"),
         (tmp_path / "a.txt", {}, "unknown kind of file"),
         (cable, {"split": "train", "dt": DT}, "no option dt for this kind of file"),
-        (single, {"dt": DT}, "no option dt for this kind of file; it takes: none"),
+        (single, {"dt": DT}, "no option dt for this kind of file; it takes: inputs"),
         (single, {"truncate": True}, "no option truncate"),
         (single, {"split": "train"}, "a .csv file has no splits"),
         (run, {"split": "train"}, "a .h5 file has no splits"),

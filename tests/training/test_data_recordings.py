@@ -113,3 +113,28 @@ def test_split_refuses_a_single_recording():
     """Refuse to keep none or to hold out none."""
     with pytest.raises(InputError, match="at least two"):
         recordings(count=1).split(0.5, seed=0)
+
+
+def test_pieces_keep_their_time_and_inputs():
+    """Cut into equal pieces; drop what is left; name each by when it began."""
+    inputs = torch.arange(120, dtype=torch.float64).view(2, 60, 1)
+    pieces = made(inputs=inputs, columns=("angle",), begins=torch.tensor([0.0, 5.0], dtype=torch.float64)).pieces(0.25)
+    assert (len(pieces), pieces.frames) == (4, 25)
+    assert pieces.names == ("a from 0 s", "a from 0.25 s", "b from 0 s", "b from 0.25 s")
+    assert pieces.begins.tolist() == pytest.approx([0.0, 0.25, 5.0, 5.25])
+    assert pieces.inputs[:, 0, 0].tolist() == [0, 25, 60, 85]
+    assert torch.equal(pieces.positions[3], made().positions[1, 25:50])
+    with pytest.raises(InputError, match="pieces: expected 0.03 s to 0.6 s, as a has, got 1 s"):
+        made().pieces(1.0)
+
+
+def test_inputs_count_in_digests():
+    """Tell recordings apart whose inputs differ, or that began at another time."""
+    inputs = torch.zeros(2, 60, 1, dtype=torch.float64)
+    digests = [
+        made(inputs=inputs, columns=("angle",)).digests()["a"],
+        made(inputs=inputs + 1, columns=("angle",)).digests()["a"],
+        made(begins=torch.ones(2, dtype=torch.float64)).digests()["a"],
+        made().digests()["a"],
+    ]
+    assert len(set(digests)) == 4

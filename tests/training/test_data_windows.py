@@ -1,5 +1,7 @@
 """Windows are all there, drawn evenly, and drawn again exactly."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -150,7 +152,8 @@ def test_gather_returns_the_frames_of_each_window():
     whole = recordings()
     whole.valid[2, 33, 1] = False
     recording, first = torch.tensor([0, 2, 2]), torch.tensor([0, 30, 50])
-    positions, valid = gather(whole, recording, first, 10)
+    window = gather(whole, recording, first, 10)
+    positions, valid = window.positions, window.valid
     assert positions.shape == (3, 10, 6, 3)
     assert valid.shape == (3, 10, 6)
     for k in range(3):
@@ -165,3 +168,20 @@ def test_gather_refuses_frames_that_are_not_there(first, frames):
     """Refuse windows past the end, and before the start: a negative index would count from the end."""
     with pytest.raises(InputError, match="do not fit into recordings of 60 frames"):
         gather(recordings(), torch.tensor([0]), torch.tensor([first]), frames)
+
+
+def test_windows_of_starts_that_nobody_measured_need_no_valid_frames():
+    """Begin anywhere with one given frame, or with the recordings only, whatever was seen."""
+    whole = recordings(count=2)
+    whole.valid[:, :3] = False
+    anywhere = windows(whole, steps=8, stride=10, given=1, measured=False)
+    assert pairs_of(anywhere) == [(k, first) for k in range(2) for first in range(0, 52, 10)]
+    assert anywhere.frames == 9
+    assert pairs_of(windows(whole, steps=8, given=1, measured=False, anywhere=False)) == [(0, 0), (1, 0)]
+
+
+def test_windows_know_their_time():
+    """Count from when the recording began."""
+    whole = dataclasses.replace(recordings(count=2), begins=torch.tensor([1.0, 2.0], dtype=torch.float64))
+    window = gather(whole, torch.tensor([0, 1]), torch.tensor([5, 7]), 4)
+    assert window.time.tolist() == pytest.approx([1.05, 2.07])

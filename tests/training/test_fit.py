@@ -16,7 +16,7 @@ from training import checkpoint
 from training.config import Config, load
 from training.evaluation import evaluate
 from training.fitting import fit, recordings_of
-from training.system import build, undetermined
+from training.systems import build, undetermined
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,25 +121,32 @@ def test_event_file_has_what_a_run_is_judged_by(data, tmp_path):
     folder = tmp_path / "run"
     fit(Config.model_validate(changed), folder)
     evaluate(folder)
-    scalars, others = {}, set()
+    scalars, others, lines = {}, set(), set()
     for file in folder.rglob("events.out.tfevents.*"):
         events = EventAccumulator(str(file), size_guidance={"scalars": 0}).Reload()
         for tag in events.Tags()["scalars"]:
             scalars.setdefault(tag, []).extend(e.value for e in events.Scalars(tag))
+            lines |= {file.parent.name} if tag == "held_out/error" else set()
+        if file.parent == folder and "held_out/shapes" in events.Tags()["images"]:
+            assert events.Images("held_out/shapes")[0].step == 0  # from the first look on
+            assert events.Images("held_out/movie")[0].encoded_image_string.startswith(b"GIF8")
         others |= {*events.Tags()["images"], *events.Tags()["tensors"]}
     wanted = {
         "train/loss", "train/horizon", "train/stage", "train/skipped_batches", "newton/iterations",
         "newton/unconverged_rows", "speed/robot_steps_per_second", "gradient/constants", "gradient/learned",
         "rate/constants", "rate/learned", "physics/bending", "physics/drag", "held_out/error", "held_out/error_at_0.1s",
-        "held_out/error_at_1s", "held_out/error_at_5s", "held_out/failed", "baseline/stay", "baseline/follow",
-        "learned/force_over_elastic", "eval/error", "eval/error_at_0.1s", "eval/error_at_1s", "eval/error_at_5s",
-        "eval/curve", "final/eval/error",
+        "held_out/failed", "train/error", "learned/force_over_elastic", "eval/error", "eval/error_at_0.1s",
+        "eval/curve", "final/eval/error", "final/held_out/error",
     }  # fmt: skip
     assert wanted <= scalars.keys(), wanted - scalars.keys()
+    assert {"run", "trained on", "baseline stay", "baseline follow"} == lines  # in one chart
+    assert not any(tag.endswith(("_at_1s", "_at_5s")) for tag in scalars)  # recordings are shorter than that
     assert all(math.isfinite(v) for values in scalars.values() for v in values)
-    assert {"held_out/error_over_horizon", "eval/error_over_horizon", "eval/shapes"} <= others
+    assert {"held_out/error_over_horizon", "held_out/shapes", "held_out/movie"} <= others
+    assert {"eval/error_over_horizon", "eval/shapes", "certainty/text_summary"} <= others
     assert {"config/text_summary", "data/text_summary"} <= others
     assert any(tag.startswith("eval/trajectory") for tag in others)
+    assert any(tag.startswith("held_out/trajectory") for tag in others)
     for name in ("eval.json", "eval.csv", "eval.png", "metrics.json", "config.json"):
         assert (folder / name).stat().st_size > 0
     assert json.loads((folder / "eval.json").read_text())["model"]["failed"] == 0
@@ -194,7 +201,7 @@ def launch(count: int, *command: str) -> str:
 def test_existing_run_is_not_overwritten(data, tmp_path):
     """Refuse a folder that holds a run."""
     config = Config.model_validate(tables(data))
-    fit(config, tmp_path, until=1)
+    fit(config, tmp_path, until=0)
     with pytest.raises(InputError, match="--resume"):
         fit(config, tmp_path)
 

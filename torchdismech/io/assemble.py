@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,11 @@ SUBSTEPS_WITH_CONTACT = 16
 
 
 def build_model(
-    scene: Scene, device: str | torch.device = "cpu", compile: bool = True, run_code: bool = False
+    scene: Scene,
+    device: str | torch.device = "cpu",
+    compile: bool = True,
+    run_code: bool = False,
+    add: Callable[[RobotBuilder], object] | None = None,
 ) -> Model:
     """Return the model with the numbers of each robot in it.
 
@@ -43,6 +47,7 @@ def build_model(
     ----------
     compile : False: never, whatever the scene says.
     run_code : run the file that magnetic.python names; without, there is no field in its place.
+    add : adds to the robot what no scene says, such as learned terms.
     """
     document = scene.document
     robot = document.robot
@@ -67,6 +72,8 @@ def build_model(
     if magnetic is not None:
         builder.add_force(magnetic)
     add_contacts(scene, builder)
+    if add is not None:
+        add(builder)
     simulation = document.simulation
     try:
         model = builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
+from torchdismech.builder import RobotBuilder
 from torchdismech.control import Controller
 from torchdismech.errors import InputError
 from torchdismech.geometry.checks import check_every_node_used, check_rods
@@ -118,12 +119,18 @@ class Scene:
         """The files that it names, by dotted key."""
         return {key: self.path.parent / name for key, name in named_files(self.document).items()}
 
-    def build(self, device: str | torch.device = "cpu", allow_code: bool = False) -> Setup:
+    def build(
+        self,
+        device: str | torch.device = "cpu",
+        allow_code: bool = False,
+        add: Callable[[RobotBuilder], object] | None = None,
+    ) -> Setup:
         """Return what runs.
 
         Parameters
         ----------
         allow_code : run the files that actuation.python, controller.python and magnetic.python name.
+        add : adds to the robot what no scene says, such as learned terms.
 
         Raises
         ------
@@ -134,7 +141,7 @@ class Scene:
         for key, named in code.items():
             if not allow_code:
                 raise SceneError(self.path, key, f"runs code from {named}: pass --allow-code to let it")
-        model = build_model(self, device, run_code=True)
+        model = build_model(self, device, run_code=True, add=add)
         if self.batch < self.whole:
             model.solver_name = model.solver_for(self.whole).name
         schedule = build_schedule(self, model)

@@ -18,10 +18,10 @@ from training.data.simulated import read_trajectory
 from training.data.sizes import refuse_what_is_no_file
 from training.data.stacking import Single, stacked
 from training.data.tables import read_table
-from training.data.windows import Windows, WindowSampler, gather, windows
+from training.data.windows import Window, Windows, WindowSampler, gather, windows
 from training.options import checked
 
-__all__ = ["Recordings", "Rules", "WindowSampler", "Windows", "gather", "prepared", "read", "windows"]
+__all__ = ["Recordings", "Rules", "Window", "WindowSampler", "Windows", "gather", "prepared", "read", "windows"]
 
 # files of many recordings, and files of one each
 READERS: dict[str, Callable[..., Recordings]] = {".npz": read_npz, ".h5": read_trajectory}
@@ -40,7 +40,8 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
     path : a .npz file; an .h5 trajectory file; a .csv or .pkl (.pickle) file; or a folder of the latter two.
     split : which recordings: a key of the .npz file, or a subfolder.
     options : what the reader takes more: `dt` [s] for pickles, which do not hold it; `truncate=True` for folders, to
-        cut all recordings to the shortest; `drop_failed=True` for .h5, to leave out robots of which a step failed.
+        cut all recordings to the shortest; `drop_failed=True` for .h5, to leave out robots of which a step failed;
+        `inputs=("pressure",)` for .csv and .npz, names of what was recorded along with the motion.
 
     Raises
     ------

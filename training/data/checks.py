@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -63,8 +64,13 @@ class Rules:
             raise InputError(f"Rules.max_gap: expected a number of frames from 0 to {LONGEST_GAP}, got {self.max_gap}")
 
 
-def prepared(recordings: Recordings, rules: Rules) -> tuple[Recordings, list[str]]:
+def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tuple[Recordings, list[str]]:
     """Return recordings that keep the rules, without NaN, and a sentence for each repair of each.
+
+    Parameters
+    ----------
+    of_chain : the markers are the nodes of a chain. Else their order and what lies between them say nothing, and gaps
+        may be of any length: what was not seen does not count.
 
     Raises
     ------
@@ -79,15 +85,23 @@ def prepared(recordings: Recordings, rules: Rules) -> tuple[Recordings, list[str
     positions = recordings.positions.numpy().copy()
     valid = recordings.valid.numpy().copy()
     messages: list[str] = []
+    if of_chain and recordings.nodes < 2:
+        raise InputError(f"{recordings.names[0]}: {recordings.nodes} nodes; expected a chain of at least two")
+    rules = rules if of_chain else dataclasses.replace(rules, max_gap=recordings.frames)
     for k, name in enumerate(recordings.names):
-        _refuse_long_gaps(positions[k], rules, name)
+        if of_chain:
+            _refuse_long_gaps(positions[k], rules, name)
+        elif not valid[k].any():
+            raise InputError(f"{name}: no marker was seen in any frame: leave this recording out")
         messages += _scale(positions[k], rules, name)
-    _refuse_short_edges(positions, recordings.names)
-    messages += _order(positions, valid, rules, recordings.names)
+    if of_chain:
+        _refuse_short_edges(positions, recordings.names)
+        messages += _order(positions, valid, rules, recordings.names)
     for k, name in enumerate(recordings.names):
         messages += _fill(positions[k], valid[k], recordings.dt, rules, name)
-        _refuse_wandering_edges(positions[k], rules, name)
-    done = Recordings(torch.from_numpy(positions), recordings.dt, recordings.names, torch.from_numpy(valid))
+        if of_chain:
+            _refuse_wandering_edges(positions[k], rules, name)
+    done = dataclasses.replace(recordings, positions=torch.from_numpy(positions), valid=torch.from_numpy(valid))
     return done, messages
 
 
@@ -95,11 +109,10 @@ def _scale(positions: np.ndarray, rules: Rules, name: str) -> list[str]:
     """Divide (T, N, 3) by 1000, in place, where they look like millimetres."""
     # fmax, fmin and the medians leave NaN out
     extents = (np.fmax.reduce(positions, axis=1) - np.fmin.reduce(positions, axis=1)).max(1)
-    extent = float(np.nanmedian(extents))
+    extent = float(np.median(extents[np.isfinite(extents)]))  # frames without any marker say nothing
     if not extent > rules.max_extent:
         return []
-    edge = float(np.nanmedian(chain.edge_lengths(positions)))
-    found = f"{name}: the robot is {extent:.4g} m large, its edges {edge:.4g} m: this looks like millimetres"
+    found = f"{name}: the robot is {extent:.4g} m large: this looks like millimetres"
     if rules.unit_scale == "refuse":
         raise InputError(
             f"{found}; expected metres, at most {rules.max_extent:g}: set Rules.unit_scale='repair' to divide by 1000, "

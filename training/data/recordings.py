@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from torchdismech.errors import InputError
 
 __all__ = ["Recordings"]
 
+NOTHING = torch.empty(0)
 LONGEST_NAME = 300
 MIN_FRAMES = 3  # two to start from, one to predict
 SHORTEST_DT, LONGEST_DT = 1e-7, 1e4  # [s]
@@ -28,6 +30,9 @@ class Recordings:
     dt : time between frames [s].
     names : one for each recording, all different: the file and what in it.
     valid : (K, T, N) bool, False where a marker was not seen or its place is repaired: a loss leaves these out.
+    inputs : (K, T, C) float64, what was recorded along with the motion (angles of motors, pressures, ...), by default
+        nothing; columns : its C names.
+    begins : (K,) time of the first frames [s], by default 0.
 
     Raises
     ------
@@ -40,6 +45,9 @@ class Recordings:
     dt: float
     names: tuple[str, ...]
     valid: Tensor
+    inputs: Tensor = NOTHING
+    columns: tuple[str, ...] = ()
+    begins: Tensor = NOTHING
 
     def __post_init__(self) -> None:
         shape = tuple(self.positions.shape)
@@ -49,8 +57,28 @@ class Recordings:
             raise InputError(f"positions: expected float64, got {self.positions.dtype}: convert them")
         if self.valid.shape != shape[:3] or self.valid.dtype != torch.bool:
             raise InputError(f"valid: expected bool {shape[:3]}, got {self.valid.dtype} {tuple(self.valid.shape)}")
+        if self.inputs is NOTHING:
+            object.__setattr__(self, "inputs", self.positions.new_zeros(*shape[:2], 0))
+        if self.begins is NOTHING:
+            object.__setattr__(self, "begins", self.positions.new_zeros(shape[0]))
         self._check_names()
         self._check_numbers()
+        self._check_inputs()
+
+    def _check_inputs(self) -> None:
+        expected = (*self.positions.shape[:2], len(self.columns))
+        if tuple(self.inputs.shape) != expected or self.inputs.dtype != torch.float64:
+            raise InputError(
+                f"inputs: expected float64 {expected}, a number of each column in each frame, got {self.inputs.dtype} "
+                f"{tuple(self.inputs.shape)}"
+            )
+        missing = (~self.inputs.isfinite()).nonzero()
+        if len(missing):
+            k, frame, column = missing[0].tolist()
+            raise InputError(
+                f"{self.names[k]}: column {self.columns[column]!r} has no number in frame {frame}; inputs have to "
+                "cover the recording: fill it, or cut the recording there"
+            )
 
     def _check_names(self) -> None:
         count = len(self.positions)
@@ -78,8 +106,8 @@ class Recordings:
                 f"{self.names[0]}: {self.frames} frames; expected at least {MIN_FRAMES}: two to start from, one to "
                 "predict; leave this recording out"
             )
-        if self.nodes < 2:
-            raise InputError(f"{self.names[0]}: {self.nodes} nodes; expected a chain of at least two")
+        if self.nodes < 1:
+            raise InputError(f"{self.names[0]}: no markers; expected at least one")
         infinite = self.positions.isinf().nonzero()
         if len(infinite):
             k, frame, node, _ = infinite[0].tolist()
@@ -115,6 +143,10 @@ class Recordings:
             digest = hashlib.sha256(f"{self.dt!r} {tuple(self.positions.shape[1:])}".encode())
             digest.update(self.positions[k].contiguous().numpy().tobytes())
             digest.update(self.valid[k].contiguous().numpy().tobytes())
+            if self.columns:
+                digest.update(f"{self.columns}".encode() + self.inputs[k].contiguous().numpy().tobytes())
+            if self.begins[k]:
+                digest.update(f"from {self.begins[k].item()!r}".encode())
             found[name] = digest.hexdigest()
         return found
 
@@ -130,7 +162,38 @@ class Recordings:
         except IndexError as error:
             raise InputError(f"subset: there are {len(self)} recordings, got {index}: {error}") from error
         names = tuple(self.names[k] for k in chosen.tolist())
-        return Recordings(self.positions[chosen], self.dt, names, self.valid[chosen])
+        return dataclasses.replace(
+            self,
+            positions=self.positions[chosen],
+            names=names,
+            valid=self.valid[chosen],
+            inputs=self.inputs[chosen],
+            begins=self.begins[chosen],
+        )
+
+    def pieces(self, seconds: float) -> Recordings:
+        """Return the recordings cut into equal pieces of so many seconds; what is left at their ends is dropped.
+
+        Parameters
+        ----------
+        seconds : of each piece, at least three frames and at most a whole recording.
+        """
+        frames = round(seconds / self.dt)
+        count = self.frames // frames if frames >= MIN_FRAMES else 0
+        if not count:
+            raise InputError(
+                f"pieces: expected {MIN_FRAMES * self.dt:g} s to {self.frames * self.dt:g} s, as {self.names[0]} has, "
+                f"got {seconds:g} s"
+            )
+
+        def cut(whole: Tensor) -> Tensor:
+            return whole[:, : count * frames].unflatten(1, (count, frames)).flatten(0, 1)
+
+        starts = self.dt * frames * torch.arange(count, dtype=torch.float64)
+        begins = (self.begins[:, None] + starts).flatten()
+        names = tuple(f"{name} from {start:.6g} s" for name in self.names for start in starts.tolist())
+        positions, valid, inputs = cut(self.positions), cut(self.valid), cut(self.inputs)
+        return dataclasses.replace(self, positions=positions, valid=valid, inputs=inputs, names=names, begins=begins)
 
     def split(self, fraction: float, seed: int) -> tuple[Recordings, Recordings]:
         """Return the recordings to keep and those to hold out, at least one each; the seed alone decides which.

@@ -17,17 +17,38 @@ __all__ = ["Single", "number_array", "recordings_of", "stacked", "time_step"]
 
 @dataclass(frozen=True)
 class Single:
-    """One recording as its file gives it: name, positions (T, N, 3) float64 [m], time between frames [s]."""
+    """One recording as its file gives it.
+
+    Attributes
+    ----------
+    positions : (T, N, 3) float64 [m]; dt : time between frames [s]; begin : time of the first one [s].
+    inputs : (T, C) float64 of the `columns` that were asked for.
+    """
 
     name: str
     positions: np.ndarray
     dt: float
+    inputs: np.ndarray | None = None
+    columns: tuple[str, ...] = ()
+    begin: float = 0.0
 
 
-def recordings_of(positions: np.ndarray, dt: float, names: Sequence[str]) -> Recordings:
-    """Return recordings whose nodes are valid wherever they were seen."""
+def recordings_of(
+    positions: np.ndarray,
+    dt: float,
+    names: Sequence[str],
+    inputs: np.ndarray | None = None,
+    columns: tuple[str, ...] = (),
+    begins: Sequence[float] | None = None,
+) -> Recordings:
+    """Return recordings (K, T, N, 3) with inputs (K, T, C), whose nodes are valid wherever they were seen."""
     tensor = torch.from_numpy(np.ascontiguousarray(positions, dtype=np.float64))
-    return Recordings(tensor, float(dt), tuple(names), tensor.isfinite().all(-1))
+    more: dict[str, Any] = {}
+    if columns:
+        more = {"inputs": torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float64)), "columns": columns}
+    if begins is not None:
+        more["begins"] = torch.tensor(begins, dtype=torch.float64)
+    return Recordings(tensor, float(dt), tuple(names), tensor.isfinite().all(-1), **more)
 
 
 def stacked(singles: Sequence[Single], truncate: bool) -> Recordings:
@@ -60,7 +81,9 @@ def stacked(singles: Sequence[Single], truncate: bool) -> Recordings:
             "recordings: pass truncate=True to cut all to the shortest"
         )
     positions = np.stack([single.positions[:frames] for single in singles])
-    return recordings_of(positions, first.dt, [single.name for single in singles])
+    inputs = np.stack([s.inputs[:frames] for s in singles if s.inputs is not None]) if first.columns else None
+    begins = [single.begin for single in singles]
+    return recordings_of(positions, first.dt, [single.name for single in singles], inputs, first.columns, begins)
 
 
 def number_array(values: Any, what: str) -> np.ndarray:

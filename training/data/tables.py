@@ -1,4 +1,7 @@
-"""Recordings from tables of marker tracks: `time,x0,y0,z0,x1,...` [s, m]; an empty cell is a gap."""
+"""Recordings from tables of marker tracks: `time,x0,y0,z0,x1,...` [s, m]; an empty cell is a gap.
+
+Other columns are inputs, which are read where they are asked for by name.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,12 @@ COLUMN = re.compile(r"(?P<axis>[xyz])(?P<node>[0-9]{1,6})|marker_(?P<marker>[0-9
 BYTES_A_BYTE = 10  # of a file: each cell is an object of 60 bytes before it is a number
 
 
-def read_table(path: Path) -> Single:
+def read_table(path: Path, inputs: tuple[str, ...] = ()) -> Single:
     """Return the recording of a file.
+
+    Parameters
+    ----------
+    inputs : names of the columns that hold inputs; then others that hold no markers are left out.
 
     Raises
     ------
@@ -35,22 +42,31 @@ def read_table(path: Path) -> Single:
         raise InputError(f"{path}: not a table of text: {error}; expected comma separated values") from error
     if not rows:
         raise InputError(f"{path}: empty; expected a header time,x0,y0,z0,x1,... and a row for each frame")
-    header = [name.strip().lower() for name in rows[0]]
-    time_column, columns = _columns(header, path)
+    named = [name.strip() for name in rows[0]]
+    header = [name if name in inputs else name.lower() for name in named]
+    lacking = [name for name in inputs if name not in header]
+    if lacking:
+        raise InputError(
+            f"{path}: no column {lacking[0]!r:.80}; expected it among the inputs; there are: {', '.join(named)}"
+        )
+    time_column, columns = _columns(header, path, inputs)
     cells = _cells(rows[1:], header, path)
     time = cells[:, time_column]
     if not np.isfinite(time).all():
         raise InputError(f"{path}: row {int(np.argmin(np.isfinite(time))) + 2}: no time; expected seconds in each row")
-    return Single(path.name, cells[:, columns], time_step(time, str(path)))
+    own = cells[:, [header.index(name) for name in inputs]] if inputs else None
+    return Single(path.name, cells[:, columns], time_step(time, str(path)), own, inputs, float(time[0]))
 
 
-def _columns(header: list[str], path: Path) -> tuple[int, np.ndarray]:
+def _columns(header: list[str], path: Path, inputs: tuple[str, ...]) -> tuple[int, np.ndarray]:
     """Return the column of the time and those of the nodes, (N, 3)."""
     places: dict[tuple[int, str], int] = {}
     for column, name in enumerate(header):
-        if name == "time":
+        if name == "time" or name in inputs:
             continue
         match = COLUMN.fullmatch(name)
+        if match is None and inputs:
+            continue
         if match is None:
             raise InputError(
                 f"{path}: unknown column {name!r:.80}; expected time, x0, y0, z0, x1, ... or marker_0_x, ..."

@@ -58,6 +58,11 @@ def believable(track: np.ndarray, reach: float, max_gap: int) -> np.ndarray | No
 
 
 def filled(track: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return (T, 3) with frames not kept put on the line between their kept neighbours; at an end the last is held."""
+    """Return (T, 3) with frames not kept put on the line between their kept neighbours; at an end the last is held.
+
+    Of a track with no frame kept all are zero.
+    """
+    if not kept.any():
+        return np.zeros_like(track)
     frames = np.arange(len(track))
     return np.stack([np.interp(frames, frames[kept], axis[kept]) for axis in track.T], axis=1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,24 +14,59 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from training.data.recordings import Recordings
 
-__all__ = ["WindowSampler", "Windows", "gather", "windows"]
+__all__ = ["Window", "WindowSampler", "Windows", "gather", "windows"]
 
-START_FRAMES = 2  # places and velocities to start from
+
+@dataclass(frozen=True)
+class Window:
+    """Some windows of recordings, as a system gets them to predict from.
+
+    Attributes
+    ----------
+    positions : (B, F, M, 3) of the markers [m]; valid : (B, F, M) bool, where they were seen.
+    inputs : (B, F, C) what was recorded along with the motion.
+    time : (B,) of the first frames [s].
+    history : what the system knows of the motion before (see `System.history`), (B, ...) by name.
+    start : (B, S) what is fitted of each start (see `System.start_size`).
+    """
+
+    positions: Tensor
+    valid: Tensor
+    inputs: Tensor
+    time: Tensor
+    history: Mapping[str, Tensor] = field(default_factory=dict)
+    start: Tensor | None = None
+
+    @property
+    def frames(self) -> int:
+        """Number of frames F."""
+        return self.positions.shape[1]
+
+    def to(self, device: torch.device) -> Window:
+        """Return them on a device."""
+        tensors = {name: getattr(self, name).to(device) for name in ("positions", "valid", "inputs", "time")}
+        history = {name: value.to(device) for name, value in self.history.items()}
+        return Window(**tensors, history=history, start=None if self.start is None else self.start.to(device))
+
+    def replace(self, **changes: Any) -> Window:
+        """Return a copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Where windows start: each has `steps` + 2 frames, two to start from and `steps` to predict.
+    """Where windows start: each has some frames to start from and `steps` to predict.
 
     Attributes
     ----------
     recording, first : (W,) long, the recording and its first frame in the window.
-    steps : frames to predict.
+    steps : frames to predict; given : frames to start from.
     """
 
     recording: Tensor
     first: Tensor
     steps: int
+    given: int = 2
 
     def __len__(self) -> int:
         return len(self.first)
@@ -37,37 +74,48 @@ class Windows:
     @property
     def frames(self) -> int:
         """Number of frames of each window."""
-        return self.steps + START_FRAMES
+        return self.steps + self.given
 
 
-def windows(recordings: Recordings, steps: int, stride: int | None = None) -> Windows:
+def windows(
+    recordings: Recordings,
+    steps: int,
+    stride: int | None = None,
+    given: int = 2,
+    measured: bool = True,
+    anywhere: bool = True,
+) -> Windows:
     """Return the windows of all recordings, in order.
-
-    A window starts only where all nodes are valid in its two first frames: a wrong start would spoil all that follows.
 
     Parameters
     ----------
     steps : frames to predict.
     stride : frames from one start to the next in a recording; without it, windows start at every frame.
+    given : frames to start from: two for places and velocities.
+    measured : windows start only where all nodes are valid in these: a wrong start would spoil all that follows.
+    anywhere : False: they start with the recordings only.
     """
     stride = 1 if stride is None else stride
     if steps < 1 or stride < 1:
         raise InputError(f"windows: expected steps and stride of at least 1, got {steps} and {stride}")
-    starts = recordings.frames - steps - START_FRAMES + 1
+    starts = recordings.frames - steps - given + 1
     if starts < 1:
         raise InputError(
-            f"windows: {steps} steps need {steps + START_FRAMES} frames and the recordings have {recordings.frames}: "
+            f"windows: {steps} steps need {steps + given} frames and the recordings have {recordings.frames}: "
             "take fewer steps"
         )
-    whole = recordings.valid.all(-1)
-    usable = (whole[:, :-1] & whole[:, 1:])[:, :starts:stride]
+    usable = torch.ones(recordings.positions.shape[:2], dtype=torch.bool)
+    if measured:
+        whole = recordings.valid.all(-1)
+        usable[:, : recordings.frames - given + 1] = whole.unfold(1, given, 1).all(-1)
+    usable = usable[:, : starts if anywhere else 1 : stride]
     recording, place = usable.nonzero(as_tuple=True)
     if not len(place):
         raise InputError(
             "windows: no two neighbouring frames at a start of a window are valid in all nodes: take another stride or "
             "better recordings"
         )
-    return Windows(recording, place * stride, steps)
+    return Windows(recording, place * stride, steps, given)
 
 
 class WindowSampler:
@@ -141,8 +189,8 @@ class WindowSampler:
         }
 
 
-def gather(recordings: Recordings, recording: Tensor, first: Tensor, frames: int) -> tuple[Tensor, Tensor]:
-    """Return positions (b, frames, N, 3) [m] and valid (b, frames, N) of windows.
+def gather(recordings: Recordings, recording: Tensor, first: Tensor, frames: int) -> Window:
+    """Return windows.
 
     Parameters
     ----------
@@ -154,5 +202,10 @@ def gather(recordings: Recordings, recording: Tensor, first: Tensor, frames: int
             f"gather: windows of {frames} frames that start at {int(first.min())} .. {int(first.max())} do not fit "
             f"into recordings of {recordings.frames} frames"
         )
-    places = first[:, None] + torch.arange(frames, device=first.device)
-    return recordings.positions[recording[:, None], places], recordings.valid[recording[:, None], places]
+    places = recording[:, None], first[:, None] + torch.arange(frames, device=first.device)
+    return Window(
+        recordings.positions[places],
+        recordings.valid[places],
+        recordings.inputs[places],
+        recordings.begins[recording] + recordings.dt * first,
+    )

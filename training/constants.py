@@ -1,0 +1,172 @@
+"""Constants that training changes, by name, and what is known of them before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech import InputError, trainable
+from torchdismech.values import Place
+from training.config import Constant
+
+__all__ = ["AddedMass", "Named", "Trained"]
+
+
+@dataclass(frozen=True)
+class Named:
+    """Constants by name, of a model and of what stands around it; what `torchdismech.trainable` changes."""
+
+    places: Mapping[str, Place]
+    dtype: torch.dtype
+    device: torch.device
+    not_negative: tuple[str, ...] = ()
+
+    def constants(self) -> dict[str, Place]:
+        """Return each as (module, attribute)."""
+        return dict(self.places)
+
+
+class AddedMass(nn.Module):
+    """Masses on top of those of a body: register it as parametrization of `body.mass`.
+
+    Attributes
+    ----------
+    mass : (N,) of the nodes [kg].
+    """
+
+    mass: Tensor
+
+    def __init__(self, nodes: Tensor):
+        super().__init__()
+        self.register_buffer("mass", nodes.new_zeros(len(nodes)), persistent=False)
+
+    def forward(self, base: Tensor) -> Tensor:
+        """Return the masses (.., n) of all dofs."""
+        nodes = self.mass.repeat_interleave(3)
+        return base + torch.cat([nodes, nodes.new_zeros(base.shape[-1] - len(nodes))])
+
+
+class Trained(nn.Module):
+    """One entry of `[constants]`: a factor or a shift of some tensors, and its prior.
+
+    Parameters
+    ----------
+    named : where tensors are found.
+    name : of the entry.
+    constant : the entry.
+    counts : how many elements each tensor is given for, where that is not its last dimension.
+    """
+
+    mask: Tensor
+    center: Tensor
+    spread: Tensor
+
+    def __init__(self, named: Named, name: str, constant: Constant, counts: Mapping[str, int]):
+        super().__init__()
+        self.place = _found(named, name, constant.tensors)[0]
+        base = getattr(*self.place).detach()
+        shape = _shape(named, name, constant, counts)
+        if constant.kind == "factor":
+            change: nn.Module = trainable.scaled(named, constant.tensors, shape)
+        else:
+            assert constant.unit is not None
+            change = trainable.shifted(named, constant.tensors, constant.unit, shape)
+        self.change = change
+        self.constant_kind = constant.kind
+        self.unit = constant.unit or 1.0
+        mask = _mask(name, constant, self.parameter)
+        self.register_buffer("mask", mask, persistent=False)
+        self.parameter.register_hook(lambda gradient: gradient * self.mask)
+        center, spread = _prior(name, constant, self.parameter, base)
+        self.register_buffer("center", center, persistent=False)
+        self.register_buffer("spread", spread, persistent=False)
+
+    @property
+    def parameter(self) -> nn.Parameter:
+        """What the optimiser changes: the logarithm of a factor, or a shift in its units."""
+        return next(self.change.parameters())
+
+    @property
+    def value(self) -> Tensor:
+        """The present value of the first tensor."""
+        return getattr(*self.place).detach()
+
+    def penalty(self) -> Tensor:
+        """Return half the sum of squares of the distances from the prior's mean, in its standard deviations."""
+        off = (self.parameter - self.center) / self.spread
+        return 0.5 * (off.square() * self.mask).sum()
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether anything is known before."""
+        return bool(self.spread.isfinite().any())
+
+
+def _found(named: Named, name: str, tensors: list[str]) -> list[Place]:
+    unknown = [tensor for tensor in tensors if tensor not in named.places]
+    if unknown:
+        raise InputError(
+            f"constants.{name}: no {unknown[0]!r} in this model; there are: {', '.join(sorted(named.places))}"
+        )
+    return [named.places[tensor] for tensor in tensors]
+
+
+def _shape(named: Named, name: str, constant: Constant, counts: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of what is trained."""
+    if constant.per == "all":
+        return ()
+    tensor = constant.tensors[0]
+    if tensor in counts:
+        return (counts[tensor],)
+    value = getattr(*named.places[tensor])
+    if not value.ndim:
+        raise InputError(f'constants.{name}: {tensor} is one number for all elements: expected per = "all"')
+    return tuple(value.shape) if tensor.endswith(".gain") else (int(value.shape[-1]),)
+
+
+def _mask(name: str, constant: Constant, parameter: Tensor) -> Tensor:
+    """Return 1 where the parameter may change, 0 elsewhere."""
+    if constant.elements is None:
+        return torch.ones_like(parameter)
+    wrong = [k for k in constant.elements if k >= parameter.numel()]
+    if wrong:
+        raise InputError(
+            f"constants.{name}.elements: expected 0 to {parameter.numel() - 1}, as {constant.tensors[0]} has, got "
+            f"{wrong[0]}"
+        )
+    mask = torch.zeros_like(parameter).flatten()
+    mask[constant.elements] = 1
+    return mask.view_as(parameter)
+
+
+def _prior(name: str, constant: Constant, parameter: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation of the parameter before anything is measured, shaped as it is."""
+    count = parameter.numel() if constant.elements is None else len(constant.elements)
+    where = torch.arange(parameter.numel()) if constant.elements is None else torch.tensor(constant.elements)
+    given: dict[str, Tensor] = {}
+    for field in ("mean", "spread"):
+        value = getattr(constant, field)
+        if isinstance(value, list) and len(value) != count:
+            raise InputError(
+                f"constants.{name}.{field}: expected one number or {count}, as many as are trained, got {len(value)}"
+            )
+        if value is not None:
+            given[field] = torch.as_tensor(value, dtype=parameter.dtype).expand(count)
+    center, spread = (
+        torch.zeros(parameter.numel()).to(parameter),
+        torch.full((parameter.numel(),), torch.inf).to(parameter),
+    )
+    factor = constant.kind == "factor"
+    if "spread" in given:
+        spread[where] = given["spread"] if factor else given["spread"] / float(constant.unit or 1)
+    if "mean" in given:
+        own = base.reshape(-1)[where] if base.numel() == parameter.numel() else base.reshape(-1)[:1].expand(count)
+        if factor and bool((given["mean"] / own <= 0).any()):
+            raise InputError(
+                f"constants.{name}.mean: expected the sign that the constant has, {float(own[0]):g}: a factor keeps it"
+            )
+        center[where] = (given["mean"] / own).log() if factor else (given["mean"] - own) / float(constant.unit or 1)
+    return center.view_as(parameter), spread.view_as(parameter)

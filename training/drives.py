@@ -1,0 +1,170 @@
+"""What drives a robot in each step: columns of the recordings, mapped to fields of `Control` and to constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech import InputError, Model
+from torchdismech.elastic.natural import continuum_triangles
+from torchdismech.io.users_code import named_in_code
+from torchdismech.state import Control
+from training.config_scene import Drive
+from training.options import checked
+from training.poses import product, quaternion
+
+__all__ = ["DriveMap"]
+
+
+class LinearMap(nn.Module):
+    """offset + gain times the columns.
+
+    Attributes
+    ----------
+    gain : (elements, columns); offset : (elements,).
+    """
+
+    gain: Tensor
+    offset: Tensor
+
+    def __init__(self, gain: Tensor, offset: Tensor):
+        super().__init__()
+        self.register_buffer("gain", gain, persistent=False)
+        self.register_buffer("offset", offset, persistent=False)
+
+    def forward(self, inputs: Tensor, time: Tensor) -> Tensor:
+        """Return (B, F, elements) of inputs (B, F, columns)."""
+        return inputs @ self.gain.T + self.offset
+
+
+class DriveMap(nn.Module):
+    """One entry of `[drives]`: what it sets, of which columns, by which map."""
+
+    def __init__(self, name: str, drive: Drive, model: Model, columns: Sequence[str]):
+        super().__init__()
+        self.name, self.drive = name, drive
+        self._model = (model,)
+        self._columns = _columns(name, drive, columns)
+        self.shape = self._shape()
+        size = math.prod(self.shape)
+        self._elements = list(range(size)) if drive.elements is None else drive.elements
+        wrong = [k for k in self._elements if k >= size]
+        if wrong:
+            raise InputError(f"drives.{name}.elements: {drive.sets} has {size} numbers, counted from 0; got {wrong[0]}")
+        if not drive.relative and len(self._elements) < size:
+            raise InputError(
+                f"drives.{name}: relative = false needs all {size} numbers of {drive.sets}: leave elements out"
+            )
+        self.map = (
+            _linear(name, drive, len(self._elements), len(self._columns)) if drive.module is None else self._of_user()
+        )
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is a linear map, whose constants go by name."""
+        return isinstance(self.map, LinearMap)
+
+    def values(self, inputs: Tensor, time: Tensor) -> Tensor:
+        """Return what is set (B, F, *shape) for inputs (B, F, C) at times (B, F) [s], relative or absolute as said."""
+        mapped = self.map(inputs[..., self._columns], time)
+        expected = (*inputs.shape[:2], len(self._elements))
+        if not isinstance(mapped, Tensor) or tuple(mapped.shape) != expected:
+            got = tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__
+            raise InputError(f"drives.{self.name}.module: expected a tensor {expected}, got {got}")
+        whole = mapped.new_zeros(*expected[:2], math.prod(self.shape))
+        index = torch.tensor(self._elements, device=mapped.device)
+        return whole.index_copy(2, index, mapped).unflatten(2, self.shape)
+
+    def applied(self, control: Control, value: Tensor) -> Control:
+        """Return the control with a value (B, *shape) of `values` in it."""
+        model, sets = self._model[0], self.drive.sets
+        if sets == "pose":
+            return control.replace(pose=self._posed(control, value))
+        if sets in model.places:
+            own = control.values.get(sets)
+            own = getattr(*model.places[sets]) if own is None else own
+            there = value + own if self.drive.relative else value
+            return control.replace(values={**control.values, sets: there})
+        if self.drive.relative:
+            own = getattr(control, sets)
+            value = value + (self._own(len(value)) if own is None else own)
+        return control.replace(**{sets: value})
+
+    def _own(self, batch: int) -> Tensor | float:
+        """Return the model's own value of a field of a control."""
+        model, sets = self._model[0], self.drive.sets
+        if sets == "force":
+            return 0.0
+        if sets == "clamped_q":
+            return model.body.rest_q
+        own = getattr(model.natural_strains(batch), sets)
+        assert own is not None  # there are such elements, as the shape is not empty
+        return own
+
+    def _posed(self, control: Control, value: Tensor) -> Tensor:
+        if not self.drive.relative:
+            turn = value[..., 3:]
+            return torch.cat([value[..., :3], turn / torch.linalg.vector_norm(turn, dim=-1, keepdim=True)], dim=-1)
+        own = self._model[0].rest_poses.expand(len(value), -1, -1) if control.pose is None else control.pose
+        return torch.cat([own[..., :3] + value[..., :3], product(quaternion(value[..., 3:]), own[..., 3:])], dim=-1)
+
+    def _shape(self) -> tuple[int, ...]:
+        """Return the shape of what is set for one robot."""
+        model, sets = self._model[0], self.drive.sets
+        if sets in model.places:
+            own = getattr(*model.places[sets])
+            return tuple(own.shape[1:] if own.dim() > 1 else own.shape or (1,))
+        fields = model.body.control_shapes(1, continuum_triangles(model.terms))
+        if sets not in fields:
+            known = ", ".join([*fields, *sorted(model.places)])
+            raise InputError(f"drives.{self.name}.sets: no {sets!r:.80} to be set; there are: {known}")
+        shape = fields[sets][1:]
+        if sets == "pose" and self.drive.relative:
+            shape = (shape[0], 6)
+        if not math.prod(shape):
+            raise InputError(f"drives.{self.name}.sets: {sets}: the robot has no such elements to drive")
+        return shape
+
+    def _of_user(self) -> nn.Module:
+        drive, where = self.drive, f"drives.{self.name}"
+        path, kind = named_in_code(Path("config"), f"{where}.module", str(drive.module))
+        if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+            raise InputError(
+                f"{where}.module: expected a class derived from torch.nn.Module in {path}, got {kind!r:.80}"
+            )
+        given = ("columns", "elements")
+        options: dict[str, Any] = checked(kind, drive.options, f"{where}.options", given)
+        make: Any = kind
+        return make(len(self._columns), len(self._elements), **options)
+
+
+def _columns(name: str, drive: Drive, columns: Sequence[str]) -> list[int]:
+    """Return which of the recordings' columns are read."""
+    wanted = list(columns) if drive.columns is None else drive.columns
+    lacking = [column for column in wanted if column not in columns]
+    if lacking:
+        there = ", ".join(columns) or "none: name them in data.inputs"
+        raise InputError(f"drives.{name}.columns: the recordings have no {lacking[0]!r:.80}; there are: {there}")
+    return [list(columns).index(column) for column in wanted]
+
+
+def _linear(name: str, drive: Drive, elements: int, columns: int) -> LinearMap:
+    shape = (elements, columns)
+    gain = torch.zeros(shape, dtype=torch.float64)
+    if drive.gain is not None:
+        rows = drive.gain if isinstance(drive.gain, list) else [[drive.gain]]
+        if len(rows) != elements or any(len(row) != columns for row in rows):
+            raise InputError(
+                f"drives.{name}.gain: expected {elements} rows, one for each element, of {columns} numbers, one for "
+                f"each column, got {len(rows)} of {sorted({len(row) for row in rows})}"
+            )
+        gain = torch.tensor(rows, dtype=torch.float64)
+    offset = drive.offset if isinstance(drive.offset, list) else [drive.offset] * elements
+    if len(offset) != elements:
+        raise InputError(f"drives.{name}.offset: expected one number or {elements}, got {len(offset)}")
+    return LinearMap(gain, torch.tensor(offset, dtype=torch.float64))

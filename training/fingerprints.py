@@ -1,0 +1,34 @@
+"""Files that a config names and that decide what a fit comes to: scenes, what these name, Python."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from torchdismech import InputError
+from torchdismech.io.scene import load_scene
+from training.config import Config
+from training.config_scene import SceneRobot
+
+__all__ = ["fingerprints"]
+
+
+def fingerprints(config: Config) -> dict[str, str]:
+    """Return the SHA-256 of the files by where the config names them; recordings are told by their numbers."""
+    found = {}
+    if isinstance(config.robot, SceneRobot):
+        scene = load_scene(config.robot.scene, config.robot.overrides, insist=True)
+        found["robot.scene"] = hashlib.sha256(scene.text.encode()).hexdigest()
+        found |= {f"robot.scene: {key}": digest for key, digest in scene.fingerprints.items()}
+    modules = {f"drives.{name}.module": drive.module for name, drive in config.drives.items()}
+    for key, code in {"system": config.system, **modules}.items():
+        if code is not None:
+            found[key] = _digest(key, Path(code.rpartition(":")[0]))
+    return found
+
+
+def _digest(key: str, path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{key}: {path} cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,58 @@
+"""What learning does without physics: nodes moved by a network alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+import models
+from torchdismech import InputError, Status
+from training.config import Config, Robot
+from training.data import Recordings, Window
+from training.options import checked
+from training.robot import followed, gripped_nodes, rest_lengths
+from training.system import Prediction, System
+
+__all__ = ["FreeSystem"]
+
+
+class FreeSystem(System):
+    """Nodes of a chain moved by a network alone, without a rod."""
+
+    held: Tensor
+
+    def __init__(self, config: Config, recordings: Recordings):
+        super().__init__()
+        assert isinstance(config.robot, Robot)
+        self.dt = recordings.dt
+        self.gripped = gripped_nodes(config.robot, recordings.nodes)
+        held = torch.zeros(recordings.nodes, dtype=torch.bool)
+        held[self.gripped] = True
+        self.register_buffer("held", held)
+        lengths = rest_lengths(recordings)
+        own = checked(models.FreeNodes, config.baseline, "baseline", ("rest_length",))
+        self.network = models.FreeNodes(lengths, **own)
+
+    def group(self, name: str) -> dict[str, nn.Parameter]:
+        """Return the parameters: all are learned."""
+        return dict(self.network.named_parameters()) if name == "learned" else {}
+
+    def predict(self, window: Window, checkpoint_every: int | None = None) -> Prediction:
+        """Return what follows the first two frames of a window."""
+        if checkpoint_every is not None:
+            raise InputError("checkpoint_every: the network without physics keeps all steps; leave it out")
+        measured = window.positions
+        x, u = measured[:, 1], (measured[:, 1] - measured[:, 0]) / self.dt
+        frames = []
+        for k in range(2, window.frames):
+            x, u = self.network.step(x, u, measured[:, k], self.held, self.dt)
+            frames.append(x)
+        positions = torch.stack(frames, dim=1)
+        finite = positions.detach().flatten(1).isfinite().all(1)
+        return Prediction(positions, torch.where(finite, int(Status.CONVERGED), int(Status.NOT_FINITE)), 0.0)
+
+    def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
+        """Return predictions without a model: free nodes stay, or follow the gripped ones."""
+        return followed(recordings, self.gripped)

@@ -1,0 +1,75 @@
+"""Looks at recordings open loop: those held out, which decide what is best, and those trained on beside them."""
+
+from __future__ import annotations
+
+import torch
+
+from torchdismech.processes import Processes
+from training.config import Loss
+from training.data import Recordings, gather
+from training.metrics import Errors
+from training.predictions import OpenLoop, errors_of, predict_all
+from training.starts import Starts, fitted_starts
+from training.system import System
+
+__all__ = ["Looks"]
+
+
+class Looks:
+    """What a system makes of whole recordings.
+
+    Parameters
+    ----------
+    loss : by which starts are fitted; starts : where they are kept, None where none are fitted.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        loss: Loss,
+        fitted: Recordings,
+        held_out: Recordings,
+        processes: Processes,
+        starts: Starts | None,
+    ):
+        self.system, self.loss, self.processes, self.starts = system, loss, processes, starts
+        self.fitted, self.held_out = fitted, held_out
+
+    def held_out_errors(self) -> tuple[Errors, OpenLoop]:
+        """Return open-loop errors and predictions of the held-out recordings, whose starts are fitted first."""
+        start, system = None, self.system
+        if self.starts is not None:
+            self._find_starts(self.starts)
+            start = self.starts.held_out
+        open_loop = predict_all(system, self.held_out, self.processes, start)
+        return errors_of(system, self.held_out, open_loop), open_loop
+
+    def _find_starts(self, starts: Starts) -> None:
+        """Let the starts of the held-out recordings go on from where they were, with all else as it is."""
+        own, known = self.processes.own(len(self.held_out)), starts.held_out.detach()
+        found = torch.zeros_like(known)
+        if own.stop > own.start:
+            rounds = self.system.start_rounds
+            found[own] = fitted_starts(self.system, self.held_out, self.loss, rounds, known[own], own)
+        with torch.no_grad():
+            starts.held_out.copy_(self.processes.summed(found))
+
+    def trained_errors(self) -> Errors:
+        """Return open-loop errors on as many of the recordings trained on as are held out."""
+        rows = torch.linspace(0, len(self.fitted) - 1, min(len(self.held_out), len(self.fitted))).long()
+        some = self.fitted.subset(rows)
+        start = None if self.starts is None else self.starts.fitted.detach()[rows.to(self.system.device)]
+        open_loop = predict_all(self.system, some, self.processes, start)
+        return errors_of(self.system, some, open_loop)
+
+    def learned_share(self, open_loop: OpenLoop) -> float | None:
+        """Return how large the learned forces are over the elastic ones half-way through the held-out recordings."""
+        if not self.system.measured:
+            return None
+        middle, every = max(2, self.held_out.frames // 2), torch.arange(len(self.held_out))
+        # at predicted frames: measured ones stretch by the noise of markers, and elastic forces would be all noise
+        frames = gather(self.held_out, every, torch.full_like(every, middle - 2), 2)
+        places = {name: value[:, middle] for name, value in self.system.history(self.held_out).items()}
+        return self.system.learned_share(
+            frames.replace(positions=open_loop.positions[:, middle - 2 : middle], history=places)
+        )

@@ -1,0 +1,201 @@
+"""Simulated robots with trained constants and learned terms: what rods between markers and scenes have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import models
+from torchdismech import InputError, Model, RobotBuilder, State, Status, trainable, unroll
+from torchdismech.elastic import Sum
+from torchdismech.integrate import Solver
+from torchdismech.state import Control
+from torchdismech.values import Place
+from training.config import Config, Term
+from training.constants import Named, Trained
+from training.data import Window
+from training.options import checked
+from training.system import Prediction, System
+
+__all__ = ["PhysicsSystem", "Schedule", "add_terms"]
+
+STRAINS = {"bend_twist": 3, "stretch": 1}  # how many each spring has
+Schedule = Callable[[Tensor, Model], Control]
+
+
+class PhysicsSystem(System):
+    """A simulated robot; derived classes say how a window starts, what drives it and where its markers are.
+
+    Parameters
+    ----------
+    model, integrator : what is stepped; learned : terms of it by name (see `add_terms`).
+    dt : time between two frames [s], divided into `substeps`.
+    places : constants beside those of the model, by name; modules that hold them are submodules already.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        model: Model,
+        integrator: Solver,
+        dt: float,
+        substeps: int,
+        learned: dict[str, nn.Module],
+        places: Mapping[str, Place] | None = None,
+    ):
+        super().__init__()
+        self.dt, self.substeps = dt, substeps
+        self.model, self.integrator = model, integrator
+        self.n_nodes = model.body.n_nodes
+        self.learned = nn.ModuleDict(learned)
+        self.places = dict(places or {})
+        named = Named(trainable.constants(model) | self.places, model.dtype, model.device)
+        counts = {t: _elements(model, t) for t in named.places if t.partition(".")[0] in {e.name for e in model.terms}}
+        self.entries = {name: Trained(named, name, c, counts) for name, c in config.constants.items()}
+        self.trained = nn.ModuleDict(self.entries)
+        self.forces = {name for name, term in config.terms.items() if term.kind == "force"}
+
+    # ---- what derived classes say --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def start(self, window: Window) -> tuple[State, Tensor | None]:
+        """Return the state at the last of the given frames, and with what status (B,) it was found; None if given."""
+
+    @abstractmethod
+    def schedule(self, window: Window, state: State) -> Schedule | None:
+        """Return what drives the robot from the last of the given frames on."""
+
+    def observe(self, before: State, after: State, control: Control) -> Mapping[str, Tensor]:
+        """Return what has to be kept of a step beside the nodes, as for `torchdismech.unroll`."""
+        return {}
+
+    def seen(self, nodes: Tensor, observed: Mapping[str, Tensor]) -> Tensor:
+        """Return the places (B, steps, M, 3) of the markers; by default they are the nodes (B, steps, N, 3)."""
+        return nodes
+
+    def shapes(self, nodes: Tensor) -> Tensor | None:
+        """Return nodes (B, steps, N, 3) in the markers' frame; None where the markers are the nodes."""
+        return None
+
+    # ---- what they share -----------------------------------------------------------------------------------------
+
+    def predict(self, window: Window, checkpoint_every: int | None = None) -> Prediction:
+        """Return what follows the given frames of a window."""
+        steps = window.frames - self.given
+        state, settled = self.start(window)
+        run = unroll(
+            self.model,
+            state,
+            self.integrator,
+            steps * self.substeps,
+            self.schedule(window, state),
+            self.controller(),
+            checkpoint_every=checkpoint_every,
+            observe=self.observe,
+        )
+        nodes = run.positions[self.substeps :: self.substeps].transpose(0, 1)
+        observed = {n: v[self.substeps - 1 :: self.substeps].transpose(0, 1) for n, v in run.observed.items()}
+        status = run.status if settled is None else torch.where(settled == Status.CONVERGED, run.status, settled)
+        positions = self.seen(nodes, observed)
+        return Prediction(positions, status, run.iterations.double().mean().item(), self.shapes(nodes.detach()))
+
+    def controller(self) -> Any:
+        """Return what closes a loop around the robot; None where nothing does."""
+        return None
+
+    def group(self, name: str) -> dict[str, nn.Parameter]:
+        """Return the parameters of a group by name."""
+        if name == "learned":
+            return dict(self.learned.named_parameters())
+        return {f"{n}.{key}": p for n, t in self.entries.items() for key, p in t.change.named_parameters()}
+
+    def penalty(self) -> Tensor | None:
+        """Return what the priors of the constants say; None without."""
+        parts = [entry.penalty() for entry in self.entries.values() if entry.has_prior]
+        return torch.stack(parts).sum() if parts else None
+
+    def values(self) -> dict[str, Tensor]:
+        """Return the present values of the trained constants, of the first tensor of each."""
+        return {name: entry.value for name, entry in self.entries.items()}
+
+    def evaluations(self) -> list[list]:
+        """Return what the model has evaluated."""
+        return self.model.compilation.counts()
+
+    def take_evaluations(self, counts: list[list]) -> None:
+        """Go on from what `evaluations` returned."""
+        self.model.compilation.take_counts(counts)
+
+    def learned_share(self, window: Window) -> float | None:
+        """Return the root mean square of the learned over that of the elastic forces on free nodes; None without."""
+        if not (self.forces or self._has_learned_energy()) or not self.measured:
+            return None
+        state, _ = self.start(window.to(self.device))
+        elastic = self.model.mechanics.elastic_force(self.model.start_step(state), state.q).detach()
+        index = self.model.free_index[self.model.free_index < 3 * self.model.body.n_nodes]
+        size, of = (f[:, index].square().mean().sqrt() for f in (self._learned_force(state), elastic))
+        return float(size / of)
+
+    def _has_learned_energy(self) -> bool:
+        return any(isinstance(t.energy, Sum) and set(t.energy.energies) & set(self.learned) for t in self.model.terms)
+
+    def _learned_force(self, state: State) -> Tensor:
+        """Return the sum of the learned forces and of the forces of learned energies (B, n)."""
+        total = torch.zeros_like(state.q)
+        for name in self.forces:
+            total = total + self.learned[name](state, Control()).detach()
+        for term in self.model.terms:
+            if isinstance(term.energy, Sum) and set(term.energy.energies) & set(self.learned):
+                with torch.enable_grad():
+                    q = state.q.detach().requires_grad_()
+                    parts = term.energies(q.t(), term.constants(state, Control()))
+                    energy = torch.stack([value.sum() for name, value in parts.items() if name in self.learned])
+                    total = total - torch.autograd.grad(energy.sum(), q)[0]
+        return total
+
+
+def add_terms(builder: RobotBuilder, terms: Mapping[str, Term]) -> dict[str, nn.Module]:
+    """Make the learned terms of a config, add them to a builder and return them by name."""
+    return {name: _add(builder, name, term) for name, term in terms.items()}
+
+
+def _add(builder: RobotBuilder, name: str, term: Term) -> nn.Module:
+    known: Mapping[str, Callable[..., Any]] = models.FORCES if term.kind == "force" else models.ENERGIES
+    if term.network not in known:
+        raise InputError(f"terms.{name}.network: expected one of {', '.join(known)}, got {term.network!r:.80}")
+    if term.replace and term.kind != "energy":
+        raise InputError(f"terms.{name}.replace: only an energy can replace the linear one")
+    if term.strain != "bend_twist" and term.kind == "force":
+        raise InputError(f"terms.{name}.strain: a force acts on nodes, not on {term.strain}: leave it out")
+    module = _made(known[term.network], term, f"terms.{name}.options")
+    if term.kind == "force":
+        builder.add_force(module)
+    elif term.kind == "dissipation":
+        builder.add_dissipation(term.strain, module)
+    elif term.replace:
+        builder.replace_energy(term.strain, module)
+    else:
+        builder.add_energy(term.strain, module, part=name)
+    return module
+
+
+def _made(network: Callable[..., Any], term: Term, where: str) -> Any:
+    """Return the network of a term with its options."""
+    options = checked(network, term.options, where)
+    try:
+        module = network(**options)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    if term.kind != "force" and module.strains > STRAINS[term.strain]:
+        raise InputError(f"{where}.strains: {term.strain} has {STRAINS[term.strain]}, got {module.strains}")
+    return module
+
+
+def _elements(model: Model, tensor: str) -> int:
+    """Return how many elements a constant of an elastic term is given for."""
+    owner, _, _ = tensor.partition(".")
+    return model.term(owner).stencil.count

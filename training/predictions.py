@@ -1,0 +1,74 @@
+"""Open-loop predictions of whole recordings, and how far they are off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.processes import ALONE, Processes
+from training.data import Recordings
+from training.metrics import Errors, skipped_frames
+from training.starts import whole
+from training.system import System
+
+__all__ = ["OpenLoop", "errors_of", "predict_all"]
+
+
+@dataclass(frozen=True)
+class OpenLoop:
+    """Predictions of whole recordings, on the CPU.
+
+    Attributes
+    ----------
+    positions : (K, T - given, M, 3) of the markers [m].
+    good : (K,) which came to their end.
+    nodes : (K, T - given, N, 3) of all nodes; None where the markers are the nodes.
+    """
+
+    positions: Tensor
+    good: Tensor
+    nodes: Tensor | None
+
+    @property
+    def drawn(self) -> Tensor:
+        """What is drawn of the robot (K, T - given, N, 3)."""
+        return self.positions if self.nodes is None else self.nodes
+
+
+@torch.no_grad()
+def predict_all(
+    system: System, recordings: Recordings, processes: Processes = ALONE, start: Tensor | None = None
+) -> OpenLoop:
+    """Return open-loop predictions of all recordings.
+
+    Parameters
+    ----------
+    start : (K, S) fitted starts, where the system has some.
+    """
+    own = processes.own(len(recordings))
+    steps, good = recordings.frames - system.given, torch.zeros(len(recordings), device=system.device)
+    shapes = {"positions": recordings.nodes}
+    found: dict[str, Tensor] = {}
+    if own.stop > own.start:
+        window = whole(system, recordings, own).replace(start=None if start is None else start[own])
+        prediction = system.predict(window)
+        found["positions"], good[own] = prediction.positions, prediction.good.to(good)
+        if prediction.nodes is not None:
+            shapes["nodes"], found["nodes"] = prediction.nodes.shape[2], prediction.nodes
+    everyones = {}
+    for name, count in shapes.items():
+        own_part = torch.zeros(len(recordings), steps, count, 3, dtype=recordings.positions.dtype, device=system.device)
+        if name in found:
+            own_part[own] = found[name]
+        everyones[name] = processes.summed(own_part).cpu()
+    return OpenLoop(everyones["positions"], processes.summed(good).cpu() > 0, everyones.get("nodes"))
+
+
+def errors_of(
+    system: System, recordings: Recordings, predicted: OpenLoop, measured: Recordings | None = None
+) -> Errors:
+    """Return the errors of predictions of recordings, against what was `measured` if that is something else."""
+    skipped = skipped_frames(system, recordings)
+    return Errors.of(predicted.positions, measured or recordings, predicted.good, skipped)

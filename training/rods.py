@@ -1,0 +1,58 @@
+"""A rod between gripped nodes, all of which are markers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from torchdismech import State
+from training.config import Config, Robot, Simulation
+from training.data import Recordings, Window
+from training.physics import PhysicsSystem, Schedule, add_terms
+from training.robot import (
+    Turns,
+    builder_of,
+    followed,
+    gripped_nodes,
+    held_edges,
+    held_motion,
+    integrator_of,
+    rest_lengths,
+    start,
+    turns,
+)
+
+__all__ = ["RodSystem"]
+
+
+class RodSystem(PhysicsSystem):
+    """A rod between the gripped nodes; see `training.config` for what can be trained."""
+
+    def __init__(self, config: Config, recordings: Recordings):
+        assert isinstance(config.robot, Robot)
+        simulation = config.simulation or Simulation()
+        builder = builder_of(config.robot, rest_lengths(recordings))
+        learned = add_terms(builder, config.terms)
+        model = builder.finalize(compile=simulation.compile)
+        integrator = integrator_of(simulation, recordings.dt / simulation.substeps)
+        super().__init__(config, model, integrator, recordings.dt, simulation.substeps, learned)
+        self.gripped = gripped_nodes(config.robot, recordings.nodes)
+
+    def history(self, recordings: Recordings) -> Mapping[str, Tensor]:
+        """Return how the rod is turned about itself at all frames."""
+        found = turns(recordings.positions, held_edges(self.model))
+        return {"director": found.director, "angle": found.angle}
+
+    def start(self, window: Window) -> tuple[State, Tensor | None]:
+        """Return the state at the second frame, at the mean velocity from the first."""
+        turned = Turns(window.history["director"], window.history["angle"])
+        return start(self.model, window.positions[:, 0], window.positions[:, 1], self.dt, turned), None
+
+    def schedule(self, window: Window, state: State) -> Schedule:
+        """Return what moves the gripped nodes as in the window."""
+        return held_motion(window.positions[:, 1:], state.twist, self.dt)
+
+    def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
+        """Return predictions without a model: free nodes stay, or follow the gripped ones."""
+        return followed(recordings, self.gripped)

@@ -1,0 +1,262 @@
+"""Any robot that a scene describes, seen through its markers and driven by what was recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech import InputError, Model, State, Static
+from torchdismech.io.scene import Scene, Setup, load_scene
+from torchdismech.io.schedule import Rotation
+from torchdismech.state import Control
+from torchdismech.values import Place
+from training.config import Config
+from training.config_scene import Markers, SceneRobot, Start
+from training.constants import AddedMass
+from training.data import Recordings, Window
+from training.drives import DriveMap, LinearMap
+from training.markers import MarkerTable
+from training.physics import PhysicsSystem, Schedule, add_terms
+from training.poses import product, quaternion
+
+__all__ = ["SceneSystem"]
+
+
+class ClampPose(nn.Module):
+    """How far a clamp is off where the scene has it: position (3,) [m], rotation (3,), axis times angle [rad]."""
+
+    position: Tensor
+    rotation: Tensor
+
+    def __init__(self, like: Tensor):
+        super().__init__()
+        for name in ("position", "rotation"):
+            self.register_buffer(name, like.new_zeros(3), persistent=False)
+
+
+class SceneSystem(PhysicsSystem):
+    """A robot from a scene; see `training.config_scene` for markers, drives and starts."""
+
+    def __init__(self, config: Config, recordings: Recordings, allow_code: bool = False):
+        assert isinstance(config.robot, SceneRobot)
+        scene, substeps = _scene(config.robot, recordings.dt)
+        learned: dict[str, nn.Module] = {}
+        setup = scene.build(allow_code=allow_code, add=lambda builder: learned.update(add_terms(builder, config.terms)))
+        model, begin = setup.model, config.start or Start()
+        markers = MarkerTable(config.markers or Markers(), model)
+        if len(markers) != recordings.nodes:
+            raise InputError(
+                f"markers: the recordings have {recordings.nodes} markers, and {len(markers)} are placed on the robot: "
+                "expected as many, in the same order"
+            )
+        drives = [DriveMap(name, drive, model, recordings.columns) for name, drive in config.drives.items()]
+        clamps = [ClampPose(model.nodes) for _ in model.body.clamps]
+        places, extra = _places(config, model, markers, drives, clamps)
+        super().__init__(config, model, setup.integrator, recordings.dt, substeps, learned, places)
+        self.markers, self.drives, self.clamps = markers, {drive.name: drive for drive in drives}, clamps
+        self.parts = nn.ModuleDict({"drives": nn.ModuleList(drives), "clamps": nn.ModuleList(clamps), "extra": extra})
+        self._moved_clamps = any(t.startswith("clamp") for c in config.constants.values() for t in c.tensors)
+        self._setup = _with_poses(setup, self._moved_clamps or any(d.drive.sets == "pose" for d in drives))
+        self._grip(config.robot.gripped)
+        self._take_start(begin)
+        _refuse_turning_clamps(config.markers, self._setup)
+        self.edges, self.triangles = torch.as_tensor(model.rod_edges), torch.as_tensor(model.triangles)
+
+    def _grip(self, nodes: list[int]) -> None:
+        """Find the markers of nodes that move as recorded; refuse nodes that nothing holds, or that are not seen."""
+        for node in nodes:
+            if node >= len(self.model.nodes) or bool(self.model.free[3 * node : 3 * node + 3].any()):
+                raise InputError(
+                    f"robot.gripped: expected clamped nodes, got {node}: add it to a [[clamp]] of the scene"
+                )
+            if node not in self.markers.node_of:
+                raise InputError(f"robot.gripped: node {node} has no marker: who moves it is not known")
+        self._gripped = nodes
+        self.gripped = [self.markers.node_of.index(node) for node in nodes]
+
+    def _take_start(self, begin: Start) -> None:
+        """Take what the config says of starts; refuse what the robot cannot begin from."""
+        self._begin = begin
+        self.measured = begin.state == "measured"
+        self.given = 2 if self.measured else 1
+        self.warm_up = begin.warm_up
+        self._free = self.model.free[: 3 * self.model.body.n_nodes].nonzero().flatten()
+        if begin.velocity == "fitted":
+            self.anywhere, self.start_size = False, len(self._free)
+            self.start_frames, self.start_rounds = begin.frames, begin.rounds
+        if begin.state == "rest":
+            self.anywhere = False
+            if self._moved_clamps:
+                raise InputError(
+                    'start.state: poses of clamps are trained: expected "settled": the robot moves with them'
+                )
+        nodes, places = len(self.model.nodes), self.markers.node_of
+        if self.measured and (len(places) != nodes or {*places} != {*range(nodes)}):
+            raise InputError(
+                'start.state: "measured" needs a marker at every node of the robot: expected "rest" or "settled" of '
+                "one that is seen in part"
+            )
+
+    # ---- how windows start, and what drives them ----------------------------------------------------------------
+
+    def start(self, window: Window) -> tuple[State, Tensor | None]:
+        """Return the state at the last of the given frames, and how an equilibrium was found."""
+        if self.measured:
+            return self._measured_start(window), None
+        model, batch = self.model, len(window.time)
+        state, status = model.initial_state(batch).replace(time=window.time), None
+        if self._begin.state == "settled":
+            search = Static(self._begin.load_steps, unstable="leave")
+            state, info = search.step(model, state, self.control(window, self._driven(window), window.time))
+            status = info.status
+            state = state.replace(time=window.time)
+        if window.start is not None:
+            velocity = torch.zeros_like(state.q).index_copy(
+                1, self._free.to(state.q.device), self._begin.spread * window.start
+            )
+            state = state.replace(velocity=velocity)
+        return state, status
+
+    def _measured_start(self, window: Window) -> State:
+        nodes = torch.tensor(self.markers.node_of, device=window.positions.device).argsort()
+        first, second = (self.markers.in_scene(window.positions[:, k])[:, nodes] for k in (0, 1))
+        angles = first.new_zeros(len(first), self.model.n_dofs - 3 * len(nodes))
+        q = self.model.body.q_of(second)
+        velocity = torch.cat([((second - first) / self.dt).flatten(1), angles], dim=1)
+        velocity = torch.where(self.model.free, velocity, 0.0)
+        return self.model.initial_state(q=q, velocity=velocity).replace(time=window.time + self.dt)
+
+    def schedule(self, window: Window, state: State) -> Schedule:
+        """Return what the scene and the recorded inputs set over time."""
+        driven = self._driven(window)
+        return lambda time, model: self.control(window, driven, time)
+
+    def control(self, window: Window, driven: Mapping[str, Tensor], time: Tensor) -> Control:
+        """Return what is set at the times (B,) [s]; inputs are linear in time between frames.
+
+        Parameters
+        ----------
+        driven : what each drive sets at the frames (see `DriveMap.values`).
+        """
+        control = self._setup.schedule(time, self.model)
+        place = (float(time[0] - window.time[0]) / self.dt) if len(time) else 0.0
+        before = min(max(int(place + 1e-6), 0), window.frames - 1)  # 1e-6: k * dt is off by rounding
+        share, after = max(place - before, 0.0), min(before + 1, window.frames - 1)
+        share = 0.0 if share < 1e-6 else share
+        if self._gripped:
+            x = torch.lerp(window.positions[:, before], window.positions[:, after], share)[:, self.gripped]
+            control = control.replace(clamped_q=self._held(control, self.markers.in_scene(x)))
+        for name, values in driven.items():
+            control = self.drives[name].applied(control, torch.lerp(values[:, before], values[:, after], share))
+        return self._with_clamps(control, len(time))
+
+    def _held(self, control: Control, x: Tensor) -> Tensor:
+        """Return where clamped dofs are (B, n), gripped nodes at x (B, G, 3)."""
+        q = self.model.body.rest_q.expand(len(x), -1) if control.clamped_q is None else control.clamped_q
+        index = (3 * torch.tensor(self._gripped)[:, None] + torch.arange(3)).flatten().to(q.device)
+        return q.index_copy(1, index, x.flatten(1))
+
+    def controller(self) -> Any:
+        """Return the scene's controller."""
+        return self._setup.controller
+
+    def _driven(self, window: Window) -> dict[str, Tensor]:
+        """Return what the drives set at all frames."""
+        if not len(self.drives):
+            return {}
+        frames = self.dt * torch.arange(window.frames, dtype=window.time.dtype, device=window.time.device)
+        time = window.time[:, None] + frames
+        return {name: drive.values(window.inputs, time) for name, drive in self.drives.items()}
+
+    def _with_clamps(self, control: Control, batch: int) -> Control:
+        """Return the control with clamps off where they are by what was found."""
+        if not self._moved_clamps:
+            return control
+        pose = self.model.rest_poses.expand(batch, -1, -1) if control.pose is None else control.pose
+        shift = torch.stack([clamp.position for clamp in self.clamps])
+        turn = quaternion(torch.stack([clamp.rotation for clamp in self.clamps]))
+        return control.replace(pose=torch.cat([pose[..., :3] + shift, product(turn, pose[..., 3:])], dim=-1))
+
+    # ---- what is seen of them -----------------------------------------------------------------------------------
+
+    def group(self, name: str) -> dict[str, nn.Parameter]:
+        """Return the parameters of a group by name: those of users' modules that drive the robot are learned."""
+        found = super().group(name)
+        if name == "learned":
+            modules = {n: drive for n, drive in self.drives.items() if not drive.is_linear}
+            found |= {f"{n}.{key}": p for n, drive in modules.items() for key, p in drive.map.named_parameters()}
+        return found
+
+    def observe(self, before: State, after: State, control: Control) -> Mapping[str, Tensor]:
+        """Return where markers are that are not on nodes, edges or triangles themselves."""
+        return self.markers.offsets(after, control)
+
+    def seen(self, nodes: Tensor, observed: Mapping[str, Tensor]) -> Tensor:
+        """Return the places (B, steps, M, 3) of the markers in the recordings' frame."""
+        return self.markers.places(nodes, observed.get("offset"))
+
+    def shapes(self, nodes: Tensor) -> Tensor:
+        """Return the nodes (B, steps, N, 3) in the recordings' frame."""
+        return self.markers.recorded(nodes).detach()
+
+
+def _scene(robot: SceneRobot, dt: float) -> tuple[Scene, int]:
+    """Return the scene with steps that divide the time between frames, and how many of them do."""
+    scene = load_scene(robot.scene, robot.overrides, insist=True)
+    if scene.document.simulation.integrator == "static":
+        raise InputError(
+            f'{robot.scene}: simulation.integrator: "static" has no time, recordings have: expected "implicit_euler", '
+            '"implicit_midpoint" or "newmark"'
+        )
+    if scene.batch > 1 or scene.randomized:
+        raise InputError(f"{robot.scene}: batch: a fit is of one robot: expected size = 1 and nothing randomized")
+    step = float(scene.document.simulation.dt or 0)
+    substeps = max(round(dt / step), 1)
+    if abs(substeps * step - dt) > 1e-3 * dt:
+        raise InputError(
+            f"{robot.scene}: simulation.dt: frames are {dt:g} s apart, expected a whole part of that, got {step:g} s: "
+            'set robot.overrides = {"simulation.dt" = ...}'
+        )
+    exact = {**robot.overrides, "simulation.dt": dt / substeps}
+    return load_scene(robot.scene, exact, steps=1), substeps
+
+
+def _places(
+    config: Config, model: Model, markers: MarkerTable, drives: list[DriveMap], clamps: list[ClampPose]
+) -> tuple[dict[str, Place], nn.ModuleList]:
+    """Return the constants beside those of the model by name, and modules that hold some of them."""
+    found: dict[str, Place] = {f"markers.{name}": (markers, name) for name in ("position", "rotation")}
+    for k, clamp in enumerate(clamps):
+        found |= {f"clamp{k}.{name}": (clamp, name) for name in ("position", "rotation")}
+    for drive in drives:
+        if isinstance(drive.map, LinearMap):
+            found |= {f"{drive.name}.{name}": (drive.map, name) for name in ("gain", "offset")}
+    if not any("added_mass" in constant.tensors for constant in config.constants.values()):
+        return found, nn.ModuleList()
+    if any("mass" in constant.tensors for constant in config.constants.values()):
+        raise InputError('constants: "mass" and "added_mass" are both trained: expected one of them')
+    added = AddedMass(model.nodes)
+    nn.utils.parametrize.register_parametrization(model.body, "mass", added, unsafe=True)
+    return found | {"added_mass": (added, "mass")}, nn.ModuleList([added])
+
+
+def _with_poses(setup: Setup, posed: bool) -> Setup:
+    """Return the setup whose motions move clamps as rigid bodies where something else moves these, too."""
+    if not posed or not setup.schedule.node_motions:
+        return setup
+    return dataclasses.replace(setup, schedule=dataclasses.replace(setup.schedule, poses=True))
+
+
+def _refuse_turning_clamps(markers: Markers | None, setup: Setup) -> None:
+    """Refuse markers beside clamps of which nobody says how they turn."""
+    fixed = [p for p in (markers.points or [] if markers else []) if p.clamp is not None and p.offset is not None]
+    turning = any(isinstance(motion, Rotation) for motion in setup.schedule.node_motions)
+    if fixed and turning and not setup.schedule.poses:
+        raise InputError(
+            f"markers: one is fixed beside clamp {fixed[0].clamp}, whose nodes a [[move]] turns one by one: give the "
+            "clamp a direction, so that it turns as a body"
+        )

@@ -1,0 +1,72 @@
+"""Which system a config asks for, and what it cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from torchdismech import InputError
+from torchdismech.io.users_code import named_in_code
+from training.config import Config, Robot
+from training.data import Recordings
+from training.free import FreeSystem
+from training.options import checked
+from training.rods import RodSystem
+from training.scenes import SceneSystem
+from training.system import System
+
+__all__ = ["build", "undetermined"]
+
+
+def build(
+    config: Config, recordings: Recordings, device: torch.device | str = "cpu", allow_code: bool = False
+) -> System:
+    """Return the system of a config; what recordings say about the robot (rest lengths) comes from those given.
+
+    Parameters
+    ----------
+    allow_code : run the Python files that the config, or its scene, names.
+    """
+    if config.code and not allow_code:
+        raise InputError(f"the config runs code from {config.code[0]}: pass --allow-code to let it")
+    if config.system is not None:
+        system = _of_user(config, config.system, recordings)
+    elif isinstance(config.robot, Robot):
+        system = (RodSystem if config.physics else FreeSystem)(config, recordings)
+    else:
+        system = SceneSystem(config, recordings, allow_code)
+    return system.double().to(device)
+
+
+def _of_user(config: Config, name: str, recordings: Recordings) -> System:
+    """Return the system that a file of the user's defines."""
+    path, kind = named_in_code(Path("config"), "system", name)
+    if not (isinstance(kind, type) and issubclass(kind, System)):
+        raise InputError(f"system: {name}: expected a class derived from training.system.System, got {kind!r:.80}")
+    options = checked(kind, config.options, "options", ("config", "recordings"))
+    make: Callable[..., System] = kind
+    system = make(config, recordings, **options)
+    if next(system.parameters(), None) is None:
+        raise InputError(f"system: {name} has no parameters: there is nothing to train")
+    for stage in config.stages:
+        missing = [group for group in stage.train if group != "starts" and not system.group(group)]
+        if missing:
+            raise InputError(f"stage {stage.name!r} trains {missing[0]}, of which {name} has none")
+    return system
+
+
+def undetermined(config: Config) -> str | None:
+    """Return a warning where positions alone cannot tell the trained constants, else None.
+
+    Stiffness, damping, drag and mass multiplied by one number move alike, so one of them has to be known.
+    """
+    factors = {t for c in config.constants.values() if c.kind == "factor" and c.spread is None for t in c.tensors}
+    stiff = any(t.startswith(("bend_twist.EI", "hinge.", "membrane.", "midedge.")) for t in factors)
+    if "mass" in factors and stiff:
+        return (
+            "mass and stiffness are both trained: positions only tell their ratio (stiffness, damping, drag "
+            "and mass multiplied by one number move alike). Leave out one of them, or read the constants as ratios."
+        )
+    return None
