@@ -2,7 +2,7 @@
 
 A motor that takes in the length s of a tendon at the distance d from the middle line bends the arm by s / d, whatever
 its stiffness, as long as the tendon on the other side gives as much; the tip is then L (1 - cos a) / a, a = s / d, away
-from where it hangs. Gravity pulls it back: both are printed, and the least tension, as slack tendons guide nothing.
+from where it hangs. What a simulation with gravity, stretch and friction finds is printed beside it.
 
 `python -m examples.tendon_arm.tendon_arm` prints them; `--files` writes arm.txt and the four tables of lengths anew.
 """

@@ -27,8 +27,8 @@ def test_files_are_what_the_scripts_write(tmp_path):
 
 @pytest.mark.slow
 def test_tendon_arm():
-    """Go in a circle smaller than that of an arc, as gravity pulls the arm back, and nearly round."""
-    found = tendon_arm.radii(run(tendon_arm.SCENE, progress=False))
-    assert found.min() / tendon_arm.radius_of_arc() > 0.85
-    assert found.max() / tendon_arm.radius_of_arc() < 1.0
-    assert found.max() / found.min() < 1.05
+    """Go nearly round, in a circle of the size that the lengths of the tendons ask for."""
+    found = tendon_arm.radii(run(tendon_arm.SCENE, progress=False)) / tendon_arm.radius_of_arc()
+    # gravity, the stretch of the arm under its tendons and their friction shift it by a per cent
+    assert found.min() > 0.98
+    assert found.max() < 1.03

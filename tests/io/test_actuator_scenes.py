@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, rollout, straight
-from torchdismech.actuation import AtNodes, Chamber, Fixed, OnEdges, Tendon
+from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
 from torchdismech.io.scene import load_scene
 
 ROBOT = """
@@ -67,20 +67,34 @@ def test_files_drive_what_python_drives(tmp_path):
     builder.add_rod(straight([0, 0, 0], [0.3, 0, 0], 4), Circle(5e-3), Material(1e7, 1000.0))
     builder.clamp(nodes=[0], direction="rest")
     route = [Fixed((-0.1, 0, 0.02)), AtNodes(range(4), (0, 0, 0.01))]
-    builder.add_force(Tendon(route, pull=0.0, stiffness=500.0, pretension=0.2, friction=0.1, slip_velocity=0.01))
+    builder.add_force(Tendons([route], pull=[0.0], stiffness=500.0, pretension=0.2, friction=0.1, slip_velocity=0.01))
     offsets = [[0, 0.01, 0], [0, 0.01, 0.001], [0, 0.01, 0.002]]
-    builder.add_force(Tendon(OnEdges(range(3), offsets, at=0.25), tension=0.3))
-    builder.add_force(Chamber([1, 2, 3], (0, -0.01, 0), 1e-5, 0.0))
+    builder.add_force(Tendons([OnEdges(range(3), offsets, at=0.25)], tension=0.3))
+    builder.add_force(Chambers([AtNodes([1, 2, 3], (0, -0.01, 0))], 1e-5, [0.0]))
     model = builder.finalize()
 
     def schedule(time, model):
         pull, pressure = (0.1 * time).clamp(max=0.002), 2e5 * time
-        return Control(values={"Tendon.pull": pull[:, None], "Chamber.pressure": pressure[:, None]})
+        return Control(values={"Tendons.pull": pull[:, None], "Chambers.pressure": pressure[:, None]})
 
     expected = rollout(model, model.initial_state(), ImplicitEuler(dt=0.01), 3, schedule=schedule, every=1)
     assert not expected.failed.any()
     # both are solved to a residual of 1e-8 N
     torch.testing.assert_close(found.positions, expected.positions, rtol=0, atol=1e-8)
+
+
+def test_tables_that_are_driven_alike_are_one_force(tmp_path):
+    """Put tendons by tension, with a file or not, into one force, those with friction into another."""
+    by_file = BY_TENSION.replace("tension = 0.3", 'tension_file = "p.csv"')
+    text = BY_TENSION + BY_LENGTH + by_file + BY_TENSION.replace("0.3", "0.5\nfriction = 0.1")
+    setup = load(tmp_path, text).build()
+    smooth, by_length, rough = setup.model.forces
+    assert smooth.tension.tolist() == [0.3, 0.0]
+    assert by_length.pull.tolist() == [0.0]
+    assert rough.friction.tolist() == [0.1]
+    values = setup.schedule(torch.tensor([0.03, 0.015], dtype=torch.float64), setup.model).values
+    assert values["Tendons.tension"].tolist() == [[0.3, 6e3], [0.3, 3e3]]
+    assert set(values) == {"Tendons.tension", "Tendons2.pull"}
 
 
 def test_robots_of_a_batch_differ(tmp_path):
@@ -92,7 +106,7 @@ randomize = {"tendon.0.tension" = {values = [0.0, 0.1, 0.2]}, "chamber.0.area" =
 """
     scene = load(tmp_path, BY_TENSION + CHAMBER.replace('pressure_file = "p.csv"', "pressure = 1e3") + batch)
     tendon, chamber = scene.build().model.forces
-    assert tendon.tension.flatten().tolist() == [0.0, 0.1, 0.2]
+    assert tendon.tension.tolist() == [[0.0], [0.1], [0.2]]
     assert chamber.area.shape == (3, 1)
 
 

@@ -378,7 +378,7 @@ def test_columns_drive_tendons_and_chambers(folder):
     chamber = "[[chamber]]\nnodes = [1, 2, 3]\noffset = [0.0, 0.0, 0.01]\narea = 1e-4\npressure = 10.0\n"
     (folder / "beam.toml").write_text(SCENE + tendon + chamber)
     data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
-    for sets, gain, sign in (("Tendon.tension", 0.1, 1), ("Chamber.pressure", 1e3, -1)):
+    for sets, gain, sign in (("Tendons.tension", 0.1, 1), ("Chambers.pressure", 1e3, -1)):
         drives = {"air": {"sets": sets, "gain": gain}}
         constants = {"air": {"tensors": ["air.gain"], "kind": "shift", "unit": gain}}
         system = system_of(folder, data=data, drives=drives, constants=constants)

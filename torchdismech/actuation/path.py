@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchdismech.actuation.route import Carriers
 from torchdismech.actuation.tension import Paths
 from torchdismech.body import Body
-from torchdismech.geometry.sections import Sections
+from torchdismech.geometry.sections import Sections, outer
 from torchdismech.state import State
 
 __all__ = ["Path", "PointsAt"]
@@ -27,11 +27,13 @@ class Path(nn.Module):
     Attributes
     ----------
     dofs : (K, m) of each point; where it has fewer, the first is repeated, with derivatives of zero.
+    edge_dofs : (F, 7) of the framed edges that carry points: start, end and angle.
     segment_dofs : (U, s) of the segments, likewise; segments of parallel paths share theirs.
     union : the dofs (D,) of all points.
     """
 
     dofs: Tensor
+    edge_dofs: Tensor
     segment_dofs: Tensor
     _same_as: Tensor  # (M,) row of each segment there
     _starts: Tensor  # (M, 1, s) where a segment's dofs stand among those of its first point; m where they do not
@@ -40,7 +42,9 @@ class Path(nn.Module):
     _linear: Tensor  # (K, 3, m) from the dofs to the mean of the nodes
     _in_space: Tensor  # (K, 1) bool, points that nothing carries
     _point: Tensor  # (C,) point of each pair
-    _framed: Tensor  # (C,) its framed edge
+    _framed: Tensor  # (F,) the framed edges of all pairs
+    _edge_of: Tensor  # (C,) which of them
+    _into_edge: Tensor  # (F, 4, 7) from `edge_dofs` to edge and angle
     _weight: Tensor  # (C,)
     _into: Tensor  # (C, 4, m) from the point's dofs to the edge and its angle
     _axes: Tensor  # (C, 3, 3) frames (t, m1, m2) at rest
@@ -63,15 +67,18 @@ class Path(nn.Module):
                 for row, dof, sign in _edge_and_angle(body, framed):
                     into[row, place[dof]] += sign
                 pairs.append((k, framed, 1 / len(point.frames), into))
-        index = {"dofs": dofs, "_point": np.array([k for k, *_ in pairs], dtype=np.int64)}
-        index["_framed"] = np.array([framed for _, framed, *_ in pairs], dtype=np.int64)
-        numbers = {"_linear": linear, "_weight": np.array([weight for *_, weight, _ in pairs])}
+        carrying = np.array([edge for _, edge, *_ in pairs], dtype=np.int64)
+        used, edge_of = np.unique(carrying, return_inverse=True)
+        edge_dofs, into_edge = _of_edges(body, used)
+        index = {"dofs": dofs, "_framed": used, "_edge_of": edge_of.reshape(-1), "edge_dofs": edge_dofs}
+        index["_point"] = np.array([k for k, *_ in pairs], dtype=np.int64)
+        numbers = {"_linear": linear, "_weight": np.array([weight for *_, weight, _ in pairs]), "_into_edge": into_edge}
         numbers["_into"] = np.array([into for *_, into in pairs]).reshape(-1, 4, width)
         for name, value in index.items():
             self.register_buffer(name, torch.as_tensor(value), persistent=False)
         for name, value in numbers.items():
             self.register_buffer(name, torch.as_tensor(value).to(body.nodes), persistent=False)
-        self.register_buffer("_axes", axes[self._framed], persistent=False)
+        self.register_buffer("_axes", axes[self._framed[self._edge_of]], persistent=False)
         pairs_of_points = list(zip(paths.starts.tolist(), paths.ends.tolist(), strict=True))
         of_segments = [sorted({*own[i], *own[j]}) or [int(dofs[i, 0])] for i, j in pairs_of_points]
         padded = _padded(of_segments, max(map(len, of_segments)))
@@ -92,13 +99,14 @@ class Path(nn.Module):
     def at(self, state: State, offset: Tensor) -> PointsAt:
         """Return the points at a state for offsets (B or 1, K, 3), in axes of the world of the robot as built."""
         mean = (self._linear @ state.q[:, self.dofs].unsqueeze(-1)).squeeze(-1)
-        tangent, director = state.tangent[:, self._framed], state.director[:, self._framed]
-        variables = (self._into @ state.q[:, self.dofs[self._point]].unsqueeze(-1)).squeeze(-1)
+        variables = (self._into_edge @ state.q[:, self.edge_dofs].unsqueeze(-1)).squeeze(-1)
+        anchors = state.tangent[:, self._framed], state.director[:, self._framed]
+        sections = Sections.of(variables[..., :3], variables[..., 3], *anchors)
         components = (self._axes @ offset[:, self._point].unsqueeze(-1)).squeeze(-1)
-        sections = Sections.of(variables[..., :3], variables[..., 3], tangent, director)
-        carried = sections.carried(components)
-        turned = self._weight.unsqueeze(-1) * carried
-        points = (mean + torch.where(self._in_space, offset, 0.0)).index_add(1, self._point, turned)
+        carried = sections.taken(self._edge_of).carried(components)
+        points = (mean + torch.where(self._in_space, offset, 0.0)).index_add(
+            1, self._point, self._weight.unsqueeze(-1) * carried
+        )
         return PointsAt(self, points, sections, carried)
 
     def at_rest(self, body: Body, offset: Tensor) -> Tensor:
@@ -130,46 +138,61 @@ class Path(nn.Module):
 
 @dataclass(frozen=True)
 class PointsAt:
-    """The points (B, K, 3) of a path at a state [m], and the offsets (B, C, 3) that sections carry to them."""
+    """The points (B, K, 3) of paths at a state [m], and the offsets (B, C, 3) that sections (B, F) carry to them."""
 
     path: Path
     points: Tensor
     sections: Sections
     carried: Tensor
 
-    def generalised(self, force: Tensor) -> Tensor:
-        """Return the forces (B, K, 3) on the points as forces (B, K, m) on their dofs."""
-        return (self.jacobian().mT @ force.unsqueeze(-1)).squeeze(-1)
+    def generalised(self, force: Tensor, q: Tensor) -> Tensor:
+        """Return the forces (B, K, 3) on the points as a force (B, n) on the dofs of q."""
+        path = self.path
+        direct = (path._linear.mT @ force.unsqueeze(-1)).squeeze(-1)
+        by_edge, by_angle = self.sections.slopes(self._products(force))
+        turning = torch.cat([by_edge, by_angle.unsqueeze(-1)], dim=-1).unsqueeze(-1)
+        total = torch.zeros_like(q).index_add(1, path.dofs.flatten(), direct.flatten(1))
+        return total.index_add(1, path.edge_dofs.flatten(), (path._into_edge.mT @ turning).flatten(1))
+
+    def second(self, force: Tensor) -> Tensor:
+        """Return the second derivatives (B, F, 7, 7) of sum_a force_a point_a, for forces (B, K, 3)."""
+        into = self.path._into_edge
+        return into.mT @ self.sections.second(self._products(force)) @ into
 
     def jacobian(self) -> Tensor:
         """Return the derivatives (B, K, 3, m) of the points by their dofs."""
-        path, sections, carried = self.path, self.sections, self.carried
+        path, carried = self.path, self.carried
+        sections = self.sections.taken(path._edge_of)
         turning = torch.cat([sections.by_edge(carried), sections.by_angle(carried).unsqueeze(-1)], dim=-1)
         turned = path._weight.view(-1, 1, 1) * (turning @ path._into)
         return path._linear.expand(len(turned), -1, -1, -1).index_add(1, path._point, turned)
 
-    def second(self, force: Tensor) -> Tensor:
-        """Return the second derivatives (B, K, m, m) of sum_a force_a point_a, for forces (B, K, 3)."""
-        path, into = self.path, self.path._into
-        on_frames = path._weight.unsqueeze(-1) * force[:, path._point]
-        bent = into.mT @ self.sections.second(self.carried, on_frames) @ into
-        whole = bent.new_zeros(len(bent), *path.dofs.shape, path.dofs.shape[1])
-        return whole.index_add(1, path._point, bent)
-
     def velocity(self, state: State) -> Tensor:
         """Return the velocities (B, K, 3) of the points [m/s]."""
-        return (self.jacobian() @ state.velocity[:, self.path.dofs].unsqueeze(-1)).squeeze(-1)
+        path, sections = self.path, self.sections
+        mean = (path._linear @ state.velocity[:, path.dofs].unsqueeze(-1)).squeeze(-1)
+        speed = (path._into_edge @ state.velocity[:, path.edge_dofs].unsqueeze(-1)).squeeze(-1)
+        along, rate = speed[..., :3], speed[..., 3:] + (sections.turn * speed[..., :3]).sum(-1, keepdim=True)
+        spin = torch.linalg.cross(sections.t, along) / sections.length + rate * sections.t
+        turned = torch.linalg.cross(spin[:, path._edge_of], self.carried)
+        return mean.index_add(1, path._point, path._weight.unsqueeze(-1) * turned)
 
     def velocity_by_position(self, state: State) -> Tensor:
         """Return the derivatives (B, K, 3, m) of the velocities by positions and angles."""
         path, carried = self.path, self.carried
-        axes = torch.eye(3, dtype=carried.dtype, device=carried.device).view(3, 1, 1, 3).expand(3, *carried.shape)
-        bent = self.sections.second(carried, axes)  # (3, B, C, 4, 4)
-        moving = path._into @ state.velocity[:, path.dofs[path._point]].unsqueeze(-1)  # (B, C, 4, 1)
+        axes = torch.eye(3, dtype=carried.dtype, device=carried.device).view(3, 1, 1, 1, 3)
+        bent = self.sections.taken(path._edge_of).second(carried.unsqueeze(-1) * axes)  # (3, B, C, 4, 4)
+        moving = (path._into_edge @ state.velocity[:, path.edge_dofs].unsqueeze(-1))[:, path._edge_of]
         rows = (bent @ moving).squeeze(-1).permute(1, 2, 0, 3) @ path._into
         turned = path._weight.view(-1, 1, 1) * rows
         whole = turned.new_zeros(len(turned), *path._linear.shape)
         return whole.index_add(1, path._point, turned)
+
+    def _products(self, force: Tensor) -> Tensor:
+        """Return the sums (B, F, 3, 3) over what each section carries of offsets times forces (B, K, 3) there."""
+        path = self.path
+        each = outer(self.carried, path._weight.unsqueeze(-1) * force[:, path._point])
+        return each.new_zeros(len(each), len(path._framed), 3, 3).index_add(1, path._edge_of, each)
 
 
 def _edge_and_angle(body: Body, framed: int) -> list[tuple[int, int, float]]:
@@ -181,6 +204,18 @@ def _edge_and_angle(body: Body, framed: int) -> list[tuple[int, int, float]]:
     start, end = map(int, body.framed_edges[framed])
     vector = [(axis, 3 * node + axis, sign) for node, sign in ((end, 1.0), (start, -1.0)) for axis in range(3)]
     return [*vector, angle]
+
+
+def _of_edges(body: Body, framed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the dofs (F, 7) of framed edges, and what takes these to edge and angle (F, 4, 7)."""
+    dofs, into = np.zeros((len(framed), 7), dtype=np.int64), np.zeros((len(framed), 4, 7))
+    for k, edge in enumerate(framed.tolist()):
+        terms = _edge_and_angle(body, edge)
+        places = dict.fromkeys(dof for _, dof, _ in terms)
+        dofs[k] = (list(places) * 2)[:7]  # held ones have four
+        for row, dof, sign in terms:
+            into[k, row, list(places).index(dof)] += sign
+    return dofs, into
 
 
 def _dofs_of(body: Body, point: Carriers) -> list[int]:

@@ -138,11 +138,11 @@ class RoutedForce(Force):
         segments = Segments.between(self.paths, at.points)
         rates = self.path.along(at.velocity(state)) if self.rubs else None
         pulls = segments.on_points(self.tension_in(segments, rates), at.points.shape[1])
-        return torch.zeros_like(state.q).index_add(1, self.path.dofs.flatten(), at.generalised(pulls).flatten(1))
+        return at.generalised(pulls, state.q)
 
     def blocks(self) -> list[Block]:
-        """Return each point's dofs, those of the segments, and, where tensions are coupled, of all paths."""
-        dofs, pairs = self.path.dofs.cpu().numpy(), self.path.segment_dofs.cpu().numpy()
+        """Return the dofs of the edges, those of the segments, and, where tensions are coupled, of all paths."""
+        dofs, pairs = self.path.edge_dofs.cpu().numpy(), self.path.segment_dofs.cpu().numpy()
         whole = [Block(self.path.union[None], self.path.union[None])] if self.coupled else []
         return [Block(dofs, dofs), Block(pairs, pairs), *whole]
 

@@ -52,7 +52,7 @@ class Sections:
 
     def by_angle(self, vector: Tensor) -> Tensor:
         """Return the derivatives by the angles of vectors that the frames carry."""
-        return torch.linalg.cross(self.t, vector)
+        return torch.linalg.cross(self.t.expand_as(vector), vector)
 
     def by_edge(self, vector: Tensor) -> Tensor:
         """Return the derivatives (.., 3, 3) by the edges of vectors that the frames carry."""
@@ -74,21 +74,35 @@ class Sections:
             - outer(self.turn, self.t) / length
         )
 
-    def second(self, vector: Tensor, weight: Tensor) -> Tensor:
-        """Return the second derivatives (.., 4, 4) of weight . vector by edges and angles, for carried vectors."""
-        by_edge, tangent_by_edge, length = self.by_edge(vector), self.tangent_by_edge(), self.length.unsqueeze(-1)
-        t, vector, weight = torch.broadcast_tensors(self.t, vector, weight)
-        across = torch.linalg.cross(t, vector)
-        along, torque = (t * weight).sum(-1, keepdim=True), (weight * across).sum(-1, keepdim=True)
-        carried = (t * vector).sum(-1, keepdim=True)
-        straight = (carried * weight - along * vector) / self.length
-        along_by_edge = (tangent_by_edge @ weight.unsqueeze(-1)).squeeze(-1)
-        torque_by_edge = by_edge.mT @ torch.linalg.cross(weight, t).unsqueeze(-1)
-        torque_by_edge = torque_by_edge + tangent_by_edge @ torch.linalg.cross(vector, weight).unsqueeze(-1)
-        torque_by_edge = torque_by_edge.squeeze(-1)
-        edges = -(outer(vector, along_by_edge) + along.unsqueeze(-1) * by_edge) / length - outer(straight, t) / length
-        edges = edges + outer(self.turn, torque_by_edge) + torque.unsqueeze(-1) * self.turn_by_edge()
-        twice = (weight * torch.linalg.cross(t, across)).sum(-1, keepdim=True)
+    def taken(self, index: Tensor) -> Sections:
+        """Return the sections of some of the edges, the last but one dimension of the vectors."""
+        fields = (self.t, self.m1, self.m2, self.length, self.anchor, self.turn)
+        return Sections(*(x.index_select(-2, index) for x in fields))
+
+    def slopes(self, products: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the derivatives of sums of f . P by edges (.., 3) and angles (..), for carried vectors P.
+
+        Parameters
+        ----------
+        products : (.., 3, 3) the sums of P f^T.
+        """
+        t = self.t.unsqueeze(-1)
+        torque = (self.t * _axial(products)).sum(-1)
+        straight = ((products.mT - products) @ t).squeeze(-1) / self.length
+        return straight + torque.unsqueeze(-1) * self.turn, torque
+
+    def second(self, products: Tensor) -> Tensor:
+        """Return the second derivatives (.., 4, 4) of sums of f . P by edges and angles, for their products P f^T."""
+        t, length, axial = self.t.unsqueeze(-1), self.length.unsqueeze(-1), _axial(products)
+        tangent_by_edge = self.tangent_by_edge()
+        by_weights, by_vectors = (products @ t).squeeze(-1), (products.mT @ t).squeeze(-1)  # (t . f) P, (t . P) f
+        torque = (self.t * axial).sum(-1, keepdim=True)
+        twice = (self.t * by_weights).sum(-1, keepdim=True) - products.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
+        torque_by_edge = torch.linalg.cross(by_vectors, self.t.expand_as(by_vectors)) / self.length
+        torque_by_edge = torque_by_edge + (tangent_by_edge @ axial.unsqueeze(-1)).squeeze(-1) + twice * self.turn
+        straight = (by_vectors - by_weights) / self.length
+        edges = -(products @ tangent_by_edge + self.by_edge(by_weights)) / length - outer(straight, self.t) / length
+        edges = edges + outer(self.turn.expand_as(axial), torque_by_edge) + torque.unsqueeze(-1) * self.turn_by_edge()
         mixed = torque_by_edge.unsqueeze(-1)
         return torch.cat(
             [torch.cat([edges, mixed], dim=-1), torch.cat([mixed.mT, twice.unsqueeze(-1)], dim=-1)], dim=-2
@@ -109,3 +123,9 @@ def cross_matrix(v: Tensor) -> Tensor:
 
 def _identity(like: Tensor) -> Tensor:
     return torch.eye(3, dtype=like.dtype, device=like.device)
+
+
+def _axial(products: Tensor) -> Tensor:
+    """Return the sums of P x f for the sums of P f^T."""
+    rows = [products[..., i, j] - products[..., j, i] for i, j in ((1, 2), (2, 0), (0, 1))]
+    return torch.stack(rows, dim=-1)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from torchdismech.actuation import AtNodes, Chamber, Fixed, OnEdges, Tendon
-from torchdismech.actuation.routed import Route
+from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
+from torchdismech.actuation.routed import Route, RoutedForce
 from torchdismech.errors import InputError
-from torchdismech.forces import Force
 from torchdismech.io import schema_actuators as schema
 from torchdismech.io.files import reading
 from torchdismech.io.refusals import Key, SceneError
@@ -19,57 +20,116 @@ from torchdismech.model import Model
 if TYPE_CHECKING:
     from torchdismech.io.scene import Scene
 
-__all__ = ["actuators", "driven_over_time"]
+__all__ = ["Driven", "actuators", "driven_over_time"]
 
 UNITS = {"tension": "N", "pull": "m", "pressure": "Pa"}
+OF_TENDONS = ("tension", "pull", "stiffness", "pretension", "friction", "slip_velocity")
+DEFAULTS = {"pretension": 0.0, "slip_velocity": 1e-3}
 
 
-def actuators(scene: Scene) -> list[Force]:
-    """Return the forces of the tendons and chambers, in the order of their tables."""
-    document = scene.document
-    tendons: list[Force] = [_tendon(scene, k, table) for k, table in enumerate(document.tendon)]
-    return tendons + [_chamber(scene, k, table) for k, table in enumerate(document.chamber)]
+@dataclass(frozen=True)
+class Driven:
+    """A number of each of T tendons or chambers over time: a table, or what stays, a number or (B, 1)."""
+
+    columns: list[TimeTable | float | Tensor]
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return the numbers (B, T) at the times (B,)."""
+        return torch.cat([_column(column, time) for column in self.columns], dim=1)
 
 
-def driven_over_time(scene: Scene, model: Model) -> dict[str, TimeTable]:
+@dataclass(frozen=True)
+class _Group:
+    """Tables of one kind, which become one force."""
+
+    kind: str
+    tables: list[tuple[int, Any]]
+    driven_by: str
+    rubs: bool = False
+
+
+def actuators(scene: Scene) -> list[RoutedForce]:
+    """Return the forces of the tendons and chambers, one for all tables that are driven alike."""
+    return [_force(scene, group) for group in _groups(scene)]
+
+
+def driven_over_time(scene: Scene, model: Model) -> dict[str, Driven]:
     """Return what files drive, by the names of the constants that they set in steps."""
     names = {place: name for name, place in model.places.items()}
-    found: dict[str, TimeTable] = {}
-    for kind, force_kind in (("tendon", Tendon), ("chamber", Chamber)):
-        forces = [force for force in model.forces if type(force) is force_kind]
-        for k, (table, force) in enumerate(zip(getattr(scene.document, kind), forces, strict=True)):
-            if table.over_time is not None:
-                name, file = table.over_time
-                found[names[force, name]] = _table(scene, (kind, k, f"{name}_file"), name, file)
+    forces = [force for force in model.forces if isinstance(force, RoutedForce)]
+    found: dict[str, Driven] = {}
+    for group, force in zip(_groups(scene), forces, strict=True):
+        if any(table.over_time is not None for _, table in group.tables):
+            columns = [_over_time(scene, group, k, table) for k, table in group.tables]
+            found[names[force, group.driven_by]] = Driven(columns)
     return found
 
 
-def _tendon(scene: Scene, k: int, table: schema.Tendon) -> Tendon:
-    key: Key = ("tendon", k)
+def _groups(scene: Scene) -> list[_Group]:
+    """Return the tables by what drives them and whether they rub, in the order of the first of each kind."""
+    document = scene.document
+    groups: dict[tuple[str, bool], _Group] = {}
+    for k, table in enumerate(document.tendon):
+        kind = ("tension" if table.by_tension else "pull", table.friction is not None)
+        groups.setdefault(kind, _Group("tendon", [], *kind)).tables.append((k, table))
+    chambers = [_Group("chamber", list(enumerate(document.chamber)), "pressure")] if document.chamber else []
+    return [*groups.values(), *chambers]
+
+
+def _force(scene: Scene, group: _Group) -> RoutedForce:
+    if group.kind == "chamber":
+        routes = [[AtNodes(table.nodes, table.offset, table.frame)] for _, table in group.tables]
+        return Chambers(routes, _stacked(scene, group, "area"), _stacked(scene, group, "pressure"))
+    names = [name for name in OF_TENDONS if any(getattr(table, name) is not None for _, table in group.tables)]
+    numbers = {name: _stacked(scene, group, name) for name in {*names, group.driven_by}}
+    try:
+        return Tendons([_route(table) for _, table in group.tables], **numbers)
+    except InputError as error:
+        raise SceneError(scene.path, (group.kind, group.tables[0][0]), str(error)) from error
+
+
+def _route(table: schema.Tendon) -> list[Route]:
+    """Return the parts of a tendon's route."""
     offset = table.offsets or table.offset or (0.0, 0.0, 0.0)
     route: list[Route] = [] if table.motor is None else [Fixed(table.motor)]
     if table.nodes is not None:
-        route.append(AtNodes(table.nodes, offset, table.frame))
-    else:
-        assert table.edges is not None
-        route.append(OnEdges(table.edges, offset, table.at, table.frame))
-    names = ("tension", "pull", "stiffness", "pretension", "friction", "slip_velocity")
-    given = {name: value for name in names if (value := getattr(table, name)) is not None}
-    numbers = {name: scene.numbers.scalar((*key, name), value) for name, value in given.items()}
-    if table.over_time is not None:
-        numbers[table.over_time[0]] = 0.0
-    try:
-        return Tendon(route, **numbers)
-    except InputError as error:
-        raise SceneError(scene.path, key, str(error)) from error
+        return [*route, AtNodes(table.nodes, offset, table.frame)]
+    assert table.edges is not None
+    return [*route, OnEdges(table.edges, offset, table.at, table.frame)]
 
 
-def _chamber(scene: Scene, k: int, table: schema.Chamber) -> Chamber:
-    area, pressure = (
-        scene.numbers.scalar(("chamber", k, name), value)
-        for name, value in (("area", table.area), ("pressure", table.pressure or 0.0))
-    )
-    return Chamber(table.nodes, table.offset, area, pressure, table.frame)
+def _stacked(scene: Scene, group: _Group, name: str) -> Tensor:
+    """Return a number of all tables of a group, (T,), or (B, T) where some are drawn."""
+    each = [_as_tensor(_number(scene, group, k, table, name)) for k, table in group.tables]
+    robots = max(len(x) if x.dim() else 1 for x in each)
+    columns = torch.cat([x.reshape(-1, 1).expand(robots, 1) for x in each], dim=1)
+    return columns[0] if all(x.dim() == 0 for x in each) else columns
+
+
+def _number(scene: Scene, group: _Group, k: int, table: Any, name: str) -> float | Tensor:
+    """Return a number of a table, or (B, 1) where it is drawn; 0 where a file drives it."""
+    given = getattr(table, name)
+    if given is None:
+        return DEFAULTS.get(name, 0.0)
+    return scene.numbers.scalar((group.kind, k, name), given)
+
+
+def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable | float | Tensor:
+    """Return what drives one tendon or chamber of a group."""
+    if table.over_time is None:
+        return _number(scene, group, k, table, group.driven_by)
+    name, file = table.over_time
+    return _table(scene, (group.kind, k, f"{name}_file"), name, file)
+
+
+def _column(column: TimeTable | float | Tensor, time: Tensor) -> Tensor:
+    if isinstance(column, TimeTable):
+        return column.at(time)
+    return _as_tensor(column).to(time).reshape(-1, 1).expand(len(time), 1)
+
+
+def _as_tensor(number: float | Tensor) -> Tensor:
+    return torch.as_tensor(number, dtype=torch.float64)
 
 
 def _table(scene: Scene, key: Key, name: str, file: str) -> TimeTable:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.io.actuators import Driven
 from torchdismech.io.refusals import SceneError
 from torchdismech.io.tables import TimeTable
 from torchdismech.io.users_code import line_in, named_in_code
@@ -122,7 +123,7 @@ class Schedule:
     edge_motions : twists, which add up.
     curvature : (S,) columns for kappa1, or (2 S,) for kappa1 and then kappa2 [1].
     twist, hinge_angle, length : (S,) columns [rad], (H,) columns [rad], (E,) columns [m].
-    values : constants of the model that tables set, by name.
+    values : constants of the model that files set, by name.
     poses : whether clamps with a direction turn: then all clamps move as rigid bodies.
     function : called last with (time, model, control); what it returns counts.
     """
@@ -133,7 +134,7 @@ class Schedule:
     twist: TimeTable | None = None
     hinge_angle: TimeTable | None = None
     length: TimeTable | None = None
-    values: dict[str, TimeTable] = field(default_factory=dict)
+    values: dict[str, Driven] = field(default_factory=dict)
     poses: bool = False
     function: Function | None = None
 

@@ -60,6 +60,11 @@ class Tendon(Table):
         return self
 
     @property
+    def by_tension(self) -> bool:
+        """Whether it is driven by tension, else by length."""
+        return self.tension is not None or self.tension_file is not None
+
+    @property
     def over_time(self) -> tuple[str, FileName] | None:
         """What a file drives, and its name."""
         for name in ("tension", "pull"):
