@@ -35,6 +35,7 @@ class Path(nn.Module):
     dofs: Tensor
     edge_dofs: Tensor
     segment_dofs: Tensor
+    union: Tensor
     _same_as: Tensor  # (M,) row of each segment there
     _starts: Tensor  # (M, 1, s) where a segment's dofs stand among those of its first point; m where they do not
     _ends: Tensor  # of its second point
@@ -91,8 +92,9 @@ class Path(nn.Module):
         ):
             among = torch.as_tensor(_places(padded.shape, of_segments, ends, width))
             self.register_buffer(name, among[:, None], persistent=False)
-        self.union = np.unique(dofs)
-        self.register_buffer("_place", torch.as_tensor(np.searchsorted(self.union, dofs)), persistent=False)
+        union = np.unique(dofs)
+        self.register_buffer("union", torch.as_tensor(union), persistent=False)
+        self.register_buffer("_place", torch.as_tensor(np.searchsorted(union, dofs)), persistent=False)
         bare = np.array([not point.nodes for point in points])[:, None]
         self.register_buffer("_in_space", torch.as_tensor(bare), persistent=False)
 
@@ -131,7 +133,7 @@ class Path(nn.Module):
 
     def spread(self, per_point: Tensor) -> Tensor:
         """Return rows by the points' own dofs (B, K, r, m) as rows (B, K, r, D) by the `union` of all."""
-        shape = (*per_point.shape[:-1], len(self.union))
+        shape = (*per_point.shape[:-1], self.union.shape[0])
         index = self._place.unsqueeze(1).expand_as(per_point)
         return per_point.new_zeros(shape).scatter_add(-1, index, per_point)
 
@@ -192,7 +194,7 @@ class PointsAt:
         """Return the sums (B, F, 3, 3) over what each section carries of offsets times forces (B, K, 3) there."""
         path = self.path
         each = outer(self.carried, path._weight.unsqueeze(-1) * force[:, path._point])
-        return each.new_zeros(len(each), len(path._framed), 3, 3).index_add(1, path._edge_of, each)
+        return each.new_zeros(len(each), path._framed.shape[0], 3, 3).index_add(1, path._edge_of, each)
 
 
 def _edge_and_angle(body: Body, framed: int) -> list[tuple[int, int, float]]:

@@ -143,7 +143,8 @@ class RoutedForce(Force):
     def blocks(self) -> list[Block]:
         """Return the dofs of the edges, those of the segments, and, where tensions are coupled, of all paths."""
         dofs, pairs = self.path.edge_dofs.cpu().numpy(), self.path.segment_dofs.cpu().numpy()
-        whole = [Block(self.path.union[None], self.path.union[None])] if self.coupled else []
+        union = self.path.union.cpu().numpy()[None]
+        whole = [Block(union, union)] if self.coupled else []
         return [Block(dofs, dofs), Block(pairs, pairs), *whole]
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
