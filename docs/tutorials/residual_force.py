@@ -93,7 +93,7 @@ optimizer = torch.optim.Adam(residual.parameters(), lr=0.1)
 with torch.no_grad():  # a state knows its acceleration, and so the network: it is made without a graph, once
     start = pushed(model, speeds)
 errors = []
-for _ in range(12):
+for _ in range(24):
     seen = unroll(model, start, ImplicitEuler(DT), steps=8).positions
     loss = (seen - recorded).square().sum(-1).mean()
     optimizer.zero_grad()
