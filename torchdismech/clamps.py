@@ -13,6 +13,7 @@ from torch import Tensor
 from torchdismech.body import Body, Clamp
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import signed_angle, transported
+from torchdismech.geometry.quaternions import rotation_matrix
 from torchdismech.state import Control, State
 
 __all__ = ["points", "posed", "rest_poses", "wrenches"]
@@ -98,14 +99,3 @@ def _dofs(body: Body, clamp: Clamp) -> np.ndarray:
         for first, index in ((0, clamp.nodes), (body.first_held, clamp.held))
     )
     return np.concatenate([nodes, 3 * body.n_nodes + clamp.framed, held])
-
-
-def rotation_matrix(quaternion: Tensor) -> Tensor:
-    """Return the rotation matrices (..., 3, 3) of unit quaternions (..., 4)."""
-    w, x, y, z = quaternion.unbind(-1)
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["product", "quaternion"]
+__all__ = ["quaternion"]
 
 TINY = 1e-12
 
@@ -20,10 +20,3 @@ def quaternion(vector: Tensor) -> Tensor:
 def _length(square: Tensor, half: Tensor) -> Tensor:
     """Return the length that the numbers of `quaternion` would have without being divided by it."""
     return (torch.cos(half).square() + 0.25 * torch.sinc(half / torch.pi).square() * square).sqrt()
-
-
-def product(p: Tensor, q: Tensor) -> Tensor:
-    """Return the products (..., 4) of quaternions, w first: the rotation q, then p."""
-    a, b, u, v = p[..., :1], q[..., :1], p[..., 1:], q[..., 1:]
-    u, v = torch.broadcast_tensors(u, v)
-    return torch.cat([a * b - (u * v).sum(-1, keepdim=True), a * v + b * u + torch.linalg.cross(u, v)], dim=-1)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech import InputError, Model, State, Static
+from torchdismech.geometry.quaternions import product
 from torchdismech.io.scene import Scene, Setup, load_scene
 from torchdismech.io.schedule import Rotation
 from torchdismech.state import Control
@@ -21,7 +22,7 @@ from training.data import Recordings, Window
 from training.drives import DriveMap, LinearMap
 from training.markers import MarkerTable
 from training.physics import PhysicsSystem, Schedule, add_terms
-from training.poses import product, quaternion
+from training.poses import quaternion
 
 __all__ = ["SceneSystem"]
 

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import trimesh
 from torch import Tensor
 
+from torchdismech.geometry.frames import first_director, unit
 from torchdismech.view.raster import Camera, Triangles, draw
+from torchdismech.view.surfaces import vertex_normals
+from torchdismech.view.tubes import Profile, Tubes
 
 __all__ = ["Solid", "box", "drawn", "movie"]
 
-SIDES = 6  # of a tube
 SIMULATED, MEASURED = (60, 120, 216), (90, 90, 90)
 THICKNESS = 0.006  # radius of a tube over the robot's extent
 BALL = 0.012  # radius of a marker over the robot's extent
-OCTAHEDRON = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]], dtype=np.float64)
-OCTANTS = np.array([[0, 2, 4], [2, 1, 4], [1, 3, 4], [3, 0, 4], [2, 0, 5], [1, 2, 5], [3, 1, 5], [0, 3, 5]])
+NOTHING = np.zeros((0, 3)), np.zeros((0, 3), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,8 @@ class Solid:
 
     def triangles(self) -> Triangles:
         """Return them with normals, to be drawn from both sides."""
-        corners = self.vertices[self.faces]
-        across = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-        normals = np.zeros_like(self.vertices)
-        for k in range(3):
-            np.add.at(normals, self.faces[:, k], across)
-        size = np.linalg.norm(normals, axis=1, keepdims=True)
         both = np.ones(len(self.faces), dtype=bool)
-        return Triangles(self.vertices, normals / np.maximum(size, 1e-30), self.colours, self.faces, both)
+        return Triangles(self.vertices, vertex_normals(self.vertices, self.faces), self.colours, self.faces, both)
 
 
 def drawn(nodes: Tensor, edges: Tensor, triangles: Tensor, markers: Tensor, valid: Tensor, extent: float) -> Solid:
@@ -52,7 +48,11 @@ def drawn(nodes: Tensor, edges: Tensor, triangles: Tensor, markers: Tensor, vali
     """
     x = nodes.double().numpy()
     seen = markers.double().numpy()[valid.numpy()]
-    parts = [_tubes(x, edges.numpy(), THICKNESS * extent), _sheet(x, triangles.numpy()), _balls(seen, BALL * extent)]
+    parts = [
+        _tubes(x, edges.numpy(), THICKNESS * extent),
+        (x, triangles.numpy()) if len(triangles) else NOTHING,
+        _balls(seen, BALL * extent),
+    ]
     first = np.cumsum([0, *(len(vertices) for vertices, _ in parts)])
     of_parts = zip((SIMULATED, SIMULATED, MEASURED), parts, strict=True)
     colours = [np.tile(np.array(colour, dtype=np.uint8), (len(v), 1)) for colour, (v, _) in of_parts]
@@ -61,28 +61,19 @@ def drawn(nodes: Tensor, edges: Tensor, triangles: Tensor, markers: Tensor, vali
 
 
 def _tubes(x: np.ndarray, edges: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return vertices and faces of a prism along each edge."""
-    start, end = x[edges[:, 0]], x[edges[:, 1]]
-    tangent = (end - start) / np.maximum(np.linalg.norm(end - start, axis=1, keepdims=True), 1e-30)
-    least = np.eye(3)[np.abs(tangent).argmin(1)]
-    one = np.cross(tangent, least)
-    one /= np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-30)
-    angle = 2 * np.pi * np.arange(SIDES) / SIDES
-    ring = np.cos(angle)[:, None] * one[:, None] + np.sin(angle)[:, None] * np.cross(tangent, one)[:, None]
-    vertices = np.stack([start, end], axis=1)[:, :, None] + radius * ring[:, None]  # (E, 2, SIDES, 3)
-    k, after = np.arange(SIDES), (np.arange(SIDES) + 1) % SIDES
-    quad = np.concatenate([np.stack([k, after, SIDES + after], 1), np.stack([k, SIDES + after, SIDES + k], 1)])
-    faces = quad + 2 * SIDES * np.arange(len(edges))[:, None, None]
-    return vertices.reshape(-1, 3), faces.reshape(-1, 3)
-
-
-def _sheet(x: np.ndarray, triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return (x, triangles) if len(triangles) else (np.zeros((0, 3)), np.zeros((0, 3), dtype=np.int64))
+    """Return vertices and faces of tubes around edges."""
+    if not len(edges):
+        return NOTHING
+    tubes = Tubes(edges, np.arange(len(edges)), Profile.round())
+    across = first_director(unit(torch.as_tensor(x[edges[:, 1]] - x[edges[:, 0]])))
+    return tubes.vertices(x, across.numpy(), np.full((len(edges), 2), radius))[0], tubes.faces
 
 
 def _balls(markers: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    vertices = markers[:, None] + radius * OCTAHEDRON
-    faces = OCTANTS + len(OCTAHEDRON) * np.arange(len(markers))[:, None, None]
+    """Return vertices and faces of balls at markers."""
+    ball = trimesh.creation.icosphere(subdivisions=0, radius=radius)
+    vertices = markers[:, None] + np.asarray(ball.vertices)
+    faces = np.asarray(ball.faces) + len(ball.vertices) * np.arange(len(markers))[:, None, None]
     return vertices.reshape(-1, 3), faces.reshape(-1, 3)
 
 

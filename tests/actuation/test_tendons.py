@@ -14,7 +14,11 @@ from torchdismech.initial import trial_state
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Static
 from torchdismech.testing import check_force
 
-WINDING = [Fixed((-0.1, 0, 0.02)), AtNodes(range(8), (0, 0, 0.01)), OnEdges([8, 9], (0, 0.01, 0.01), at=0.3)]
+WINDING = [
+    Fixed([(-0.2, 0, 0), (-0.1, 0, 0.02)]),
+    AtNodes(range(8), (0, 0, 0.01)),
+    OnEdges([8, 9], (0, 0.01, 0.01), at=0.3),
+]
 DRIVEN = {
     "tension": {"tension": 2.0},
     "taut": {"pull": 0.02, "stiffness": 1e3, "pretension": 0.5},
@@ -352,6 +356,7 @@ def test_a_tendon_pulls_the_nodes_of_a_shell():
         (lambda: OnEdges([1], at=2.0), "0 to 1"),
         (lambda: Tendons([[1, 2]], tension=1.0), "AtNodes, OnEdges or Fixed"),
         (lambda: Tendons([], tension=1.0), "got none"),
+        (lambda: Tendons([AtNodes([0, 1])], tension=1.0, slip_velocity=0.1), "belongs to friction"),
         (lambda: Tendons([AtNodes([0, 1])], tension=[1.0, 2.0]), "one of each route"),
         (lambda: rod(Tendons([AtNodes([1, 2]), AtNodes([4, 4, 5])], tension=1.0)), "route 1: points 0 and 1"),
     ],

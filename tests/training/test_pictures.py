@@ -5,6 +5,7 @@ import io
 import numpy as np
 import torch
 
+from torchdismech.view.tubes import Profile, Tubes
 from training.pictures import _lines, shapes
 from training.solids import box, drawn, movie
 
@@ -24,10 +25,11 @@ def test_solid_holds_robot_and_markers_that_were_seen():
     markers = SQUARE.clone()
     markers[2] = torch.nan
     solid = drawn(SQUARE, torch.tensor([[0, 1]]), TRIANGLES, markers, markers.isfinite().all(1), 1.0)
-    assert len(solid.vertices) == 12 + 4 + 3 * 6
+    tube = len(Tubes(np.array([[0, 1]]), np.array([0]), Profile.round()).node)
+    assert len(solid.vertices) == tube + 4 + 3 * 12  # a ball is an icosahedron
     assert np.isfinite(solid.vertices).all()
     assert solid.faces.max() == len(solid.vertices) - 1
-    normals = solid.triangles().normals[12:16]
+    normals = solid.triangles().normals[tube : tube + 4]
     assert np.abs(normals[:, 2]).min() > 0.999  # of the sheet, which is flat
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from torchdismech.actuation.path import Path, PointsAt
+from torchdismech.actuation.points import PointsAt, RoutePoints
 from torchdismech.actuation.route import AtNodes, Carriers, Fixed, OnEdges, RestFrames
 from torchdismech.actuation.tension import Paths, Segments
 from torchdismech.body import Body
@@ -41,7 +41,7 @@ class RoutedForce(Force):
     per_robot: tuple[str, ...] = ("offset",)
     compiles = True
     offset: Tensor
-    path: Path
+    route_points: RoutePoints
     paths: Paths
 
     def __init__(self, routes: Sequence[Route | Sequence[Route]]):
@@ -74,7 +74,7 @@ class RoutedForce(Force):
         offset = torch.cat([part.expand(robots, -1, -1) for part in given], dim=1)
         self.offset = nn.Parameter(offset.to(body.nodes), requires_grad=False)
         self.paths = Paths(counts, body.nodes)
-        self.path = Path(body, points, self.paths, frames.axes)
+        self.route_points = RoutePoints(body, points, self.paths, frames.axes)
         rest = self.rest_segments()
         short = rest.length <= TOUCHING * rest.total[:, self.paths.path_of]
         if bool(short.any()):
@@ -96,7 +96,7 @@ class RoutedForce(Force):
 
     def rest_segments(self) -> Segments:
         """Return the segments of the robot as built."""
-        return Segments.between(self.paths, self.path.at_rest(self.body, self.offset))
+        return Segments.between(self.paths, self.route_points.at_rest(self.body, self.offset))
 
     def points(self, state: State) -> Tensor:
         """Return the points (B, K, 3) of the routes at a state [m], route after route."""
@@ -136,14 +136,14 @@ class RoutedForce(Force):
         """Return the force (B, n)."""
         at = self._at(state)
         segments = Segments.between(self.paths, at.points)
-        rates = self.path.along(at.velocity(state)) if self.rubs else None
+        rates = self.route_points.along(at.velocity(state)) if self.rubs else None
         pulls = segments.on_points(self.tension_in(segments, rates), at.points.shape[1])
         return at.generalised(pulls, state.q)
 
     def blocks(self) -> list[Block]:
         """Return the dofs of the edges, those of the segments, and, where tensions are coupled, of all paths."""
-        dofs, pairs = self.path.edge_dofs.cpu().numpy(), self.path.segment_dofs.cpu().numpy()
-        union = self.path.union.cpu().numpy()[None]
+        dofs, pairs = self.route_points.edge_dofs.cpu().numpy(), self.route_points.segment_dofs.cpu().numpy()
+        union = self.route_points.union.cpu().numpy()[None]
         whole = [Block(union, union)] if self.coupled else []
         return [Block(dofs, dofs), Block(pairs, pairs), *whole]
 
@@ -151,14 +151,14 @@ class RoutedForce(Force):
         """Return those by positions and angles, with friction also by velocities."""
         at = self._at(state)
         segments = Segments.between(self.paths, at.points)
-        rates = self.path.along(at.velocity(state)) if self.rubs else None
+        rates = self.route_points.along(at.velocity(state)) if self.rubs else None
         tension = self.tension_in(segments, rates)
         ends = at.jacobian()
-        stretch = self.path.stretch(ends)
+        stretch = self.route_points.stretch(ends)
         turning = stretch.mT @ (-tension[..., None, None] * segments.turned_by() @ stretch)
         found: Derivatives = [
             (at.second(segments.on_points(tension, at.points.shape[1])), None),
-            (self.path.together(turning), None),
+            (self.route_points.together(turning), None),
         ]
         if self.coupled:
             by_position = at.velocity_by_position(state) if self.rubs else None
@@ -169,19 +169,21 @@ class RoutedForce(Force):
         self, ends: Tensor, segments: Segments, rates: Tensor | None, by_position: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Return what of the derivatives (B, 1, D, D) comes from tensions that change with other segments."""
-        stretch = self.path.along(self.path.spread(ends))  # (B, M, 3, D)
+        stretch = self.route_points.along(self.route_points.spread(ends))  # (B, M, 3, D)
         acting = -(segments.direction.unsqueeze(-2) @ stretch).squeeze(-2)  # (B, M, D): of a tension on the dofs
         by_segments, by_rates = self.tension_derivatives(segments, rates)
         columns = stretch.flatten(1, 2)
         by_dofs = by_segments.flatten(2) @ columns
         if by_rates is None or by_position is None:
             return (acting.mT @ by_dofs).unsqueeze(1), None
-        by_dofs = by_dofs + by_rates.flatten(2) @ self.path.along(self.path.spread(by_position)).flatten(1, 2)
+        by_dofs = by_dofs + by_rates.flatten(2) @ self.route_points.along(
+            self.route_points.spread(by_position)
+        ).flatten(1, 2)
         by_speeds = by_rates.flatten(2) @ columns
         return (acting.mT @ by_dofs).unsqueeze(1), (acting.mT @ by_speeds).unsqueeze(1)
 
     def _at(self, state: State) -> PointsAt:
-        return self.path.at(state, self.offset)
+        return self.route_points.at(state, self.offset)
 
 
 def per_route(value, what: str, count: int) -> Tensor:

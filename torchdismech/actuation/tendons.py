@@ -13,7 +13,9 @@ from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.state import Control, State
 
-__all__ = ["Tendons"]
+__all__ = ["SLIP_VELOCITY", "Tendons"]
+
+SLIP_VELOCITY = 1e-3  # [m/s] where none is given
 
 
 class Tendons(RoutedForce):
@@ -44,7 +46,7 @@ class Tendons(RoutedForce):
     stiffness : EA of tendons driven by length [N].
     pretension : of tendons driven by length, as built with pull = 0 [N].
     friction : coefficient mu at the points; None for none.
-    slip_velocity : below this velocity of slip friction fades [m/s].
+    slip_velocity : below this velocity of slip friction fades, by default 1e-3 [m/s].
     """
 
     tension: Tensor | None
@@ -63,7 +65,7 @@ class Tendons(RoutedForce):
         stiffness=None,
         pretension=None,
         friction=None,
-        slip_velocity=1e-3,
+        slip_velocity=None,
     ):
         super().__init__(routes)
         if (tension is None) == (pull is None):
@@ -72,9 +74,11 @@ class Tendons(RoutedForce):
             raise InputError("Tendons: stiffness and pretension are of tendons driven by length; leave them out")
         if pull is not None and stiffness is None:
             raise InputError("Tendons.stiffness: tendons driven by length need their stiffness EA [N]")
+        if friction is None and slip_velocity is not None:
+            raise InputError("Tendons.slip_velocity: belongs to friction, which is not given; leave it out")
         given = {"tension": tension, "pull": pull, "stiffness": stiffness, "friction": friction}
         given["pretension"] = None if pull is None else 0.0 if pretension is None else pretension
-        given["slip_velocity"] = None if friction is None else slip_velocity
+        given["slip_velocity"] = SLIP_VELOCITY if friction is not None and slip_velocity is None else slip_velocity
         for name, value in given.items():
             number = None if value is None else per_route(value, f"Tendons.{name}", len(self.routes))
             if number is not None and name in self.not_negative:
@@ -103,7 +107,7 @@ class Tendons(RoutedForce):
     def tensions(self, state: State) -> Tensor:
         """Return the tensions (B, M) in the segments at a state, with the model's own constants [N]."""
         at = self._at(state)
-        rates = self.path.along(at.velocity(state)) if self.rubs else None
+        rates = self.route_points.along(at.velocity(state)) if self.rubs else None
         return self.tension_in(Segments.between(self.paths, at.points), rates)
 
     def potential(self, state: State, control: Control) -> Tensor:

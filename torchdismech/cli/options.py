@@ -1,9 +1,10 @@
-"""The options that several commands have."""
+"""The options of commands, and what they say."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,16 +13,26 @@ __all__ = [
     "Apart",
     "Batch",
     "Colour",
+    "Compile",
     "Device",
     "Every",
+    "ForceResume",
     "Insist",
+    "MaxSubsteps",
     "Overwrite",
+    "Progress",
     "Radius",
+    "Resume",
     "Robots",
     "Run",
     "SceneFile",
     "Seed",
+    "Shard",
+    "Steps",
+    "Throw",
+    "TrajectoryFile",
     "device_of",
+    "given",
 ]
 
 SceneFile = Annotated[Path, typer.Argument(metavar="SCENE.toml", help="The scene file.")]
@@ -38,6 +49,28 @@ AllowCode = Annotated[
         "--allow-code", help="Run the files that actuation.python, controller.python and magnetic.python name."
     ),
 ]
+TrajectoryFile = Annotated[Path | None, typer.Option(help="The trajectory file; by default SCENE.h5 here.")]
+Steps = Annotated[int | None, typer.Option(min=1, max=10**12, help="Number of steps, in place of duration / dt.")]
+Resume = Annotated[
+    Path | None, typer.Option(help="Continue the run of this trajectory file, by default into the same file.")
+]
+ForceResume = Annotated[
+    bool,
+    typer.Option("--force-resume", help="Continue it although the scene, a file that it names or the robot differ."),
+]
+Compile = Annotated[
+    bool | None,
+    typer.Option(
+        help="Compile what steps evaluate at once, or never; by default what simulation.compile says, which is where "
+        "the run is long."
+    ),
+]
+MaxSubsteps = Annotated[
+    int | None, typer.Option(min=0, help="Divide a failed step into up to so many parts, for the robot it failed for.")
+]
+Progress = Annotated[bool, typer.Option(help="Show a progress bar.")]
+Throw = Annotated[bool, typer.Option("--throw", help="Stop at the first robot whose step fails.")]
+Shard = Annotated[bool, typer.Option("--shard", help="Under torchrun: each process simulates its share of the robots.")]
 Run = Annotated[Path, typer.Argument(metavar="run.h5", help="The trajectory file.")]
 Robots = Annotated[str, typer.Option(help="Which robots of the batch: all, or numbers and ranges as 0,3,8-11.")]
 Every = Annotated[int, typer.Option(min=1, help="Take each so many of the file's frames, and the last one.")]
@@ -53,3 +86,8 @@ def device_of(name: str) -> str:
     from torchdismech.processes import device_of_process
 
     return device_of_process(name, "--device")
+
+
+def given(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, by the dotted keys of the scene that they take the place of."""
+    return {key: value for key, value in flags.items() if value is not None}

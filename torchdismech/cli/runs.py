@@ -12,7 +12,26 @@ import typer
 
 from torchdismech import interrupts
 from torchdismech.cli.ending import FAILED, explained, refusing, table
-from torchdismech.cli.options import AllowCode, Batch, Device, Insist, Overwrite, SceneFile, Seed, device_of
+from torchdismech.cli.options import (
+    AllowCode,
+    Batch,
+    Compile,
+    Device,
+    ForceResume,
+    Insist,
+    MaxSubsteps,
+    Overwrite,
+    Progress,
+    Resume,
+    SceneFile,
+    Seed,
+    Shard,
+    Steps,
+    Throw,
+    TrajectoryFile,
+    device_of,
+    given,
+)
 
 if TYPE_CHECKING:
     from torchdismech.io.scene import Scene
@@ -27,40 +46,20 @@ PATIENCE = timedelta(days=1)
 @refusing
 def simulate(
     scene: SceneFile,
-    out: Annotated[Path | None, typer.Option(help="The trajectory file; by default SCENE.h5 here.")] = None,
+    out: TrajectoryFile = None,
     device: Device = "auto",
     batch: Batch = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, max=10**12, help="Number of steps, in place of duration / dt.")
-    ] = None,
+    steps: Steps = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
-    resume: Annotated[
-        Path | None, typer.Option(help="Continue the run of this trajectory file, by default into the same file.")
-    ] = None,
-    force_resume: Annotated[
-        bool,
-        typer.Option(
-            "--force-resume", help="Continue it although the scene, a file that it names or the robot differ."
-        ),
-    ] = False,
-    compile: Annotated[
-        bool | None,
-        typer.Option(
-            help="Compile what steps evaluate at once, or never; by default what simulation.compile says, which is "
-            "where the run is long."
-        ),
-    ] = None,
-    max_substeps: Annotated[
-        int | None,
-        typer.Option(min=0, help="Divide a failed step into up to so many parts, for the robot it failed for."),
-    ] = None,
+    resume: Resume = None,
+    force_resume: ForceResume = False,
+    compile: Compile = None,
+    max_substeps: MaxSubsteps = None,
     allow_code: AllowCode = False,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
-    throw: Annotated[bool, typer.Option("--throw", help="Stop at the first robot whose step fails.")] = False,
-    shard: Annotated[
-        bool, typer.Option("--shard", help="Under torchrun: each process simulates its share of the robots.")
-    ] = False,
+    progress: Progress = True,
+    throw: Throw = False,
+    shard: Shard = False,
     insist: Insist = False,
 ) -> None:
     """Simulate a scene and write its trajectory."""
@@ -70,13 +69,8 @@ def simulate(
     from torchdismech.io.scene import load_scene
     from torchdismech.processes import joined
 
-    flags = {
-        "batch.size": batch,
-        "batch.seed": seed,
-        "simulation.compile": compile,
-        "simulation.max_substeps": max_substeps,
-    }
-    overrides = {key: value for key, value in flags.items() if value is not None}
+    of_steps = {"simulation.compile": compile, "simulation.max_substeps": max_substeps}
+    overrides = given({"batch.size": batch, "batch.seed": seed, **of_steps})
     path = out or resume or Path(scene.stem + ".h5")
     if force_resume and resume is None:
         raise InputError("--force-resume: says how to go on with the run that --resume names, and there is none")
@@ -155,7 +149,7 @@ def check(
     from torchdismech.io.report import what_will_run
     from torchdismech.io.scene import load_scene
 
-    overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
+    overrides = given({"batch.size": batch, "batch.seed": seed})
     loaded = load_scene(scene, overrides, insist=insist)
     model = build_model(loaded, device_of(device), compile=False)  # nothing runs long here
     build_schedule(loaded, model)
@@ -191,7 +185,7 @@ def modes(
     from torchdismech.io.outputs import refuse_input, refuse_overwriting
     from torchdismech.io.scene import load_scene
 
-    overrides = {key: value for key, value in {"batch.size": batch, "batch.seed": seed}.items() if value is not None}
+    overrides = given({"batch.size": batch, "batch.seed": seed})
     loaded = load_scene(scene, overrides, insist=insist)
     if out is not None:
         refuse_input(out, {"the scene": loaded.path} | {f"the file of {key}": f for key, f in loaded.files.items()})

@@ -14,7 +14,7 @@ from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, acting, check_interval, vector
 from torchdismech.forces.dependence import Block, Derivatives
-from torchdismech.geometry.sections import Sections, cross_matrix, outer
+from torchdismech.geometry.material_frames import MaterialFrames, cross_matrix, outer
 from torchdismech.state import Control, State
 
 __all__ = ["PointMoment"]
@@ -125,13 +125,13 @@ class PointMoment(Force):
         e = x[:, self._ends[:, 1]] - x[:, self._ends[:, 0]]
         on = acting(state.time, self.start, self.stop).to(state.q.dtype)
         moment = (self.moment.expand(state.batch, 3) * on[:, None]).unsqueeze(1) * self._share[:, None]
-        sections = Sections.of(e, state.twist[:, index], state.tangent[:, index], state.director[:, index])
-        return _OnEdges.of(sections, moment, self.frame)
+        frames = MaterialFrames.of(e, state.twist[:, index], state.tangent[:, index], state.director[:, index])
+        return _OnEdges.of(frames, moment, self.frame)
 
 
 @dataclass(frozen=True)
 class _OnEdges:
-    """Moments W (B, K, 3) on sections.
+    """Moments W (B, K, 3) on sections, whose frames are given.
 
     They do the work W . (t x dt) + (W . t) (d angle + turn . de): the forces are `pair` at the edge's end, minus that
     at its start, and `torque` on the angle. `by_e` (.., 3, 3) and `by_angle` are the derivatives of W, which is
@@ -139,31 +139,31 @@ class _OnEdges:
     """
 
     moment: Tensor
-    sections: Sections
+    frames: MaterialFrames
     by_e: Tensor
     by_angle: Tensor
 
     @classmethod
-    def of(cls, sections: Sections, given: Tensor, frame: str) -> _OnEdges:
+    def of(cls, frames: MaterialFrames, given: Tensor, frame: str) -> _OnEdges:
         """Return them for moments as given in a frame."""
         if frame == "world":
-            return cls(given, sections, torch.zeros_like(outer(given, given)), torch.zeros_like(given))
+            return cls(given, frames, torch.zeros_like(outer(given, given)), torch.zeros_like(given))
         first, second, along = given.split(1, dim=-1)
-        moment = sections.carried(torch.cat([along, first, second], dim=-1))
-        return cls(moment, sections, sections.by_edge(moment), sections.by_angle(moment))
+        moment = frames.carried(torch.cat([along, first, second], dim=-1))
+        return cls(moment, frames, frames.by_edge(moment), frames.by_angle(moment))
 
     def torque(self) -> Tensor:
         """Return the torque on the angle (B, K)."""
-        return (self.moment * self.sections.t).sum(-1)
+        return (self.moment * self.frames.t).sum(-1)
 
     def pair(self) -> Tensor:
         """Return the force at the edge's end."""
-        at = self.sections
+        at = self.frames
         return torch.linalg.cross(self.moment, at.t) / at.length + self.torque().unsqueeze(-1) * at.turn
 
     def derivatives(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return those of `pair` by e (.., 3, 3) and by the angle (.., 3), of `torque` by e (.., 3) and the angle."""
-        at, moment = self.sections, self.moment
+        at, moment = self.frames, self.moment
         t, length, tangent_by_e = at.t, at.length.unsqueeze(-1), at.tangent_by_edge()
         torque_by_e = (self.by_e.mT @ t.unsqueeze(-1) + tangent_by_e.mT @ moment.unsqueeze(-1)).squeeze(-1)
         torque_by_angle = (self.by_angle * t).sum(-1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
 from torchdismech.actuation.routed import Route, RoutedForce
+from torchdismech.actuation.tendons import SLIP_VELOCITY
 from torchdismech.errors import InputError
 from torchdismech.io import schema_actuators as schema
 from torchdismech.io.files import reading
@@ -24,7 +25,7 @@ __all__ = ["Driven", "actuators", "driven_over_time"]
 
 UNITS = {"tension": "N", "pull": "m", "pressure": "Pa"}
 OF_TENDONS = ("tension", "pull", "stiffness", "pretension", "friction", "slip_velocity")
-DEFAULTS = {"pretension": 0.0, "slip_velocity": 1e-3}
+DEFAULTS = {"pretension": 0.0, "slip_velocity": SLIP_VELOCITY}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.geometry.quaternions import product
 from torchdismech.io.actuators import Driven
 from torchdismech.io.refusals import SceneError
 from torchdismech.io.tables import TimeTable
@@ -177,7 +178,7 @@ class Schedule:
                     whole[:, nodes] = x
                     x = motion.moved(whole[:, motion.index], time)[:, [motion.index.index(node) for node in nodes]]
                     if isinstance(motion, Rotation):
-                        pose[:, k, 3:] = _product(motion.quaternion(time), pose[:, k, 3:])
+                        pose[:, k, 3:] = product(motion.quaternion(time), pose[:, k, 3:])
             pose[:, k, :3] = x.mean(1)
         return pose
 
@@ -191,12 +192,6 @@ class Schedule:
         natural = model.natural_strains(len(time)).natural_curvature
         assert natural is not None  # the robot has springs: the table has a column for each
         return torch.stack([values, natural[..., 1]], dim=-1)
-
-
-def _product(p: Tensor, q: Tensor) -> Tensor:
-    """Return the products (B, 4) of quaternions (w, x, y, z): the rotation q, then p."""
-    a, b, u, v = p[:, :1], q[:, :1], p[:, 1:], q[:, 1:]
-    return torch.cat([a * b - (u * v).sum(1, keepdim=True), a * v + b * u + torch.linalg.cross(u, v)], dim=1)
 
 
 def load_function(scene: Path, name: str) -> Function:

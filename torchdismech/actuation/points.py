@@ -1,4 +1,4 @@
-"""Paths: the points of a route where a robot is, and their derivatives by its dofs."""
+"""The points of routes: what carries them, where they are, and their derivatives by the dofs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torchdismech.actuation.route import Carriers
 from torchdismech.actuation.tension import Paths
 from torchdismech.body import Body
-from torchdismech.geometry.sections import Sections, outer
+from torchdismech.geometry.material_frames import MaterialFrames, outer
 from torchdismech.state import State
 
-__all__ = ["Path", "PointsAt"]
+__all__ = ["RoutePoints", "PointsAt"]
 
 
-class Path(nn.Module):
+class RoutePoints(nn.Module):
     """What carries the K points of routes, each a function of its own m dofs.
 
     A point is a mean of nodes, which is linear, and its offset, which the frames of C pairs of a point and a framed
@@ -53,63 +53,38 @@ class Path(nn.Module):
     def __init__(self, body: Body, points: Sequence[Carriers], paths: Paths, axes: Tensor):
         super().__init__()
         self.paths = paths
-        self._first_angle = 3 * body.n_nodes
         own = [_dofs_of(body, point) for point in points]
-        width = max(len(dofs) for dofs in own)
-        dofs = _padded(own, width)
-        linear = np.zeros((len(points), 3, width))
-        pairs: list[tuple[int, int, float, np.ndarray]] = []
-        for k, point in enumerate(points):
-            place = {dof: i for i, dof in enumerate(own[k])}
-            for node, weight in point.nodes.items():
-                linear[k, range(3), [place[3 * node + axis] for axis in range(3)]] += weight
-            for framed in point.frames:
-                into = np.zeros((4, width))
-                for row, dof, sign in _edge_and_angle(body, framed):
-                    into[row, place[dof]] += sign
-                pairs.append((k, framed, 1 / len(point.frames), into))
-        carrying = np.array([edge for _, edge, *_ in pairs], dtype=np.int64)
-        used, edge_of = np.unique(carrying, return_inverse=True)
-        edge_dofs, into_edge = _of_edges(body, used)
-        index = {"dofs": dofs, "_framed": used, "_edge_of": edge_of.reshape(-1), "edge_dofs": edge_dofs}
-        index["_point"] = np.array([k for k, *_ in pairs], dtype=np.int64)
-        numbers = {"_linear": linear, "_weight": np.array([weight for *_, weight, _ in pairs]), "_into_edge": into_edge}
-        numbers["_into"] = np.array([into for *_, into in pairs]).reshape(-1, 4, width)
+        dofs = _padded(own)
+        pairs = [(k, framed) for k, point in enumerate(points) for framed in point.frames]
+        point_of, carrying = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        framed, edge_of = np.unique(carrying, return_inverse=True)
+        edge_dofs, into_edge = _of_edges(body, framed)
+        union = np.unique(dofs)
+        bare = np.array([not point.nodes for point in points])[:, None]
+        index = {"dofs": dofs, "edge_dofs": edge_dofs, "union": union, "_place": np.searchsorted(union, dofs)}
+        index |= {"_point": point_of, "_framed": framed, "_edge_of": edge_of.reshape(-1), "_in_space": bare}
+        index |= _of_segments(own, dofs, paths)
+        shares = [1 / len(points[k].frames) for k, _ in pairs]
+        numbers = {"_weight": np.array(shares), "_linear": _means(points, own, dofs.shape[1]), "_into_edge": into_edge}
+        numbers["_into"] = _into_edges(body, pairs, own, dofs.shape[1])
         for name, value in index.items():
             self.register_buffer(name, torch.as_tensor(value), persistent=False)
         for name, value in numbers.items():
             self.register_buffer(name, torch.as_tensor(value).to(body.nodes), persistent=False)
-        self.register_buffer("_axes", axes[self._framed[self._edge_of]], persistent=False)
-        pairs_of_points = list(zip(paths.starts.tolist(), paths.ends.tolist(), strict=True))
-        of_segments = [sorted({*own[i], *own[j]}) or [int(dofs[i, 0])] for i, j in pairs_of_points]
-        padded = _padded(of_segments, max(map(len, of_segments)))
-        unique, same_as = np.unique(padded, axis=0, return_inverse=True)
-        self.register_buffer("segment_dofs", torch.as_tensor(unique), persistent=False)
-        self.register_buffer("_same_as", torch.as_tensor(same_as.reshape(-1)), persistent=False)
-        for name, ends in (
-            ("_starts", [own[i] for i, _ in pairs_of_points]),
-            ("_ends", [own[j] for _, j in pairs_of_points]),
-        ):
-            among = torch.as_tensor(_places(padded.shape, of_segments, ends, width))
-            self.register_buffer(name, among[:, None], persistent=False)
-        union = np.unique(dofs)
-        self.register_buffer("union", torch.as_tensor(union), persistent=False)
-        self.register_buffer("_place", torch.as_tensor(np.searchsorted(union, dofs)), persistent=False)
-        bare = np.array([not point.nodes for point in points])[:, None]
-        self.register_buffer("_in_space", torch.as_tensor(bare), persistent=False)
+        self.register_buffer("_axes", axes[carrying], persistent=False)
 
     def at(self, state: State, offset: Tensor) -> PointsAt:
         """Return the points at a state for offsets (B or 1, K, 3), in axes of the world of the robot as built."""
         mean = (self._linear @ state.q[:, self.dofs].unsqueeze(-1)).squeeze(-1)
         variables = (self._into_edge @ state.q[:, self.edge_dofs].unsqueeze(-1)).squeeze(-1)
         anchors = state.tangent[:, self._framed], state.director[:, self._framed]
-        sections = Sections.of(variables[..., :3], variables[..., 3], *anchors)
+        frames = MaterialFrames.of(variables[..., :3], variables[..., 3], *anchors)
         components = (self._axes @ offset[:, self._point].unsqueeze(-1)).squeeze(-1)
-        carried = sections.taken(self._edge_of).carried(components)
+        carried = frames.taken(self._edge_of).carried(components)
         points = (mean + torch.where(self._in_space, offset, 0.0)).index_add(
             1, self._point, self._weight.unsqueeze(-1) * carried
         )
-        return PointsAt(self, points, sections, carried)
+        return PointsAt(self, points, frames, carried)
 
     def at_rest(self, body: Body, offset: Tensor) -> Tensor:
         """Return the points (B or 1, K, 3) of the robot as built."""
@@ -140,61 +115,61 @@ class Path(nn.Module):
 
 @dataclass(frozen=True)
 class PointsAt:
-    """The points (B, K, 3) of paths at a state [m], and the offsets (B, C, 3) that sections (B, F) carry to them."""
+    """The points (B, K, 3) of paths at a state [m], and the offsets (B, C, 3) that frames (B, F) carry to them."""
 
-    path: Path
+    of: RoutePoints
     points: Tensor
-    sections: Sections
+    frames: MaterialFrames
     carried: Tensor
 
     def generalised(self, force: Tensor, q: Tensor) -> Tensor:
         """Return the forces (B, K, 3) on the points as a force (B, n) on the dofs of q."""
-        path = self.path
-        direct = (path._linear.mT @ force.unsqueeze(-1)).squeeze(-1)
-        by_edge, by_angle = self.sections.slopes(self._products(force))
+        of = self.of
+        direct = (of._linear.mT @ force.unsqueeze(-1)).squeeze(-1)
+        by_edge, by_angle = self.frames.slopes(self._products(force))
         turning = torch.cat([by_edge, by_angle.unsqueeze(-1)], dim=-1).unsqueeze(-1)
-        total = torch.zeros_like(q).index_add(1, path.dofs.flatten(), direct.flatten(1))
-        return total.index_add(1, path.edge_dofs.flatten(), (path._into_edge.mT @ turning).flatten(1))
+        total = torch.zeros_like(q).index_add(1, of.dofs.flatten(), direct.flatten(1))
+        return total.index_add(1, of.edge_dofs.flatten(), (of._into_edge.mT @ turning).flatten(1))
 
     def second(self, force: Tensor) -> Tensor:
         """Return the second derivatives (B, F, 7, 7) of sum_a force_a point_a, for forces (B, K, 3)."""
-        into = self.path._into_edge
-        return into.mT @ self.sections.second(self._products(force)) @ into
+        into = self.of._into_edge
+        return into.mT @ self.frames.second(self._products(force)) @ into
 
     def jacobian(self) -> Tensor:
         """Return the derivatives (B, K, 3, m) of the points by their dofs."""
-        path, carried = self.path, self.carried
-        sections = self.sections.taken(path._edge_of)
-        turning = torch.cat([sections.by_edge(carried), sections.by_angle(carried).unsqueeze(-1)], dim=-1)
-        turned = path._weight.view(-1, 1, 1) * (turning @ path._into)
-        return path._linear.expand(len(turned), -1, -1, -1).index_add(1, path._point, turned)
+        of, carried = self.of, self.carried
+        frames = self.frames.taken(of._edge_of)
+        turning = torch.cat([frames.by_edge(carried), frames.by_angle(carried).unsqueeze(-1)], dim=-1)
+        turned = of._weight.view(-1, 1, 1) * (turning @ of._into)
+        return of._linear.expand(len(turned), -1, -1, -1).index_add(1, of._point, turned)
 
     def velocity(self, state: State) -> Tensor:
         """Return the velocities (B, K, 3) of the points [m/s]."""
-        path, sections = self.path, self.sections
-        mean = (path._linear @ state.velocity[:, path.dofs].unsqueeze(-1)).squeeze(-1)
-        speed = (path._into_edge @ state.velocity[:, path.edge_dofs].unsqueeze(-1)).squeeze(-1)
-        along, rate = speed[..., :3], speed[..., 3:] + (sections.turn * speed[..., :3]).sum(-1, keepdim=True)
-        spin = torch.linalg.cross(sections.t, along) / sections.length + rate * sections.t
-        turned = torch.linalg.cross(spin[:, path._edge_of], self.carried)
-        return mean.index_add(1, path._point, path._weight.unsqueeze(-1) * turned)
+        of, frames = self.of, self.frames
+        mean = (of._linear @ state.velocity[:, of.dofs].unsqueeze(-1)).squeeze(-1)
+        speed = (of._into_edge @ state.velocity[:, of.edge_dofs].unsqueeze(-1)).squeeze(-1)
+        along, rate = speed[..., :3], speed[..., 3:] + (frames.turn * speed[..., :3]).sum(-1, keepdim=True)
+        spin = torch.linalg.cross(frames.t, along) / frames.length + rate * frames.t
+        turned = torch.linalg.cross(spin[:, of._edge_of], self.carried)
+        return mean.index_add(1, of._point, of._weight.unsqueeze(-1) * turned)
 
     def velocity_by_position(self, state: State) -> Tensor:
         """Return the derivatives (B, K, 3, m) of the velocities by positions and angles."""
-        path, carried = self.path, self.carried
+        of, carried = self.of, self.carried
         axes = torch.eye(3, dtype=carried.dtype, device=carried.device).view(3, 1, 1, 1, 3)
-        bent = self.sections.taken(path._edge_of).second(carried.unsqueeze(-1) * axes)  # (3, B, C, 4, 4)
-        moving = (path._into_edge @ state.velocity[:, path.edge_dofs].unsqueeze(-1))[:, path._edge_of]
-        rows = (bent @ moving).squeeze(-1).permute(1, 2, 0, 3) @ path._into
-        turned = path._weight.view(-1, 1, 1) * rows
-        whole = turned.new_zeros(len(turned), *path._linear.shape)
-        return whole.index_add(1, path._point, turned)
+        bent = self.frames.taken(of._edge_of).second(carried.unsqueeze(-1) * axes)  # (3, B, C, 4, 4)
+        moving = (of._into_edge @ state.velocity[:, of.edge_dofs].unsqueeze(-1))[:, of._edge_of]
+        rows = (bent @ moving).squeeze(-1).permute(1, 2, 0, 3) @ of._into
+        turned = of._weight.view(-1, 1, 1) * rows
+        whole = turned.new_zeros(len(turned), *of._linear.shape)
+        return whole.index_add(1, of._point, turned)
 
     def _products(self, force: Tensor) -> Tensor:
-        """Return the sums (B, F, 3, 3) over what each section carries of offsets times forces (B, K, 3) there."""
-        path = self.path
-        each = outer(self.carried, path._weight.unsqueeze(-1) * force[:, path._point])
-        return each.new_zeros(len(each), path._framed.shape[0], 3, 3).index_add(1, path._edge_of, each)
+        """Return the sums (B, F, 3, 3) over what each frame carries of offsets times forces (B, K, 3) there."""
+        of = self.of
+        each = outer(self.carried, of._weight.unsqueeze(-1) * force[:, of._point])
+        return each.new_zeros(len(each), of._framed.shape[0], 3, 3).index_add(1, of._edge_of, each)
 
 
 def _edge_and_angle(body: Body, framed: int) -> list[tuple[int, int, float]]:
@@ -227,8 +202,41 @@ def _dofs_of(body: Body, point: Carriers) -> list[int]:
     return list(dict.fromkeys(dofs))
 
 
-def _padded(own: list[list[int]], width: int) -> np.ndarray:
-    """Return the points' dofs (K, width); those without any repeat a dof of the nearest point that has some."""
+def _means(points: Sequence[Carriers], own: list[list[int]], width: int) -> np.ndarray:
+    """Return what takes the points' dofs to the means of their nodes, (K, 3, width)."""
+    means = np.zeros((len(points), 3, width))
+    for mean, point, dofs in zip(means, points, own, strict=True):
+        for node, weight in point.nodes.items():
+            for axis in range(3):
+                mean[axis, dofs.index(3 * node + axis)] += weight
+    return means
+
+
+def _into_edges(body: Body, pairs: list[tuple[int, int]], own: list[list[int]], width: int) -> np.ndarray:
+    """Return what takes the dofs of the point of each pair to the edge and its angle, (C, 4, width)."""
+    into = np.zeros((len(pairs), 4, width))
+    for matrix, (k, framed) in zip(into, pairs, strict=True):
+        for row, dof, sign in _edge_and_angle(body, framed):
+            matrix[row, own[k].index(dof)] += sign
+    return into
+
+
+def _of_segments(own: list[list[int]], dofs: np.ndarray, paths: Paths) -> dict[str, np.ndarray]:
+    """Return the dofs of the segments, which segments share them, and where they stand among those of the ends."""
+    ends = list(zip(paths.starts.tolist(), paths.ends.tolist(), strict=True))
+    of_both = [sorted({*own[i], *own[j]}) or [int(dofs[i, 0])] for i, j in ends]
+    padded = _padded(of_both)
+    unique, same_as = np.unique(padded, axis=0, return_inverse=True)
+    places = {
+        name: _places(padded.shape, of_both, [own[pair[end]] for pair in ends], dofs.shape[1])[:, None]
+        for end, name in enumerate(("_starts", "_ends"))
+    }
+    return {"segment_dofs": unique, "_same_as": same_as.reshape(-1), **places}
+
+
+def _padded(own: list[list[int]]) -> np.ndarray:
+    """Return dofs of equal number (K, width); those without any repeat one of the nearest that have some."""
+    width = max(map(len, own))
     having = [k for k, dofs in enumerate(own) if dofs]
     filled = [dofs or own[min(having, key=lambda other: abs(other - k))][:1] for k, dofs in enumerate(own)]
     return np.array([dofs + dofs[:1] * (width - len(dofs)) for dofs in filled], dtype=np.int64)

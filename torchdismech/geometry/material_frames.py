@@ -1,4 +1,4 @@
-"""Sections of rods: the material frames of edges, and how vectors that they carry change with edge and angle.
+"""Material frames of edges, and how vectors that they carry change with edge and angle.
 
 Turning an edge by de and its frame by dtheta turns what the frame carries by
 
@@ -16,11 +16,11 @@ from torch import Tensor
 
 from torchdismech.geometry.frames import rotated, transported
 
-__all__ = ["Sections", "cross_matrix", "outer"]
+__all__ = ["MaterialFrames", "cross_matrix", "outer"]
 
 
 @dataclass(frozen=True)
-class Sections:
+class MaterialFrames:
     """Frames (t, m1, m2) of edges of some lengths (.., 1), and how they turn about t with e; vectors (.., 3).
 
     Attributes
@@ -36,7 +36,7 @@ class Sections:
     turn: Tensor
 
     @classmethod
-    def of(cls, e: Tensor, angle: Tensor, anchor: Tensor, director: Tensor) -> Sections:
+    def of(cls, e: Tensor, angle: Tensor, anchor: Tensor, director: Tensor) -> MaterialFrames:
         """Return those of edges e (.., 3) and angles (..), whose directors are anchored at tangents."""
         length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)
         t = e / length
@@ -74,10 +74,10 @@ class Sections:
             - outer(self.turn, self.t) / length
         )
 
-    def taken(self, index: Tensor) -> Sections:
-        """Return the sections of some of the edges, the last but one dimension of the vectors."""
+    def taken(self, index: Tensor) -> MaterialFrames:
+        """Return the frames of some of the edges, the last but one dimension of the vectors."""
         fields = (self.t, self.m1, self.m2, self.length, self.anchor, self.turn)
-        return Sections(*(x.index_select(-2, index) for x in fields))
+        return MaterialFrames(*(x.index_select(-2, index) for x in fields))
 
     def slopes(self, products: Tensor) -> tuple[Tensor, Tensor]:
         """Return the derivatives of sums of f . P by edges (.., 3) and angles (..), for carried vectors P.
