@@ -186,6 +186,16 @@ def test_energy_is_kept_and_work_comes_from_the_motor():
     assert gained == pytest.approx(work, rel=2e-3)
 
 
+def test_pretension_is_the_tension_as_built():
+    """Pull with the pretension at rest, and with EA / l more for each metre that is taken in."""
+    given = {"pull": [0.0, 0.003], "stiffness": 200.0, "pretension": [1.5, 0.5]}
+    model = rod(Tendons([AtNodes(range(5), (0, 0, OFFSET)), AtNodes([0, 4], (0, OFFSET, 0))], **given), edges=4)
+    found = model.forces[0].tensions(model.rest_state(1))[0]
+    unstretched = LENGTH / (1 + 0.5 / 200)
+    assert found[:4].tolist() == pytest.approx([1.5] * 4)
+    assert found[4].item() == pytest.approx(0.5 + 200 / unstretched * 0.003)
+
+
 def test_a_slack_tendon_catches_in_mid_step():
     """Converge in the step in which a tendon of a rod thrown away from it becomes taut, in few iterations."""
     model = rod(straight_tendon(5, pull=-0.002, stiffness=1e5), edges=5)

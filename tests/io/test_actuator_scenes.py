@@ -5,6 +5,7 @@ import torch
 
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, rollout, straight
 from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
+from torchdismech.actuation.tendons import SLIP_VELOCITY
 from torchdismech.io.scene import load_scene
 
 ROBOT = """
@@ -95,6 +96,14 @@ def test_tables_that_are_driven_alike_are_one_force(tmp_path):
     values = setup.schedule(torch.tensor([0.03, 0.015], dtype=torch.float64), setup.model).values
     assert values["Tendons.tension"].tolist() == [[0.3, 6e3], [0.3, 3e3]]
     assert set(values) == {"Tendons.tension", "Tendons2.pull"}
+
+
+def test_what_a_table_leaves_out_is_the_default(tmp_path):
+    """Have the defaults of `Tendons` where another table of the same force gives a number."""
+    rough = BY_LENGTH.replace("slip_velocity = 0.01\n", "").replace("pretension = 0.2\n", "")
+    (force,) = load(tmp_path, BY_LENGTH + rough).build().model.forces
+    assert force.slip_velocity.tolist() == [0.01, SLIP_VELOCITY]
+    assert force.pretension.tolist() == [0.2, 0.0]
 
 
 def test_robots_of_a_batch_differ(tmp_path):
