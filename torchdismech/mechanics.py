@@ -109,11 +109,18 @@ class Mechanics:
         pairs : what may touch on the way.
         share : how much of the external forces acts.
         """
+        constants = self.term_constants(state, control, elapsed, share)
+        return StepStart(state, control, constants, self.held_force(state, control), pairs, share)
+
+    def term_constants(
+        self, state: State, control: Control, elapsed: float | Tensor | None, share: float = 1.0
+    ) -> list[TermConstants]:
+        """Return what stays fixed in a step of the terms, then of the loads that are sums over stencils."""
         constants = [term.constants(state, control, elapsed) for term in self.terms]
         for load in self.loads_by_stencils:
             given = load.term_constants(state, control, elapsed)
             constants.append(given if share == 1 else dataclasses.replace(given, measure=share * given.measure))
-        return StepStart(state, control, constants, self.held_force(state, control), pairs, share)
+        return constants
 
     def held_force(self, state: State, control: Control) -> Tensor:
         """Return the explicit forces and that of the control (B, n)."""

@@ -5,6 +5,7 @@ So are loads that are sums over stencils, each by its `term`; they come after th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.compilation import Compilation
+from torchdismech.elastic.fused import FusedTerm, fits
 from torchdismech.elastic.term import ElasticTerm, TermConstants
+from torchdismech.fused import values_of
 from torchdismech.sparse import Pattern, Scatter, sorted_distinct
 
 __all__ = ["Assembly", "dofs_of", "force_scatter"]
@@ -39,8 +42,8 @@ def dofs_of(q: Tensor) -> Tensor:
 class Assembly(nn.Module):
     """Where the gradients and Hessians of all terms' springs go in forces and in the matrix.
 
-    All terms write into one buffer, which one sparse product sums: few calls, and one pass over the matrix. Compiled,
-    all terms with closed forms are one kernel.
+    All terms write into one buffer, which one sparse product sums: few calls, and one pass over the matrix. On a CPU
+    each term with closed forms is one loop (`elastic.fused`); where a whole step is compiled, all are one kernel.
 
     Parameters
     ----------
@@ -74,6 +77,7 @@ class Assembly(nn.Module):
         placed = [_placed_pairs(term, unknown, pattern) for term in ordered]
         # pairs that meet clamped dofs only are not found: in a planar robot most
         self._wanted = {k: wanted for k, (wanted, *_) in zip(self.order, placed, strict=True)}
+        self._fused = {k: FusedTerm(wanted) for k, wanted in self._wanted.items()}
         self.scatter_stiffness = _stiffness_scatter(ordered, placed, pattern, dtype)
 
     @property
@@ -84,6 +88,8 @@ class Assembly(nn.Module):
 
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""
+        if fits(q):
+            return self.scatter_force(self._found(q, constants, with_hessians=False)[0])
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
         gradients = self.compilation.form(Assembly._gradients, q.shape[1], q)
         found = [gradients(self, q, constants, closed)] if closed else []
@@ -92,12 +98,32 @@ class Assembly(nn.Module):
 
     def force_and_stiffness(self, q: Tensor, constants: Sequence[TermConstants]) -> tuple[Tensor, Tensor]:
         """Return the elastic force (n, B) and the values (nnz, B) of the stiffness at q (n, B)."""
+        if fits(q):
+            first, second = self._found(q, constants, with_hessians=True)
+            return self.scatter_force(first), self.scatter_stiffness(second)
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
         both = self.compilation.form(Assembly._gradients_and_hessians, q.shape[1], q)
         found = [both(self, q, constants, closed)] if closed else []
         found += [self._gradients_and_hessians(q, constants, [k]) for k in others]
         gradients, hessians = ([pair[k] for pair in found] for k in range(2))
         return self.scatter_force(_joined(gradients, q)), self.scatter_stiffness(_joined(hessians, q))
+
+    def _found(self, q: Tensor, constants: Sequence[TermConstants], with_hessians: bool) -> tuple[Tensor, Tensor]:
+        """Return the gradients and packed Hessians (sources, B) of all terms, by compiled code where there is some."""
+        terms = self.terms
+        programs = {k: self._fused[k].program(terms[k], q, constants[k], with_hessians) for k in self.order}
+        first, second = [], []
+        for fused, run in itertools.groupby(self.order, key=lambda k: programs[k] is not None):
+            which = list(run)
+            if fused:
+                found = values_of([p for k in which if (p := programs[k]) is not None], q.shape[1])
+            elif with_hessians:
+                found = self._gradients_and_hessians(q, constants, which)
+            else:
+                found = self._gradients(q, constants, which), q.new_empty(0, q.shape[1])
+            first.append(found[0])
+            second.append(found[1])
+        return _joined(first, q), _joined(second, q)
 
     def _gradients(self, q: Tensor, constants: Sequence[TermConstants], which: Sequence[int]) -> Tensor:
         """Return the gradients (sources, B) of some terms by their local variables."""

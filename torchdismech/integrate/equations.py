@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
+from torchdismech.errors import InputError
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.mechanics import Gains, Mechanics, StepStart
 from torchdismech.model import Model
+from torchdismech.solve.linear import Solver
 from torchdismech.state import State
+from torchdismech.values import per_robot
 
 __all__ = ["StepEquations"]
 
@@ -86,6 +90,30 @@ class StepEquations:
         if not self.closed:
             return function
         return self.model.compilation.form(function, self.base.shape[0], self.base)
+
+    @contextmanager
+    def of_robots(self, robots: Tensor) -> Iterator[StepEquations]:
+        """Give the equations of some robots of the batch alone, by their numbers (R,), while the model holds theirs.
+
+        Not where contacts are constraints: their loads are those of all robots.
+        """
+        if self.constraints is not None:
+            raise InputError("StepEquations.of_robots: the loads of constraints are those of all robots")
+        start, rows = self.start, self.start.state.rows
+        pairs = None if start.pairs is None else start.pairs.rows(robots)
+        with per_robot(self.model).taken(robots).in_place():
+            state, control = rows(robots), start.control.rows(robots)
+            elapsed = self.scheme.time * self.dt if self.scheme.inertial else None
+            constants = self.mechanics.term_constants(state, control, elapsed, start.share)
+            part = StepStart(state, control, constants, start.held_force[robots], pairs, start.share)
+            equations = StepEquations(self.model, self.scheme, part, self.base[robots], self.dt, self.mechanics)
+            equations.descending = self.descending
+            equations.hold(self.load[robots])
+            yield equations
+
+    def solver(self) -> Solver:
+        """Return the linear solver for the matrices of these robots."""
+        return self.model.solver_for(self.base.shape[0], self.start.pairs)
 
     @property
     def closed(self) -> bool:
@@ -168,7 +196,7 @@ class StepEquations:
         at = self.evaluated_at(q)
         force, values = self.mechanics.force_and_stiffness(self.start, *at, self.gains, self.load)
         if self.constraints is not None:
-            pattern = self.model.solver_for(q.shape[0], self.start.pairs).pattern
+            pattern = self.solver().pattern
             self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknown)
         return self._with_inertia(q, force + self._constraint_force(q)), values
 

@@ -60,8 +60,9 @@ def _root(
 
 def newton_options(problem: StepProblem, equations: StepEquations, weight: Tensor, tolerance: Tensor) -> NewtonOptions:
     """Return how the roots of a step are searched for."""
-    solver = problem.model.solver_for(len(tolerance), equations.start.pairs)
-    return NewtonOptions(solver, weight, tolerance, problem.method.max_iterations, problem.method.line_search)
+    return NewtonOptions(
+        equations.solver(), weight, tolerance, problem.method.max_iterations, problem.method.line_search
+    )
 
 
 def further_attempts(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +28,11 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.native import cache
 
-__all__ = ["Library", "Unavailable", "compiler", "in_threads", "library"]
+__all__ = ["Library", "Unavailable", "compiler", "in_threads", "library", "made"]
 
 SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC")
+FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
 
 
 class Unavailable(InputError):
@@ -81,29 +82,45 @@ def library() -> Library:
 
 def _compiled() -> Library:
     """Return the code from the cache, compiled first if it is not there."""
+    code, flags = _code([source.read_bytes() for source in SOURCES], SOURCES[0].parent)
+    _declare(code)
+    shown = " ".join([*compiler(), "-O3", *(flag for flag in flags if flag not in FLAGS)])
+    return Library(code, shown, code.band_vector_bytes())
+
+
+def made(text: str) -> ctypes.CDLL:
+    """Return generated code, from the cache or compiled.
+
+    Raises
+    ------
+    Unavailable : as for `library`.
+    """
+    code, _ = _code([text.encode()], "generated code")
+    return code
+
+
+def _code(sources: list[bytes], name: Path | str) -> tuple[ctypes.CDLL, list[str]]:
+    """Return the code of sources, from the cache or compiled, and the flags it is compiled with."""
     command = compiler()
-    flags, target = _flags_and_target(command)
-    sources = [source.read_bytes() for source in SOURCES]
+    flags, target = _flags_and_target(tuple(command))
     # The macros tell the compiler's version and the instructions of this machine, so machines may share a directory.
     key = hashlib.sha256(b"\0".join([*sources, shlex.join([*command, *flags]).encode(), target])).hexdigest()[:24]
     directory = _cache()
     danger = cache.danger(directory)
     if danger is None:
-        code = _loaded(cache.find(directory, key) or _made(command, flags, directory, key))
-    else:
-        warnings.warn(
-            f"compiled code is made for this process alone, which takes seconds each time, as {danger}; set "
-            "XDG_CACHE_HOME to a directory of your own to keep it",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        with _scratch(None) as own:
-            if (danger := cache.danger(own)) is not None:
-                raise Unavailable(f"there is no safe place for compiled code: {danger}; set TMPDIR to a safe directory")
-            code = _loaded(_made(command, flags, own, key))  # once it is loaded the file is not needed
-    _declare(code)
-    shown = " ".join([*command, "-O3", *(flag for flag in flags if flag not in FLAGS)])
-    return Library(code, shown, code.band_vector_bytes())
+        found = cache.find(directory, key)
+        return _loaded(found or _made(command, flags, directory, key, sources, name)), flags
+    warnings.warn(
+        f"compiled code is made for this process alone, which takes seconds each time, as {danger}; set "
+        "XDG_CACHE_HOME to a directory of your own to keep it",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    with _scratch(None) as own:
+        if (danger := cache.danger(own)) is not None:
+            raise Unavailable(f"there is no safe place for compiled code: {danger}; set TMPDIR to a safe directory")
+        # once it is loaded the file is not needed
+        return _loaded(_made(command, flags, own, key, sources, name)), flags
 
 
 def _loaded(path: Path) -> ctypes.CDLL:
@@ -135,7 +152,8 @@ def compiler() -> list[str]:
     )
 
 
-def _flags_and_target(compiler: list[str]) -> tuple[list[str], bytes]:
+@lru_cache
+def _flags_and_target(compiler: tuple[str, ...]) -> tuple[list[str], bytes]:
     """Return the flags that the compiler takes, and the macros that it defines with them."""
     for flags in ([*FLAGS, "-march=native"], [*FLAGS]):
         done = _run([*compiler, *flags, "-x", "c++", "-dM", "-E", os.devnull])
@@ -175,17 +193,22 @@ def _unwritable(directory: Path | str, error: OSError) -> Unavailable:
     )
 
 
-def _made(compiler: list[str], flags: list[str], directory: Path, key: str) -> Path:
-    """Compile into the directory and return the library's path.
+def _made(
+    compiler: list[str], flags: list[str], directory: Path, key: str, sources: list[bytes], name: Path | str
+) -> Path:
+    """Compile the sources, which errors call by the name, into the directory and return the library's path.
 
     It is made elsewhere in there, under a name that nobody can guess, and renamed: no process loads half of it.
     """
     with _scratch(directory) as own:
+        files = [own / f"{k}.cpp" for k in range(len(sources))]
+        for file, text in zip(files, sources, strict=True):
+            file.write_bytes(text)
         made = own / "native.so"
-        done = _run([*compiler, *flags, *map(str, SOURCES), "-o", str(made)])
+        done = _run([*compiler, *flags, *map(str, files), "-o", str(made)])
         if done.returncode != 0:
             raise Unavailable(
-                f"the C++ compiler {shlex.join(compiler)} fails on {SOURCES[0].parent}: {_complaint(done)}; set CXX to "
+                f"the C++ compiler {shlex.join(compiler)} fails on {name}: {_complaint(done)}; set CXX to "
                 "GCC 9 or clang 12 or newer"
             )
         try:

@@ -203,6 +203,20 @@ class _LineSearch(Search):
         self.last = False  # whether the next round is expected to be the last
         self._begin_steps()
 
+    def divides(self) -> bool:
+        """Return whether rows may go on without the others: not by compiled code, which is for so many."""
+        return self._tried is _tried
+
+    def of_rows(self, rows: Tensor, system: System) -> _LineSearch:
+        """Return the search of some rows alone; they find their Newton steps anew, as the same."""
+        at = self.at.rows(rows)
+        progress = Progress(at.x, at.residual, at.values, at.norm, self.status[rows], self.iterations[rows])
+        part = _LineSearch(system, progress, self.options.rows(rows, system.solver()))
+        part.solved, part.direction, part.repairs = self.solved[rows], self.direction[rows], self.repairs
+        part.fraction = None if self.fraction is None else self.fraction[rows]
+        part.indefinite = None if self.indefinite is None else self.indefinite[rows]
+        return part
+
     def round(self) -> bool:
         """Try a step; return whether some row still runs."""
         active = self.status == RUNNING

@@ -26,21 +26,40 @@ def relaxed_newton(system: System, x: Tensor, options: NewtonOptions, inertia: T
     inertia : (m, 1) or (m, B), not negative: such that the matrix with it is well conditioned.
     Others as for `newton`.
     """
-    return _RelaxedSearch(system, x, options, inertia, running).root()
+    return _RelaxedSearch.begun(system, x, options, inertia, running).root()
 
 
 class _RelaxedSearch(Search):
     """Steps of the matrix with `relaxation` (B,) times the inertia."""
 
-    def __init__(self, system: System, x: Tensor, options: NewtonOptions, inertia: Tensor, running: Tensor):
-        self.system, self.options, self.inertia = system, options, inertia
-        self.at = Iterate.of(system, x, options)
-        status = torch.where(running, RUNNING, int(Status.CONVERGED))
-        self.status = judged(status, self.at.norm, options.tolerance)
-        noise = rounding_noise(x, self.at.values, options.diagonal, options.weight)
+    def __init__(self, system: System, options: NewtonOptions, inertia: Tensor, at: Iterate, status: Tensor):
+        self.system, self.options, self.inertia, self.at, self.status = system, options, inertia, at, status
+        noise = rounding_noise(at.x, at.values, options.diagonal, options.weight)
         self.tolerance = torch.maximum(options.tolerance, noise)
         self.iterations = torch.zeros_like(status)
-        self.relaxation = torch.ones_like(self.at.norm)
+        self.relaxation = torch.ones_like(at.norm)
+
+    @classmethod
+    def begun(
+        cls, system: System, x: Tensor, options: NewtonOptions, inertia: Tensor, running: Tensor
+    ) -> _RelaxedSearch:
+        """Return the search at its first iterate x (B, m)."""
+        at = Iterate.of(system, x, options)
+        status = torch.where(running, RUNNING, int(Status.CONVERGED))
+        return cls(system, options, inertia, at, judged(status, at.norm, options.tolerance))
+
+    def divides(self) -> bool:
+        """Return True: its rounds run eagerly."""
+        return True
+
+    def of_rows(self, rows: Tensor, system: System) -> _RelaxedSearch:
+        """Return the search of some rows alone."""
+        inertia = self.inertia if self.inertia.shape[1] == 1 else self.inertia.index_select(1, rows)
+        options = self.options.rows(rows, system.solver())
+        part = _RelaxedSearch(system, options, inertia, self.at.rows(rows), self.status[rows])
+        part.tolerance, part.iterations = self.tolerance[rows], self.iterations[rows]
+        part.relaxation = self.relaxation[rows]
+        return part
 
     def round(self) -> bool:
         """Take a step; return whether some row still runs."""

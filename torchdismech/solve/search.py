@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,6 +27,8 @@ __all__ = [
 ]
 
 RUNNING = -1  # the status of a row that has not ended yet
+ROUNDS = 3  # after so many a search looks whether most rows have ended ...
+LEAST = 2000  # ... and goes on with the others alone, if they have so many unknowns or more: else calls are what costs
 ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
 
 
@@ -46,6 +49,14 @@ class System(Protocol):
 
     def compiled(self, function: Callable) -> Callable:
         """Return the function of this system and tensors, compiled as a whole if it can be and is wanted."""
+        ...
+
+    def of_robots(self, robots: Tensor) -> AbstractContextManager[System]:
+        """Give the system of some rows of the batch alone, by their numbers (R,), for as long as the context lasts."""
+        ...
+
+    def solver(self) -> Any:
+        """Return the linear solver for the matrices of these rows."""
         ...
 
     def potential(self, x: Tensor) -> Tensor | None:
@@ -100,6 +111,10 @@ class NewtonOptions:
     max_iterations: int
     line_search: bool = True
 
+    def rows(self, rows: Tensor, solver: Any) -> NewtonOptions:
+        """Return these for some rows (R,) of the batch, with the solver for so many."""
+        return dataclasses.replace(self, tolerance=self.tolerance[rows], solver=solver)
+
     def with_tolerance(self, tolerance: Tensor) -> NewtonOptions:
         """Return these with another tolerance (B,)."""
         return dataclasses.replace(self, tolerance=tolerance)
@@ -129,6 +144,10 @@ class Iterate:
         residual, values = system.residual_and_matrix(x)
         return cls(x, residual, values, options.norm(residual))
 
+    def rows(self, rows: Tensor) -> Iterate:
+        """Return the iterates of some rows (R,)."""
+        return Iterate(self.x[rows], self.residual[rows], self.values.index_select(1, rows), self.norm[rows])
+
     def merged(self, other: Iterate, take: Tensor) -> Iterate:
         """Return this with the rows where `take` (B,) holds replaced by those of `other`."""
         return Iterate(
@@ -150,6 +169,8 @@ class Search(ABC):
     tolerance : (B,) norm of the residual up to which a row counts as solved.
     """
 
+    system: System
+    options: NewtonOptions
     at: Iterate
     status: Tensor
     iterations: Tensor
@@ -157,14 +178,47 @@ class Search(ABC):
 
     def root(self) -> Root:
         """Return where the rows end."""
-        more = bool((self.status == RUNNING).any())
+        more, rounds = bool((self.status == RUNNING).any()), 0
         while more:
-            more = self.round()
+            more, rounds = self.round(), rounds + 1
+            if more and rounds % ROUNDS == 0 and (rows := self._rows_that_go_on()) is not None:
+                return self._ended_by(rows)
         return Root(self.at.x, self.status, self.iterations, self.at.norm, self.tolerance)
 
     @abstractmethod
     def round(self) -> bool:
         """Take a step in the rows that run; return whether some row still runs."""
+
+    def divides(self) -> bool:
+        """Return whether rows that run may go on without the others, by `of_rows`."""
+        return False
+
+    def of_rows(self, rows: Tensor, system: System) -> Search:
+        """Return the search of some rows (R,) alone, whose system is given, as far as it has come."""
+        raise NotImplementedError(f"{type(self).__name__} does not divide")
+
+    def _rows_that_go_on(self) -> Tensor | None:
+        """Return half of the rows, those that run among them; None if more of them run, or too few are left to part."""
+        count = len(self.status) // 2
+        if count * self.at.x.shape[1] < LEAST or not self.divides():
+            return None
+        running = self.status == RUNNING
+        if int(running.sum()) > count:
+            return None
+        # sizes by halves, so that solvers and kernels for few sizes serve: rows that have ended fill up
+        return torch.sort(running, descending=True, stable=True).indices[:count].sort().values
+
+    def _ended_by(self, rows: Tensor) -> Root:
+        """Return where the rows end, of which these (R,) go on alone."""
+        with self.system.of_robots(rows) as system:
+            part = self.of_rows(rows, system).root()
+        return Root(
+            self.at.x.index_copy(0, rows, part.x),
+            self.status.index_copy(0, rows, part.status),
+            self.iterations.index_copy(0, rows, part.iterations),
+            self.at.norm.index_copy(0, rows, part.residual),
+            self.tolerance.index_copy(0, rows, part.tolerance),
+        )
 
 
 def judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:

@@ -1,0 +1,154 @@
+"""Functions recorded from Python and compiled as one loop: the same numbers as torch's, for any number of robots."""
+
+import math
+
+import pytest
+import torch
+
+from torchdismech import InputError
+from torchdismech.fused import Unfusable, recorded
+
+BATCHES = [1, 3, 8, 13]  # fewer robots than a vector has lanes, as many, and more
+DTYPES = {torch.float64: 4e-16, torch.float32: 2.5e-7}  # two units in the last place
+
+
+def evaluated(function, leaves, springs, robots):
+    """Return the values (springs, B) that the compiled function finds."""
+    dtype = leaves[0].dtype
+    program = recorded(lambda given: (function(*given), []), [tuple(leaf.shape) for leaf in leaves], dtype)
+    count = len(function(*leaves))
+    first, second = torch.full((count * springs, robots), torch.nan, dtype=dtype), torch.empty(0, robots, dtype=dtype)
+    program.write(springs, [leaves[place] for place in program.places], first, second)
+    return first.unflatten(0, (count, springs)).unbind(0)
+
+
+def random(*shape, dtype=torch.float64, low=-3.0, high=3.0):
+    """Return numbers of a fixed sequence."""
+    generator = torch.Generator().manual_seed(7)
+    return (low + (high - low) * torch.rand(*shape, generator=generator, dtype=torch.float64)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("robots", BATCHES)
+def test_arithmetic_is_torchs(robots, dtype):
+    """Find what torch finds, of tensors that broadcast in all the ways that springs' constants do."""
+    leaves = [
+        random(5, robots, dtype=dtype),
+        random(5, 1, dtype=dtype),
+        random(1, robots, dtype=dtype),
+        random(robots, 5, dtype=dtype),
+        random(3, 5, robots, dtype=dtype, low=0.5),
+        torch.tensor(0.7, dtype=dtype),
+    ]
+
+    def function(a, b, c, d, vectors, number):
+        x, y, z = vectors.unbind(0)
+        return [
+            a + b * c - d.t() / number,
+            (x * a + y) / torch.sqrt(z),
+            -(a**3) + 2 * b - 1.5 / vectors[1],
+            torch.maximum(a, b) - torch.minimum(a, c) + torch.abs(d.t()),
+            torch.zeros_like(a * b) + torch.ones_like(a) * number * a,
+        ]
+
+    for found, expected in zip(evaluated(function, leaves, 5, robots), function(*leaves), strict=True):
+        # some roundings of numbers up to 20: products and sums may be fused
+        torch.testing.assert_close(found, expected.expand(5, robots), rtol=0, atol=100 * DTYPES[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_functions_are_right_in_the_last_places(dtype):
+    """Differ from exact sines, cosines, angles and roots by two units in the last place of one, at most."""
+    near = random(40, 50, dtype=dtype, low=-10.0, high=10.0)
+    far = random(40, 50, dtype=dtype, low=-900.0, high=900.0)
+    across = random(40, 50, dtype=dtype).t().contiguous().t()
+    exact = [x.double() for x in (near, far, across)]
+
+    def function(a, b, c):
+        return [torch.sin(a), torch.cos(a), torch.sin(b), torch.cos(b), torch.atan2(a, c), torch.sqrt(a * a)]
+
+    for found, expected in zip(evaluated(function, [near, far, across], 40, 50), function(*exact), strict=True):
+        error = (found.double() - expected).abs() / expected.abs().clamp_min(1)
+        assert float(error.max()) < DTYPES[dtype]
+
+
+def test_angles_in_all_quadrants_and_on_the_axes():
+    """Return torch's angles on axes and diagonals, with either zero, and NaN for NaN; sines of what is huge, too."""
+    values = [0.0, -0.0, 1.0, -1.0, 1e-300, -1e300, math.nan]
+    y, x = torch.meshgrid(
+        torch.tensor(values, dtype=torch.float64), torch.tensor(values, dtype=torch.float64), indexing="ij"
+    )
+    (found,) = evaluated(lambda a, b: [torch.atan2(a, b)], [y.contiguous(), x.contiguous()], 7, 7)
+    torch.testing.assert_close(found, torch.atan2(y, x), rtol=0, atol=5e-16, equal_nan=True)
+    assert bool((torch.signbit(found) == torch.signbit(torch.atan2(y, x)))[:6, :6].all())
+    large = torch.tensor([[1e7, -3e12, math.inf, math.nan]], dtype=torch.float64)
+    for found, expected in zip(
+        evaluated(lambda a: [torch.sin(a), torch.cos(a)], [large], 1, 4), (large.sin(), large.cos()), strict=True
+    ):
+        torch.testing.assert_close(found, expected, rtol=0, atol=4e-16, equal_nan=True)
+
+
+def test_rounding_to_whole_numbers():
+    """Round halves to even numbers, and leave numbers that have no digits behind the point."""
+    given = torch.tensor([[0.5, 1.5, -2.5, 0.49999999999999994, 3.7, -1e17, 4503599627370497.0]], dtype=torch.float64)
+    (found,) = evaluated(lambda a: [torch.round(a)], [given], 1, 7)
+    assert found.tolist() == torch.round(given).tolist()
+
+
+@pytest.mark.parametrize("robots", BATCHES)
+def test_springs_read_rows_of_a_matrix(robots):
+    """Read the row that an index says, as often as it says so, through any strides."""
+    q, rows = random(robots, 6).t(), torch.tensor([5, 0, 0, 2])
+    (found,) = evaluated(lambda q, rows: [q[rows] * 2], [q, rows], 4, robots)
+    assert torch.equal(found, 2 * q[rows])
+
+
+def test_a_robot_is_the_same_wherever_it_stands():
+    """Find the same bits for a robot alone, in a batch, and in another place of it."""
+    leaves = [random(9, 21), random(9, 21, low=0.1)]
+
+    def function(a, b):
+        return [torch.sin(a) * torch.atan2(a, b) / torch.sqrt(b) + torch.cos(b - a)]
+
+    (whole,) = evaluated(function, leaves, 9, 21)
+    for robots in ([4], [20, 4, 1], list(range(1, 20))):
+        (part,) = evaluated(function, [leaf[:, robots].contiguous() for leaf in leaves], 9, len(robots))
+        assert torch.equal(part, whole[:, robots])
+
+
+def test_threads_find_the_same(monkeypatch):
+    """Give each thread some of the springs."""
+    from torchdismech.fused import program
+
+    leaves = [random(9, 21)]
+    (alone,) = evaluated(lambda a: [torch.sin(a)], leaves, 9, 21)
+    monkeypatch.setattr(program, "OPERATIONS_A_THREAD", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    (together,) = evaluated(lambda a: [torch.sin(a)], leaves, 9, 21)
+    assert torch.equal(alone, together)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda a: [a * torch.ones(3)], "an operation with a Tensor"),
+        (lambda a: [torch.linalg.norm(a)], "norm"),
+        (lambda a: [a if a else -a], "decision by the value"),
+        (lambda a: [a**0.5], "a power of 0.5"),
+        (lambda a: [a[:2] * 1], "the index slice"),
+        (lambda a: [1.0], "no value of the tensors"),
+    ],
+)
+def test_what_is_not_elementwise_is_refused(function, message):
+    """Say what cannot be recorded."""
+    with pytest.raises(Unfusable, match=message):
+        recorded(lambda given: (function(*given), []), [(4, 2)], torch.float64)
+
+
+def test_constants_that_do_not_fit_are_refused():
+    """Read no memory beyond a tensor."""
+    program = recorded(lambda given: ([given[0] * given[1]], []), [(4, 2), (4, 2)], torch.float64)
+    out, none = torch.empty(4, 2, dtype=torch.float64), torch.empty(0, 2, dtype=torch.float64)
+    for wrong, what in ((random(3, 2), "3 springs does not fit 4"), (random(4, 3), "3 robots does not fit 2")):
+        with pytest.raises(InputError, match=what):
+            program.write(4, [random(4, 2), wrong], out, none)

@@ -1,0 +1,191 @@
+"""Gradients and Hessians of elastic terms by compiled code, which is made of the terms' own Python.
+
+A term's stencil and energy are recorded once, with symbols in place of tensors, and become one loop in which a spring's
+numbers stay in registers (`torchdismech.fused`). Only terms of the library's own kinds: what users write may change
+between two steps in ways that no record shows.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from torchdismech.elastic.term import ElasticTerm, TermConstants
+from torchdismech.fused import Leaf, Program, Unfusable, recorded
+from torchdismech.native import Unavailable, library
+from torchdismech.values import Place, Values, every_module
+
+__all__ = ["FusedTerm", "fits"]
+
+
+def fits(q: Tensor) -> bool:
+    """Return whether compiled code may take q: numbers on a CPU, which nothing traces or differentiates."""
+    if torch.is_grad_enabled() and q.requires_grad:
+        return False
+    if q.device.type != "cpu" or torch.compiler.is_compiling() or type(q) is not Tensor:
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is None and torch.autograd.forward_ad._current_level < 0
+
+
+class FusedTerm:
+    """The compiled code that finds a term's gradients and Hessians, where there is some.
+
+    Parameters
+    ----------
+    wanted : the stencil's pairs whose second derivatives are written.
+    """
+
+    def __init__(self, wanted: Sequence[int]):
+        self.wanted = wanted
+        self._recordings: list[_Recording] = []  # one for each form of the constants, with Hessian and without
+
+    def __deepcopy__(self, memo: dict) -> FusedTerm:
+        return FusedTerm(copy.deepcopy(self.wanted, memo))
+
+    def __reduce__(self) -> tuple:
+        return FusedTerm, (self.wanted,)
+
+    def program(
+        self, term: ElasticTerm, q: Tensor, constants: TermConstants, with_hessian: bool
+    ) -> tuple[Program, int, list[Tensor]] | None:
+        """Return what finds the gradient at q (n, B), and the Hessian with it: program, springs, and what it reads.
+
+        None where torch has to.
+        """
+        modules, given = list(every_module(term)), _flat(constants, q)
+        form = (with_hessian, q.dtype, *(t is None for t in given))
+        for recording in self._recordings:
+            leaves = recording.leaves(form, modules, q, given)
+            if leaves is not None:
+                break
+        else:
+            recording = _recorded(term, form, modules, q, constants, self.wanted if with_hessian else None)
+            self._recordings.append(recording)
+            leaves = recording.leaves(form, modules, q, given)
+            assert leaves is not None
+        if recording.program is None or (torch.is_grad_enabled() and any(t.requires_grad for t in leaves)):
+            return None
+        return recording.program, term.stencil.count, leaves
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """The program of a term, and for what it was recorded.
+
+    Attributes
+    ----------
+    form : what else than the numbers of dimensions it depends on.
+    modules : of the term.
+    places : of the modules' tensors; as leaves they come after q and before the constants.
+    read : place, number of dimensions and dtype of each leaf that is read.
+    """
+
+    program: Program | None
+    form: tuple
+    modules: list[nn.Module]
+    places: list[Place]
+    read: list[tuple[int, int, torch.dtype]]
+
+    def leaves(
+        self, form: tuple, modules: list[nn.Module], q: Tensor, given: list[Tensor | None]
+    ) -> list[Tensor] | None:
+        """Return the tensors that the program reads; None if it was recorded for others."""
+        if form != self.form or modules != self.modules:
+            return None
+        leaves = []
+        for place, dim, dtype in self.read:
+            leaf = _leaf(place, q, self.places, given)
+            if leaf is None or leaf.dim() != dim or leaf.dtype != dtype:
+                return None
+            leaves.append(leaf)
+        return leaves
+
+
+def _leaf(place: int, q: Tensor, places: list[Place], given: list[Tensor | None]) -> Tensor | None:
+    """Return one of the leaves: q, the modules' tensors, the constants."""
+    if place == 0:
+        return q
+    if place > len(places):
+        return given[place - 1 - len(places)]
+    module, name = places[place - 1]
+    held: dict = module._parameters if name in module._parameters else module._buffers
+    return held[name]
+
+
+def _recorded(
+    term: ElasticTerm,
+    form: tuple,
+    modules: list[nn.Module],
+    q: Tensor,
+    constants: TermConstants,
+    wanted: Sequence[int] | None,
+) -> _Recording:
+    """Return the program that writes the gradient, and the wanted pairs of the Hessian if there are any; or none."""
+    places = [(m, name) for m in modules for own in (m._parameters, m._buffers) for name in own]
+    given = _flat(constants, q)
+    leaves = [_leaf(place, q, places, given) for place in range(1 + len(places) + len(given))]
+
+    def both(symbols: list[Leaf]) -> tuple[Sequence, Sequence]:
+        standing: list[Any] = [None if t is None else s for s, t in zip(symbols, leaves, strict=True)]
+        values = Values({p: s for p, s in zip(places, standing[1:], strict=False) if s is not None})
+        stand_in = _like(constants, standing[1 + len(places) :])
+        with values.in_place():
+            if wanted is None:
+                return term.gradient(standing[0], stand_in), []
+            return term.gradient_and_hessian(standing[0], stand_in, wanted)
+
+    nothing = _Recording(None, form, modules, places, [])
+    if not all(map(_is_own, modules)):
+        return nothing
+    try:
+        program = recorded(both, [() if t is None else tuple(t.shape) for t in leaves], q.dtype)
+    except Unfusable:
+        return nothing
+    except Unavailable as error:
+        if _compiles():  # else torch evaluates the same formulas, and `torchdismech check` says what is missing
+            warnings.warn(f"{term.name}: torch evaluates it, which is slower: {error}", RuntimeWarning, stacklevel=2)
+        return nothing
+    found = ((place, leaves[place]) for place in program.places)
+    read = [(place, t.dim(), t.dtype) for place, t in found if t is not None]
+    if any(dtype not in (q.dtype, torch.int64) for _, _, dtype in read):
+        return nothing
+    return dataclasses.replace(nothing, program=program, read=read)
+
+
+def _compiles() -> bool:
+    """Return whether code of the library's own compiles here."""
+    try:
+        library()
+    except Unavailable:
+        return False
+    return True
+
+
+def _is_own(module: nn.Module) -> bool:
+    return type(module).__module__.partition(".")[0] == "torchdismech" and not parametrize.is_parametrized(module)
+
+
+def _flat(constants: TermConstants, like: Tensor) -> list[Tensor | None]:
+    """Return the constants one after the other."""
+    elapsed: Any = constants.elapsed
+    if elapsed is not None and not isinstance(elapsed, Tensor):
+        elapsed = like.new_tensor(elapsed)
+    before = constants.before or (None,) * len(constants.natural)
+    return [*constants.natural, constants.measure, constants.scale, *constants.stencil, *before, elapsed]
+
+
+def _like(constants: TermConstants, flat: list) -> TermConstants:
+    """Return constants of the same form, of what `_flat` lists."""
+    strains, stencil = len(constants.natural), len(constants.stencil)
+    natural, measure, scale = tuple(flat[:strains]), flat[strains], flat[strains + 1]
+    own = tuple(flat[strains + 2 : strains + 2 + stencil])
+    before = None if constants.before is None else tuple(flat[strains + 2 + stencil : -1])
+    return TermConstants(natural, measure, scale, own, before, flat[-1])

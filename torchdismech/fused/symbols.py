@@ -1,0 +1,282 @@
+"""Symbols that stand in for tensors while a function of them is recorded, an operation at a time.
+
+What is recorded is elementwise: every value is a scalar of a spring and a robot, (S, B), or broadcasts against that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+__all__ = ["Input", "Leaf", "Record", "Symbol", "Unfusable"]
+
+Operation = tuple  # its name, and what it is of: numbers of values
+
+
+class Unfusable(Exception):
+    """A function does something that is no elementwise operation on its tensors; the message says what."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """The numbers of a tensor that springs read, as a view of it.
+
+    Attributes
+    ----------
+    place : of the tensor among those that the function is given.
+    chosen : (dimension, index) of those in which it is held at an index.
+    spring, robot : the dimensions that go along with springs and robots; None where all share the numbers.
+    rows : place of the tensor with the row that each spring reads; None: its own.
+    """
+
+    place: int
+    chosen: tuple[tuple[int, int], ...]
+    spring: int | None
+    robot: int | None
+    rows: int | None = None
+
+
+@dataclass
+class Record:
+    """What a function did, each different operation once: value k is what `operations[k]` gives."""
+
+    operations: list[Operation] = field(default_factory=list)
+    inputs: list[Input] = field(default_factory=list)
+    _numbers: dict[tuple, int] = field(default_factory=dict)
+
+    def value(self, *operation: Any) -> int:
+        """Return the number of the value that an operation gives."""
+        if operation not in self._numbers:
+            self._numbers[operation] = len(self.operations)
+            self.operations.append(operation)
+        return self._numbers[operation]
+
+    def number(self, value: float) -> int:
+        """Return the number of a constant."""
+        return self.value("number", float(value).hex())
+
+    def read(self, given: Input) -> int:
+        """Return the number of the value that springs read."""
+        if given not in self.inputs:
+            self.inputs.append(given)
+        return self.value("input", self.inputs.index(given))
+
+    def is_number(self, value: int, wanted: float) -> bool:
+        """Return whether a value is this constant."""
+        return self.operations[value] == ("number", wanted.hex())
+
+
+class _Recorded:
+    """What leaves and values share: arithmetic, and the functions of torch that are recorded."""
+
+    record: Record
+
+    def _value(self) -> int:
+        raise NotImplementedError
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Symbol:
+        known = FUNCTIONS.get(function)
+        if known is None or kwargs:
+            raise Unfusable(f"{getattr(function, '__name__', function)}")
+        return known(*args)
+
+    def __add__(self, other: Any) -> Symbol:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Symbol:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Symbol:
+        return _binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Symbol:
+        return _binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> Symbol:
+        return _binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Symbol:
+        return _binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Symbol:
+        return _binary("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Symbol:
+        return _binary("div", other, self)
+
+    def __neg__(self) -> Symbol:
+        return _unary("neg", self)
+
+    def __pow__(self, exponent: Any) -> Symbol:
+        if type(exponent) is not int or exponent < 1:
+            raise Unfusable(f"a power of {exponent}")
+        power = _as_symbol(self)
+        for _ in range(exponent - 1):
+            power = power * self
+        return power
+
+    def __bool__(self) -> bool:
+        raise Unfusable("a decision by the value of a tensor")
+
+
+class Symbol(_Recorded):
+    """A value that was found, (S, B)."""
+
+    def __init__(self, record: Record, number: int):
+        self.record, self.number = record, number
+
+    def _value(self) -> int:
+        return self.number
+
+    def contiguous(self) -> Symbol:
+        """Return the same."""
+        return self
+
+
+class Leaf(_Recorded):
+    """A tensor that the function is given, or a view of it: its last dimensions are springs and robots when it is used.
+
+    Parameters
+    ----------
+    place : see `Input`.
+    shape : of the tensor.
+    dims : the dimensions of the tensor that this view's are; None for one of size 1.
+    chosen, rows : see `Input`.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        place: int,
+        shape: tuple[int, ...],
+        dims: tuple[int | None, ...] | None = None,
+        chosen: tuple[tuple[int, int], ...] = (),
+        rows: int | None = None,
+    ):
+        self.record, self.place, self.whole = record, place, shape
+        self.dims = tuple(range(len(shape))) if dims is None else dims
+        self.chosen, self.rows = chosen, rows
+
+    def _view(self, dims: tuple[int | None, ...], chosen: tuple = (), rows: int | None = None) -> Leaf:
+        rows = self.rows if rows is None else rows
+        return Leaf(self.record, self.place, self.whole, dims, self.chosen + chosen, rows)
+
+    def _value(self) -> int:
+        if len(self.dims) > 2:
+            raise Unfusable(f"a tensor of {len(self.dims)} dimensions as a scalar")
+        spring, robot = (None, None, *self.dims)[-2:]
+        return self.record.read(Input(self.place, self.chosen, spring, robot, self.rows))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the view."""
+        return tuple(1 if d is None else self.whole[d] for d in self.dims)
+
+    def dim(self) -> int:
+        """Return the number of dimensions."""
+        return len(self.dims)
+
+    def contiguous(self) -> Leaf:
+        """Return the same."""
+        return self
+
+    def t(self) -> Leaf:
+        """Return it with its two dimensions exchanged."""
+        return self._view(self.dims[::-1])
+
+    def transpose(self, first: int, second: int) -> Leaf:
+        """Return it with two dimensions exchanged."""
+        dims = list(self.dims)
+        dims[first], dims[second] = dims[second], dims[first]
+        return self._view(tuple(dims))
+
+    def unsqueeze(self, dim: int) -> Leaf:
+        """Return it with one more dimension of size 1."""
+        dims = list(self.dims)
+        dims.insert(dim if dim >= 0 else len(dims) + 1 + dim, None)
+        return self._view(tuple(dims))
+
+    def unbind(self, dim: int = 0) -> tuple[Leaf, ...]:
+        """Return its parts along a dimension."""
+        dim = dim % len(self.dims)
+        of = self.dims[dim]
+        if of is None:
+            raise Unfusable("parts along a dimension of size 1")
+        rest = self.dims[:dim] + self.dims[dim + 1 :]
+        return tuple(self._view(rest, ((of, k),)) for k in range(self.whole[of]))
+
+    def __iter__(self) -> Iterator[Leaf]:
+        return iter(self.unbind(0))
+
+    def __getitem__(self, index: Any) -> Leaf:
+        if isinstance(index, Leaf):
+            if (self.rows, len(self.dims), len(index.dims), index.chosen) != (None, 2, 1, ()):
+                raise Unfusable("an index into a tensor that is no row of a matrix for each spring")
+            return self._view(self.dims, rows=index.place)
+        view = self
+        for k in index if isinstance(index, tuple) else (index,):
+            if type(k) is not int:
+                raise Unfusable(f"the index {k!r}")
+            view = view.unbind(0)[k]
+        return view
+
+
+def _as_symbol(given: _Recorded) -> Symbol:
+    return Symbol(given.record, given._value())
+
+
+def _operand(record: Record, given: Any) -> int:
+    if isinstance(given, _Recorded):
+        return given._value()
+    if isinstance(given, int | float):
+        return record.number(given)
+    raise Unfusable(f"an operation with a {type(given).__name__}")
+
+
+def _record_of(*given: Any) -> Record:
+    return next(x.record for x in given if isinstance(x, _Recorded))
+
+
+def _binary(name: str, a: Any, b: Any) -> Symbol:
+    record = _record_of(a, b)
+    left, right = _operand(record, a), _operand(record, b)
+    same = {"add": (0.0, 0.0), "sub": (None, 0.0), "mul": (1.0, 1.0), "div": (None, 1.0)}.get(name, (None, None))
+    if same[0] is not None and record.is_number(left, same[0]):
+        return Symbol(record, right)
+    if same[1] is not None and record.is_number(right, same[1]):
+        return Symbol(record, left)
+    return Symbol(record, record.value(name, left, right))
+
+
+def _unary(name: str, a: Any) -> Symbol:
+    return Symbol(a.record, a.record.value(name, a._value()))
+
+
+def _unary_function(name: str) -> Callable[[Any], Symbol]:
+    return lambda a: _unary(name, a)
+
+
+def _binary_function(name: str) -> Callable[[Any, Any], Symbol]:
+    return lambda a, b: _binary(name, a, b)
+
+
+def _constant_function(value: float) -> Callable[[Any], Symbol]:
+    return lambda a: Symbol(a.record, a.record.number(value))
+
+
+FUNCTIONS: dict[Callable, Callable] = {
+    torch.sqrt: _unary_function("root"),
+    torch.sin: _unary_function("sine"),
+    torch.cos: _unary_function("cosine"),
+    torch.atan2: _binary_function("angle"),
+    torch.round: _unary_function("rounded"),
+    torch.abs: _unary_function("absolute"),
+    torch.maximum: _binary_function("most"),
+    torch.minimum: _binary_function("least"),
+    torch.zeros_like: _constant_function(0.0),
+    torch.ones_like: _constant_function(1.0),
+}

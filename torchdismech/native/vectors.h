@@ -1,0 +1,168 @@
+// Vectors of numbers, as many as a register of the machine holds, and the functions that generated code calls on them.
+// Generated code says `typedef double number;` (or float) before this.
+//
+// A sine, cosine or angle differs from the C library's by a few units in the last place at most, and is the same in
+// whichever lane it is found: a robot's numbers do not depend on where in a batch it stands.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#else
+#define VECTOR_BYTES 16
+#endif
+
+constexpr int LANES = VECTOR_BYTES / sizeof(number);
+typedef number V __attribute__((vector_size(VECTOR_BYTES)));
+typedef decltype(V{} < V{}) M;  // where a condition holds: -1, elsewhere 0
+
+// Where the lanes stand: spring s and robot b in each. `along`: all in one spring, robots one after the other.
+struct At {
+  int64_t s[LANES], b[LANES];
+  bool along;
+};
+
+// A tensor that springs read: its first number and its strides by spring and robot, 0 where all share it. With `rows`
+// spring s reads row rows[s * of_rows] instead of row s.
+struct Input {
+  const number* first;
+  int64_t by_spring, by_robot;
+  const int64_t* rows;
+  int64_t of_rows;
+};
+
+inline V load(const Input& in, const At& at) {
+  V v;
+  if (at.along) {
+    const int64_t row = in.rows ? in.rows[at.s[0] * in.of_rows] : at.s[0];
+    const number* p = in.first + row * in.by_spring + at.b[0] * in.by_robot;
+    if (in.by_robot == 1) {
+      std::memcpy(&v, p, sizeof v);
+      return v;
+    }
+    for (int k = 0; k < LANES; ++k) v[k] = p[k * in.by_robot];
+    return v;
+  }
+  for (int k = 0; k < LANES; ++k) {
+    const int64_t row = in.rows ? in.rows[at.s[k] * in.of_rows] : at.s[k];
+    v[k] = in.first[row * in.by_spring + at.b[k] * in.by_robot];
+  }
+  return v;
+}
+
+inline V all(number x) { return V{} + x; }
+inline V root(V x) {
+  for (int k = 0; k < LANES; ++k) x[k] = __builtin_sqrt(x[k]);
+  return x;
+}
+inline V chosen(M where, V a, V b) { return where ? a : b; }
+inline V absolute(V x) { return chosen(x < 0, -x, x); }
+inline V least(V a, V b) { return chosen((a < b) | (a != a), a, b); }
+inline V most(V a, V b) { return chosen((a > b) | (a != a), a, b); }
+
+// The nearest whole number, halves to the even one, as long as it is exact: adding so much leaves no place for digits
+// behind the point.
+inline V rounded(V x) {
+  const number much = sizeof(number) == 8 ? number(6755399441055744.0) : number(12582912.0);
+  const number exact = sizeof(number) == 8 ? number(2251799813685248.0) : number(4194304.0);
+  return chosen(absolute(x) < exact, (x + much) - much, x);
+}
+
+inline bool any(M where) {
+  for (int k = 0; k < LANES; ++k)
+    if (where[k]) return true;
+  return false;
+}
+
+constexpr number FAR = sizeof(number) == 8 ? 1e5 : 1e3;  // angles beyond are reduced by the C library
+
+// Sine and cosine of r within a quarter turn of zero, by their series, which end below rounding there.
+inline V sine_near(V r) {
+  const V z = r * r;
+  V sum = all(number(1.0 / 355687428096000.0));
+  const double inverse[] = {-1.0 / 1307674368000.0, 1.0 / 6227020800.0, -1.0 / 39916800.0, 1.0 / 362880.0,
+                            -1.0 / 5040.0,          1.0 / 120.0,        -1.0 / 6.0};
+  for (double by : inverse) sum = sum * z + number(by);
+  return r + r * z * sum;
+}
+inline V cosine_near(V r) {
+  const V z = r * r;
+  V sum = all(number(-1.0 / 6402373705728000.0));
+  const double inverse[] = {1.0 / 20922789888000.0, -1.0 / 87178291200.0, 1.0 / 479001600.0, -1.0 / 3628800.0,
+                            1.0 / 40320.0,          -1.0 / 720.0,         1.0 / 24.0};
+  for (double by : inverse) sum = sum * z + number(by);
+  return all(1) - (number(0.5) * z - z * z * sum);
+}
+
+// Angles less a number of quarter turns, and which of the four quarters that is: -1, 0, 1 or +-2. A quarter turn is
+// taken off in parts with few digits, so that products with whole numbers are exact.
+inline V reduced(V x, V& quarter) {
+  const V turns = rounded(x * number(0.63661977236758134308));
+  quarter = turns - 4 * rounded(turns * number(0.25));
+  if (sizeof(number) == 8)
+    return ((x - turns * number(0x1.921fb544p+0)) - turns * number(0x1.0b4611a6p-34)) - turns * number(0x1.3198a2e037073p-69);
+  return ((x - turns * number(0x1.92p+0)) - turns * number(0x1.fb4p-12)) - turns * number(0x1.4442d2p-24);
+}
+
+inline V sine(V x) {
+  if (any(~(absolute(x) < FAR))) {
+    for (int k = 0; k < LANES; ++k) x[k] = std::sin(x[k]);
+    return x;
+  }
+  V quarter;
+  const V r = reduced(x, quarter);
+  const V value = chosen((quarter == 1) | (quarter == -1), cosine_near(r), sine_near(r));
+  return chosen((quarter == 2) | (quarter == -2) | (quarter == -1), -value, value);
+}
+inline V cosine(V x) {
+  if (any(~(absolute(x) < FAR))) {
+    for (int k = 0; k < LANES; ++k) x[k] = std::cos(x[k]);
+    return x;
+  }
+  V quarter;
+  const V r = reduced(x, quarter);
+  const V value = chosen((quarter == 1) | (quarter == -1), sine_near(r), cosine_near(r));
+  return chosen((quarter == 2) | (quarter == -2) | (quarter == 1), -value, value);
+}
+
+inline M negative(V x) {  // minus zero is
+  M bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits < 0;
+}
+
+// The angle up to a sixteenth of a turn whose tangent is x: x + x z P(z) with z = x^2, P interpolated at Chebyshev's
+// points, 2e-19 from it.
+inline V arctan_near(V x) {
+  const V z = x * x;
+  V sum = all(number(0.016285756855221028291));
+  const double others[] = {-0.034570561981427746882, 0.045515932206265491693, -0.052304542706502445183,
+                           0.058789289978347751327,  -0.066664248857382553335, 0.076922963750321423991,
+                           -0.090909087535008768442, 0.11111111105155446565,   -0.14285714285659827606,
+                           0.19999999999999804526,   -0.33333333333333333217};
+  for (double by : others) sum = sum * z + number(by);
+  return x + x * z * sum;
+}
+
+// The angle of (x, y) against the x axis. The smaller over the larger of |x| and |y| is the tangent of an angle up to
+// an eighth of a turn; beyond a sixteenth it is found from there.
+inline V angle(V y, V x) {
+  const V ax = absolute(x), ay = absolute(y);
+  const V larger = chosen(ax > ay, ax, ay), smaller = chosen(ax > ay, ay, ax);
+  const M beyond = smaller > number(0.41421356237309504880) * larger;
+  const V over = chosen(beyond, smaller - larger, smaller), under = chosen(beyond, smaller + larger, larger);
+  const V near = arctan_near(over / chosen(larger == 0, all(1), under));
+  V found = chosen(beyond, near + number(0.78539816339744830962), near);
+  found = chosen(ay > ax, number(1.57079632679489661923) - found, found);
+  found = chosen(negative(x), number(3.14159265358979323846) - found, found);
+  found = chosen(negative(y), -found, found);
+  return chosen((x != x) | (y != y), x + y, found);
+}
+
+}  // namespace
