@@ -200,13 +200,14 @@ class Mechanics:
         elastic, values = self.layout.elastic.force_and_stiffness(dofs_of(q), start.constants)
         if not (isinstance(by_position, float) and by_position == 1):
             values = by_position * values
+        loads: Tensor | None = None
         if self.varying_forces:
-            self._subtract_load_derivatives(values, start, q, velocity, time, (by_position, by_velocity))
+            loads = self._subtract_load_derivatives(values, start, q, velocity, time, (by_position, by_velocity))
         if not (isinstance(gains.mass, float) and gains.mass == 0):
             self.layout.add_mass(values, gains.mass)
         force = elastic.t() + (self.constant_load(start, time) if constant_load is None else constant_load)
-        if self.varying_forces:
-            force = force + self.varying_load(start, q, velocity, time)
+        if loads is not None:
+            force = force + loads
         contact = self.self_contact
         if start.pairs is None or contact is None:
             return force, values
@@ -215,18 +216,23 @@ class Mechanics:
 
     def _subtract_load_derivatives(
         self, values: Tensor, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor, gains: tuple
-    ) -> None:
-        """Subtract the derivatives of the varying loads, by position and velocity, from the values (nnz, B)."""
+    ) -> Tensor:
+        """Subtract the derivatives of the varying loads, by position and velocity, from the values (nnz, B).
+
+        Return the loads (B, n).
+        """
         trial = start.state.replace(q=q, velocity=velocity, time=time)
+        total = torch.zeros_like(q)
         for force, scatters in zip(self.forces, self.layout.force_scatters, strict=True):
             if not force.varies or force.by_stencils:
                 continue
+            load, derivatives = force.with_derivatives(trial, start.control)
+            total = total + load
             with torch.no_grad():
-                derivatives = force.derivatives(trial, start.control)
-            for scatter, derivative in zip(scatters, derivatives, strict=True):
-                for gain, blocks in zip(gains, derivative, strict=True):
-                    if blocks is not None and not (isinstance(gain, float) and gain == 0):
+                for scatter, derivative in zip(scatters, derivatives, strict=True):
+                    for gain, blocks in _joined(gains, derivative):
                         values -= gain * scatter((start.share * blocks).flatten(1).t().contiguous())
+        return total if start.share == 1 else start.share * total
 
     # ---- potentials --------------------------------------------------------------------------------------------
 
@@ -261,3 +267,15 @@ class Mechanics:
     def uncompiled_terms(self) -> list[str]:
         """Return the terms whose derivatives come from autograd and therefore stay eager when compiling."""
         return [term.name for term in self.layout.elastic.terms if not term.closed_form]
+
+
+def _joined(gains: tuple, derivative: tuple) -> list[tuple[Any, Tensor]]:
+    """Return gains with the blocks that each weighs; one sum of both where no entry of the matrix has its own gain."""
+    both = [(g, d) for g, d in zip(gains, derivative, strict=True) if d is not None and not _is_zero(g)]
+    if len(both) < 2 or any(isinstance(gain, Tensor) and gain.dim() for gain, _ in both):
+        return both
+    return [(1.0, sum(gain * blocks for gain, blocks in both))]
+
+
+def _is_zero(gain: Any) -> bool:
+    return isinstance(gain, float) and gain == 0

@@ -235,7 +235,9 @@ def library_file(tmp_path_factory):
     directory.chmod(0o700)
     try:
         command = native.compiler()
-        return native._made(command, native._flags_and_target(command)[0], directory, "once")
+        flags, _ = native._flags_and_target(tuple(command))
+        sources = [source.read_bytes() for source in native.SOURCES]
+        return native._made(command, flags, directory, "once", sources, "the sources")
     except native.Unavailable as missing:
         pytest.skip(str(missing))
 

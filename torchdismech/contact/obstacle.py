@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
-from torchdismech.contact.law import ConstraintLaw, law_of
+from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
 from torchdismech.contact.path import Path
 from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import Shape
@@ -142,13 +142,21 @@ class Obstacle(Force):
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
         """Return the derivatives by position and by velocity (B, N, 3, 3)."""
-        if isinstance(self.law, ConstraintLaw):
-            return []
+        return [] if isinstance(self.law, ConstraintLaw) else self._both(state, self.law)[1]
+
+    def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
+        """Return the contact force and its derivatives, of distances that are found once."""
+        own = type(self).forward is Obstacle.forward and type(self).derivatives is Obstacle.derivatives
+        if isinstance(self.law, ConstraintLaw) or torch.is_grad_enabled() or not own:
+            return super().with_derivatives(state, control)
+        return self._both(state, self.law)
+
+    def _both(self, state: State, law: ContactLaw) -> tuple[Tensor, Derivatives]:
         points, velocity = self.relative(state)
         distance, normal, curvature = self.shape.distance_and_derivatives(points)
         gap = self.clearance(distance)
-        _, by_x, by_velocity = self.law.force_and_derivatives(gap, normal, curvature, velocity, self.law.constants)
-        return [(by_x, by_velocity)]
+        force, by_x, by_velocity = law.force_and_derivatives(gap, normal, curvature, velocity, law.constants)
+        return self.body.on_nodes(force), [(by_x, by_velocity)]
 
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of the normal forces [J]."""

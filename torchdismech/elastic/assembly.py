@@ -5,7 +5,6 @@ So are loads that are sums over stencils, each by its `term`; they come after th
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,6 +85,17 @@ class Assembly(nn.Module):
         terms, loads = self._owners
         return [*terms, *(load.term for load in loads)]
 
+    def ordered(self) -> list[ElasticTerm]:
+        """Return the terms in the order in which they stand in the buffers."""
+        terms = self.terms
+        return [terms[k] for k in self.order]
+
+    def record(self, q: Tensor, constants: Sequence[TermConstants]) -> None:
+        """Get ready for functions that are compiled as a whole and evaluate the terms at q (n, B)."""
+        if fits(q):
+            for k, term in zip(self.order, self.ordered(), strict=True):
+                self._fused[k].record(term, q, constants[k])
+
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""
         if fits(q):
@@ -110,20 +120,22 @@ class Assembly(nn.Module):
 
     def _found(self, q: Tensor, constants: Sequence[TermConstants], with_hessians: bool) -> tuple[Tensor, Tensor]:
         """Return the gradients and packed Hessians (sources, B) of all terms, by compiled code where there is some."""
-        terms = self.terms
-        programs = {k: self._fused[k].program(terms[k], q, constants[k], with_hessians) for k in self.order}
-        first, second = [], []
-        for fused, run in itertools.groupby(self.order, key=lambda k: programs[k] is not None):
-            which = list(run)
+        found, fused = [], []
+        for k, term in zip(self.order, self.ordered(), strict=True):
+            program = self._fused[k].program(term, q, constants[k], with_hessians)
+            if program is not None:
+                fused.append(program)
+                continue
             if fused:
-                found = values_of([p for k in which if (p := programs[k]) is not None], q.shape[1])
-            elif with_hessians:
-                found = self._gradients_and_hessians(q, constants, which)
+                found.append(values_of(fused, q.shape[1]))
+                fused = []
+            if with_hessians:
+                found.append(self._gradients_and_hessians(q, constants, [k]))
             else:
-                found = self._gradients(q, constants, which), q.new_empty(0, q.shape[1])
-            first.append(found[0])
-            second.append(found[1])
-        return _joined(first, q), _joined(second, q)
+                found.append((self._gradients(q, constants, [k]), q.new_empty(0, q.shape[1])))
+        if fused:
+            found.append(values_of(fused, q.shape[1]))
+        return _joined([pair[0] for pair in found], q), _joined([pair[1] for pair in found], q)
 
     def _gradients(self, q: Tensor, constants: Sequence[TermConstants], which: Sequence[int]) -> Tensor:
         """Return the gradients (sources, B) of some terms by their local variables."""

@@ -30,7 +30,11 @@ def fits(q: Tensor) -> bool:
     """Return whether compiled code may take q: numbers on a CPU, which nothing traces or differentiates."""
     if torch.is_grad_enabled() and q.requires_grad:
         return False
-    if q.device.type != "cpu" or torch.compiler.is_compiling() or type(q) is not Tensor:
+    if q.device.type != "cpu":
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    if type(q) is not Tensor:
         return False
     return torch._C._functorch.peek_interpreter_stack() is None and torch.autograd.forward_ad._current_level < 0
 
@@ -45,7 +49,7 @@ class FusedTerm:
 
     def __init__(self, wanted: Sequence[int]):
         self.wanted = wanted
-        self._recordings: list[_Recording] = []  # one for each form of the constants, with Hessian and without
+        self._recordings: dict[tuple, list[_Recording]] = {}  # by form; several where constants are given per robot
 
     def __deepcopy__(self, memo: dict) -> FusedTerm:
         return FusedTerm(copy.deepcopy(self.wanted, memo))
@@ -60,20 +64,27 @@ class FusedTerm:
 
         None where torch has to.
         """
-        modules, given = list(every_module(term)), _flat(constants, q)
-        form = (with_hessian, q.dtype, *(t is None for t in given))
-        for recording in self._recordings:
-            leaves = recording.leaves(form, modules, q, given)
-            if leaves is not None:
-                break
-        else:
-            recording = _recorded(term, form, modules, q, constants, self.wanted if with_hessian else None)
-            self._recordings.append(recording)
-            leaves = recording.leaves(form, modules, q, given)
-            assert leaves is not None
-        if recording.program is None or (torch.is_grad_enabled() and any(t.requires_grad for t in leaves)):
-            return None
-        return recording.program, term.stencil.count, leaves
+        given = _flat(constants, q)
+        form = _form(with_hessian, q, given)
+        modules = None if torch.compiler.is_compiling() else list(every_module(term))
+        for recording in self._recordings.get(form, ()):
+            leaves = recording.leaves(modules, q, given)
+            if leaves is None:
+                continue
+            if recording.program is None or (torch.is_grad_enabled() and _some_require_gradients(leaves)):
+                return None
+            return recording.program, term.stencil.count, leaves
+        if modules is None:
+            return None  # code that is being compiled cannot record: `record` comes before
+        self._recordings.setdefault(form, []).append(
+            _recorded(term, modules, q, constants, self.wanted if with_hessian else None)
+        )
+        return self.program(term, q, constants, with_hessian)
+
+    def record(self, term: ElasticTerm, q: Tensor, constants: TermConstants) -> None:
+        """Record what a function that will be compiled asks for."""
+        for with_hessian in (False, True):
+            self.program(term, q, constants, with_hessian)
 
 
 @dataclass(frozen=True)
@@ -82,23 +93,22 @@ class _Recording:
 
     Attributes
     ----------
-    form : what else than the numbers of dimensions it depends on.
     modules : of the term.
     places : of the modules' tensors; as leaves they come after q and before the constants.
     read : place, number of dimensions and dtype of each leaf that is read.
     """
 
     program: Program | None
-    form: tuple
     modules: list[nn.Module]
     places: list[Place]
     read: list[tuple[int, int, torch.dtype]]
 
-    def leaves(
-        self, form: tuple, modules: list[nn.Module], q: Tensor, given: list[Tensor | None]
-    ) -> list[Tensor] | None:
-        """Return the tensors that the program reads; None if it was recorded for others."""
-        if form != self.form or modules != self.modules:
+    def leaves(self, modules: list[nn.Module] | None, q: Tensor, given: list[Tensor | None]) -> list[Tensor] | None:
+        """Return the tensors that the program reads; None if it was recorded for others.
+
+        None for the modules are those of the recording.
+        """
+        if modules is not None and modules != self.modules:
             return None
         leaves = []
         for place, dim, dtype in self.read:
@@ -107,6 +117,15 @@ class _Recording:
                 return None
             leaves.append(leaf)
         return leaves
+
+
+def _form(with_hessian: bool, q: Tensor, given: list[Tensor | None]) -> tuple:
+    """Return what a program depends on besides numbers of dimensions."""
+    return (with_hessian, q.dtype == torch.float64, *[t is None for t in given])
+
+
+def _some_require_gradients(leaves: list[Tensor]) -> bool:
+    return any(t.requires_grad for t in leaves)
 
 
 def _leaf(place: int, q: Tensor, places: list[Place], given: list[Tensor | None]) -> Tensor | None:
@@ -122,7 +141,6 @@ def _leaf(place: int, q: Tensor, places: list[Place], given: list[Tensor | None]
 
 def _recorded(
     term: ElasticTerm,
-    form: tuple,
     modules: list[nn.Module],
     q: Tensor,
     constants: TermConstants,
@@ -142,7 +160,7 @@ def _recorded(
                 return term.gradient(standing[0], stand_in), []
             return term.gradient_and_hessian(standing[0], stand_in, wanted)
 
-    nothing = _Recording(None, form, modules, places, [])
+    nothing = _Recording(None, modules, places, [])
     if not all(map(_is_own, modules)):
         return nothing
     try:

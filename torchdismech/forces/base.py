@@ -96,6 +96,15 @@ class Force(nn.Module):
         """Return for each of `blocks` (dF/dq, dF/dvelocity), each (B, S, r, c) or None for zero."""
         return [] if self.dependence is None else self.dependence.derivatives(self, state, control)
 
+    def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
+        """Return the force and its derivatives, which autograd does not follow.
+
+        For a force that finds both at once this is the place to say so.
+        """
+        with torch.no_grad():
+            derivatives = self.derivatives(state, control)
+        return self(state, control), derivatives
+
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of a `conservative` force [J]: its gradient by position is minus the force."""
         raise TypeError(f"{type(self).__name__} is conservative: it has to define potential(state, control)")

@@ -105,12 +105,14 @@ def values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int
     programs : with the number of springs of each and the tensors that it reads.
     robots : B.
     """
-    rows = [sum(program.counts[k] * springs for program, springs, _ in programs) for k in range(2)]
-    numbers = [program.number for program, _, _ in programs]
-    springs = [count for _, count, _ in programs]
-    reads = [len(read) for _, _, read in programs]
-    read = [tensor for _, _, tensors in programs for tensor in tensors]
-    return torch.ops.torchdismech.fused(numbers, springs, reads, read, *rows, robots)
+    rows, numbers, springs, reads, read = [0, 0], [], [], [], []
+    for program, count, tensors in programs:
+        numbers.append(program.number)
+        springs.append(count)
+        reads.append(len(tensors))
+        read += tensors
+        rows = [before + values * count for before, values in zip(rows, program.counts, strict=True)]
+    return torch.ops.torchdismech.fused(numbers, springs, reads, read, rows[0], rows[1], robots)
 
 
 def _values(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
+from torchdismech.elastic.assembly import dofs_of
 from torchdismech.errors import InputError
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.mechanics import Gains, Mechanics, StepStart
@@ -124,6 +125,8 @@ class StepEquations:
     def prepare(self) -> None:
         """Find what stays the same in all evaluations, so that a compiled function need not."""
         if self._load is None:
+            if self.closed and self.model.compilation.runs_compiled(self.base.shape[0], self.base):
+                self.mechanics.layout.elastic.record(dofs_of(self.base), self.start.constants)
             _, _, time = self.evaluated_at(self.start.state.q)
             self._load = self.mechanics.constant_load(self.start, time)
 
