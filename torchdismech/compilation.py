@@ -30,17 +30,18 @@ Kind = tuple[int, torch.device, torch.dtype]
 
 # Eager work [s] after which kernels are compiled. Compiling takes 30 to 70 s on the core where the numbers below were
 # measured (rods, plates, a parachute, empty caches). Where work ends just beyond the threshold, eager steps and
-# compiling together cost twice what eager steps alone would have; where it goes on, compiled steps are 1.3 to 2.5 times
+# compiling together cost twice what eager steps alone would have; where it goes on, compiled steps are 1.3 to 1.6 times
 # as fast and get that back. With several threads less time has passed by then.
 THRESHOLD = 60.0
 
 # What an eager evaluation takes, with its share of the rest of the step (factorisation, frames): for calls, by the
 # number of elastic terms, and for each robot by its second derivatives, of springs and of forces. Measured on one core
-# of a Xeon shared with other work, torch 2.13, for one robot, and for each of many [ms], and what the formula says:
-# rods of 101 nodes 2.9 and 0.23 (3.0 and 0.20), plates of 441 nodes with hinges 3.8 and 1.8 (5.5 and 2.8), with
-# mid-edge normals 6.3 and 2.8 (4.8 and 2.0), parachutes 5.9 and 1.7 (7.2 and 1.7).
-CALLS = 1.4e-3  # s, a term
-DERIVATIVE = 45e-9  # s
+# of a Xeon, torch 2.13, for one robot and for each of many, before springs were loops of their own (`fused`): rods of
+# 101 nodes 2.9 and 0.23 ms, plates of 441 nodes with hinges 3.8 and 1.8, with mid-edge normals 6.3 and 2.8. Beside
+# that, in the same hour, rods take 2.8 times less with loops, plates 1.4 times: what the formula says is 1.4 and 0.10,
+# 2.5 and 1.5, 2.2 and 1.1 ms.
+CALLS = 0.65e-3  # s, a term
+DERIVATIVE = 24e-9  # s
 GPU_SHARE = 0.01  # of a robot's time on a core that it takes on a GPU, where calls are what steps cost; not measured
 
 # besides what can be called: what the dictionary of a class holds that is no data

@@ -96,6 +96,11 @@ class Assembly(nn.Module):
             for k, term in zip(self.order, self.ordered(), strict=True):
                 self._fused[k].record(term, q, constants[k])
 
+    def loops(self, q: Tensor, constants: Sequence[TermConstants]) -> list[str]:
+        """Return the names of the terms that compiled loops evaluate at q (n, B)."""
+        pairs = zip(self.order, self.ordered(), strict=True)
+        return [term.name for k, term in pairs if fits(q) and self._fused[k].program(term, q, constants[k], True)]
+
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""
         if fits(q):

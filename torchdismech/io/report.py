@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchdismech.compilation import THRESHOLD
 from torchdismech.control import Controller
+from torchdismech.elastic.assembly import dofs_of
 from torchdismech.errors import Status
 from torchdismech.integrate import Solver
 from torchdismech.integrate.chunks import chunk_size
@@ -20,6 +21,7 @@ from torchdismech.io.schema_contact import obstacle_name
 from torchdismech.mechanics import Gains
 from torchdismech.memory import size_of, step_bytes
 from torchdismech.model import Model
+from torchdismech.state import Control
 from torchdismech.trajectory import Trajectory
 
 __all__ = ["failures", "summary", "what_will_run"]
@@ -85,6 +87,7 @@ def what_will_run(scene: Scene, model: Model, integrator: Solver, controller: Co
         "over time": _over_time(scene),
         "controller": _closed_by(scene, controller),
         "integrator": steps,
+        "terms": _terms(model),
         "kernels": _kernels(scene, model, integrator),
         "solver": model.solver_for(at_once).describe(),
         **({"steps on a GPU": _recording(model)} if model.device.type == "cuda" else {}),
@@ -109,6 +112,15 @@ def _kernels(scene: Scene, model: Model, integrator: Solver) -> str:
     if scene.steps >= least:
         return f"compiled before the first step, as from {least:,} steps on"
     return f"eager; compiled from about {least:,} steps on"
+
+
+def _terms(model: Model) -> str:
+    """Return which elastic terms there are, and what evaluates them."""
+    state, elastic = model.initial_state(), model.mechanics.layout.elastic
+    loops = set(elastic.loops(dofs_of(state.q), model.mechanics.term_constants(state, Control(), None)))
+    names = [term.name for term in elastic.terms]
+    said = {"by loops of their own": [n for n in names if n in loops], "by torch": [n for n in names if n not in loops]}
+    return "; ".join(f"{', '.join(found)} {how}" for how, found in said.items() if found) or "none"
 
 
 def _recording(model: Model) -> str:

@@ -23,6 +23,7 @@ from torchdismech.solve.search import (
 
 __all__ = ["Progress", "begun", "matrix_values", "newton", "plain_round", "resumed"]
 
+SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
 SMALLEST_STEP = 2.0**-12  # below this fraction of the Newton step a line search gives up ...
 SMALLEST_DESCENT = 2.0**-20  # ... where a potential judges it: nearly singular matrices give steps too long by far
 
@@ -32,7 +33,8 @@ def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | 
 
     A Newton step is taken whole where it reduces the residual's norm. Where it does not, it may still be a good step
     (stiff directions make the norm rise before it falls): it is taken if the next, simplified Newton correction, with
-    the same matrix, is shorter than this one; failing that, the step is halved until one of the two tests holds.
+    the same matrix, is shorter than this one; failing that, a quarter of the step is tried, and so on until one of the
+    two tests holds.
 
     Parameters
     ----------
@@ -188,7 +190,7 @@ def _tried(
 class _LineSearch(Search):
     """Newton steps with a line search, each row at its own pace.
 
-    A round tries one point in every row that runs: the whole step from a new iterate, half of the step that failed
+    A round tries one point in every row that runs: the whole step from a new iterate, a quarter of the step that failed
     there, or a step by another factor where the matrix was not positive definite. So no row waits for another's line
     search, and a batch takes as many evaluations as its slowest row alone.
     """
@@ -307,7 +309,7 @@ class _LineSearch(Search):
         # only rows that moved: noise excuses an iterate that Newton's method improved
         status = torch.where(good, judged(self.status, self.at.norm, self.options.tolerance), self.status)
         refused, failed = active & ~self.solved, going & ~good
-        self.fraction = torch.where(good, 1.0, torch.where(failed, 0.5 * fraction, fraction))
+        self.fraction = torch.where(good, 1.0, torch.where(failed, SHORTENED * fraction, fraction))
         out = failed & (self.fraction < (SMALLEST_STEP if by_norm else SMALLEST_DESCENT))
         status = torch.where(out, int(Status.LINE_SEARCH_FAILED), status)
         status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
