@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchdismech import InputError
-from torchdismech.fused import Unfusable, recorded
+from torchdismech.fused import Unfusable, recorded, values_of
 
 BATCHES = [1, 3, 8, 13]  # fewer robots than a vector has lanes, as many, and more
 DTYPES = {torch.float64: 4e-16, torch.float32: 2.5e-7}  # two units in the last place
@@ -152,3 +152,18 @@ def test_constants_that_do_not_fit_are_refused():
     for wrong, what in ((random(3, 2), "3 springs does not fit 4"), (random(4, 3), "3 robots does not fit 2")):
         with pytest.raises(InputError, match=what):
             program.write(4, [random(4, 2), wrong], out, none)
+
+
+def test_functions_run_as_loops_or_by_torch(monkeypatch):
+    """Give the same values where compiled code may be, under autograd, and of what is not elementwise."""
+    from torchdismech.fused import Fused, function
+
+    taken = []
+    monkeypatch.setattr(function, "values_of", lambda *given: taken.append(1) or values_of(*given))
+    product = Fused(lambda a, b: [a * b, a - b])
+    a, b = random(4, 3), random(4, 1)
+    expected = torch.stack([a * b, a - b])
+    assert torch.equal(product(4, a, b), expected) and len(taken) == 1
+    assert torch.equal(product(4, a.requires_grad_(), b), expected) and len(taken) == 1
+    summed = Fused(lambda a: [a + a.sum(0)])
+    assert torch.equal(summed(4, a.detach()), (a + a.sum(0))[None]) and len(taken) == 1

@@ -92,4 +92,5 @@ def test_a_large_network_may_be_compiled_and_copied():
     _, q, step = setting(CHAIN)
     expected = move(q, step)
     assert torch.equal(copy.deepcopy(move)(q, step), expected)
-    assert torch.equal(torch.compile(move, fullgraph=True, backend="eager")(q, step), expected)
+    compiled = torch.compile(move, fullgraph=True, backend="eager")(q, step)
+    assert (compiled - expected).abs().max() < 1e-14  # by torch and by a loop: rounding

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.compilation import Compilation
-from torchdismech.elastic.fused import FusedTerm, fits
+from torchdismech.elastic.fused import FusedTerm
 from torchdismech.elastic.term import ElasticTerm, TermConstants
-from torchdismech.fused import values_of
+from torchdismech.fused import fits, values_of
 from torchdismech.sparse import Pattern, Scatter, sorted_distinct
 
 __all__ = ["Assembly", "dofs_of", "force_scatter"]

@@ -23,20 +23,7 @@ from torchdismech.fused import Leaf, Program, Unfusable, recorded
 from torchdismech.native import Unavailable, library
 from torchdismech.values import Place, Values, every_module
 
-__all__ = ["FusedTerm", "fits"]
-
-
-def fits(q: Tensor) -> bool:
-    """Return whether compiled code may take q: numbers on a CPU, which nothing traces or differentiates."""
-    if torch.is_grad_enabled() and q.requires_grad:
-        return False
-    if q.device.type != "cpu":
-        return False
-    if torch.compiler.is_compiling():
-        return True
-    if type(q) is not Tensor:
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is None and torch.autograd.forward_ad._current_level < 0
+__all__ = ["FusedTerm"]
 
 
 class FusedTerm:

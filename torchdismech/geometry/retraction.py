@@ -15,6 +15,7 @@ import scipy.sparse.linalg
 import torch
 from torch import Tensor, nn
 
+from torchdismech.fused import Fused
 from torchdismech.geometry.vec3 import Vec3
 
 __all__ = ["LengthPreservingMove"]
@@ -36,17 +37,21 @@ class LengthPreservingMove(nn.Module):
     """
 
     edges: Tensor
+    _ends: Tensor
 
     def __init__(self, edges: np.ndarray, free: np.ndarray, dtype: torch.dtype, largest_map: int = LARGEST_MAP):
         super().__init__()
         self.n_nodes = len(free)
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
+        dofs = (3 * np.asarray(edges).T[:, None] + np.arange(3)[:, None]).reshape(6, -1)
+        self.register_buffer("_ends", torch.as_tensor(dofs), persistent=False)  # x, y, z of starts, then of ends
         # most clamps hold all three components, and then one map serves all
         chosen, map_of_axis = np.unique(free, axis=1, return_inverse=True)
         self._map_of_axis = map_of_axis.ravel().tolist()
         networks = [_Network(edges, column) for column in chosen.T] if len(edges) else []
         self.dense = self.n_nodes <= largest_map
         self.enabled = len(edges) > 0 and (self.dense or max(n.band_numbers for n in networks) <= LARGEST_BAND)
+        self._missing = Fused(_missing_changes)
         kind = _DenseShifts if self.dense else _BandedShifts
         self.shifts = nn.ModuleList(kind(network, dtype) for network in networks if self.enabled)
 
@@ -56,25 +61,31 @@ class LengthPreservingMove(nn.Module):
         if not self.enabled or not (self.dense or q.device.type == "cpu"):
             return moved
         n = 3 * self.n_nodes
-        old, new = (self._edge_vectors(v[:, :n]) for v in (q, moved))
-        length = torch.sqrt(old.dot(old))
-        along = old.dot(new - old) / length
-        # a step that would shrink an edge to nothing is no step to follow: keep a tenth of it
-        wanted = torch.maximum(length + along, 0.1 * length)
-        missing = new.times(wanted / torch.sqrt(new.dot(new)) - 1).components()  # (B, E) each
-        shift = self._shifts(torch.stack(missing)).permute(1, 2, 0)
+        changes = self._missing(len(self.edges), q.t(), step.t(), *self._ends.unbind(0))  # (3, E, B)
+        shift = self._shifts(changes).permute(2, 1, 0)
         return torch.cat([moved[:, :n] + shift.flatten(1), moved[:, n:]], dim=1)
 
     def _shifts(self, changes: Tensor) -> Tensor:
-        """Return the shifts (3, B, N) of nodes for wanted changes (3, B, E) of edges."""
+        """Return the shifts (3, N, B) of nodes for wanted changes (3, E, B) of edges."""
         if len(self.shifts) == 1:
-            return self.shifts[0](changes.flatten(0, 1)).unflatten(0, (3, -1))
+            return self.shifts[0](changes)
         return torch.stack([self.shifts[k](changes[axis]) for axis, k in enumerate(self._map_of_axis)])
 
-    def _edge_vectors(self, x: Tensor) -> Vec3:
-        """Return the edges (B, E) by components, of positions (B, 3 N)."""
-        start, end = self.edges[:, 0], self.edges[:, 1]
-        return Vec3(*(c[:, end] - c[:, start] for c in x.unflatten(1, (-1, 3)).unbind(-1)))
+
+def _missing_changes(q: Tensor, step: Tensor, *ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what edges (E, B) lack of the vectors that they should become, by components, when q (n, B) moves by step.
+
+    Parameters
+    ----------
+    ends : (E,) the dofs x, y, z of the edges' starts, then of their ends.
+    """
+    old, change = (Vec3(*(x[end] - x[start] for start, end in zip(ends[:3], ends[3:], strict=True))) for x in (q, step))
+    new = old + change
+    length = torch.sqrt(old.dot(old))
+    along = old.dot(change) / length
+    # a step that would shrink an edge to nothing is no step to follow: keep a tenth of it
+    wanted = torch.maximum(length + along, 0.1 * length)
+    return new.times(wanted / torch.sqrt(new.dot(new)) - 1).components()
 
 
 class _Network:
@@ -130,9 +141,9 @@ class _Network:
 
 
 def _summed_at_nodes(changes: Tensor, edges: Tensor, n_nodes: int) -> Tensor:
-    """Return sums (K, N) of the changes (K, E) of edges: of those that end at a node minus those that start there."""
-    loads = changes.new_zeros(changes.shape[0], n_nodes)
-    return loads.index_add(1, edges[:, 1], changes).index_add(1, edges[:, 0], changes, alpha=-1)
+    """Return sums (.., N, B) of the changes (.., E, B) of edges: of those that end at a node minus those that start."""
+    loads = changes.new_zeros(*changes.shape[:-2], n_nodes, changes.shape[-1])
+    return loads.index_add(-2, edges[:, 1], changes).index_add(-2, edges[:, 0], changes, alpha=-1)
 
 
 class _DenseShifts(nn.Module):
@@ -152,15 +163,12 @@ class _DenseShifts(nn.Module):
         self.of_edges = len(network.edges) <= network.n_nodes
         if self.of_edges:
             shifts = shifts[:, network.edges[:, 1]] - shifts[:, network.edges[:, 0]]
-        transposed = np.ascontiguousarray(shifts.T)
-        self.register_buffer("map", torch.as_tensor(transposed, dtype=dtype), persistent=False)  # (E or N, N)
+        self.register_buffer("map", torch.as_tensor(shifts, dtype=dtype), persistent=False)  # (N, E or N)
         self.register_buffer("edges", torch.as_tensor(network.edges), persistent=False)
 
     def forward(self, changes: Tensor) -> Tensor:
-        """Return the shifts (K, N) of nodes for wanted changes (K, E) of edges."""
-        if self.of_edges:
-            return changes @ self.map
-        return _summed_at_nodes(changes, self.edges, len(self.map)) @ self.map
+        """Return the shifts (.., N, B) of nodes for wanted changes (.., E, B) of edges."""
+        return self.map @ (changes if self.of_edges else _summed_at_nodes(changes, self.edges, len(self.map)))
 
 
 class _BandedShifts(nn.Module):
@@ -180,13 +188,16 @@ class _BandedShifts(nn.Module):
         self.loose = [torch.as_tensor(nodes) for nodes in network.loose]
 
     def forward(self, changes: Tensor) -> Tensor:
-        """Return the shifts (K, N) of nodes for wanted changes (K, E) of edges."""
-        loads = _summed_at_nodes(changes, self.edges, self.n_nodes).t().contiguous()  # (N, K)
-        solved = torch.ops.torchdismech.banded_solve(self.band, loads.index_select(0, self.kept))
-        shifts = torch.zeros_like(loads).index_copy(0, self.kept, solved)
+        """Return the shifts (.., N, B) of nodes for wanted changes (.., E, B) of edges."""
+        loads = _summed_at_nodes(changes, self.edges, self.n_nodes)
+        columns = loads.movedim(-2, 0)  # (N, .., B)
+        rest = columns.shape[1:]
+        columns = columns.reshape(self.n_nodes, -1)
+        solved = torch.ops.torchdismech.banded_solve(self.band, columns.index_select(0, self.kept))
+        shifts = torch.zeros_like(columns).index_copy(0, self.kept, solved)
         for nodes in self.loose:
             shifts = shifts.index_add(0, nodes, shifts[nodes].mean(0, keepdim=True).expand(len(nodes), -1), alpha=-1)
-        return shifts.t()
+        return shifts.unflatten(1, rest).movedim(0, -2)
 
 
 def _banded_solve(band: Tensor, rhs: Tensor) -> Tensor:
