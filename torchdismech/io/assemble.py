@@ -10,6 +10,7 @@ import torch
 
 from torchdismech import forces
 from torchdismech.builder import RobotBuilder
+from torchdismech.elastic import LinearElastic
 from torchdismech.errors import InputError
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
 from torchdismech.io import schema, schema_robot
@@ -32,6 +33,13 @@ __all__ = ["build_integrator", "build_model", "build_schedule", "table_of_each"]
 
 AXES = "xyz"
 SUBSTEPS_WITH_CONTACT = 16
+# the keys of [dissipation] by the term whose rates of strain they are for, and the tables that this takes
+DISSIPATING = {
+    "stretch": (("EA",), "rod"),
+    "bend_twist": (("EI1", "EI2", "GJ"), "rod"),
+    "membrane": (("membrane",), "shell"),
+    "hinge": (("bending",), "shell"),
+}
 
 
 def build_model(
@@ -58,6 +66,7 @@ def build_model(
     _add_rods(scene, builder, table_of_edges)
     _add_shells(scene, builder)
     _stiffen_springs(scene, builder)
+    _add_dissipation(scene, builder)
     for k, clamp in enumerate(document.clamp):
         nodes = _selected(scene, ("clamp", k), clamp.nodes, clamp.box)
         try:
@@ -92,6 +101,7 @@ def build_integrator(scene: Scene) -> Solver:
         "force_tolerance": simulation.force_tolerance,
         "relative_tolerance": simulation.relative_tolerance,
         "line_search": simulation.line_search,
+        "chunk": None if simulation.chunk == "all" else simulation.chunk,
     }
     if simulation.max_iterations is not None:
         common["max_iterations"] = simulation.max_iterations
@@ -200,6 +210,27 @@ def _stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
         builder.set_spring_stiffness(spring.nodes, **values)
 
 
+def _add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
+    """Let the strains of all rods and shells dissipate as [dissipation] says."""
+    table = scene.document.dissipation
+    given = {} if table is None else table.model_dump(exclude_none=True)
+    if "membrane" in given and any(shell.membrane == "continuum" for shell in scene.document.shell):
+        problem = 'is of shells that stretch as springs; with membrane = "continuum" take relaxation_time of [shell]'
+        raise SceneError(scene.path, "dissipation.membrane", problem)
+    if "bending" in given and any(shell.bending == "midedge" for shell in scene.document.shell):
+        problem = 'is of hinges; with bending = "midedge" take relaxation_time of [shell]'
+        raise SceneError(scene.path, "dissipation.bending", problem)
+    for term, (names, kind) in DISSIPATING.items():
+        present = [name for name in names if name in given]
+        if not present:
+            continue
+        if not getattr(scene.document, kind):
+            raise SceneError(scene.path, ("dissipation", present[0]), f"acts on a {kind}, and the robot has none")
+        values = {name: scene.numbers.scalar(("dissipation", name), given.get(name, 0.0)) for name in names}
+        numbers = {f"viscous_{name}": torch.as_tensor(value, dtype=torch.float64) for name, value in values.items()}
+        builder.add_dissipation(term, LinearElastic(numbers))
+
+
 def _runs(elements: np.ndarray, table_of: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (table, elements) for each run of elements that share a table."""
     starts = np.flatnonzero(np.diff(table_of, prepend=-1))
@@ -259,7 +290,12 @@ def _rod_constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, 
         section = Rectangle(number(width, "section", "width"), number(height, "section", "height"))
     # without youngs all stiffnesses are given, and none is derived from this 1.0
     youngs = 1.0 if rod.youngs is None else number(rod.youngs, "youngs")
-    material = Material(youngs, number(rod.density, "density"), number(rod.poisson, "poisson"))
+    material = Material(
+        youngs,
+        number(rod.density, "density"),
+        number(rod.poisson, "poisson"),
+        number(rod.relaxation_time, "relaxation_time"),
+    )
     given = rod.stiffness.model_dump(exclude_none=True)
     return section, material, {name: number(value, "stiffness", name) for name, value in given.items()}
 
@@ -272,7 +308,10 @@ def _shell_constants(scene: Scene, k: int) -> tuple[Number, Material, dict[str, 
         return scene.numbers.scalar(("shell", k, *name), nominal)
 
     material = Material(
-        number(shell.youngs, "youngs"), number(shell.density, "density"), number(shell.poisson, "poisson")
+        number(shell.youngs, "youngs"),
+        number(shell.density, "density"),
+        number(shell.poisson, "poisson"),
+        number(shell.relaxation_time, "relaxation_time"),
     )
     given = shell.stiffness.model_dump(exclude_none=True)
     stiffness = {name: number(value, "stiffness", name) for name, value in given.items()}

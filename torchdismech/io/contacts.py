@@ -71,7 +71,7 @@ def obstacle_of(scene: Scene, key: Key, table: schema.Law) -> Obstacle | None:
 def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContact:
     response, friction = _law(scene, key, table)
     if isinstance(table, schema.SelfContact):
-        return SelfContact(response, friction, table.ring)
+        return SelfContact(response, friction, table.ring, table.rounding)
     if isinstance(table, schema.Floor):
         up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
         height = scene.numbers.scalar((*key, "height"), table.height)
@@ -91,7 +91,8 @@ def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction 
     friction = 0.0 if table.friction is None else number("friction")
     smooth = not isinstance(friction, Tensor) and friction == 0
     if table.response == "complementarity":
-        response = Complementarity() if tolerance is None else Complementarity(tolerance)
+        given = {"tolerance": tolerance, "method": table.method}
+        response = Complementarity(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
         return response, None if smooth else Friction(friction)
     begin = TOLERANCE * _smallest_radius(scene) if tolerance is None else tolerance
     potential = POTENTIALS[table.response](number("stiffness"), begin)

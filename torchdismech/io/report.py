@@ -68,7 +68,7 @@ def what_will_run(scene: Scene, model: Model, integrator: Solver, controller: Co
     else:
         steps = f"{simulation.integrator}, {scene.steps} steps of {simulation.dt:g} s"
     frames = 1 + -(-scene.steps // document.output.every)
-    at_once = chunk_size(model, scene.batch, "auto")
+    at_once = chunk_size(model, scene.batch, integrator.chunk)
     whole = "the batch" if at_once == scene.batch else f"{at_once} robots, as many as are stepped at a time"
     stored = 8 * frames * scene.batch * (6 * nodes + model.body.n_angles)
     return {

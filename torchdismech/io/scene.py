@@ -33,6 +33,7 @@ from torchdismech.io.schedule import Schedule, load_function
 from torchdismech.io.schema_robot import Robot
 from torchdismech.model import Model
 from torchdismech.solve import linear
+from torchdismech.sparse import Pattern
 from torchdismech.state import State
 
 __all__ = ["Scene", "SceneError", "Setup", "load_scene"]
@@ -192,10 +193,7 @@ def load_scene(
     except ValidationError as error:
         faults = sentences(error, tables, schema.Document)
         raise _joined(path, faults) from None
-    try:
-        linear.named(document.simulation.solver)
-    except InputError as error:
-        raise SceneError(path, "simulation.solver", str(error).removeprefix("solver: ")) from None
+    _check_solver(path, document.simulation.solver)
     prints = fingerprints(path, document)
     geometry = _geometry(path, document.robot)
     _check_indices(path, document, geometry)
@@ -253,6 +251,16 @@ def _set_steps(path: Path, simulation: Any, steps: int) -> None:
         raise SceneError(path, "simulation.integrator", "a number of steps does not apply to static: set load_steps")
     if isinstance(simulation.get("dt"), int | float):
         simulation["duration"] = steps * simulation["dt"]
+
+
+def _check_solver(path: Path, setting: linear.Setting) -> None:
+    """Refuse a linear solver that there is not, and options that it does not take."""
+    try:
+        name, options = linear.named(setting)
+        if name != "auto":
+            linear.make(name, Pattern(1, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), True), **options)
+    except (InputError, ImportError) as error:
+        raise SceneError(path, "simulation.solver", str(error).removeprefix("solver: ")) from None
 
 
 def _joined(path: Path, faults: list[tuple[Key, str]]) -> SceneError:

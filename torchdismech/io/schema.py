@@ -27,7 +27,7 @@ from torchdismech.io.schema_base import (
 from torchdismech.io.schema_contact import Contacts
 from torchdismech.io.schema_controller import Controller
 from torchdismech.io.schema_magnetic import Magnetic
-from torchdismech.io.schema_robot import Clamp, Mass, Robot, Rod, Shell, Spring
+from torchdismech.io.schema_robot import Clamp, Dissipation, Mass, Robot, Rod, Shell, Spring
 
 __all__ = ["MOST_STEPS", "Document"]
 
@@ -59,7 +59,7 @@ class Move(Table):
     nodes: Nodes | None = Field(default=None, description="node indices")
     velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
     rotation: Rotation | None = Field(default=None, description="{axis = [..], center = [..], rate = ..}")
-    file: FileName | None = Field(default=None, description="name of a CSV file: time, x y z of each node")
+    file: FileName | None = Field(default=None, description="name of a table: time, x y z of each node")
     edges: Nodes | None = Field(default=None, description="edge indices")
     twist_rate: Annotated[float, PER_ROBOT] | None = Field(default=None, description="rate of the twist angle [rad/s]")
     start: NotNegative = Field(default=0.0, description="time [s]")
@@ -166,14 +166,12 @@ class Actuation(Table):
     """[actuation]: natural strains over time."""
 
     natural_curvature: FileName | None = Field(
-        default=None, description="name of a CSV file: time, kappa1 of each spring, .."
+        default=None, description="name of a table: time, kappa1 of each spring, .."
     )
-    natural_twist: FileName | None = Field(default=None, description="name of a CSV file: time, twist of each spring")
-    natural_hinge_angle: FileName | None = Field(
-        default=None, description="name of a CSV file: time, angle of each hinge"
-    )
+    natural_twist: FileName | None = Field(default=None, description="name of a table: time, twist of each spring")
+    natural_hinge_angle: FileName | None = Field(default=None, description="name of a table: time, angle of each hinge")
     rest_length: FileName | None = Field(
-        default=None, description="name of a CSV file: time, rest length of each rod edge"
+        default=None, description="name of a table: time, rest length of each rod edge"
     )
     python: FileName | None = Field(default=None, description='"file.py:function"')
 
@@ -216,12 +214,22 @@ class Simulation(Table):
     max_substeps: Annotated[int, Field(ge=0, le=MOST_SUBSTEPS)] | None = Field(
         default=None, description="most parts a failed step is divided into, by default none; 16 with contact"
     )
+    chunk: Annotated[int, Field(ge=1, le=MOST)] | Literal["auto", "all"] = Field(
+        default="auto", description='robots that are stepped at a time: a number, "all", or "auto": as is fastest'
+    )
     solver: str | dict[str, str | int | float] = Field(
         default="auto", description='"auto", the name of a linear solver, or {name = .., and its options}'
     )
     compile: bool | Literal["auto"] = Field(
         default="auto", description='true, false, or "auto": compile what steps evaluate where the run is long'
     )
+
+    @field_validator("chunk", mode="before")
+    @classmethod
+    def _how_many_at_a_time(cls, value: object) -> object:
+        if value not in ("auto", "all") and (type(value) is not int or not 1 <= value <= MOST):
+            raise ValueError(f'expected a number of robots from 1 up, "all" or "auto", got {value!r}')
+        return value
 
     @field_validator("compile", mode="before")
     @classmethod
@@ -306,6 +314,7 @@ class Document(Contacts):
     rod: list[Rod] = Field(default=[], description="table [rod], or several [[rod]]")
     shell: list[Shell] = Field(default=[], description="table [shell], or several [[shell]]")
     spring: list[Spring] = Field(default=[], description="tables [[spring]]")
+    dissipation: Dissipation | None = Field(default=None, description="table [dissipation]")
     mass: list[Mass] = Field(default=[], description="tables [[mass]]")
     clamp: list[Clamp] = Field(default=[], description="tables [[clamp]]")
     move: list[Move] = Field(default=[], description="tables [[move]]")

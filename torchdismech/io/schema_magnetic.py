@@ -27,7 +27,7 @@ class Magnetic(Table):
 
     constant: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="field [x, y, z] in T")
     rotating: Rotating | None = Field(default=None, description="{amplitude = .., frequency = .., plane = ..}")
-    file: FileName | None = Field(default=None, description="name of a CSV file: time, Bx, By, Bz")
+    file: FileName | None = Field(default=None, description="name of a table: time, Bx, By, Bz")
     scale: Annotated[float, PER_ROBOT] = Field(default=1.0, description="factor of the field in the file")
     python: FileName | None = Field(default=None, description='"file.py:function"')
 

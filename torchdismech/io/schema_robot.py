@@ -6,9 +6,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from torchdismech.io.schema_base import PER_ROBOT, FileName, Index, Nodes, Positive, Table, Vector, exactly_one
+from torchdismech.io.schema_base import (
+    PER_ROBOT,
+    FileName,
+    Index,
+    Nodes,
+    NotNegative,
+    Positive,
+    Table,
+    Vector,
+    exactly_one,
+)
 
-__all__ = ["Box", "Circle", "Clamp", "Mass", "Robot", "Rod", "Shell", "Spring"]
+__all__ = ["Box", "Circle", "Clamp", "Dissipation", "Mass", "Robot", "Rod", "Shell", "Spring"]
 
 
 class Robot(Table):
@@ -93,13 +103,16 @@ class Rod(Table):
     youngs: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="Young's modulus [Pa]")
     poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
     density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
+    relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
+        default=0.0, description="of the material, which damps its deformation [s]"
+    )
     natural: Literal["initial", "straight"] = Field(default="initial", description="natural shape")
     contact_radius: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="radius that touches [m]")
     magnetisation: Annotated[Vector, PER_ROBOT] | None = Field(
         default=None, description="remanence [x, y, z] of the robot as built in A/m"
     )
     magnetisation_file: FileName | None = Field(
-        default=None, description="name of a CSV file: a row x, y, z for each edge of the table"
+        default=None, description="name of a table: a row x, y, z for each edge of the table"
     )
     nodes: Nodes | None = Field(default=None, description="node indices: the table is for the edges between them")
     box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the edges inside")
@@ -162,6 +175,9 @@ class Shell(Table):
     youngs: Annotated[Positive, PER_ROBOT] = Field(description="Young's modulus [Pa]")
     poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
     density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
+    relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
+        default=0.0, description="of the material, which damps its deformation [s]"
+    )
     bending: Literal["hinge", "midedge"] = Field(default="hinge", description="bending model")
     membrane: Literal["springs", "continuum"] = Field(default="springs", description="how triangles stretch")
     natural: Literal["initial", "flat"] = Field(default="initial", description="natural shape")
@@ -180,6 +196,25 @@ class Shell(Table):
     def _one_selection(self) -> Shell:
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
+        return self
+
+
+class Dissipation(Table):
+    """[dissipation]: what resists the rates of strains of all rods and shells, beside relaxation_time."""
+
+    EA: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of stretching rods [N s]")
+    EI1: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of their first bending [N m^2 s]")
+    EI2: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of their second bending [N m^2 s]")
+    GJ: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of twisting them [N m^2 s]")
+    membrane: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="of shells' edges, per length, where they are springs [N s/m]"
+    )
+    bending: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of shells' hinges [N m s]")
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Dissipation:
+        if not self.model_fields_set:
+            raise ValueError(f"expected at least one of {', '.join(type(self).model_fields)}")
         return self
 
 
