@@ -15,7 +15,7 @@ from torchdismech.errors import InputError
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
 from torchdismech.io import schema, schema_robot
 from torchdismech.io.actuators import actuators, driven_over_time
-from torchdismech.io.contacts import add_contacts, contact_radius, refuse_overlap
+from torchdismech.io.contacts import add_contacts, contact_radius
 from torchdismech.io.files import reading
 from torchdismech.io.magnetic import magnetic_force
 from torchdismech.io.randomize import Numbers
@@ -85,13 +85,11 @@ def build_model(
         add(builder)
     simulation = document.simulation
     try:
-        model = builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)
+        return builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)
     except SceneError:
         raise
     except InputError as error:
         raise SceneError(scene.path, "", str(error)) from error
-    refuse_overlap(scene, model)
-    return model
 
 
 def build_integrator(scene: Scene) -> Solver:

@@ -25,6 +25,7 @@ from torchdismech.io.assemble import build_integrator, build_model, build_schedu
 from torchdismech.io.controller import build_controller
 from torchdismech.io.dismech import Geometry, read_dismech
 from torchdismech.io.files import fingerprints, named_files, reading
+from torchdismech.io.initial import initial_state
 from torchdismech.io.limits import refuse_endless, refuse_too_large
 from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
 from torchdismech.io.randomize import Numbers, draw
@@ -36,7 +37,7 @@ from torchdismech.solve import linear
 from torchdismech.sparse import Pattern
 from torchdismech.state import State
 
-__all__ = ["Scene", "SceneError", "Setup", "load_scene"]
+__all__ = ["Scene", "SceneError", "Setup", "load_scene", "read_geometry"]
 
 DEEPEST = 20  # tables and lists in each other; no key needs half of that
 DEEP = f"tables or lists are nested more than {DEEPEST} deep; no key is"
@@ -143,13 +144,13 @@ class Scene:
             if not allow_code:
                 raise SceneError(self.path, key, f"runs code from {named}: pass --allow-code to let it")
         model = build_model(self, device, run_code=True, add=add)
+        state = initial_state(self, model)
         if self.batch < self.whole:
             model.solver_name = model.solver_for(self.whole).name
         schedule = build_schedule(self, model)
         if "actuation.python" in code:
             function = load_function(self.path, code["actuation.python"])
             schedule = dataclasses.replace(schedule, function=function)
-        state = model.initial_state(batch=self.batch)
         return Setup(
             model=model,
             state=state,
@@ -195,7 +196,7 @@ def load_scene(
         raise _joined(path, faults) from None
     _check_solver(path, document.simulation.solver)
     prints = fingerprints(path, document)
-    geometry = _geometry(path, document.robot)
+    geometry = read_geometry(path, document.robot)
     _check_indices(path, document, geometry)
     if not insist:
         refuse_too_large(path, document, geometry)
@@ -271,7 +272,8 @@ def _joined(path: Path, faults: list[tuple[Key, str]]) -> SceneError:
     return first
 
 
-def _geometry(path: Path, robot: Robot) -> Geometry:
+def read_geometry(path: Path, robot: Robot) -> Geometry:
+    """Return nodes, rod edges and triangles of the [robot] of a scene."""
     if robot.file is not None:
         with reading(path, "robot.file", robot.file) as file:
             geometry = read_mesh(file) if file.suffix.lower() in READ_SUFFIXES else read_dismech(file)
@@ -304,7 +306,7 @@ def _check_indices(path: Path, document: schema.Document, geometry: Geometry) ->
         raise SceneError(path, ("self_contact", "ring"), problem)
     names = ("rod", "shell", "mass", "clamp", "move", "point_force", "tendon", "chamber", "obstacle")
     tables: dict[Key, Any] = {(name, k): table for name in names for k, table in enumerate(getattr(document, name))}
-    for key, table in {**tables, ("floor",): document.floor}.items():
+    for key, table in {**tables, ("floor",): document.floor, ("initial",): document.initial}.items():
         for kind, count in (("nodes", len(geometry.nodes)), ("edges", len(geometry.rod_edges))):
             index = getattr(table, kind, None)
             wrong = [i for i in index or [] if i >= count]

@@ -26,6 +26,7 @@ from torchdismech.io.schema_base import (
 )
 from torchdismech.io.schema_contact import Contacts
 from torchdismech.io.schema_controller import Controller
+from torchdismech.io.schema_initial import Initial
 from torchdismech.io.schema_magnetic import Magnetic
 from torchdismech.io.schema_robot import Clamp, Dissipation, Mass, Robot, Rod, Shell, Spring
 
@@ -318,6 +319,7 @@ class Document(Contacts):
     mass: list[Mass] = Field(default=[], description="tables [[mass]]")
     clamp: list[Clamp] = Field(default=[], description="tables [[clamp]]")
     move: list[Move] = Field(default=[], description="tables [[move]]")
+    initial: Initial | None = Field(default=None, description="table [initial]")
     environment: Environment = Field(default=Environment(), description="table [environment]")
     point_force: list[PointForce] = Field(default=[], description="tables [[point_force]]")
     tendon: list[Tendon] = Field(default=[], description="tables [[tendon]]")
@@ -350,6 +352,8 @@ class Document(Contacts):
             return self
         if self.move:
             raise ValueError('[[move]] prescribes motion over time, and integrator = "static" has no time')
+        if self.initial is not None and self.initial.motion is not None:
+            raise ValueError(f'initial.{self.initial.motion} is motion, and integrator = "static" has no time')
         if any({"start", "stop"} & load.model_fields_set for load in self.point_force):
             raise ValueError('start and stop of [[point_force]] do not apply: integrator = "static" has no time')
         if self.magnetic is not None and self.magnetic.rotating is not None:
