@@ -429,10 +429,14 @@ class Model(nn.Module):
     def strains(self, state: State) -> dict[str, Tensor]:
         """Return the strains of each term by name, (B, stencils): stretch, kappa1, kappa2, tau, ...
 
-        Those of the springs at held tangents come after those between edges.
-        They can be differentiated by the state and the model's tensors.
+        Natural strains are not taken off, and lengths at rest are the model's own. Curvatures of rods are integrated
+        over their Voronoi lengths [1], twists over these [rad]; those of plates are in 1/m. Those of the springs at
+        held tangents come after those between edges. They can be differentiated by the state and the model's tensors.
         """
-        start = self.start_step(state)
+        return self._by_parts(self._strains, state, Control())
+
+    def _strains(self, state: State, control: Control) -> dict[str, Tensor]:
+        start = self.start_step(state, control)
         q = state.q.t().contiguous()
         strains: dict[str, Tensor] = {}
         for term, given in zip(self.terms, start.constants[: len(self.terms)], strict=True):

@@ -47,7 +47,7 @@ DEEP = f"tables or lists are nested more than {DEEPEST} deep; no key is"
 class Setup:
     """A scene ready to run.
 
-    As `rollout(model, state, integrator, steps, schedule=schedule, every=every, controller=controller)`.
+    As `rollout(model, state, integrator, steps, schedule, every, controller=controller, strains=strains)`.
     """
 
     model: Model
@@ -57,6 +57,7 @@ class Setup:
     steps: int
     every: int
     controller: Controller | None = None
+    strains: bool = False
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,7 @@ class Scene:
             steps=self.steps,
             every=self.document.output.every,
             controller=build_controller(self, model, state),
+            strains=self.document.output.strains,
         )
 
 

@@ -306,6 +306,7 @@ class Output(Table):
     every: Annotated[int, Field(ge=1, lt=2**63)] = Field(
         default=10, description="steps from one stored frame to the next"
     )
+    strains: bool = Field(default=False, description="true or false: store the strains of rods and shells, too")
 
 
 class Document(Contacts):

@@ -20,7 +20,7 @@ from torchdismech.rigid.state import ChainState
 from torchdismech.state import BatchState, State, tensor_fields
 from torchdismech.trajectory.checks import Damaged, check_rows, check_sense, check_state, check_topology
 from torchdismech.trajectory.checksums import fixed_checksum, row_checksums, state_checksum
-from torchdismech.trajectory.members import BYTES, FLOATS, INTEGERS, NUMBERS, UNSIGNED, Members
+from torchdismech.trajectory.members import BYTES, FLOATS, INTEGERS, NUMBERS, UNSIGNED, Members, Shape
 from torchdismech.trajectory.structure import COPIES, DATASETS, MEMORY, SHAPES
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def _fields(path: Path) -> dict[str, Any]:
         **{field: mapped[dataset] for field, dataset in DATASETS.items()},
         "energies": _within(mapped, "energy/"),
         "contact": _within(mapped, "contact/"),
+        "strains": _within(mapped, "strain/"),
         "rod_edges": given["topology/rod_edges"],
         "triangles": given["topology/triangles"],
         "state": state,
@@ -113,7 +114,9 @@ def _fields(path: Path) -> dict[str, Any]:
 def _rows(members: Members) -> dict[str, h5py.Dataset]:
     """Return the datasets that have one entry a row."""
     names = [*DATASETS.values(), *(f"energy/{name}" for name in members.names("energy"))]
-    shapes = {name: SHAPES.get(name, ("T", "B")) for name in names}
+    shapes: dict[str, Shape] = {name: SHAPES.get(name, ("T", "B")) for name in names}
+    if members.has("strain"):
+        shapes |= {f"strain/{name}": ("T", "B", ...) for name in members.names("strain")}
     if members.has("contact"):
         shapes |= {f"contact/{name}": ("T", "B") for name in members.names("contact") if name != "force"}
         forces = members.names("contact/force") if "force" in members.names("contact") else []

@@ -80,6 +80,7 @@ UNITS = {
     "state/node_velocities": "m/s",
     "state/time": "s",
 }
+STRAIN_UNITS = {"tau": "rad", "hinge_angle": "rad", "curvature": "1/m"}  # of those that are no pure numbers
 ALIGNMENT = 8  # bytes: where numbers of that size may stand in memory, into which they are mapped
 
 
@@ -187,6 +188,7 @@ def _allocated(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dty
     dataset = h5py.h5d.create(group.id, name.rpartition("/")[2].encode(), kind, space, layout)
     unit = "J" if name.startswith("energy/") else UNITS.get(name.replace("backup/", ""))
     unit = "N" if name.startswith("contact/force/") else unit
+    unit = STRAIN_UNITS.get(name.removeprefix("strain/").rstrip("12"), "1") if name.startswith("strain/") else unit
     if unit is not None:
         file[name].attrs["units"] = unit
     return Place(dataset.get_offset() or 0, shape, dtype)  # no offset: there are no numbers
