@@ -1,14 +1,31 @@
 """Keys of scenes that say what a call from Python says: the runs are the same to the last bit."""
 
+import math
+
 import pytest
 import torch
 
-from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, rollout
+from torchdismech import (
+    BDF2,
+    Circle,
+    Control,
+    ImplicitEuler,
+    InputError,
+    Material,
+    Rectangle,
+    RobotBuilder,
+    State,
+    forces,
+    rollout,
+)
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.contact.self_contact import ROUNDING
-from torchdismech.elastic import LinearElastic
+from torchdismech.elastic import LinearElastic, MooneyRivlin, NeoHookean
+from torchdismech.forces import LineLoad, PointMoment
 from torchdismech.io import schema_contact
+from torchdismech.io.run import run_scene
 from torchdismech.io.scene import load_scene
+from torchdismech.magnetics import Dipole, Gradient, Magnetic
 from torchdismech.solve import linear
 from torchdismech.solve.complementarity import CONTACT_METHODS
 
@@ -173,6 +190,132 @@ def test_chunk(load, given, chunk):
     assert torch.equal(run(scene).positions, expected.positions)
 
 
+def test_bdf2(load, tmp_path):
+    """Step by BDF2; its runs are written and resumed, with what it remembers, to the last bit."""
+    text = HEAD["rod"] + SIMULATION + 'integrator = "bdf2"\n'
+    scene = load(text)
+    assert type(scene.build().integrator) is BDF2
+    same(run(scene), by_hand(built("rod"), BDF2(0.01)), by_hand(built("rod")))
+    whole, path = run(scene), tmp_path / "run.h5"
+    half = load(text, {"simulation.duration": 0.03})
+    run_scene(half, half.build(), path)
+    scene = load(text)
+    resumed, first = run_scene(scene, scene.build(), path, resume=path)
+    assert first == 3 and torch.equal(resumed.positions[-1], whole.positions[-1])
+    again = load(HEAD["rod"] + SIMULATION + '[initial]\ntrajectory = "run.h5"\n').build().state
+    assert type(again) is State and torch.equal(again.q, resumed.state.q)
+    other = load(HEAD["rod"] + SIMULATION.replace("0.05", "0.1"))
+    with pytest.raises(InputError, match="was written by another kind of integrator"):
+        run_scene(other, other.build(), path, resume=path, force_resume=True)
+
+
+# ---- geometry and loads ------------------------------------------------------------------------------------------
+
+
+def test_directors(load):
+    """Turn sections as a file says, row by row, also where tables mix."""
+    rows = [[0.0, math.sin(0.3 * k), math.cos(0.3 * k)] for k in range(4)]
+    section = 'section = {shape = "rectangle", width = 8e-3, height = 4e-3}\nyoungs = 1e6\ndensity = 1000.0\n'
+    head = HEAD["rod"].partition("[rod]")[0]
+    given = 'directors_file = "d.txt"\n'
+    content = "\n".join(" ".join(map(repr, row)) for row in rows)
+    found = run(load(head + "[rod]\n" + section + given + SIMULATION, d__txt=content))
+
+    def expected(directors):
+        builder = RobotBuilder()
+        builder.add_rods(NODES, EDGES, Rectangle(8e-3, 4e-3), Material(1e6, 1000.0), directors=directors)
+        builder.clamp(nodes=[0, 1])
+        builder.add_force(forces.Gravity([1.0, 2.0, -9.81]))
+        return by_hand(builder)
+
+    same(found, expected(rows), expected(None))
+    ends = "box = {min = [0, 0, 0], max = [0.1, 0, 0]}\n"
+    inside = "box = {min = [0.1, 0, 0], max = [1, 0, 0]}\n"
+    tables = [f"[[rod]]\n{section}{ends}", f"[[rod]]\n{section}{given}{inside}"]
+    mixed = load(head + "".join(tables) + SIMULATION, d__txt=content.partition("\n")[2]).build().model
+    torch.testing.assert_close(
+        mixed.directors, torch.tensor([[0.0, 0.0, 1.0], *rows[1:]], dtype=torch.float64), rtol=0, atol=1e-15
+    )
+    with pytest.raises(InputError, match=r"d.txt: expected 3 rows, one for each rod edge of the table, got 4"):
+        load(head + "".join(tables) + SIMULATION, d__txt=content).build()
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "force"),
+    [
+        ("rod", "[[line_load]]\nedges = [1, 3]\nload = [0, 0.3, 1]", lambda: LineLoad([0, 0.3, 1], [1, 3])),
+        (
+            "shell",
+            "[[line_load]]\nsides = [[1, 3], [3, 2]]\nload = [0, 0, 1]\nstart = 0.015\nstop = 0.035",
+            lambda: LineLoad([0, 0, 1], sides=[[1, 3], [3, 2]], start=0.015, stop=0.035),
+        ),
+        ("rod", "[[moment]]\nnodes = [4]\nmoment = [1e-3, 2e-3, 0]", lambda: PointMoment([1e-3, 2e-3, 0], [4])),
+        (
+            "rod",
+            '[[moment]]\nedges = [2, 3]\nmoment = [0, 2e-3, 1e-3]\nframe = "material"\nstop = 0.03',
+            lambda: PointMoment([0, 2e-3, 1e-3], None, [2, 3], "material", stop=0.03),
+        ),
+    ],
+    ids=["line load", "on sides", "moment", "following"],
+)
+def test_loads(load, kind, keys, force):
+    """Load lines and turn edges as the forces of the library do."""
+    builder = built(kind)
+    builder.add_force(force())
+    same(run(load(HEAD[kind] + SIMULATION + keys + "\n")), by_hand(builder), by_hand(built(kind)))
+
+
+@pytest.mark.parametrize(
+    ("keys", "energy"),
+    [
+        ('law = "neo_hookean"\nshear = 50.0', lambda: NeoHookean(50.0)),
+        ('law = "mooney_rivlin"\nc1 = 40.0\nc2 = 5.0', lambda: MooneyRivlin(40.0, 5.0)),
+    ],
+)
+def test_materials_of_membranes(load, keys, energy):
+    """Stretch membranes by another law than Hooke's."""
+    kinds = ("hinge", "initial", None, "continuum")
+    builder = built("shell", shell=kinds)
+    builder.replace_energy("membrane", energy())
+    found = run(load(HEAD["shell"] + 'membrane = "continuum"\n' + SIMULATION + f"[membrane]\n{keys}\n"))
+    same(found, by_hand(builder), by_hand(built("shell", shell=kinds)))
+
+
+def test_growth(load):
+    """Let membranes grow by a table of natural strains."""
+    table = "time, a, b, c, d, e, f\n0, 0, 0, 0, 0, 0, 0\n0.05, 0.1, 0.05, 0.01, 0.1, 0, 0\n"
+    keys = 'membrane = "continuum"\n' + SIMULATION + '[actuation]\nnatural_membrane_strain = "g.csv"\n'
+    kinds = ("hinge", "initial", None, "continuum")
+    model = built("shell", shell=kinds).finalize()
+    full = torch.tensor([[[0.1, 0.05, 0.01], [0.1, 0.0, 0.0]]], dtype=torch.float64)
+
+    def schedule(time, model):
+        part = ((time - 0.0) / (time.new_tensor(0.05) - 0.0)).clamp(0, 1)[:, None, None]
+        return Control(natural_membrane_strain=torch.lerp(torch.zeros_like(full), full, part))
+
+    expected = rollout(model, model.initial_state(), ImplicitEuler(0.01), 5, schedule=schedule)
+    same(run(load(HEAD["shell"] + keys, g__csv=table)), expected, by_hand(built("shell", shell=kinds)))
+
+
+@pytest.mark.parametrize(
+    ("keys", "field"),
+    [
+        (
+            "gradient = {value = [0, 0, 0.02], gradient = [[1, 0, 0], [0, 1, 0], [0, 0, -2]], center = [0.1, 0, 0]}",
+            lambda: Gradient([0, 0, 0.02], [[1.0, 0, 0], [0, 1.0, 0], [0, 0, -2.0]], [0.1, 0, 0]),
+        ),
+        ("dipole = {moment = [0, 0, 2e3], center = [0.4, 0, -0.2]}", lambda: Dipole([0, 0, 2e3], [0.4, 0, -0.2])),
+    ],
+    ids=["gradient", "dipole"],
+)
+def test_fields_in_space(load, keys, field):
+    """Pull magnetised rods by fields that differ from place to place."""
+    builder = built("rod")
+    builder.add_force(Magnetic(torch.tensor([1e4, 0.0, 2e3], dtype=torch.float64).expand(4, 3), field()))
+    found = run(load(HEAD["rod"] + "magnetisation = [1e4, 0, 2e3]\n" + SIMULATION + f"[magnetic]\n{keys}\n"))
+    same(found, by_hand(builder), by_hand(built("rod")))
+
+
 # ---- contact -----------------------------------------------------------------------------------------------------
 
 
@@ -227,6 +370,36 @@ def test_choices_are_those_of_python():
         (SIMULATION + 'solver = {name = "pcg", tolerance = "x"}\n', "simulation.solver: pcg: tolerance is a number"),
         (SIMULATION + 'solver = {name = "pcg", tolerance = 2.0}\n', "simulation.solver: pcg: needs 0 < tolerance < 1"),
         (SIMULATION + 'solver = {name = "banded", method = "none"}\n', "simulation.solver: banded: method must be"),
+        ('directors_file = "none.csv"\n' + SIMULATION, "rod.0.directors_file: no such file"),
+        (SIMULATION + 'integrator = "bdf2"\nmax_substeps = 2\n', 'max_substeps does not apply to integrator = "bdf2"'),
+        (
+            SIMULATION + "[[line_load]]\nload = [0, 0, 1]\n",
+            "line_load.0: expected exactly one of edges or sides, got n",
+        ),
+        (
+            SIMULATION + "[[line_load]]\nedges = [4]\nload = [0, 0, 1]\n",
+            "line_load.0.edges: expected edges 0 to 3, got 4",
+        ),
+        (
+            SIMULATION + "[[line_load]]\nsides = [[0, 9]]\nload = [0, 0, 1]\n",
+            "line_load.0.sides: expected nodes 0 to 4",
+        ),
+        (SIMULATION + "[[moment]]\nnodes = [5]\nmoment = [0, 0, 1]\n", "moment.0.nodes: expected nodes 0 to 4, got 5"),
+        (SIMULATION + "[[moment]]\nnodes = [4]\nmoment = [0, 0, 1]\nframe = 'm'\n", "moment.0.frame: expected 'world'"),
+        (
+            SIMULATION + "[[moment]]\nnodes = [4]\nmoment = [0, 0, 1]\nstart = 2.0\nstop = 1.0\n",
+            "moment.0: expected start < stop",
+        ),
+        (SIMULATION + '[membrane]\nlaw = "neo_hookean"\nshear = 1.0\n', "membrane: stretches shells with membrane ="),
+        (SIMULATION + '[membrane]\nlaw = "neo_hookean"\nc1 = 1.0\n', "membrane: shear is missing"),
+        (SIMULATION + '[membrane]\nlaw = "mooney_rivlin"\nc1 = 1.0\nc2 = -1.0\n', "membrane.c2: expected greater"),
+        (SIMULATION + '[actuation]\nnatural_membrane_strain = "x.csv"\n', "natural_membrane_strain: no such file"),
+        (
+            "magnetisation = [1, 0, 0]\n"
+            + SIMULATION
+            + "[magnetic]\ndipole = {moment = [0, 0, 0], center = [0, 0, 0]}\n",
+            "magnetic.dipole.moment: expected a direction that is not zero",
+        ),
         (SIMULATION + "[dissipation]\n", "dissipation: expected at least one of EA, EI1"),
         (SIMULATION + "[dissipation]\nEA = -1.0\n", "dissipation.EA: expected greater than or equal to 0"),
         (SIMULATION + "[dissipation]\nbending = 1.0\n", "dissipation.bending: acts on a shell, and the robot has none"),

@@ -10,9 +10,10 @@ import torch
 
 from torchdismech import forces
 from torchdismech.builder import RobotBuilder
-from torchdismech.elastic import LinearElastic
+from torchdismech.elastic import LinearElastic, MooneyRivlin, NeoHookean
+from torchdismech.elastic.natural import continuum_triangles
 from torchdismech.errors import InputError
-from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
+from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
 from torchdismech.io import schema, schema_robot
 from torchdismech.io.actuators import actuators, driven_over_time
 from torchdismech.io.contacts import add_contacts, contact_radius
@@ -22,7 +23,7 @@ from torchdismech.io.randomize import Numbers
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schedule import Path3, Rotation, Schedule, Translation, Twisting
 from torchdismech.io.schema_robot import Box
-from torchdismech.io.tables import TimeTable, read_time_table
+from torchdismech.io.tables import TimeTable, read_rows, read_time_table
 from torchdismech.materials import Circle, Material, Number, Rectangle
 from torchdismech.model import Model
 
@@ -112,13 +113,15 @@ def build_integrator(scene: Scene) -> Solver:
     if simulation.integrator == "newmark":
         given = {name: getattr(simulation, name) for name in ("beta", "gamma")}
         return Newmark(**common, **{name: value for name, value in given.items() if value is not None})
+    if simulation.integrator == "bdf2":
+        return BDF2(**{name: value for name, value in common.items() if name != "max_substeps"})
     return {"implicit_euler": ImplicitEuler, "implicit_midpoint": ImplicitMidpoint}[simulation.integrator](**common)
 
 
 def build_schedule(scene: Scene, model: Model) -> Schedule:
     """Return what is prescribed over time, without running actuation.python."""
     actuation = scene.document.actuation or schema.Actuation.model_construct()
-    springs, edges = len(model.springs), len(model.rod_edges)
+    springs, edges, triangles = len(model.springs), len(model.rod_edges), continuum_triangles(model.terms)
     node_motions, edge_motions = _motions(scene)
     _check_held(scene, model)
     turning = {node for motion in node_motions if isinstance(motion, Rotation) for node in motion.index}
@@ -141,6 +144,12 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
             "natural_hinge_angle",
             actuation.natural_hinge_angle,
             {len(model.hinges): f"angle of {len(model.hinges)} hinges"},
+        ),
+        membrane_strain=_table(
+            scene,
+            "natural_membrane_strain",
+            actuation.natural_membrane_strain,
+            {3 * triangles: f"E11, E22, E12 of {triangles} triangles"},
         ),
         length=_lengths(scene, actuation.rest_length, edges),
         values=driven_over_time(scene, model),
@@ -165,10 +174,11 @@ def _selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: Box | No
 def _add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
     """Add the edges in the order of the file, table by table for runs of edges that share one."""
     nodes, edges = scene.geometry.nodes, scene.geometry.rod_edges
+    directors, start = _directors(scene, table_of), 0
     for k, run in _runs(edges, table_of):
         used, inverse = np.unique(run, return_inverse=True)
         section, material, stiffness = _rod_constants(scene, k)
-        natural = scene.document.rod[k].natural
+        natural, named = scene.document.rod[k].natural, scene.document.rod[k].directors_file is not None
         builder.add_rods(
             nodes[used],
             inverse.reshape(-1, 2),
@@ -176,8 +186,21 @@ def _add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None
             material,
             natural,
             stiffness,
+            directors=directors[start : start + len(run)] if named else None,
             contact_radius=contact_radius(scene, k),
         )
+        start += len(run)
+
+
+def _directors(scene: Scene, table_of: np.ndarray) -> np.ndarray:
+    """Return the directors (E, 3) that files give the edges, zero where none does."""
+    found = np.zeros((len(table_of), 3))
+    for k, rod in enumerate(scene.document.rod):
+        if rod.directors_file is not None:
+            edges, key = np.flatnonzero(table_of == k), ("rod", k, "directors_file")
+            with reading(scene.path, key, rod.directors_file) as path:
+                found[edges] = read_rows(path, len(edges), ("x", "y", "z"), "rod edge of the table").numpy()
+    return found
 
 
 def _add_shells(scene: Scene, builder: RobotBuilder) -> None:
@@ -191,6 +214,24 @@ def _add_shells(scene: Scene, builder: RobotBuilder) -> None:
         faces = inverse.reshape(-1, 3)
         kinds = (shell.bending, shell.natural, stiffness, shell.membrane)
         builder.add_shell(nodes[used], faces, thickness, material, *kinds)
+    if scene.document.membrane is not None:
+        _replace_membrane(scene, builder, scene.document.membrane)
+
+
+def _replace_membrane(scene: Scene, builder: RobotBuilder, table: schema_robot.Membrane) -> None:
+    """Let all shells stretch as [membrane] says."""
+    kinds = {shell.membrane for shell in scene.document.shell}
+    if kinds != {"continuum"}:
+        problem = 'stretches shells with membrane = "continuum"; ' + (
+            "there are springs" if kinds else "there are none"
+        )
+        raise SceneError(scene.path, "membrane", problem)
+    for k, shell in enumerate(scene.document.shell):
+        if shell.stiffness.membrane is not None:
+            raise SceneError(scene.path, ("shell", k, "stiffness", "membrane"), "[membrane] is there in its place")
+    names = ("shear",) if table.law == "neo_hookean" else ("c1", "c2")
+    numbers = [scene.numbers.scalar(("membrane", name), getattr(table, name)) for name in names]
+    builder.replace_energy("membrane", NeoHookean(*numbers) if table.law == "neo_hookean" else MooneyRivlin(*numbers))
 
 
 def _stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
@@ -338,6 +379,13 @@ def _forces(scene: Scene) -> list[forces.Force]:
     for k, load in enumerate(scene.document.point_force):
         force = numbers.vector(("point_force", k, "force"), load.force)
         found.append(forces.PointForce(load.nodes, force, load.start, load.stop))
+    for k, line in enumerate(scene.document.line_load):
+        load_of_line = numbers.vector(("line_load", k, "load"), line.load)
+        found.append(forces.LineLoad(load_of_line, line.edges, line.sides, line.start, line.stop))
+    for k, turning in enumerate(scene.document.moment):
+        moment = numbers.vector(("moment", k, "moment"), turning.moment)
+        where = (turning.nodes, turning.edges, turning.frame, turning.start, turning.stop)
+        found.append(forces.PointMoment(moment, *where))
     return found
 
 

@@ -14,7 +14,7 @@ from torchdismech.io.refusals import SceneError
 from torchdismech.io.schema_initial import Initial
 from torchdismech.io.tables import read_rows
 from torchdismech.model import Model
-from torchdismech.state import State
+from torchdismech.state import State, tensor_fields
 from torchdismech.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def _in_frame(scene: Scene, model: Model, table: Initial, run: Trajectory) -> St
     if not -frames <= table.frame < frames:
         raise SceneError(scene.path, (KEY, "frame"), f"expected {-frames} to {frames - 1}, got {table.frame}")
     frame = table.frame % frames
-    last = run.state.rows(rows).to(model.nodes)
+    whole = State(*run.state.fields()[: len(tensor_fields(State))], n_held=run.state.n_held)
+    last = whole.rows(rows).to(model.nodes)
     if int(run.step[frame]) == run.state_step:
         state = last
     else:

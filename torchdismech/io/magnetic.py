@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["magnetic_force"]
 
 KEY = "magnetic.python"
+VECTORS = {"gradient": ("value", "center"), "dipole": ("moment", "center")}
 
 
 def magnetic_force(scene: Scene, table_of: np.ndarray, run_code: bool) -> magnetics.Magnetic | None:
@@ -73,6 +74,12 @@ def _field(scene: Scene, table: schema.Magnetic) -> magnetics.Field:
         )
         first, second = (torch.eye(3, dtype=torch.float64)["xyz".index(axis)] for axis in table.rotating.plane)
         return magnetics.Rotating(amplitude, frequency, first, second, phase)
+    for name, kind in (("gradient", magnetics.Gradient), ("dipole", magnetics.Dipole)):
+        inside = getattr(table, name)
+        if inside is not None:
+            given = {key: numbers.vector(("magnetic", name, key), getattr(inside, key)) for key in VECTORS[name]}
+            matrix = {"gradient": inside.gradient} if name == "gradient" else {}
+            return kind(**given, **matrix)
     assert table.file is not None
     with reading(scene.path, "magnetic.file", table.file) as path:
         rows = read_time_table(path, {3: "Bx, By, Bz"})

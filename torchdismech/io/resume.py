@@ -146,6 +146,8 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -
     stored, own = before.state.q.dtype, state.q.dtype
     if stored != own:
         raise InputError(f"{path}: its state is in {stored}, and {scene.path} in {own}: it does not fit")
+    if type(before.state) is not type(state):
+        raise InputError(f"{path}: was written by another kind of integrator than {scene.path} has: it does not fit")
     for name in names:
         if kept[name] != names[name]:
             written, asked = (", ".join(sorted(which[name])) or "none" for which in (kept, names))

@@ -152,10 +152,11 @@ class Scene:
         if "actuation.python" in code:
             function = load_function(self.path, code["actuation.python"])
             schedule = dataclasses.replace(schedule, function=function)
+        integrator = build_integrator(self)
         return Setup(
             model=model,
-            state=state,
-            integrator=build_integrator(self),
+            state=integrator.started(state),
+            integrator=integrator,
             schedule=schedule,
             steps=self.steps,
             every=self.document.output.every,
@@ -306,7 +307,19 @@ def _check_indices(path: Path, document: schema.Document, geometry: Geometry) ->
     if ring is not None and ring >= len(geometry.nodes):
         problem = f"expected less than {len(geometry.nodes)}, the number of nodes, or nothing ever touches; got {ring}"
         raise SceneError(path, ("self_contact", "ring"), problem)
-    names = ("rod", "shell", "mass", "clamp", "move", "point_force", "tendon", "chamber", "obstacle")
+    names = (
+        "rod",
+        "shell",
+        "mass",
+        "clamp",
+        "move",
+        "point_force",
+        "line_load",
+        "moment",
+        "tendon",
+        "chamber",
+        "obstacle",
+    )
     tables: dict[Key, Any] = {(name, k): table for name in names for k, table in enumerate(getattr(document, name))}
     for key, table in {**tables, ("floor",): document.floor, ("initial",): document.initial}.items():
         for kind, count in (("nodes", len(geometry.nodes)), ("edges", len(geometry.rod_edges))):
@@ -317,8 +330,9 @@ def _check_indices(path: Path, document: schema.Document, geometry: Geometry) ->
             if index and key[0] != "tendon" and len(set(index)) < len(index):  # tendons may come back
                 twice = Counter(index).most_common(1)[0][0]
                 raise SceneError(path, (*key, kind), f"expected each of the {kind} once, got {twice} twice")
-    for k, spring in enumerate(document.spring):
-        wrong = [i for nodes in spring.nodes for i in nodes if i >= len(geometry.nodes)]
+    tuples: dict[Key, Any] = {("spring", k, "nodes"): spring.nodes for k, spring in enumerate(document.spring)}
+    tuples |= {("line_load", k, "sides"): line.sides or [] for k, line in enumerate(document.line_load)}
+    for key, groups in tuples.items():
+        wrong = [i for nodes in groups for i in nodes if i >= len(geometry.nodes)]
         if wrong:
-            problem = f"expected nodes 0 to {len(geometry.nodes) - 1}, got {wrong[0]}"
-            raise SceneError(path, ("spring", k, "nodes"), problem)
+            raise SceneError(path, key, f"expected nodes 0 to {len(geometry.nodes) - 1}, got {wrong[0]}")

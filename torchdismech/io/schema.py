@@ -18,21 +18,22 @@ from torchdismech.io.schema_base import (
     Nodes,
     NotNegative,
     Positive,
+    Stop,
     Table,
     Vector,
     exactly_one,
     file_and_function,
     nonzero,
+    ordered,
 )
 from torchdismech.io.schema_contact import Contacts
 from torchdismech.io.schema_controller import Controller
 from torchdismech.io.schema_initial import Initial
+from torchdismech.io.schema_loads import LineLoad, Moment, PointForce
 from torchdismech.io.schema_magnetic import Magnetic
-from torchdismech.io.schema_robot import Clamp, Dissipation, Mass, Robot, Rod, Shell, Spring
+from torchdismech.io.schema_robot import Clamp, Dissipation, Mass, Membrane, Robot, Rod, Shell, Spring
 
 __all__ = ["MOST_STEPS", "Document"]
-
-Stop = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 
 MOST_STEPS = 10**12  # beyond it a float64 no longer counts time in steps
 # What no run needs, and what would be as good as endless where a step cannot be solved.
@@ -78,13 +79,8 @@ class Move(Table):
             raise ValueError("expected edges and twist_rate together")
         if self.file is not None and ("start" in self.model_fields_set or "stop" in self.model_fields_set):
             raise ValueError("a path from a file has its own times: start and stop do not apply")
-        _check_interval(self)
+        ordered(self)
         return self
-
-
-def _check_interval(table: Move | PointForce) -> None:
-    if table.stop <= table.start:
-        raise ValueError(f"expected start < stop, got start = {table.start}, stop = {table.stop}")
 
 
 class Resistive(Table):
@@ -149,20 +145,6 @@ class Environment(Table):
         return self
 
 
-class PointForce(Table):
-    """[[point_force]]: a constant force on nodes."""
-
-    nodes: Nodes = Field(description="node indices")
-    force: Annotated[Vector, PER_ROBOT] = Field(description="force on each node [x, y, z] in N")
-    start: float = Field(default=-math.inf, description="time [s]; without it the force acts from the beginning")
-    stop: Stop = Field(default=math.inf, description="time [s], or inf")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> PointForce:
-        _check_interval(self)
-        return self
-
-
 class Actuation(Table):
     """[actuation]: natural strains over time."""
 
@@ -171,6 +153,9 @@ class Actuation(Table):
     )
     natural_twist: FileName | None = Field(default=None, description="name of a table: time, twist of each spring")
     natural_hinge_angle: FileName | None = Field(default=None, description="name of a table: time, angle of each hinge")
+    natural_membrane_strain: FileName | None = Field(
+        default=None, description="name of a table: time, E11, E22, E12 of each triangle"
+    )
     rest_length: FileName | None = Field(
         default=None, description="name of a table: time, rest length of each rod edge"
     )
@@ -191,7 +176,7 @@ class Actuation(Table):
 class Simulation(Table):
     """[simulation]: the integrator and how far to go."""
 
-    integrator: Literal["implicit_euler", "implicit_midpoint", "newmark", "static"] = Field(
+    integrator: Literal["implicit_euler", "implicit_midpoint", "newmark", "bdf2", "static"] = Field(
         default="implicit_euler", description="time integrator"
     )
     dt: Positive | None = Field(default=None, description="time step [s]")
@@ -250,6 +235,8 @@ class Simulation(Table):
         ):
             if getattr(self, name) is not None and self.integrator != owner:
                 raise ValueError(f'{name} belongs to integrator = "{owner}"; "{self.integrator}" does not use it')
+        if self.integrator == "bdf2" and "max_substeps" in self.model_fields_set:
+            raise ValueError('max_substeps does not apply to integrator = "bdf2": all its steps have one length')
         for name in ("dt", "duration", "max_substeps"):
             if static and name in self.model_fields_set:
                 raise ValueError(f'{name} does not apply to integrator = "static": it has load_steps')
@@ -316,6 +303,7 @@ class Document(Contacts):
     rod: list[Rod] = Field(default=[], description="table [rod], or several [[rod]]")
     shell: list[Shell] = Field(default=[], description="table [shell], or several [[shell]]")
     spring: list[Spring] = Field(default=[], description="tables [[spring]]")
+    membrane: Membrane | None = Field(default=None, description="table [membrane]")
     dissipation: Dissipation | None = Field(default=None, description="table [dissipation]")
     mass: list[Mass] = Field(default=[], description="tables [[mass]]")
     clamp: list[Clamp] = Field(default=[], description="tables [[clamp]]")
@@ -323,6 +311,8 @@ class Document(Contacts):
     initial: Initial | None = Field(default=None, description="table [initial]")
     environment: Environment = Field(default=Environment(), description="table [environment]")
     point_force: list[PointForce] = Field(default=[], description="tables [[point_force]]")
+    line_load: list[LineLoad] = Field(default=[], description="tables [[line_load]]")
+    moment: list[Moment] = Field(default=[], description="tables [[moment]]")
     tendon: list[Tendon] = Field(default=[], description="tables [[tendon]]")
     chamber: list[Chamber] = Field(default=[], description="tables [[chamber]]")
     magnetic: Magnetic | None = Field(default=None, description="table [magnetic]")
@@ -355,8 +345,9 @@ class Document(Contacts):
             raise ValueError('[[move]] prescribes motion over time, and integrator = "static" has no time')
         if self.initial is not None and self.initial.motion is not None:
             raise ValueError(f'initial.{self.initial.motion} is motion, and integrator = "static" has no time')
-        if any({"start", "stop"} & load.model_fields_set for load in self.point_force):
-            raise ValueError('start and stop of [[point_force]] do not apply: integrator = "static" has no time')
+        for name in ("point_force", "line_load", "moment"):
+            if any({"start", "stop"} & load.model_fields_set for load in getattr(self, name)):
+                raise ValueError(f'start and stop of [[{name}]] do not apply: integrator = "static" has no time')
         if self.magnetic is not None and self.magnetic.rotating is not None:
             raise ValueError('magnetic.rotating turns over time, and integrator = "static" has no time')
         if self.controller is not None:

@@ -18,7 +18,7 @@ from torchdismech.io.schema_base import (
     exactly_one,
 )
 
-__all__ = ["Box", "Circle", "Clamp", "Dissipation", "Mass", "Robot", "Rod", "Shell", "Spring"]
+__all__ = ["Box", "Circle", "Clamp", "Dissipation", "Mass", "Membrane", "Robot", "Rod", "Shell", "Spring"]
 
 
 class Robot(Table):
@@ -107,6 +107,9 @@ class Rod(Table):
         default=0.0, description="of the material, which damps its deformation [s]"
     )
     natural: Literal["initial", "straight"] = Field(default="initial", description="natural shape")
+    directors_file: FileName | None = Field(
+        default=None, description="name of a table: a row x, y, z for each edge of the table, its director d1"
+    )
     contact_radius: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="radius that touches [m]")
     magnetisation: Annotated[Vector, PER_ROBOT] | None = Field(
         default=None, description="remanence [x, y, z] of the robot as built in A/m"
@@ -196,6 +199,32 @@ class Shell(Table):
     def _one_selection(self) -> Shell:
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
+        return self
+
+
+class Membrane(Table):
+    """[membrane]: how all shells stretch, in place of Hooke's law; of an incompressible continuum."""
+
+    law: Literal["neo_hookean", "mooney_rivlin"] = Field(description="the material")
+    shear: Annotated[Positive, PER_ROBOT] | None = Field(
+        default=None, description="shear modulus times thickness [N/m], of neo_hookean"
+    )
+    c1: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="first modulus times thickness [N/m], of mooney_rivlin"
+    )
+    c2: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="second modulus times thickness [N/m], of mooney_rivlin"
+    )
+
+    @model_validator(mode="after")
+    def _numbers_of_the_law(self) -> Membrane:
+        asked = {"neo_hookean": ("shear",), "mooney_rivlin": ("c1", "c2")}
+        for law, names in asked.items():
+            for name in names:
+                if law == self.law and getattr(self, name) is None:
+                    raise ValueError(f'{name} is missing: law = "{law}" needs it [N/m]')
+                if law != self.law and getattr(self, name) is not None:
+                    raise ValueError(f'{name} belongs to law = "{law}"; "{self.law}" does not use it: remove the key')
         return self
 
 

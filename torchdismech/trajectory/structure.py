@@ -53,6 +53,9 @@ SHAPES: dict[str, tuple[str | int, ...]] = {
     "state/positions": ("B", "N", 3),
     "state/node_velocities": ("B", "N", 3),
     "state/time": ("B",),
+    "state/previous_step": ("B", "n"),
+    "state/previous_velocity": ("B", "n"),
+    "state/step_length": ("B",),
     "topology/rod_edges": ("E", 2),
     "topology/triangles": ("F", 3),
 }
@@ -79,6 +82,9 @@ UNITS = {
     "state/positions": "m",
     "state/node_velocities": "m/s",
     "state/time": "s",
+    "state/previous_step": "m, rad",
+    "state/previous_velocity": "m/s, rad/s",
+    "state/step_length": "s",
 }
 STRAIN_UNITS = {"tau": "rad", "hinge_angle": "rad", "curvature": "1/m"}  # of those that are no pure numbers
 ALIGNMENT = 8  # bytes: where numbers of that size may stand in memory, into which they are mapped
