@@ -18,7 +18,7 @@ from torchdismech.io import schema, schema_robot
 from torchdismech.io.actuators import actuators, driven_over_time
 from torchdismech.io.contacts import add_contacts, contact_radius
 from torchdismech.io.files import reading
-from torchdismech.io.magnetic import magnetic_force
+from torchdismech.io.magnetic import magnetic_forces
 from torchdismech.io.randomize import Numbers
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schedule import Path3, Rotation, Schedule, Translation, Twisting
@@ -64,8 +64,9 @@ def build_model(
     _refuse_coincident_nodes(scene)
     builder.add_nodes(scene.geometry.nodes)  # so that they keep the file's numbers
     table_of_edges = table_of_each(scene, "rod", scene.geometry.rod_edges)
+    table_of_triangles = table_of_each(scene, "shell", scene.geometry.triangles)
     _add_rods(scene, builder, table_of_edges)
-    _add_shells(scene, builder)
+    _add_shells(scene, builder, table_of_triangles)
     _stiffen_springs(scene, builder)
     _add_dissipation(scene, builder)
     for k, clamp in enumerate(document.clamp):
@@ -78,8 +79,7 @@ def build_model(
         builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
     for force in [*_forces(scene), *actuators(scene)]:
         builder.add_force(force)
-    magnetic = magnetic_force(scene, table_of_edges, run_code)
-    if magnetic is not None:
+    for magnetic in magnetic_forces(scene, table_of_edges, table_of_triangles, run_code):
         builder.add_force(magnetic)
     add_contacts(scene, builder)
     if add is not None:
@@ -203,11 +203,11 @@ def _directors(scene: Scene, table_of: np.ndarray) -> np.ndarray:
     return found
 
 
-def _add_shells(scene: Scene, builder: RobotBuilder) -> None:
+def _add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
     """Add the triangles, likewise."""
     nodes = scene.geometry.nodes
     triangles = scene.geometry.triangles
-    for k, run in _runs(triangles, table_of_each(scene, "shell", triangles)):
+    for k, run in _runs(triangles, table_of):
         used, inverse = np.unique(run, return_inverse=True)
         shell = scene.document.shell[k]
         thickness, material, stiffness = _shell_constants(scene, k)

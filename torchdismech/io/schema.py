@@ -6,6 +6,7 @@ Only what can be judged from the file alone stands here; indices and sizes are c
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -31,7 +32,7 @@ from torchdismech.io.schema_controller import Controller
 from torchdismech.io.schema_initial import Initial
 from torchdismech.io.schema_loads import LineLoad, Moment, PointForce
 from torchdismech.io.schema_magnetic import Magnetic
-from torchdismech.io.schema_robot import Clamp, Dissipation, Mass, Membrane, Robot, Rod, Shell, Spring
+from torchdismech.io.schema_robot import Clamp, Dissipation, Magnetisable, Mass, Membrane, Robot, Rod, Shell, Spring
 
 __all__ = ["MOST_STEPS", "Document"]
 
@@ -383,14 +384,19 @@ class Document(Contacts):
 
     @model_validator(mode="after")
     def _fields_act_on_something(self) -> Document:
-        magnetised = [k for k, rod in enumerate(self.rod) if rod.magnetised]
+        kinds: dict[str, Sequence[Magnetisable]] = {"rod": self.rod, "shell": self.shell}
+        magnetised = [
+            (f"{name}.{k}" if len(tables) > 1 else name, table)
+            for name, tables in kinds.items()
+            for k, table in enumerate(tables)
+            if table.magnetised
+        ]
         if self.magnetic is not None and not magnetised:
             raise ValueError(
-                "magnetic: no rod is magnetised: give [rod] a magnetisation, or remove the table; shells cannot be "
-                "magnetised"
+                "magnetic: nothing is magnetised: give [rod] or [shell] a magnetisation, or remove the table"
             )
         if self.magnetic is None and magnetised:
-            table = f"rod.{magnetised[0]}" if len(self.rod) > 1 else "rod"
-            key = "magnetisation" if self.rod[magnetised[0]].magnetisation_file is None else "magnetisation_file"
+            table, given = magnetised[0]
+            key = "magnetisation" if given.magnetisation_file is None else "magnetisation_file"
             raise ValueError(f"{table}.{key}: there is no magnetic field: add [magnetic], or remove the key")
         return self

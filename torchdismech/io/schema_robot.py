@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,7 +18,19 @@ from torchdismech.io.schema_base import (
     exactly_one,
 )
 
-__all__ = ["Box", "Circle", "Clamp", "Dissipation", "Mass", "Membrane", "Robot", "Rod", "Shell", "Spring"]
+__all__ = [
+    "Box",
+    "Circle",
+    "Clamp",
+    "Dissipation",
+    "Magnetisable",
+    "Mass",
+    "Membrane",
+    "Robot",
+    "Rod",
+    "Shell",
+    "Spring",
+]
 
 
 class Robot(Table):
@@ -93,7 +105,29 @@ class Stiffness(Table):
     GJ: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="twisting stiffness [N m^2]")
 
 
-class Rod(Table):
+class Magnetisable(Table):
+    """What rods and shells say of their magnetisation."""
+
+    magnetisation: Annotated[Vector, PER_ROBOT] | None = Field(
+        default=None, description="remanence [x, y, z] of the robot as built in A/m"
+    )
+    magnetisation_file: FileName | None = Field(
+        default=None, description="name of a table: a row x, y, z for each edge, or triangle, of this table"
+    )
+
+    @model_validator(mode="after")
+    def _one_magnetisation(self) -> Magnetisable:
+        if self.magnetised:
+            exactly_one(self, "magnetisation", "magnetisation_file")
+        return self
+
+    @property
+    def magnetised(self) -> bool:
+        """Whether its elements are magnetised."""
+        return self.magnetisation is not None or self.magnetisation_file is not None
+
+
+class Rod(Magnetisable):
     """[rod] or [[rod]]: section and material of rod edges."""
 
     section: Annotated[Circle | Rectangle, Field(discriminator="shape")] = Field(
@@ -111,12 +145,6 @@ class Rod(Table):
         default=None, description="name of a table: a row x, y, z for each edge of the table, its director d1"
     )
     contact_radius: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="radius that touches [m]")
-    magnetisation: Annotated[Vector, PER_ROBOT] | None = Field(
-        default=None, description="remanence [x, y, z] of the robot as built in A/m"
-    )
-    magnetisation_file: FileName | None = Field(
-        default=None, description="name of a table: a row x, y, z for each edge of the table"
-    )
     nodes: Nodes | None = Field(default=None, description="node indices: the table is for the edges between them")
     box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the edges inside")
 
@@ -129,16 +157,9 @@ class Rod(Table):
             self.stiffness.GJ,
         ):
             raise ValueError("youngs is missing: Young's modulus [Pa], or all of EA, EI1, EI2, GJ in stiffness")
-        if self.magnetised:
-            exactly_one(self, "magnetisation", "magnetisation_file")
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
         return self
-
-    @property
-    def magnetised(self) -> bool:
-        """Whether its edges are magnetised."""
-        return self.magnetisation is not None or self.magnetisation_file is not None
 
 
 class SpringStiffness(Table):
@@ -171,7 +192,7 @@ class ShellStiffness(Table):
     bending: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of a hinge or a plate [N m]")
 
 
-class Shell(Table):
+class Shell(Magnetisable):
     """[shell] or [[shell]]: thickness and material of triangles."""
 
     thickness: Annotated[Positive, PER_ROBOT] = Field(description="thickness [m]")
@@ -187,13 +208,6 @@ class Shell(Table):
     stiffness: ShellStiffness = Field(default=ShellStiffness(), description="{membrane = .., bending = ..}, any subset")
     nodes: Nodes | None = Field(default=None, description="node indices: the table is for the triangles between them")
     box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the triangles inside")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _not_magnetised(cls, given: Any) -> Any:
-        if isinstance(given, dict) and not given.keys().isdisjoint({"magnetisation", "magnetisation_file"}):
-            raise ValueError("shells cannot be magnetised, only rods: remove magnetisation")
-        return given
 
     @model_validator(mode="after")
     def _one_selection(self) -> Shell:
