@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,10 +72,8 @@ def build_model(
     _add_dissipation(scene, builder)
     for k, clamp in enumerate(document.clamp):
         nodes = _selected(scene, ("clamp", k), clamp.nodes, clamp.box)
-        try:
+        with _naming(scene, ("clamp", k)):
             builder.clamp(nodes=nodes.tolist(), axes=clamp.axes, twist=clamp.twist, direction=clamp.direction)
-        except InputError as error:
-            raise SceneError(scene.path, ("clamp", k), str(error)) from error
     for k, mass in enumerate(document.mass):
         builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
     for force in [*_forces(scene), *actuators(scene)]:
@@ -85,12 +84,19 @@ def build_model(
     if add is not None:
         add(builder)
     simulation = document.simulation
-    try:
+    with _naming(scene, ()):
         return builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)
+
+
+@contextmanager
+def _naming(scene: Scene, key: Key) -> Iterator[None]:
+    """Name scene and table in what a block refuses."""
+    try:
+        yield
     except SceneError:
         raise
     except InputError as error:
-        raise SceneError(scene.path, "", str(error)) from error
+        raise SceneError(scene.path, key, str(error)) from error
 
 
 def build_integrator(scene: Scene) -> Solver:
@@ -179,16 +185,17 @@ def _add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None
         used, inverse = np.unique(run, return_inverse=True)
         section, material, stiffness = _rod_constants(scene, k)
         natural, named = scene.document.rod[k].natural, scene.document.rod[k].directors_file is not None
-        builder.add_rods(
-            nodes[used],
-            inverse.reshape(-1, 2),
-            section,
-            material,
-            natural,
-            stiffness,
-            directors=directors[start : start + len(run)] if named else None,
-            contact_radius=contact_radius(scene, k),
-        )
+        with _naming(scene, ("rod", k)):
+            builder.add_rods(
+                nodes[used],
+                inverse.reshape(-1, 2),
+                section,
+                material,
+                natural,
+                stiffness,
+                directors=directors[start : start + len(run)] if named else None,
+                contact_radius=contact_radius(scene, k),
+            )
         start += len(run)
 
 
@@ -213,7 +220,8 @@ def _add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> No
         thickness, material, stiffness = _shell_constants(scene, k)
         faces = inverse.reshape(-1, 3)
         kinds = (shell.bending, shell.natural, stiffness, shell.membrane)
-        builder.add_shell(nodes[used], faces, thickness, material, *kinds)
+        with _naming(scene, ("shell", k)):
+            builder.add_shell(nodes[used], faces, thickness, material, *kinds)
     if scene.document.membrane is not None:
         _replace_membrane(scene, builder, scene.document.membrane)
 
