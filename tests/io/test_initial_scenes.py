@@ -356,6 +356,7 @@ def test_runs_are_resumed_and_looked_at(load, tmp_path):
         ('positions_file = "none.txt"\n', "initial.positions_file: no such file"),
         ('positions_file = "x.txt"\n', "x.txt: expected 5 rows, one for each node, got 4"),
         ('positions_file = "back.txt"\n', "initial: edge 0 of robot 0 points right against where it does as built"),
+        ('positions_file = "same.txt"\n', "initial: nodes 0 and 1 of robot 0 begin at the same place"),
         ('trajectory = "x.txt"\n', "x.txt: not a trajectory file"),
         ('trajectory = "other.h5"\n', "initial.trajectory: is a run of another robot"),
         ('trajectory = "run.h5"\nframe = 2\n', "initial.frame: expected -2 to 1, got 2"),
@@ -366,6 +367,7 @@ def test_bad_beginnings_are_refused_by_key(load, tmp_path, text, problem):
     """Name table and key of what cannot be."""
     (tmp_path / "x.txt").write_text(table(NODES[:4]))
     (tmp_path / "back.txt").write_text(table([[-x, y, z] for x, y, z in NODES]))
+    (tmp_path / "same.txt").write_text(table([NODES[1], *NODES[1:]]))
     if "other" in text:
         written(load, tmp_path, ROBOT.replace("[3, 4]]", "[4, 3]]") + ROD + STEPS, "other.h5")
     if "run.h5" in text:
@@ -373,6 +375,23 @@ def test_bad_beginnings_are_refused_by_key(load, tmp_path, text, problem):
     with pytest.raises(InputError) as error:
         load(FREE + "[initial]\n" + text).build()
     assert problem in str(error.value)
+
+
+def test_triangles_without_an_area_are_refused(load):
+    """Refuse shells that begin where they have no normals, or where forces on them are not finite."""
+    sheet = "[robot]\nnodes = [[0, 0, 0], [1, 0, 0], [0, 1, 0]]\ntriangles = [[0, 1, 2]]\n"
+    shell = '[shell]\nthickness = 1e-3\nyoungs = 1e6\ndensity = 1e3\nbending = "midedge"\n'
+    line = '[initial]\npositions_file = "x.txt"\n'
+    for keys, problem in (
+        (shell, "initial.positions_file: x.txt: a triangle has no area there"),
+        (
+            shell.replace("midedge", "hinge") + "magnetisation = [1, 0, 0]\n",
+            "initial: forces on robot 0 are not finite",
+        ),
+    ):
+        field = "[magnetic]\nconstant = [0, 0, 1]\n" * ("magnetisation" in keys)
+        with pytest.raises(InputError, match=problem):
+            load(sheet + keys + field + GRAVITY + STEPS + line, x__txt="0 0 0\n1 0 0\n2 0 0\n").build()
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def initial_state(scene: Scene, model: Model) -> State:
     """
     table = scene.document.initial or Initial.model_construct()
     state = _placed(scene, model, table)
+    _refuse_collapsed_edges(scene, model, state)
     if not bool(torch.isfinite(state.director).all()):
         robot, edge = (~torch.isfinite(state.director).all(-1)).nonzero()[0].tolist()
         problem = f"edge {edge} of robot {robot} points right against where it does as built: its frame is not known"
@@ -48,14 +49,16 @@ def initial_state(scene: Scene, model: Model) -> State:
     refuse_overlap(scene, model, state.positions)
     state = state.replace(velocity=torch.where(model.free, state.velocity, 0.0))
     if table.velocity is None and table.angular_velocity is None:
-        return model.accelerated(state)
-    return model.thrown(
-        state,
-        _vector(scene, state, "velocity"),
-        _vector(scene, state, "angular_velocity"),
-        None if table.center is None else _vector(scene, state, "center"),
-        table.nodes,
-    )
+        state = model.accelerated(state)
+    else:
+        center = None if table.center is None else _vector(scene, state, "center")
+        turn = _vector(scene, state, "angular_velocity")
+        state = model.thrown(state, _vector(scene, state, "velocity"), turn, center, table.nodes)
+    if table.moved and not bool(state.finite().all()):
+        robot = int((~state.finite()).nonzero()[0])
+        problem = f"forces on robot {robot} are not finite where it begins: a triangle or an edge has no size there"
+        raise SceneError(scene.path, KEY, problem)
+    return state
 
 
 def _vector(scene: Scene, like: State, name: str) -> Tensor:
@@ -74,17 +77,22 @@ def _placed(scene: Scene, model: Model, table: Initial) -> State:
             run = Trajectory.load(path)
         state = _in_frame(scene, model, table, run)
     else:
-        q = None
-        if table.positions_file is not None:
-            q = model.posture(
-                _of_nodes(scene, model, "positions_file", table.positions_file).expand(scene.batch, -1, -1).contiguous()
-            )
+        q = None if table.positions_file is None else _posture(scene, model, table.positions_file)
         state = placed_state(model.body, model.frames, scene.batch, q, None)
     if table.velocity_file is not None:
         velocity = _of_nodes(scene, model, "velocity_file", table.velocity_file).flatten()
         rest = velocity.new_zeros(model.n_dofs - len(velocity))
         state = state.replace(velocity=torch.cat([velocity, rest]).expand(scene.batch, -1).contiguous())
     return state
+
+
+def _posture(scene: Scene, model: Model, name: str) -> Tensor:
+    """Return the q (B, n) of robots whose nodes are where a file says."""
+    x = _of_nodes(scene, model, "positions_file", name)
+    q = model.posture(x.expand(scene.batch, -1, -1).contiguous())
+    if not bool(torch.isfinite(q).all()):
+        raise SceneError(scene.path, (KEY, "positions_file"), f"{name}: a triangle has no area there, and no normal")
+    return q
 
 
 def _of_nodes(scene: Scene, model: Model, key: str, name: str) -> Tensor:
@@ -174,6 +182,17 @@ def _refuse_other_robots(scene: Scene, model: Model, run: Trajectory) -> None:
 
 
 # ---- refusals ----------------------------------------------------------------------------------------------------
+
+
+def _refuse_collapsed_edges(scene: Scene, model: Model, state: State) -> None:
+    """Refuse nodes that an edge joins and that begin at the same place."""
+    links = torch.as_tensor(model.body.links, device=state.q.device)
+    same = (state.positions[:, links[:, 0]] == state.positions[:, links[:, 1]]).all(-1)
+    if bool(same.any()):
+        robot, link = same.nonzero()[0].tolist()
+        start, end = links[link].tolist()
+        problem = f"nodes {start} and {end} of robot {robot} begin at the same place, and an edge joins them"
+        raise SceneError(scene.path, KEY, problem)
 
 
 def _refuse_out_of_plane(scene: Scene, model: Model, state: State) -> None:
