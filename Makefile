@@ -23,7 +23,7 @@ help:
 	@echo "make demo            simulate 64 rods from demo/scene.toml: a table, and the folder demo"
 	@echo "make test            run the tests (PYTEST_FLAGS='-n 2' by default)"
 	@echo "make test-slow       run the tests that are marked slow: hours"
-	@echo "make test-extras     install the extras [plan], [rl], [movie], [export] and [view3d], and run the tests that need them"
+	@echo "make test-extras     install the extras [plan], [rl], [movie], [export], [view3d] and [excel], and run the tests that need them"
 	@echo "make docs            build the documentation in site/; a broken link or an undocumented public name fails"
 	@echo "make docs-serve      build it and show it at http://127.0.0.1:8000 (DOCS_PORT)"
 	@echo "make gallery         draw the robots of docs/gallery.md anew: some minutes"
@@ -66,7 +66,7 @@ $(VENV)/with-train: $(VENV)/made pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/with-extras: $(VENV)/made pyproject.toml constraints.txt
-	$(INSTALL) -e '.[plan,rl,movie,export,view3d]' meshio
+	$(INSTALL) -e '.[plan,rl,movie,export,view3d,excel]' meshio
 	@touch $@
 
 $(VENV)/with-benchmark: $(VENV)/made pyproject.toml constraints.txt
@@ -97,7 +97,7 @@ test-slow: $(VENV)/with-dev
 	$(ONE_THREAD) $(BIN)/python -m pytest -m "slow and not gpu" $(PYTEST_FLAGS)
 
 test-extras: $(VENV)/with-dev $(VENV)/with-extras
-	$(ONE_THREAD) $(BIN)/python -m pytest tests/environments tests/constant_curvature/test_planning.py
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/environments tests/constant_curvature/test_planning.py tests/io/test_tables.py
 	$(ONE_THREAD) $(BIN)/python -m pytest -m "not gpu" tests/view
 
 fit-example: $(VENV)/with-train

@@ -40,7 +40,7 @@ ROOMS = {
     "actuation": Room("Tendons and chambers", ("actuation",), "tendons.md"),
     "elastic": Room("Elastic terms and energies", ("elastic",), "shells.md"),
     "contact": Room("Contact", ("contact",), "contact.md"),
-    "magnetics": Room("Magnetised rods", ("magnetics",), "magnetics.md"),
+    "magnetics": Room("Magnetised rods and shells", ("magnetics",), "magnetics.md"),
     "control": Room("Closed loops", ("control",), "control.md"),
     "trainable": Room("Trainable constants", ("trainable",), "gradients.md"),
     "vibration": Room("Vibrations", ("vibration",), "modes.md"),

@@ -11,7 +11,7 @@ from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
 from torchdismech.elastic import Energy, Stencil, Sum
 from torchdismech.errors import InputError
-from torchdismech.magnetics import Magnetic
+from torchdismech.magnetics.force import Magnetised
 from torchdismech.values import Place
 
 __all__ = ["constants"]
@@ -51,7 +51,7 @@ def constants(model: Any) -> dict[str, Place]:
         kinds[kind] = kinds.get(kind, 0) + 1
         label = kind if kinds[kind] == 1 else f"{kind}{kinds[kind]}"
         found.update({f"{label}.{name}": (force, name) for name in force.per_robot})
-        if isinstance(force, Magnetic):
+        if isinstance(force, Magnetised):
             found.update({f"{label}.field.{name}": (force.field, name) for name in force.field.per_robot})
     touching = _of_contact(model)
     if twice := sorted(found.keys() & touching.keys()):

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
+from torchdismech.geometry.frames import signed_angle, unit
+from torchdismech.geometry.surface import edge_normals
 from torchdismech.kinematics import Frames
 from torchdismech.state import State
 
-__all__ = ["number_of_robots", "placed_state", "refuse_closed_gaps", "rest_state", "trial_state"]
+__all__ = [
+    "number_of_robots",
+    "placed_state",
+    "posture",
+    "refuse_closed_gaps",
+    "rest_state",
+    "rigid_velocity",
+    "trial_state",
+]
 
 
 def rest_state(body: Body, frames: Frames, batch: int) -> State:
@@ -45,6 +57,64 @@ def placed_state(body: Body, frames: Frames, batch: int, q: Tensor | None, veloc
     if velocity is not None:
         state = state.replace(velocity=velocity.to(rest_q).expand(batch, -1).contiguous())
     return state
+
+
+def posture(body: Body, frames: Frames, positions: Tensor) -> Tensor:
+    """Return the q (B, n) of robots whose nodes are at positions (B, N, 3).
+
+    The twist of rods is that of frames that are transported from the rest shape; mid-edge normals are those between the
+    triangles.
+    """
+    q = body.q_of(positions)
+    if not len(body.normal_edges):
+        return q
+    state = frames.moved(rest_state(body, frames, len(q)), q)
+    first = len(body.rod_edges) + len(body.joint_edges)
+    carried = slice(first, first + len(body.normal_edges))
+    tangent = state.tangent[:, carried]
+    number = {edge: k for k, edge in enumerate(map(tuple, body.surface.edges.tolist()))}
+    index = torch.tensor([number[edge] for edge in map(tuple, body.normal_edges.tolist())], device=q.device)
+    normal = edge_normals(body.surface, positions)[:, index]
+    across = unit(normal - tangent * (normal * tangent).sum(-1, keepdim=True))
+    angles = q.new_zeros(len(q), body.n_angles)
+    angles[:, carried] = signed_angle(state.director[:, carried], across, tangent)
+    return body.q_of(positions, angles)
+
+
+def rigid_velocity(
+    body: Body,
+    state: State,
+    velocity: Tensor,
+    angular_velocity: Tensor,
+    center: Tensor | None,
+    nodes: Sequence[int] | None,
+) -> Tensor:
+    """Return the velocity (B, n) of a state whose nodes, or some of them, move as a rigid body.
+
+    Frames of edges between these nodes turn along, so that nothing is strained. Held tangents stay.
+
+    Parameters
+    ----------
+    velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it.
+    center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
+    nodes : which; None: all.
+    """
+    moving = torch.ones(body.n_nodes, dtype=torch.bool) if nodes is None else torch.zeros(body.n_nodes).bool()
+    if nodes is not None:
+        moving[list(nodes)] = True
+    x, spin = state.positions, angular_velocity.expand(state.batch, 3)
+    if center is None:
+        mass = (body.node_mass() * moving.to(x)).expand(state.batch, -1).unsqueeze(-1)
+        center = (mass * x).sum(1) / mass.sum(1)
+    arm = x - center.expand(state.batch, 3).unsqueeze(1)
+    carried = velocity.expand(state.batch, 3).unsqueeze(1) + torch.linalg.cross(spin.unsqueeze(1).expand_as(arm), arm)
+    of_nodes = torch.where(moving.to(x.device).unsqueeze(-1), carried, state.node_velocities)
+    count = len(body.framed_edges)
+    ends = moving[torch.as_tensor(body.framed_edges)].all(1).to(x.device)
+    turning = (spin.unsqueeze(1) * state.tangent[:, :count]).sum(-1)
+    first = 3 * body.n_nodes
+    of_angles = torch.where(ends, turning, state.velocity[:, first : first + count])
+    return torch.cat([of_nodes.flatten(1), of_angles, state.velocity[:, first + count :]], dim=1)
 
 
 def number_of_robots(batch: object, q: Tensor | None, velocity: Tensor | None, own: int | None) -> int:

@@ -25,7 +25,15 @@ from torchdismech.elastic.twist import warn_of_twist
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.hooks import TRIALS, check_hooks, is_of_user, refuse_misnamed, settle_dependence
-from torchdismech.initial import number_of_robots, placed_state, refuse_closed_gaps, rest_state, trial_state
+from torchdismech.initial import (
+    number_of_robots,
+    placed_state,
+    posture,
+    refuse_closed_gaps,
+    rest_state,
+    rigid_velocity,
+    trial_state,
+)
 from torchdismech.kinematics import Frames
 from torchdismech.layout import MatrixLayout
 from torchdismech.mechanics import Mechanics, StepStart
@@ -305,7 +313,40 @@ class Model(nn.Module):
         pass, or `detach()` it.
         """
         number = number_of_robots(batch, q, velocity, self.batch)
-        state, control = placed_state(self.body, self.frames, number, q, velocity), control or Control()
+        return self.accelerated(placed_state(self.body, self.frames, number, q, velocity), control)
+
+    def posture(self, positions: Tensor) -> Tensor:
+        """Return the q (B, n) of robots whose nodes are at positions (B, N, 3) [m], for `initial_state`.
+
+        The twist of rods is that of frames transported from the rest shape, as nodes do not tell how sections are
+        turned; mid-edge normals are those between the triangles.
+        """
+        return posture(self.body, self.frames, positions)
+
+    def thrown(
+        self,
+        state: State,
+        velocity: Tensor,
+        angular_velocity: Tensor,
+        center: Tensor | None = None,
+        nodes: Sequence[int] | None = None,
+    ) -> State:
+        """Return a state whose nodes, or some of them, move as a rigid body, with the acceleration of that.
+
+        Frames turn along; clamped dofs are at rest.
+
+        Parameters
+        ----------
+        velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it.
+        center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
+        nodes : which; None: all.
+        """
+        moving = rigid_velocity(self.body, state, velocity, angular_velocity, center, nodes)
+        return self.accelerated(state.replace(velocity=torch.where(self.free, moving, 0.0)))
+
+    def accelerated(self, state: State, control: Control | None = None) -> State:
+        """Return the state with the acceleration that the forces give its free dofs there."""
+        control = control or Control()
         self.check_batch(state, control)
         with self.compilation.paused(), self.values_of(control).in_place():
             force = self._by_parts(self._force_at, state, control)["force"]
@@ -388,10 +429,14 @@ class Model(nn.Module):
     def strains(self, state: State) -> dict[str, Tensor]:
         """Return the strains of each term by name, (B, stencils): stretch, kappa1, kappa2, tau, ...
 
-        Those of the springs at held tangents come after those between edges.
-        They can be differentiated by the state and the model's tensors.
+        Natural strains are not taken off, and lengths at rest are the model's own. Curvatures of rods are integrated
+        over their Voronoi lengths [1], twists over these [rad]; those of plates are in 1/m. Those of the springs at
+        held tangents come after those between edges. They can be differentiated by the state and the model's tensors.
         """
-        start = self.start_step(state)
+        return self._by_parts(self._strains, state, Control())
+
+    def _strains(self, state: State, control: Control) -> dict[str, Tensor]:
+        start = self.start_step(state, control)
         q = state.q.t().contiguous()
         strains: dict[str, Tensor] = {}
         for term, given in zip(self.terms, start.constants[: len(self.terms)], strict=True):

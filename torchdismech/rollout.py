@@ -95,6 +95,7 @@ def rollout(
     running: Tensor | None = None,
     controller: Controller | None = None,
     memory: Memory | None = None,
+    strains: bool = False,
 ) -> Trajectory:
     """Return the trajectory of `steps` steps from `state`.
 
@@ -113,14 +114,16 @@ def rollout(
         a memory (see `control.protocol`).
     memory : of the controller in an earlier run that ended in `state`, such as `Trajectory.memory`: the run goes on as
         if there had been no cut. By default the controller begins anew.
+    strains : store the strains of all terms with each frame, too, as `Model.strains` gives them.
     """
     if steps < 1 or every < 1:
         raise InputError(f"rollout: steps and every have to be at least 1, got steps={steps}, every={every}")
     writer = Recorder() if writer is None else writer
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles)
     bar = _progress_bar(steps, state.batch) if progress else None
+    asked = (schedule, every, throw, running, bar, controller, memory, strains)
     try:
-        for frame in frames(model, state, integrator, steps, schedule, every, throw, running, bar, controller, memory):
+        for frame in frames(model, state, integrator, steps, *asked):
             writer.append(frame)
     finally:
         if bar is not None:
@@ -142,6 +145,7 @@ def frames(
     bar=None,
     controller: Controller | None = None,
     memory: Memory | None = None,
+    strains: bool = False,
 ) -> Iterator[Frame]:
     """Yield the initial frame, then one each `every` steps and at the last; arguments as for `rollout`."""
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
@@ -150,7 +154,8 @@ def frames(
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
     first = Frame.initial(_seen(state), model.energies(state))
-    yield dataclasses.replace(first, status=status, contact=model.contact_report(state), memory=memory)
+    seen = _strains(model, state) if strains else {}
+    yield dataclasses.replace(first, status=status, contact=model.contact_report(state), memory=memory, strains=seen)
     total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
     for step in range(1, steps + 1):
         scheduled = _scheduled(model, state, integrator, schedule)
@@ -169,7 +174,8 @@ def frames(
         _advance(bar, running, info)
         if step % every == 0 or step == steps:
             energies = model.energies(state, control)
-            yield Frame(step, _seen(state), total, most, residual, status, energies, contact, memory)
+            seen = _strains(model, state) if strains else {}
+            yield Frame(step, _seen(state), total, most, residual, status, energies, contact, memory, seen)
             total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
 
 
@@ -328,6 +334,13 @@ def unroll(
         memory,
         {name: torch.cat([values[name] for values in observed]) for name in observed[0]},
     )
+
+
+def _strains(model: Any, state: BatchState) -> Mapping[str, Tensor]:
+    """Return the strains (B, ...) of robots that have some."""
+    if not hasattr(model, "strains"):
+        raise InputError(f"rollout: strains are those of rods and shells; {type(model).__name__} has none")
+    return model.strains(state)
 
 
 def _seen(state: Any) -> State:

@@ -215,6 +215,8 @@ def _scene(robot: SceneRobot, dt: float) -> tuple[Scene, int]:
         )
     if scene.batch > 1 or scene.randomized:
         raise InputError(f"{robot.scene}: batch: a fit is of one robot: expected size = 1 and nothing randomized")
+    if scene.document.initial is not None:
+        raise InputError(f"{robot.scene}: initial: the config says how robots begin (start): remove the table")
     step = float(scene.document.simulation.dt or 0)
     substeps = max(round(dt / step), 1)
     if abs(substeps * step - dt) > 1e-3 * dt:

@@ -3,7 +3,7 @@
     python -m examples.flexible_pendulum.how_fine --out docs/rigid_elements.png
 
 For chains of n segments and rods of n edges: the errors of the first three frequencies, against Euler and Bernoulli's
-beam, and of the tip over 1.5 s, against a chain of 80 segments. Chains are held by their motor. The end of a
+beam, and of the tip over 5 s, against a chain of 80 segments. Chains are held by their motor. The end of a
 rod is turned as the motor of the fine chain turned: its first two nodes are held, half an edge before and behind the
 joint, so that the middle of the first edge, where a rod is clamped in effect, is in the joint. The cost is CPU time of
 one core for a simulated second of a robot, in a batch of 64 that is not compiled. Chains take parts of 5 ms by Radau's
@@ -30,7 +30,7 @@ from torchdismech.rigid import Radau, natural_frequencies
 CHAINS, RODS, FINE = (2, 3, 5, 10, 20, 40), (4, 5, 10, 20, 40), 80
 FREQUENCIES = 3
 ROD_STEP = 2.5e-3  # s
-STEPS = 150  # of the motor
+STEPS = 500  # of the motor
 BATCH, TIMED = 64, 10  # robots and steps of the joint of which the cost is measured
 BAR = 1e-3  # m: the tip's error that the table of advice asks for
 

@@ -20,8 +20,9 @@ the floor for a while, or slip, spoil the figure: it says what order of magnitud
 Two facts hold whatever happens: without friction nothing pushes along the floor (a uniform field has no net force), so
 the middle of mass keeps its x; and with the wave reversed the robot turns round.
 
-Friction of 1e-6 m/s chatters: feet stick and slip at the scale of the step, so ways depend on it; the run prints them
-for half and a quarter of the step.
+Friction of 1e-6 m/s chatters: feet stick and slip at the scale of the step, so ways depend on it and do not settle as
+it gets smaller. With a friction of 0.3 the robot goes 1.05, 9.80, 12.06, 12.40 mm in its first four periods in steps of
+1 ms, -0.09, 9.10, 12.42, 11.80 mm in half of these, -1.77, 8.97, 11.77, 10.84 mm in a quarter.
 
 `python -m examples.magnetic_crawler.magnetic_crawler` prints ways a period, of 8 friction coefficients in one batch
 and of smaller steps, and draws magnetic_crawler.png. It takes half an hour or more.
@@ -159,7 +160,7 @@ def main() -> None:
     )
     print(f"way in each period, friction {FRICTION:g}, step [ms]")
     for dt in (1e-3, 5e-4, 2.5e-4):
-        way = ways(*simulated([FRICTION], [1.0], periods=2, dt=dt, progress=True))[:, 0]
+        way = ways(*simulated([FRICTION], [1.0], periods=4, dt=dt, progress=True))[:, 0]
         print(f"{1e3 * dt:6g}       " + "".join(f"{1e3 * float(w):12.5f}" for w in way))
 
 

@@ -24,6 +24,8 @@ FILES = {
     "twist.csv": "0, 0,0\n",
     "length.csv": "0, 0.1,0.1,0.1\n",
     "way.csv": "time, x, y, z\n0, 0,0,0\n1, 0,0,0.1\n",
+    "x.csv": "0,0,0\n0.1,0,0\n0.2,0,0\n0.3,0,0.01\n0.4,0.05,0\n0.4,-0.05,0\n0.5,0,0\n",
+    "v.csv": "0,0,0\n0,0,0\n0,0,0\n0,0,0\n0,0,0.1\n0,0,0.1\n0,0,0.1\n",
     "m.csv": "x, y, z\n1e3, 0, 0\n1e3, 0, 0\n0, 0, 1e3\n",
     "field.csv": "0, 0,0,0\n1, 0,0,1e-2\n",
     "field.py": "def field(time):\n    return (0.0, 0.0, 1e-2)\n",
@@ -36,6 +38,8 @@ SPHERE = """shape = "sphere"                 # or "plane", "box", "capsule", "cy
 center = [0.0, 0.0, 0.3]         # m; of "sphere" and "box"
 radius = 0.1                     # m; of "sphere", "capsule" and "cylinder"
 """
+MOTION = """velocity = [0.0, 0.0, 0.1]       # m/s, of all nodes, or of those in nodes; clamped dofs are at rest
+angular_velocity = [0.0, 0.0, 0.5] """
 FIELD = "constant = [0.0, 0.0, 1e-2]"
 
 
@@ -101,6 +105,10 @@ def test_documented_scene_runs(tmp_path, example):
         (FIELD, 'rotating = {amplitude = 1e-2, frequency = 5.0, plane = "xz"}'),
         (FIELD, 'file = "field.csv"\nscale = 2.0'),
         (FIELD, 'python = "field.py:field"'),
+        (FIELD, "dipole = {moment = [0, 0, 2e3], center = [0, 0, -5]}"),
+        (FIELD, "gradient = {value = [0, 0, 1e-2], gradient = [[0, 0, 0], [0, -1, 0], [0, 0, 1]]}"),
+        ("angular_velocity = [0.0, 0.0, 0.5]", 'positions_file = "x.csv"\nnodes = [4, 5]'),
+        (MOTION, 'velocity_file = "v.csv"'),
     ],
     ids=[
         *(
@@ -122,6 +130,10 @@ def test_documented_scene_runs(tmp_path, example):
             "rotating field",
             "field over time",
             "field by code",
+            "small magnet",
+            "field with a gradient",
+            "places of nodes",
+            "velocities of nodes",
         ),
     ],
 )

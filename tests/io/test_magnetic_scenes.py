@@ -187,7 +187,7 @@ STATIC = '[simulation]\nintegrator = "static"\n'
     [
         (ROD + MAGNET, r"rod\.magnetisation: there is no magnetic field: add \[magnetic\]"),
         (ROD + 'magnetisation_file = "m.csv"\n', r"rod\.magnetisation_file: there is no magnetic field"),
-        (ROD + UP, r"magnetic: no rod is magnetised"),
+        (ROD + UP, r"magnetic: nothing is magnetised"),
         (ROD + MAGNET + 'magnetisation_file = "m.csv"\n' + UP, "exactly one of magnetisation or magnetisation_file"),
         (ROD + "magnetisation = [nan, 0, 0]\n" + UP, r"rod\.magnetisation\.0: expected a finite number"),
         (ROD + "magnetisation = [1.0, 0]\n" + UP, r"rod\.magnetisation: .* at least 3 items"),
@@ -195,7 +195,10 @@ STATIC = '[simulation]\nintegrator = "static"\n'
         (ROD + 'magnetisation_file = "b.csv"\n' + UP, r"b\.csv:1: expected 3 \(x, y, z\) columns, got 4"),
         (ROD + 'magnetisation_file = "nan.csv"\n' + UP, r"nan\.csv:1: expected finite numbers"),
         (ROD + 'magnetisation_file = "none.csv"\n' + UP, r"rod\.0\.magnetisation_file: no such file"),
-        (ROD + MAGNET + "[magnetic]\n", "expected exactly one of constant or rotating or file or python, got none"),
+        (
+            ROD + MAGNET + "[magnetic]\n",
+            "expected exactly one of constant or rotating or gradient or dipole or file or python, got none",
+        ),
         (ROD + MAGNET + UP + 'file = "b.csv"\n', "got constant and file"),
         (ROD + MAGNET + UP + "scale = 2.0\n", "magnetic: scale is a factor of the field in a file"),
         (ROD + MAGNET + "[magnetic]\nconstant = [0, inf, 0]\n", r"magnetic\.constant\.1: expected a finite number"),
@@ -234,15 +237,65 @@ def test_statics_have_no_time(load, table):
     load(robot + ROD + MAGNET + '[magnetic]\nfile = "c.csv"\n', c__csv="0, 0, 0, 1\n").build()
 
 
-def test_shells_are_refused(load):
-    """Say that only rods are magnetised."""
-    robot = "[robot]\nnodes = [[0, 0, 0], [1, 0, 0], [0, 1, 0]]\ntriangles = [[0, 1, 2]]\n"
-    robot += "[simulation]\ndt = 0.1\nduration = 1.0\n"
-    shell = "[shell]\nthickness = 1e-3\nyoungs = 1e6\ndensity = 1e3\n"
-    with pytest.raises(InputError, match="shells cannot be magnetised, only rods"):
-        load(robot + shell + MAGNET + UP)
-    with pytest.raises(InputError, match="no rod is magnetised"):
-        load(robot + shell + UP)
+SHELL = """
+[robot]
+nodes = [[0, 0, 0], [0.1, 0, 0], [0, 0.1, 0], [0.1, 0.1, 0.01]]
+triangles = [[0, 1, 2], [1, 3, 2]]
+[[clamp]]
+nodes = [0, 1]
+[simulation]
+dt = 0.01
+duration = 0.05
+[shell]
+thickness = 1e-3
+youngs = 1e6
+density = 1000.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "magnetisation"),
+    [
+        ("magnetisation = [1e4, 0, 2e3]", [[1e4, 0, 2e3]] * 2),
+        ('magnetisation_file = "m.csv"', [[1e4, 0, 0], [0, 5e3, 1e3]]),
+    ],
+)
+def test_magnetised_shells(load, keys, magnetisation):
+    """Get all bits of the same shell in Python."""
+    found = run(load(SHELL + keys + "\n" + TURNING, m__csv=csv(magnetisation)))
+
+    def expected(*added):
+        builder = RobotBuilder()
+        nodes = [[0, 0, 0], [0.1, 0, 0], [0, 0.1, 0], [0.1, 0.1, 0.01]]
+        builder.add_shell(nodes, [[0, 1, 2], [1, 3, 2]], 1e-3, Material(1e6, 1000.0))
+        builder.clamp(nodes=[0, 1])
+        for force in added:
+            builder.add_force(force)
+        model = builder.finalize()
+        return rollout(model, model.initial_state(), ImplicitEuler(0.01), 5).positions
+
+    field = magnetics.Rotating(0.02, 2.0, (1.0, 0.0, 0.0), (0.0, 0.0, 1.0), 0.5)
+    assert torch.equal(found, expected(magnetics.MagneticShells(magnetisation, field)))
+    assert not torch.equal(found, expected())
+
+
+def test_magnetised_shells_and_rods_share_a_field(load):
+    """Magnetise both in one scene, each robot of its own; a shell that is not magnetised needs no field."""
+    both = SHELL.replace("[0.1, 0.1, 0.01]]", "[0.1, 0.1, 0.01], [0.2, 0, 0]]").replace(
+        "triangles", "rod_edges = [[1, 4]]\ntriangles"
+    )
+    drawn = '[batch]\nsize = 2\n[batch.randomize]\n"shell.magnetisation.0" = {values = [0.0, 1e4]}\n'
+    model = load(both + MAGNET + ROD + MAGNET + UP + drawn).build().model
+    assert [type(force).__name__ for force in model.forces] == ["Magnetic", "MagneticShells"]
+    assert model.forces[1].magnetisation[:, 0, 0].tolist() == [0.0, 1e4]
+    with pytest.raises(InputError, match="shell.magnetisation: there is no magnetic field"):
+        load(SHELL + MAGNET)
+    with pytest.raises(InputError, match="magnetic: nothing is magnetised"):
+        load(SHELL + UP)
+    with pytest.raises(InputError, match="expected exactly one of magnetisation or magnetisation_file"):
+        load(SHELL + MAGNET + 'magnetisation_file = "m.csv"\n' + UP)
+    with pytest.raises(InputError, match="m.csv: expected 2 rows, one for each triangle of the table, got 1"):
+        load(SHELL + 'magnetisation_file = "m.csv"\n' + UP, m__csv="1,2,3\n").build()
 
 
 def test_fields_across_the_plane_are_refused(load):

@@ -323,7 +323,7 @@ def test_wrong_numbers_are_refused():
     builder = RobotBuilder()
     builder.add_shell(sheet.nodes, sheet.triangles, 1e-3, Material(1e6, 1000.0, 0.3))
     builder.add_force(magnetics.Magnetic((1.0, 0.0, 0.0), (0.0, 0.0, 1.0)))
-    with pytest.raises(InputError, match="shells cannot be magnetised"):
+    with pytest.raises(InputError, match="of shells take MagneticShells"):
         builder.finalize()
 
 

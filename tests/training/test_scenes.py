@@ -262,6 +262,13 @@ def test_static_scene_is_refused(folder):
         system_of(folder)
 
 
+def test_scenes_that_say_how_robots_begin_are_refused(folder):
+    """Say that the config does."""
+    (folder / "beam.toml").write_text(SCENE + "\n[initial]\nvelocity = [0, 0, 1]\n")
+    with pytest.raises(InputError, match=r"beam.toml: initial: the config says how robots begin \(start\)"):
+        system_of(folder)
+
+
 def test_columns_that_a_recording_lacks_are_named(folder):
     """Name the key that is not there, and inputs that end before the recording does."""
     with pytest.raises(

@@ -29,7 +29,7 @@ from torchdismech.errors import InputError
 from torchdismech.geometry.frames import unit
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.geometry.shells import hinge_angle
-from torchdismech.geometry.surface import Surface, find_surface
+from torchdismech.geometry.surface import Surface, edge_normals, find_surface
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.materials import Material, Number, positive
 
@@ -162,12 +162,7 @@ def face_constants(
 def normal_directors(shells: Shells, nodes: Tensor) -> Tensor:
     """Return the mid-edge normals at rest (M, 3): the mean of the normals of the triangles at each edge."""
     surface, edges = shells.surface, shells.normal_edges()
-    x = nodes[surface.triangles]
-    normals = unit(torch.linalg.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0]))
-    total = nodes.new_zeros(len(surface.edges), 3)
-    for k in range(3):
-        total.index_add_(0, torch.as_tensor(surface.sides[:, k]), normals)
-    mean = total[edges]
+    mean = edge_normals(surface, nodes)[edges]
     folded = torch.linalg.vector_norm(mean, dim=-1) < 1e-6
     if bool(folded.any()):
         start, end = surface.edges[edges[int(folded.nonzero()[0])]].tolist()

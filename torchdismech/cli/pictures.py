@@ -31,6 +31,7 @@ def plot(
     contact: Annotated[
         bool, typer.Option("--contact", help="Draw contacts and their forces over time instead.")
     ] = False,
+    strains: Annotated[bool, typer.Option("--strains", help="Draw the strains over time instead.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Draw shapes of a robot at several times, and how a node moves."""
@@ -39,14 +40,17 @@ def plot(
     from torchdismech.trajectory import Trajectory
     from torchdismech.view import save_curves, save_picture
 
-    if (energies or contact) and (node != -1 or snapshots is not None):
-        raise InputError("--energies and --contact draw curves over time: --node and --snapshots do not apply")
+    curves = energies or contact or strains
+    if curves and (node != -1 or snapshots is not None):
+        raise InputError(
+            "--energies, --contact and --strains draw curves over time: --node and --snapshots do not apply"
+        )
     path = out or run.with_suffix(".png")
     refuse_input(path, {"the run": run})
     refuse_overwriting(path, overwrite, "picture", is_picture, "")
     trajectory = Trajectory.load(run)
-    if energies or contact:
-        save_curves(trajectory, path, robot, energies, contact)
+    if curves:
+        save_curves(trajectory, path, robot, energies, contact, strains)
     else:
         save_picture(trajectory, path, robot, node, snapshots)
     say_written(path)

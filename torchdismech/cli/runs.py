@@ -146,6 +146,7 @@ def check(
     """Check a scene file without running it, and print what would run."""
     from torchdismech.io.assemble import build_integrator, build_model, build_schedule
     from torchdismech.io.controller import build_controller
+    from torchdismech.io.initial import initial_state
     from torchdismech.io.report import what_will_run
     from torchdismech.io.scene import load_scene
 
@@ -153,8 +154,9 @@ def check(
     loaded = load_scene(scene, overrides, insist=insist)
     model = build_model(loaded, device_of(device), compile=False)  # nothing runs long here
     build_schedule(loaded, model)
-    controller = build_controller(loaded, model, model.initial_state(loaded.batch), run_code=False)
-    print(table(what_will_run(loaded, model, build_integrator(loaded), controller)))
+    state = initial_state(loaded, model)
+    controller = build_controller(loaded, model, state, run_code=False)
+    print(table(what_will_run(loaded, model, state, build_integrator(loaded), controller)))
     if springs:
         print("\nspring: node before, centre, node after")
         for k, nodes in enumerate(model.springs.tolist()):

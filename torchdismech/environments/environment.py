@@ -135,6 +135,8 @@ class Environment:
         moving = [name for name in ("actuation", "controller", "move") if getattr(loaded.document, name)]
         if moving:
             raise InputError(f"{scene}: [{moving[0]}] moves the robots, which actions do in an environment: remove it")
+        if loaded.document.initial is not None:
+            raise InputError(f"{scene}: [initial] says where robots begin, which the task's start does: remove it")
         setup = loaded.build()
         steps = options.get("steps", 1)
         if not isinstance(setup.integrator, Integrator):

@@ -159,9 +159,9 @@ def recorded(
     Unavailable : there is no compiler.
     """
     record = Record()
-    first, second = function([Leaf(record, place, shape) for place, shape in enumerate(shapes)])
     try:
-        first, second = ([value._value() for value in values] for values in (first, second))
-    except AttributeError as error:
-        raise Unfusable("a result that is no value of the tensors") from error
+        found = function([Leaf(record, place, shape) for place, shape in enumerate(shapes)])
+        first, second = ([value._value() for value in values] for values in found)
+    except (AttributeError, TypeError, ValueError) as error:  # what symbols cannot do; torch says if it is a mistake
+        raise Unfusable(str(error)) from error
     return Program(record, (len(first), len(second)), made(source(record, first, second, dtype)), dtype)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
-__all__ = ["Surface", "find_surface"]
+from torchdismech.geometry.frames import unit
+
+__all__ = ["Surface", "edge_normals", "find_surface"]
 
 # Side k of a triangle lies opposite to its node k and is walked from node k + 1 to node k + 2.
 SIDE_START, SIDE_END = (1, 2, 0), (2, 0, 1)
@@ -73,3 +77,13 @@ def _side_of_edge(sides: np.ndarray, chosen: np.ndarray, n_edges: int) -> np.nda
     found = np.full(n_edges, -1)
     found[sides[chosen]] = np.flatnonzero(chosen)
     return found
+
+
+def edge_normals(surface: Surface, nodes: Tensor) -> Tensor:
+    """Return the sums (..., M, 3) of the unit normals of the triangles at each edge, for nodes (..., N, 3)."""
+    x = nodes[..., torch.as_tensor(surface.triangles), :]
+    normals = unit(torch.linalg.cross(x[..., 1, :] - x[..., 0, :], x[..., 2, :] - x[..., 0, :]))
+    total = nodes.new_zeros(*nodes.shape[:-2], len(surface.edges), 3)
+    for side in surface.sides.T:
+        total = total.index_add(-2, torch.as_tensor(side, device=nodes.device), normals)
+    return total

@@ -64,7 +64,8 @@ class BDF2(Integrator):
     """Second order, and damps fast motion: less than implicit Euler does, and the slow motion hardly.
 
     u = (3 q - 4 q_n + q_{n-1}) / (2 dt), M (3 u - 4 u_n + u_{n-1}) / (2 dt) = F(q, u). The first step makes up the step
-    before it from velocity and acceleration, which `Model.initial_state` gives. All steps have one length.
+    before it from velocity and acceleration, which `Model.initial_state` gives. All steps have one length. A run
+    that is written to a file starts from `started(state)`.
 
     Parameters
     ----------

@@ -185,6 +185,13 @@ class Solver(ABC):
         problem = StepProblem(model, self, state, control, self._step_length, running)
         return problem.equations(model.contact.touching(state.q))
 
+    def started(self, state: State) -> State:
+        """Return the state with all that the method remembers of steps before, made up where there were none.
+
+        Steps do so themselves; what is written to a file has to have it from the first frame on.
+        """
+        return self.scheme.started(state, self._step_length)
+
     def sample(self, schedule: Schedule, state: State, model: Model) -> Control:
         """Return the control that `schedule` sets for the step from `state`."""
         return schedule(state.time + self._step_length, model)

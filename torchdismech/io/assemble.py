@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,18 +11,20 @@ import torch
 
 from torchdismech import forces
 from torchdismech.builder import RobotBuilder
+from torchdismech.elastic import LinearElastic, MooneyRivlin, NeoHookean
+from torchdismech.elastic.natural import continuum_triangles
 from torchdismech.errors import InputError
-from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
+from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
 from torchdismech.io import schema, schema_robot
 from torchdismech.io.actuators import actuators, driven_over_time
-from torchdismech.io.contacts import add_contacts, contact_radius, refuse_overlap
+from torchdismech.io.contacts import add_contacts, contact_radius
 from torchdismech.io.files import reading
-from torchdismech.io.magnetic import magnetic_force
+from torchdismech.io.magnetic import magnetic_forces
 from torchdismech.io.randomize import Numbers
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schedule import Path3, Rotation, Schedule, Translation, Twisting
 from torchdismech.io.schema_robot import Box
-from torchdismech.io.tables import TimeTable, read_time_table
+from torchdismech.io.tables import TimeTable, read_rows, read_time_table
 from torchdismech.materials import Circle, Material, Number, Rectangle
 from torchdismech.model import Model
 
@@ -32,6 +35,13 @@ __all__ = ["build_integrator", "build_model", "build_schedule", "table_of_each"]
 
 AXES = "xyz"
 SUBSTEPS_WITH_CONTACT = 16
+# the keys of [dissipation] by the term whose rates of strain they are for, and the tables that this takes
+DISSIPATING = {
+    "stretch": (("EA",), "rod"),
+    "bend_twist": (("EI1", "EI2", "GJ"), "rod"),
+    "membrane": (("membrane",), "shell"),
+    "hinge": (("bending",), "shell"),
+}
 
 
 def build_model(
@@ -55,34 +65,38 @@ def build_model(
     _refuse_coincident_nodes(scene)
     builder.add_nodes(scene.geometry.nodes)  # so that they keep the file's numbers
     table_of_edges = table_of_each(scene, "rod", scene.geometry.rod_edges)
+    table_of_triangles = table_of_each(scene, "shell", scene.geometry.triangles)
     _add_rods(scene, builder, table_of_edges)
-    _add_shells(scene, builder)
+    _add_shells(scene, builder, table_of_triangles)
     _stiffen_springs(scene, builder)
+    _add_dissipation(scene, builder)
     for k, clamp in enumerate(document.clamp):
         nodes = _selected(scene, ("clamp", k), clamp.nodes, clamp.box)
-        try:
+        with _naming(scene, ("clamp", k)):
             builder.clamp(nodes=nodes.tolist(), axes=clamp.axes, twist=clamp.twist, direction=clamp.direction)
-        except InputError as error:
-            raise SceneError(scene.path, ("clamp", k), str(error)) from error
     for k, mass in enumerate(document.mass):
         builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
     for force in [*_forces(scene), *actuators(scene)]:
         builder.add_force(force)
-    magnetic = magnetic_force(scene, table_of_edges, run_code)
-    if magnetic is not None:
+    for magnetic in magnetic_forces(scene, table_of_edges, table_of_triangles, run_code):
         builder.add_force(magnetic)
     add_contacts(scene, builder)
     if add is not None:
         add(builder)
     simulation = document.simulation
+    with _naming(scene, ()):
+        return builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)
+
+
+@contextmanager
+def _naming(scene: Scene, key: Key) -> Iterator[None]:
+    """Name scene and table in what a block refuses."""
     try:
-        model = builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)
+        yield
     except SceneError:
         raise
     except InputError as error:
-        raise SceneError(scene.path, "", str(error)) from error
-    refuse_overlap(scene, model)
-    return model
+        raise SceneError(scene.path, key, str(error)) from error
 
 
 def build_integrator(scene: Scene) -> Solver:
@@ -92,6 +106,7 @@ def build_integrator(scene: Scene) -> Solver:
         "force_tolerance": simulation.force_tolerance,
         "relative_tolerance": simulation.relative_tolerance,
         "line_search": simulation.line_search,
+        "chunk": None if simulation.chunk == "all" else simulation.chunk,
     }
     if simulation.max_iterations is not None:
         common["max_iterations"] = simulation.max_iterations
@@ -104,13 +119,15 @@ def build_integrator(scene: Scene) -> Solver:
     if simulation.integrator == "newmark":
         given = {name: getattr(simulation, name) for name in ("beta", "gamma")}
         return Newmark(**common, **{name: value for name, value in given.items() if value is not None})
+    if simulation.integrator == "bdf2":
+        return BDF2(**{name: value for name, value in common.items() if name != "max_substeps"})
     return {"implicit_euler": ImplicitEuler, "implicit_midpoint": ImplicitMidpoint}[simulation.integrator](**common)
 
 
 def build_schedule(scene: Scene, model: Model) -> Schedule:
     """Return what is prescribed over time, without running actuation.python."""
     actuation = scene.document.actuation or schema.Actuation.model_construct()
-    springs, edges = len(model.springs), len(model.rod_edges)
+    springs, edges, triangles = len(model.springs), len(model.rod_edges), continuum_triangles(model.terms)
     node_motions, edge_motions = _motions(scene)
     _check_held(scene, model)
     turning = {node for motion in node_motions if isinstance(motion, Rotation) for node in motion.index}
@@ -133,6 +150,12 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
             "natural_hinge_angle",
             actuation.natural_hinge_angle,
             {len(model.hinges): f"angle of {len(model.hinges)} hinges"},
+        ),
+        membrane_strain=_table(
+            scene,
+            "natural_membrane_strain",
+            actuation.natural_membrane_strain,
+            {3 * triangles: f"E11, E22, E12 of {triangles} triangles"},
         ),
         length=_lengths(scene, actuation.rest_length, edges),
         values=driven_over_time(scene, model),
@@ -157,32 +180,66 @@ def _selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: Box | No
 def _add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
     """Add the edges in the order of the file, table by table for runs of edges that share one."""
     nodes, edges = scene.geometry.nodes, scene.geometry.rod_edges
+    directors, start = _directors(scene, table_of), 0
     for k, run in _runs(edges, table_of):
         used, inverse = np.unique(run, return_inverse=True)
         section, material, stiffness = _rod_constants(scene, k)
-        natural = scene.document.rod[k].natural
-        builder.add_rods(
-            nodes[used],
-            inverse.reshape(-1, 2),
-            section,
-            material,
-            natural,
-            stiffness,
-            contact_radius=contact_radius(scene, k),
-        )
+        natural, named = scene.document.rod[k].natural, scene.document.rod[k].directors_file is not None
+        with _naming(scene, ("rod", k)):
+            builder.add_rods(
+                nodes[used],
+                inverse.reshape(-1, 2),
+                section,
+                material,
+                natural,
+                stiffness,
+                directors=directors[start : start + len(run)] if named else None,
+                contact_radius=contact_radius(scene, k),
+            )
+        start += len(run)
 
 
-def _add_shells(scene: Scene, builder: RobotBuilder) -> None:
+def _directors(scene: Scene, table_of: np.ndarray) -> np.ndarray:
+    """Return the directors (E, 3) that files give the edges, zero where none does."""
+    found = np.zeros((len(table_of), 3))
+    for k, rod in enumerate(scene.document.rod):
+        if rod.directors_file is not None:
+            edges, key = np.flatnonzero(table_of == k), ("rod", k, "directors_file")
+            with reading(scene.path, key, rod.directors_file) as path:
+                found[edges] = read_rows(path, len(edges), ("x", "y", "z"), "rod edge of the table").numpy()
+    return found
+
+
+def _add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
     """Add the triangles, likewise."""
     nodes = scene.geometry.nodes
     triangles = scene.geometry.triangles
-    for k, run in _runs(triangles, table_of_each(scene, "shell", triangles)):
+    for k, run in _runs(triangles, table_of):
         used, inverse = np.unique(run, return_inverse=True)
         shell = scene.document.shell[k]
         thickness, material, stiffness = _shell_constants(scene, k)
         faces = inverse.reshape(-1, 3)
         kinds = (shell.bending, shell.natural, stiffness, shell.membrane)
-        builder.add_shell(nodes[used], faces, thickness, material, *kinds)
+        with _naming(scene, ("shell", k)):
+            builder.add_shell(nodes[used], faces, thickness, material, *kinds)
+    if scene.document.membrane is not None:
+        _replace_membrane(scene, builder, scene.document.membrane)
+
+
+def _replace_membrane(scene: Scene, builder: RobotBuilder, table: schema_robot.Membrane) -> None:
+    """Let all shells stretch as [membrane] says."""
+    kinds = {shell.membrane for shell in scene.document.shell}
+    if kinds != {"continuum"}:
+        problem = 'stretches shells with membrane = "continuum"; ' + (
+            "there are springs" if kinds else "there are none"
+        )
+        raise SceneError(scene.path, "membrane", problem)
+    for k, shell in enumerate(scene.document.shell):
+        if shell.stiffness.membrane is not None:
+            raise SceneError(scene.path, ("shell", k, "stiffness", "membrane"), "[membrane] is there in its place")
+    names = ("shear",) if table.law == "neo_hookean" else ("c1", "c2")
+    numbers = [scene.numbers.scalar(("membrane", name), getattr(table, name)) for name in names]
+    builder.replace_energy("membrane", NeoHookean(*numbers) if table.law == "neo_hookean" else MooneyRivlin(*numbers))
 
 
 def _stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
@@ -198,6 +255,27 @@ def _stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
         given = spring.stiffness.model_dump(exclude_none=True)
         values = {name: scene.numbers.scalar(("spring", k, "stiffness", name), v) for name, v in given.items()}
         builder.set_spring_stiffness(spring.nodes, **values)
+
+
+def _add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
+    """Let the strains of all rods and shells dissipate as [dissipation] says."""
+    table = scene.document.dissipation
+    given = {} if table is None else table.model_dump(exclude_none=True)
+    if "membrane" in given and any(shell.membrane == "continuum" for shell in scene.document.shell):
+        problem = 'is of shells that stretch as springs; with membrane = "continuum" take relaxation_time of [shell]'
+        raise SceneError(scene.path, "dissipation.membrane", problem)
+    if "bending" in given and any(shell.bending == "midedge" for shell in scene.document.shell):
+        problem = 'is of hinges; with bending = "midedge" take relaxation_time of [shell]'
+        raise SceneError(scene.path, "dissipation.bending", problem)
+    for term, (names, kind) in DISSIPATING.items():
+        present = [name for name in names if name in given]
+        if not present:
+            continue
+        if not getattr(scene.document, kind):
+            raise SceneError(scene.path, ("dissipation", present[0]), f"acts on a {kind}, and the robot has none")
+        values = {name: scene.numbers.scalar(("dissipation", name), given.get(name, 0.0)) for name in names}
+        numbers = {f"viscous_{name}": torch.as_tensor(value, dtype=torch.float64) for name, value in values.items()}
+        builder.add_dissipation(term, LinearElastic(numbers))
 
 
 def _runs(elements: np.ndarray, table_of: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -259,7 +337,12 @@ def _rod_constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, 
         section = Rectangle(number(width, "section", "width"), number(height, "section", "height"))
     # without youngs all stiffnesses are given, and none is derived from this 1.0
     youngs = 1.0 if rod.youngs is None else number(rod.youngs, "youngs")
-    material = Material(youngs, number(rod.density, "density"), number(rod.poisson, "poisson"))
+    material = Material(
+        youngs,
+        number(rod.density, "density"),
+        number(rod.poisson, "poisson"),
+        number(rod.relaxation_time, "relaxation_time"),
+    )
     given = rod.stiffness.model_dump(exclude_none=True)
     return section, material, {name: number(value, "stiffness", name) for name, value in given.items()}
 
@@ -272,7 +355,10 @@ def _shell_constants(scene: Scene, k: int) -> tuple[Number, Material, dict[str, 
         return scene.numbers.scalar(("shell", k, *name), nominal)
 
     material = Material(
-        number(shell.youngs, "youngs"), number(shell.density, "density"), number(shell.poisson, "poisson")
+        number(shell.youngs, "youngs"),
+        number(shell.density, "density"),
+        number(shell.poisson, "poisson"),
+        number(shell.relaxation_time, "relaxation_time"),
     )
     given = shell.stiffness.model_dump(exclude_none=True)
     stiffness = {name: number(value, "stiffness", name) for name, value in given.items()}
@@ -301,6 +387,13 @@ def _forces(scene: Scene) -> list[forces.Force]:
     for k, load in enumerate(scene.document.point_force):
         force = numbers.vector(("point_force", k, "force"), load.force)
         found.append(forces.PointForce(load.nodes, force, load.start, load.stop))
+    for k, line in enumerate(scene.document.line_load):
+        load_of_line = numbers.vector(("line_load", k, "load"), line.load)
+        found.append(forces.LineLoad(load_of_line, line.edges, line.sides, line.start, line.stop))
+    for k, turning in enumerate(scene.document.moment):
+        moment = numbers.vector(("moment", k, "moment"), turning.moment)
+        where = (turning.nodes, turning.edges, turning.frame, turning.start, turning.stop)
+        found.append(forces.PointMoment(moment, *where))
     return found
 
 

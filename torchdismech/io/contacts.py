@@ -71,7 +71,7 @@ def obstacle_of(scene: Scene, key: Key, table: schema.Law) -> Obstacle | None:
 def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContact:
     response, friction = _law(scene, key, table)
     if isinstance(table, schema.SelfContact):
-        return SelfContact(response, friction, table.ring)
+        return SelfContact(response, friction, table.ring, table.rounding)
     if isinstance(table, schema.Floor):
         up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
         height = scene.numbers.scalar((*key, "height"), table.height)
@@ -91,7 +91,8 @@ def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction 
     friction = 0.0 if table.friction is None else number("friction")
     smooth = not isinstance(friction, Tensor) and friction == 0
     if table.response == "complementarity":
-        response = Complementarity() if tolerance is None else Complementarity(tolerance)
+        given = {"tolerance": tolerance, "method": table.method}
+        response = Complementarity(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
         return response, None if smooth else Friction(friction)
     begin = TOLERANCE * _smallest_radius(scene) if tolerance is None else tolerance
     potential = POTENTIALS[table.response](number("stiffness"), begin)
@@ -156,26 +157,25 @@ def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:
 # ---- at the start ------------------------------------------------------------------------------------------------
 
 
-def refuse_overlap(scene: Scene, model: Model) -> None:
-    """Refuse robots that start where a response cannot keep, or bring, surfaces apart.
+def refuse_overlap(scene: Scene, model: Model, x: Tensor) -> None:
+    """Refuse robots that start at x (B, N, 3) where a response cannot keep, or bring, surfaces apart.
 
     With a barrier in an obstacle, or parts in each other; with complementarity held nodes in an obstacle.
     """
     tables = scene.document.contacts
     keys: list[Key] = [key for key in tables if key != ("self_contact",)]
     for key, obstacle in zip(keys, model.obstacles, strict=True):
-        gap, held = _at_the_start(scene, model, obstacle)
+        gap, held = _at_the_start(model, obstacle, x)
         if obstacle.law.response.feasible_only:
             _refuse_gaps(scene, key, gap, gap <= 0, "")
         elif obstacle.constrained:
             _refuse_gaps(scene, key, gap, held & (gap < -obstacle.law.response.tolerance), "clamped ")
     if model.self_contact is not None and model.self_contact.law.response.feasible_only:
-        _refuse_touching_parts(scene, model, model.self_contact)
+        _refuse_touching_parts(scene, model, model.self_contact, x)
 
 
-def _at_the_start(scene: Scene, model: Model, obstacle: Obstacle) -> tuple[Tensor, Tensor]:
+def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gaps (B, N) of the nodes [m], and which clamps keep from moving across the obstacle's surface."""
-    x = model.nodes.expand(scene.batch, -1, -1)
     points = x - obstacle.displacement(x.new_zeros(len(x))).unsqueeze(1)
     distance, normal, _ = obstacle.shape.distance_and_derivatives(points)
     free = model.free[: 3 * model.body.n_nodes].view(-1, 3)
@@ -189,8 +189,7 @@ def _refuse_gaps(scene: Scene, key: Key, gap: Tensor, refused: Tensor, what: str
         _refuse(scene, key, f"{what}node {node} of robot {robot}", float(gap[robot, node]))
 
 
-def _refuse_touching_parts(scene: Scene, model: Model, contact: SelfContact) -> None:
-    x = model.nodes.expand(scene.batch, -1, -1)
+def _refuse_touching_parts(scene: Scene, model: Model, contact: SelfContact, x: Tensor) -> None:
     pairs = contact.pairs(x, x, x.new_zeros(len(x)))
     q = model.body.q_of(x)
     for table, found in zip(pairs.tables, contact.touching(pairs, q, torch.zeros_like(q)), strict=True):

@@ -1,4 +1,4 @@
-"""The magnetised rods of a checked scene and the field that they are in."""
+"""The magnetised rods and shells of a checked scene and the field that they are in."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torchdismech.errors import InputError
 from torchdismech.io import schema_magnetic as schema
 from torchdismech.io.files import reading
 from torchdismech.io.refusals import SceneError
+from torchdismech.io.schema_robot import Magnetisable
 from torchdismech.io.tables import read_rows, read_time_table
 from torchdismech.io.users_code import line_in, named_in_code
 from torchdismech.magnetics.fields import field_of
@@ -21,44 +22,57 @@ from torchdismech.magnetics.fields import field_of
 if TYPE_CHECKING:
     from torchdismech.io.scene import Scene
 
-__all__ = ["magnetic_force"]
+__all__ = ["magnetic_forces"]
 
 KEY = "magnetic.python"
+ELEMENTS = {"rod": "rod edge", "shell": "triangle"}
+VECTORS = {"gradient": ("value", "center"), "dipole": ("moment", "center")}
 
 
-def magnetic_force(scene: Scene, table_of: np.ndarray, run_code: bool) -> magnetics.Magnetic | None:
-    """Return the force on the magnetised rods of a scene, if it has any.
+def magnetic_forces(
+    scene: Scene, of_edges: np.ndarray, of_triangles: np.ndarray, run_code: bool
+) -> list[magnetics.Magnetic | magnetics.MagneticShells]:
+    """Return the forces on the magnetised rods and shells of a scene, if it has any.
 
     Parameters
     ----------
-    table_of : (E,) the [[rod]] table of each edge.
+    of_edges, of_triangles : (E,), (F,) the [[rod]] table of each edge, the [[shell]] table of each triangle.
     run_code : run the file that magnetic.python names; without, there is no field in its place.
     """
     table = scene.document.magnetic
     if table is None:
-        return None
+        return []
+    field: magnetics.Field | tuple[float, float, float] = (0.0, 0.0, 0.0)
     if table.python is None:
-        return magnetics.Magnetic(_magnetisation(scene, table_of), _field(scene, table))
-    field = _field_of_code(scene, table.python) if run_code else (0.0, 0.0, 0.0)
-    return magnetics.Magnetic(_magnetisation(scene, table_of), field)
+        field = _field(scene, table)
+    elif run_code:
+        field = _field_of_code(scene, table.python)
+    found: list[magnetics.Magnetic | magnetics.MagneticShells] = []
+    if any(rod.magnetised for rod in scene.document.rod):
+        given = _magnetisation(scene, "rod", scene.document.rod, of_edges)
+        found.append(magnetics.Magnetic(given, field))
+    if any(shell.magnetised for shell in scene.document.shell):
+        given = _magnetisation(scene, "shell", scene.document.shell, of_triangles)
+        found.append(magnetics.MagneticShells(given, field))
+    return found
 
 
-def _magnetisation(scene: Scene, table_of: np.ndarray) -> Tensor:
-    """Return the remanence of the edges (E, 3), or (B, E, 3) where numbers are drawn [A/m]."""
+def _magnetisation(scene: Scene, kind: str, tables: Sequence[Magnetisable], table_of: np.ndarray) -> Tensor:
+    """Return the remanence of the elements (E, 3), or (B, E, 3) where numbers are drawn [A/m]."""
     parts: list[tuple[np.ndarray, Tensor]] = []
-    for k, rod in enumerate(scene.document.rod):
-        edges = np.flatnonzero(table_of == k)
-        if rod.magnetisation is not None:
-            given = scene.numbers.vector(("rod", k, "magnetisation"), rod.magnetisation).unsqueeze(-2)
-            parts.append((edges, given))
-        elif rod.magnetisation_file is not None:
-            with reading(scene.path, ("rod", k, "magnetisation_file"), rod.magnetisation_file) as path:
-                rows = read_rows(path, len(edges), ("x", "y", "z"), "rod edge of the table")
-            parts.append((edges, rows))
+    for k, table in enumerate(tables):
+        index = np.flatnonzero(table_of == k)
+        if table.magnetisation is not None:
+            given = scene.numbers.vector((kind, k, "magnetisation"), table.magnetisation).unsqueeze(-2)
+            parts.append((index, given))
+        elif table.magnetisation_file is not None:
+            with reading(scene.path, (kind, k, "magnetisation_file"), table.magnetisation_file) as path:
+                rows = read_rows(path, len(index), ("x", "y", "z"), f"{ELEMENTS[kind]} of the table")
+            parts.append((index, rows))
     lead: Sequence[int] = next((given.shape[:1] for _, given in parts if given.dim() == 3), ())
     whole = torch.zeros(*lead, len(table_of), 3, dtype=torch.float64)
-    for edges, given in parts:
-        whole[..., edges, :] = given
+    for index, given in parts:
+        whole[..., index, :] = given
     return whole
 
 
@@ -73,6 +87,12 @@ def _field(scene: Scene, table: schema.Magnetic) -> magnetics.Field:
         )
         first, second = (torch.eye(3, dtype=torch.float64)["xyz".index(axis)] for axis in table.rotating.plane)
         return magnetics.Rotating(amplitude, frequency, first, second, phase)
+    for name, kind in (("gradient", magnetics.Gradient), ("dipole", magnetics.Dipole)):
+        inside = getattr(table, name)
+        if inside is not None:
+            given = {key: numbers.vector(("magnetic", name, key), getattr(inside, key)) for key in VECTORS[name]}
+            matrix = {"gradient": inside.gradient} if name == "gradient" else {}
+            return kind(**given, **matrix)
     assert table.file is not None
     with reading(scene.path, "magnetic.file", table.file) as path:
         rows = read_time_table(path, {3: "Bx, By, Bz"})

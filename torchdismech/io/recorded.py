@@ -21,7 +21,7 @@ from torchdismech.io.contacts import obstacle_of
 from torchdismech.io.dismech import Geometry
 from torchdismech.io.randomize import draw
 from torchdismech.io.refusals import sentences
-from torchdismech.io.scene import Scene
+from torchdismech.io.scene import Scene, read_geometry
 from torchdismech.io.schema_robot import Circle
 from torchdismech.trajectory import Trajectory
 
@@ -83,10 +83,17 @@ def _scene(trajectory: Trajectory, path: Path) -> Scene:
         key, problem = sentences(error, tables, schema.Document)[0]
         raise InputError(f"{path}: {'.'.join(map(str, key))}: {problem}: written by another version?") from None
     numbers, randomized = draw(path, document, tables)
-    geometry = Geometry(trajectory.positions[0, 0].numpy(), trajectory.rod_edges, trajectory.triangles)
+    geometry = Geometry(_nodes_as_built(document, path, trajectory), trajectory.rod_edges, trajectory.triangles)
     size = document.batch.size
     text = trajectory.attributes.get("scene", "")
     return Scene(path, text, tables, document, {}, geometry, numbers, randomized, size, range(size))
+
+
+def _nodes_as_built(document: schema.Document, path: Path, trajectory: Trajectory) -> np.ndarray:
+    """Return the nodes (N, 3) by which tables with boxes select: where the run began, unless [initial] moved them."""
+    if document.initial is None or not document.initial.moved or all(rod.box is None for rod in document.rod):
+        return trajectory.positions[0, 0].numpy()
+    return read_geometry(path, document.robot).nodes
 
 
 def _tables(trajectory: Trajectory, path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from torchdismech.io.schema_contact import obstacle_name
 from torchdismech.mechanics import Gains
 from torchdismech.memory import size_of, step_bytes
 from torchdismech.model import Model
-from torchdismech.state import Control
+from torchdismech.state import Control, State
 from torchdismech.trajectory import Trajectory
 
 __all__ = ["failures", "summary", "what_will_run"]
@@ -61,7 +61,9 @@ def failures(trajectory: Trajectory) -> str:
     return "\n".join(lines)
 
 
-def what_will_run(scene: Scene, model: Model, integrator: Solver, controller: Controller | None) -> dict[str, str]:
+def what_will_run(
+    scene: Scene, model: Model, state: State, integrator: Solver, controller: Controller | None
+) -> dict[str, str]:
     """Return what `torchdismech check` prints of a scene, by what it is about."""
     simulation, document = scene.document.simulation, scene.document
     nodes, edges = len(scene.geometry.nodes), len(scene.geometry.rod_edges)
@@ -70,9 +72,10 @@ def what_will_run(scene: Scene, model: Model, integrator: Solver, controller: Co
     else:
         steps = f"{simulation.integrator}, {scene.steps} steps of {simulation.dt:g} s"
     frames = 1 + -(-scene.steps // document.output.every)
-    at_once = chunk_size(model, scene.batch, "auto")
+    at_once = chunk_size(model, scene.batch, integrator.chunk)
     whole = "the batch" if at_once == scene.batch else f"{at_once} robots, as many as are stepped at a time"
-    stored = 8 * frames * scene.batch * (6 * nodes + model.body.n_angles)
+    strains = sum(term.stencil.count * len(term.stencil.strains) for term in model.terms)
+    stored = 8 * frames * scene.batch * (6 * nodes + model.body.n_angles + strains * document.output.strains)
     return {
         "scene": str(scene.path),
         "robots": f"{scene.batch}, {'planar' if document.robot.planar else 'in space'}, on {model.device}",
@@ -82,6 +85,7 @@ def what_will_run(scene: Scene, model: Model, integrator: Solver, controller: Co
         "bodies": f"{model.body.parts()} that no edge joins" if model.body.parts() > 1 else "1",
         "springs": str(len(model.springs)),
         "dofs": f"{model.n_dofs}, of which free {model.n_free}",
+        "start": _beginning(scene),
         "forces": ", ".join(type(f).__name__ for f in model.forces if f not in model.obstacles) or "none",
         "contact": _contact(scene, model),
         "over time": _over_time(scene),
@@ -91,11 +95,25 @@ def what_will_run(scene: Scene, model: Model, integrator: Solver, controller: Co
         "kernels": _kernels(scene, model, integrator),
         "solver": model.solver_for(at_once).describe(),
         **({"steps on a GPU": _recording(model)} if model.device.type == "cuda" else {}),
-        "factorisation": f"{1e3 * _factor_time(model, at_once):.3g} ms a robot to factor and solve, measured",
+        "factorisation": f"{1e3 * _factor_time(model, state, at_once):.3g} ms a robot to factor and solve, measured",
         "memory": f"about {size_of(step_bytes(model, at_once))} for a step of {whole}",
         "file": f"{frames} frames, about {size_of(stored)}",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
     }
+
+
+def _beginning(scene: Scene) -> str:
+    """Return where the robots begin, and how they move there."""
+    table = scene.document.initial
+    if table is None:
+        return "as built, at rest"
+    if table.trajectory is not None:
+        where = f"frame {table.frame} of {table.trajectory}"
+    else:
+        where = "as built" if table.positions_file is None else f"where {table.positions_file} says"
+    if table.motion is not None:
+        return f"{where}, thrown"
+    return f"{where}, at rest" if table.trajectory is None else f"{where}, as it moves there"
 
 
 def _kernels(scene: Scene, model: Model, integrator: Solver) -> str:
@@ -182,15 +200,16 @@ def _drawn_range(name: str, values: Tensor) -> str:
     return f"{name} from {values.min().item():.6g} to {values.max().item():.6g}"
 
 
-def _factor_time(model: Model, batch: int) -> float:
-    """Return the time [s] a robot that factoring and solving the matrix at the initial state takes.
+def _factor_time(model: Model, state: State, batch: int) -> float:
+    """Return the time [s] a robot that factoring and solving the matrix of the first so many robots takes.
 
-    The elastic matrix may be singular there (a free robot); with the masses of a step of 10 ms it is not.
+    The elastic matrix may be singular at the state (of a free robot); with the masses of a step of 10 ms it is not.
     """
-    state = model.initial_state(batch=batch)
-    start = model.start_step(state)
-    _, values = model.mechanics.force_and_stiffness(start, state.q, state.velocity, state.time, Gains(mass=1e4))
-    solver, rhs = model.solver_for(batch), torch.ones_like(state.q[:, model.free_index])
+    values_of_part, part, _ = model.parts(state, Control(), batch)[0]
+    with values_of_part.in_place():
+        start = model.start_step(part)
+        _, values = model.mechanics.force_and_stiffness(start, part.q, part.velocity, part.time, Gains(mass=1e4))
+    solver, rhs = model.solver_for(batch), torch.ones_like(part.q[:, model.free_index])
     times = []
     for _ in range(3):
         began = time.perf_counter()

@@ -126,8 +126,9 @@ def _first_difference(name: str, theirs: np.ndarray, ours: np.ndarray) -> str:
 def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -> None:
     """Refuse a state of another robot or batch, and another set of energies and contacts."""
     state = setup.state
-    kept = {"energies": set(before.energies), "contacts": set(before.contact)}
+    kept = {"energies": set(before.energies), "contacts": set(before.contact), "strains": set(before.strains)}
     names = {"energies": set(setup.model.energies(state)), "contacts": set(setup.model.contact_report(state))}
+    names["strains"] = set(setup.model.strains(state)) if setup.strains else set()
     sizes = {"robots": (before.batch, scene.batch)}
     for name, field in {"nodes": "positions", "degrees of freedom": "q", "framed edges": "director"}.items():
         sizes[name] = (getattr(before.state, field).shape[1], getattr(state, field).shape[1])
@@ -145,6 +146,8 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -
     stored, own = before.state.q.dtype, state.q.dtype
     if stored != own:
         raise InputError(f"{path}: its state is in {stored}, and {scene.path} in {own}: it does not fit")
+    if type(before.state) is not type(state):
+        raise InputError(f"{path}: was written by another kind of integrator than {scene.path} has: it does not fit")
     for name in names:
         if kept[name] != names[name]:
             written, asked = (", ".join(sorted(which[name])) or "none" for which in (kept, names))

@@ -82,6 +82,7 @@ def run_scene(
                     running=running,
                     controller=setup.controller,
                     memory=memory,
+                    strains=setup.strains,
                 )
             except SimulationError as error:
                 raise _in_whole(error, rows, scene.batch) from None

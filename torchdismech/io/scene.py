@@ -25,6 +25,7 @@ from torchdismech.io.assemble import build_integrator, build_model, build_schedu
 from torchdismech.io.controller import build_controller
 from torchdismech.io.dismech import Geometry, read_dismech
 from torchdismech.io.files import fingerprints, named_files, reading
+from torchdismech.io.initial import initial_state
 from torchdismech.io.limits import refuse_endless, refuse_too_large
 from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
 from torchdismech.io.randomize import Numbers, draw
@@ -33,9 +34,10 @@ from torchdismech.io.schedule import Schedule, load_function
 from torchdismech.io.schema_robot import Robot
 from torchdismech.model import Model
 from torchdismech.solve import linear
+from torchdismech.sparse import Pattern
 from torchdismech.state import State
 
-__all__ = ["Scene", "SceneError", "Setup", "load_scene"]
+__all__ = ["Scene", "SceneError", "Setup", "load_scene", "read_geometry"]
 
 DEEPEST = 20  # tables and lists in each other; no key needs half of that
 DEEP = f"tables or lists are nested more than {DEEPEST} deep; no key is"
@@ -45,7 +47,7 @@ DEEP = f"tables or lists are nested more than {DEEPEST} deep; no key is"
 class Setup:
     """A scene ready to run.
 
-    As `rollout(model, state, integrator, steps, schedule=schedule, every=every, controller=controller)`.
+    As `rollout(model, state, integrator, steps, schedule, every, controller=controller, strains=strains)`.
     """
 
     model: Model
@@ -55,6 +57,7 @@ class Setup:
     steps: int
     every: int
     controller: Controller | None = None
+    strains: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,21 +145,23 @@ class Scene:
             if not allow_code:
                 raise SceneError(self.path, key, f"runs code from {named}: pass --allow-code to let it")
         model = build_model(self, device, run_code=True, add=add)
+        state = initial_state(self, model)
         if self.batch < self.whole:
             model.solver_name = model.solver_for(self.whole).name
         schedule = build_schedule(self, model)
         if "actuation.python" in code:
             function = load_function(self.path, code["actuation.python"])
             schedule = dataclasses.replace(schedule, function=function)
-        state = model.initial_state(batch=self.batch)
+        integrator = build_integrator(self)
         return Setup(
             model=model,
-            state=state,
-            integrator=build_integrator(self),
+            state=integrator.started(state),
+            integrator=integrator,
             schedule=schedule,
             steps=self.steps,
             every=self.document.output.every,
             controller=build_controller(self, model, state),
+            strains=self.document.output.strains,
         )
 
 
@@ -192,12 +197,9 @@ def load_scene(
     except ValidationError as error:
         faults = sentences(error, tables, schema.Document)
         raise _joined(path, faults) from None
-    try:
-        linear.named(document.simulation.solver)
-    except InputError as error:
-        raise SceneError(path, "simulation.solver", str(error).removeprefix("solver: ")) from None
+    _check_solver(path, document.simulation.solver)
     prints = fingerprints(path, document)
-    geometry = _geometry(path, document.robot)
+    geometry = read_geometry(path, document.robot)
     _check_indices(path, document, geometry)
     if not insist:
         refuse_too_large(path, document, geometry)
@@ -255,6 +257,16 @@ def _set_steps(path: Path, simulation: Any, steps: int) -> None:
         simulation["duration"] = steps * simulation["dt"]
 
 
+def _check_solver(path: Path, setting: linear.Setting) -> None:
+    """Refuse a linear solver that there is not, and options that it does not take."""
+    try:
+        name, options = linear.named(setting)
+        if name != "auto":
+            linear.make(name, Pattern(1, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), True), **options)
+    except (InputError, ImportError) as error:
+        raise SceneError(path, "simulation.solver", str(error).removeprefix("solver: ")) from None
+
+
 def _joined(path: Path, faults: list[tuple[Key, str]]) -> SceneError:
     """Return one error that names every fault, a line each."""
     errors = [str(SceneError(path, key, problem)) for key, problem in faults]
@@ -263,7 +275,8 @@ def _joined(path: Path, faults: list[tuple[Key, str]]) -> SceneError:
     return first
 
 
-def _geometry(path: Path, robot: Robot) -> Geometry:
+def read_geometry(path: Path, robot: Robot) -> Geometry:
+    """Return nodes, rod edges and triangles of the [robot] of a scene."""
     if robot.file is not None:
         with reading(path, "robot.file", robot.file) as file:
             geometry = read_mesh(file) if file.suffix.lower() in READ_SUFFIXES else read_dismech(file)
@@ -294,9 +307,21 @@ def _check_indices(path: Path, document: schema.Document, geometry: Geometry) ->
     if ring is not None and ring >= len(geometry.nodes):
         problem = f"expected less than {len(geometry.nodes)}, the number of nodes, or nothing ever touches; got {ring}"
         raise SceneError(path, ("self_contact", "ring"), problem)
-    names = ("rod", "shell", "mass", "clamp", "move", "point_force", "tendon", "chamber", "obstacle")
+    names = (
+        "rod",
+        "shell",
+        "mass",
+        "clamp",
+        "move",
+        "point_force",
+        "line_load",
+        "moment",
+        "tendon",
+        "chamber",
+        "obstacle",
+    )
     tables: dict[Key, Any] = {(name, k): table for name in names for k, table in enumerate(getattr(document, name))}
-    for key, table in {**tables, ("floor",): document.floor}.items():
+    for key, table in {**tables, ("floor",): document.floor, ("initial",): document.initial}.items():
         for kind, count in (("nodes", len(geometry.nodes)), ("edges", len(geometry.rod_edges))):
             index = getattr(table, kind, None)
             wrong = [i for i in index or [] if i >= count]
@@ -305,8 +330,9 @@ def _check_indices(path: Path, document: schema.Document, geometry: Geometry) ->
             if index and key[0] != "tendon" and len(set(index)) < len(index):  # tendons may come back
                 twice = Counter(index).most_common(1)[0][0]
                 raise SceneError(path, (*key, kind), f"expected each of the {kind} once, got {twice} twice")
-    for k, spring in enumerate(document.spring):
-        wrong = [i for nodes in spring.nodes for i in nodes if i >= len(geometry.nodes)]
+    tuples: dict[Key, Any] = {("spring", k, "nodes"): spring.nodes for k, spring in enumerate(document.spring)}
+    tuples |= {("line_load", k, "sides"): line.sides or [] for k, line in enumerate(document.line_load)}
+    for key, groups in tuples.items():
+        wrong = [i for nodes in groups for i in nodes if i >= len(geometry.nodes)]
         if wrong:
-            problem = f"expected nodes 0 to {len(geometry.nodes) - 1}, got {wrong[0]}"
-            raise SceneError(path, ("spring", k, "nodes"), problem)
+            raise SceneError(path, key, f"expected nodes 0 to {len(geometry.nodes) - 1}, got {wrong[0]}")

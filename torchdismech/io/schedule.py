@@ -124,6 +124,7 @@ class Schedule:
     edge_motions : twists, which add up.
     curvature : (S,) columns for kappa1, or (2 S,) for kappa1 and then kappa2 [1].
     twist, hinge_angle, length : (S,) columns [rad], (H,) columns [rad], (E,) columns [m].
+    membrane_strain : (3 F,) columns, E11, E22, E12 of each triangle in turn.
     values : constants of the model that files set, by name.
     poses : whether clamps with a direction turn: then all clamps move as rigid bodies.
     function : called last with (time, model, control); what it returns counts.
@@ -135,6 +136,7 @@ class Schedule:
     twist: TimeTable | None = None
     hinge_angle: TimeTable | None = None
     length: TimeTable | None = None
+    membrane_strain: TimeTable | None = None
     values: dict[str, Driven] = field(default_factory=dict)
     poses: bool = False
     function: Function | None = None
@@ -145,6 +147,9 @@ class Schedule:
             natural_curvature=self._natural_curvature(time, model),
             natural_twist=None if self.twist is None else self.twist.at(time),
             natural_hinge_angle=None if self.hinge_angle is None else self.hinge_angle.at(time),
+            natural_membrane_strain=None
+            if self.membrane_strain is None
+            else self.membrane_strain.at(time).unflatten(1, (-1, 3)),
             rest_length=None if self.length is None else self.length.at(time),
             clamped_q=self._clamped_q(time, model),
             pose=self._pose(time, model) if self.poses else None,

@@ -6,6 +6,7 @@ Only what can be judged from the file alone stands here; indices and sizes are c
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -18,20 +19,22 @@ from torchdismech.io.schema_base import (
     Nodes,
     NotNegative,
     Positive,
+    Stop,
     Table,
     Vector,
     exactly_one,
     file_and_function,
     nonzero,
+    ordered,
 )
 from torchdismech.io.schema_contact import Contacts
 from torchdismech.io.schema_controller import Controller
+from torchdismech.io.schema_initial import Initial
+from torchdismech.io.schema_loads import LineLoad, Moment, PointForce
 from torchdismech.io.schema_magnetic import Magnetic
-from torchdismech.io.schema_robot import Clamp, Mass, Robot, Rod, Shell, Spring
+from torchdismech.io.schema_robot import Clamp, Dissipation, Magnetisable, Mass, Membrane, Robot, Rod, Shell, Spring
 
 __all__ = ["MOST_STEPS", "Document"]
-
-Stop = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 
 MOST_STEPS = 10**12  # beyond it a float64 no longer counts time in steps
 # What no run needs, and what would be as good as endless where a step cannot be solved.
@@ -59,7 +62,7 @@ class Move(Table):
     nodes: Nodes | None = Field(default=None, description="node indices")
     velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
     rotation: Rotation | None = Field(default=None, description="{axis = [..], center = [..], rate = ..}")
-    file: FileName | None = Field(default=None, description="name of a CSV file: time, x y z of each node")
+    file: FileName | None = Field(default=None, description="name of a table: time, x y z of each node")
     edges: Nodes | None = Field(default=None, description="edge indices")
     twist_rate: Annotated[float, PER_ROBOT] | None = Field(default=None, description="rate of the twist angle [rad/s]")
     start: NotNegative = Field(default=0.0, description="time [s]")
@@ -77,13 +80,8 @@ class Move(Table):
             raise ValueError("expected edges and twist_rate together")
         if self.file is not None and ("start" in self.model_fields_set or "stop" in self.model_fields_set):
             raise ValueError("a path from a file has its own times: start and stop do not apply")
-        _check_interval(self)
+        ordered(self)
         return self
-
-
-def _check_interval(table: Move | PointForce) -> None:
-    if table.stop <= table.start:
-        raise ValueError(f"expected start < stop, got start = {table.start}, stop = {table.stop}")
 
 
 class Resistive(Table):
@@ -148,32 +146,19 @@ class Environment(Table):
         return self
 
 
-class PointForce(Table):
-    """[[point_force]]: a constant force on nodes."""
-
-    nodes: Nodes = Field(description="node indices")
-    force: Annotated[Vector, PER_ROBOT] = Field(description="force on each node [x, y, z] in N")
-    start: float = Field(default=-math.inf, description="time [s]; without it the force acts from the beginning")
-    stop: Stop = Field(default=math.inf, description="time [s], or inf")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> PointForce:
-        _check_interval(self)
-        return self
-
-
 class Actuation(Table):
     """[actuation]: natural strains over time."""
 
     natural_curvature: FileName | None = Field(
-        default=None, description="name of a CSV file: time, kappa1 of each spring, .."
+        default=None, description="name of a table: time, kappa1 of each spring, .."
     )
-    natural_twist: FileName | None = Field(default=None, description="name of a CSV file: time, twist of each spring")
-    natural_hinge_angle: FileName | None = Field(
-        default=None, description="name of a CSV file: time, angle of each hinge"
+    natural_twist: FileName | None = Field(default=None, description="name of a table: time, twist of each spring")
+    natural_hinge_angle: FileName | None = Field(default=None, description="name of a table: time, angle of each hinge")
+    natural_membrane_strain: FileName | None = Field(
+        default=None, description="name of a table: time, E11, E22, E12 of each triangle"
     )
     rest_length: FileName | None = Field(
-        default=None, description="name of a CSV file: time, rest length of each rod edge"
+        default=None, description="name of a table: time, rest length of each rod edge"
     )
     python: FileName | None = Field(default=None, description='"file.py:function"')
 
@@ -192,7 +177,7 @@ class Actuation(Table):
 class Simulation(Table):
     """[simulation]: the integrator and how far to go."""
 
-    integrator: Literal["implicit_euler", "implicit_midpoint", "newmark", "static"] = Field(
+    integrator: Literal["implicit_euler", "implicit_midpoint", "newmark", "bdf2", "static"] = Field(
         default="implicit_euler", description="time integrator"
     )
     dt: Positive | None = Field(default=None, description="time step [s]")
@@ -216,12 +201,22 @@ class Simulation(Table):
     max_substeps: Annotated[int, Field(ge=0, le=MOST_SUBSTEPS)] | None = Field(
         default=None, description="most parts a failed step is divided into, by default none; 16 with contact"
     )
+    chunk: Annotated[int, Field(ge=1, le=MOST)] | Literal["auto", "all"] = Field(
+        default="auto", description='robots that are stepped at a time: a number, "all", or "auto": as is fastest'
+    )
     solver: str | dict[str, str | int | float] = Field(
         default="auto", description='"auto", the name of a linear solver, or {name = .., and its options}'
     )
     compile: bool | Literal["auto"] = Field(
         default="auto", description='true, false, or "auto": compile what steps evaluate where the run is long'
     )
+
+    @field_validator("chunk", mode="before")
+    @classmethod
+    def _how_many_at_a_time(cls, value: object) -> object:
+        if value not in ("auto", "all") and (type(value) is not int or not 1 <= value <= MOST):
+            raise ValueError(f'expected a number of robots from 1 up, "all" or "auto", got {value!r}')
+        return value
 
     @field_validator("compile", mode="before")
     @classmethod
@@ -241,6 +236,8 @@ class Simulation(Table):
         ):
             if getattr(self, name) is not None and self.integrator != owner:
                 raise ValueError(f'{name} belongs to integrator = "{owner}"; "{self.integrator}" does not use it')
+        if self.integrator == "bdf2" and "max_substeps" in self.model_fields_set:
+            raise ValueError('max_substeps does not apply to integrator = "bdf2": all its steps have one length')
         for name in ("dt", "duration", "max_substeps"):
             if static and name in self.model_fields_set:
                 raise ValueError(f'{name} does not apply to integrator = "static": it has load_steps')
@@ -297,6 +294,7 @@ class Output(Table):
     every: Annotated[int, Field(ge=1, lt=2**63)] = Field(
         default=10, description="steps from one stored frame to the next"
     )
+    strains: bool = Field(default=False, description="true or false: store the strains of rods and shells, too")
 
 
 class Document(Contacts):
@@ -306,11 +304,16 @@ class Document(Contacts):
     rod: list[Rod] = Field(default=[], description="table [rod], or several [[rod]]")
     shell: list[Shell] = Field(default=[], description="table [shell], or several [[shell]]")
     spring: list[Spring] = Field(default=[], description="tables [[spring]]")
+    membrane: Membrane | None = Field(default=None, description="table [membrane]")
+    dissipation: Dissipation | None = Field(default=None, description="table [dissipation]")
     mass: list[Mass] = Field(default=[], description="tables [[mass]]")
     clamp: list[Clamp] = Field(default=[], description="tables [[clamp]]")
     move: list[Move] = Field(default=[], description="tables [[move]]")
+    initial: Initial | None = Field(default=None, description="table [initial]")
     environment: Environment = Field(default=Environment(), description="table [environment]")
     point_force: list[PointForce] = Field(default=[], description="tables [[point_force]]")
+    line_load: list[LineLoad] = Field(default=[], description="tables [[line_load]]")
+    moment: list[Moment] = Field(default=[], description="tables [[moment]]")
     tendon: list[Tendon] = Field(default=[], description="tables [[tendon]]")
     chamber: list[Chamber] = Field(default=[], description="tables [[chamber]]")
     magnetic: Magnetic | None = Field(default=None, description="table [magnetic]")
@@ -341,8 +344,11 @@ class Document(Contacts):
             return self
         if self.move:
             raise ValueError('[[move]] prescribes motion over time, and integrator = "static" has no time')
-        if any({"start", "stop"} & load.model_fields_set for load in self.point_force):
-            raise ValueError('start and stop of [[point_force]] do not apply: integrator = "static" has no time')
+        if self.initial is not None and self.initial.motion is not None:
+            raise ValueError(f'initial.{self.initial.motion} is motion, and integrator = "static" has no time')
+        for name in ("point_force", "line_load", "moment"):
+            if any({"start", "stop"} & load.model_fields_set for load in getattr(self, name)):
+                raise ValueError(f'start and stop of [[{name}]] do not apply: integrator = "static" has no time')
         if self.magnetic is not None and self.magnetic.rotating is not None:
             raise ValueError('magnetic.rotating turns over time, and integrator = "static" has no time')
         if self.controller is not None:
@@ -378,14 +384,19 @@ class Document(Contacts):
 
     @model_validator(mode="after")
     def _fields_act_on_something(self) -> Document:
-        magnetised = [k for k, rod in enumerate(self.rod) if rod.magnetised]
+        kinds: dict[str, Sequence[Magnetisable]] = {"rod": self.rod, "shell": self.shell}
+        magnetised = [
+            (f"{name}.{k}" if len(tables) > 1 else name, table)
+            for name, tables in kinds.items()
+            for k, table in enumerate(tables)
+            if table.magnetised
+        ]
         if self.magnetic is not None and not magnetised:
             raise ValueError(
-                "magnetic: no rod is magnetised: give [rod] a magnetisation, or remove the table; shells cannot be "
-                "magnetised"
+                "magnetic: nothing is magnetised: give [rod] or [shell] a magnetisation, or remove the table"
             )
         if self.magnetic is None and magnetised:
-            table = f"rod.{magnetised[0]}" if len(self.rod) > 1 else "rod"
-            key = "magnetisation" if self.rod[magnetised[0]].magnetisation_file is None else "magnetisation_file"
+            table, given = magnetised[0]
+            key = "magnetisation" if given.magnetisation_file is None else "magnetisation_file"
             raise ValueError(f"{table}.{key}: there is no magnetic field: add [magnetic], or remove the key")
         return self

@@ -24,9 +24,9 @@ class Tendon(Table):
     frame: Literal["world", "material"] = Field(default="world", description="axes of offset and offsets")
     motor: Vector | None = Field(default=None, description="a point in space before the others [m]")
     tension: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="tension at the motor [N]")
-    tension_file: FileName | None = Field(default=None, description="name of a CSV file: time, tension")
+    tension_file: FileName | None = Field(default=None, description="name of a table: time, tension")
     pull: Annotated[float, PER_ROBOT] | None = Field(default=None, description="length taken in by the motor [m]")
-    pull_file: FileName | None = Field(default=None, description="name of a CSV file: time, pull")
+    pull_file: FileName | None = Field(default=None, description="name of a table: time, pull")
     stiffness: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="EA of the tendon [N]")
     pretension: Annotated[NotNegative, PER_ROBOT] | None = Field(
         default=None, description="tension of the robot as built with nothing taken in [N]"
@@ -81,7 +81,7 @@ class Chamber(Table):
     frame: Literal["world", "material"] = Field(default="world", description="axes of offset")
     area: Annotated[Positive, PER_ROBOT] = Field(description="area of its sections [m^2]")
     pressure: Annotated[float, PER_ROBOT] | None = Field(default=None, description="pressure over that outside [Pa]")
-    pressure_file: FileName | None = Field(default=None, description="name of a CSV file: time, pressure")
+    pressure_file: FileName | None = Field(default=None, description="name of a table: time, pressure")
 
     @model_validator(mode="after")
     def _one_pressure(self) -> Chamber:

@@ -17,12 +17,14 @@ __all__ = [
     "Nodes",
     "NotNegative",
     "Positive",
+    "Stop",
     "Table",
     "Vector",
     "exactly_one",
     "file_and_function",
     "names_file",
     "nonzero",
+    "ordered",
     "per_robot",
 ]
 
@@ -43,6 +45,7 @@ Index = Annotated[int, Field(ge=0, le=MOST)]
 Nodes = Annotated[list[Index], Field(min_length=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+Stop = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 Vector = Annotated[list[float], Field(min_length=3, max_length=3)]
 
 
@@ -59,6 +62,12 @@ def exactly_one(table: Table, *names: str) -> str:
         listed = " or ".join(names)
         raise ValueError(f"expected exactly one of {listed}, got {' and '.join(given) if given else 'none of them'}")
     return given[0]
+
+
+def ordered(table: Any) -> None:
+    """Refuse a table that does not start before it stops."""
+    if table.stop <= table.start:
+        raise ValueError(f"expected start < stop, got start = {table.start}, stop = {table.stop}")
 
 
 def per_robot(field: FieldInfo) -> bool:

@@ -26,6 +26,9 @@ class Law(Table):
         validate_default=True,
         description="of each contact [N/m]: about its load, such as a node's weight, over the overlap it may have",
     )
+    method: Literal["interior_point", "fischer_burmeister", "gauss_seidel"] | None = Field(
+        default=None, description='how complementarity finds loads, by default "interior_point"'
+    )
     friction: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="coefficient of friction")
     slip_velocity: Annotated[Positive, PER_ROBOT] = Field(
         default=1e-3, description="at which friction has its full size [m/s]"
@@ -45,6 +48,14 @@ class Law(Table):
         if response in ("penalty", "barrier") and stiffness is None:
             raise ValueError(f"missing ({cls.model_fields['stiffness'].description})")
         return stiffness
+
+    @field_validator("method")
+    @classmethod
+    def _of_constraints(cls, method: str | None, info: ValidationInfo) -> str | None:
+        response = info.data.get("response")
+        if response in ("penalty", "barrier") and method is not None:
+            raise ValueError(f'belongs to response = "complementarity"; "{response}" does not use it: remove the key')
+        return method
 
     @field_validator("slip_velocity")
     @classmethod
@@ -71,6 +82,9 @@ class SelfContact(Law):
     """[self_contact]: the robot's parts touch each other."""
 
     ring: Index | None = Field(default=None, description="parts so many edges apart, or less, never touch")
+    rounding: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.02, description="radius, over their reach, by which edges are rounded where they are nearly parallel"
+    )
 
 
 class Obstacle(Law):
@@ -79,7 +93,7 @@ class Obstacle(Law):
     name: str | None = Field(default=None, description="what reports call it")
     nodes: Nodes | None = Field(default=None, description="indices of the nodes that touch it, by default all")
     velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
-    path: FileName | None = Field(default=None, description="name of a CSV file: time, displacement x y z")
+    path: FileName | None = Field(default=None, description="name of a table: time, displacement x y z")
 
     @property
     def at_rest(self) -> bool:
@@ -191,6 +205,19 @@ class Contacts(Table):
             if name in names[:k]:
                 problem = f"expected another name than that of obstacle.{names.index(name)}, got {name!r} for both"
                 raise ValueError(f"obstacle.{k}.name: {problem}")
+        return self
+
+    @model_validator(mode="after")
+    def _one_method(self) -> Contacts:
+        methods = {key: law.method for key, law in self.contacts.items() if law.response == "complementarity"}
+        for key, method in methods.items():
+            first, other = next(iter(methods.items()))
+            if (method or "interior_point") != (other or "interior_point"):
+                name, one = (".".join(map(str, k)) for k in (key, first))
+                raise ValueError(
+                    f"{name}.method: all contacts of a robot are solved for by one method; {one} has "
+                    f"{other or 'interior_point'!r}, got {method or 'interior_point'!r}"
+                )
         return self
 
     def keys_with(self, response: str) -> list[str]:

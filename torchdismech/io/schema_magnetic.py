@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from torchdismech.io.schema_base import PER_ROBOT, FileName, Table, Vector, exactly_one, file_and_function
+from torchdismech.io.schema_base import PER_ROBOT, FileName, Table, Vector, exactly_one, file_and_function, nonzero
 
-__all__ = ["Magnetic", "Rotating"]
+__all__ = ["Dipole", "Gradient", "Magnetic", "Rotating"]
 
 
 class Rotating(Table):
@@ -22,12 +22,36 @@ class Rotating(Table):
     phase: Annotated[float, PER_ROBOT] = Field(default=0.0, description="angle from the first axis at time 0 [rad]")
 
 
+class Gradient(Table):
+    """A field that is linear in space."""
+
+    value: Annotated[Vector, PER_ROBOT] = Field(description="field at the center [x, y, z] in T")
+    gradient: Annotated[list[Vector], Field(min_length=3, max_length=3)] = Field(
+        description="its derivatives in T/m: a row for each component, a column for each axis"
+    )
+    center: Annotated[Vector, PER_ROBOT] = Field(default=[0.0, 0.0, 0.0], description="center [x, y, z] in m")
+
+
+class Dipole(Table):
+    """The field of a small magnet."""
+
+    moment: Annotated[Vector, PER_ROBOT] = Field(description="magnetic moment [x, y, z] in A m^2")
+    center: Annotated[Vector, PER_ROBOT] = Field(description="where the magnet is [x, y, z] in m")
+
+    @field_validator("moment")
+    @classmethod
+    def _direction(cls, moment: list[float]) -> list[float]:
+        return nonzero(moment)
+
+
 class Magnetic(Table):
     """[magnetic]: the field."""
 
     constant: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="field [x, y, z] in T")
     rotating: Rotating | None = Field(default=None, description="{amplitude = .., frequency = .., plane = ..}")
-    file: FileName | None = Field(default=None, description="name of a CSV file: time, Bx, By, Bz")
+    gradient: Gradient | None = Field(default=None, description="{value = [..], gradient = [..], center = [..]}")
+    dipole: Dipole | None = Field(default=None, description="{moment = [..], center = [..]}")
+    file: FileName | None = Field(default=None, description="name of a table: time, Bx, By, Bz")
     scale: Annotated[float, PER_ROBOT] = Field(default=1.0, description="factor of the field in the file")
     python: FileName | None = Field(default=None, description='"file.py:function"')
 
@@ -38,7 +62,7 @@ class Magnetic(Table):
 
     @model_validator(mode="after")
     def _one_field(self) -> Magnetic:
-        given = exactly_one(self, "constant", "rotating", "file", "python")
+        given = exactly_one(self, "constant", "rotating", "gradient", "dipole", "file", "python")
         if "scale" in self.model_fields_set and given != "file":
             raise ValueError(f"scale is a factor of the field in a file; {given} does not use it: remove the key")
         return self

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from torchdismech.io.schema_base import PER_ROBOT, FileName, Index, Nodes, Positive, Table, Vector, exactly_one
+from torchdismech.io.schema_base import (
+    PER_ROBOT,
+    FileName,
+    Index,
+    Nodes,
+    NotNegative,
+    Positive,
+    Table,
+    Vector,
+    exactly_one,
+)
 
-__all__ = ["Box", "Circle", "Clamp", "Mass", "Robot", "Rod", "Shell", "Spring"]
+__all__ = [
+    "Box",
+    "Circle",
+    "Clamp",
+    "Dissipation",
+    "Magnetisable",
+    "Mass",
+    "Membrane",
+    "Robot",
+    "Rod",
+    "Shell",
+    "Spring",
+]
 
 
 class Robot(Table):
@@ -83,7 +105,29 @@ class Stiffness(Table):
     GJ: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="twisting stiffness [N m^2]")
 
 
-class Rod(Table):
+class Magnetisable(Table):
+    """What rods and shells say of their magnetisation."""
+
+    magnetisation: Annotated[Vector, PER_ROBOT] | None = Field(
+        default=None, description="remanence [x, y, z] of the robot as built in A/m"
+    )
+    magnetisation_file: FileName | None = Field(
+        default=None, description="name of a table: a row x, y, z for each edge, or triangle, of this table"
+    )
+
+    @model_validator(mode="after")
+    def _one_magnetisation(self) -> Magnetisable:
+        if self.magnetised:
+            exactly_one(self, "magnetisation", "magnetisation_file")
+        return self
+
+    @property
+    def magnetised(self) -> bool:
+        """Whether its elements are magnetised."""
+        return self.magnetisation is not None or self.magnetisation_file is not None
+
+
+class Rod(Magnetisable):
     """[rod] or [[rod]]: section and material of rod edges."""
 
     section: Annotated[Circle | Rectangle, Field(discriminator="shape")] = Field(
@@ -93,14 +137,14 @@ class Rod(Table):
     youngs: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="Young's modulus [Pa]")
     poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
     density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
+    relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
+        default=0.0, description="of the material, which damps its deformation [s]"
+    )
     natural: Literal["initial", "straight"] = Field(default="initial", description="natural shape")
+    directors_file: FileName | None = Field(
+        default=None, description="name of a table: a row x, y, z for each edge of the table, its director d1"
+    )
     contact_radius: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="radius that touches [m]")
-    magnetisation: Annotated[Vector, PER_ROBOT] | None = Field(
-        default=None, description="remanence [x, y, z] of the robot as built in A/m"
-    )
-    magnetisation_file: FileName | None = Field(
-        default=None, description="name of a CSV file: a row x, y, z for each edge of the table"
-    )
     nodes: Nodes | None = Field(default=None, description="node indices: the table is for the edges between them")
     box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the edges inside")
 
@@ -113,16 +157,9 @@ class Rod(Table):
             self.stiffness.GJ,
         ):
             raise ValueError("youngs is missing: Young's modulus [Pa], or all of EA, EI1, EI2, GJ in stiffness")
-        if self.magnetised:
-            exactly_one(self, "magnetisation", "magnetisation_file")
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
         return self
-
-    @property
-    def magnetised(self) -> bool:
-        """Whether its edges are magnetised."""
-        return self.magnetisation is not None or self.magnetisation_file is not None
 
 
 class SpringStiffness(Table):
@@ -155,13 +192,16 @@ class ShellStiffness(Table):
     bending: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of a hinge or a plate [N m]")
 
 
-class Shell(Table):
+class Shell(Magnetisable):
     """[shell] or [[shell]]: thickness and material of triangles."""
 
     thickness: Annotated[Positive, PER_ROBOT] = Field(description="thickness [m]")
     youngs: Annotated[Positive, PER_ROBOT] = Field(description="Young's modulus [Pa]")
     poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
     density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
+    relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
+        default=0.0, description="of the material, which damps its deformation [s]"
+    )
     bending: Literal["hinge", "midedge"] = Field(default="hinge", description="bending model")
     membrane: Literal["springs", "continuum"] = Field(default="springs", description="how triangles stretch")
     natural: Literal["initial", "flat"] = Field(default="initial", description="natural shape")
@@ -169,17 +209,55 @@ class Shell(Table):
     nodes: Nodes | None = Field(default=None, description="node indices: the table is for the triangles between them")
     box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the triangles inside")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _not_magnetised(cls, given: Any) -> Any:
-        if isinstance(given, dict) and not given.keys().isdisjoint({"magnetisation", "magnetisation_file"}):
-            raise ValueError("shells cannot be magnetised, only rods: remove magnetisation")
-        return given
-
     @model_validator(mode="after")
     def _one_selection(self) -> Shell:
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
+        return self
+
+
+class Membrane(Table):
+    """[membrane]: how all shells stretch, in place of Hooke's law; of an incompressible continuum."""
+
+    law: Literal["neo_hookean", "mooney_rivlin"] = Field(description="the material")
+    shear: Annotated[Positive, PER_ROBOT] | None = Field(
+        default=None, description="shear modulus times thickness [N/m], of neo_hookean"
+    )
+    c1: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="first modulus times thickness [N/m], of mooney_rivlin"
+    )
+    c2: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="second modulus times thickness [N/m], of mooney_rivlin"
+    )
+
+    @model_validator(mode="after")
+    def _numbers_of_the_law(self) -> Membrane:
+        asked = {"neo_hookean": ("shear",), "mooney_rivlin": ("c1", "c2")}
+        for law, names in asked.items():
+            for name in names:
+                if law == self.law and getattr(self, name) is None:
+                    raise ValueError(f'{name} is missing: law = "{law}" needs it [N/m]')
+                if law != self.law and getattr(self, name) is not None:
+                    raise ValueError(f'{name} belongs to law = "{law}"; "{self.law}" does not use it: remove the key')
+        return self
+
+
+class Dissipation(Table):
+    """[dissipation]: what resists the rates of strains of all rods and shells, beside relaxation_time."""
+
+    EA: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of stretching rods [N s]")
+    EI1: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of their first bending [N m^2 s]")
+    EI2: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of their second bending [N m^2 s]")
+    GJ: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of twisting them [N m^2 s]")
+    membrane: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="of shells' edges, per length, where they are springs [N s/m]"
+    )
+    bending: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of shells' hinges [N m s]")
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Dissipation:
+        if not self.model_fields_set:
+            raise ValueError(f"expected at least one of {', '.join(type(self).model_fields)}")
         return self
 
 

@@ -1,11 +1,16 @@
-"""Numbers from CSV files; those over time are linear between the rows, held before the first and after the last."""
+"""Tables of numbers in files: text with commas, tabs or spaces, and the first sheets of Excel's workbooks (.xlsx).
+
+Those over time are linear between the rows, held before the first and after the last.
+"""
 
 from __future__ import annotations
 
 import csv
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +18,13 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, shown
 from torchdismech.io.dismech import NUMBER
+from torchdismech.memory import size_of
 
 __all__ = ["TimeTable", "read_rows", "read_time_table"]
+
+LARGEST_WORKBOOK = 1 << 29  # bytes when unpacked: a small file may say that it is endless
+# what damaged workbooks make openpyxl raise
+UNREADABLE = (zipfile.BadZipFile, KeyError, IndexError, ValueError, TypeError, AttributeError, SyntaxError, EOFError)
 
 
 @dataclass(frozen=True)
@@ -88,30 +98,86 @@ def read_rows(path: Path, count: int, columns: Sequence[str], what: str) -> Tens
 
 def _rows(path: Path) -> Iterator[tuple[str, list[float]]]:
     """Yield where each row of numbers is and its numbers; a header and comments are left out."""
+    header_possible = True
+    for where, fields in _sheet(path) if path.suffix.lower() == ".xlsx" else _text(path):
+        if not any(fields) or fields[0].startswith("#"):
+            continue
+        row = _row(where, fields, header_possible)
+        header_possible = False
+        if row is not None:
+            yield where, row
+
+
+def _text(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield where each line of a text file is and its fields.
+
+    A line with commas is divided there, else one with tabs there, else at spaces: a tab or comma too many is an empty
+    field, which is refused, and shifts no column.
+    """
+    if path.suffix.lower() == ".xls":
+        raise InputError(f"{path}: tables in .xls are not read: save it as .xlsx or as text")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8); expected CSV") from error
-    header_possible = True
-    for number, fields in enumerate(_lines(path, text), start=1):
-        stripped = [field.strip() for field in fields]
-        if not any(stripped) or stripped[0].startswith("#"):
-            continue
-        row = _row(f"{path}:{number}", stripped, header_possible)
-        header_possible = False
-        if row is not None:
-            yield f"{path}:{number}", row
+        expected = "expected numbers between commas, tabs or spaces"
+        raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8); {expected}") from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        where = f"{path}:{number}"
+        if "," in line:
+            fields = _between_commas(where, line)
+        else:
+            fields = line.strip(" ").split("\t") if "\t" in line.strip() else line.split()
+        yield where, [field.strip() for field in fields]
 
 
-def _lines(path: Path, text: str) -> Iterator[list[str]]:
-    """Yield the fields of each line."""
-    reader = csv.reader(text.splitlines())
+def _between_commas(where: str, line: str) -> list[str]:
     try:
-        yield from reader
+        return next(csv.reader([line]))
     except csv.Error as error:  # a field of more than 131072 characters
-        raise InputError(f"{path}:{reader.line_num}: not a row of numbers: {error}") from error
+        raise InputError(f"{where}: not a row of numbers: {error}") from error
+
+
+def _sheet(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield where each row of the first sheet of a workbook is and what is in its cells; formulas are their results."""
+    try:
+        from openpyxl import load_workbook
+    except ImportError:
+        raise InputError(
+            f"{path}: reading .xlsx needs the package openpyxl (pip install 'torchdismech[excel]'); or save it as text"
+        ) from None
+    try:
+        _refuse_endless(path)
+        book = load_workbook(path, read_only=True, data_only=True)
+        try:
+            sheet = book.worksheets[0]
+            sheet.reset_dimensions()  # what the file says of its size is not believed
+            for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
+                yield f"{path}:{number}", _cells(row)
+        finally:
+            book.close()
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UNREADABLE as error:
+        raise InputError(f"{path}: not a workbook, or damaged: {' '.join(str(error).split())}") from error
+
+
+def _refuse_endless(path: Path) -> None:
+    with zipfile.ZipFile(path) as file:
+        size = sum(member.file_size for member in file.infolist())
+    if size > LARGEST_WORKBOOK:
+        raise InputError(f"{path}: is {size_of(size)} when unpacked; expected at most {size_of(LARGEST_WORKBOOK)}")
+
+
+def _cells(row: Sequence[Any]) -> list[str]:
+    """Return the cells of a row as text, without those that are empty at its end: sheets are as wide as the widest."""
+    cells = ["" if cell is None else repr(cell) if type(cell) in (int, float) else str(cell) for cell in row]
+    while cells and not cells[-1]:
+        cells.pop()
+    return [cell.strip() for cell in cells]
 
 
 def _row(where: str, fields: list[str], header_possible: bool) -> list[float] | None:

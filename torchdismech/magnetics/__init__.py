@@ -1,6 +1,17 @@
-"""Magnetised rods in magnetic fields."""
+"""Magnetised rods and shells in magnetic fields."""
 
 from torchdismech.magnetics.fields import Constant, Dipole, Field, Gradient, Learned, Rotating, Table, Timed
-from torchdismech.magnetics.force import Magnetic
+from torchdismech.magnetics.force import Magnetic, MagneticShells
 
-__all__ = ["Constant", "Dipole", "Field", "Gradient", "Learned", "Magnetic", "Rotating", "Table", "Timed"]
+__all__ = [
+    "Constant",
+    "Dipole",
+    "Field",
+    "Gradient",
+    "Learned",
+    "Magnetic",
+    "MagneticShells",
+    "Rotating",
+    "Table",
+    "Timed",
+]

@@ -1,7 +1,8 @@
-"""The force of a magnetic field on magnetised rods."""
+"""The force of a magnetic field on magnetised rods and shells."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -13,19 +14,121 @@ from torchdismech.body import Body
 from torchdismech.elastic import ElasticTerm, Energy
 from torchdismech.elastic.assembly import force_scatter
 from torchdismech.elastic.energy import batch_last
+from torchdismech.elastic.stencil import Stencil
 from torchdismech.elastic.term import TermConstants
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, number
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.geometry.frames import unit
 from torchdismech.magnetics.fields import Field, field_of
+from torchdismech.magnetics.shells import MagneticShellStencil, plane_coordinates
 from torchdismech.magnetics.stencil import MagneticStencil
 from torchdismech.state import Control, State
 
-__all__ = ["Magnetic"]
+__all__ = ["Magnetic", "MagneticShells", "Magnetised"]
 
 
-class Magnetic(Force):
+class Magnetised(Force):
+    """What the forces on magnetised rods and shells share: a term whose energy density is that of a stencil."""
+
+    conservative = True
+    by_stencils = True
+    per_robot = ("magnetisation",)
+    magnetisation: Tensor
+    field: Field
+    term: ElasticTerm
+    _turns: Tensor
+
+    def __init__(self, magnetisation, field: Field | nn.Module | Callable | Tensor | Any):
+        super().__init__()
+        given = number(magnetisation)
+        if given.shape[-1:] != (3,) or given.dim() > 3:
+            shapes = "(3,), (E, 3), (B, 1, 3) or (B, E, 3)"
+            raise InputError(f"{type(self).__name__}.magnetisation: expected shape {shapes}, got {tuple(given.shape)}")
+        # always of robots, edges and components: two dimensions could be of edges or of robots
+        whole = given.reshape((1,) * (3 - given.dim()) + tuple(given.shape))
+        self.magnetisation = nn.Parameter(whole.clone(), requires_grad=False)
+        self.field = field_of(field)
+
+    def _bind(self, body: Body, frames: Tensor, stencil: Stencil, what: str) -> None:
+        """Learn the robot.
+
+        Parameters
+        ----------
+        frames : (3, E, 3) the three directions of each element's frame at rest.
+        what : elements are called.
+        """
+        super().bind(body)
+        given = self.magnetisation.shape[1]
+        if given not in (1, stencil.count):
+            raise InputError(
+                f"{type(self).__name__}.magnetisation: expected one row, or one of each of the {stencil.count} {what}, "
+                f"got {given}"
+            )
+        self.register_buffer("_turns", frames, persistent=False)
+        self.term = ElasticTerm(stencil.strains[0], stencil, _Density(), measure=None)
+        self._sums = force_scatter([self.term], body.n_dofs, body.nodes.dtype)
+
+    # ---- with the elastic terms --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def term_constants(self, state: State, control: Control, elapsed: float | Tensor | None) -> TermConstants:
+        """Return what stays fixed in a step from `state` whose forces are evaluated after `elapsed` [s]."""
+
+    def _by_frame(self) -> Tensor:
+        """Return the magnetisation by the components of the frames at rest (3, E, 1 or B)."""
+        return (self.magnetisation.unsqueeze(1) * self._turns).sum(-1).permute(1, 2, 0).contiguous()
+
+    def _given(self, state: State, elapsed: float | Tensor | None) -> Tensor:
+        """Return a uniform field (3, 1, B) where forces are evaluated, else the time (B,)."""
+        time = state.time if elapsed is None else state.time + elapsed
+        return self.field.at(time).t().unsqueeze(1).contiguous() if self.field.uniform else time
+
+    # ---- as any force ------------------------------------------------------------------------------------------
+
+    def at(self, q: Tensor, constants: TermConstants) -> Tensor:
+        """Return the force (B, n) at q (B, n)."""
+        return self._sums(torch.cat(self.term.gradient(q.t().contiguous(), constants))).t()
+
+    def forward(self, state: State, control: Control) -> Tensor:
+        """Return the force (B, n)."""
+        return self.at(state.q, self.term_constants(state, control, None))
+
+    def blocks(self) -> list[Block]:
+        """Return what each element reads against itself."""
+        dofs = self._dofs()
+        return [Block(dofs, dofs)]
+
+    def derivatives(self, state: State, control: Control) -> Derivatives:
+        """Return the derivative by the positions of the nodes and the angles."""
+        stencil = self.term.stencil
+        _, packed = self.term.gradient_and_hessian(state.q.t().contiguous(), self.term_constants(state, control, None))
+        k = len(stencil.variables)
+        hessian = state.q.new_zeros(state.batch, stencil.count, k, k)
+        for (i, j), entry in zip(stencil.pairs, packed, strict=True):
+            hessian[..., i, j] = hessian[..., j, i] = entry.t()
+        into = self._into_variables().to(state.q)
+        return [(-into.mT @ hessian @ into, None)]
+
+    def potential(self, state: State, control: Control) -> Tensor:
+        """Return the energy (B,) [J]."""
+        return self.term.potential(state.q.t().contiguous(), self.term_constants(state, control, None))
+
+    @abstractmethod
+    def _dofs(self) -> np.ndarray:
+        """Return the dofs (E, m) of the elements."""
+
+    def _into_variables(self) -> Tensor:
+        """Return the matrices (E, k, m) from an element's dofs to the stencil's variables."""
+        dofs, variables = self._dofs(), self.term.stencil.variables
+        into = np.zeros((len(dofs), len(variables), dofs.shape[1]))
+        for k, variable in enumerate(variables):
+            for own, signs in variable:
+                into[:, k] += signs[:, None] * (dofs == own[:, None])
+        return torch.as_tensor(into)
+
+
+class Magnetic(Magnetised):
     r"""Torques, and in fields that differ from place to place forces, on magnetised rod edges.
 
     Their potential is E = - sum over edges of V (R M) . B(x, time), with V = area x rest length the volume of an edge,
@@ -45,84 +148,25 @@ class Magnetic(Force):
         `Dipole`), a function of time (see `Timed`), or a module of positions and time (see `Field`).
     """
 
-    conservative = True
-    by_stencils = True
-    per_robot = ("magnetisation",)
-    magnetisation: Tensor
-    field: Field
-    term: ElasticTerm
-    _turns: Tensor
-
-    def __init__(self, magnetisation, field: Field | nn.Module | Callable | Tensor | Any):
-        super().__init__()
-        given = number(magnetisation)
-        if given.shape[-1:] != (3,) or given.dim() > 3:
-            shapes = "(3,), (E, 3), (B, 1, 3) or (B, E, 3)"
-            raise InputError(f"Magnetic.magnetisation: expected shape {shapes}, got {tuple(given.shape)}")
-        # always of robots, edges and components: two dimensions could be of edges or of robots
-        whole = given.reshape((1,) * (3 - given.dim()) + tuple(given.shape))
-        self.magnetisation = nn.Parameter(whole.clone(), requires_grad=False)
-        self.field = field_of(field)
-
     def bind(self, body: Body) -> None:
         """Find the frames at rest; refuse robots without rods, and magnetisations that are not of its edges."""
-        super().bind(body)
-        count, given = body.n_edges, self.magnetisation.shape[1]
+        count = body.n_edges
         if not count:
-            raise InputError("Magnetic: acts on the edges of rods, and the robot has none; shells cannot be magnetised")
-        if given not in (1, count):
             raise InputError(
-                f"Magnetic.magnetisation: expected one row, or one of each of the {count} rod edges, got {given}"
+                "Magnetic: acts on the edges of rods, and the robot has none; of shells take MagneticShells"
             )
         start, end = body.rod_edges.T
         tangent, director = unit(body.nodes[end] - body.nodes[start]), body.directors[:count]
         frames = torch.stack([tangent, director, torch.linalg.cross(tangent, director)])  # (3, E, 3)
-        self.register_buffer("_turns", frames, persistent=False)
-        stencil = MagneticStencil(body.rod_edges, 3 * body.n_nodes, self.field)
-        self.term = ElasticTerm("magnetic", stencil, _Density(), measure=None)
-        self._sums = force_scatter([self.term], body.n_dofs, body.nodes.dtype)
-
-    # ---- with the elastic terms --------------------------------------------------------------------------------
+        self._bind(body, frames, MagneticStencil(body.rod_edges, 3 * body.n_nodes, self.field), "rod edges")
 
     def term_constants(self, state: State, control: Control, elapsed: float | Tensor | None) -> TermConstants:
         """Return what stays fixed in a step from `state` whose forces are evaluated after `elapsed` [s]."""
         count = self.body.n_edges
-        time = state.time if elapsed is None else state.time + elapsed
         volume = batch_last(self.body.edge_area * self.body.edge_length).contiguous()
         anchors = (x[:, :count].permute(2, 1, 0).contiguous() for x in (state.tangent, state.director))
-        by_frame = (self.magnetisation.unsqueeze(1) * self._turns).sum(-1).permute(1, 2, 0).contiguous()  # (3, E, ..)
-        given = self.field.at(time).t().unsqueeze(1).contiguous() if self.field.uniform else time
-        return TermConstants((None,), volume, None, (volume, *anchors, by_frame, given))
-
-    # ---- as any force ------------------------------------------------------------------------------------------
-
-    def at(self, q: Tensor, constants: TermConstants) -> Tensor:
-        """Return the force (B, n) at q (B, n)."""
-        return self._sums(torch.cat(self.term.gradient(q.t().contiguous(), constants))).t()
-
-    def forward(self, state: State, control: Control) -> Tensor:
-        """Return the force (B, n)."""
-        return self.at(state.q, self.term_constants(state, control, None))
-
-    def blocks(self) -> list[Block]:
-        """Return the nodes and the angle of each edge against themselves."""
-        dofs = self._dofs()
-        return [Block(dofs, dofs)]
-
-    def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return the derivative by the positions of the nodes and the angles."""
-        stencil = self.term.stencil
-        _, packed = self.term.gradient_and_hessian(state.q.t().contiguous(), self.term_constants(state, control, None))
-        k = len(stencil.variables)
-        hessian = state.q.new_zeros(state.batch, self.body.n_edges, k, k)
-        for (i, j), entry in zip(stencil.pairs, packed, strict=True):
-            hessian[..., i, j] = hessian[..., j, i] = entry.t()
-        into = self._into_variables().to(state.q)
-        return [(-into.mT @ hessian @ into, None)]
-
-    def potential(self, state: State, control: Control) -> Tensor:
-        """Return the energy (B,) [J]."""
-        return self.term.potential(state.q.t().contiguous(), self.term_constants(state, control, None))
+        fixed = (volume, *anchors, self._by_frame(), self._given(state, elapsed))
+        return TermConstants((None,), volume, None, fixed)
 
     def _dofs(self) -> np.ndarray:
         """Return the dofs (E, 7) of the edges: their nodes, their angles."""
@@ -130,14 +174,42 @@ class Magnetic(Force):
         angle = 3 * self.body.n_nodes + np.arange(self.body.n_edges)[:, None]
         return np.concatenate([start, end, angle], axis=1)
 
-    def _into_variables(self) -> Tensor:
-        """Return the matrices (E, k, 7) from an edge's dofs to the stencil's variables."""
-        dofs, variables = self._dofs(), self.term.stencil.variables
-        into = np.zeros((len(dofs), len(variables), dofs.shape[1]))
-        for k, variable in enumerate(variables):
-            for own, signs in variable:
-                into[:, k] += signs[:, None] * (dofs == own[:, None])
-        return torch.as_tensor(into)
+
+class MagneticShells(Magnetised):
+    r"""Torques, and in fields that differ from place to place forces, on magnetised triangles of shells.
+
+    Their potential is E = - sum over triangles of V (R M) . B(x, time), with V = area x thickness at rest, x the middle
+    of a triangle, and R the rotation of its plane since rest: that of the polar decomposition of its deformation
+    gradient, with the normal. So stretching and shearing leave the size of the magnetisation. All else as in
+    `Magnetic`.
+
+    Parameters
+    ----------
+    magnetisation : remanence M in the axes of the world, of the robot as built; (3,) for all triangles, (F, 3),
+        (B, 1, 3) or (B, F, 3) [A/m], in the order of `Model.triangles`; those that are not magnetised have zeros.
+    field : B [T], as for `Magnetic`.
+    """
+
+    _plane: Tensor
+
+    def bind(self, body: Body) -> None:
+        """Find the frames at rest; refuse robots without shells, and magnetisations that are not of its triangles."""
+        if not len(body.triangles):
+            raise InputError("MagneticShells: acts on triangles, and the robot has none; of rods take Magnetic")
+        plane, frames = plane_coordinates(body.nodes, body.triangles)
+        self.register_buffer("_plane", plane.unsqueeze(-1), persistent=False)
+        self._bind(body, frames, MagneticShellStencil(body.triangles, self.field), "triangles")
+
+    def term_constants(self, state: State, control: Control, elapsed: float | Tensor | None) -> TermConstants:
+        """Return what stays fixed in a step from `state` whose forces are evaluated after `elapsed` [s]."""
+        # half the thickness is what touches, and nothing else
+        volume = batch_last(2 * self.body.face_contact_radius * self.body.face_area).contiguous()
+        fixed = (volume, self._plane, self._by_frame(), self._given(state, elapsed))
+        return TermConstants((None,), volume, None, fixed)
+
+    def _dofs(self) -> np.ndarray:
+        """Return the dofs (F, 9) of the triangles: their nodes."""
+        return (3 * self.body.triangles[..., None] + np.arange(3)).reshape(len(self.body.triangles), 9)
 
 
 class _Density(Energy):

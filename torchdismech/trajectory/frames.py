@@ -35,6 +35,7 @@ class Frame:
     energies : (B,) [J] by name.
     contact : what contact did in the last of these steps, by name (see `contact.report`); "penetration" in all of them.
     memory : (B, ...) by name, what a controller remembers at the state.
+    strains : (B, ...) by name, where the run was asked for them (see `Model.strains`).
     """
 
     step: int
@@ -46,6 +47,7 @@ class Frame:
     energies: Mapping[str, Tensor]
     contact: Mapping[str, Tensor] = field(default_factory=dict)
     memory: Mapping[str, Tensor] = field(default_factory=dict)
+    strains: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, state: State, energies: Mapping[str, Tensor]) -> Frame:
@@ -65,6 +67,7 @@ class Frame:
             {name: value.cpu() for name, value in self.energies.items()},
             {name: value.cpu() for name, value in self.contact.items()},
             {name: value.cpu() for name, value in self.memory.items()},
+            {name: value.cpu() for name, value in self.strains.items()},
         )
 
     @classmethod
@@ -73,10 +76,11 @@ class Frame:
         state = type(frames[0].state).joined([f.state for f in frames])
         names = ("iterations", "iterations_max", "residual", "status")
         tensors = {name: torch.cat([getattr(f, name) for f in frames]) for name in names}
-        energies = {name: torch.cat([f.energies[name] for f in frames]) for name in frames[0].energies}
-        contact = {name: torch.cat([f.contact[name] for f in frames]) for name in frames[0].contact}
-        memory = {name: torch.cat([f.memory[name] for f in frames]) for name in frames[0].memory}
-        return cls(frames[0].step, state, energies=energies, contact=contact, memory=memory, **tensors)
+        named = {
+            kind: {name: torch.cat([getattr(f, kind)[name] for f in frames]) for name in getattr(frames[0], kind)}
+            for kind in ("energies", "contact", "memory", "strains")
+        }
+        return cls(frames[0].step, state, **tensors, **named)  # type: ignore[arg-type]
 
     def row(self) -> dict[str, Tensor]:
         """Return what goes into one row of a trajectory, by the names of its fields."""
@@ -95,7 +99,7 @@ class Frame:
     def datasets(self) -> dict[str, Tensor]:
         """Return the same and energies and contact, by the names of the file's datasets."""
         row = self.row()
-        return {dataset: row[name] for name, dataset in DATASETS.items()} | _named(self.energies, self.contact)
+        return {dataset: row[name] for name, dataset in DATASETS.items()} | _named(self)
 
 
 @dataclass
@@ -114,6 +118,7 @@ class Trajectory:
     rod_edges, triangles : (E, 2), (F, 3) node indices.
     state : the last full state, after `state_step` steps.
     memory : (B, ...) by name, what the run's controller remembers at that state; nothing without one that does.
+    strains : (T, B, ...) by name, as in `Frame`.
     randomized : (B,) by dotted name, what was drawn for each robot.
     attributes : texts: the scene, the package's version, dtype.
     """
@@ -136,6 +141,7 @@ class Trajectory:
     attributes: dict[str, str] = field(default_factory=dict)
     contact: dict[str, Tensor] = field(default_factory=dict)
     memory: dict[str, Tensor] = field(default_factory=dict)
+    strains: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def batch(self) -> int:
@@ -165,7 +171,7 @@ class Trajectory:
     def datasets(self) -> dict[str, Tensor]:
         """Return all that has one entry a row, by the names of the file's datasets."""
         fields = {dataset: getattr(self, name) for name, dataset in DATASETS.items()}
-        return fields | _named(self.energies, self.contact)
+        return fields | _named(self)
 
     @classmethod
     def load(cls, path: str | Path) -> Trajectory:
@@ -188,10 +194,11 @@ class Trajectory:
     def frames(self, index: slice) -> Trajectory:
         """Return the trajectory with some of its frames only; the last state stays."""
         kept = {name: getattr(self, name)[index] for name in DATASETS}
-        energies = {k: v[index] for k, v in self.energies.items()}
-        return dataclasses.replace(
-            self, **kept, energies=energies, contact={k: v[index] for k, v in self.contact.items()}
+        energies, contact, strains = (
+            {name: values[index] for name, values in named.items()}
+            for named in (self.energies, self.contact, self.strains)
         )
+        return dataclasses.replace(self, **kept, energies=energies, contact=contact, strains=strains)
 
 
 class Recorder:
@@ -221,6 +228,7 @@ class Recorder:
             **{name: torch.stack([row[name] for row in rows]) for name in DATASETS},  # type: ignore[arg-type]
             energies={name: torch.stack([f.energies[name] for f in frames]) for name in frames[0].energies},
             contact={name: torch.stack([f.contact[name] for f in frames]) for name in frames[0].contact},
+            strains={name: torch.stack([f.strains[name] for f in frames]) for name in frames[0].strains},
             rod_edges=self._rod_edges,
             triangles=self._triangles,
             state=frames[-1].state,
@@ -229,6 +237,6 @@ class Recorder:
         )
 
 
-def _named(energies: Mapping[str, Tensor], contact: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    named = {f"energy/{name}": value for name, value in energies.items()}
-    return named | {f"contact/{name}": value for name, value in contact.items()}
+def _named(of: Frame | Trajectory) -> dict[str, Tensor]:
+    kinds = {"energy": of.energies, "contact": of.contact, "strain": of.strains}
+    return {f"{kind}/{name}": value for kind, values in kinds.items() for name, value in values.items()}

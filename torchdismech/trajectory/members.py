@@ -14,7 +14,7 @@ from torchdismech.trajectory.checks import Damaged
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["BYTES", "FLOATS", "INTEGERS", "NUMBERS", "UNSIGNED", "Members"]
+__all__ = ["BYTES", "FLOATS", "INTEGERS", "NUMBERS", "UNSIGNED", "Members", "Shape"]
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 INTEGERS = (np.dtype(np.int64),)

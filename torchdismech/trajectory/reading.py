@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.integrate.bdf2 import TwoStepState
 from torchdismech.rigid.state import ChainState
 from torchdismech.state import BatchState, State, tensor_fields
 from torchdismech.trajectory.checks import Damaged, check_rows, check_sense, check_state, check_topology
 from torchdismech.trajectory.checksums import fixed_checksum, row_checksums, state_checksum
-from torchdismech.trajectory.members import BYTES, FLOATS, INTEGERS, NUMBERS, UNSIGNED, Members
+from torchdismech.trajectory.members import BYTES, FLOATS, INTEGERS, NUMBERS, UNSIGNED, Members, Shape
 from torchdismech.trajectory.structure import COPIES, DATASETS, MEMORY, SHAPES
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _fields(path: Path) -> dict[str, Any]:
     with h5py.File(path, "r", locking=False) as file:
         members = Members(file, path.stat().st_size)
         checked = members.has("checksums")  # files of earlier versions have none
-        kind = ChainState if members.has("state/positions") else State
+        kind = _kind_of_state(members)
         rows, copies = _rows(members), {copy: _copy(members, copy, kind, checked) for copy in COPIES}
         fixed = _fixed_fields(members.sizes, kind)
         given = {name: dataset[()] for name, dataset in _given(members, checked).items()}
@@ -100,6 +101,7 @@ def _fields(path: Path) -> dict[str, Any]:
         **{field: mapped[dataset] for field, dataset in DATASETS.items()},
         "energies": _within(mapped, "energy/"),
         "contact": _within(mapped, "contact/"),
+        "strains": _within(mapped, "strain/"),
         "rod_edges": given["topology/rod_edges"],
         "triangles": given["topology/triangles"],
         "state": state,
@@ -113,7 +115,9 @@ def _fields(path: Path) -> dict[str, Any]:
 def _rows(members: Members) -> dict[str, h5py.Dataset]:
     """Return the datasets that have one entry a row."""
     names = [*DATASETS.values(), *(f"energy/{name}" for name in members.names("energy"))]
-    shapes = {name: SHAPES.get(name, ("T", "B")) for name in names}
+    shapes: dict[str, Shape] = {name: SHAPES.get(name, ("T", "B")) for name in names}
+    if members.has("strain"):
+        shapes |= {f"strain/{name}": ("T", "B", ...) for name in members.names("strain")}
     if members.has("contact"):
         shapes |= {f"contact/{name}": ("T", "B") for name in members.names("contact") if name != "force"}
         forces = members.names("contact/force") if "force" in members.names("contact") else []
@@ -147,6 +151,12 @@ def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) ->
         fields[f"{MEMORY}/{name}"] = members.dataset(f"{copy}/{MEMORY}/{name}", ("B", ...), NUMBERS)
     fields["step"] = members.dataset(f"{copy}/step", (), INTEGERS)
     return fields | ({"checksum": members.dataset(f"{copy}/checksum", (), UNSIGNED)} if checked else {})
+
+
+def _kind_of_state(members: Members) -> type[State] | type[ChainState]:
+    if members.has("state/positions"):
+        return ChainState
+    return TwoStepState if members.has("state/previous_step") else State
 
 
 def _fixed_fields(sizes: Mapping[str, int], kind: type[BatchState]) -> dict[str, int]:

@@ -53,6 +53,9 @@ SHAPES: dict[str, tuple[str | int, ...]] = {
     "state/positions": ("B", "N", 3),
     "state/node_velocities": ("B", "N", 3),
     "state/time": ("B",),
+    "state/previous_step": ("B", "n"),
+    "state/previous_velocity": ("B", "n"),
+    "state/step_length": ("B",),
     "topology/rod_edges": ("E", 2),
     "topology/triangles": ("F", 3),
 }
@@ -79,7 +82,11 @@ UNITS = {
     "state/positions": "m",
     "state/node_velocities": "m/s",
     "state/time": "s",
+    "state/previous_step": "m, rad",
+    "state/previous_velocity": "m/s, rad/s",
+    "state/step_length": "s",
 }
+STRAIN_UNITS = {"tau": "rad", "hinge_angle": "rad", "curvature": "1/m"}  # of those that are no pure numbers
 ALIGNMENT = 8  # bytes: where numbers of that size may stand in memory, into which they are mapped
 
 
@@ -187,6 +194,7 @@ def _allocated(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dty
     dataset = h5py.h5d.create(group.id, name.rpartition("/")[2].encode(), kind, space, layout)
     unit = "J" if name.startswith("energy/") else UNITS.get(name.replace("backup/", ""))
     unit = "N" if name.startswith("contact/force/") else unit
+    unit = STRAIN_UNITS.get(name.removeprefix("strain/").rstrip("12"), "1") if name.startswith("strain/") else unit
     if unit is not None:
         file[name].attrs["units"] = unit
     return Place(dataset.get_offset() or 0, shape, dtype)  # no offset: there are no numbers

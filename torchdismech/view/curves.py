@@ -1,4 +1,4 @@
-"""Figures of what a run kept beside its shapes: energies, contacts."""
+"""Figures of what a run kept beside its shapes: energies, contacts, strains."""
 
 from __future__ import annotations
 
@@ -22,22 +22,30 @@ COUNTS = ("active", "sticking", "sliding")  # of contact: numbers of contacts
 
 
 def save_curves(
-    trajectory: Trajectory, path: str | Path, robot: int = 0, energies: bool = True, contact: bool = False
+    trajectory: Trajectory,
+    path: str | Path,
+    robot: int = 0,
+    energies: bool = True,
+    contact: bool = False,
+    strains: bool = False,
 ) -> None:
     """Draw curves to a file, whose ending (.png, .pdf, .svg) says the format; arguments as `draw_curves`."""
-    write_figure(path, lambda: draw_curves(trajectory, robot, energies, contact))
+    write_figure(path, lambda: draw_curves(trajectory, robot, energies, contact, strains))
 
 
-def draw_curves(trajectory: Trajectory, robot: int = 0, energies: bool = True, contact: bool = False) -> Figure:
-    """Return a figure of a robot's energies and of its contacts over time.
+def draw_curves(
+    trajectory: Trajectory, robot: int = 0, energies: bool = True, contact: bool = False, strains: bool = False
+) -> Figure:
+    """Return a figure of a robot's energies, its contacts and its strains over time.
 
     Energies: each, and their sum. Contact: how many there are, how deep surfaces overlap, the size of the force of each
-    obstacle on the robot. A run without time is drawn over its steps.
+    obstacle on the robot. Strains: of each kind the largest, the mean and the smallest over the robot. A run without
+    time is drawn over its steps.
 
     Raises
     ------
     InputError
-        There is no such robot; the run has no contacts, or no energies; matplotlib is not installed.
+        There is no such robot; the run has no contacts, no energies or no strains; matplotlib is not installed.
     """
     require_matplotlib()
     from matplotlib.figure import Figure
@@ -48,6 +56,8 @@ def draw_curves(trajectory: Trajectory, robot: int = 0, energies: bool = True, c
         panels.append(("energy [J]", _energies(trajectory, robot)))
     if contact:
         panels += _contacts(trajectory, robot)
+    if strains:
+        panels += _strains(trajectory, robot)
     advances = bool(trajectory.time[-1] > trajectory.time[0])
     abscissa = (trajectory.time if advances else trajectory.step).numpy()
     figure = Figure(figsize=(9, 1 + 3 * len(panels)), layout="constrained")
@@ -69,6 +79,18 @@ def _energies(trajectory: Trajectory, robot: int) -> dict[str, np.ndarray]:
     if not curves:
         raise InputError("--energies: the run has none")
     return curves | {"sum": np.sum(list(curves.values()), axis=0)}
+
+
+def _strains(trajectory: Trajectory, robot: int) -> list[tuple[str, dict[str, np.ndarray]]]:
+    """Return curves by the labels of their axes."""
+    curves = _of_robot(trajectory.strains, robot)
+    if not curves:
+        raise InputError("--strains: the run has none: ask for them by strains = true in [output] of the scene")
+    return [
+        (name, {"largest": values.max(1), "mean": values.mean(1), "smallest": values.min(1)})
+        for name, values in curves.items()
+        if values.shape[1]
+    ]
 
 
 def _contacts(trajectory: Trajectory, robot: int) -> list[tuple[str, dict[str, np.ndarray]]]:

@@ -30,6 +30,8 @@ SOLVERS: dict[str, type[Solver]] = {
     solver.name: solver for solver in (DenseSolver, BandedSolver, MultifrontalSolver, PCGSolver, BiCGStabSolver)
 }
 
+KINDS = {float: "a number", int: "a whole number", str: "a text"}
+
 # What follows was measured on one CPU core, factor + solve, microseconds per robot.
 # Short rods at B = 256, dense / banded by LAPACK / by compiled code: n = 11 1.1 / 2.3 / 0.23, n = 15 1.8 / 2.9 / 0.28,
 # n = 23 6.5 / 3.9 / 0.38.
@@ -100,19 +102,21 @@ def named(setting: Setting) -> tuple[str, dict[str, Any]]:
     name = given.pop("name", None)
     if name != "auto" and name not in SOLVERS:
         raise InputError(f"solver: expected one of auto, {', '.join(SOLVERS)}, got {name!r}")
-    taken = [] if name == "auto" else _options(SOLVERS[name])
-    for option in given:
+    taken = {} if name == "auto" else _options(SOLVERS[name])
+    for option, value in given.items():
         if option not in taken:
             raise InputError(f"solver: {name} has no option {option!r}; it takes {', '.join(taken) or 'none'}")
+        kind = type(taken[option])
+        if not (type(value) is kind or (kind is float and type(value) is int)):
+            raise InputError(f"solver: {name}: {option} is {KINDS[kind]}, got {value!r}")
     return name, given
 
 
-def _options(solver: type[Solver]) -> list[str]:
-    """Return the names of the options that a solver takes, its base classes included."""
-    makers = [vars(c)["__init__"] for c in solver.__mro__ if "__init__" in vars(c)]
+def _options(solver: type[Solver]) -> dict[str, Any]:
+    """Return the options that a solver takes, its base classes' included, by name with their defaults."""
+    makers = [vars(c)["__init__"] for c in reversed(solver.__mro__) if "__init__" in vars(c)]
     every = (p for maker in makers for p in inspect.signature(maker).parameters.values())
-    named = dict.fromkeys(p.name for p in every if p.kind is p.POSITIONAL_OR_KEYWORD)
-    return [name for name in named if name not in ("self", "pattern")]
+    return {p.name: p.default for p in every if p.default is not p.empty}
 
 
 def make(name: str, pattern: Pattern, **options) -> Solver:

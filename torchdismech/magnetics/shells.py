@@ -1,0 +1,261 @@
+r"""The magnetic energy of a triangle per unit of its volume, w = - (R r) . B, with first and second derivatives.
+
+F takes the plane of the triangle at rest to the present one; its columns f1, f2 are where the unit vectors of that
+plane go, axis 1 along the side from node 0 to node 1. R is the rotation in F, as the polar decomposition has it, and
+takes the normal along; stretching does not change a remanence. With N = f1 x f2, J = |N|, n = N / J and
+
+    g = f1 + f2 x n,    s = |g|,    s^2 = |f1|^2 + |f2|^2 + 2 J,
+
+R's columns are g / s, n x g / s and n, so that with a = r1 f1 + r2 f2 and b = r1 f2 - r2 f1
+
+    w = - (T / s + r3 n . B),    T = a . B + n . (B x b).
+
+Derivatives by f1 and f2 follow from those of N, which is bilinear: L(v) = (f2 x v, v x f1) is the gradient of N . v,
+
+    d(n . v) = L(v - n (n . v)) / J,    d(s^2) = 2 (g, n x g),    d2(s^2) = 2 + 2 d2 J,
+    d2 J = dN^T (1 - n n^T) dN / J + K(n),
+
+and d2(n . v) = K(v_) / J - (L(v_) L(n)^T + L(n) L(v_)^T) / J^2 - (n . v) dN^T (1 - n n^T) dN / J^2 with
+v_ = v - n (n . v) and K(v) the second derivative of N . v. The sides e1, e2 are linear in f1, f2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.elastic.stencil import Derivatives, Stencil, edge_variables
+from torchdismech.geometry.vec3 import Vec3
+from torchdismech.magnetics.fields import Field
+
+__all__ = ["MagneticShellStencil", "plane_coordinates"]
+
+Pair = tuple[Vec3, Vec3]  # what belongs to f1 and to f2, or to e1 and to e2
+AXES = range(3)
+
+
+class MagneticShellStencil(Stencil):
+    """The energy density w of triangles; variables: the sides e1, e2, in fields in space x0 + x1 + x2, too.
+
+    Its constants: volume (F, 1 or B), the coordinates of the plane (3, F, 1), the magnetisation by the frame at rest
+    (3, F, 1 or B), and the uniform field (3, 1, B), or the time (B,) where the field is not uniform.
+
+    Parameters
+    ----------
+    triangles : (F, 3) node indices.
+    field : what the shell is in.
+    """
+
+    def __init__(self, triangles: np.ndarray, field: Field):
+        corners = np.asarray(triangles).T
+        variables = [*edge_variables(corners[0], corners[1]), *edge_variables(corners[0], corners[2])]
+        if not field.uniform:
+            one = np.ones(len(triangles))
+            variables += [[(3 * corner + axis, one) for corner in corners] for axis in AXES]
+        super().__init__(variables, ["magnetic_shells"])
+        self.field = field
+
+    @property
+    def closed_form(self) -> bool:  # type: ignore[override]
+        """Whether the field has its derivatives in closed form."""
+        return self.field.closed_form
+
+    def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
+        """Return (w,)."""
+        _, plane, magnetisation, given = constants
+        triangle = _Triangle(local, plane, magnetisation)
+        value = Vec3(*given) if self.field.uniform else _by_components(self.field(_middle(local), given))
+        return (triangle.density(value),)
+
+    def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
+        """Return w and its derivatives."""
+        _, plane, magnetisation, given = constants
+        triangle = _Triangle(local, plane, magnetisation)
+        if self.field.uniform:
+            return _in_uniform_field(triangle, Vec3(*given))
+        return _in_space(triangle, self.field, _middle(local), given)
+
+
+class _Triangle:
+    """A triangle, its frame and its magnetisation."""
+
+    def __init__(self, local: list[Tensor], plane: Tensor, magnetisation: Tensor):
+        e1, e2 = Vec3(*local[:3]), Vec3(*local[3:6])
+        self.plane = plane
+        self.f1, self.f2 = e1.times(plane[0]), e1.times(plane[1]) + e2.times(plane[2])
+        crossed = self.f1.cross(self.f2)
+        area = torch.sqrt(crossed.dot(crossed))
+        self.inverse = 1 / area
+        self.n = crossed.times(self.inverse)
+        self.g = self.f1 + self.f2.cross(self.n)
+        self.over = 1 / torch.sqrt(self.g.dot(self.g))
+        self.r1, self.r2, self.r3 = magnetisation
+        self.a = self.f1.times(self.r1) + self.f2.times(self.r2)
+        self.b = self.f2.times(self.r1) - self.f1.times(self.r2)
+
+    def magnetisation(self) -> Vec3:
+        """Return R r."""
+        in_plane = self.g.times(self.r1) + self.n.cross(self.g).times(self.r2)
+        return in_plane.times(self.over) + self.n.times(self.r3)
+
+    def density(self, field: Vec3) -> Tensor:
+        """Return w."""
+        return -self.magnetisation().dot(field)
+
+    def slopes(self, field: Vec3) -> Pair:
+        """Return the derivatives of w by e1 and e2: linear in the field."""
+        total, by_total = self._numerator(field)
+        share = total * self.over**3
+        tilt = self._lifted(self._beside(field), self.r3 * self.inverse)
+        size = (self.g, self.n.cross(self.g))  # half of d(s^2)
+        by_f = [z.times(share) - t.times(self.over) - n for z, t, n in zip(size, by_total, tilt, strict=True)]
+        return self._by_sides((by_f[0], by_f[1]))
+
+    def curvatures(self, field: Vec3) -> dict[tuple[int, int], Tensor]:
+        """Return the second derivatives of w by the components of e1 and e2, for i <= j.
+
+        Of pairs of vectors, by f1 and f2, the sum of p (x) q + q (x) p for (p, q) = (size, u) and (along, z), of some
+        more, and of multiples of the unit matrix and of K. All of them are carried to e1 and e2 first.
+        """
+        total, by_total = self._numerator(field)
+        square, cubed = self.inverse * self.inverse, self.over**3
+        around = -(field.cross(self.b).times(self.over) + field.times(self.r3))  # what n is multiplied by in w
+        up, beside = self.n.dot(around), self._beside(around)
+        tilting = total * cubed * self.inverse - up * square  # of dN^T (1 - n n^T) dN
+        turning = -self.over * self.inverse  # of what b's change makes of n . (B x b)
+        turned, weights = self.n.cross(field), (-self.r2, self.r1)
+        size, along = (self.g, self.n.cross(self.g)), self._lifted(self.n, 1.0)
+        lifted, h = self._lifted(beside, -square), (self.f2, -self.f1)
+        share = 1.5 * total * self.over * self.over
+        u = (by_total[0] - size[0].times(share), by_total[1] - size[1].times(share))
+        z = tuple(
+            v - a.times(0.5 * tilting) - turned.times(turning * w)
+            for v, a, w in zip(lifted, along, weights, strict=True)
+        )
+        size, u, along, z, h = (self._by_sides(pair) for pair in (size, u, along, z, h))  # type: ignore[arg-type]
+        weights = self._numbers_by_sides(weights)
+        p0, p1, p2 = self.plane
+        own = total * cubed
+        metric = {(0, 0): own * (p0 * p0 + p1 * p1), (0, 1): own * p1 * p2, (1, 1): own * p2 * p2}
+        twisted = (beside.times(self.inverse) + self.n.times(own)).times(p0 * p2)  # v of K(v), between e1 and e2
+        blocks = {}
+        for i, j in ((0, 0), (0, 1), (1, 1)):
+            straight = metric[i, j] + tilting * h[i].dot(h[j])
+            straight = straight - turning * (h[i].dot(field) * weights[j] + h[j].dot(field) * weights[i])
+            pairs = [
+                (size[i], u[j].times(cubed)),
+                (u[i].times(cubed), size[j]),
+                (along[i], z[j]),
+                (z[i], along[j]),
+                (h[j], field.times(turning * weights[i]) - h[i].times(tilting)),
+                (field.times(turning * weights[j]), h[i]),
+            ]
+            blocks[i, j] = _matrix(pairs, straight, twisted if i != j else None)
+        return {(i, j): blocks[i // 3, j // 3][i % 3][j % 3] for i in range(6) for j in range(i, 6)}
+
+    # ---- parts of it: by f1 and f2 -----------------------------------------------------------------------------
+
+    def _numerator(self, field: Vec3) -> tuple[Tensor, Pair]:
+        """Return T and its derivatives."""
+        around = field.cross(self.b)
+        turned = self.n.cross(field)
+        tilt = self._lifted(self._beside(around), self.inverse)
+        by_f1 = field.times(self.r1) + tilt[0] - turned.times(self.r2)
+        by_f2 = field.times(self.r2) + tilt[1] + turned.times(self.r1)
+        return self.a.dot(field) + self.n.dot(around), (by_f1, by_f2)
+
+    def _beside(self, v: Vec3) -> Vec3:
+        """Return what of a vector is in the plane."""
+        return v - self.n.times(self.n.dot(v))
+
+    def _lifted(self, v: Vec3, scale: Tensor | float) -> Pair:
+        """Return L(v) scaled: the derivative of N . v."""
+        return self.f2.cross(v).times(scale), v.cross(self.f1).times(scale)
+
+    def _by_sides(self, by_f: Pair) -> Pair:
+        """Return derivatives by e1 and e2 for those by f1 and f2."""
+        return by_f[0].times(self.plane[0]) + by_f[1].times(self.plane[1]), by_f[1].times(self.plane[2])
+
+    def _numbers_by_sides(self, by_f: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the same for pairs of numbers."""
+        return by_f[0] * self.plane[0] + by_f[1] * self.plane[1], by_f[1] * self.plane[2]
+
+
+def _in_uniform_field(triangle: _Triangle, field: Vec3) -> Derivatives:
+    """Return w and its derivatives by e1, e2."""
+    first, second = triangle.slopes(field)
+
+    def curved(weight: Tensor) -> list[Tensor]:
+        return [weight * entry for entry in triangle.curvatures(field).values()]
+
+    return (triangle.density(field),), [[*first.components(), *second.components()]], curved
+
+
+def _in_space(triangle: _Triangle, field: Field, middle: Tensor, time: Tensor) -> Derivatives:
+    """Return w and its derivatives by e1, e2 and x0 + x1 + x2; the field is that of the middle, a third of it."""
+    magnetisation = triangle.magnetisation()
+    moment = magnetisation.stacked().transpose(0, 1)
+    there, gradient, _ = field.derivatives(middle, time)
+    value = _by_components(there)
+    columns = [_by_components(gradient[..., k]).times(1 / 3) for k in AXES]  # of the field by x, y, z of the sum
+    first, second = triangle.slopes(value)
+    by_sum = [-magnetisation.dot(column) for column in columns]
+
+    def curved(weight: Tensor) -> list[Tensor]:
+        _, _, bent = field.derivatives(middle, time, moment)
+        assert bent is not None
+        of_field, by_sides = bent.transpose(0, 1) / 9, triangle.curvatures(value)
+        crossed = [[c for side in triangle.slopes(column) for c in side.components()] for column in columns]
+        entries = []
+        for i in range(9):
+            for j in range(i, 9):
+                if j < 6:
+                    entries.append(by_sides[i, j])
+                elif i < 6:
+                    entries.append(crossed[j - 6][i])
+                else:
+                    entries.append(-of_field[..., i - 6, j - 6])
+        return [weight * entry for entry in entries]
+
+    return (triangle.density(value),), [[*first.components(), *second.components(), *by_sum]], curved
+
+
+def plane_coordinates(nodes: Tensor, triangles: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Return how f1, f2 follow from the sides, (3, F), and the frames at rest (3, F, 3): two axes and the normal.
+
+    f1 = p0 e1, f2 = p1 e1 + p2 e2, for the plane in which e1 is (a, 0) and e2 is (b, c) at rest.
+    """
+    x = nodes[torch.as_tensor(triangles)]
+    e1, e2 = x[:, 1] - x[:, 0], x[:, 2] - x[:, 0]
+    a = torch.linalg.vector_norm(e1, dim=-1)
+    one = e1 / a.unsqueeze(-1)
+    normal = torch.linalg.cross(e1, e2)
+    normal = normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True)
+    two = torch.linalg.cross(normal, one)
+    b, c = (e2 * one).sum(-1), (e2 * two).sum(-1)
+    return torch.stack([1 / a, -b / (a * c), 1 / c]), torch.stack([one, two, normal])
+
+
+def _middle(local: list[Tensor]) -> Tensor:
+    """Return the middles (B, F, 3) of the triangles."""
+    return torch.stack(local[6:9], dim=-1).transpose(0, 1) / 3
+
+
+def _by_components(vectors: Tensor) -> Vec3:
+    """Return vectors (B, F, 3) by components (F, B)."""
+    return Vec3.of(vectors.transpose(0, 1))
+
+
+def _matrix(pairs: list[Pair], straight: Tensor, twisted: Vec3 | None) -> list[list[Tensor]]:
+    """Return the sum of the products p (x) q of pairs, of a multiple of the unit matrix, and of K's upper block."""
+    parts = [(p.components(), q.components()) for p, q in pairs]
+    matrix = [[sum(p[i] * q[j] for p, q in parts[1:]) + parts[0][0][i] * parts[0][1][j] for j in AXES] for i in AXES]
+    for k in AXES:
+        matrix[k][k] = matrix[k][k] + straight
+    if twisted is not None:  # its columns are v x (x, y, z), but for the sign
+        v = twisted.components()
+        for i, j, k, sign in ((0, 1, 2, 1), (0, 2, 1, -1), (1, 2, 0, 1)):
+            matrix[i][j] = matrix[i][j] + sign * v[k]
+            matrix[j][i] = matrix[j][i] - sign * v[k]
+    return matrix
