@@ -26,6 +26,7 @@ __all__ = ["Certainty", "certainty_of"]
 
 STEP = 1e-2  # of the differences, in these units: its error is 1e-4, far above that of Newton's method
 MOST_RECORDINGS = 8  # that are looked at: fewer than there are make error bars as much wider as they should be
+MOST_SHORT_ONES = 64  # of recordings shorter than MOST_FRAMES, which say less each
 MOST_FRAMES = 100
 MOST_CONSTANTS = 200
 CORRELATED = 0.7  # from there on pairs are told
@@ -114,7 +115,7 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     numbers = _numbers(system)
     if not 0 < len(numbers) <= MOST_CONSTANTS or not any("constants" in s.train for s in trainer.config.stages):
         return None
-    count = min(len(trainer.fitted), MOST_RECORDINGS)
+    count = min(len(trainer.fitted), _most_recordings(trainer.fitted.frames))
     rows = torch.linspace(0, len(trainer.fitted) - 1, count).long()
     window = _window(system, trainer.fitted.subset(rows))
     start = None
@@ -130,6 +131,11 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     if start is not None:
         matrix = matrix - share * _told_by_starts(residual, start, columns, scale)
     return _certainty(numbers, matrix.cpu(), noise)
+
+
+def _most_recordings(frames: int) -> int:
+    """Return how many recordings of so many frames are looked at."""
+    return max(MOST_RECORDINGS, min(MOST_SHORT_ONES, MOST_RECORDINGS * MOST_FRAMES // frames))
 
 
 def _window(system: PhysicsSystem, recordings: Recordings) -> Window:

@@ -124,7 +124,7 @@ def _shape(named: Named, name: str, constant: Constant, counts: Mapping[str, int
     value = getattr(*named.places[tensor])
     if not value.ndim:
         raise InputError(f'constants.{name}: {tensor} is one number for all elements: expected per = "all"')
-    return tuple(value.shape) if tensor.endswith(".gain") else (int(value.shape[-1]),)
+    return tuple(value.shape[-2:]) if tensor.endswith((".gain", ".offset")) else (int(value.shape[-1]),)
 
 
 def _mask(name: str, constant: Constant, parameter: Tensor) -> Tensor:

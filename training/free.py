@@ -12,8 +12,9 @@ from torchdismech import InputError, Status
 from training.config import Config, Robot
 from training.data import Recordings, Window
 from training.options import checked
-from training.robot import followed, gripped_nodes, rest_lengths
+from training.robot import followed, gripped_nodes
 from training.system import Prediction, System
+from training.trees import Tree
 
 __all__ = ["FreeSystem"]
 
@@ -31,7 +32,9 @@ class FreeSystem(System):
         held = torch.zeros(recordings.nodes, dtype=torch.bool)
         held[self.gripped] = True
         self.register_buffer("held", held)
-        lengths = rest_lengths(recordings)
+        if recordings.branched:
+            raise InputError("physics: the network without physics is for chains, and the recordings have branches")
+        lengths = Tree.measured(recordings).length
         own = checked(models.FreeNodes, config.baseline, "baseline", ("rest_length",))
         self.network = models.FreeNodes(lengths, **own)
 

@@ -1,11 +1,10 @@
-"""From recordings of a chain of markers to a rod that is simulated between them."""
+"""From recordings of a chain of markers, perhaps with branches, to rods that are simulated between them."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,11 +22,12 @@ from torchdismech import (
     forces,
 )
 from torchdismech.elastic import LinearElastic
-from torchdismech.geometry.frames import first_director, signed_angle, transported, unit
+from torchdismech.geometry.frames import rotated, signed_angle, transported, unit
 from torchdismech.integrate.integrator import Schedule
 from torchdismech.materials import Number
 from training.config import Robot, Simulation
 from training.data import Recordings
+from training.trees import Tree, horizontal
 
 __all__ = [
     "Turns",
@@ -37,7 +37,6 @@ __all__ = [
     "held_edges",
     "held_motion",
     "integrator_of",
-    "rest_lengths",
     "start",
     "turns",
 ]
@@ -45,15 +44,8 @@ __all__ = [
 RADIUS = 5e-3  # [m]; stiffness is given directly, so it only makes a twist inertia: small beside what moves
 
 
-def rest_lengths(recordings: Recordings) -> Tensor:
-    """Return the medians of the edge lengths (N-1,) [m] over all frames in which both markers were seen."""
-    length = torch.linalg.vector_norm(recordings.positions.diff(dim=2), dim=-1)
-    seen = recordings.valid[..., 1:] & recordings.valid[..., :-1]
-    return torch.where(seen, length, torch.nan).flatten(0, 1).nanmedian(0).values
-
-
 def gripped_nodes(robot: Robot, count: int) -> list[int]:
-    """Return the gripped nodes as numbers from 0 to count - 1, sorted."""
+    """Return the gripped nodes of a chain as numbers from 0 to count - 1, sorted."""
     wrong = [k for k in robot.gripped if not -count <= k < count]
     if wrong:
         raise InputError(f"robot.gripped: expected nodes of a chain of {count}, got {wrong}")
@@ -63,10 +55,9 @@ def gripped_nodes(robot: Robot, count: int) -> list[int]:
     return gripped
 
 
-def builder_of(robot: Robot, lengths: Tensor) -> RobotBuilder:
-    """Return a builder with a straight rod of these edge lengths, held at its gripped nodes, with gravity and drag."""
-    nodes = np.zeros((len(lengths) + 1, 3))
-    nodes[1:, 0] = lengths.cumsum(0).numpy()
+def builder_of(robot: Robot, tree: Tree) -> RobotBuilder:
+    """Return a builder with rods along a tree's edges, held at the chain's gripped nodes, with gravity and drag."""
+    nodes, directors = tree.shape()
     section, second = Circle(RADIUS), math.pi * RADIUS**4 / 4
     material = Material(robot.bending / second, robot.linear_density / (math.pi * RADIUS**2))
     builder = RobotBuilder()
@@ -76,8 +67,10 @@ def builder_of(robot: Robot, lengths: Tensor) -> RobotBuilder:
         "EI2": robot.bending,
         "GJ": robot.twisting,
     }
-    builder.add_rod(nodes, section, material, natural="straight", stiffness=stiffness)
-    builder.clamp(nodes=gripped_nodes(robot, len(nodes)), twist=robot.hold_twist)
+    builder.add_rods(
+        nodes.numpy(), tree.edges.numpy(), section, material, "straight", stiffness, directors=directors.numpy()
+    )
+    builder.clamp(nodes=gripped_nodes(robot, tree.trunk + 1), twist=robot.hold_twist)
     builder.add_force(forces.Gravity(robot.gravity))
     builder.add_force(forces.Viscous(robot.drag))
     time = robot.relaxation_time
@@ -91,9 +84,9 @@ def builder_of(robot: Robot, lengths: Tensor) -> RobotBuilder:
 class Turns:
     """How a chain is turned about itself, as far as the motion of its held edges tells.
 
-    Markers do not show it. It follows if a rod is untwisted at the first frame of a recording and those who hold it do
-    not roll it: a held edge then carries its frame along by parallel transport in time, and so twists the rod between
-    two of them.
+    Markers of a chain do not show it. It follows if a rod is untwisted at the first frame of a recording and those who
+    hold it do not roll it: a held edge then carries its frame along by parallel transport in time, and so twists the
+    rod between two of them. Branches show it in the first frame: see `Tree.rolled`.
 
     Attributes
     ----------
@@ -118,59 +111,43 @@ def held_edges(model: Model) -> list[int]:
     return (~model.free[3 * model.body.n_nodes :]).nonzero().flatten().tolist()
 
 
-def turns(positions: Tensor, held: list[int]) -> Turns:
+def turns(positions: Tensor, held: list[int], tree: Tree) -> Turns:
     """Return the turns at all frames of recordings (K, T, N, 3), whose frames must have no gaps.
 
-    At the first frame the director of the first held edge is horizontal.
+    At the first frame the director of the first held edge is horizontal, or turned from there as branches tell.
     """
-    tangent = unit(positions.diff(dim=2))
-    first = held[0] if held else 0
-    directors = carried(_horizontal(tangent[:, 0, first]), tangent[:, 0], first)[:, held or [0]]
+    tangent, edges = tree.tangents(positions), held or [0]
+    first = edges[0]
+    along = tree.carried(horizontal(tangent[:, 0, first]), tangent[:, 0], first)
+    roll = tree.rolled(tangent[:, 0], along, edges)
+    directors = rotated(along[:, edges], tangent[:, 0, edges], roll)
     history = [directors]
     for k in range(1, positions.shape[1]):
-        before, now = (tangent[:, j][:, held or [0]] for j in (k - 1, k))
+        before, now = (tangent[:, j][:, edges] for j in (k - 1, k))
         directors = unit(transported(directors, before, now))
         history.append(directors)
     own = torch.stack(history, dim=1)  # (K, T, H, 3)
-    along = carried(own[:, :, 0], tangent, first)[:, :, held or [0]]
-    angle = signed_angle(along, own, tangent[:, :, held or [0]])
+    along = tree.carried(own[:, :, 0], tangent, first)[:, :, edges]
+    angle = signed_angle(along, own, tangent[:, :, edges])
     steps = angle.diff(dim=1)
     jumps = (2 * torch.pi * torch.round(steps / (2 * torch.pi))).cumsum(1)
     angle = torch.cat([angle[:, :1], angle[:, 1:] - jumps], dim=1)
     return Turns(own[:, :, 0], angle)
 
 
-def carried(director: Tensor, tangent: Tensor, first: int) -> Tensor:
-    """Return directors (..., E, 3) carried along tangents (..., E, 3), without twist, from that (..., 3) of `first`."""
-    directors = [director]
-    for k in range(first, tangent.shape[-2] - 1):
-        directors.append(transported(directors[-1], tangent[..., k, :], tangent[..., k + 1, :]))
-    for k in range(first, 0, -1):
-        directors.insert(0, transported(directors[0], tangent[..., k, :], tangent[..., k - 1, :]))
-    return torch.stack(directors, dim=-2)
-
-
-def _horizontal(tangent: Tensor) -> Tensor:
-    """Return a horizontal unit vector across each tangent (K, 3); any that is across where the tangent is upright."""
-    across = torch.linalg.cross(tangent, tangent.new_tensor([0.0, 0.0, -1.0]).expand_as(tangent))
-    upright = torch.linalg.vector_norm(across, dim=-1, keepdim=True) < 1e-6
-    return unit(torch.where(upright, first_director(tangent), across))
-
-
-def start(model: Model, first: Tensor, second: Tensor, dt: float, turned: Turns) -> State:
+def start(model: Model, first: Tensor, second: Tensor, dt: float, turned: Turns, tree: Tree) -> State:
     """Return the state at the second of two frames (B, N, 3) [m], `dt` [s] apart, at the mean velocity between them.
 
-    `turned` are the turns (B, ...) at the first frame; between held edges the twist is even.
+    `turned` are the turns (B, ...) at the first frame; between held edges the twist is even, and branches are turned as
+    the chain is where they begin.
     """
-    tangent, held = unit(first.diff(dim=1)), held_edges(model)
-    length = torch.linalg.vector_norm(first.diff(dim=1), dim=-1)
-    theta = _between(turned.angle, length.cumsum(1) - 0.5 * length, held)
+    tangent, held = tree.tangents(first), held_edges(model)
+    theta = _between(turned.angle, tree.places(tree.lengths(first)), held)
     state = model.initial_state(q=torch.cat([first.flatten(1), theta], dim=1)).detach()
-    state = state.replace(
-        director=carried(turned.director, tangent, held[0] if held else 0),
-        tangent=tangent,
-        reference_twist=torch.zeros_like(state.reference_twist),
-    )
+    state = state.replace(director=tree.carried(turned.director, tangent, held[0] if held else 0), tangent=tangent)
+    rest = model.rest_state(len(first)).reference_twist  # at branches it may be half a turn: count from there
+    beyond = model.frames.reference_twist(state.tangent, state.director) - rest
+    state = state.replace(reference_twist=rest + torch.atan2(beyond.sin(), beyond.cos()))
     velocity = torch.cat([((second - first) / dt).flatten(1), torch.zeros_like(theta)], dim=1)
     at_second = model.frames.moved(state, torch.cat([second.flatten(1), theta], dim=1))
     return at_second.replace(velocity=velocity)
@@ -219,7 +196,7 @@ def followed(recordings: Recordings, gripped: list[int]) -> dict[str, Tensor]:
     """Return two predictions (K, T - 2, N, 3) without a model.
 
     "stay": free nodes stay where they were. "follow": they move with the gripped nodes, weighted by how near these are
-    along the chain; without gripped nodes there is none.
+    along the chain, and branches move with the node that they begin at; without gripped nodes there is none.
     """
     x = recordings.positions
     second = x[:, 1:2].expand(-1, recordings.frames - 2, -1, -1)
@@ -233,10 +210,10 @@ def followed(recordings: Recordings, gripped: list[int]) -> dict[str, Tensor]:
 
 def _weights(recordings: Recordings, gripped: list[int]) -> Tensor:
     """Return (N, gripped) weights, linear in arc length between the neighbouring gripped nodes, constant beyond."""
-    length = torch.linalg.vector_norm(recordings.positions.diff(dim=2), dim=-1).flatten(0, 1).nanmedian(0).values
-    arc = torch.cat([length.new_zeros(1), length.cumsum(0)])
+    tree = Tree.measured(recordings)
+    arc = torch.cat([tree.length.new_zeros(1), tree.length[: tree.trunk].cumsum(0)])
     knots = arc[gripped]
-    weight = torch.zeros(len(arc), len(gripped), dtype=arc.dtype)
+    weight = torch.zeros(tree.nodes, len(gripped), dtype=arc.dtype)
     for node, place in enumerate(arc):
         right = int(torch.searchsorted(knots, place).clamp(0, len(gripped) - 1))
         left = max(right - 1, 0)
@@ -245,4 +222,6 @@ def _weights(recordings: Recordings, gripped: list[int]) -> Tensor:
         else:
             share = (place - knots[left]) / (knots[right] - knots[left])
             weight[node, left], weight[node, right] = 1 - share, share
+    for begin, end in tree.edges[tree.trunk :].tolist():
+        weight[end] = weight[begin]
     return weight

@@ -1,4 +1,4 @@
-"""A rod between gripped nodes, all of which are markers."""
+"""A rod between gripped nodes, perhaps with branches, whose nodes all are markers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from training.robot import (
     held_edges,
     held_motion,
     integrator_of,
-    rest_lengths,
     start,
     turns,
 )
+from training.trees import Tree
 
 __all__ = ["RodSystem"]
 
@@ -32,22 +32,24 @@ class RodSystem(PhysicsSystem):
     def __init__(self, config: Config, recordings: Recordings):
         assert isinstance(config.robot, Robot)
         simulation = config.simulation or Simulation()
-        builder = builder_of(config.robot, rest_lengths(recordings))
+        tree = Tree.measured(recordings)
+        builder = builder_of(config.robot, tree)
         learned = add_terms(builder, config.terms)
         model = builder.finalize(compile=simulation.compile)
         integrator = integrator_of(simulation, recordings.dt / simulation.substeps)
         super().__init__(config, model, integrator, recordings.dt, simulation.substeps, learned)
-        self.gripped = gripped_nodes(config.robot, recordings.nodes)
+        self.tree, self.edges = tree, tree.edges
+        self.gripped = gripped_nodes(config.robot, tree.trunk + 1)
 
     def history(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return how the rod is turned about itself at all frames."""
-        found = turns(recordings.positions, held_edges(self.model))
+        found = turns(recordings.positions, held_edges(self.model), self.tree)
         return {"director": found.director, "angle": found.angle}
 
     def start(self, window: Window) -> tuple[State, Tensor | None]:
         """Return the state at the second frame, at the mean velocity from the first."""
         turned = Turns(window.history["director"], window.history["angle"])
-        return start(self.model, window.positions[:, 0], window.positions[:, 1], self.dt, turned), None
+        return start(self.model, window.positions[:, 0], window.positions[:, 1], self.dt, turned, self.tree), None
 
     def schedule(self, window: Window, state: State) -> Schedule:
         """Return what moves the gripped nodes as in the window."""

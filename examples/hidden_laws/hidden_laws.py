@@ -27,9 +27,11 @@ from training.fitting import fit
 from training.metrics import Errors
 from training.robot import builder_of, held_edges, held_motion, start, turns
 from training.rods import RodSystem
+from training.trees import Tree
 
 DT, SETTLING = 0.01, 100  # [s]; frames in which the rod comes to rest before a recording begins
 LENGTHS = torch.full((8,), 0.05, dtype=torch.float64)  # [m]
+TREE = Tree.chain(LENGTHS)
 BENDING, STIFFENING, DRAG = 2e-3, 2e-5, 0.1  # EI [N m^2], c [N m^4], [Pa s]
 NOISE = 2e-4  # [m]
 
@@ -65,13 +67,13 @@ def shaken(count: int, frames: int) -> Tensor:
 def recorded(count: int, frames: int) -> np.ndarray:
     """Return (count, frames, N, 3) noisy positions [m] of the rod with its hidden laws."""
     truth = Robot(gripped=[0, 1], bending=BENDING, relaxation_time=0.01, drag=DRAG)
-    builder = builder_of(truth, LENGTHS)
+    builder = builder_of(truth, TREE)
     builder.add_energy("bend_twist", StiffeningBending(STIFFENING))
     model = builder.finalize()
     motion = shaken(count, SETTLING + frames)
     first = torch.arange(count)
-    turned = turns(motion, held_edges(model)).at(first, torch.zeros_like(first))
-    state = start(model, motion[:, 0], motion[:, 0], DT, turned)
+    turned = turns(motion, held_edges(model), TREE).at(first, torch.zeros_like(first))
+    state = start(model, motion[:, 0], motion[:, 0], DT, turned, TREE)
     schedule = held_motion(motion, state.twist, DT)
     run = unroll(model, state, ImplicitEuler(DT), SETTLING + frames - 1, schedule, progress=True)
     if bool((run.status != 0).any()):

@@ -3,21 +3,26 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from examples.hidden_laws.hidden_laws import main as hidden_laws
 from examples.identification.identification import TRUTH, identify
 from examples.seen_in_part.seen_in_part import main as seen_in_part
+from examples.trunk_arm import trunk_arm
+from torchdismech import InputError
 from training.config import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 CONFIGS = [
+    "sim_to_real/branched.toml",
     "sim_to_real/cable.toml",
     "sim_to_real/without_physics.toml",
     "hidden_laws/fit.toml",
     "seen_in_part/fit.toml",
+    "trunk_arm/fit.toml",
 ]
 
 
@@ -52,6 +57,25 @@ def test_sheet_that_is_seen_in_part_is_fitted(tmp_path):
     settings = [f"stages.0.{field}" for field in short] + ["start.frames=1", "start.rounds=1"]
     found = seen_in_part(tmp_path, settings, count=2, frames=4)
     assert found["stiffness"][0] == pytest.approx(0.5 * math.exp(0.1), rel=1e-3)  # one step of the optimiser
+
+
+@pytest.mark.slow
+def test_arm_of_tendons_is_fitted_and_carries_a_payload(tmp_path, monkeypatch):
+    """Run the whole example on recordings of an arm that hardly moves: it hangs lower with the payload."""
+    monkeypatch.setattr(trunk_arm, "TRAINED", 20)
+    angles = 3 * np.sin(0.2 * np.arange(40)[:, None] + np.arange(6))
+    discs = np.array([[0.101, -0.105, -0.104], [0.101, -0.105, -0.197], [0.101, -0.105, -0.312]])
+    for name in trunk_arm.FILES:
+        np.savez(tmp_path / f"{name}.npz", positions=np.tile(discs, (40, 1, 1)), motor_angles=angles)
+    stages = len(load(trunk_arm.FOLDER / "fit.toml").stages)
+    settings = [f"stages.{k}.{f}" for k in range(stages) for f in ("iterations=1", "batch=1", "check_every=1")]
+    settings += ["constants={stretching = {tensors = ['stretch.EA']}}"]
+    errors = trunk_arm.main(tmp_path, tmp_path / "out", settings)
+    assert max(errors.values()) < 0.01  # m: guesses of constants are no worse than that
+    alone, heavier = (trunk_arm.predicted(tmp_path / "out" / "run", "alone", mass) for mass in (0.1, 0.3))
+    assert np.nanmean(heavier - alone, axis=0)[2, 2] < -1e-4  # m
+    with pytest.raises(InputError, match="no trunk_0g.npz"):
+        trunk_arm.recorded(tmp_path / "out")
 
 
 @pytest.mark.slow

@@ -131,6 +131,12 @@ def test_overrides_take_the_place_of_the_file(load):
     scene = load(GOOD, overrides={"batch.size": 3, "simulation.max_substeps": 2}, steps=7)
     assert scene.batch == 3 and scene.steps == 7 and scene.build().integrator.max_substeps == 2
     assert scene.build().state.batch == 3
+    masses = GOOD + "[[mass]]\nnodes = [1]\nadd = 0.1\n[[mass]]\nnodes = [2]\nadd = 0.1\n"
+    heavier = load(masses, overrides={"mass.1.add": 0.3, "rod.stiffness.EA": 7.0}).document
+    assert [table.add for table in heavier.mass] == [0.1, 0.3] and heavier.rod[0].stiffness.EA == 7.0
+    for key in ("mass.2.add", "mass.first.add", "mass.-1"):
+        with pytest.raises(InputError, match=f"{key}: expected the number of a table, 0 to 1"):
+            load(masses, overrides={key: 0.3})
     with pytest.raises(InputError, match="does not apply to static"):
         load(ROBOT + ROD + CLAMP + '[simulation]\nintegrator = "static"', steps=7)
 

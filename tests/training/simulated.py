@@ -8,9 +8,11 @@ import torch
 from torchdismech import unroll
 from training.config import Robot, Simulation
 from training.robot import builder_of, held_edges, held_motion, integrator_of, start, turns
+from training.trees import Tree
 
 DT = 0.01
 LENGTHS = torch.tensor([0.03, 0.08, 0.08, 0.08, 0.08, 0.03], dtype=torch.float64)
+TREE = Tree.chain(LENGTHS)
 GRIPPED = [0, 1, -2, -1]
 SETTLING = 40  # frames before the recordings begin
 TRUTH = Robot(gripped=GRIPPED, bending=3e-3, drag=0.1)
@@ -40,10 +42,10 @@ def gripped_motion(count: int, frames: int) -> torch.Tensor:
 def simulated_positions(robot: Robot = TRUTH, count: int = 5, frames: int = 42) -> torch.Tensor:
     """Return (count, frames, N, 3) positions [m] of the rod, and of its gripped nodes as prescribed."""
     motion = gripped_motion(count, SETTLING + frames)
-    model = builder_of(robot, LENGTHS).finalize()
+    model = builder_of(robot, TREE).finalize()
     first = torch.arange(count)
-    turned = turns(motion, held_edges(model)).at(first, torch.zeros_like(first))
-    state = start(model, motion[:, 0], motion[:, 0], DT, turned)
+    turned = turns(motion, held_edges(model), TREE).at(first, torch.zeros_like(first))
+    state = start(model, motion[:, 0], motion[:, 0], DT, turned, TREE)
     motion = held_motion(motion, state.twist, DT)
     run = unroll(model, state, integrator_of(TIGHT, DT), SETTLING + frames - 1, motion)
     assert (run.status == 0).all()

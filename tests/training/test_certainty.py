@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from training.certainty import _certainty, _Number
+from training.certainty import _certainty, _most_recordings, _Number
 from training.config import Constant
 from training.constants import Named, Trained
 
@@ -43,6 +43,11 @@ def test_what_nothing_determines_is_told_with_its_direction():
     held = _certainty(numbers(1.0, 1.0), matrix, 1e-3)
     assert held.spreads[0] == pytest.approx(0.5 * 0.5**0.5, rel=1e-3)  # the prior does, half a unit's square each
     assert "b and a correlate" in held.told() or "a  2 +-" in held.told()
+
+
+def test_more_short_recordings_are_looked_at():
+    """Eight of a hundred frames or more; as many frames in all of shorter ones, as far as 64 go."""
+    assert [_most_recordings(frames) for frames in (3, 20, 100, 500)] == [64, 40, 8, 8]
 
 
 def trained(**changes) -> Trained:

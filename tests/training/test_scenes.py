@@ -393,3 +393,18 @@ def test_columns_drive_tendons_and_chambers(folder):
         assert float(sign * (tip[1] - tip[0]).detach()) > 1e-5
         (gradient,) = torch.autograd.grad(tip[1], list(system.group("constants").values()))
         assert sign * float(gradient) > 0
+
+
+def test_offsets_of_tendons_are_trained_one_by_one(folder):
+    """With per = "element" each coordinate of each point of a route has a number of its own."""
+    scene = folder / "beam.toml"
+    scene.write_text(SCENE + "[[tendon]]\nnodes = [1, 2, 3]\noffset = [0, 0, 0.01]\ntension = 0.1\n")
+    constants = {"channels": {"tensors": ["Tendons.offset"], "kind": "shift", "unit": 1e-3, "per": "element"}}
+    system = system_of(folder, constants=constants)
+    (shift,) = system.group("constants").values()
+    assert shift.shape == (3, 3)
+    before = system.entries["channels"].value.clone()
+    with torch.no_grad():
+        shift[1, 2] = 2.0
+    moved = (system.entries["channels"].value - before)[0]
+    assert moved[1, 2] == pytest.approx(2e-3, rel=1e-12) and moved.abs().sum() == pytest.approx(2e-3, rel=1e-12)

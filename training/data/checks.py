@@ -70,7 +70,8 @@ def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tup
     Parameters
     ----------
     of_chain : the markers are the nodes of a chain. Else their order and what lies between them say nothing, and gaps
-        may be of any length: what was not seen does not count.
+        may be of any length: what was not seen does not count. Of a chain with branches, whose recordings say what
+        leads where, the order is trusted.
 
     Raises
     ------
@@ -94,12 +95,13 @@ def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tup
         elif not valid[k].any():
             raise InputError(f"{name}: no marker was seen in any frame: leave this recording out")
         messages += _scale(positions[k], rules, name)
-    if of_chain:
+    in_order = of_chain and not recordings.branched
+    if in_order:
         _refuse_short_edges(positions, recordings.names)
         messages += _order(positions, valid, rules, recordings.names)
     for k, name in enumerate(recordings.names):
         messages += _fill(positions[k], valid[k], recordings.dt, rules, name)
-        if of_chain:
+        if in_order:
             _refuse_wandering_edges(positions[k], rules, name)
     done = dataclasses.replace(recordings, positions=torch.from_numpy(positions), valid=torch.from_numpy(valid))
     return done, messages

@@ -1,7 +1,8 @@
 """Recordings from NumPy archives: `<split>` (K, T, N, 3) [m], `dt` [s], optionally `<split>_id` (K,).
 
 A single recording may be (T, N, 3). Inputs `<name>` or `<split>_<name>` are (K, T) or (K, T, C), of a single recording
-(T,) or (T, C); of several columns C the names are `<name>0`, `<name>1`, ....
+(T,) or (T, C); of several columns C the names are `<name>0`, `<name>1`, .... Of a chain with branches, `edges` (E, 2)
+are the nodes that edges lead from and to (see `Recordings`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,16 @@ def read_npz(path: Path, split: str | None = None, inputs: tuple[str, ...] = ())
     if not positions.shape[0]:
         raise InputError(f"{path}: {split}: no recordings in it, {positions.shape}; name another split")
     own, columns = _inputs(path, arrays, split, inputs, positions.shape[:2], single)
-    return recordings_of(positions, dt.item(), _names(path, arrays, split, len(positions)), own, columns)
+    names = _names(path, arrays, split, len(positions))
+    return recordings_of(positions, dt.item(), names, own, columns, edges=_edges(path, arrays, inputs))
+
+
+def _edges(path: Path, arrays: dict[str, np.ndarray], inputs: tuple[str, ...]) -> np.ndarray | None:
+    """Return the edges (E, 2) of a chain with branches; None where the archive has none."""
+    edges = None if "edges" in inputs else arrays.get("edges")
+    if edges is not None and edges.dtype.kind not in "iu":
+        raise InputError(f"{path}: edges: expected whole numbers (edges, 2), got dtype {edges.dtype}")
+    return edges
 
 
 def _inputs(

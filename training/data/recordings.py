@@ -33,6 +33,9 @@ class Recordings:
     inputs : (K, T, C) float64, what was recorded along with the motion (angles of motors, pressures, ...), by default
         nothing; columns : its C names.
     begins : (K,) time of the first frames [s], by default 0.
+    edges : (E, 2) long, the nodes that each edge leads from and to, where the robot is a chain with branches: those of
+        the chain 0, 1, 2, ... first, then those of branches, from a node that is reached already. By default nothing is
+        said: the nodes are a chain, or markers of a robot that a scene describes.
 
     Raises
     ------
@@ -48,6 +51,7 @@ class Recordings:
     inputs: Tensor = NOTHING
     columns: tuple[str, ...] = ()
     begins: Tensor = NOTHING
+    edges: Tensor = NOTHING
 
     def __post_init__(self) -> None:
         shape = tuple(self.positions.shape)
@@ -64,6 +68,23 @@ class Recordings:
         self._check_names()
         self._check_numbers()
         self._check_inputs()
+        if self.branched:
+            self._check_edges()
+
+    def _check_edges(self) -> None:
+        if self.edges.dtype != torch.int64 or tuple(self.edges.shape) != (self.nodes - 1, 2):
+            raise InputError(
+                f"edges: expected whole numbers ({self.nodes - 1}, 2), as {self.nodes} nodes without loops have, got "
+                f"{self.edges.dtype} {tuple(self.edges.shape)}"
+            )
+        reached = {0}
+        for k, (start, end) in enumerate(self.edges.tolist()):
+            if start not in reached or end in reached or not 0 <= end < self.nodes:
+                raise InputError(
+                    f"edges: edge {k} from node {start} to {end}: expected one that leads from a node that is reached "
+                    "already to one that is not, beginning at node 0"
+                )
+            reached.add(end)
 
     def _check_inputs(self) -> None:
         expected = (*self.positions.shape[:2], len(self.columns))
@@ -136,6 +157,17 @@ class Recordings:
         """Number of nodes N."""
         return self.positions.shape[2]
 
+    @property
+    def branched(self) -> bool:
+        """Whether edges are given: the nodes are those of a chain with branches."""
+        return bool(self.edges.numel())
+
+    @property
+    def rod_edges(self) -> Tensor:
+        """The edges (E, 2): those that are given, or those of a chain."""
+        ends = torch.arange(1, self.nodes)
+        return self.edges if self.branched else torch.stack([ends - 1, ends], dim=1)
+
     def digests(self) -> dict[str, str]:
         """Return a checksum of each recording by name: of its positions, what of them is valid, and the time step."""
         found = {}
@@ -145,6 +177,8 @@ class Recordings:
             digest.update(self.valid[k].contiguous().numpy().tobytes())
             if self.columns:
                 digest.update(f"{self.columns}".encode() + self.inputs[k].contiguous().numpy().tobytes())
+            if self.branched:
+                digest.update(f"edges {self.edges.tolist()}".encode())
             if self.begins[k]:
                 digest.update(f"from {self.begins[k].item()!r}".encode())
             found[name] = digest.hexdigest()

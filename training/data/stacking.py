@@ -40,6 +40,7 @@ def recordings_of(
     inputs: np.ndarray | None = None,
     columns: tuple[str, ...] = (),
     begins: Sequence[float] | None = None,
+    edges: np.ndarray | None = None,
 ) -> Recordings:
     """Return recordings (K, T, N, 3) with inputs (K, T, C), whose nodes are valid wherever they were seen."""
     tensor = torch.from_numpy(np.ascontiguousarray(positions, dtype=np.float64))
@@ -48,6 +49,8 @@ def recordings_of(
         more = {"inputs": torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float64)), "columns": columns}
     if begins is not None:
         more["begins"] = torch.tensor(begins, dtype=torch.float64)
+    if edges is not None:
+        more["edges"] = torch.from_numpy(edges.astype(np.int64))
     return Recordings(tensor, float(dt), tuple(names), tensor.isfinite().all(-1), **more)
 
 

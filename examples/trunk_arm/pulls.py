@@ -1,0 +1,29 @@
+"""What motors take in of tendons beyond what spools of one radius would: springs that keep them taut, play, winding."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from models.mlp import mlp
+
+__all__ = ["LearnedPulls"]
+
+
+class LearnedPulls(nn.Module):
+    """Lengths of all tendons as a smooth function of all motors' angles; nothing as long as it is untrained.
+
+    Parameters
+    ----------
+    columns, elements : numbers of motors and of tendons.
+    width : of two hidden layers.
+    angle : what counts as one of an angle, in its unit; length : likewise of what is taken in [m].
+    """
+
+    def __init__(self, columns: int, elements: int, width: int = 32, angle: float = 30.0, length: float = 1e-3):
+        super().__init__()
+        self.angle, self.length = angle, length
+        self.network = mlp(columns, elements, (width, width))
+
+    def forward(self, inputs: Tensor, time: Tensor) -> Tensor:
+        """Return lengths (B, F, elements) [m] for angles (B, F, columns); they do not depend on the time."""
+        return self.length * self.network(inputs / self.angle)
