@@ -134,7 +134,7 @@ def _kernels(scene: Scene, model: Model, integrator: Solver) -> str:
 
 def _terms(model: Model) -> str:
     """Return which elastic terms there are, and what evaluates them."""
-    state, elastic = model.initial_state(), model.mechanics.layout.elastic
+    state, elastic = model.rest_state(model.batch or 1), model.mechanics.layout.elastic
     loops = set(elastic.loops(dofs_of(state.q), model.mechanics.term_constants(state, Control(), None)))
     names = [term.name for term in elastic.terms]
     said = {"by loops of their own": [n for n in names if n in loops], "by torch": [n for n in names if n not in loops]}
