@@ -19,6 +19,7 @@ __all__ = ["Program", "recorded", "values_of"]
 OPERATIONS_A_THREAD = 2_000_000  # about 1 ms
 
 _programs: list[Program] = []  # of this process, by the numbers that the operator below takes
+_recorded: dict[tuple, Program] = {}  # the same, by what they do: models of one kind share them
 
 
 class Program:
@@ -164,4 +165,8 @@ def recorded(
         first, second = ([value._value() for value in values] for values in found)
     except (AttributeError, TypeError, ValueError) as error:  # what symbols cannot do; torch says if it is a mistake
         raise Unfusable(str(error)) from error
-    return Program(record, (len(first), len(second)), made(source(record, first, second, dtype)), dtype)
+    text = source(record, first, second, dtype)
+    key = text, tuple(record.inputs)
+    if key not in _recorded:
+        _recorded[key] = Program(record, (len(first), len(second)), made(text), dtype)
+    return _recorded[key]

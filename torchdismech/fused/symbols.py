@@ -5,6 +5,7 @@ What is recorded is elementwise: every value is a scalar of a spring and a robot
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,13 +70,14 @@ class Record:
         return self.operations[value] == ("number", wanted.hex())
 
 
-class _Recorded:
+class _Recorded(ABC):
     """What leaves and values share: arithmetic, and the functions of torch that are recorded."""
 
     record: Record
 
+    @abstractmethod
     def _value(self) -> int:
-        raise NotImplementedError
+        """Return the number of the value in the record."""
 
     @classmethod
     def __torch_function__(cls, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Symbol:

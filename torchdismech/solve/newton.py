@@ -11,10 +11,10 @@ from torchdismech.errors import Status
 from torchdismech.solve.linear import shifted_factor
 from torchdismech.solve.search import (
     RUNNING,
+    DividingSearch,
     Iterate,
     NewtonOptions,
     Root,
-    Search,
     System,
     judged,
     rounding_noise,
@@ -187,7 +187,7 @@ def _tried(
     return _Trial(x, residual, values, found, noise, good, ended, flags)
 
 
-class _LineSearch(Search):
+class _LineSearch(DividingSearch):
     """Newton steps with a line search, each row at its own pace.
 
     A round tries one point in every row that runs: the whole step from a new iterate, a quarter of the step that failed

@@ -6,7 +6,16 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
-from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search, System, judged, rounding_noise
+from torchdismech.solve.search import (
+    RUNNING,
+    DividingSearch,
+    Iterate,
+    NewtonOptions,
+    Root,
+    System,
+    judged,
+    rounding_noise,
+)
 
 __all__ = ["relaxed_newton"]
 
@@ -29,7 +38,7 @@ def relaxed_newton(system: System, x: Tensor, options: NewtonOptions, inertia: T
     return _RelaxedSearch.begun(system, x, options, inertia, running).root()
 
 
-class _RelaxedSearch(Search):
+class _RelaxedSearch(DividingSearch):
     """Steps of the matrix with `relaxation` (B,) times the inertia."""
 
     def __init__(self, system: System, options: NewtonOptions, inertia: Tensor, at: Iterate, status: Tensor):
@@ -47,10 +56,6 @@ class _RelaxedSearch(Search):
         at = Iterate.of(system, x, options)
         status = torch.where(running, RUNNING, int(Status.CONVERGED))
         return cls(system, options, inertia, at, judged(status, at.norm, options.tolerance))
-
-    def divides(self) -> bool:
-        """Return True: its rounds run eagerly."""
-        return True
 
     def of_rows(self, rows: Tensor, system: System) -> _RelaxedSearch:
         """Return the search of some rows alone."""

@@ -16,6 +16,7 @@ from torchdismech.errors import Status
 
 __all__ = [
     "RUNNING",
+    "DividingSearch",
     "Iterate",
     "NewtonOptions",
     "Root",
@@ -169,12 +170,30 @@ class Search(ABC):
     tolerance : (B,) norm of the residual up to which a row counts as solved.
     """
 
-    system: System
-    options: NewtonOptions
     at: Iterate
     status: Tensor
     iterations: Tensor
     tolerance: Tensor
+
+    def root(self) -> Root:
+        """Return where the rows end."""
+        more = bool((self.status == RUNNING).any())
+        while more:
+            more = self.round()
+        return self._ends()
+
+    @abstractmethod
+    def round(self) -> bool:
+        """Take a step in the rows that run; return whether some row still runs."""
+
+    def _ends(self) -> Root:
+        return Root(self.at.x, self.status, self.iterations, self.at.norm, self.tolerance)
+
+
+class DividingSearch(Search):
+    """A search whose rows know nothing of each other: once most have ended, the others go on alone."""
+
+    system: System
 
     def root(self) -> Root:
         """Return where the rows end."""
@@ -183,19 +202,15 @@ class Search(ABC):
             more, rounds = self.round(), rounds + 1
             if more and rounds % ROUNDS == 0 and (rows := self._rows_that_go_on()) is not None:
                 return self._ended_by(rows)
-        return Root(self.at.x, self.status, self.iterations, self.at.norm, self.tolerance)
+        return self._ends()
 
     @abstractmethod
-    def round(self) -> bool:
-        """Take a step in the rows that run; return whether some row still runs."""
+    def of_rows(self, rows: Tensor, system: System) -> DividingSearch:
+        """Return the search of some rows (R,) alone, whose system is given, as far as it has come."""
 
     def divides(self) -> bool:
-        """Return whether rows that run may go on without the others, by `of_rows`."""
-        return False
-
-    def of_rows(self, rows: Tensor, system: System) -> Search:
-        """Return the search of some rows (R,) alone, whose system is given, as far as it has come."""
-        raise NotImplementedError(f"{type(self).__name__} does not divide")
+        """Return whether rows may go on without the others."""
+        return True
 
     def _rows_that_go_on(self) -> Tensor | None:
         """Return half of the rows, those that run among them; None if more of them run, or too few are left to part."""
