@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.compilation import Compilation
+from torchdismech.fused import Fused
 from torchdismech.geometry.retraction import LengthPreservingMove
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.state import State
@@ -27,23 +28,26 @@ class Frames(nn.Module):
     compilation : says which of this runs compiled.
     """
 
-    _edges: Tensor
+    _ends: Tensor
     _spring_edges: Tensor
     _spring_signs: Tensor
 
     def __init__(self, body: Body, free: np.ndarray, compilation: Compilation):
         super().__init__()
-        self.n_nodes, self._first_held = body.n_nodes, body.first_held
+        self._edges, self._held, self._first_held = len(body.framed_edges), len(body.held_tangents), body.first_held
         self.compilation = compilation
         dtype, springs = body.nodes.dtype, body.springs
-        self.register_buffer("_edges", torch.as_tensor(body.framed_edges), persistent=False)
+        dofs = 3 * body.framed_edges.T[::-1, None] + np.arange(3)[:, None]  # of the edges' ends, then of their starts
+        self.register_buffer("_ends", torch.as_tensor(dofs.reshape(2, -1)), persistent=False)
         self.register_buffer("_spring_edges", torch.as_tensor(springs.edges), persistent=False)
         self.register_buffer("_spring_signs", torch.as_tensor(springs.signs, dtype=dtype), persistent=False)
-        self._length_preserving = LengthPreservingMove(body.links, free[: 3 * self.n_nodes].reshape(-1, 3), dtype)
+        self._length_preserving = LengthPreservingMove(body.links, free[: 3 * body.n_nodes].reshape(-1, 3), dtype)
+        self._carried = Fused(_carried, "frames")
+        self._twist = Fused(_reference_twist, "reference twist")
 
     def tangents(self, q: Tensor) -> Tensor:
         """Return the unit tangents of the framed edges (B, A, 3) at q (B, n)."""
-        return self._tangents(q).stacked()
+        return _vectors(torch.stack(Vec3(*self._along(q)).unit().components()))
 
     def moved(self, state: State, q: Tensor) -> State:
         """Return the state at q (B, n), its frames transported there; all else unchanged."""
@@ -55,15 +59,14 @@ class Frames(nn.Module):
         self, q: Tensor, tangent: Tensor, director: Tensor, reference_twist: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return tangents, directors (B, A, 3) and reference twists (B, S) at q (B, n) for those before."""
-        there, before, anchor = self._tangents(q), Vec3.of(tangent), Vec3.of(director)
-        moved = anchor.transported(before, there)
-        # transport keeps lengths and angles up to rounding; this keeps rounding from adding up over many steps
-        moved = (moved - there.times(moved.dot(there))).unit()
-        return there.stacked(), moved.stacked(), self._reference_twist(there, moved, reference_twist)
+        along = self._along(q)
+        frames = self._carried(along.shape[1], along, _components(tangent), _components(director))
+        return _vectors(frames[:3]), _vectors(frames[3:]), self._reference_twist(frames, reference_twist)
 
     def reference_twist(self, tangent: Tensor, director: Tensor) -> Tensor:
         """Return the reference twist (B, S) of the springs between -pi and pi, for unit vectors (B, A, 3)."""
-        return self._reference_twist(Vec3.of(tangent), Vec3.of(director), None)
+        none = tangent.new_zeros(len(tangent), len(self._spring_edges))
+        return self._reference_twist(torch.cat([_components(tangent), _components(director)]), none)
 
     def moved_by(self, q: Tensor, step: Tensor) -> Tensor:
         """Return q (B, n) moved by a step (B, n), edges keeping the length that it asks for to first order."""
@@ -78,21 +81,53 @@ class Frames(nn.Module):
         worst = torch.cat([turned, (e * f).sum(-1), turned.new_ones(turned.shape[0], 1)], dim=1).amin(1)
         return ~(worst + 1 > FOLDED)
 
-    def _tangents(self, q: Tensor) -> Vec3:
-        nodes = q[:, : 3 * self.n_nodes].unflatten(1, (-1, 3)).unbind(-1)
-        along = [x[:, self._edges[:, 1]] - x[:, self._edges[:, 0]] for x in nodes]
-        if self._first_held < q.shape[1]:
-            held = q[:, self._first_held :].unflatten(1, (-1, 3)).unbind(-1)
-            along = [torch.cat(pair, dim=1) for pair in zip(along, held, strict=True)]
-        return Vec3(*along).unit()
+    def _along(self, q: Tensor) -> Tensor:
+        """Return vectors (3, A, B) along the framed edges at q (B, n)."""
+        transposed = q.t()
+        ends, starts = (transposed.index_select(0, dofs) for dofs in self._ends)
+        along = (ends - starts).unflatten(0, (3, self._edges))
+        if not self._held:
+            return along
+        return torch.cat([along, transposed[self._first_held :].unflatten(0, (self._held, 3)).transpose(0, 1)], dim=1)
 
-    def _reference_twist(self, tangent: Vec3, director: Vec3, previous: Tensor | None) -> Tensor:
-        """Return the reference twist (B, S) of the springs, on the branch nearest to `previous`."""
-        edges, signs = self._spring_edges, self._spring_signs
-        te, tf = (tangent.columns(edges[:, k]).times(signs[:, k]) for k in range(2))
-        de, df = (director.columns(edges[:, k]) for k in range(2))
-        de = de.transported(te, tf)
-        angle = torch.atan2(de.cross(df).dot(tf), de.dot(df))
-        if previous is None:
-            return angle
-        return angle + 2 * torch.pi * torch.round((previous - angle) / (2 * torch.pi))
+    def _reference_twist(self, frames: Tensor, previous: Tensor) -> Tensor:
+        """Return the reference twist (B, S) of the springs, on the branch nearest to the previous one.
+
+        Parameters
+        ----------
+        frames : (6, A, B) tangents, then directors.
+        """
+        edges, signs = self._spring_edges, self._spring_signs.t().unsqueeze(2)
+        return self._twist(len(edges), previous.t(), frames, edges, signs)[0].t().contiguous()
+
+
+def _carried(along: Tensor, tangent: Tensor, director: Tensor) -> tuple:
+    """Return tangents and directors of edges `along` (3, A, B) for those before, by components."""
+    there, before, anchor = (Vec3(*vector.unbind(0)) for vector in (along, tangent, director))
+    there = there.unit()
+    moved = anchor.transported(before, there)
+    # transport keeps lengths and angles up to rounding; this keeps rounding from adding up over many steps
+    moved = (moved - there.times(moved.dot(there))).unit()
+    return *there.components(), *moved.components()
+
+
+def _reference_twist(previous: Tensor, frames: Tensor, edges: Tensor, signs: Tensor) -> list:
+    """Return the reference twist of springs (S, B) between `edges` (S, 2) with `signs` (2, S, 1)."""
+    rows = frames.unbind(0)
+    (te, de), (tf, df) = (
+        (Vec3(*(x[edge] for x in rows[:3])).times(sign), Vec3(*(x[edge] for x in rows[3:])))
+        for edge, sign in zip(edges.unbind(1), signs.unbind(0), strict=True)
+    )
+    de = de.transported(te, tf)
+    angle = torch.atan2(de.cross(df).dot(tf), de.dot(df))
+    return [angle + 2 * torch.pi * torch.round((previous - angle) / (2 * torch.pi))]
+
+
+def _components(vectors: Tensor) -> Tensor:
+    """Return vectors (B, A, 3) by components (3, A, B)."""
+    return vectors.permute(2, 1, 0)
+
+
+def _vectors(components: Tensor) -> Tensor:
+    """Return vectors (B, A, 3) of their components (3, A, B)."""
+    return components.permute(2, 1, 0).contiguous()

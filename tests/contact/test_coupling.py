@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from tests.contact.pairs_alone import whole
 from tests.contact.robots import ROBOTS
+from torchdismech.contact import coupling
 from torchdismech.contact.coupling import CHUNK, CouplingCache, StepPairs
 from torchdismech.contact.pairs import PairBlocks, PairTable
 from torchdismech.contact.self_contact import Pairs
@@ -25,18 +27,21 @@ def pressed(kind: str, rough: bool):
 def summed_one_by_one(model, q, velocity, pairs: StepPairs) -> torch.Tensor:
     """Return the matrices (B, n_free, n_free) of the contacts, each pair's block added by itself."""
     total = q.new_zeros(len(q), model.n_dofs, model.n_dofs)
-    for table, found in zip(pairs.pairs.tables, model.self_contact.touching(pairs.pairs, q, velocity), strict=True):
-        _, blocks = found.force_and_blocks(model.self_contact.law, *GAINS)
-        for block, chosen in zip(blocks, found.chosen.tolist(), strict=True):
-            dofs = table.dofs[:, chosen]
-            total[table.places[0][chosen], dofs[:, None], dofs] += block
+    for found in model.self_contact.touching(pairs.pairs, q, velocity):
+        _, blocks = found.force_and_blocks(*GAINS)
+        for block, robot, chosen in zip(whole(blocks), found.robot, found.chosen, strict=True):
+            dofs = found.table.dofs[:, chosen]
+            total[robot, dofs[:, None], dofs] += block
     return total[:, model.free_index][:, :, model.free_index]
 
 
+@pytest.mark.parametrize("by", ["code", "torch"])
 @pytest.mark.parametrize("rough", [False, True])
 @pytest.mark.parametrize("kind", ["rods", "shell"])
-def test_matrix_is_the_sum_of_the_blocks(kind, rough):
+def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     """Place every pair's block in the matrix of its robot, on top of what was there; clamped dofs drop out."""
+    if by == "torch":
+        monkeypatch.setattr(coupling, "_compiled_sum", lambda dtype: None)
     model, q, velocity, pairs = pressed(kind, rough)
     expected = summed_one_by_one(model, q, velocity, pairs)
     assert bool((expected.abs().amax((1, 2)) > 0).all())  # both robots touch themselves
@@ -47,8 +52,11 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough):
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12
 
 
-def test_other_pairs_in_the_next_iteration():
+@pytest.mark.parametrize("by", ["code", "torch"])
+def test_other_pairs_in_the_next_iteration(by, monkeypatch):
     """Place the blocks anew when other pairs touch than in the iteration before."""
+    if by == "torch":
+        monkeypatch.setattr(coupling, "_compiled_sum", lambda dtype: None)
     model, q, velocity, pairs = pressed("shell", True)
     own = torch.zeros(model.pattern.nnz, 2, dtype=q.dtype)
     pairs.added(model.self_contact, q, velocity, own, *GAINS)
@@ -80,10 +88,10 @@ def test_pattern_is_kept_while_it_suffices():
     """Keep pattern and solvers where nothing new may touch; extend them where something does."""
     model, _, _, all_pairs = pressed("rods", False)
     many = all_pairs.pairs
-    first, second = many.tables
+    (first,) = many.tables
     last = slice(int(first.filled.sum(1).amin()) - 1, None)  # of nodes that are not clamped
-    one = PairTable(first.nodes[:, last], first.reach[:, last], first.filled[:, last])
-    few = Pairs((one, second), many.low, many.high)
+    one = PairTable(first.kernel, first.nodes[:, last], first.reach[:, last], first.filled[:, last])
+    few = Pairs((one,), many.low, many.high)
     cache = CouplingCache(model.pattern, model.unknown[: 3 * model.body.n_nodes])
     small = cache.coupling(few)
     grown = cache.coupling(many)

@@ -137,7 +137,7 @@ def test_within_the_cone(kind, dtype):
     gap = torch.rand(500, generator=generator, dtype=torch.float64) * TOLERANCE + 1e-6
     law = ContactLaw(RESPONSES[kind](STIFFNESS, TOLERANCE), Friction(0.4, SLIP)).to(dtype)
     normal, velocity, gap = (x.to(dtype) for x in (normal, velocity, gap))
-    force = law.force(gap, normal, velocity, law.constants)
+    force = law.forces(gap[None], normal[None], velocity[None])[0]
     load = (force * normal).sum(1)
     rubbing = force - load[:, None] * normal
     sliding = velocity - (velocity * normal).sum(1, keepdim=True) * normal
@@ -146,7 +146,8 @@ def test_within_the_cone(kind, dtype):
     assert bool((rubbing.norm(dim=1) <= (0.4 + rounding) * load).all())
     assert bool(((rubbing * sliding).sum(1) <= rounding * load * sliding.norm(dim=1)).all())
     smooth = ContactLaw(law.response).to(dtype)
-    assert torch.allclose(smooth.force(gap, normal, velocity, smooth.constants), load[:, None] * normal, rtol=rounding)
+    alone = smooth.forces(gap[None], normal[None], velocity[None])[0]
+    assert torch.allclose(alone, load[:, None] * normal, rtol=rounding)
 
 
 @pytest.mark.parametrize("rough", [False, True])
@@ -165,12 +166,13 @@ def test_force_and_derivatives(kind, rough):
 
     def force(x, v):
         length = x.norm(dim=1, keepdim=True)
-        return law.force(length[:, 0] - 1, x / length, v, law.constants)
+        return law.forces(length.T - 1, (x / length)[None], v[None])[0]
 
     length = x.norm(dim=1, keepdim=True)
     normal = x / length
     curvature = (unit - normal[:, :, None] * normal[:, None, :]) / length[..., None]
-    found, by_x, by_v = law.force_and_derivatives(length[:, 0] - 1, normal, curvature, v, law.constants)
+    found, by_x, by_v = law.forces_and_derivatives(length.T - 1, normal[None], curvature[None], v[None])
+    found, by_x, by_v = found[0], by_x[0], None if by_v is None else by_v[0]
     assert torch.allclose(found, force(x, v), rtol=1e-14, atol=1e-14 * float(found.abs().max()))
     assert (by_v is None) == (not rough)
     h = 1e-7  # of a length of 0.02 and a velocity of 0.1: truncation 1e-10, or 1e-6 where the slope of gamma turns

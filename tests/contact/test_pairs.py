@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.contact.pairs_alone import touching_pairs, whole
 from torchdismech.contact import Barrier, Friction, Penalty
 from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.pairs import PairTable, touching, vectors
+from torchdismech.contact.pairs import Geometry, PairTable, vectors
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 
 KERNELS = {"segments": closest_segments, "triangle": closest_on_triangle}
@@ -37,25 +38,25 @@ class Case:
         self.velocity = speed * SLIP * normal(*self.q.shape)
         places = x.shape[1]
         nodes = torch.arange(4 * places).view(1, places, 4).expand(BATCH, -1, -1)
-        empty = PairTable(nodes, x.new_zeros(BATCH, places), torch.ones(BATCH, places, dtype=torch.bool))
+        empty = PairTable(self.kernel, nodes, x.new_zeros(BATCH, places), torch.ones(BATCH, places, dtype=torch.bool))
         points = vectors(empty.gathered(self.q))
         r = self.kernel(*points).difference(points)
         # the gap is chosen, by the reach: also overlapping for the penalty
         share = random(BATCH, places)
         self.gap = TOLERANCE * (0.05 + 0.9 * share if response == "barrier" else 1.8 * share - 0.9)
-        self.table = PairTable(nodes, r.dot(r).sqrt().view(BATCH, places) - self.gap, empty.filled)
+        self.table = PairTable(self.kernel, nodes, r.dot(r).sqrt().view(BATCH, places) - self.gap, empty.filled)
 
     def touching(self, q=None, velocity=None, follow=False):
         """Return the pairs that touch."""
         q = self.q if q is None else q
         velocity = self.velocity if velocity is None else velocity
-        return touching(self.kernel, self.table, q, velocity, self.law.constants, follow)
+        return touching_pairs(self.table, self.law, q, velocity, follow)
 
     def forces(self, q=None, velocity=None, follow=False) -> torch.Tensor:
         """Return the nodal forces (12, A)."""
         found = self.touching(q, velocity, follow)
         assert len(found.chosen) == self.table.filled.numel()
-        return found.nodal(found.force(self.law))
+        return found.force()
 
     def entries(self, vector: torch.Tensor) -> torch.Tensor:
         """Return the entries (12, A) of q, or of what has its shape."""
@@ -103,9 +104,9 @@ def test_blocks(kernel, response, rough, speed):
     """Have -dF/dx and -dF/du in the blocks: against autograd, and central differences."""
     case = Case(kernel, response, rough, SPEEDS[speed])
     found = case.touching()
-    force, by_x = found.force_and_blocks(case.law, 1.0, 0.0)
-    _, by_u = found.force_and_blocks(case.law, 0.0, 1.0)
-    assert torch.allclose(force, found.force(case.law), rtol=1e-13, atol=1e-13 * float(force.abs().max()))
+    force, by_x = found.force_and_blocks(1.0, 0.0)
+    by_x, by_u = whole(by_x), whole(found.force_and_blocks(0.0, 1.0)[1])
+    assert torch.allclose(force, found.force(), rtol=1e-13, atol=1e-13 * float(force.abs().max()))
     q, u = case.q.clone().requires_grad_(), case.velocity.clone().requires_grad_()
     out = case.forces(q, u, follow=True)
     auto_x, auto_u, quotient_x, quotient_u = (torch.empty_like(by_x) for _ in range(4))
@@ -124,7 +125,7 @@ def test_blocks(kernel, response, rough, speed):
     else:
         assert float(by_u.abs().max()) == 0 == float(quotient_u.abs().max())
         assert torch.allclose(by_x, by_x.mT, rtol=1e-10, atol=1e-10 * float(by_x.abs().max()))
-    both = found.force_and_blocks(case.law, 0.5, 30.0)[1]
+    both = whole(found.force_and_blocks(0.5, 30.0)[1])
     assert torch.allclose(both, 0.5 * by_x + 30 * by_u, rtol=1e-12, atol=1e-12 * float(both.abs().max()))
 
 
@@ -132,7 +133,8 @@ def test_all_kinds_of_closest_points():
     """Have points, edges and faces among the pairs above: both slides free, one, none."""
     for kernel in KERNELS:
         found = Case(kernel, "penalty").touching()
-        free = (found.slides.abs().sum(1) > 0).sum(0)
+        slides = torch.stack([torch.stack(slide) for slide in Geometry.of(found.geometry).slides])
+        free = (slides.abs().sum(1) > 0).sum(0)
         assert free.bincount(minlength=3).min() >= 5
 
 
@@ -143,18 +145,19 @@ def test_action_is_reaction(kernel, response, rough):
     """Have no force in sum, and no moment but that of friction: it acts at the closest points, |r| from each other."""
     case = Case(kernel, response, rough, 20.0)
     found = case.touching()
-    contact = found.force(case.law)
-    force, x = found.nodal(contact).unflatten(0, (4, 3)), case.entries(case.q).unflatten(0, (4, 3))
-    scale = contact.norm(dim=1)
+    force, x = found.force().unflatten(0, (4, 3)), case.entries(case.q).unflatten(0, (4, 3))
+    contact = force[: 2 if kernel == "segments" else 1].sum(0)  # on the first primitive
+    scale = contact.norm(dim=0)
+    way = found.geometry[27] * found.geometry[21:24]  # from the second closest point to the first
     assert float((force.sum(0).norm(dim=0) / scale).max()) < 1e-14
-    moment = torch.linalg.cross(x, force, dim=1).sum(0).t()
-    couple = torch.linalg.cross(found.distance[:, None] * found.normal, contact)
-    assert float(((moment - couple).norm(dim=1) / scale).max()) < 1e-13
+    moment = torch.linalg.cross(x, force, dim=1).sum(0)
+    couple = torch.linalg.cross(way, contact, dim=0)
+    assert float(((moment - couple).norm(dim=0) / scale).max()) < 1e-13
     if not rough:
-        assert float((moment.norm(dim=1) / scale).max()) < 1e-13
+        assert float((moment.norm(dim=0) / scale).max()) < 1e-13
     else:
-        bound = case.law.constants.at(case.table.places[0]).friction[0] * found.distance * scale
-        assert bool((moment.norm(dim=1) <= bound).all())
+        bound = case.law.constants.at(case.table.places[0]).friction[0] * way.norm(dim=0) * scale
+        assert bool((moment.norm(dim=0) <= bound).all())
 
 
 @pytest.mark.parametrize("response", RESPONSES)
@@ -167,13 +170,13 @@ def test_blocks_turn_with_the_pair(kernel, response):
     def turned(vector, shift=0.0):
         return (vector.unflatten(1, (-1, 3)) @ turn.t() + shift).flatten(1)
 
-    force, blocks = case.touching().force_and_blocks(case.law, 1.0, 5.0)
+    force, blocks = case.touching().force_and_blocks(1.0, 5.0)
     moved = case.touching(turned(case.q, 0.3), turned(case.velocity) + 0.7)
-    turned_force, turned_blocks = moved.force_and_blocks(case.law, 1.0, 5.0)
-    whole = torch.block_diag(*[turn] * 4)
+    turned_force, turned_blocks = moved.force_and_blocks(1.0, 5.0)
+    turns = torch.block_diag(*[turn] * 4)
     # 1e-10: closest points of segments that are nearly parallel feel rounding, as 1e-16 / sin^2
-    assert torch.allclose(turned_force, force @ turn.t(), rtol=1e-10, atol=1e-11 * float(force.abs().max()))
-    assert worst(turned_blocks, whole @ blocks @ whole.t()) < 1e-9
+    assert torch.allclose(turned_force, turns @ force, rtol=1e-10, atol=1e-11 * float(force.abs().max()))
+    assert worst(whole(turned_blocks), turns @ whole(blocks) @ turns.t()) < 1e-9
 
 
 @pytest.mark.parametrize("rough", [False, True])
@@ -185,9 +188,9 @@ def test_degenerate_pairs(kernel, rough):
         for speed in SPEEDS.values():
             case = Case(kernel, "penalty", rough, speed, x=size * x)
             found = case.touching()
-            force, blocks = found.force_and_blocks(case.law, 1.0, 1e3)
-            assert len(force) == 2 * x.shape[1]
-            assert bool(torch.isfinite(force).all() and torch.isfinite(blocks).all())
+            force, blocks = found.force_and_blocks(1.0, 1e3)
+            assert force.shape[1] == 2 * x.shape[1]
+            assert bool(torch.isfinite(force).all() and torch.isfinite(whole(blocks)).all())
             q = case.q.clone().requires_grad_()
             gradient = torch.autograd.grad(case.forces(q, follow=True).sum(), q)[0]
             assert bool(torch.isfinite(gradient).all())

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.contact.pairs_alone import touching_pairs, whole
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces
 from torchdismech.contact import Barrier, Complementarity, Friction, Penalty, SelfContact
 from torchdismech.contact.constraints import _pair_contacts
 from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.pairs import PairTable, touching, vectors
+from torchdismech.contact.pairs import Geometry, PairTable, vectors
 from torchdismech.geometry.distances import closest_segments
 
 REACH, ROUNDING = 0.4, 0.3
@@ -29,7 +30,7 @@ def table(q: torch.Tensor, reach: float = REACH) -> PairTable:
     """Return a table of one pair a robot."""
     count = len(q)
     nodes, filled = torch.arange(4).expand(count, 1, 4), torch.ones(count, 1, dtype=torch.bool)
-    return PairTable(nodes, torch.full((count, 1), reach, dtype=torch.float64), filled, ROUNDING)
+    return PairTable(closest_segments, nodes, torch.full((count, 1), reach, dtype=torch.float64), filled, ROUNDING)
 
 
 @pytest.mark.parametrize("response", [Penalty(3.0, 0.2), Barrier(3.0, 0.3)])
@@ -41,15 +42,16 @@ def test_blocks_are_the_derivative(response):
     pairs = table(q, REACH if isinstance(response, Penalty) else 0.25)
 
     def force(q, velocity, follow=False):
-        found = touching(closest_segments, pairs, q, velocity, law.constants, follow)
+        found = touching_pairs(pairs, law, q, velocity, follow)
         assert len(found.chosen) == len(q)
-        return found.nodal(found.force(law)).t()
+        return found.force().t()
 
-    found = touching(closest_segments, pairs, q, velocity, law.constants, False)
-    both = (found.slides.abs().sum(1) > 0).all(0)
+    found = touching_pairs(pairs, law, q, velocity)
+    slides = torch.stack([torch.stack(slide) for slide in Geometry.of(found.geometry).slides])
+    both = (slides.abs().sum(1) > 0).all(0)
     assert 10 < int(both.sum()) < len(q)  # some pairs meet inside, some at an end
     for gains, argument in (((1.0, 0.0), 0), ((0.0, 1.0), 1)):
-        _, blocks = found.force_and_blocks(law, *gains)
+        blocks = whole(found.force_and_blocks(*gains)[1])
         at = [q.clone(), velocity.clone()]
         at[argument].requires_grad_()
         recorded = force(*at, follow=True)
@@ -73,7 +75,7 @@ def test_geometric_stiffness_of_constraints():
 
     def contacts(q, with_stiffness=False):
         nodes = vectors(pairs.gathered(q))
-        closest = pairs.closest(closest_segments, nodes)
+        closest = pairs.closest(nodes)
         closest = closest.differentiable(nodes) if torch.is_grad_enabled() else closest
         return _pair_contacts(closest, nodes, pairs.reaches, with_stiffness)
 

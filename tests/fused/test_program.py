@@ -1,12 +1,15 @@
 """Functions recorded from Python and compiled as one loop: the same numbers as torch's, for any number of robots."""
 
+import copy
 import math
 
 import pytest
 import torch
 
 from torchdismech import InputError
-from torchdismech.fused import Unfusable, recorded, values_of
+from torchdismech.fused import Fused, Unfusable, recorded, values_of
+from torchdismech.fused import function as functions
+from torchdismech.fused import program as programs
 
 BATCHES = [1, 3, 8, 13]  # fewer robots than a vector has lanes, as many, and more
 DTYPES = {torch.float64: 4e-16, torch.float32: 2.5e-7}  # two units in the last place
@@ -118,11 +121,9 @@ def test_a_robot_is_the_same_wherever_it_stands():
 
 def test_threads_find_the_same(monkeypatch):
     """Give each thread some of the springs."""
-    from torchdismech.fused import program
-
     leaves = [random(9, 21)]
     (alone,) = evaluated(lambda a: [torch.sin(a)], leaves, 9, 21)
-    monkeypatch.setattr(program, "OPERATIONS_A_THREAD", 1)
+    monkeypatch.setattr(programs, "OPERATIONS_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     (together,) = evaluated(lambda a: [torch.sin(a)], leaves, 9, 21)
     assert torch.equal(alone, together)
@@ -156,16 +157,69 @@ def test_constants_that_do_not_fit_are_refused():
             program.write(4, [random(4, 2), wrong], out, none)
 
 
-def test_functions_run_as_loops_or_by_torch(monkeypatch):
-    """Give the same values where compiled code may be, under autograd, and of what is not elementwise."""
-    from torchdismech.fused import Fused, function
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_choices_are_torchs(dtype):
+    """Choose as torch does by comparisons and what they are joined to, NaN, zeros and infinities among them."""
+    values = torch.tensor([-torch.inf, -2.0, -0.0, 0.0, 1.0, 2.0, torch.inf, torch.nan], dtype=dtype)
+    a, b = (x.contiguous() for x in torch.meshgrid(values, values, indexing="ij"))
 
+    def function(a, b):
+        one, zero = torch.ones_like(a), torch.zeros_like(a)
+        conditions = [a < b, a <= b, a > b, a >= b, a == b, ~(a < b), (a < b) & (b > 0), (a == 1) | (b == 1.0)]
+        return [torch.where(c, one, zero) for c in conditions] + [
+            torch.where(a < b, a, -torch.inf),
+            torch.where(b > a, 3.0, b),
+            a.clamp(-1, 1),
+            torch.full_like(a, torch.inf),
+        ]
+
+    for found, expected in zip(evaluated(function, [a, b], 8, 8), function(a, b), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_functions_of_contacts_are_torchs(dtype):
+    """Find exponentials, logarithms and what is made of them to a few units in the last place."""
+    a, b = random(30, 7, dtype=dtype, low=-60.0, high=60.0), random(30, 7, dtype=dtype, low=1e-3)
+
+    def function(a, b):
+        softplus = torch.nn.functional.softplus(a, 1.0, 40.0)
+        return [torch.exp(a / 8), torch.log(b), torch.tanh(a / 9), torch.sigmoid(a), softplus]
+
+    for found, expected in zip(evaluated(function, [a, b], 30, 7), function(a, b), strict=True):
+        torch.testing.assert_close(found, expected, rtol=4 * DTYPES[dtype], atol=DTYPES[dtype])
+
+
+def test_functions_run_as_loops_or_by_torch(monkeypatch):
+    """Give the same values where compiled code may be, under autograd, and of what is not to be compiled."""
     taken = []
-    monkeypatch.setattr(function, "values_of", lambda *given: taken.append(1) or values_of(*given))
-    product = Fused(lambda a, b: [a * b, a - b])
+    monkeypatch.setattr(functions, "values_of", lambda *given: taken.append(1) or values_of(*given))
+    product = Fused(lambda a, b: [a * b, a - b], "products")
     a, b = random(4, 3), random(4, 1)
     expected = torch.stack([a * b, a - b])
     assert torch.equal(product(4, a, b), expected) and len(taken) == 1
-    assert torch.equal(product(4, a.requires_grad_(), b), expected) and len(taken) == 1
-    summed = Fused(lambda a: [a + torch.flip(a, (0,))])
-    assert torch.equal(summed(4, a.detach()), (a + torch.flip(a, (0,)))[None]) and len(taken) == 1
+    assert torch.equal(product(4, a, torch.nn.Parameter(b, requires_grad=False)), expected) and len(taken) == 2
+    assert torch.equal(product(4, a.requires_grad_(), b), expected) and len(taken) == 2
+    summed = Fused(lambda a: [a + torch.flip(a, (0,))], "sums", compiles=False)
+    assert torch.equal(summed(4, a.detach()), (a + torch.flip(a, (0,)))[None]) and len(taken) == 2
+    with pytest.raises(Unfusable, match="flip"):
+        Fused(summed.function, "sums")(4, a.detach())
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 8, 21])
+def test_columns_stand_alone(count):
+    """Take matrices a column at a time, with numbers that all columns share."""
+    x, number = random(3, count), torch.tensor(0.3, dtype=torch.float64)
+    lengths = Fused(lambda x, number: [x[0] * x[1] + number, x[2] - number], "lengths")
+    found = lengths.of_columns(x, number)
+    torch.testing.assert_close(found, torch.stack([x[0] * x[1] + 0.3, x[2] - 0.3]), rtol=0, atol=1e-15)
+    assert torch.equal(found[:, count // 2 :], lengths.of_columns(x[:, count // 2 :], number))
+    assert torch.equal(copy.deepcopy(lengths).of_columns(x, number), found)
+
+
+def test_code_that_fails_is_told(monkeypatch):
+    """Warn that torch evaluates what does not compile, where a compiler is at hand."""
+    monkeypatch.setattr(programs, "source", lambda *given: "this is no code")
+    with pytest.warns(RuntimeWarning, match="halves: torch evaluates it"):
+        found = Fused(lambda a: [a * 0.5], "halves")(2, random(2, 3))
+    assert torch.equal(found[0], random(2, 3) * 0.5)

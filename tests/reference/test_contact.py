@@ -6,25 +6,28 @@ import numpy as np
 import pytest
 import torch
 
+from tests.contact.pairs_alone import touching_pairs, whole
 from tests.reference.loading import load, reference_model, tensor
 from tests.reference.test_trajectories import gravity_of, relative_error
 from torchdismech import Control, ImplicitEuler, forces
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.pairs import PairTable, touching
+from torchdismech.contact.pairs import PairTable
 from torchdismech.geometry.distances import closest_segments
 
 
 def pair_oracle():
-    """Return the file of single pairs, its laws without and with friction, and its pairs that touch under each."""
+    """Return the file of single pairs, and those that touch under its laws without and with friction."""
     data = load("oracle_contact")
     penalty = Penalty(data["k_c"] * data["scale"] ** 2, data["delta"])
     laws = ContactLaw(penalty), ContactLaw(penalty, Friction(data["mu"], data["velTol"]))
     count = len(data["q"])
     reach = tensor(data["contact_len"]).expand(count, 1)
-    table = PairTable(torch.arange(4).expand(count, 1, 4), reach, torch.ones(count, 1, dtype=torch.bool))
+    table = PairTable(
+        closest_segments, torch.arange(4).expand(count, 1, 4), reach, torch.ones(count, 1, dtype=torch.bool)
+    )
     q, velocity = tensor(data["q"]), tensor((data["q"] - data["q0"]) / data["dt"])
-    return data, laws, [touching(closest_segments, table, q, velocity, law.constants, False) for law in laws]
+    return data, [touching_pairs(table, law, q, velocity) for law in laws]
 
 
 def relative(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
@@ -34,10 +37,10 @@ def relative(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
 
 def test_forces_of_pairs():
     """Match normal force and friction: point-point, point-edge and edge-edge, sticking and sliding."""
-    data, (smooth, rough), (normal, both) = pair_oracle()
+    data, (normal, both) = pair_oracle()
     force, friction = tensor(data["Fc"]), tensor(data["Ffr"])
-    found = normal.nodal(normal.force(smooth)).t()
-    rubbing = both.nodal(both.force(rough)).t() - found
+    found = normal.force().t()
+    rubbing = both.force().t() - found
     # Deep pairs (zone 0) follow a parabola in the file, where the smooth law still has exp(-K1 overlap) left: both
     # its logarithm and its slope. The law is kept in one piece, so that its derivative has no jump.
     x = -normal.gap * 15 / float(data["delta"])
@@ -49,10 +52,10 @@ def test_forces_of_pairs():
 
 def test_matrices_of_pairs():
     """Match the file's difference quotients of both forces."""
-    data, (smooth, rough), (normal, both) = pair_oracle()
+    data, (normal, both) = pair_oracle()
     dt = float(data["dt"])
-    _, own = normal.force_and_blocks(smooth, 1.0, 0.0)
-    _, all_of_it = both.force_and_blocks(rough, 1.0, 1 / dt)
+    own = whole(normal.force_and_blocks(1.0, 0.0)[1])
+    all_of_it = whole(both.force_and_blocks(1.0, 1 / dt)[1])
     # 1e-5: the quotients in the file are good to 4e-6
     assert float(relative(-own, tensor(data["Jc_fd"])).max()) < 1e-5
     assert float(relative(own - all_of_it, tensor(data["Jfr_fd"])).max()) < 1e-5
@@ -66,7 +69,7 @@ def test_floor():
     velocity = (q - tensor(data["q0"]).view_as(q)) / dt
     up = tensor([0.0, 0.0, 1.0]).expand_as(q)
     gap, flat = q[..., 2] - float(data["floor_z"]) - float(data["h"]), q.new_zeros(*q.shape, 3)
-    force, by_x, by_velocity = law.force_and_derivatives(gap, up, flat, velocity, law.constants)
+    force, by_x, by_velocity = law.forces_and_derivatives(gap, up, flat, velocity)
     expected = tensor(data["Fc"] + data["Ffr"]).view_as(q)
     assert float((force - expected).abs().max() / expected.abs().max()) < 1e-12
     matrix = tensor(data["Jc"] + data["Jfr"]).view(40, 3, 40, 3)

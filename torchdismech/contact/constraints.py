@@ -19,7 +19,7 @@ from torch import Tensor
 
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.pairs import vectors
-from torchdismech.contact.self_contact import KERNELS, Pairs, SelfContact
+from torchdismech.contact.self_contact import Pairs, SelfContact
 from torchdismech.geometry.distances import Closest, inverse_gram
 from torchdismech.geometry.frames import first_director, unit
 from torchdismech.geometry.vec3 import Vec3
@@ -140,9 +140,9 @@ class ConstraintSet:
             whole = torch.nn.functional.pad(curvature, (0, 9, 0, 9)) if with_stiffness else None
             parts.append(Contacts(gap, normal, weights, whole))
         if self.places.pairs is not None:
-            for kernel, table in zip(KERNELS, self.places.pairs.tables, strict=True):
+            for table in self.places.pairs.tables:
                 x = table.gathered(q)
-                closest = table.closest(kernel, vectors(x))
+                closest = table.closest(vectors(x))
                 closest = closest.differentiable(vectors(x)) if torch.is_grad_enabled() else closest
                 parts.append(_pair_contacts(closest, vectors(x), table.reaches, with_stiffness))
         gap, normal, weights = (torch.cat([getattr(p, f) for p in parts]) for f in ("gap", "normal", "weights"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.pairs import PairBlocks, PairTable
+from torchdismech.contact.pairs import Kernel, PairBlocks, PairTable, Touching
 from torchdismech.contact.self_contact import Pairs, SelfContact, summed
+from torchdismech.fused import fits
+from torchdismech.native import Unavailable, in_threads, library
 from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse import Pattern
 
@@ -49,6 +51,11 @@ class Layout:
         places[kept] = pattern.position(rows[kept], cols[kept])
         return cls(keys, IndexMap(places))
 
+    @cached_property
+    def rows(self) -> Tensor:
+        """The places as (2 U, 9), on a CPU."""
+        return torch.from_numpy(np.ascontiguousarray(self.places.array.T))
+
 
 class Coupling:
     """The pattern of a step with contact, and where everything goes in it.
@@ -58,8 +65,7 @@ class Coupling:
     pattern, solvers : of the matrix with contact.
     own : places of the entries of the matrix without contact.
     blocks : where the blocks of pairs of nodes stand.
-    tables : the pairs that may touch.
-    ranks : for each table, which of the blocks (10, C) the pairs of nodes in `LOCAL` have.
+    ranks : for each kind of pairs, which of the blocks (10, C) the pairs of nodes in `LOCAL` have.
     """
 
     def __init__(
@@ -68,27 +74,37 @@ class Coupling:
         solvers: dict,
         own: IndexMap,
         blocks: Layout,
-        tables: tuple[PairTable, ...],
-        ranks: list[Tensor],
+        ranks: dict[Kernel, Tensor],
     ):
         self.pattern = pattern
         self.solvers = solvers
         self.own = own
         self.blocks = blocks
-        self.tables = tables
         self.ranks = ranks
-        self._targets: dict[int, tuple[Tensor, Tensor]] = {}
+        self._targets: dict[Kernel, tuple[Tensor, Tensor]] = {}
+        self._of_pairs: dict[Kernel, Tensor] = {}
 
     def widened(self, values: Tensor) -> Tensor:
         """Return values of the pattern without contact on the one with it (nnz + 1, B); the last row is spare."""
         wide = values.new_zeros(self.pattern.nnz + 1, values.shape[1])
         return wide.index_copy_(0, self.own.on(values.device), values)
 
-    def add(self, values: Tensor, kind: int, chosen: Tensor, blocks: PairBlocks) -> None:
-        """Add the blocks of the chosen pairs (A,) of a table to the widened values, in place."""
+    def add(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
+        """Add the blocks of pairs that touch to the widened values, in place."""
+        add = _compiled_sum(values.dtype) if fits(values) else None
+        if add is None:
+            self._add_by_torch(values, found, blocks)
+            return
+        count, batch = len(found.chosen), values.shape[1]
+        where = (found.chosen, found.table.places[0], self._node_blocks(found.table), self.blocks.rows)
+        terms = (blocks.weights, blocks.matrix, blocks.left, blocks.right)
+        # by one thread: pairs of one robot add to the same entries
+        in_threads(add, (count, batch, int(self.pattern.symmetric), *where, *terms, values), count, 1)
+
+    def _add_by_torch(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
         rows = self._entries.on(values.device)
-        target = self._target(kind, chosen, values.shape[1])
-        for k in range(0, len(chosen), CHUNK):
+        target = self._target(found, values.shape[1])
+        for k in range(0, len(found.chosen), CHUNK):
             entries = blocks.entries(slice(k, k + CHUNK)).index_select(0, rows)
             # index_put sums in a fixed order on every device; index_add does not
             values.view(-1).index_put_((target[:, k : k + CHUNK],), entries, accumulate=True)
@@ -104,25 +120,39 @@ class Coupling:
         a, b, i, j = np.indices((3, 3, 4, 4))
         return ~((i < j) | ((i == j) & (a < b))) if self.pattern.symmetric else np.ones((3, 3, 4, 4), dtype=bool)
 
-    def _target(self, kind: int, chosen: Tensor, batch: int) -> Tensor:
-        """Return where the summed entries of the chosen pairs go, (entries, A) as numbers in (nnz + 1, B).
+    def _node_blocks(self, table: PairTable) -> Tensor:
+        """Return which of `blocks` (C, 16) the nodes i and j of each pair of a table have, row by row."""
+        if table.kernel not in self._of_pairs:
+            nodes = table.nodes[table.places].t()  # (4, C)
+            i, j = (torch.as_tensor(x.ravel(), device=nodes.device) for x in np.indices((4, 4)))
+            local = np.zeros((4, 4), dtype=np.int64)
+            local[LOCAL] = local.T[LOCAL] = np.arange(len(LOCAL[0]))
+            rank = self.ranks[table.kernel][torch.as_tensor(local.ravel(), device=nodes.device)]
+            self._of_pairs[table.kernel] = (rank + len(self.blocks.keys) * (nodes[i] < nodes[j])).t().contiguous()
+        return self._of_pairs[table.kernel]
+
+    def _target(self, found: Touching, batch: int) -> Tensor:
+        """Return where the summed entries of pairs that touch go, (entries, A) as numbers in (nnz + 1, B).
 
         The same pairs touch in most iterations of a step: so it is kept.
         """
-        if kind in self._targets and torch.equal(self._targets[kind][0], chosen):
-            return self._targets[kind][1]
-        table, device = self.tables[kind], chosen.device
-        robot, place = (x[chosen] for x in table.places)
-        nodes = table.nodes[robot, place].t()  # (4, A)
-        i, j = (torch.as_tensor(x.ravel(), device=device) for x in np.indices((4, 4)))
-        local = np.zeros((4, 4), dtype=np.int64)
-        local[LOCAL] = local.T[LOCAL] = np.arange(len(LOCAL[0]))
-        rank = self.ranks[kind].index_select(1, chosen)[torch.as_tensor(local.ravel(), device=device)]
-        rank = rank + len(self.blocks.keys) * (nodes[i] < nodes[j])  # (16, A)
-        target = self.blocks.places.on(device).index_select(1, rank.flatten()).view(9 * 16, -1)
-        target = target.index_select(0, self._entries.on(device)) * batch + robot
-        self._targets[kind] = (chosen, target)
+        chosen, kernel = found.chosen, found.table.kernel
+        if kernel in self._targets and torch.equal(self._targets[kernel][0], chosen):
+            return self._targets[kernel][1]
+        rank = self._node_blocks(found.table).index_select(0, chosen).t()  # (16, A)
+        target = self.blocks.places.on(chosen.device).index_select(1, rank.flatten()).view(9 * 16, -1)
+        target = target.index_select(0, self._entries.on(chosen.device)) * batch + found.robot
+        self._targets[kernel] = (chosen, target)
         return target
+
+
+def _compiled_sum(dtype: torch.dtype) -> Callable | None:
+    """Return the compiled function that adds up blocks, if it can be had."""
+    try:
+        code = library().code
+    except Unavailable:
+        return None  # the sums are the same, only slower; solvers say what is missing (`torchdismech check`)
+    return {torch.float64: code.add_blocks_float64, torch.float32: code.add_blocks_float32}.get(dtype)
 
 
 class StepPairs:
@@ -153,12 +183,10 @@ class StepPairs:
         """Return the contact force (B, n), and values on the pattern without contact widened by its derivatives."""
         wide = self.coupling.widened(values)
         total = torch.zeros_like(q)
-        for kind, found in enumerate(contact.touching(self.pairs, q, velocity)):
-            table, law = self.pairs.tables[kind], contact.law
-            assert isinstance(law, ContactLaw)  # constraints touch nothing here
-            force, blocks = found.force_and_derivative(law, position_gain, velocity_gain)
-            total = total + summed(table, found, force, q)
-            self.coupling.add(wide, kind, found.chosen, blocks)
+        for found in contact.touching(self.pairs, q, velocity):
+            force, blocks = found.force_and_blocks(position_gain, velocity_gain)
+            total = total + summed(found, force, q)
+            self.coupling.add(wide, found, blocks)
         return total, wide[:-1]
 
 
@@ -192,8 +220,9 @@ class CouplingCache:
         if not np.isin(needed, self._blocks.keys, assume_unique=True).all():
             self._extend(needed)
         rank = torch.as_tensor(np.searchsorted(self._blocks.keys, needed), device=inverse.device)[inverse]
-        ranks = [r.view_as(k) for r, k in zip(rank.split([k.numel() for k in keys]), keys, strict=True)]
-        return Coupling(self.pattern, self.solvers, self._own, self._blocks, pairs.tables, ranks)
+        parts = zip(pairs.tables, rank.split([k.numel() for k in keys]), keys, strict=True)
+        ranks = {table.kernel: r.view_as(k) for table, r, k in parts}
+        return Coupling(self.pattern, self.solvers, self._own, self._blocks, ranks)
 
     def _extend(self, needed: np.ndarray) -> None:
         """Make a pattern that joins these pairs of nodes, and those that it joined before if they are not too many."""

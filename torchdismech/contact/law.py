@@ -9,12 +9,16 @@ body's relative velocity.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from torchdismech.contact.response import Complementarity, Friction, Potential, Response, of_robots
 from torchdismech.errors import InputError
+from torchdismech.fused import Fused, is_own
+from torchdismech.geometry.vec3 import Mat3, Vec3
 
 __all__ = ["ConstraintLaw", "ContactLaw", "LawConstants", "law_of"]
 
@@ -26,6 +30,15 @@ class LawConstants:
     stiffness: Tensor
     tolerance: Tensor
     friction: tuple[Tensor, Tensor] | None  # coefficient and slip velocity
+
+    @classmethod
+    def of(cls, stiffness: Tensor, tolerance: Tensor, *friction: Tensor) -> LawConstants:
+        """Return the constants that `given` lists."""
+        return cls(stiffness, tolerance, friction or None)  # type: ignore[arg-type]
+
+    def given(self) -> tuple[Tensor, ...]:
+        """Return stiffness and tolerance, with friction then its coefficient and slip velocity."""
+        return self.stiffness, self.tolerance, *(self.friction or ())
 
     def at(self, robot: Tensor) -> LawConstants:
         """Return the constants of single contacts (A,), of the robots with these numbers; () stay as they are."""
@@ -58,6 +71,10 @@ class ContactLaw(nn.Module):
             )
         self.response = response
         self.friction = friction
+        self._forces = Fused(partial(_forces, self), "forces of contact", is_own(response))
+        self._forces_and_derivatives = Fused(
+            partial(_forces_and_derivatives, self), "forces of contact", is_own(response)
+        )
 
     @property
     def constants(self) -> LawConstants:
@@ -72,52 +89,92 @@ class ContactLaw(nn.Module):
         """Return the potential (..) of the normal force [J]."""
         return self.response.energy(gap, constants.stiffness, constants.tolerance)
 
-    def force(self, gap: Tensor, normal: Tensor, velocity: Tensor, constants: LawConstants) -> Tensor:
-        """Return F (.., 3) of gaps (..), normals and relative velocities (.., 3); autograd can follow it."""
-        slope, _ = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
-        load = -slope.unsqueeze(-1)
-        if constants.friction is None:
-            return load * normal
-        coefficient, slip_velocity = constants.friction
-        sliding = velocity - _dot(velocity, normal) * normal
-        ratio, _ = self.response.slipping(_speed(sliding).squeeze(-1), slip_velocity)
-        return load * (normal - (coefficient * ratio).unsqueeze(-1) * sliding)
+    def forces(self, gap: Tensor, normal: Tensor, velocity: Tensor) -> Tensor:
+        """Return F (B, N, 3) of gaps (B, N), normals and relative velocities (B, N, 3); autograd can follow it."""
+        given = (tensor.t() for tensor in self.constants.given())
+        rows = self._forces(gap.shape[1], gap.t(), normal.permute(2, 1, 0), velocity.permute(2, 1, 0), *given)
+        return rows.permute(2, 1, 0)
 
-    def force_and_derivatives(
-        self, gap: Tensor, normal: Tensor, curvature: Tensor, velocity: Tensor, constants: LawConstants
+    def forces_and_derivatives(
+        self, gap: Tensor, normal: Tensor, curvature: Tensor, velocity: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return F (.., 3), dF/dx and dF/dvelocity (.., 3, 3); the last is None without friction.
+        """Return F (B, N, 3), dF/dx and dF/dvelocity (B, N, 3, 3); the last is None without friction.
 
-        `curvature` (.., 3, 3) is dn/dx, symmetric [1/m].
+        Parameters
+        ----------
+        curvature : (B, N, 3, 3) dn/dx, symmetric [1/m].
         """
-        force, by_gap, by_normal, by_velocity = self.force_and_partials(gap, normal, velocity, constants)
-        return force, by_normal @ curvature + _outer(by_gap, normal), by_velocity
+        moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
+        given = (tensor.t() for tensor in self.constants.given())
+        turning = curvature.permute(3, 2, 1, 0)
+        rows = self._forces_and_derivatives(gap.shape[1], gap.t(), *moving, turning, *given)
+        force = rows[:3].permute(2, 1, 0)
+        by_x, *by_velocity = (part.unflatten(0, (3, 3)).permute(3, 2, 0, 1) for part in rows[3:].split(9))
+        return force, by_x, by_velocity[0] if by_velocity else None
 
-    def force_and_partials(
-        self, gap: Tensor, normal: Tensor, velocity: Tensor, constants: LawConstants
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return F and dF/dd (.., 3), dF/dn and dF/dvelocity (.., 3, 3); the last is None without friction."""
-        slope, stiffness = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
-        load = -slope.unsqueeze(-1)
-        force, by_gap = load * normal, -stiffness.unsqueeze(-1) * normal
-        unit = torch.eye(3, dtype=gap.dtype, device=gap.device)
-        by_normal = load.unsqueeze(-1) * unit
+    # ---- by components -----------------------------------------------------------------------------------------
+
+    def force(self, gap: Tensor, normal: Vec3, velocity: Vec3, constants: LawConstants) -> Vec3:
+        """Return F of gaps, normals and relative velocities; autograd can follow it."""
+        slope, _ = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
         if constants.friction is None:
-            return force, by_gap, by_normal, None
-        mu, slip_velocity = constants.friction[0].unsqueeze(-1), constants.friction[1]
-        along = _dot(velocity, normal)
-        sliding = velocity - along * normal
+            return normal.times(-slope)
+        coefficient, slip_velocity = constants.friction
+        sliding = velocity - normal.times(velocity.dot(normal))
+        ratio, _ = self.response.slipping(_speed(sliding), slip_velocity)
+        return (normal - sliding.times(coefficient * ratio)).times(-slope)
+
+    def partials(self, gap: Tensor, normal: Vec3, velocity: Vec3, constants: LawConstants) -> Partials:
+        """Return F with its derivatives by gap, normal and velocity, each as if it varied alone."""
+        slope, stiffness = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
+        load = -slope
+        if constants.friction is None:
+            return Partials(normal.times(load), normal.times(-stiffness), Mat3.diagonal(load), None)
+        mu, slip_velocity = constants.friction
+        along = velocity.dot(normal)
+        sliding = velocity - normal.times(along)
         speed = _speed(sliding)
-        ratio, rise = (k.unsqueeze(-1) for k in self.response.slipping(speed.squeeze(-1), slip_velocity))
-        by_gap = by_gap + stiffness.unsqueeze(-1) * mu * ratio * sliding
-        direction = sliding / torch.where(speed > 0, speed, 1.0)
-        # dF/dv_t, then v_t by the normal and by the velocity (projected)
-        by_sliding = -(mu * load).unsqueeze(-1) * (
-            ratio.unsqueeze(-1) * unit + (rise - ratio).unsqueeze(-1) * _outer(direction, direction)
-        )
-        by_normal = by_normal - by_sliding @ (along.unsqueeze(-1) * unit + _outer(normal, velocity))
-        by_velocity = by_sliding @ (unit - _outer(normal, normal))
-        return force - mu * load * ratio * sliding, by_gap, by_normal, by_velocity
+        ratio, rise = self.response.slipping(speed, slip_velocity)
+        direction = sliding.times(1 / torch.where(speed > 0, speed, 1.0))
+        pull = normal - sliding.times(mu * ratio)  # F over the load
+        # dF/dv_t = across 1 + ahead d d^T, of the direction d of sliding
+        across = -mu * load * ratio
+        ahead = -mu * load * rise - across
+        by_sliding = Mat3.diagonal(across) + Mat3.outer(direction, direction.times(ahead))
+        # v_t changes by -(along 1 + n v^T) dn and by (1 - n n^T) dv; "normals" of rounded edges are shorter than one
+        by_along = by_sliding.applied(normal)
+        by_normal = Mat3.diagonal(load) - by_sliding.times(along) - Mat3.outer(by_along, velocity)
+        by_velocity = by_sliding - Mat3.outer(by_along, normal)
+        return Partials(pull.times(load), pull.times(-stiffness), by_normal, by_velocity)
+
+
+class Partials(NamedTuple):
+    """The force of a contact and its derivatives; that by velocity is None without friction."""
+
+    force: Vec3
+    by_gap: Vec3
+    by_normal: Mat3
+    by_velocity: Mat3 | None
+
+
+def _forces(law: ContactLaw, gap: Tensor, normal: Tensor, velocity: Tensor, *given: Tensor) -> tuple:
+    normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
+    return law.force(gap, normals, velocities, LawConstants.of(*given)).components()
+
+
+def _forces_and_derivatives(
+    law: ContactLaw, gap: Tensor, normal: Tensor, velocity: Tensor, curvature: Tensor, *given: Tensor
+) -> list:
+    """Return F, dF/dx and, with friction, dF/dvelocity, by components."""
+    normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
+    force, by_gap, by_normal, by_velocity = law.partials(gap, normals, velocities, LawConstants.of(*given))
+    turning = [Vec3(*row.unbind(0)) for row in curvature.unbind(0)]  # its columns are its rows
+    columns = [
+        by_normal.applied(column) + by_gap.times(n) for column, n in zip(turning, normals.components(), strict=True)
+    ]
+    rows = zip(*(column.components() for column in columns), strict=True)
+    by_x = [entry for row in rows for entry in row]
+    return [*force.components(), *by_x, *(() if by_velocity is None else by_velocity.components())]
 
 
 def law_of(response: Response, friction: Friction | None) -> ContactLaw | ConstraintLaw:
@@ -129,17 +186,8 @@ def law_of(response: Response, friction: Friction | None) -> ContactLaw | Constr
     raise InputError(f"response: expected Penalty, Barrier or Complementarity, got {type(response).__name__}")
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Return the scalar products (.., 1)."""
-    return (a * b).sum(-1, keepdim=True)
-
-
-def _speed(v: Tensor) -> Tensor:
-    """Return the lengths (.., 1); their gradient at zero is zero."""
-    square = _dot(v, v)
+def _speed(v: Vec3) -> Tensor:
+    """Return the lengths; their gradient at zero is zero."""
+    square = v.dot(v)
     moving = square > 0
-    return torch.where(moving, torch.where(moving, square, 1.0).sqrt(), 0.0)
-
-
-def _outer(a: Tensor, b: Tensor) -> Tensor:
-    return a.unsqueeze(-1) * b.unsqueeze(-2)
+    return torch.where(moving, torch.sqrt(torch.where(moving, square, 1.0)), 0.0)

@@ -131,7 +131,7 @@ class Obstacle(Force):
             return torch.zeros_like(state.q)
         points, velocity = self.relative(state)
         distance, normal, _ = self.shape.distance_and_derivatives(points)
-        return self.body.on_nodes(self.law.force(self.clearance(distance), normal, velocity, self.law.constants))
+        return self.body.on_nodes(self.law.forces(self.clearance(distance), normal, velocity))
 
     def blocks(self) -> list[Block]:
         """Return each node's three coordinates."""
@@ -155,7 +155,7 @@ class Obstacle(Force):
         points, velocity = self.relative(state)
         distance, normal, curvature = self.shape.distance_and_derivatives(points)
         gap = self.clearance(distance)
-        force, by_x, by_velocity = law.force_and_derivatives(gap, normal, curvature, velocity, law.constants)
+        force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity)
         return self.body.on_nodes(force), [(by_x, by_velocity)]
 
     def potential(self, state: State, control: Control) -> Tensor:

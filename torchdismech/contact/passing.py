@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pairs import PairTable, vectors
-from torchdismech.contact.self_contact import KERNELS, Pairs
+from torchdismech.contact.pairs import PairTable, distances
+from torchdismech.contact.self_contact import Pairs
+from torchdismech.geometry.distances import closest_segments
 from torchdismech.state import State
 
 __all__ = ["pairs_passed", "passed_obstacle"]
@@ -29,25 +30,28 @@ def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
     cannot have met yet.
     """
     passed = torch.zeros(start.shape[0], dtype=torch.bool, device=start.device)
-    for kernel, table in zip(KERNELS, pairs.tables, strict=True):
+    for table in pairs.tables:
+        if not len(table):
+            continue
         x0, x1 = table.gathered(start), table.gathered(end)
-        motion = _relative_motion(x1 - x0, 2 if kernel is KERNELS[0] else 1)
-        suspect = motion + 2 * TOUCH * table.reaches >= _distance(kernel, x0) + _distance(kernel, x1)
+        motion = _relative_motion(x1 - x0, 2 if table.kernel is closest_segments else 1)
+        between = distances(table.kernel, x0) + distances(table.kernel, x1)
+        suspect = motion + 2 * TOUCH * table.reaches >= between
         if not bool(suspect.any()):
             continue
-        met = _met(kernel, table, x0[:, suspect], (x1 - x0)[:, suspect], motion[suspect], table.reaches[suspect])
+        met = _met(table, x0[:, suspect], (x1 - x0)[:, suspect], motion[suspect], table.reaches[suspect])
         robot = table.places[0][suspect]
         passed[robot[met]] = True
     return passed
 
 
-def _met(kernel, table: PairTable, x: Tensor, way: Tensor, motion: Tensor, reach: Tensor) -> Tensor:
+def _met(table: PairTable, x: Tensor, way: Tensor, motion: Tensor, reach: Tensor) -> Tensor:
     """Return which pairs (A,) come within `TOUCH` of each other on the way from x (12, A)."""
     share = torch.zeros_like(motion)
     done = torch.zeros_like(motion, dtype=torch.bool)
     met = torch.zeros_like(done)
     for _ in range(ADVANCES):
-        distance = _distance(kernel, x + share * way)
+        distance = distances(table.kernel, x + share * way)
         met = met | (~done & ~(distance > TOUCH * reach))  # also where it is NaN
         done = done | met
         share = share + torch.where(done, 0.0, distance / motion)
@@ -55,12 +59,6 @@ def _met(kernel, table: PairTable, x: Tensor, way: Tensor, motion: Tensor, reach
         if bool(done.all()):
             return met
     return met | ~done
-
-
-def _distance(kernel, coordinates: Tensor) -> Tensor:
-    nodes = vectors(coordinates)
-    r = kernel(*nodes).difference(nodes)
-    return r.dot(r).sqrt()
 
 
 def _relative_motion(way: Tensor, first: int) -> Tensor:

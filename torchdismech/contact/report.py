@@ -97,17 +97,15 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> Tensor:
         slides = torch.linalg.vector_norm(along, dim=-1) > law.friction.slip_velocity
         slides = slides.flatten()
     tally.add(robot, gap.flatten(), (gap < law.response.tolerance).flatten(), slides)
-    return law.force(gap, normal, velocity, law.constants).sum(1)
+    return law.forces(gap, normal, velocity).sum(1)
 
 
 def _add_pairs(tally: _Tally, contact: SelfContact, state: State, pairs: Pairs) -> None:
     """Count the contacts of a robot with itself."""
-    for table, found in zip(pairs.tables, contact.touching(pairs, state.q, state.velocity), strict=True):
-        slides = None
-        if found.constants.friction is not None:
-            along = found.velocity - (found.velocity * found.normal).sum(-1, keepdim=True) * found.normal
-            slides = torch.linalg.vector_norm(along, dim=-1) > found.constants.friction[1]
-        tally.add(table.places[0][found.chosen], found.gap, torch.ones_like(found.gap, dtype=torch.bool), slides)
+    for found in contact.touching(pairs, state.q, state.velocity):
+        friction = found.constants.friction
+        slides = None if friction is None else found.sliding() > friction[1]
+        tally.add(found.robot, found.gap, torch.ones_like(found.gap, dtype=torch.bool), slides)
 
 
 def _add_constraints(tally: _Tally, constraints: ConstraintSet, q: Tensor, labels: np.ndarray) -> Report:

@@ -110,7 +110,7 @@ class Penalty(Potential):
         """Return how deep the surfaces overlap [m], smoothed."""
         sharpness = SHARPNESS / tolerance
         # beyond 40 it is its argument, to rounding; exp(40) overflows in no dtype
-        return softplus(-sharpness * gap, threshold=40.0) / sharpness
+        return softplus(-sharpness * gap, 1.0, 40.0) / sharpness
 
     @staticmethod
     def slipping(speed: Tensor, slip_velocity: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchdismech.body import Body
 from torchdismech.contact.broad_phase import adjacent, overlapping, padded
 from torchdismech.contact.law import ConstraintLaw, law_of
-from torchdismech.contact.pairs import Kernel, PairTable, Touching, touching, vectors
+from torchdismech.contact.pairs import Kernel, PairLoops, PairTable, Touching, distances, touching
 from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.errors import InputError
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
@@ -28,18 +28,17 @@ class Pairs:
 
     Attributes
     ----------
-    tables : one of each kind.
+    tables : one of each kind of pairs that the robot has.
     low, high : (B, N, 3) the boxes that the nodes may move in without another pair coming close [m].
     """
 
-    tables: tuple[PairTable, PairTable]
+    tables: tuple[PairTable, ...]
     low: Tensor
     high: Tensor
 
     def rows(self, index: Tensor) -> Pairs:
         """Return the pairs of the robots that `index` selects."""
-        first, second = self.tables
-        return Pairs((first.rows(index), second.rows(index)), self.low[index], self.high[index])
+        return Pairs(tuple(table.rows(index) for table in self.tables), self.low[index], self.high[index])
 
     def cover(self, positions: Tensor) -> Tensor:
         """Return the robots (B,) whose nodes (B, N, 3) are where the pairs are complete."""
@@ -105,7 +104,10 @@ class SelfContact(nn.Module):
             raise InputError(f"SelfContact.ring: expected 0 or more edges, got {ring}")
         self.law = law_of(response, friction)
         self.ring = ring
-        self._capacity = [0, 0]  # places for pairs of each kind; kept from step to step, so that shapes change seldom
+        # places for pairs of each kind; kept from step to step, so that shapes change seldom
+        self._capacity = dict.fromkeys(KERNELS, 0)
+        law = self.law
+        self._loops = {} if isinstance(law, ConstraintLaw) else {kernel: PairLoops(kernel, law) for kernel in KERNELS}
 
     @property
     def symmetric(self) -> bool:
@@ -146,14 +148,14 @@ class SelfContact(nn.Module):
         """Return what may touch while the nodes move from `start` to `end` (B, N, 3) and up to `slack` (B,) beside."""
         margin = slack.view(-1, 1, 1)
         low, high = torch.minimum(start, end) - margin, torch.maximum(start, end) + margin
-        tables = (
-            self._table(0, low, high, self.edges, self.edges, self._near_edges),
-            self._table(1, low, high, self.points, self.triangles, self._near_triangles),
-        )
-        return Pairs(tables, low, high)
+        tables = [self._table(closest_segments, low, high, self.edges, self.edges, self._near_edges)]
+        if len(self.triangles.nodes):
+            near = self._near_triangles
+            tables.append(self._table(closest_on_triangle, low, high, self.points, self.triangles, near))
+        return Pairs(tuple(tables), low, high)
 
     def _table(
-        self, kind: int, low: Tensor, high: Tensor, first: Primitives, second: Primitives, near: Tensor
+        self, kernel: Kernel, low: Tensor, high: Tensor, first: Primitives, second: Primitives, near: Tensor
     ) -> PairTable:
         """Return the pairs of primitives that may touch while the nodes stay in their boxes (B, N, 3)."""
         batch, half = low.shape[0], 0.5 * self.law.response.tolerance
@@ -162,12 +164,12 @@ class SelfContact(nn.Module):
         robot, i, j = overlapping(*boxes, others[0], others[1], near)
         nodes = torch.cat([first.nodes[i], second.nodes[j]], dim=-1)
         reach = first.radii(robot, i) + second.radii(robot, j)
-        close = self._close(KERNELS[kind], low, high, robot, nodes, reach)
+        close = self._close(kernel, low, high, robot, nodes, reach)
         robot, i, j, nodes, reach = (x[close] for x in (robot, i, j, nodes, reach))
-        index, filled = padded(robot, i, j, batch, self._capacity[kind])
-        self._capacity[kind] = index.shape[1]
-        rounding = self.rounding if kind == 0 else 0.0
-        table = PairTable(index.new_zeros(*filled.shape, 4), low.new_zeros(filled.shape), filled, rounding)
+        index, filled = padded(robot, i, j, batch, self._capacity[kernel])
+        self._capacity[kernel] = index.shape[1]
+        rounding = self.rounding if kernel is closest_segments else 0.0
+        table = PairTable(kernel, index.new_zeros(*filled.shape, 4), low.new_zeros(filled.shape), filled, rounding)
         table.nodes[filled], table.reach[filled] = nodes, reach
         return table
 
@@ -178,39 +180,37 @@ class SelfContact(nn.Module):
         """
         middle, room = 0.5 * (low + high), 0.5 * torch.linalg.vector_norm(high - low, dim=-1)
         x = middle[robot[:, None], nodes]  # (K, 4, 3)
-        corners = vectors(x.flatten(1).t().contiguous())
-        r = kernel(*corners).difference(corners)
         rooms, split = room[robot[:, None], nodes], 2 if kernel is closest_segments else 1
         moves = rooms[:, :split].amax(1) + rooms[:, split:].amax(1)
         tolerance = of_robots(self.law.response.tolerance, robot)
-        return r.dot(r).sqrt() <= reach + tolerance + moves
+        return distances(kernel, x.flatten(1).t()) <= reach + tolerance + moves
 
     # ---- forces ------------------------------------------------------------------------------------------------
 
     def touching(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> list[Touching]:
-        """Return the pairs of each kind that touch at q (B, n) and a velocity (B, n); none of a constraint."""
+        """Return the pairs that touch at q (B, n) and a velocity (B, n), of each kind of which some may.
+
+        None of a constraint.
+        """
         if isinstance(self.law, ConstraintLaw):
             return []
-        follow = torch.is_grad_enabled()
+        constants = self.law.constants
         return [
-            touching(kernel, table, q, velocity, self.law.constants, follow)
-            for kernel, table in zip(KERNELS, pairs.tables, strict=True)
+            touching(self._loops[table.kernel], table, q, velocity, constants) for table in pairs.tables if len(table)
         ]
 
     def force(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> Tensor:
         """Return the force (B, n) [N]; zero of a constraint."""
         total = torch.zeros_like(q)
-        if isinstance(self.law, ConstraintLaw):
-            return total
-        for table, found in zip(pairs.tables, self.touching(pairs, q, velocity), strict=True):
-            total = total + summed(table, found, found.force(self.law), q)
+        for found in self.touching(pairs, q, velocity):
+            total = total + summed(found, found.force(), q)
         return total
 
     def smallest_gap(self, pairs: Pairs, q: Tensor) -> Tensor:
         """Return the smallest gap (B,) between parts at q (B, n) [m], no larger than the tolerance."""
         gap = self.law.response.tolerance.reshape(-1).expand(len(q)).clone()
-        for table, found in zip(pairs.tables, self.touching(pairs, q, torch.zeros_like(q)), strict=True):
-            gap = gap.scatter_reduce(0, table.places[0][found.chosen], found.gap, "amin")
+        for found in self.touching(pairs, q, torch.zeros_like(q)):
+            gap = gap.scatter_reduce(0, found.robot, found.gap, "amin")
         return gap
 
     def energy(self, pairs: Pairs, q: Tensor) -> Tensor:
@@ -218,16 +218,15 @@ class SelfContact(nn.Module):
         total = q.new_zeros(q.shape[0])
         if isinstance(self.law, ConstraintLaw):
             return total
-        for table, found in zip(pairs.tables, self.touching(pairs, q, torch.zeros_like(q)), strict=True):
-            robot = table.places[0][found.chosen]
-            total = total.index_add(0, robot, self.law.energy(found.gap, found.constants))
+        for found in self.touching(pairs, q, torch.zeros_like(q)):
+            total = total.index_add(0, found.robot, self.law.energy(found.gap, found.constants))
         return total
 
 
-def summed(table: PairTable, found: Touching, force: Tensor, q: Tensor) -> Tensor:
-    """Return the forces (A, 3) on the first primitives, and their opposites, summed at the dofs (B, n)."""
+def summed(found: Touching, force: Tensor, q: Tensor) -> Tensor:
+    """Return the forces (12, A) on the nodes of pairs, summed at the dofs (B, n)."""
     batch, n = q.shape
-    index = table.places[0][found.chosen] * n + table.dofs[:, found.chosen]
+    index = found.robot * n + found.table.dofs[:, found.chosen]
     # index_put sums in a fixed order on every device; index_add does not
-    total = q.new_zeros(batch * n).index_put((index.flatten(),), found.nodal(force).flatten(), accumulate=True)
+    total = q.new_zeros(batch * n).index_put((index.flatten(),), force.flatten(), accumulate=True)
     return total.view(batch, n)

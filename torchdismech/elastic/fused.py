@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from torchdismech.elastic.term import ElasticTerm, TermConstants
-from torchdismech.fused import Leaf, Program, Unfusable, recorded
-from torchdismech.native import Unavailable, library
+from torchdismech.fused import Leaf, Program, Unfusable, is_own, recorded, warn_if_broken
+from torchdismech.native import Unavailable
 from torchdismech.values import Place, Values, every_module
 
 __all__ = ["FusedTerm"]
@@ -148,34 +146,20 @@ def _recorded(
             return term.gradient_and_hessian(standing[0], stand_in, wanted)
 
     nothing = _Recording(None, modules, places, [])
-    if not all(map(_is_own, modules)):
+    if not all(map(is_own, modules)):
         return nothing
     try:
         program = recorded(both, [() if t is None else tuple(t.shape) for t in leaves], q.dtype)
     except Unfusable:
         return nothing
     except Unavailable as error:
-        if _compiles():  # else torch evaluates the same formulas, and `torchdismech check` says what is missing
-            warnings.warn(f"{term.name}: torch evaluates it, which is slower: {error}", RuntimeWarning, stacklevel=2)
+        warn_if_broken(term.name, error)
         return nothing
     found = ((place, leaves[place]) for place in program.places)
     read = [(place, t.dim(), t.dtype) for place, t in found if t is not None]
     if any(dtype not in (q.dtype, torch.int64) for _, _, dtype in read):
         return nothing
     return dataclasses.replace(nothing, program=program, read=read)
-
-
-def _compiles() -> bool:
-    """Return whether code of the library's own compiles here."""
-    try:
-        library()
-    except Unavailable:
-        return False
-    return True
-
-
-def _is_own(module: nn.Module) -> bool:
-    return type(module).__module__.partition(".")[0] == "torchdismech" and not parametrize.is_parametrized(module)
 
 
 def _flat(constants: TermConstants, like: Tensor) -> list[Tensor | None]:

@@ -1,7 +1,7 @@
 """Elementwise functions of tensors, recorded from their Python and compiled as one loop each."""
 
-from torchdismech.fused.function import Fused, fits
+from torchdismech.fused.function import Fused, fits, is_own, warn_if_broken
 from torchdismech.fused.program import Program, recorded, values_of
 from torchdismech.fused.symbols import Leaf, Unfusable
 
-__all__ = ["Fused", "Leaf", "Program", "Unfusable", "fits", "recorded", "values_of"]
+__all__ = ["Fused", "Leaf", "Program", "Unfusable", "fits", "is_own", "recorded", "values_of", "warn_if_broken"]

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from torchdismech.fused.program import Program, recorded, values_of
-from torchdismech.fused.symbols import Unfusable
-from torchdismech.native import Unavailable
+from torchdismech.native import Unavailable, library
 
-__all__ = ["Fused", "fits"]
+__all__ = ["Fused", "fits", "is_own", "warn_if_broken"]
 
 
-def fits(x: Tensor) -> bool:
-    """Return whether compiled code may take x: numbers on a CPU, which nothing transforms or differentiates.
+def fits(*tensors: Tensor) -> bool:
+    """Return whether compiled code may take tensors: numbers on a CPU, which nothing transforms or differentiates.
 
     Code that is being compiled may hold it, too.
     """
-    if x.device.type != "cpu" or (torch.is_grad_enabled() and x.requires_grad):
-        return False
-    if torch.compiler.is_compiling():
+    differentiates, compiling = torch.is_grad_enabled(), torch.compiler.is_compiling()
+    for x in tensors:
+        if not x.is_cpu or (differentiates and x.requires_grad):
+            return False
+        if not compiling and type(x) not in (Tensor, nn.Parameter):
+            return False
+    if compiling:
         return True
-    if type(x) is not Tensor:
-        return False
     return torch._C._functorch.peek_interpreter_stack() is None and torch.autograd.forward_ad._current_level < 0
 
 
@@ -34,32 +37,67 @@ class Fused:
     Parameters
     ----------
     function : made of arithmetic, the functions in `symbols.FUNCTIONS`, and rows `x[index]` of matrices (n, B).
+    name : what warnings call it.
+    compiles : without, torch evaluates it: for what users wrote, which may change in ways that no record shows.
     """
 
-    def __init__(self, function: Callable[..., Sequence]):
-        self.function = function
+    def __init__(self, function: Callable[..., Sequence], name: str, compiles: bool = True):
+        self.function, self.name, self.compiles = function, name, compiles
         self._programs: dict[tuple, Program | None] = {}
 
     def __reduce__(self) -> tuple:
-        return Fused, (self.function,)
+        return Fused, (self.function, self.name, self.compiles)
 
     def __call__(self, springs: int, *tensors: Tensor) -> Tensor:
         """Return the values (k, S, B) of these tensors; the first says how many robots B there are."""
         robots = tensors[0].shape[-1]
-        program = None if torch.compiler.is_compiling() or not all(map(fits, tensors)) else self._program(tensors)
+        program = self._program(tensors)
         if program is None:
             return torch.stack([value.expand(springs, robots) for value in self.function(*tensors)])
-        found, _ = values_of([(program, springs, [tensors[place] for place in program.places])], robots)
-        return found.unflatten(0, (-1, springs))
+        return _found(program, springs, robots, tensors).unflatten(0, (program.counts[0], springs))
+
+    def of_columns(self, *tensors: Tensor) -> Tensor:
+        """Return the values (k, C) of tensors (.., C) or (), each column alone: no tensor has springs."""
+        columns = tensors[0].shape[-1]
+        program = self._program(tensors)
+        if program is None:
+            return torch.stack([value.expand(columns) for value in self.function(*tensors)])
+        return _found(program, 1, columns, tensors)
 
     def _program(self, tensors: Sequence[Tensor]) -> Program | None:
         """Return the program for tensors like these, or None where torch has to evaluate the function."""
+        if not self.compiles or torch.compiler.is_compiling() or not fits(*tensors):
+            return None
         key = tuple((tensor.dim(), tensor.dtype) for tensor in tensors)
         if key not in self._programs:
             try:
                 shapes = [tuple(tensor.shape) for tensor in tensors]
                 program = recorded(lambda leaves: (self.function(*leaves), []), shapes, tensors[0].dtype)
-            except (Unfusable, Unavailable):
+            except Unavailable as error:
                 program = None
+                warn_if_broken(self.name, error)
             self._programs[key] = program
         return self._programs[key]
+
+
+def _found(program: Program, springs: int, robots: int, tensors: Sequence[Tensor]) -> Tensor:
+    """Return what a program of one list finds (k S, B)."""
+    found, _ = values_of([(program, springs, [tensors[place] for place in program.places])], robots)
+    return found
+
+
+def warn_if_broken(name: str, error: Unavailable) -> None:
+    """Warn that torch evaluates something, if code of the library's own compiles here and this does not.
+
+    Where nothing compiles there is nothing to mend; `torchdismech check` says what is missing.
+    """
+    try:
+        library()
+    except Unavailable:
+        return
+    warnings.warn(f"{name}: torch evaluates it, which is slower: {error}", RuntimeWarning, stacklevel=2)
+
+
+def is_own(module: nn.Module) -> bool:
+    """Return whether a module is one of the library's kinds, with constants that are numbers."""
+    return type(module).__module__.partition(".")[0] == "torchdismech" and not parametrize.is_parametrized(module)

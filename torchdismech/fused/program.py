@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import islice
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from torchdismech.native import in_threads, made
 __all__ = ["Program", "recorded", "values_of"]
 
 OPERATIONS_A_THREAD = 2_000_000  # about 1 ms
+LAYOUTS = 256  # of a program's tensors that are kept in mind
 
 _programs: list[Program] = []  # of this process, by the numbers that the operator below takes
 _recorded: dict[tuple, Program] = {}  # the same, by what they do: models of one kind share them
@@ -42,16 +45,18 @@ class Program:
         self.counts = counts
         self.code, self.dtype, self.operations = code, dtype, len(record.operations)
         numbers = [i.place for i in record.inputs]
-        rows = [i.rows for i in record.inputs if i.rows is not None]
+        rows = [i.rows[0] for i in record.inputs if i.rows is not None]
         self.places = sorted({*numbers, *rows})
         at = {place: k for k, place in enumerate(self.places)}
         self._plan = [
-            (at[i.place], i.chosen, i.spring, i.robot, None if i.rows is None else at[i.rows]) for i in record.inputs
+            (at[i.place], i.chosen, i.spring, i.robot, None if i.rows is None else (at[i.rows[0]], *i.rows[1:]))
+            for i in record.inputs
         ]
         number, array = ctypes.c_int64, ctypes.c_void_p
         code.fused.argtypes, code.fused.restype = [number, number, array, array, array, number, number], None
         code.lanes.restype = number
         self._lanes: int = code.lanes()
+        self._layout = lru_cache(LAYOUTS)(self._inputs)
         self.number = len(_programs)
         _programs.append(self)
 
@@ -67,30 +72,47 @@ class Program:
         if not size:
             return
         parts = springs if robots >= self._lanes else -(-size // self._lanes)
-        given = (springs, robots, np.array(self._addresses(read, springs, robots), dtype=np.int64), first, second)
-        in_threads(self.code.fused, given, parts, self.operations * size // OPERATIONS_A_THREAD)
+        numbers, pointers = self._layout(springs, robots, tuple([(leaf.shape, leaf.stride()) for leaf in read]))
+        inputs = numbers + np.array([*[leaf.data_ptr() for leaf in read], 0])[pointers]
+        threads = self.operations * size // OPERATIONS_A_THREAD
+        in_threads(self.code.fused, (springs, robots, inputs, first, second), parts, threads)
 
-    def _addresses(self, read: list[Tensor], springs: int, robots: int) -> list[int]:
-        """Return address, strides by spring and robot, the rows' address and their stride of each input."""
-        found = [(leaf.data_ptr(), leaf.shape, leaf.stride()) for leaf in read]
-        numbers: list[int] = []
+    def _inputs(
+        self, springs: int, robots: int, forms: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the code is told of each input (K, 5), but for where tensors begin, and of which that is (K, 5).
+
+        That is its address, its strides by spring and robot, and address and stride of the rows that springs read.
+
+        Parameters
+        ----------
+        forms : shape and strides of the tensors; one past the last stands for nothing.
+        """
+        numbers, pointers = [], []
         for at, chosen, spring, robot, rows in self._plan:
-            address, shape, stride = found[at]
-            for dim, index in chosen:
-                address += self.dtype.itemsize * stride[dim] * index
-            by_spring = by_robot = rows_at = rows_by = 0
+            shape, stride = forms[at]
+            by_spring = by_robot = rows_from = rows_by = 0
+            rows_of = len(forms)
             if rows is not None and spring is not None:
-                rows_at, (count,), (rows_by,) = found[rows]
-                by_spring = stride[spring]
-                _check(count, springs, "springs")
+                rows_of, chosen_of, along = rows
+                of_shape, of_stride = forms[rows_of]
+                rows_from = torch.int64.itemsize * _offset(of_stride, chosen_of)
+                rows_by, by_spring = of_stride[along], stride[spring]
+                _check(of_shape[along], springs, "springs")
             elif spring is not None and shape[spring] != 1:
                 by_spring = stride[spring]
                 _check(shape[spring], springs, "springs")
             if robot is not None and shape[robot] != 1:
                 by_robot = stride[robot]
                 _check(shape[robot], robots, "robots")
-            numbers += (address, by_spring, by_robot, rows_at, rows_by)
-        return numbers
+            numbers.append((self.dtype.itemsize * _offset(stride, chosen), by_spring, by_robot, rows_from, rows_by))
+            pointers.append((at, len(forms), len(forms), rows_of, len(forms)))
+        return np.array(numbers, dtype=np.int64).reshape(-1, 5), np.array(pointers, dtype=np.int64).reshape(-1, 5)
+
+
+def _offset(stride: tuple[int, ...], chosen: tuple[tuple[int, int], ...]) -> int:
+    """Return how many numbers from a tensor's first one a view begins."""
+    return sum(stride[dim] * index for dim, index in chosen)
 
 
 def _check(found: int, wanted: int, what: str) -> None:
@@ -106,6 +128,8 @@ def values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int
     programs : with the number of springs of each and the tensors that it reads.
     robots : B.
     """
+    if not torch.compiler.is_compiling():
+        return _written(programs, robots)
     rows, numbers, springs, reads, read = [0, 0], [], [], [], []
     for program, count, tensors in programs:
         numbers.append(program.number)
@@ -116,18 +140,23 @@ def values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int
     return torch.ops.torchdismech.fused(numbers, springs, reads, read, rows[0], rows[1], robots)
 
 
+def _written(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:
+    """Return the lists of `values_of`, found now."""
+    dtype = programs[0][0].dtype
+    sizes = [[program.counts[k] * springs for program, springs, _ in programs] for k in (0, 1)]
+    found = [torch.empty(sum(rows), robots, dtype=dtype) for rows in sizes]
+    parts = [[whole] if len(rows) == 1 else whole.split(rows) for whole, rows in zip(found, sizes, strict=True)]
+    for (program, springs, read), first, second in zip(programs, *parts, strict=True):
+        program.write(springs, read, first, second)
+    return found[0], found[1]
+
+
 def _values(
     numbers: list[int], springs: list[int], reads: list[int], read: list[Tensor], first: int, second: int, robots: int
 ) -> tuple[Tensor, Tensor]:
-    like, at, given = _programs[numbers[0]].dtype, [0, 0], 0
-    found = torch.empty(first, robots, dtype=like), torch.empty(second, robots, dtype=like)
-    for number, count, tensors in zip(numbers, springs, reads, strict=True):
-        program = _programs[number]
-        sizes = [count * values for values in program.counts]
-        parts = [x.narrow(0, start, size) for x, start, size in zip(found, at, sizes, strict=True)]
-        program.write(count, read[given : given + tensors], *parts)
-        at, given = [start + size for start, size in zip(at, sizes, strict=True)], given + tensors
-    return found
+    left = iter(read)
+    given = zip(numbers, springs, reads, strict=True)
+    return _written([(_programs[k], count, list(islice(left, tensors))) for k, count, tensors in given], robots)
 
 
 # An operator of torch, so that recorded and compiled graphs may hold it.

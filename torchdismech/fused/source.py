@@ -14,6 +14,9 @@ __all__ = ["source"]
 VECTORS = Path(__file__).parent.parent / "native" / "vectors.h"
 NUMBERS = {torch.float64: "double", torch.float32: "float"}
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+INFIX |= {"less": "<", "less_or_equal": "<=", "equal": "==", "both": "&", "either": "|"}
+PREFIX = {"neg": "-", "not": "~"}
+BEYOND = {"inf": "INFINITY", "-inf": "-INFINITY"}
 
 # What is called: `inputs` are rows of five numbers (see `Input` in vectors.h), values of spring s and robot b stand at
 # s * robots + b, one row of values after the other. Robots of one spring are taken a vector at a time, the last one
@@ -67,7 +70,7 @@ extern "C" void fused(int64_t springs, int64_t robots, const int64_t* inputs, nu
 
 def source(record: Record, first: Sequence[int], second: Sequence[int], dtype: torch.dtype) -> str:
     """Return code that finds two lists of values for all springs and robots."""
-    body = [f"  const V v{k} = {_expression(record.operations[k])};" for k in _needed(record, [*first, *second])]
+    body = [f"  const auto v{k} = {_expression(record.operations[k])};" for k in _needed(record, [*first, *second])]
     for name, values in (("first", first), ("second", second)):
         body += [f"  store({name} + {row} * size, start, count, v{value});" for row, value in enumerate(values)]
     code = FRAME.format(body="\n".join(body), inputs=max(len(record.inputs), 1))
@@ -94,8 +97,8 @@ def _expression(operation: Operation) -> str:
     if name == "input":
         return f"load(in[{of[0]}], at)"
     if name == "number":
-        return f"all(number({of[0]}))"
+        return f"all(number({BEYOND.get(of[0], of[0])}))"
     operands = [f"v{k}" for k in of]
     if name in INFIX:
         return f" {INFIX[name]} ".join(operands)
-    return f"-{operands[0]}" if name == "neg" else f"{name}({', '.join(operands)})"
+    return f"{PREFIX[name]}{operands[0]}" if name in PREFIX else f"{name}({', '.join(operands)})"

@@ -30,14 +30,15 @@ class Input:
     place : of the tensor among those that the function is given.
     chosen : (dimension, index) of those in which it is held at an index.
     spring, robot : the dimensions that go along with springs and robots; None where all share the numbers.
-    rows : place of the tensor with the row that each spring reads; None: its own.
+    rows : where the row that each spring reads stands: place of a tensor, what is `chosen` in it, and the dimension
+        that goes along with springs; None: its own.
     """
 
     place: int
     chosen: tuple[tuple[int, int], ...]
     spring: int | None
     robot: int | None
-    rows: int | None = None
+    rows: tuple[int, tuple[tuple[int, int], ...], int] | None = None
 
 
 @dataclass
@@ -121,8 +122,52 @@ class _Recorded(ABC):
             power = power * self
         return power
 
+    def __lt__(self, other: Any) -> Condition:
+        return _comparison("less", self, other)
+
+    def __gt__(self, other: Any) -> Condition:
+        return _comparison("less", other, self)
+
+    def __le__(self, other: Any) -> Condition:
+        return _comparison("less_or_equal", self, other)
+
+    def __ge__(self, other: Any) -> Condition:
+        return _comparison("less_or_equal", other, self)
+
+    def __eq__(self, other: Any) -> Condition:  # type: ignore[override]
+        return _comparison("equal", self, other)
+
+    __hash__ = object.__hash__
+
     def __bool__(self) -> bool:
         raise Unfusable("a decision by the value of a tensor")
+
+    def clamp(self, low: float, high: float) -> Symbol:
+        """Return it between two numbers."""
+        return _binary("least", _binary("most", self, low), high)
+
+
+class Condition:
+    """What holds for some springs and robots and not for others."""
+
+    def __init__(self, record: Record, number: int):
+        self.record, self.number = record, number
+
+    def __and__(self, other: Condition) -> Condition:
+        return Condition(self.record, self.record.value("both", self.number, other.number))
+
+    def __or__(self, other: Condition) -> Condition:
+        return Condition(self.record, self.record.value("either", self.number, other.number))
+
+    def __invert__(self) -> Condition:
+        return Condition(self.record, self.record.value("not", self.number))
+
+    def __bool__(self) -> bool:
+        raise Unfusable("a decision by the value of a tensor")
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Symbol:
+        return _Recorded.__torch_function__(function, types, args, kwargs)
 
 
 class Symbol(_Recorded):
@@ -157,13 +202,13 @@ class Leaf(_Recorded):
         shape: tuple[int, ...],
         dims: tuple[int | None, ...] | None = None,
         chosen: tuple[tuple[int, int], ...] = (),
-        rows: int | None = None,
+        rows: tuple | None = None,
     ):
         self.record, self.place, self.whole = record, place, shape
         self.dims = tuple(range(len(shape))) if dims is None else dims
         self.chosen, self.rows = chosen, rows
 
-    def _view(self, dims: tuple[int | None, ...], chosen: tuple = (), rows: int | None = None) -> Leaf:
+    def _view(self, dims: tuple[int | None, ...], chosen: tuple = (), rows: tuple | None = None) -> Leaf:
         rows = self.rows if rows is None else rows
         return Leaf(self.record, self.place, self.whole, dims, self.chosen + chosen, rows)
 
@@ -216,9 +261,9 @@ class Leaf(_Recorded):
 
     def __getitem__(self, index: Any) -> Leaf:
         if isinstance(index, Leaf):
-            if (self.rows, len(self.dims), len(index.dims), index.chosen) != (None, 2, 1, ()):
+            if (self.rows, len(self.dims), index.rows, len(index.dims)) != (None, 2, None, 1) or index.dims[0] is None:
                 raise Unfusable("an index into a tensor that is no row of a matrix for each spring")
-            return self._view(self.dims, rows=index.place)
+            return self._view(self.dims, rows=(index.place, index.chosen, index.dims[0]))
         view = self
         for k in index if isinstance(index, tuple) else (index,):
             if type(k) is not int:
@@ -254,6 +299,22 @@ def _binary(name: str, a: Any, b: Any) -> Symbol:
     return Symbol(record, record.value(name, left, right))
 
 
+def _comparison(name: str, a: Any, b: Any) -> Condition:
+    record = _record_of(a, b)
+    return Condition(record, record.value(name, _operand(record, a), _operand(record, b)))
+
+
+def _where(condition: Any, a: Any, b: Any) -> Symbol:
+    if not isinstance(condition, Condition):
+        raise Unfusable(f"a choice by a {type(condition).__name__}")
+    record = condition.record
+    return Symbol(record, record.value("chosen", condition.number, _operand(record, a), _operand(record, b)))
+
+
+def _full_like(a: Any, value: float) -> Symbol:
+    return Symbol(a.record, a.record.number(value))
+
+
 def _unary(name: str, a: Any) -> Symbol:
     return Symbol(a.record, a.record.value(name, a._value()))
 
@@ -264,6 +325,12 @@ def _unary_function(name: str) -> Callable[[Any], Symbol]:
 
 def _binary_function(name: str) -> Callable[[Any, Any], Symbol]:
     return lambda a, b: _binary(name, a, b)
+
+
+def _softplus(a: Any, beta: float, threshold: float) -> Symbol:
+    if beta != 1:
+        raise Unfusable(f"softplus with beta = {beta}")
+    return Symbol(a.record, a.record.value("softplus", a._value(), a.record.number(threshold)))
 
 
 def _constant_function(value: float) -> Callable[[Any], Symbol]:
@@ -279,6 +346,13 @@ FUNCTIONS: dict[Callable, Callable] = {
     torch.abs: _unary_function("absolute"),
     torch.maximum: _binary_function("most"),
     torch.minimum: _binary_function("least"),
+    torch.where: _where,
+    torch.exp: _unary_function("exponential"),
+    torch.log: _unary_function("logarithm"),
+    torch.tanh: _unary_function("hyperbolic_tangent"),
+    torch.sigmoid: _unary_function("sigmoid"),
+    torch.nn.functional.softplus: _softplus,
+    torch.full_like: _full_like,
     torch.zeros_like: _constant_function(0.0),
     torch.ones_like: _constant_function(1.0),
 }

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from torchdismech.geometry.vec3 import Vec3
 
-__all__ = ["Closest", "closest_on_triangle", "closest_segments"]
+__all__ = ["Closest", "closest_on_triangle", "closest_segments", "combined", "inverse_gram"]
 
 PARALLEL = 1e-10  # sin^2 of the angle between segments below which they count as parallel: keeps 6 digits of s
 FLAT = 1e-14  # area^2 over side^4 below which a triangle counts as a segment
@@ -95,12 +95,6 @@ class Closest:
         """Return s - 1/2 and t - 1/2 of edges."""
         return self.weights[1] - 0.5, -self.weights[3] - 0.5
 
-    def chosen(self, index: Tensor) -> Closest:
-        """Return those of some of the pairs (C,)."""
-        weights = tuple(w[index] for w in self.weights)
-        slides = tuple(tuple(w[index] for w in slide) for slide in self.slides)
-        return Closest(weights, slides, None if self.lean is None else self.lean[index])  # type: ignore[arg-type]
-
 
 def combined(weights, vectors) -> Vec3:
     """Return the sum of vectors with weights."""
@@ -141,9 +135,8 @@ def closest_segments(a0: Vec3, a1: Vec3, b0: Vec3, b1: Vec3, lean: Tensor | None
     crossing = det > PARALLEL * ee * ff
     safe = torch.where(crossing, det, 1.0)
     s = (ef * fg - ff * eg) / safe
-    t = (fg + s * ef) / torch.where(
-        crossing, ff, 1.0
-    )  # nearest to a(s): along b, s of nearly parallel segments may err
+    # nearest to a(s): along b, as s of nearly parallel segments may err
+    t = (fg + s * ef) / torch.where(crossing, ff, 1.0)
     inside = crossing & (s > 0) & (s < 1) & (t > 0) & (t < 1)
     # where the inner stationary point is inside it is the minimum
     best = (torch.where(inside, s, zero), torch.where(inside, t, zero))
@@ -155,8 +148,7 @@ def closest_segments(a0: Vec3, a1: Vec3, b0: Vec3, b1: Vec3, lean: Tensor | None
         best = (torch.where(nearer, s_end, best[0]), torch.where(nearer, t_end, best[1]))
         least = torch.where(nearer, found, least)
     s, t = best
-    free_s = ((s > 0) & (s < 1)).to(s.dtype)
-    free_t = ((t > 0) & (t < 1)).to(s.dtype)
+    free_s, free_t = (torch.where((at > 0) & (at < 1), one, zero) for at in (s, t))
     return Closest((1 - s, s, t - 1, -t), ((-free_s, free_s, zero, zero), (zero, zero, free_t, -free_t)), lean)
 
 
@@ -175,18 +167,18 @@ def closest_on_triangle(p: Vec3, t0: Vec3, t1: Vec3, t2: Vec3) -> Closest:
     along = _clamped(fg - eg + ee - ef, ee + ff - 2 * ef)  # on the side from t1 to t2
     sides = ((_clamped(eg, ee), zero), (zero, _clamped(fg, ff)), (1 - along, along))
     least = torch.full_like(ee, torch.inf)
-    best_u, best_v, side = zero, zero, torch.zeros_like(ee, dtype=torch.long)
+    best_u, best_v, side = zero, zero, zero
     for k, (su, sv) in enumerate(sides):
         found = _distance2(g, -e, f, su, sv)
         nearer = found < least
         best_u, best_v = torch.where(nearer, su, best_u), torch.where(nearer, sv, best_v)
-        side = torch.where(nearer, k, side)
+        side = torch.where(nearer, float(k), side)
         least = torch.where(nearer, found, least)
     u, v = torch.where(inside, u, best_u), torch.where(inside, v, best_v)
     moves = torch.where(side == 2, v, torch.where(side == 1, v, u))
-    moving = (~inside & (moves > 0) & (moves < 1)).to(ee.dtype)
-    both = inside.to(ee.dtype)
-    on_0, on_1, on_2 = (moving * (side == k) for k in range(3))
+    moving = ~inside & (moves > 0) & (moves < 1)
+    both = torch.where(inside, one, zero)
+    on_0, on_1, on_2 = (torch.where(moving & (side == k), one, zero) for k in range(3))
     # r = p - (1 - u - v) t0 - u t1 - v t2; the third side is walked from t1 to t2: u falls as v grows
     first = (zero, both + on_0 + on_1, on_2 - both - on_0, -on_1 - on_2)
     second = (zero, both, zero, -both)

@@ -51,7 +51,7 @@ class LengthPreservingMove(nn.Module):
         networks = [_Network(edges, column) for column in chosen.T] if len(edges) else []
         self.dense = self.n_nodes <= largest_map
         self.enabled = len(edges) > 0 and (self.dense or max(n.band_numbers for n in networks) <= LARGEST_BAND)
-        self._missing = Fused(_missing_changes)
+        self._missing = Fused(_missing_changes, "moves along edges")
         kind = _DenseShifts if self.dense else _BandedShifts
         self.shifts = nn.ModuleList(kind(network, dtype) for network in networks if self.enabled)
 
@@ -60,10 +60,9 @@ class LengthPreservingMove(nn.Module):
         moved = q + step
         if not self.enabled or not (self.dense or q.device.type == "cpu"):
             return moved
-        n = 3 * self.n_nodes
-        changes = self._missing(len(self.edges), q.t(), step.t(), *self._ends.unbind(0))  # (3, E, B)
-        shift = self._shifts(changes).permute(2, 1, 0)
-        return torch.cat([moved[:, :n] + shift.flatten(1), moved[:, n:]], dim=1)
+        changes = self._missing(len(self.edges), q.t(), step.t(), self._ends)  # (3, E, B)
+        moved[:, : 3 * self.n_nodes].unflatten(1, (self.n_nodes, 3)).add_(self._shifts(changes).permute(2, 1, 0))
+        return moved
 
     def _shifts(self, changes: Tensor) -> Tensor:
         """Return the shifts (3, N, B) of nodes for wanted changes (3, E, B) of edges."""
@@ -72,14 +71,15 @@ class LengthPreservingMove(nn.Module):
         return torch.stack([self.shifts[k](changes[axis]) for axis, k in enumerate(self._map_of_axis)])
 
 
-def _missing_changes(q: Tensor, step: Tensor, *ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _missing_changes(q: Tensor, step: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return what edges (E, B) lack of the vectors that they should become, by components, when q (n, B) moves by step.
 
     Parameters
     ----------
-    ends : (E,) the dofs x, y, z of the edges' starts, then of their ends.
+    ends : (6, E) the dofs x, y, z of the edges' starts, then of their ends.
     """
-    old, change = (Vec3(*(x[end] - x[start] for start, end in zip(ends[:3], ends[3:], strict=True))) for x in (q, step))
+    dofs = ends.unbind(0)
+    old, change = (Vec3(*(x[end] - x[start] for start, end in zip(dofs[:3], dofs[3:], strict=True))) for x in (q, step))
     new = old + change
     length = torch.sqrt(old.dot(old))
     along = old.dot(change) / length

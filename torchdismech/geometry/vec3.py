@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["Vec3", "outer_sym"]
+__all__ = ["Mat3", "Vec3", "outer_sym"]
 
 
 class Vec3:
@@ -76,6 +76,44 @@ class Vec3:
     def components(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return (x, y, z)."""
         return self.x, self.y, self.z
+
+
+class Mat3:
+    """A matrix field by the components of its rows."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, *rows: Vec3):
+        self.rows = rows
+
+    @classmethod
+    def diagonal(cls, scale: Tensor) -> Mat3:
+        """Return the unit matrices, scaled."""
+        zero = torch.zeros_like(scale)
+        return cls(Vec3(scale, zero, zero), Vec3(zero, scale, zero), Vec3(zero, zero, scale))
+
+    @classmethod
+    def outer(cls, a: Vec3, b: Vec3) -> Mat3:
+        """Return a b^T."""
+        return cls(*(b.times(component) for component in a.components()))
+
+    def __add__(self, other: Mat3) -> Mat3:
+        return Mat3(*(a + b for a, b in zip(self.rows, other.rows, strict=True)))
+
+    def __sub__(self, other: Mat3) -> Mat3:
+        return Mat3(*(a - b for a, b in zip(self.rows, other.rows, strict=True)))
+
+    def times(self, scale) -> Mat3:
+        """Return the matrices scaled."""
+        return Mat3(*(row.times(scale) for row in self.rows))
+
+    def applied(self, vector: Vec3) -> Vec3:
+        """Return the matrices times vectors."""
+        return Vec3(*(row.dot(vector) for row in self.rows))
+
+    def components(self) -> tuple[Tensor, ...]:
+        """Return the nine components, row by row."""
+        return tuple(x for row in self.rows for x in row.components())
 
 
 def outer_sym(a: Vec3, b: Vec3) -> tuple[Tensor, ...]:

@@ -168,11 +168,11 @@ class RecordedStep:
         more, with_matrix = True, True
         while more:
             flags = (self._round if with_matrix else self._last_round).replay()
-            bad, more, _unconverged, close, lost = flags.tolist()  # the only wait of a round
+            bad, more, _unconverged, far, lost = flags.tolist()  # the only wait of a round
             if bad or lost:
                 return False
             # a round that was expected to be the last and was not is taken once more
-            with_matrix = not (close and with_matrix)
+            with_matrix = far or not with_matrix
         return True
 
     def end(self) -> tuple[State, StepInfo]:

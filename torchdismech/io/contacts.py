@@ -192,11 +192,11 @@ def _refuse_gaps(scene: Scene, key: Key, gap: Tensor, refused: Tensor, what: str
 def _refuse_touching_parts(scene: Scene, model: Model, contact: SelfContact, x: Tensor) -> None:
     pairs = contact.pairs(x, x, x.new_zeros(len(x)))
     q = model.body.q_of(x)
-    for table, found in zip(pairs.tables, contact.touching(pairs, q, torch.zeros_like(q)), strict=True):
+    for found in contact.touching(pairs, q, torch.zeros_like(q)):
         if len(found.gap) and found.gap.min() <= 0:
             worst = found.chosen[found.gap.argmin()]
-            robot, place = (int(index[worst]) for index in table.places)
-            nodes = table.nodes[robot, place].tolist()
+            robot, place = (int(index[worst]) for index in found.table.places)
+            nodes = found.table.nodes[robot, place].tolist()
             _refuse(scene, ("self_contact",), f"what joins nodes {nodes} of robot {robot}", float(found.gap.min()))
 
 

@@ -1,4 +1,4 @@
-"""Compiled code for what torch has no fast operation for: `band.cpp`, `chain.cpp`, `sums.cpp`.
+"""Compiled code for what torch has no fast operation for: `band.cpp`, `blocks.cpp`, `chain.cpp`, `sums.cpp`.
 
 It is compiled at its first use for the machine's own instructions, which takes some seconds, and kept in the user's
 cache directory (`cache.py`). It needs a C++ compiler, GCC or clang.
@@ -238,7 +238,9 @@ def _declare(code: ctypes.CDLL) -> None:
         solve.argtypes = [number] * 4 + [array, array, number, array, array, number, number]
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
-        factor.restype = solve.restype = weighted_sums.restype = None
+        add_blocks = getattr(code, f"add_blocks_{dtype}")
+        add_blocks.argtypes = [number] * 3 + [array] * 9 + [number, number]
+        factor.restype = solve.restype = weighted_sums.restype = add_blocks.restype = None
     for what in ("torque", "factor", "solve", "acceleration"):
         for dtype in ("float64", "complex128") if what in ("factor", "solve") else ("float64",):
             for kind in ("plane", "space"):
@@ -254,8 +256,8 @@ def in_threads(function: Callable, arguments: tuple[Tensor | np.ndarray | float,
     Tensors and arrays are handed over by their addresses; they have to be contiguous.
     """
     given = [_address(a) for a in arguments]
-    threads = max(1, min(torch.get_num_threads(), parts, most))
-    if threads == 1:
+    threads = 1 if most < 2 else min(torch.get_num_threads(), parts, most)
+    if threads < 2:
         function(*given, 0, parts)
         return
     ends = [parts * k // threads for k in range(threads + 1)]

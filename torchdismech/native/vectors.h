@@ -165,4 +165,23 @@ inline V angle(V y, V x) {
   return chosen((x != x) | (y != y), x + y, found);
 }
 
+// What contacts need, of which there are few: by the C library, lane by lane.
+inline V exponential(V x) {
+  for (int k = 0; k < LANES; ++k) x[k] = std::exp(x[k]);
+  return x;
+}
+inline V logarithm(V x) {
+  for (int k = 0; k < LANES; ++k) x[k] = std::log(x[k]);
+  return x;
+}
+inline V hyperbolic_tangent(V x) {
+  for (int k = 0; k < LANES; ++k) x[k] = std::tanh(x[k]);
+  return x;
+}
+inline V sigmoid(V x) { return 1 / (1 + exponential(-x)); }
+inline V softplus(V x, V threshold) {
+  for (int k = 0; k < LANES; ++k) x[k] = x[k] > threshold[k] ? x[k] : std::log1p(std::exp(x[k]));
+  return x;
+}
+
 }  // namespace

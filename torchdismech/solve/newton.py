@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
+from torchdismech.fused import Fused
 from torchdismech.solve.linear import shifted_factor
 from torchdismech.solve.search import (
     RUNNING,
@@ -87,7 +89,7 @@ def _first_trial(system: System, x: Tensor, options: NewtonOptions) -> _Trial:
     status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
     unknown = torch.full_like(tolerance, torch.inf)
     step = None if tried is _tried else torch.zeros_like(x)
-    rest = (tolerance, options.weight, options.diagonal, options.line_search, True)
+    rest = (tolerance, options.weight, options.diagonal, options.line_search, True, True)
     return tried(system, x, unknown, step, no_row, status, none_spent, *rest)
 
 
@@ -117,7 +119,7 @@ def plain_round(
     factor = options.solver.factor(at.values, rows=active)
     step = factor.solve(-at.residual)
     rows = (active & factor.ok, at.status, iterations >= options.max_iterations, options.tolerance)
-    rest = (options.weight, options.diagonal, options.line_search, with_matrix)
+    rest = (options.weight, options.diagonal, options.line_search, with_matrix, with_matrix)
     trial = system.compiled(_tried)(system, at.x, at.norm, step, *rows, *rest)
     lost = ((trial.status != RUNNING) & (trial.status != int(Status.CONVERGED))).any()
     values = at.values if trial.values is None else trial.values
@@ -131,11 +133,11 @@ class _Trial(NamedTuple):
     Attributes
     ----------
     x, residual, norm : of the new iterate.
-    values, noise : likewise, and that of rounding (B,), see `rounding_noise`; None without a matrix.
+    values, noise : likewise, and that of rounding (B,), see `rounding_noise`; None where it was not asked for.
     good : (B,) rows whose norm fell or is within tolerance; without line search, is finite.
     status : (B,) if all rows keep the new iterate.
-    flags : (4,) whether some running row is not good; has more to do; does not converge; and whether all that have more
-        to do are expected to converge in the next round.
+    flags : (4,) whether some running row is not good; has more to do; does not converge; and whether some row that has
+        more to do is not expected to converge in the next round.
     """
 
     x: Tensor
@@ -161,30 +163,50 @@ def _tried(
     diagonal: Tensor,
     line_search: bool,
     with_matrix: bool,
+    with_noise: bool,
 ) -> _Trial:
     """Take a step from x in the rows that run and are solved, and judge it by the norm of the residual.
 
-    Rows that are `spent` may take no other. Without a step x itself is judged. Noise is of use at a first iterate only,
-    which compiled code shares with the others; it takes one part in a hundred of an evaluation.
+    Rows that are `spent` may take no other. Without a step x itself is judged. Noise is of use at a first iterate only;
+    compiled code, which that shares with the others, finds it always.
     """
-    active = status == RUNNING
     if step is not None:
-        going = (active & solved)[:, None]
+        going = ((status == RUNNING) & solved)[:, None]
         x = torch.where(going, system.advanced(x, torch.where(going, step, 0.0)), x)
     residual, values = system.residual_and_matrix(x) if with_matrix else (system.residual(x), None)
-    noise = None if values is None else rounding_noise(x, values, diagonal, weight)
+    noise = None if values is None or not with_noise else rounding_noise(x, values, diagonal, weight)
     found = weighted_norm(residual, weight)
-    within = found <= tolerance  # NaN is not
-    good = active & solved & torch.isfinite(found)
+    rows = (row.to(found.dtype) for row in (status, solved, spent))
+    good, ended, *flags = JUDGED[line_search].of_columns(found, norm, tolerance, *rows).split([1, 1, 4])
+    return _Trial(x, residual, values, found, noise, good[0] > 0, ended[0].long(), flags[0].amax(1) > 0)
+
+
+def _judged(line_search: bool, found: Tensor, norm: Tensor, tolerance: Tensor, *rows: Tensor) -> list[Tensor]:
+    """Return whether rows are good, the status that they end with, and what `_Trial.flags` say of each: 0 or 1.
+
+    Parameters
+    ----------
+    found, norm : of the residual now, and at the last iterate.
+    rows : status, and which rows are solved and spent (not 0).
+    """
+    status, solved, spent = rows
+    within, finite, active = found <= tolerance, found < torch.inf, status == float(RUNNING)  # NaN is none of these
+    good = active & (solved > 0) & finite
     if line_search:
         good = good & (within | (found < norm))
-    more = active & ~within & ~spent
+    going_on = active & ~within
+    more = going_on & ~(spent > 0)
+    ended = torch.where(active & within, float(Status.CONVERGED), status)
+    ended = torch.where(going_on, torch.where(spent > 0, float(Status.MAX_ITERATIONS), status), ended)
+    ended = torch.where(going_on & ~finite, float(Status.NOT_FINITE), ended)
     # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
-    close = found**3 <= tolerance * norm**2
-    ended = judged(status, found, tolerance)
-    ended = torch.where((ended == RUNNING) & ~more, int(Status.MAX_ITERATIONS), ended)
-    flags = torch.stack([(active & ~good).any(), more.any(), (active & ~within).any(), (close | ~more).all()])
-    return _Trial(x, residual, values, found, noise, good, ended, flags)
+    far = more & ~(found**3 <= tolerance * norm**2)
+    one, zero = torch.ones_like(found), torch.zeros_like(found)
+    flags = [torch.where(flag, one, zero) for flag in (good, active & ~good, more, going_on, far)]
+    return [flags[0], ended, *flags[1:]]
+
+
+JUDGED = {line_search: Fused(partial(_judged, line_search), "Newton's rows") for line_search in (False, True)}
 
 
 class _LineSearch(DividingSearch):
@@ -203,6 +225,7 @@ class _LineSearch(DividingSearch):
         self.solved = torch.zeros_like(at.status, dtype=torch.bool)  # the rows that have a Newton step ...
         self.direction = torch.zeros_like(at.x)  # ... and the steps
         self.last = False  # whether the next round is expected to be the last
+        self._noisy = not self.divides()  # compiled code finds the noise of rounding always
         self._begin_steps()
 
     def divides(self) -> bool:
@@ -253,15 +276,15 @@ class _LineSearch(DividingSearch):
         at = self.at
         step = self.direction if self.fraction is None else self.fraction[:, None] * self.direction
         rows = (self.solved, self.status, self.iterations >= self.options.max_iterations, self.options.tolerance)
-        rest = (self.options.weight, self._diagonal, self.options.line_search, not last)
+        rest = (self.options.weight, self._diagonal, self.options.line_search, not last, self._noisy and not last)
         trial = self._tried(self.system, at.x, at.norm, step, *rows, *rest)
         # the one transfer that the host waits for in a round where all goes well
-        bad, more, unconverged, close = trial.flags.tolist()
+        bad, more, unconverged, far = trial.flags.tolist()
         if last and unconverged:
             return self._trial(last=False)  # once more, as what comes next needs the matrix
         values = at.values if trial.values is None else trial.values
         iterate = Iterate(trial.x, trial.residual, values, trial.norm)
-        return iterate, trial.good, trial.status, [bad, more, close]
+        return iterate, trial.good, trial.status, [bad, more, not far]
 
     def _find_directions(self, active: Tensor) -> None:
         """Find the Newton steps of the rows that are not known to be indefinite; these keep the step that they have."""

@@ -240,7 +240,7 @@ def judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:
     """Return the status with running rows marked that converged or stopped being finite."""
     running = status == RUNNING
     status = torch.where(running & (norm <= tolerance), int(Status.CONVERGED), status)  # NaN <= tolerance is False
-    return torch.where(running & ~torch.isfinite(norm), int(Status.NOT_FINITE), status)
+    return torch.where(running & ~(norm < torch.inf), int(Status.NOT_FINITE), status)
 
 
 def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) -> Tensor:
