@@ -13,14 +13,14 @@ from torch import Tensor
 from torchdismech.contact.pairs import Kernel, PairBlocks, PairTable, Touching
 from torchdismech.contact.self_contact import Pairs, SelfContact, summed
 from torchdismech.fused import fits
-from torchdismech.native import Unavailable, in_threads, library
+from torchdismech.native import Unavailable, library
 from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse import Pattern
 
 __all__ = ["CouplingCache", "StepPairs"]
 
+CHUNK = 4096  # pairs whose blocks torch multiplies out at a time: they stay in a processor's cache
 KEPT = 4  # the pattern is made anew, with what it needs only, when it joins so many times more nodes than needed
-CHUNK = 4096  # pairs whose blocks are summed at a time: they stay in a processor's cache
 LOCAL = np.tril_indices(4)  # pairs of the four nodes of a pair of primitives, each once
 
 
@@ -95,11 +95,9 @@ class Coupling:
         if add is None:
             self._add_by_torch(values, found, blocks)
             return
-        count, batch = len(found.chosen), values.shape[1]
         where = (found.chosen, found.table.places[0], self._node_blocks(found.table), self.blocks.rows)
-        terms = (blocks.weights, blocks.matrix, blocks.left, blocks.right)
-        # by one thread: pairs of one robot add to the same entries
-        in_threads(add, (count, batch, int(self.pattern.symmetric), *where, *terms, values), count, 1)
+        arrays = (*where, blocks.weights, blocks.matrix, blocks.left, blocks.right, values)
+        add(len(found.chosen), *values.shape, self.pattern.symmetric, *(array.data_ptr() for array in arrays))
 
     def _add_by_torch(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
         rows = self._entries.on(values.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import torch
@@ -38,6 +38,7 @@ class PairTable:
     reach: Tensor
     filled: Tensor
     rounding: float = 0.0
+    _flat: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def capacity(self) -> int:
@@ -79,10 +80,14 @@ class PairTable:
 
     def gathered(self, vector: Tensor, chosen: Tensor | None = None) -> Tensor:
         """Return the coordinates (12, C) of q, or of velocities, (B, n); of the chosen pairs if given."""
-        robot, dofs = self.places[0], self.dofs
-        if chosen is not None:
-            robot, dofs = robot[chosen], dofs[:, chosen]
-        return vector.reshape(-1)[robot * vector.shape[1] + dofs]
+        places = self._places_in(vector.shape[1])
+        return vector.reshape(-1)[places if chosen is None else places.index_select(1, chosen)]
+
+    def _places_in(self, size: int) -> Tensor:
+        """Return where the coordinates (12, C) stand in vectors (B, size) of all robots, one after the other."""
+        if size not in self._flat:
+            self._flat[size] = self.places[0] * size + self.dofs
+        return self._flat[size]
 
 
 class PairLoops:
