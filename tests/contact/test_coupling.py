@@ -1,5 +1,7 @@
 """The matrix of a step with contact: every block where it belongs, and a pattern that is kept while it serves."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -112,3 +114,30 @@ def test_blocks_of_parts_are_those_of_all():
     whole = whole + torch.einsum("kiac,kjbc->abijc", blocks.left, blocks.right)
     # rounding of sums of three terms of order one to ten
     assert torch.allclose(torch.cat(parts, dim=1), whole.flatten(0, 3), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("rough", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 2, None])
+def test_compiled_sums_are_torchs(count, rough, dtype, monkeypatch):
+    """Add few blocks, which go to the values at once, and many, which are gathered first, as torch does."""
+    model, q, velocity, pairs = pressed("rods", rough)
+    (found,) = model.self_contact.touching(pairs.pairs, q, velocity)
+    assert 100 * len(found.chosen) > 2 * pairs.coupling.pattern.nnz  # else none were gathered, see blocks.cpp
+    chosen = found.chosen[:count]
+    generator = torch.Generator().manual_seed(2)
+
+    def random(*shape):
+        return torch.randn(*shape, len(chosen), generator=generator, dtype=torch.float64).to(dtype)
+
+    blocks = PairBlocks(random(4), random(3, 3), random(2, 4, 3), random(2, 4, 3))
+    found = dataclasses.replace(found, chosen=chosen)
+    sums = []
+    for by in ("code", "torch"):
+        if by == "torch":
+            monkeypatch.setattr(coupling, "_compiled_sum", lambda dtype: None)
+        values = torch.ones(pairs.coupling.pattern.nnz + 1, 2, dtype=dtype)
+        pairs.coupling.add(values, found, blocks)
+        sums.append(values[:-1])
+    # sums of a few numbers of order one to ten, in other orders
+    torch.testing.assert_close(*sums, rtol=0, atol=200 * torch.finfo(dtype).eps)
