@@ -16,7 +16,7 @@ from torchdismech.fused.source import source
 from torchdismech.fused.symbols import Leaf, Record, Unfusable
 from torchdismech.native import in_threads, made
 
-__all__ = ["Program", "recorded", "values_of"]
+__all__ = ["Program", "recorded", "values_of", "watched"]
 
 OPERATIONS_A_THREAD = 2_000_000  # about 1 ms
 LAYOUTS = 256  # of a program's tensors that are kept in mind
@@ -128,7 +128,7 @@ def values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int
     programs : with the number of springs of each and the tensors that it reads.
     robots : B.
     """
-    if not torch.compiler.is_compiling():
+    if not watched():
         return _written(programs, robots)
     rows, numbers, springs, reads, read = [0, 0], [], [], [], []
     for program, count, tensors in programs:
@@ -138,6 +138,11 @@ def values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int
         read += tensors
         rows = [before + values * count for before, values in zip(rows, program.counts, strict=True)]
     return torch.ops.torchdismech.fused(numbers, springs, reads, read, rows[0], rows[1], robots)
+
+
+def watched() -> bool:
+    """Return whether someone records what torch does, so that operators have to be called as such; it takes longer."""
+    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
 
 
 def _written(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:

@@ -190,15 +190,15 @@ def _judged(line_search: bool, found: Tensor, norm: Tensor, tolerance: Tensor, *
     rows : status, and which rows are solved and spent (not 0).
     """
     status, solved, spent = rows
-    within, finite, active = found <= tolerance, found < torch.inf, status == float(RUNNING)  # NaN is none of these
+    within, finite, active = found <= tolerance, found < torch.inf, status == RUNNING  # NaN is none of these
     good = active & (solved > 0) & finite
     if line_search:
         good = good & (within | (found < norm))
     going_on = active & ~within
     more = going_on & ~(spent > 0)
-    ended = torch.where(active & within, float(Status.CONVERGED), status)
-    ended = torch.where(going_on, torch.where(spent > 0, float(Status.MAX_ITERATIONS), status), ended)
-    ended = torch.where(going_on & ~finite, float(Status.NOT_FINITE), ended)
+    ended = torch.where(active & within, int(Status.CONVERGED), status)
+    ended = torch.where(going_on, torch.where(spent > 0, int(Status.MAX_ITERATIONS), status), ended)
+    ended = torch.where(going_on & ~finite, int(Status.NOT_FINITE), ended)
     # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
     far = more & ~(found**3 <= tolerance * norm**2)
     one, zero = torch.ones_like(found), torch.zeros_like(found)

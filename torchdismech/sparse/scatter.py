@@ -11,7 +11,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
-from torchdismech.fused import fits
+from torchdismech.fused import fits, watched
 from torchdismech.native import Unavailable, in_threads, library
 from torchdismech.native.gpu import Kernels, kernels
 
@@ -124,7 +124,7 @@ class Scatter(nn.Module):
     def forward(self, source: Tensor) -> Tensor:
         """Map (number of sources, B) to (number of targets, B)."""
         given = (*self._stored("matrix"), *self._stored("transposed"), source)
-        if not torch.compiler.is_compiling() and fits(source):
+        if not watched() and fits(source):
             return _row_sums(*given)  # the operator's own way costs as much as the sums of one robot
         return torch.ops.torchdismech.row_sums(*given)
 
