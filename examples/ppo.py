@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 from tensordict.nn import NormalParamExtractor, TensorDictModule
-from torch import nn
+from torch import Tensor, nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import MLP, ProbabilisticActor, TanhNormal, ValueOperator
 from torchrl.objectives import ClipPPOLoss
@@ -65,6 +65,14 @@ def trained_policy(
                 nn.utils.clip_grad_norm_(loss.parameters(), 1.0)
                 optimiser.step()
         schedule.step()
-        if k % 10 == 0 or k == updates - 1:
+        if k % 5 == 0 or k == updates - 1:
             print(f"  update {k:3d}: mean reward of an action {run['next', 'reward'].mean():.4f}", flush=True)
     return policy
+
+
+def acted_on(environment: Environment, policy: ProbabilisticActor) -> Tensor:
+    """Return the rewards (B, horizon) of a policy, without its noise, over an episode."""
+    robots = TorchRLRobotEnv(environment)
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        run = robots.rollout(environment.horizon, policy, break_when_any_done=False)
+    return run["next", "reward"].squeeze(-1)

@@ -231,6 +231,23 @@ def test_actions_beyond_their_bounds_are_bounds():
     assert same(env.current, other.current, slice(None))
 
 
+def test_what_an_action_asks_for_goes_on():
+    """Ask an action of three steps at each of its steps: what it makes of its numbers may change with the state."""
+
+    class Growing(Force):
+        asked: list = []
+
+        def added(self, control, numbers, state, model):
+            self.asked.append(state.time[0].item())
+            return super().added(control, numbers * state.time[:, None], state, model)
+
+    model = arm()
+    env = Environment(model, ImplicitEuler(0.02), reach(model, actions=[Growing([17], -1.0, 1.0)]), 1, steps=3)
+    env.reset()
+    env.step(torch.ones(1, 1, dtype=torch.float64))
+    assert Growing.asked == pytest.approx([0.0, 0.02, 0.04])
+
+
 SCENE = """
 [robot]
 nodes = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.0], [0.3, 0.0, 0.0]]

@@ -98,7 +98,7 @@ class Environment:
     model, integrator : the robots, and how they are stepped.
     task : what they shall do.
     batch : number of robots; by default what the model's parameters are given for, or 1.
-    steps : of the integrator for an action, which holds in between.
+    steps : of the integrator for an action, whose numbers hold in between.
     horizon : actions after which an episode is truncated.
     seed : of the robots: robot k draws from seed + k.
     """
@@ -217,12 +217,12 @@ class Environment:
             raise InputError("action: holds numbers that are not finite")
         running = torch.ones_like(at.seed, dtype=torch.bool) if running is None else running
         action = action.to(at.state.q)
-        with self._own(at):
-            control = controlled(self.task.actions, action, at.state, self.model)
-        control = control.replace(values={**at.constants, **control.values})
         state, good = at.state, running
         status = torch.where(running, int(Status.CONVERGED), int(Status.STOPPED))
         for _ in range(self.steps):
+            with self._own(at):
+                control = controlled(self.task.actions, action, state, self.model)
+            control = control.replace(values={**at.constants, **control.values})
             state, info = self.integrator.step(self.model, state, control, good)
             status = torch.where(good, info.status, status)
             good = good & info.converged
