@@ -127,6 +127,8 @@ def main() -> None:
     head, tail = best[0].tolist()
     print(f"gradients found {head:.2f} waves at the head, {tail:.2f} at the tail")
     assert faster > 5 * wave
+    if options.policy:
+        assert rows["policy by PPO"][0] > 3 * wave
 
 
 if __name__ == "__main__":
