@@ -97,7 +97,7 @@ test-slow: $(VENV)/with-dev
 	$(ONE_THREAD) $(BIN)/python -m pytest -m "slow and not gpu" $(PYTEST_FLAGS)
 
 test-extras: $(VENV)/with-dev $(VENV)/with-extras
-	$(ONE_THREAD) $(BIN)/python -m pytest tests/environments tests/constant_curvature/test_planning.py tests/io/test_tables.py
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/environments tests/examples/test_policies.py tests/constant_curvature/test_planning.py tests/io/test_tables.py
 	$(ONE_THREAD) $(BIN)/python -m pytest -m "not gpu" tests/view
 
 fit-example: $(VENV)/with-train

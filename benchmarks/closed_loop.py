@@ -87,7 +87,7 @@ def timed(model: Model, batch: int, steps: int, **driven) -> tuple[Tensor, Tenso
 
 
 def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
-    """Return what open and closed loop cost, stepped in turns, and their ratio."""
+    """Return what open and closed loop cost, stepped in turns with the peer, and the ratios of all three."""
     strains, table = reference(steps)
     model = swimmers(batch, mode)
     voronoi = model.term("bend_twist").scale
@@ -102,6 +102,7 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
     costs: dict[str, list[float]] = {name: [] for name in ways}
     status: dict[str, Tensor] = {}
     first: dict[str, float] = {}
+    peer: list[float] = []
     for repeat in range(REPEATS + 1):  # the first warms up, and compiles
         for name, way in ways.items():
             began = time.perf_counter()
@@ -110,8 +111,13 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
                 costs[name].append(cost / (steps * batch))
             else:
                 first[name] = time.perf_counter() - began
-    ratio = statistics.median(o / c for o, c in zip(costs["open"], costs["closed"], strict=True))
-    notes = {"open": "", "closed": f"{ratio:.3f} x the steps a second of the open loop"}
+        if repeat:
+            peer.append(peer_run(table, steps).seconds / steps)
+    ratio, faster = (
+        statistics.median(other / c for other, c in zip(others, costs["closed"], strict=True))
+        for others in (costs["open"], peer)
+    )
+    notes = {"open": "", "closed": f"{ratio:.3f} x the steps a second of the open loop, {faster:.1f} x the peer's"}
     return [
         Row(
             CASE if name == "closed" else CASE.replace("a closed", "an open"),
@@ -128,14 +134,18 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
     ]
 
 
+def peer_run(table: Table, steps: int) -> peer_swimmer.Followed:
+    """Return a run of the peer."""
+    return peer_swimmer.followed(steps, table.values.numpy(), snake.STEP, KP, KI, TOLERANCE)
+
+
 def peer_row(steps: int) -> Row:
     """Return what the peer costs, and how far its snake ends from ours, each step solved well."""
     strains, table = reference(steps)
     model = swimmers(1, "eager")
     controller = PI(model, strains, table, snake.STEP, KP, KI, True)
     ours = rollout(model, model.initial_state(), integrator(1e-12), steps, every=steps, controller=controller)
-    settings = (table.values.numpy(), snake.STEP, KP, KI, TOLERANCE)
-    runs = [peer_swimmer.followed(steps, *settings) for _ in range(REPEATS)]
+    runs = [peer_run(table, steps) for _ in range(REPEATS)]
     error = abs(runs[0].nodes - ours.positions[-1, 0][:, [0, 2]].numpy()).max()
     seconds = statistics.median(run.seconds for run in runs) / steps
     note = f"{runs[0].iterations:.2f} iterations, to {TOLERANCE:.0e} N"

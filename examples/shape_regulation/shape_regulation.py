@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech import Circle, Control, ImplicitEuler, Material, Model, RobotBuilder, Static, forces, straight
+from torchdismech import Circle, Control, ImplicitEuler, Material, Model, RobotBuilder, State, Static, forces, straight
 from torchdismech.control import PI, Fixed, Reference, Strains, Table
 from torchdismech.rollout import frames
 
@@ -83,6 +83,7 @@ class Run:
     error : (T, B) root of the mean squared distance of the nodes from the target [m].
     residual : (T, B) norm of the error of the strains over that of the reference.
     integral, natural : (B, m) what the controller remembers at the end.
+    state : at the end.
     """
 
     time: Tensor
@@ -91,6 +92,7 @@ class Run:
     residual: Tensor
     integral: Tensor
     natural: Tensor
+    state: State
 
     def at(self, time: float) -> int:
         """Return the row of a time [s]."""
@@ -126,7 +128,8 @@ def regulated(
     parts = controller.strains.parts.values()
     residual = sum((of_rod - of_target)[..., p].square().sum(-1) / of_target[..., p].square().sum(-1) for p in parts)
     assert isinstance(residual, Tensor)
-    return Run(torch.stack(time), x, error, residual.sqrt(), frame.memory["integral"], frame.memory["action"])
+    memory = frame.memory
+    return Run(torch.stack(time), x, error, residual.sqrt(), memory["integral"], memory["action"], frame.state)
 
 
 def predicted(model: Model, gain: float) -> Tensor:

@@ -47,6 +47,69 @@ def test_an_arc_has_its_curvature():
     torch.testing.assert_close(found, torch.full_like(found, 2 * np.tan(phi / 2) / (LENGTH / 20)), rtol=1e-10, atol=0)
 
 
+def spiral(nodes: int, curvature: float, torsion: float, turning: float):
+    """Return nodes (N, 3) on a helix, edges of LENGTH / (N - 1), and directors (E, 3) that turn against its normals.
+
+    Parameters
+    ----------
+    turning : of a director against the normal from edge to edge [rad].
+    """
+    chord = LENGTH / (nodes - 1)
+    radius, rise = (value / (curvature**2 + torsion**2) for value in (curvature, torsion))
+    low, high = 0.0, np.pi  # by bisection: the angle from node to node at which edges have their length
+    for _ in range(60):
+        angle = 0.5 * (low + high)
+        long = np.hypot(2 * radius * np.sin(angle / 2), rise * angle) > chord
+        low, high = (low, angle) if long else (angle, high)
+    at = angle * np.arange(nodes)
+    x = np.stack([radius * np.cos(at), radius * np.sin(at), rise * at], axis=1)
+    middle, tangent = at[:-1] + angle / 2, np.diff(x, axis=0) / chord
+    normal = -np.stack([np.cos(middle), np.sin(middle), 0 * middle], axis=1)
+    turned = turning * np.arange(nodes - 1)[:, None]
+    directors = np.cos(turned) * normal + np.sin(turned) * np.cross(tangent, normal)
+    return torch.tensor(x), torch.tensor(directors)
+
+
+def test_a_helix_has_its_curvatures_and_twist():
+    """Measure a helix whose sections turn against its normals: curvature, torsion and turning as its formulas have it.
+
+    In space, with a frame at each edge, nothing is in the plane in which the rod was built.
+    """
+    nodes, curvature, torsion, turning = 101, 40.0, 25.0, -0.05
+    model = rod(nodes, planar=False, held="nothing")
+    strains = Strains(model, FIELDS)
+    found = strains.of_shape(model, *spiral(nodes, curvature, torsion, turning))
+    length, angle = LENGTH / (nodes - 1), turning * torch.arange(nodes - 1, dtype=torch.float64)
+    middle = 0.5 * (angle[1:] + angle[:-1])
+    # along the binormal b, with m1 = cos(a) n + sin(a) b and m2 = cos(a) b - sin(a) n: kappa1 is m2 b, kappa2 -m1 b
+    expected = {
+        "stretch": torch.zeros(nodes - 1, dtype=torch.float64),
+        "kappa1": curvature * torch.cos(middle),
+        "kappa2": -curvature * torch.sin(middle),
+        "twist": (torsion + turning / length) * torch.ones(nodes - 2, dtype=torch.float64),
+    }
+    # formulas are those of a smooth curve: what is left is of second order in curvature times length
+    for name, part in strains.parts.items():
+        assert (found[part] - expected[name]).abs().max() < 0.25 * (curvature * length) ** 2 * curvature, name
+
+
+def test_sections_may_turn_many_times():
+    """Turn the sections of a straight rod by 2 rad from edge to edge: the twist is 2 rad over a length everywhere."""
+    model = rod(9, planar=False, held="nothing")
+    strains = Strains(model, ["twist"])
+    turned = 2.0 * torch.arange(8, dtype=torch.float64)
+    own = model.directors[0]
+    side = torch.linalg.cross(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64), own)
+    directors = torch.cos(turned)[:, None] * own + torch.sin(turned)[:, None] * side
+    found = strains.of_shape(model, model.nodes, directors)
+    torch.testing.assert_close(found, torch.full_like(found, 2.0 / (LENGTH / 8)), rtol=1e-12, atol=0)
+    # half of a batch as built; length and what is along the edge do not count
+    along = torch.tensor([0.3, 0.0, 0.0], dtype=torch.float64)
+    both = torch.stack([2.0 * directors + along, own.expand(8, 3)])
+    pair = strains.of_shape(model, model.nodes.expand(2, -1, -1), both)
+    torch.testing.assert_close(pair, torch.stack([found, 0 * found]), rtol=1e-12, atol=1e-9)
+
+
 @pytest.mark.parametrize("natural", ["initial", "straight"])
 def test_natural_strains_set_what_is_measured(natural):
     """Set natural strains on a rod built as a wave and free to take them: at rest it measures just these."""
@@ -197,3 +260,8 @@ def test_refuses_shapes_of_other_robots():
         strains.of_shape(model, wave(9))
     with pytest.raises(InputError, match="target: positions hold numbers that are not finite"):
         strains.of_shape(model, wave(7) * torch.nan)
+    with pytest.raises(InputError, match=re.escape("expected directors of 6 rod edges, (6, 3), got (7, 3)")):
+        strains.of_shape(model, wave(7), torch.ones(7, 3))
+    along = model.directors.index_copy(0, torch.tensor([4]), torch.tensor([[0.1, 0.0, 0.0]], dtype=torch.float64))
+    with pytest.raises(InputError, match="directors: that of rod edge 4 is along the edge, or zero: it has no angle"):
+        strains.of_shape(model, model.nodes, along)

@@ -8,6 +8,7 @@ from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle
 from torchdismech.environments import (
     Actuator,
     Constant,
+    Draws,
     Environment,
     Force,
     Held,
@@ -230,42 +231,149 @@ def test_actions_beyond_their_bounds_are_bounds():
     assert same(env.current, other.current, slice(None))
 
 
+def test_what_an_action_asks_for_goes_on():
+    """Ask an action of three steps at each of its steps: what it makes of its numbers may change with the state."""
+
+    class Growing(Force):
+        asked: list = []
+
+        def added(self, control, numbers, state, model):
+            self.asked.append(state.time[0].item())
+            return super().added(control, numbers * state.time[:, None], state, model)
+
+    model = arm()
+    env = Environment(model, ImplicitEuler(0.02), reach(model, actions=[Growing([17], -1.0, 1.0)]), 1, steps=3)
+    env.reset()
+    env.step(torch.ones(1, 1, dtype=torch.float64))
+    assert Growing.asked == pytest.approx([0.0, 0.02, 0.04])
+
+
+SCENE = """
+[robot]
+nodes = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.0], [0.3, 0.0, 0.0]]
+rod_edges = [[0, 1], [1, 2], [2, 3]]
+[rod]
+section = {shape = "circle", radius = 5e-3}
+youngs = 1e6
+density = 1000.0
+[[clamp]]
+nodes = [0, 1]
+[environment]
+gravity = [0.0, 0.0, -9.81]
+[simulation]
+dt = 0.01
+duration = 0.06
+[batch]
+size = 3
+[batch.randomize]
+"""
+DRAWN = {
+    "rod.youngs": "{ uniform = [8e5, 2e6] }",
+    "rod.density": "{ loguniform = [500.0, 2000.0] }",
+    "rod.section.radius": "{ values = [4e-3, 5e-3, 6e-3] }",
+    "environment.gravity.1": "{ normal = [0.0, 1.0] }",
+}
+
+
+def scene_of(folder, drawn, more=""):
+    """Return the file of a scene that draws these numbers."""
+    path = folder / "scene.toml"
+    path.write_text(more + SCENE + "".join(f'"{name}" = {law}\n' for name, law in drawn.items()))
+    return path
+
+
+def pulled(**changes):
+    """Return a task: pull at the tip."""
+    parts = {"actions": [Force([11], -1.0, 1.0)], "observations": [node_positions([3])]}
+    return Task(**{**parts, "reward": lambda m, step: step.after.positions[:, -1, 2], **changes})
+
+
 def test_scene_becomes_an_environment(tmp_path):
     """Take robots, batch and duration from a scene."""
-    scene = tmp_path / "scene.toml"
-    scene.write_text(
-        """
-        [robot]
-        nodes = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.0], [0.3, 0.0, 0.0]]
-        rod_edges = [[0, 1], [1, 2], [2, 3]]
-        [rod]
-        section = {shape = "circle", radius = 5e-3}
-        youngs = 1e6
-        density = 1000.0
-        [[clamp]]
-        nodes = [0, 1]
-        [simulation]
-        dt = 0.01
-        duration = 0.06
-        [batch]
-        size = 3
-        [batch.randomize]
-        "rod.youngs" = { uniform = [8e5, 2e6] }
-        """
-    )
-    task = Task(
-        actions=[Force([11], -1.0, 1.0)],
-        observations=[node_positions([3])],
-        reward=lambda m, step: step.after.positions[:, -1, 2],
-    )
-    env = Environment.from_scene(scene, task, steps=2)
+    scene = scene_of(tmp_path, {"rod.youngs": DRAWN["rod.youngs"]})
+    env = Environment.from_scene(scene, pulled(), steps=2)
     assert (env.batch, env.horizon, env.model.batch) == (3, 3, 3)
     env.reset()
+    assert not env.current.constants
     assert not env.step(torch.full((3, 1), 0.01, dtype=torch.float64)).ended.any()
-    moves = "[[move]]\nnodes = [0, 1]\nvelocity = [0.0, 0.0, 0.1]\n"
-    scene.write_text(scene.read_text() + moves)
+    scene = scene_of(tmp_path, {}, "[[move]]\nnodes = [0, 1]\nvelocity = [0.0, 0.0, 0.1]\n")
     with pytest.raises(InputError, match=r"\[move\] moves the robots"):
-        Environment.from_scene(scene, task)
+        Environment.from_scene(scene, pulled())
+
+
+def test_scene_draws_its_robots_anew(tmp_path):
+    """Reset one of three robots: it has the numbers of its next episode, the others keep every bit of theirs.
+
+    They are those that its seed and episode give, whoever else is there, and robots are as if built with them.
+    """
+    env = Environment.from_scene(scene_of(tmp_path, DRAWN), pulled(), anew=True, seed=5)
+    names = {"mass", "stretch.EA", "bend_twist.EI1", "bend_twist.EI2", "bend_twist.GJ", "Gravity.acceleration"}
+    env.reset()
+    assert env.current.constants.keys() == names  # radii are a list for the scene's robots, and stay
+    action = torch.full((3, 1), 0.01, dtype=torch.float64)
+    env.step(action)
+    before, rows = env.current, torch.tensor([False, True, False])
+    env.reset(rows)
+    assert same(before, env.current, ~rows)
+    assert not any(torch.equal(before.constants[name][rows], env.current.constants[name][rows]) for name in names)
+    env.step(action)
+    # robots built with these numbers, of robots 5, 6 and 7 in their episodes 0, 1 and 0
+    draws = Draws(env.current.seed, torch.tensor([0, 1, 0]))
+    numbers = {
+        "rod.youngs": draws.named("rod.0.youngs").uniform(8e5, 2e6),
+        "rod.density": draws.named("rod.0.density").loguniform(500.0, 2000.0),
+        "environment.gravity.1": draws.named("environment.gravity.1").normal(0.0, 1.0),
+    }
+    listed = {name: f"{{ values = {values.tolist()} }}" for name, values in numbers.items()}
+    built = Environment.from_scene(scene_of(tmp_path, DRAWN | listed), pulled(), seed=5)
+    built.reset()
+    built.step(action)
+    # 1e-12 m: the order of sums; robot 1 has begun anew since its first step
+    there, here = built.current.state.positions, env.current.state.positions
+    assert torch.allclose(here[rows], there[rows], rtol=0, atol=1e-12)
+    built.step(action)
+    assert torch.allclose(here[~rows], built.current.state.positions[~rows], rtol=0, atol=1e-12)
+
+
+def test_one_robot_of_a_scene_is_drawn_anew(tmp_path):
+    """Let a robot alone draw what a robot in a batch with its seed does."""
+    drawn = {name: DRAWN[name] for name in ("rod.youngs", "environment.gravity.1")}
+    three = Environment.from_scene(scene_of(tmp_path, drawn), pulled(), anew=True, seed=5)
+    path = scene_of(tmp_path, drawn)
+    path.write_text(path.read_text().replace("size = 3", "size = 1"))
+    one = Environment.from_scene(path, pulled(), anew=True, seed=7)
+    for _ in range(2):
+        three.reset()
+        one.reset()
+        assert one.current.constants.keys() == three.current.constants.keys()
+        for name, value in one.current.constants.items():
+            assert torch.equal(value[0], three.current.constants[name][2]), name
+
+
+@pytest.mark.parametrize(
+    ("drawn", "more", "changes", "words"),
+    [
+        ({"rod.section.radius": DRAWN["rod.section.radius"]}, "", {}, "has no distribution to draw from"),
+        (
+            {"rod.section.radius": "{ uniform = [4e-3, 5e-3] }"},
+            "[self_contact]\nstiffness = 1.0\n",
+            {},
+            "rod.section.radius: change edge_contact_radius of Body, which is set when robots are built",
+        ),
+        (
+            {"environment.gravity.1": DRAWN["environment.gravity.1"]},
+            "",
+            {"constants": lambda m, draws: {"Gravity.acceleration": draws.uniform(-9.0, 9.0, 3)}},
+            "Task.constants: Gravity.acceleration is drawn by the scene, too",
+        ),
+        ({"rod.youngs": "{ normal = [1e6, 1e7] }"}, "", {}, "rod.youngs.*robot . drew -"),
+    ],
+)
+def test_what_cannot_be_drawn_anew_is_refused(tmp_path, drawn, more, changes, words):
+    """Name what is drawn, and why not."""
+    scene = scene_of(tmp_path, drawn, more)
+    with pytest.raises(InputError, match=words):
+        Environment.from_scene(scene, pulled(**changes), anew=True).reset()
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from examples.shape_regulation import in_space, stability
 from examples.shape_regulation import shape_regulation as regulation
-from examples.shape_regulation import stability
 from examples.shape_tracking import gains
 from examples.shape_tracking import shape_tracking as tracking
 
@@ -63,6 +63,47 @@ def test_saturation_leaves_nothing_behind():
     assert run.error[before] > 3e-3 and run.error[after] < 0.1 * run.error[before]
     assert run.error[after] < 5e-4 and run.error[run.at(3.0)] < 1e-5
     assert (run.natural.abs() <= 90.0).all()
+
+
+def test_the_helix_begins_in_the_clamp():
+    """Take the helix's strains: those that it is named by, from where and as the clamp holds the rod."""
+    model = in_space.build(nodes=26)
+    nodes, directors = in_space.target(model)
+    held = slice(0, 2)
+    assert torch.allclose(nodes[held], model.nodes[held]) and torch.allclose(directors[0], model.directors[0])
+    controller = in_space.loop(model)
+    stretch, kappa1, kappa2, twist = (controller.reference.values[part] for part in controller.strains.parts.values())
+    # formulas are of a smooth curve; an edge spans 0.25 rad of it: of second order in that. Per length of the rod
+    # unstretched all is larger by the stretch.
+    longer = 1 + in_space.STRETCH
+    assert stretch.mean() == pytest.approx(in_space.STRETCH, abs=3e-3)
+    assert kappa1.square().add(kappa2.square()).sqrt().mean() == pytest.approx(longer * in_space.CURVATURE, rel=1e-2)
+    assert twist.mean() == pytest.approx(longer * in_space.TWIST, rel=2e-2)
+    assert kappa1.diff().abs().min() > 0.1 and kappa2.diff().abs().min() > 0.1 and twist.std() < 1e-9
+
+
+def test_a_rod_goes_to_a_helix():
+    """Regulate a coarse rod in space for 0.4 s: its nodes come from 56 mm off to 5 mm."""
+    run, _ = in_space.held(in_space.build(nodes=11), duration=0.4)
+    assert run.error[0] > 0.04 and run.error[-1] < 5e-3
+
+
+@pytest.mark.slow
+def test_a_rod_is_held_as_a_helix():
+    """Regulate in space for four seconds: within 1e-5 m from 1.5 s on; and which rods are held, beside theory."""
+    plain, controller = in_space.held(in_space.build())
+    limited, _ = in_space.held(in_space.build(), **in_space.SPACE_LIMITS)
+    assert plain.worst_after(1.5) < 1e-5 and plain.error[-1] < 1e-9
+    assert limited.worst_after(1.5) < 1e-5
+    youngs = torch.tensor([1.5e6, 3e6, 1e7], dtype=torch.float64)[:, None]
+    many, _ = in_space.held(in_space.build(youngs), 3)
+    assert many.error[-1, 0] > 1e-3 and many.error[-1, 1:].max() < 1e-5
+    # a robot in a batch is the robot alone: what steps are solved to, 1e-12 N, over how stiff the rod is
+    assert (many.positions[:, 2] - plain.positions[:, 0]).abs().max() < 1e-9
+    mode = in_space.lowest(youngs, plain, controller)
+    held = mode.largest_gain(0.5) > float(controller.Ki)
+    assert held.tolist() == [False, True, True]
+    assert (mode.eigenvalue[0] < 0) and float(mode.damping[1]) == pytest.approx(26.5, rel=0.01)  # 0.1 Pa s over rho A
 
 
 @pytest.mark.slow

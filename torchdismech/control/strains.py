@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torchdismech.control.neighbours import along_rods
 from torchdismech.elastic import Stencil, StretchStencil
 from torchdismech.errors import InputError
+from torchdismech.geometry.frames import signed_angle
 from torchdismech.memory import robots_at_a_time
 from torchdismech.model import Model
 from torchdismech.state import Control, State
@@ -38,6 +39,7 @@ ALIASES = {"curvature": ("kappa1", "kappa2")}
 ELEMENTS = {"stretch": "rod edges", "kappa1": "springs", "kappa2": "springs", "twist": "springs"}
 ELEMENTS |= {"hinge_angle": "hinges"}
 TERMS = {"rod edges": "stretch", "springs": "bend_twist", "hinges": "hinge"}  # elastic terms that have the strains
+ALONG = 1e-6  # sine of the angle between a director and its edge that counts as none
 OUT_OF_PLANE = 1e-6  # component of a unit vector across the plane that counts as none
 
 
@@ -139,27 +141,32 @@ class Strains(nn.Module):
         """Return the strains (B, m) at a state; they can be differentiated by the state and the model's tensors."""
         return self._absolute(state, model) - self.undeformed
 
-    def of_shape(self, model: Model, positions: Tensor, angles: Tensor | None = None) -> Tensor:
+    def of_shape(self, model: Model, positions: Tensor, directors: Tensor | None = None) -> Tensor:
         """Return the strains (B, m) of a robot in another shape, or (m,) of a single one.
+
+        How often a section is turned against the next one no shape tells: the twist of a spring is taken as the one
+        within half a turn of the undeformed.
 
         Parameters
         ----------
         positions : of the nodes (N, 3) or (B, N, 3) [m].
-        angles : of the framed edges (A,) or (B, A) [rad], by default zero: frames carried along without twist.
+        directors : (E, 3) or (B, E, 3) where the sections' m1 points on the rod edges, as `model.directors` does at
+            rest; of any length, what they have along their edge does not count. By default, and on edges of no rod,
+            each edge's section is carried from the rest shape by the smallest rotation of the edge.
         """
-        expected = (model.body.n_nodes, 3)
-        x = torch.as_tensor(positions, dtype=model.dtype, device=model.device)
-        if tuple(x.shape[-2:]) != expected or x.dim() > 3:
-            raise InputError(f"target: expected positions of {expected[0]} nodes, {expected}, got {tuple(x.shape)}")
-        if not bool(torch.isfinite(x).all()):
-            raise InputError("target: positions hold numbers that are not finite")
-        lead = x.flatten(-2).reshape(-1, 3 * expected[0])
-        if angles is None:
-            angles = lead.new_zeros(model.body.n_angles)
-        theta = torch.as_tensor(angles, dtype=model.dtype, device=model.device).expand(len(lead), -1)
-        q = model.body.q_of(lead.unflatten(1, (-1, 3)), theta)
-        at = model.frames.moved(model.rest_state(len(lead)), q)
+        x = _of_robots("positions", "nodes", positions, model.body.n_nodes, model)
+        lead = x.reshape(-1, *x.shape[-2:])
+        at = model.frames.moved(model.rest_state(len(lead)), model.body.q_of(lead))
+        if directors is not None:
+            turned = _turned(at, _of_robots("directors", "rod edges", directors, len(model.rod_edges), model))
+            others = turned.new_zeros(len(lead), model.body.n_angles - turned.shape[1])
+            at = at.replace(q=model.body.q_of(lead, torch.cat([turned, others], dim=1)))
         strains = self.measured(at, model)
+        if "twist" in self.parts:
+            part, full = self.parts["twist"], 2 * torch.pi / self._voronoi(model, "twist")
+            turns = torch.zeros_like(strains)
+            turns[:, part] = full * torch.round(strains[:, part].detach() / full)
+            strains = strains - turns
         return strains[0] if x.dim() == 2 else strains
 
     def _absolute(self, state: State, model: Model) -> Tensor:
@@ -245,6 +252,28 @@ def _evaluated(strains: Strains, stencils: Sequence[Stencil], scale: Tensor | No
         columns.append(value / scale[..., index] if ELEMENTS[name] == "springs" and scale is not None else value)
     rows = max(len(column) for column in columns)  # lengths of many robots, and one state: each has strains of its own
     return torch.cat([column.expand(rows, -1) for column in columns], dim=1)
+
+
+def _of_robots(label: str, kind: str, vectors: Tensor, count: int, model: Model) -> Tensor:
+    """Return the vectors (.., count, 3) of a target in the model's dtype; refuse others, and what is not finite."""
+    given = torch.as_tensor(vectors, dtype=model.dtype, device=model.device)
+    if tuple(given.shape[-2:]) != (count, 3) or given.dim() not in (2, 3):
+        raise InputError(f"target: expected {label} of {count} {kind}, {(count, 3)}, got {tuple(given.shape)}")
+    if not bool(torch.isfinite(given).all()):
+        raise InputError(f"target: {label} hold numbers that are not finite")
+    return given
+
+
+def _turned(at: State, directors: Tensor) -> Tensor:
+    """Return the angles (B, E) by which sections are turned from reference directors to these (.., E, 3) [rad]."""
+    count = directors.shape[-2]
+    own, axis = at.director[:, :count], at.tangent[:, :count]
+    wanted = directors.expand_as(own)
+    across = torch.linalg.cross(axis, wanted).norm(dim=-1)
+    if bool((lost := across <= ALONG * wanted.norm(dim=-1)).any()):
+        edge = int(lost.any(0).nonzero()[0])
+        raise InputError(f"target: directors: that of rod edge {edge} is along the edge, or zero: it has no angle")
+    return signed_angle(own, wanted, axis)
 
 
 def _or(given: Tensor | None, own: Tensor | None) -> Tensor:

@@ -35,7 +35,11 @@ class Action(ABC):
 
     @abstractmethod
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
-        """Return the control with what the numbers (B, count) ask for in it."""
+        """Return the control of a step from a state with what the numbers (B, count) ask for in it.
+
+        It is asked at each step of an action, so numbers may be those of something that goes on by itself, such as the
+        length of a wave.
+        """
 
 
 class Actuator(Action):

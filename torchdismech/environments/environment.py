@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,6 +20,9 @@ from torchdismech.errors import InputError, Status
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.model import Model
 from torchdismech.state import Control, State
+
+if TYPE_CHECKING:
+    from torchdismech.environments.anew import DrawnAnew
 
 __all__ = ["Environment", "Episodes", "Outcome"]
 
@@ -94,7 +98,7 @@ class Environment:
     model, integrator : the robots, and how they are stepped.
     task : what they shall do.
     batch : number of robots; by default what the model's parameters are given for, or 1.
-    steps : of the integrator for an action, which holds in between.
+    steps : of the integrator for an action, whose numbers hold in between.
     horizon : actions after which an episode is truncated.
     seed : of the robots: robot k draws from seed + k.
     """
@@ -123,12 +127,21 @@ class Environment:
         self._ended = torch.zeros(self.batch, dtype=torch.bool, device=model.device)
 
     @classmethod
-    def from_scene(cls, scene: Path | str, task: Task, horizon: int | None = None, **options) -> Environment:
-        """Return the robots of a scene file; its duration is the length of an episode, unless `horizon` [actions] is.
+    def from_scene(
+        cls, scene: Path | str, task: Task, horizon: int | None = None, anew: bool = False, **options
+    ) -> Environment:
+        """Return the robots of a scene file.
 
-        What [batch.randomize] draws stays with each robot; a task's `constants` are drawn anew with each episode.
         Scenes that move their robots themselves are refused: here actions do.
+
+        Parameters
+        ----------
+        horizon : actions of an episode; None: as many as take the scene's duration.
+        anew : whether robots draw the numbers of [batch.randomize] anew in each episode, from their own seeds; then
+            these are constants besides the task's. Otherwise what the scene drew stays with each robot.
+        options : those of `Environment`.
         """
+        from torchdismech.environments.anew import DrawnAnew
         from torchdismech.io.scene import load_scene
 
         loaded = load_scene(Path(scene))
@@ -142,6 +155,8 @@ class Environment:
         if not isinstance(setup.integrator, Integrator):
             raise InputError(f'{scene}: an environment needs a scene that moves in time, not integrator = "static"')
         horizon = max(setup.steps // steps, 1) if horizon is None else horizon
+        if anew:
+            task = _with_constants(task, DrawnAnew(loaded))
         return cls(setup.model, setup.integrator, task, setup.state.batch, horizon=horizon, **options)
 
     def seeded(self, seed: int | Sequence[int]) -> None:
@@ -202,12 +217,12 @@ class Environment:
             raise InputError("action: holds numbers that are not finite")
         running = torch.ones_like(at.seed, dtype=torch.bool) if running is None else running
         action = action.to(at.state.q)
-        with self._own(at):
-            control = controlled(self.task.actions, action, at.state, self.model)
-        control = control.replace(values={**at.constants, **control.values})
         state, good = at.state, running
         status = torch.where(running, int(Status.CONVERGED), int(Status.STOPPED))
         for _ in range(self.steps):
+            with self._own(at):
+                control = controlled(self.task.actions, action, state, self.model)
+            control = control.replace(values={**at.constants, **control.values})
             state, info = self.integrator.step(self.model, state, control, good)
             status = torch.where(good, info.status, status)
             good = good & info.converged
@@ -255,3 +270,15 @@ class Environment:
 
 def _where(take: Tensor, theirs: Tensor, mine: Tensor) -> Tensor:
     return torch.where(take.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
+
+
+def _with_constants(task: Task, further: DrawnAnew) -> Task:
+    """Return a task with further constants; refuse those that it has itself."""
+
+    def both(model: Model, draws: Draws) -> dict[str, Tensor]:
+        own = {} if task.constants is None else dict(task.constants(model, draws))
+        if twice := sorted(own.keys() & set(further.names)):
+            raise InputError(f"Task.constants: {twice[0]} is drawn by the scene, too: leave out one of them")
+        return own | further(model, draws)
+
+    return dataclasses.replace(task, constants=both)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from torchdismech.io.refusals import Key, SceneError, field_at, sentences
 from torchdismech.io.schema import Batch, Distribution, Document
 from torchdismech.io.schema_base import per_robot
 
-__all__ = ["Numbers", "draw"]
+__all__ = ["Numbers", "Sampled", "draw"]
+
+Sampled = Callable[[str, Distribution], np.ndarray]
 
 WHY_NOT = {
     "simulation": "all robots of a batch take the same steps",
@@ -52,7 +55,9 @@ class Numbers:
         return torch.from_numpy(np.stack(np.broadcast_arrays(*parts), axis=-1).astype(np.float64))
 
 
-def draw(path: Path, document: Document, raw: dict[str, Any]) -> tuple[Numbers, dict[str, torch.Tensor]]:
+def draw(
+    path: Path, document: Document, raw: dict[str, Any], sampled: Sampled | None = None
+) -> tuple[Numbers, dict[str, torch.Tensor]]:
     """Draw what [batch.randomize] asks for.
 
     A robot draws the same numbers whatever the size of the batch, and whatever else is randomised.
@@ -61,6 +66,7 @@ def draw(path: Path, document: Document, raw: dict[str, Any]) -> tuple[Numbers, 
     ----------
     path : the scene file, for messages.
     raw : the tables that `document` was made of.
+    sampled : returns draws (B,) of a distribution for a key with dots, in place of those by the seed of the batch.
 
     Returns
     -------
@@ -73,7 +79,7 @@ def draw(path: Path, document: Document, raw: dict[str, Any]) -> tuple[Numbers, 
         key = _resolved(path, where, name, document)
         if key in by_key:
             raise SceneError(path, where, "the same number is drawn under another name, too")
-        values = _drawn(path, where, key, distribution, document.batch)
+        values = _drawn(path, where, key, distribution, document.batch, sampled or partial(_by_seed, document.batch))
         _check_drawn(path, where, key, values, raw)
         by_key[key] = values
         by_name[name] = torch.from_numpy(values)
@@ -134,9 +140,18 @@ def _check_per_robot(path: Path, where: str, key: Key) -> None:
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _drawn(path: Path, where: str, key: Key, distribution: Distribution, batch: Batch) -> np.ndarray:
-    """Return the draws (B,); the stream of a number depends on the seed and on its key alone."""
-    name = ".".join(map(str, key))
+def _drawn(path: Path, where: str, key: Key, distribution: Distribution, batch: Batch, sampled: Sampled) -> np.ndarray:
+    """Return the draws (B,)."""
+    if distribution.values is None:
+        return sampled(".".join(map(str, key)), distribution)
+    values = np.array(distribution.values, dtype=np.float64)
+    if len(values) != batch.size:
+        raise SceneError(path, f"{where}.values", f"expected {batch.size} numbers (batch.size), got {len(values)}")
+    return values
+
+
+def _by_seed(batch: Batch, name: str, distribution: Distribution) -> np.ndarray:
+    """Return draws (B,); the stream of a number depends on the seed and on its key alone."""
     random = np.random.default_rng([batch.seed, *name.encode()])
     if distribution.uniform is not None:
         low, high = distribution.uniform
@@ -144,13 +159,9 @@ def _drawn(path: Path, where: str, key: Key, distribution: Distribution, batch: 
     if distribution.loguniform is not None:
         low, high = np.log(distribution.loguniform).tolist()
         return np.exp(random.uniform(low, high, size=batch.size))
-    if distribution.normal is not None:
-        mean, deviation = distribution.normal
-        return random.normal(mean, deviation, size=batch.size)
-    values = np.array(distribution.values, dtype=np.float64)
-    if len(values) != batch.size:
-        raise SceneError(path, f"{where}.values", f"expected {batch.size} numbers (batch.size), got {len(values)}")
-    return values
+    assert distribution.normal is not None
+    mean, deviation = distribution.normal
+    return random.normal(mean, deviation, size=batch.size)
 
 
 def _check_drawn(path: Path, where: str, key: Key, values: np.ndarray, raw: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from torchdismech.io.files import fingerprints, named_files, reading
 from torchdismech.io.initial import initial_state
 from torchdismech.io.limits import refuse_endless, refuse_too_large
 from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
-from torchdismech.io.randomize import Numbers, draw
+from torchdismech.io.randomize import Numbers, Sampled, draw
 from torchdismech.io.refusals import Key, SceneError, sentences
 from torchdismech.io.schedule import Schedule, load_function
 from torchdismech.io.schema_robot import Robot
@@ -116,6 +116,11 @@ class Scene:
             randomized={name: values[rows] for name, values in self.randomized.items()},
             robots=self.robots[rows],
         )
+
+    def redrawn(self, sampled: Sampled) -> Scene:
+        """Return the scene with what [batch.randomize] draws taken from elsewhere (see `randomize.draw`)."""
+        numbers, randomized = draw(self.path, self.document, self.tables, sampled)
+        return dataclasses.replace(self, numbers=numbers, randomized=randomized)
 
     @property
     def files(self) -> dict[str, Path]:

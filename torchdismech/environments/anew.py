@@ -1,0 +1,90 @@
+"""Numbers of a scene that robots draw anew with each episode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.constants import CONTACT_RADII
+from torchdismech.environments.draws import Draws
+from torchdismech.errors import InputError
+from torchdismech.io.assemble import build_model
+from torchdismech.io.scene import Scene
+from torchdismech.io.schema import Distribution
+from torchdismech.model import Model
+from torchdismech.values import Place, every_module
+
+__all__ = ["DrawnAnew"]
+
+
+class DrawnAnew:
+    """The constants of a scene's robots, for `Task.constants`: [batch.randomize] draws again for each episode.
+
+    A number of a scene, such as a radius, may stand behind many constants. So its robots are built with the numbers
+    that were drawn, and those constants are taken that depend on them.
+
+    Parameters
+    ----------
+    scene : where [batch.randomize] has distributions; lists of `values` stay as they are.
+
+    Raises
+    ------
+    InputError
+        Nothing is drawn, or what is drawn is more than constants: radii of robots that touch something.
+    """
+
+    def __init__(self, scene: Scene):
+        self.scene = scene
+        drawn = {name: d for name, d in scene.document.batch.randomize.items() if d.values is None}
+        if not drawn:
+            raise InputError(f"{scene.path}: anew: [batch.randomize] has no distribution to draw from")
+        seed, episode = torch.zeros(2, scene.batch, dtype=torch.int64)
+        one, other = (self._built(Draws(seed, episode + k)) for k in (0, 1))
+        names = {place: name for name, place in one.places.items()}
+        self.names = []
+        for (module, attribute), differs in _compared(one, other):
+            if differs and (module, attribute) in names:
+                self.names.append(names[module, attribute])
+            elif differs and not (attribute in CONTACT_RADII and one.contact.none):
+                raise InputError(
+                    f"{scene.path}: anew: {', '.join(drawn)}: change {attribute} of {type(module).__name__}, which is "
+                    "set when robots are built; leave out what changes it, such as radii of robots that touch something"
+                )
+
+    def __call__(self, model: Model, draws: Draws) -> dict[str, Tensor]:
+        """Return the values (B, ...) of the constants, by name."""
+        built = self._built(draws)
+        return {name: getattr(*built.places[name]) for name in self.names}
+
+    def _built(self, draws: Draws) -> Model:
+        """Return the scene's robots with numbers that were drawn."""
+
+        def sampled(name: str, distribution: Distribution) -> np.ndarray:
+            return _of(distribution, draws.named(name)).cpu().numpy()
+
+        return build_model(self.scene.redrawn(sampled), compile=False)
+
+
+def _of(distribution: Distribution, draws: Draws) -> Tensor:
+    """Return what a distribution draws (B,)."""
+    if distribution.uniform is not None:
+        low, high = distribution.uniform
+        return draws.uniform(low, high)
+    if distribution.loguniform is not None:
+        low, high = distribution.loguniform
+        return draws.loguniform(low, high)
+    assert distribution.normal is not None
+    mean, deviation = distribution.normal
+    return draws.normal(mean, deviation)
+
+
+def _compared(one: Model, other: Model) -> Iterator[tuple[Place, bool]]:
+    """Yield each tensor of a model, and whether another model of the same kind has another one in its place."""
+    for module, twin in zip(every_module(one), every_module(other), strict=True):
+        for own in (module._parameters, module._buffers):
+            for name, tensor in own.items():
+                if tensor is not None:
+                    yield (module, name), not torch.equal(tensor, getattr(twin, name))
