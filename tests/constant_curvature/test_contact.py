@@ -186,6 +186,34 @@ def test_gradients_through_contact():
             assert a.item() == pytest.approx(b.item(), rel=2e-5, abs=1e-9), (name, axis)
 
 
+def test_gradients_of_steps_that_are_solved_again(monkeypatch):
+    """Hold gradients by force, start and the face's height where the gaps' curvature makes steps be solved again."""
+    attempts, solve = [], ArmIntegrator._touched
+    monkeypatch.setattr(ArmIntegrator, "_touched", lambda self, *given: attempts.append(1) or solve(self, *given))
+    h = torch.tensor([1e-3, 1e-7, 1e-7], dtype=torch.float64)
+    base = torch.tensor([25.0, 0.0, -0.476], dtype=torch.float64)
+    rows = torch.stack([base] + [base + sign * h * e for e in torch.eye(3).double() for sign in (1, -1)])
+    force, start, height = (x.clone().requires_grad_(True) for x in rows.split(1, 1))
+    angle = math.radians(4)
+    face = HalfSpace(torch.nn.functional.pad(rows[:, 2:], (2, 0)), (-math.sin(angle), 0.0, math.cos(angle)))
+    face.point = torch.nn.Parameter(face.point.detach())
+    arm = paper_arm([Obstacle(face, Complementarity(), Friction(0.3), name="face")], disks=1)
+    push = pushed(1, 1.0).force
+    state = arm.initial_state(q=REST + start, velocity=0.3 * push - 0.15 * push.roll(1))
+    for _ in range(4):
+        state, info = ArmIntegrator(1e-2).step(arm, state, Control(force=force * push))
+        assert bool(info.converged.all()) and bool((info.plates.sliding == info.plates.sliding[:1]).all())
+    assert len(attempts) > 4
+    assert state.q.requires_grad and not info.plates.gap.requires_grad
+    tip = state.positions[:, -1]
+    for axis in (0, 2):
+        force_, start_, point = torch.autograd.grad(tip[0, axis], (force, start, face.point), retain_graph=True)
+        exact = torch.stack([force_[0, 0], start_[0, 0], point[0, 2]])
+        measured = (tip[1::2, axis] - tip[2::2, axis]).detach() / (2 * h)
+        # rounding of the differences is 1e-16 / 1e-7; without the derivatives of the gaps a third of `start` is left
+        assert torch.allclose(exact, measured, rtol=1e-6, atol=1e-8), (exact, measured)
+
+
 def test_unroll_gives_gradients_too():
     """Differentiate the end of `unroll` with checkpoints by the damping."""
     arm = paper_arm([incline(45, height=-0.526)], disks=0)

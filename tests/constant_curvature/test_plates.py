@@ -95,3 +95,22 @@ def test_a_plate_above_a_small_ball_touches_with_its_face():
     found = deepest(Sphere((0.0, 0.0, 0.0), 0.025), middle, axes, RADIUS)
     assert torch.allclose(found.point, torch.tensor([0.0, 0.0, 0.03], dtype=torch.float64), atol=1e-9)
     assert abs(found.gap.item() - 0.005) < 1e-12
+
+
+@pytest.mark.parametrize("degrees", [0.0, 30.0, 45.0])
+def test_a_plate_on_a_capsule_touches_along_its_axis(degrees):
+    """Hold derivatives of a face lying on a capsule, where any point of a line is as deep, against differences."""
+    angle = math.radians(degrees)
+    end = torch.tensor([0.1 * math.cos(angle), 0.1 * math.sin(angle), 0.0], dtype=torch.float64)
+    shape, axes = Capsule(-end, end, 0.02), torch.eye(3, dtype=torch.float64)[None, None, :, :2]
+
+    def found(place: torch.Tensor) -> torch.Tensor:
+        d = deepest(shape, place[None, None], axes, RADIUS)
+        return torch.cat([d.gap[..., None], d.point], 2)[0, 0]
+
+    middle = torch.tensor([0.0, 0.0, 0.03], dtype=torch.float64)
+    exact = torch.autograd.functional.jacobian(found, middle)
+    h, unit = 1e-4, torch.eye(3, dtype=torch.float64)
+    measured = torch.stack([(found(middle + h * e) - found(middle - h * e)) / (2 * h) for e in unit], -1)
+    # all is linear here; the search leaves the point where 1e-10 of the radius would be gained, a ten thousandth of h
+    assert (exact - measured).abs().max() < 1e-5

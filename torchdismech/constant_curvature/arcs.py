@@ -22,18 +22,18 @@ from torch import Tensor
 __all__ = ["Arcs", "BendFunctions", "bend_functions", "cross", "rotated"]
 
 SERIES_BELOW = 1.0  # of q
-TERMS = 11  # of each series; the first one left out is below 1e-19 there
+TERMS = 11  # of each series, from 9 to 12; the first one left out is below 1e-19 at q = 1
 
 
 def _series() -> list[list[float]]:
-    """Return the coefficients of a, b, c, a', b', c', a'', b'' by powers of q, highest power first."""
+    """Return the coefficients of a, b, c, a', b', c', a'', b'' (8, TERMS) by powers of q, lowest power first."""
     a, b, c = ([(-1) ** k / math.factorial(2 * k + j) for k in range(TERMS + 2)] for j in (1, 2, 3))
 
     def slope(x: list[float]) -> list[float]:
         return [k * x[k] for k in range(1, len(x))]
 
     every = [a, b, c, slope(a), slope(b), slope(c), slope(slope(a)), slope(slope(b))]
-    return [list(row) for row in zip(*(x[:TERMS] for x in every), strict=True)][::-1]
+    return [x[:TERMS] for x in every]
 
 
 _COEFFICIENTS = _series()
@@ -61,12 +61,12 @@ def bend_functions(q: Tensor) -> BendFunctions:
 
 
 def _summed(q: Tensor) -> Tensor:
-    """Return the series' sums (8, ...)."""
-    coefficients = q.new_tensor(_COEFFICIENTS).view(TERMS, -1, *[1] * q.dim())
-    total = coefficients[0]
-    for row in coefficients[1:]:
-        total = torch.addcmul(row, total, q)
-    return total
+    """Return the series' sums (8, ...): their coefficients times the powers of q."""
+    square = q * q
+    powers = torch.stack((torch.ones_like(q), q, square, square * q))
+    fourth = square * square
+    powers = torch.cat((powers, powers * fourth, powers[: TERMS - 8] * fourth.square()))
+    return (q.new_tensor(_COEFFICIENTS) @ powers.flatten(1)).unflatten(1, q.shape)
 
 
 def _closed(q: Tensor) -> Tensor:
@@ -103,6 +103,12 @@ class Arcs:
         length, bend = shape[0][:, None], shape[1:, :, None]
         share = share[:, None]
         return cls(length, bend, share, bend_functions((share * bend).square().sum(0)))
+
+    def first_and_last(self, count: int) -> Arcs:
+        """Return the first points, so many, and the last one."""
+        points = [*range(count), -1]
+        functions = torch.stack(list(vars(self.functions).values()))[:, :, points]
+        return Arcs(self.length, self.bend, self.share[points], BendFunctions(*functions.unbind(0)))
 
     def points(self) -> Tensor:
         """Return where the points are (3, S, G, B) [m]."""
@@ -176,10 +182,9 @@ class Arcs:
 
 def cross(a: Tensor, b: Tensor) -> Tensor:
     """Return the vector product along the first dimension (3, ...)."""
-    return a.roll(-1, 0) * b.roll(1, 0) - a.roll(1, 0) * b.roll(-1, 0)
+    return torch.addcmul(a * b.roll(-1, 0), a.roll(-1, 0), b, value=-1).roll(-1, 0)
 
 
 def rotated(rotation: Tensor, vectors: Tensor) -> Tensor:
     """Return R x for R (3, 3, ...) and x (3, ...), whose further dimensions broadcast."""
-    x = torch.addcmul(rotation[:, 0] * vectors[0], rotation[:, 1], vectors[1])
-    return torch.addcmul(x, rotation[:, 2], vectors[2])
+    return (rotation * vectors).sum(1)

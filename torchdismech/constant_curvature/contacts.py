@@ -95,14 +95,12 @@ def jacobian(arm: PneumaticArm, posture: Posture, contacts: Contacts, plate: Ten
     """Return the points' derivatives by the chambers (B, K, 3, n), of contacts of these plates (B, K)."""
     sections, per_section = arm.sections, arm.disks + 1
     section = plate // per_section
-    own = [x.permute(4, 2, 3, 1, 0).flatten(1, 2) for x in posture.twists]  # (B, P, 3 shapes, 3)
-    index = plate[..., None, None].expand(-1, -1, 3, 3)
-    inner = [x.gather(1, index)[:, :, None] for x in own]
-    ends = [x[:, per_section - 1 :: per_section][:, None] for x in own]  # (B, 1, S, 3, 3)
+    inner = [x.permute(3, 2, 1, 0)[:, :, None] for x in posture.twists_of(plate)]  # (B, K, 1, 3 shapes, 3)
+    ends = [x.permute(3, 2, 1, 0)[:, None] for x in posture.twists]  # (B, 1, S, 3, 3)
     order = torch.arange(sections, device=plate.device)
     before = (order < section[..., None])[..., None, None]
     within = (order == section[..., None])[..., None, None]
-    zero = own[0].new_zeros(())
+    zero = contacts.point.new_zeros(())
     spin, origin = (
         torch.where(before, end, torch.where(within, mine, zero)) for end, mine in zip(ends, inner, strict=True)
     )

@@ -15,6 +15,8 @@ __all__ = ["ArmStepInfo", "PlateReport"]
 class PlateReport:
     """What each contact did in the last step: (B, C) with C = obstacles x plates, those of the first obstacle first.
 
+    Nothing of it has derivatives.
+
     Attributes
     ----------
     gap : at the end of the step [m]; NaN for a robot that was not stepped or failed.
@@ -30,7 +32,7 @@ class PlateReport:
 
 @dataclass(frozen=True)
 class ArmStepInfo:
-    """How the step of each robot went; every field is (B,).
+    """How the step of each robot went; every field is (B,). Nothing of it has derivatives.
 
     Attributes
     ----------

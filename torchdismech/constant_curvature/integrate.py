@@ -59,7 +59,7 @@ class _Impulses:
 
     Attributes
     ----------
-    velocity : (B, n) at the end of the step.
+    velocity : (B, n) at the end of the step, with derivatives; nothing else has any.
     impulse : (B, C, 3) per contact, normal first; force : (B, O, 3) sums over the plates, along the world's axes.
     sticking, sliding : (B, C). solved : (B,). iterations, residual : (B,).
     """
@@ -183,10 +183,12 @@ class ArmIntegrator:
             end_velocity = touched.velocity
             end = q + self.dt * (middle + end_velocity - free)
             posture = model.posture(end)
-            gap = _gaps(model, posture, time + self.dt)
+            with torch.no_grad():  # of a step that stands, nothing is differentiated that depends on these gaps
+                gap = _gaps(model, posture, time + self.dt)
             if reach is None or not bool(self._overlaps(reach.gap, gap).any()):
                 break
-            bowed = gap - self._ahead(model, dynamics.posture, reach, (end - q) / self.dt)
+            ended = _gaps(model, posture, time + self.dt) if torch.is_grad_enabled() else gap
+            bowed = ended - self._ahead(model, dynamics.posture, reach, (end - q) / self.dt)
         with torch.no_grad():
             finite = torch.isfinite(end).all(1) & torch.isfinite(end_velocity).all(1)
             passed = self._passed(model, dynamics.posture, posture)
@@ -198,7 +200,7 @@ class ArmIntegrator:
             status = torch.where((status == 0) & ~finite, int(Status.NOT_FINITE), status)
             status = torch.where(running, status, int(Status.CONVERGED))
         made = running & (status == Status.CONVERGED)
-        after = model.state_of(posture, end, end_velocity, touched.impulse.detach(), time + self.dt)
+        after = model.state_of(posture, end, end_velocity, touched.impulse, time + self.dt)
         info = self._info(model, touched, gap, status, made)
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, f"step from t = {float(state.time.max()):g} s")
@@ -328,8 +330,8 @@ class ArmIntegrator:
             impulse = differentiable_impulses(solution, delassus, start, mu)
         impulse = torch.where(closed, impulse, 0.0)
         step = torch.linalg.solve_triangular(factor.mT, shared @ impulse[..., None], upper=True)[..., 0]
-        each = impulse.unflatten(1, (count, 3))
-        world = (frames.mT @ each[..., None])[..., 0] / self.dt
+        each = impulse.detach().unflatten(1, (count, 3))
+        world = (frames.detach().mT @ each[..., None])[..., 0] / self.dt
         owner = torch.nn.functional.one_hot(order // model.n_plates, len(model.obstacles)).to(free)
         sticking, sliding = (
             torch.zeros_like(contacts.gap, dtype=torch.bool).scatter(1, order, x)

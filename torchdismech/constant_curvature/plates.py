@@ -123,9 +123,9 @@ def _implicit(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor, place:
     One step of Newton's method, whose matrix is held constant, on the condition that the slope vanishes: at the minimum
     it moves nothing but brings the derivatives of the implicit function.
     """
-    _, slope, _ = _derivatives(shape, middle, axes, radius[..., None] * place)
+    _, slope, bend = _derivatives(shape, middle, axes, radius[..., None] * place)
     with torch.no_grad():
-        bend = _derivatives(shape, middle, axes, radius[..., None] * place)[2] * radius[..., None, None]
+        bend = bend * radius[..., None, None]
         pressed = -(slope * place).sum(-1)
         on_rim = (place.square().sum(-1) > 1 - 1e-9) & (pressed >= 0)
         along = torch.stack((-place[..., 1], place[..., 0]), -1)
@@ -133,8 +133,21 @@ def _implicit(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor, place:
         stiff = pressed + bent
         yields = torch.where(stiff > FLAT, 1 / stiff.clamp(min=FLAT), 0.0)
         rim = yields[..., None, None] * along[..., None] * along[..., None, :]
-        round_ = bend.diagonal(dim1=-2, dim2=-1).amin(-1) > FLAT
-        safe = torch.where(round_[..., None, None], bend, torch.eye(2, dtype=bend.dtype, device=bend.device))
-        face = torch.where(round_[..., None, None], torch.linalg.inv_ex(safe)[0], 0.0)
-        inverse = torch.where(on_rim[..., None, None], rim, face)
+        inverse = torch.where(on_rim[..., None, None], rim, _inverse(bend))
     return place - (inverse @ (slope - slope.detach())[..., None])[..., 0]
+
+
+def _inverse(bend: Tensor) -> Tensor:
+    """Return the pseudo-inverses of symmetric matrices (B, P, 2, 2), eigenvalues up to `FLAT` taken as zero.
+
+    Along a direction in which the distance is flat, as along a capsule that the face lies on, the point keeps its place
+    in the plate.
+    """
+    a, b, d = bend[..., 0, 0], bend[..., 0, 1], bend[..., 1, 1]
+    half = torch.sqrt((0.5 * (a - d)).square() + b.square())
+    least, most = 0.5 * (a + d) - half, 0.5 * (a + d) + half
+    round_, curved = least > FLAT, most > FLAT
+    safe, wide = torch.where(round_, least, 1.0), torch.where(curved, most, 1.0)
+    adjugate = torch.stack((d, -b, -b, a), -1).unflatten(-1, (2, 2)) / (safe * wide)[..., None, None]
+    line = torch.where(curved[..., None, None], bend / wide.square()[..., None, None], 0.0)
+    return torch.where(round_[..., None, None], adjugate, line)

@@ -33,7 +33,8 @@ class Posture:
     rotation : (3, 3, S, G', B) how plates are turned against their section's first frame.
     points, frames : (3, S, G, B) where the points are [m], (3, 3, S, G', B) how plates are turned.
     by_shape : (3, 3, S, G, B) the points' derivatives by the shape of their own section, in its first frame.
-    twists : how plates move with the shape of their own section: spin and velocity of the origin, (3, 3, S, G', B).
+    turning : (3, 3, S, G', B) likewise the angular rates of plates.
+    twists : how sections' ends move with the shape of their section: spin and velocity of the origin, (3, 3, S, B).
     """
 
     def __init__(self, shape: Tensor, share: Tensor, base: Tensor, orientation: Tensor, plates: int = 0):
@@ -44,9 +45,9 @@ class Posture:
         batch = shape.shape[2]
         place, turn = base.expand(-1, batch), orientation.expand(-1, -1, batch)
         starts, frames = [place], [turn]
-        for k in range(shape.shape[1] - 1):
-            place = place + rotated(turn, self.local[:, k, -1])
-            turn = rotated(turn[:, :, None], self.rotation[:, :, k, -1])
+        for reach, bent in zip(_inner(self.local[:, :, -1]), _inner(self.rotation[:, :, :, -1]), strict=True):
+            place = place + rotated(turn, reach)
+            turn = rotated(turn[:, :, None], bent)
             starts.append(place)
             frames.append(turn)
         self.starts, self.turns = torch.stack(starts, 1), torch.stack(frames, 2)
@@ -54,38 +55,45 @@ class Posture:
         self.points = self.starts[:, :, None] + rotated(turns, self.local)
         self.frames = rotated(turns[:, :, None], self.rotation)
         self.by_shape = self.arcs.by_shape()
-        spin = rotated(turns[:, :, None], torch.cat([torch.zeros_like(rate[:, :1]), rate], 1))
-        moved = rotated(turns[:, :, None], self.by_shape[:, :, :, plates:])
-        self.twists = spin, moved - cross(spin, self.points[:, None, :, plates:])
+        self.turning = torch.cat([torch.zeros_like(rate[:, :1]), rate], 1)
+        self.twists = _twists(self.turns, self.turning[..., -1, :], self.by_shape[..., -1, :], self.points[..., -1, :])
+
+    def twists_of(self, plates: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how plates (B, K) move with the shape of their own section, likewise, each (3, 3, K, B)."""
+        turns = _taken(self.turns, plates // self.turning.shape[3])
+        local = (self.turning, self.by_shape[..., self.first :, :], self.points[..., self.first :, :])
+        return _twists(turns, *(_taken(x.flatten(-3, -2), plates) for x in local))
 
     def motion(self, rate: Tensor) -> tuple[Tensor, Tensor]:
         """Return velocities and angular velocities (3, S, G', B) of plates, where shapes change at rates (3, S, B)."""
-        own = [(twist * rate[None, :, :, None]).sum(1) for twist in self.twists]
-        spin, origin = (x + (x[:, :, -1].cumsum(1) - x[:, :, -1])[:, :, None] for x in own)
-        return origin + cross(spin, self.points[:, :, self.first :]), spin
+        own = (rotated(x, rate[:, :, None]) for x in (self.by_shape[..., self.first :, :], self.turning))
+        velocity, spin = (rotated(self.turns[:, :, :, None], x) for x in own)
+        ends = (rotated(x, rate) for x in self.twists)
+        carried, origin = ((x.cumsum(1) - x)[:, :, None] for x in ends)
+        return velocity + origin + cross(carried, self.points[:, :, self.first :]), spin + carried
 
-    def drift(self, rate: Tensor, gravity: Tensor) -> Tensor:
-        """Return what points feel (3, S, G, B) where shapes change at constant rates (3, S, B) [m/s^2].
+    def drift(self, rate: Tensor, gravity: Tensor, count: int) -> Tensor:
+        """Return what the first points feel (3, S, count, B) where shapes change at constant rates (3, S, B) [m/s^2].
 
         Their acceleration less that of gravity (3, B), in their section's first frame.
         """
-        moved, bowed = self.arcs.drift(rate)
+        moved, bowed = self.arcs.first_and_last(count).drift(rate)
         turning, twisting = self.arcs.spin(rate)
-        backward = self.rotation[:, :, :, -1].transpose(0, 1)
         w = torch.zeros_like(turning[:, 0])
         dw = w
         a = rotated(self.turns[:, :, 0].transpose(0, 1), -gravity.expand_as(w))
         spins, bends, pulls = [w], [dw], [a]
-        for k in range(rate.shape[1] - 1):
-            reach, step, own = self.local[:, k, -1], moved[:, k, -1], turning[:, k]
-            a = a + cross(dw, reach) + cross(w, cross(w, reach) + 2 * step) + bowed[:, k, -1]
-            dw = dw + cross(w, own) + twisting[:, k]
-            w, dw, a = (rotated(backward[:, :, k], x) for x in (w + own, dw, a))
+        ends = (self.rotation[:, :, :, -1].transpose(0, 1), *(x[:, :, -1] for x in (self.local, moved, bowed)))
+        for backward, reach, step, bow, own, twisted in zip(*map(_inner, (*ends, turning, twisting)), strict=True):
+            a = a + cross(dw, reach) + cross(w, cross(w, reach) + 2 * step) + bow
+            dw = dw + cross(w, own) + twisted
+            w, dw, a = rotated(backward[:, :, None], torch.stack((w + own, dw, a), 1)).unbind(1)
             spins.append(w)
             bends.append(dw)
             pulls.append(a)
         w, dw, a = (torch.stack(x, 1)[:, :, None] for x in (spins, bends, pulls))
-        return a + bowed + cross(dw, self.local) + cross(w, cross(w, self.local) + 2 * moved)
+        local, moved, bowed = (x[:, :, :count] for x in (self.local, moved, bowed))
+        return a + bowed + cross(dw, local) + cross(w, cross(w, local) + 2 * moved)
 
     def inertia(self, masses: Tensor, felt: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mass matrix (B, 3 S, 3 S) by the shapes, and the forces (B, 3 S) that an acceleration takes.
@@ -114,7 +122,7 @@ class Posture:
         second = second + mixed + mixed.transpose(0, 1)
         first = first + mass * start
         mass, first, second, pulled, turned = (_beyond(x) for x in (mass, first, second, force[:, 3], moment[:, 3]))
-        spin, origin = (x[:, :, :, -1] for x in self.twists)
+        spin, origin = self.twists
         carried = mass * origin + cross(spin, first[:, None])
         trace = second[0, 0] + second[1, 1] + second[2, 2]
         swung = cross(first[:, None], origin) + trace * spin - (second[:, :, None] * spin[None]).sum(1)
@@ -131,6 +139,22 @@ class Posture:
         blocks = (own[:, :3].permute(3, 2, 0, 1)[:, :, :, None] * unit[:, None, :, None]).flatten(1, 2).flatten(2)
         same = unit.repeat_interleave(3, 0).repeat_interleave(3, 1)
         return above + above.mT + blocks + rigid * same, _rows(bias[None])[..., 0]
+
+
+def _twists(turns: Tensor, turning: Tensor, by_shape: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Return spins and velocities of the origin (3, 3, K, B) from rates in the frames of sections (3, 3, K, B)."""
+    spin, moved = (rotated(turns[:, :, None], x) for x in (turning, by_shape))
+    return spin, moved - cross(spin, points[:, None])
+
+
+def _taken(x: Tensor, numbers: Tensor) -> Tensor:
+    """Return what is in (..., P, B) at the numbers (B, K) of each robot: (..., K, B)."""
+    return x.gather(-2, numbers.t().expand(*x.shape[:-2], -1, -1))
+
+
+def _inner(x: Tensor) -> tuple[Tensor, ...]:
+    """Return a value of the sections (..., S, B) for each of them but the last: its end bears another section."""
+    return x.unbind(-2)[:-1]
 
 
 def _beyond(x: Tensor) -> Tensor:
