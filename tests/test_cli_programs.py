@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import h5py
 import pytest
 from typer.testing import CliRunner
 
@@ -17,6 +18,13 @@ def call(*arguments, status: int = 0):
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert result.exit_code == status, (result.output, result.exception)
     return result
+
+
+def empty_trajectory(path):
+    """Write a file that has the parts of a trajectory, with nothing in them."""
+    with h5py.File(path, "w") as file:
+        for name in ("time", "step", "positions", "state", "topology"):
+            file.create_group(name)
 
 
 def test_the_demo_leaves_a_scene_and_a_run(tmp_path):
@@ -36,6 +44,14 @@ def test_the_demo_keeps_a_scene_that_was_changed(tmp_path):
     with pytest.raises(InputError, match="changed"):
         copied_scene(tmp_path, overwrite=False)
     assert copied_scene(tmp_path, overwrite=True).read_text(encoding="utf-8") == original
+
+
+def test_a_second_demo_is_told_how_to_go_on(tmp_path):
+    """Refuse to replace the run of the first, in words that hold for the demo: it has no --resume."""
+    empty_trajectory(tmp_path / "demo.h5")
+    said = call("demo", "--out", tmp_path, status=2).stderr
+    assert "--overwrite" in said and "--resume" not in said
+    assert not (tmp_path / FILES[0]).exists()
 
 
 def test_a_demo_that_cannot_be_written_is_refused(tmp_path):

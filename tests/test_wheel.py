@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,19 @@ def said(environment: Path, folder: Path, *command: str | Path) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_the_wheel_has_all_that_is_no_python():
+    """Name every other file of the packages in pyproject.toml: setuptools leaves out what is not."""
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    shipped = {path for package, globs in data.items() for glob in globs for path in _folder(package).glob(glob)}
+    found = [path for name in ("torchdismech", "training", "models") for path in (ROOT / name).rglob("*.*")]
+    others = {path for path in found if path.suffix not in (".py", ".pyc")}
+    assert len(others) > 6 and not others - shipped
+
+
+def _folder(package: str) -> Path:
+    return ROOT / package.replace(".", "/")
 
 
 @pytest.mark.slow

@@ -27,8 +27,11 @@ def demo(
 ) -> None:
     """Simulate 64 rods of random stiffness: a scene to change, a run, a picture."""
     from torchdismech.io.demo import copied_scene
+    from torchdismech.io.outputs import is_trajectory, refuse_overwriting
 
-    scene, run = copied_scene(out, overwrite), out / "demo.h5"
+    run = out / "demo.h5"
+    refuse_overwriting(run, overwrite, "trajectory", is_trajectory, "")  # here it cannot be resumed
+    scene = copied_scene(out, overwrite)
     simulate(scene, out=run, device=device, steps=steps, overwrite=overwrite)
     if importlib.util.find_spec("matplotlib") is None:
         print("no picture: that needs matplotlib, pip install 'torchdismech[view]'")
