@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchdismech.compilation import Compilation
 from torchdismech.elastic.fused import FusedTerm
 from torchdismech.elastic.term import ElasticTerm, TermConstants
-from torchdismech.fused import fits, values_of
+from torchdismech.fused import fits, values_of, watched
 from torchdismech.sparse import Pattern, Scatter, sorted_distinct
 
 __all__ = ["Assembly", "dofs_of", "force_scatter"]
@@ -35,7 +35,7 @@ torch.library.register_autograd("torchdismech::batch_last", lambda ctx, gradient
 
 def dofs_of(q: Tensor) -> Tensor:
     """Return q (n, B), as stencils read it, for q (B, n)."""
-    return torch.ops.torchdismech.batch_last(q)
+    return torch.ops.torchdismech.batch_last(q) if watched() or not fits(q) else _written_out(q)
 
 
 class Assembly(nn.Module):

@@ -179,9 +179,10 @@ def anchors(state: State, edges: Tensor, signs: Tensor) -> list[Tensor]:
     ----------
     edges, signs : (S, k) framed edges and +1, or -1 where a stencil sees the edge the other way round.
     """
-    tangents = [state.tangent[:, edges[:, k]] * signs[:, k, None] for k in range(edges.shape[1])]
-    directors = [state.director[:, edges[:, k]] for k in range(edges.shape[1])]
-    return [v.permute(2, 1, 0).contiguous() for v in (*tangents, *directors)]
+    tangent, director = (vectors.permute(2, 1, 0).contiguous() for vectors in (state.tangent, state.director))
+    columns = list(zip(edges.unbind(1), signs.unbind(1), strict=True))
+    tangents = [tangent.index_select(1, edge) * sign[:, None] for edge, sign in columns]
+    return tangents + [director.index_select(1, edge) for edge, _ in columns]
 
 
 class StretchStencil(Stencil):

@@ -29,13 +29,15 @@ _OPERATORS.define(
     "row_sums(Tensor rows, Tensor cols, Tensor values, Tensor t_rows, Tensor t_cols, Tensor t_values, Tensor x)"
     " -> Tensor"
 )
+# The same without gradients, which an operator with gradients takes as long for as for the sums of a few robots.
+_OPERATORS.define("sums(Tensor rows, Tensor cols, Tensor values, int sources, Tensor x) -> Tensor")
 
 
-def _row_sums(rows: Tensor, cols: Tensor, values: Tensor, t_rows: Tensor, t_cols: Tensor, t_values: Tensor, x: Tensor):
+def _sums(rows: Tensor, cols: Tensor, values: Tensor, sources: int, x: Tensor) -> Tensor:
     """Return A x (targets, B) for x (sources, B)."""
-    if (x.dtype, x.device, len(x)) != (values.dtype, values.device, len(t_rows) - 1):
+    if (x.dtype, x.device, len(x)) != (values.dtype, values.device, sources):
         raise InputError(
-            f"a sum over springs or blocks needs {len(t_rows) - 1} rows of {values.dtype} on {values.device}, got "
+            f"a sum over springs or blocks needs {sources} rows of {values.dtype} on {values.device}, got "
             f"{len(x)} of {x.dtype} on {x.device}: state, forces and model have to agree"
         )
     if x.device.type == "cpu" and (found := _compiled_sums(x.dtype)) is not None:
@@ -49,6 +51,10 @@ def _row_sums(rows: Tensor, cols: Tensor, values: Tensor, t_rows: Tensor, t_cols
     )
 
 
+def _row_sums(rows: Tensor, cols: Tensor, values: Tensor, t_rows: Tensor, t_cols: Tensor, t_values: Tensor, x: Tensor):
+    return _sums(rows, cols, values, len(t_rows) - 1, x)
+
+
 def _remember(ctx, inputs, output) -> None:
     ctx.save_for_backward(*inputs[:6])
 
@@ -59,11 +65,12 @@ def _transposed_sums(ctx, gradient: Tensor):
     return (None,) * 6 + (torch.ops.torchdismech.row_sums(*transposed, *matrix, gradient.contiguous()),)
 
 
-_OPERATORS.impl("row_sums", _row_sums, "CPU")
-_OPERATORS.impl("row_sums", _row_sums, "CUDA")
-torch.library.register_fake(
-    "torchdismech::row_sums", lambda rows, *others: others[-1].new_empty(rows.shape[0] - 1, others[-1].shape[1])
-)
+for _name, _function in (("row_sums", _row_sums), ("sums", _sums)):
+    _OPERATORS.impl(_name, _function, "CPU")
+    _OPERATORS.impl(_name, _function, "CUDA")
+    torch.library.register_fake(
+        f"torchdismech::{_name}", lambda rows, *others: others[-1].new_empty(rows.shape[0] - 1, others[-1].shape[1])
+    )
 torch.library.register_autograd("torchdismech::row_sums", _transposed_sums, setup_context=_remember)
 
 
@@ -123,10 +130,10 @@ class Scatter(nn.Module):
 
     def forward(self, source: Tensor) -> Tensor:
         """Map (number of sources, B) to (number of targets, B)."""
-        given = (*self._stored("matrix"), *self._stored("transposed"), source)
-        if not watched() and fits(source):
-            return _row_sums(*given)  # the operator's own way costs as much as the sums of one robot
-        return torch.ops.torchdismech.row_sums(*given)
+        if not fits(source):
+            return torch.ops.torchdismech.row_sums(*self._stored("matrix"), *self._stored("transposed"), source)
+        sums = torch.ops.torchdismech.sums if watched() else _sums
+        return sums(*self._stored("matrix"), self.shape[1], source)
 
     def _stored(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         return tuple(getattr(self, f"{name}_{part}") for part in ("rows", "cols", "values"))
