@@ -43,7 +43,7 @@ def summed_one_by_one(model, q, velocity, pairs: StepPairs) -> torch.Tensor:
 def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     """Place every pair's block in the matrix of its robot, on top of what was there; clamped dofs drop out."""
     if by == "torch":
-        monkeypatch.setattr(coupling, "_compiled_sum", lambda dtype: None)
+        monkeypatch.setattr(coupling, "function_of", lambda name, dtype: None)
     model, q, velocity, pairs = pressed(kind, rough)
     expected = summed_one_by_one(model, q, velocity, pairs)
     assert bool((expected.abs().amax((1, 2)) > 0).all())  # both robots touch themselves
@@ -58,7 +58,7 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
 def test_other_pairs_in_the_next_iteration(by, monkeypatch):
     """Place the blocks anew when other pairs touch than in the iteration before."""
     if by == "torch":
-        monkeypatch.setattr(coupling, "_compiled_sum", lambda dtype: None)
+        monkeypatch.setattr(coupling, "function_of", lambda name, dtype: None)
     model, q, velocity, pairs = pressed("shell", True)
     own = torch.zeros(model.pattern.nnz, 2, dtype=q.dtype)
     pairs.added(model.self_contact, q, velocity, own, *GAINS)
@@ -135,7 +135,7 @@ def test_compiled_sums_are_torchs(count, rough, dtype, monkeypatch):
     sums = []
     for by in ("code", "torch"):
         if by == "torch":
-            monkeypatch.setattr(coupling, "_compiled_sum", lambda dtype: None)
+            monkeypatch.setattr(coupling, "function_of", lambda name, dtype: None)
         values = torch.ones(pairs.coupling.pattern.nnz + 1, 2, dtype=dtype)
         pairs.coupling.add(values, found, blocks)
         sums.append(values[:-1])

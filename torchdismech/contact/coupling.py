@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from torchdismech.contact.pairs import Kernel, PairBlocks, PairTable, Touching
 from torchdismech.contact.self_contact import Pairs, SelfContact, summed
 from torchdismech.fused import fits
-from torchdismech.native import Unavailable, library
+from torchdismech.native import function_of
 from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse import Pattern
 
@@ -91,7 +90,7 @@ class Coupling:
 
     def add(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
         """Add the blocks of pairs that touch to the widened values, in place."""
-        add = _compiled_sum(values.dtype) if fits(values) else None
+        add = function_of("add_blocks", values.dtype) if fits(values) else None
         if add is None:
             self._add_by_torch(values, found, blocks)
             return
@@ -142,15 +141,6 @@ class Coupling:
         target = target.index_select(0, self._entries.on(chosen.device)) * batch + found.robot
         self._targets[kernel] = (chosen, target)
         return target
-
-
-def _compiled_sum(dtype: torch.dtype) -> Callable | None:
-    """Return the compiled function that adds up blocks, if it can be had."""
-    try:
-        code = library().code
-    except Unavailable:
-        return None  # the sums are the same, only slower; solvers say what is missing (`torchdismech check`)
-    return {torch.float64: code.add_blocks_float64, torch.float32: code.add_blocks_float32}.get(dtype)
 
 
 class StepPairs:

@@ -28,7 +28,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.native import cache
 
-__all__ = ["Library", "Unavailable", "compiler", "in_threads", "library", "made"]
+__all__ = ["Library", "Unavailable", "compiler", "function_of", "in_threads", "library", "made"]
 
 SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 COMPILERS = ("c++", "g++", "clang++")
@@ -78,6 +78,19 @@ def library() -> Library:
     if isinstance(_found, Unavailable):
         raise Unavailable(str(_found))
     return _found
+
+
+def function_of(name: str, dtype: torch.dtype) -> Callable | None:
+    """Return a compiled function for numbers of this dtype; None where torch has to do the same, which is slower.
+
+    Solvers, and `torchdismech check`, say what is missing where nothing can be compiled.
+    """
+    try:
+        code = library().code
+    except Unavailable:
+        return None
+    suffix = {torch.float64: "float64", torch.float32: "float32"}.get(dtype)
+    return None if suffix is None else getattr(code, f"{name}_{suffix}")
 
 
 def _compiled() -> Library:

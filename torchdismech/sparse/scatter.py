@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.fused import fits, watched
-from torchdismech.native import Unavailable, in_threads, library
+from torchdismech.native import Unavailable, function_of, in_threads
 from torchdismech.native.gpu import Kernels, kernels
 
 __all__ = ["Scatter"]
@@ -40,7 +40,7 @@ def _sums(rows: Tensor, cols: Tensor, values: Tensor, sources: int, x: Tensor) -
             f"a sum over springs or blocks needs {sources} rows of {values.dtype} on {values.device}, got "
             f"{len(x)} of {x.dtype} on {x.device}: state, forces and model have to agree"
         )
-    if x.device.type == "cpu" and (found := _compiled_sums(x.dtype)) is not None:
+    if x.device.type == "cpu" and (found := function_of("weighted_sums", x.dtype)) is not None:
         return _summed(found, rows, cols, values, x.contiguous())
     if x.device.type == "cuda" and (gpu := _gpu_kernels()) is not None:
         return gpu.sum_rows(rows, cols, values, x)
@@ -72,15 +72,6 @@ for _name, _function in (("row_sums", _row_sums), ("sums", _sums)):
         f"torchdismech::{_name}", lambda rows, *others: others[-1].new_empty(rows.shape[0] - 1, others[-1].shape[1])
     )
 torch.library.register_autograd("torchdismech::row_sums", _transposed_sums, setup_context=_remember)
-
-
-def _compiled_sums(dtype: torch.dtype) -> Callable | None:
-    """Return the compiled function that adds up weighted rows, if it can be had."""
-    try:
-        code = library().code
-    except Unavailable:
-        return None  # the sums are the same, only slower; solvers say what is missing (`torchdismech check`)
-    return {torch.float64: code.weighted_sums_float64, torch.float32: code.weighted_sums_float32}.get(dtype)
 
 
 def _gpu_kernels() -> Kernels | None:
