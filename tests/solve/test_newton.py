@@ -18,16 +18,17 @@ class Equations:
 
     def __init__(self, residual, matrix, potential=None):
         self._residual, self._matrix, self._potential = residual, matrix, potential
-        self.evaluations = 0
+        self.evaluations, self.residuals = 0, 0
 
     def residual(self, x):
         """Return r."""
+        self.residuals += 1
         return self._residual(x)
 
     def residual_and_matrix(self, x):
         """Return r and the values of its matrix."""
         self.evaluations += 1
-        return self._residual(x), torch.stack(self._matrix(x))
+        return self.residual(x), torch.stack(self._matrix(x))
 
     def advanced(self, x, step):
         """Return x + step."""
@@ -97,6 +98,7 @@ def test_max_iterations():
     equations, root = cubic()
     result = solved(equations, root + 3.0, max_iterations=2)
     assert (result.status == Status.MAX_ITERATIONS).all() and (result.iterations == 2).all()
+    assert equations.residuals == 3  # of the start and of two steps: a row without steps left is not tried once more
 
 
 def test_nan_is_not_converged():
