@@ -117,7 +117,7 @@ class Model(nn.Module):
         self._solvers: dict[tuple[torch.device, int], linear.Solver] = {}
         if self.solver_name != "auto":
             self.solver_for(1)  # refuse here what does not go with the matrix
-        self.recordings: dict[tuple, Any] = {}  # see `integrate.recording`
+        self.recordings: list[Any] = []  # see `integrate.recording`
         self.has_user_hooks = is_of_user(self)
 
     def __getstate__(self) -> dict:
@@ -126,7 +126,7 @@ class Model(nn.Module):
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        self.recordings = {}
+        self.recordings = []
 
     def _lay_out(self) -> None:
         """Find where the terms and forces stand in the matrix, and make the rooms that work with it."""

@@ -26,9 +26,11 @@ from torchdismech import (
     trainable,
     unroll,
 )
+from torchdismech.elastic import LinearElastic
 from torchdismech.integrate import recording
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.model import Model
+from torchdismech.native.graphs import recorded
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.solve.linear.triton_band import TritonBand
 
@@ -72,17 +74,36 @@ def shells(bending: str = "hinge", **options) -> Model:
 ROBOTS = {"rods": rods, "hinges": shells, "mid-edges": functools.partial(shells, "midedge")}
 
 
-class Graphs:
-    """Switches the stand-in on and off, and keeps what was recorded."""
+class Counted:
+    """A tape, with the number of its replays."""
 
-    def __init__(self, patch):
-        self.patch = patch
+    def __init__(self, *given):
+        self.tape, self.count = recorded(*given), 0
+
+    def replay(self):
+        """Replay the tape."""
+        self.count += 1
+        return self.tape.replay()
+
+
+class Graphs:
+    """Switches recordings on and off, and keeps what was recorded: by the stand-in for CUDA graphs, or by tapes."""
+
+    def __init__(self, patch, kind):
+        self.patch, self.kind = patch, kind
         self.made: list = []
 
         def kept(*given):
-            self.made.append(replayable(*given))
+            self.made.append((replayable if kind == "graphs" else Counted)(*given))
             return self.made[-1]
 
+        patch.setattr(recording, "recorded", kept)
+        patch.setattr(recording, "memory_pool", lambda device: None)
+        if kind == "graphs":
+            self._factor_all_rows()
+        self.switch(True)
+
+    def _factor_all_rows(self):
         plain = DirectSolver.factor
 
         def factor(solver, values, rows=None, indefinite=False):
@@ -91,14 +112,13 @@ class Graphs:
             found.ok = found.ok if rows is None else found.ok & rows
             return found
 
-        patch.setattr(DirectSolver, "factor", factor)
-        patch.setattr(recording, "recorded", kept)
-        patch.setattr(recording, "memory_pool", lambda: None)
-        self.switch(True)
+        self.patch.setattr(DirectSolver, "factor", factor)
 
     def switch(self, on: bool) -> None:
         """Record steps from now on, or do not."""
-        self.patch.setattr(recording, "_on_a_gpu", lambda model, q: on)
+        self.patch.setattr(recording, "_on_a_gpu", lambda model, q: on and self.kind == "graphs")
+        self.patch.setattr(recording, "_few_on_a_cpu", lambda model, q: on and self.kind == "tapes")
+        self.patch.setattr(recording, "SEEN", 0)
 
     @property
     def replays(self) -> int:
@@ -106,10 +126,10 @@ class Graphs:
         return sum(made.count for made in self.made) - len(self.made) // 4
 
 
-@pytest.fixture
-def graphs(monkeypatch):
-    """Return the stand-in, switched on."""
-    return Graphs(monkeypatch)
+@pytest.fixture(params=["graphs", "tapes"])
+def graphs(request, monkeypatch):
+    """Return recordings, switched on."""
+    return Graphs(monkeypatch, request.param)
 
 
 def compare(graphs, run, *models):
@@ -402,7 +422,8 @@ class TestWaiting:
             return Replays([], outputs)
 
         monkeypatch.setattr(recording, "recorded", run)
-        monkeypatch.setattr(recording, "memory_pool", lambda: None)
+        monkeypatch.setattr(recording, "memory_pool", lambda device: None)
+        monkeypatch.setattr(recording, "_on_a_gpu", lambda model, q: True)
         monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)
         return found
 
@@ -561,9 +582,46 @@ class TestOnGPU:
             torch.cuda.set_sync_debug_mode("default")
 
 
-def test_only_compiled_models_on_a_gpu_are_recorded():
-    """Leave a CPU alone."""
-    assert recording.unrecorded(rods()) is None
-    model = rods(compile=True)
-    state, running = model.initial_state(batch=BATCH), torch.ones(BATCH, dtype=torch.bool)
-    assert not recording.records(StepProblem(model, ImplicitEuler(1e-2), state, Control(), 1e-2, running))
+class Springy(LinearElastic):
+    """An energy of a user's own."""
+
+
+class TestOnCPU:
+    """Which steps are recorded on a CPU, and that they keep every bit."""
+
+    @staticmethod
+    def rods(robots=1, **options):
+        """Return rods of this many robots, factored as most are."""
+        builder = RobotBuilder()
+        stiffness = torch.linspace(1e6, 2e6, robots, dtype=torch.float64)[:, None]
+        builder.add_rod(straight((0, 0, 0), (0.2, 0, 0.05), 9), Circle(2e-3), Material(stiffness, 1000.0))
+        builder.clamp(nodes=[0], direction="rest")
+        builder.add_force(forces.Gravity((0, 0, -9.81)))
+        return builder.finalize(**{"compile": False, **options})
+
+    @pytest.mark.parametrize("robots", [1, 3])
+    def test_every_bit_is_kept(self, robots, monkeypatch):
+        """Record after some steps of a kind, and give the same numbers before and after."""
+        found = []
+        for seen in (3, 10**9):
+            monkeypatch.setattr(recording, "SEEN", seen)
+            model = self.rods(robots)
+            state = model.initial_state(batch=robots)
+            torch.manual_seed(0)
+            state = state.replace(velocity=0.3 * torch.rand_like(state.velocity))
+            found.append(steps(model, ImplicitEuler(1e-2), 8, state=state))
+            assert [kind.recording is not None for kind in model.recordings] == [seen == 3]
+        for a, b in zip(*found, strict=True):
+            assert torch.equal(a, b)
+
+    def test_what_is_left_alone(self, monkeypatch):
+        """Record neither compiled steps, nor many robots, nor what users wrote."""
+        monkeypatch.setattr(recording, "SEEN", 0)
+        for model, robots in ((self.rods(compile=True), 1), (self.rods(), recording.FEW)):
+            state, running = model.initial_state(batch=robots), torch.ones(robots, dtype=torch.bool)
+            problem = StepProblem(model, ImplicitEuler(1e-2), state, Control(), 1e-2, running)
+            assert recording.recording_of(problem) is None
+        model = self.rods()
+        model.term("stretch").energy.__class__ = Springy
+        steps(model, ImplicitEuler(1e-2), 2)
+        assert not model.recordings

@@ -12,8 +12,8 @@ from torchdismech.solve import linear
 
 def test_other_devices_are_refused():
     """Name the function and what came."""
-    with pytest.raises(InputError, match=r"<lambda>: a CUDA graph is for a CUDA device, got cpu; call the function"):
-        recorded(lambda: None, torch.device("cpu"), None)
+    with pytest.raises(InputError, match=r"<lambda>: recordings are for a CPU or a CUDA device, got meta; call the"):
+        recorded(lambda: None, torch.device("meta"), None)
 
 
 class TestStandIn:
@@ -54,7 +54,7 @@ class TestOnGPU:
             runs.append(1)
             return x @ x, x - 1
 
-        recording = recorded(function, self.device, memory_pool())
+        recording = recorded(function, self.device, memory_pool(self.device))
         rng = torch.Generator("cuda").manual_seed(0)
         for _ in range(3):
             x.copy_(torch.randn(4, 4, device="cuda", dtype=torch.float64, generator=rng))
@@ -66,7 +66,7 @@ class TestOnGPU:
 
     def test_one_pool(self):
         """Hand tensors from one graph to the next in memory that they share for what they need on the way."""
-        x, pool = torch.ones(1000, device="cuda"), memory_pool()
+        x, pool = torch.ones(1000, device="cuda"), memory_pool(self.device)
         first = recorded(lambda: (x + 1).sin().exp(), self.device, pool)
         second = recorded(lambda: (first.outputs * 2).sin().cos(), self.device, pool)
         for k in range(3):
@@ -79,7 +79,7 @@ class TestOnGPU:
         """Say what the function must not do."""
         x = torch.ones(3, device="cuda")
         with pytest.raises(InputError, match="cannot be captured in a CUDA graph .*; it must not read numbers"):
-            recorded(lambda: code(x), self.device, memory_pool())
+            recorded(lambda: code(x), self.device, memory_pool(self.device))
 
     @pytest.mark.parametrize("kind", ["definite", "unsymmetric"])
     @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ class TestOnGPU:
             factor = solver.factor(values, rows)
             return factor.solve(rhs), factor.ok
 
-        recording = recorded(solution, self.device, memory_pool())
+        recording = recorded(solution, self.device, memory_pool(self.device))
         for seed in range(3):
             values.copy_(random_values(pattern, kind, 70, seed))
             rhs.fill_(1.0 + seed)

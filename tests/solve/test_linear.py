@@ -475,8 +475,8 @@ class TestBandedLayout:
         pattern = chain()
         values = random_values(pattern, "definite", 3).to(dtype)
         factor = BandedSolver(pattern, method="lapack").factor(values, indefinite=indefinite)
-        assert all(band.flags.f_contiguous for band in factor.parts.bands)
-        assert factor.parts.bands.dtype == (np.float32 if dtype == torch.float32 else np.float64)
+        assert all(band.flags.f_contiguous for band in factor.parts.parts.bands)
+        assert factor.parts.parts.bands.dtype == (np.float32 if dtype == torch.float32 else np.float64)
 
     def test_band_of_a_shell_with_unknowns_on_its_edges(self):
         """Walk along a strip, not across: a row of nodes and the edges to the next one lie side by side."""

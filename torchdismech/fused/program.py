@@ -14,7 +14,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.fused.source import source
 from torchdismech.fused.symbols import Leaf, Record, Unfusable
-from torchdismech.native import in_threads, made
+from torchdismech.native import in_threads, made, taping
 
 __all__ = ["Program", "recorded", "values_of", "watched"]
 
@@ -141,8 +141,11 @@ def values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int
 
 
 def watched() -> bool:
-    """Return whether someone records what torch does, so that operators have to be called as such; it takes longer."""
-    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+    """Return whether someone records what torch does, so that operators have to be called as such; it takes longer.
+
+    Tapes record compiled code as it is.
+    """
+    return torch.compiler.is_compiling() or (torch._C._len_torch_dispatch_stack() > 0 and not taping())
 
 
 def _written(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.inspection import refuse_wrong_matrix
 from torchdismech.integrate.problem import Method, StepProblem
-from torchdismech.integrate.recording import recorded_step, records
+from torchdismech.integrate.recording import recorded_step
 from torchdismech.integrate.step import solved_step
 from torchdismech.model import Model
 from torchdismech.registration import refuse_unregistered
@@ -59,8 +59,9 @@ def differentiable_step(problem: StepProblem) -> tuple[State, StepInfo]:
         given = form.problem([tensor.detach() for tensor in tensors]) if differentiated else problem
         lost = given.running & ~given.state.finite()  # a residual need not show it: no force may read that number
         given = given.replace(running=given.running & ~lost)
-        if records(given):
-            after, info = recorded_step(given)
+        taken = recorded_step(given)
+        if taken is not None:
+            after, info = taken
         else:
             after, info, candidates = solved_step(given)
             form.candidates = None if candidates.none else candidates.without_state()

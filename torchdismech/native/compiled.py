@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.native import cache
+from torchdismech.native.tape import taped
 
 __all__ = ["Library", "Unavailable", "compiler", "function_of", "in_threads", "library", "made"]
 
@@ -270,12 +271,15 @@ def in_threads(function: Callable, arguments: tuple[Tensor | np.ndarray | float,
     """
     given = [_address(a) for a in arguments]
     threads = 1 if most < 2 else min(torch.get_num_threads(), parts, most)
-    if threads < 2:
-        function(*given, 0, parts)
-        return
+    whole = partial(function, *given, 0, parts)
+    taped(whole if threads < 2 else partial(_divided, partial(function, *given), parts, threads), *arguments)
+
+
+def _divided(function: Callable, parts: int, threads: int) -> None:
+    """Call function(first, last) for all parts by so many threads."""
     ends = [parts * k // threads for k in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:  # ctypes lets go of the interpreter during a call
-        list(pool.map(lambda first, last: function(*given, first, last), ends[:-1], ends[1:]))
+        list(pool.map(function, ends[:-1], ends[1:]))
 
 
 def _address(argument: Tensor | np.ndarray | float) -> float:

@@ -1,4 +1,4 @@
-"""Work on a GPU as CUDA graphs: all its launches handed over at once, for work whose time is calls."""
+"""Work whose time is calls, recorded: on a GPU as a CUDA graph, all its launches at once; on a CPU as a tape."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from torchdismech.errors import InputError
+from torchdismech.native.tape import Tape, recorded_on_tape
 
 __all__ = ["Recording", "memory_pool", "recorded"]
 
@@ -32,28 +33,31 @@ class Recording(Generic[T]):
         return self.outputs
 
 
-def memory_pool() -> Any:
+def memory_pool(device: torch.device) -> Any:
     """Return memory for recordings that are replayed one after the other.
 
-    They share what they need on the way only. What one of them leaves for another has to be held on to in Python.
+    They share what they need on the way only. What one of them leaves for another has to be held on to in Python. Tapes
+    need none.
     """
-    return torch.cuda.graph_pool_handle()
+    return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
 
-def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Recording[T]:
-    """Return the launches of a function, after some runs of it.
+def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Recording[T] | Tape[T]:
+    """Return the launches of a function on a GPU, its operations on a CPU, after some runs of it.
 
-    A replay runs the same launches on the same memory. So the function may depend on the numbers of tensors that stay
-    where they are and are written in place, but neither on anything else that changes nor on what the host would have
-    to wait for. No gradients are recorded. The outputs hold no numbers before the first replay.
+    A replay runs the same on the same memory. So the function may depend on the numbers of tensors that stay where they
+    are and are written in place, but neither on anything else that changes nor on what the host would have to wait for.
+    No gradients are recorded. The outputs hold no numbers before the first replay.
 
     Raises
     ------
-    InputError : for a device without such graphs, and for a function that none can hold.
+    InputError : for another device, and for a function that cannot be recorded.
     """
     name = getattr(function, "__qualname__", type(function).__name__)
+    if device.type == "cpu":
+        return _taped(function, name)
     if device.type != "cuda":
-        raise InputError(f"{name}: a CUDA graph is for a CUDA device, got {device}; call the function itself")
+        raise InputError(f"{name}: recordings are for a CPU or a CUDA device, got {device}; call the function itself")
     with torch.cuda.device(device), torch.no_grad():
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -72,3 +76,14 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
                 "numbers on the host (item, nonzero, if), nor copy between host and device"
             ) from error
     return Recording(graph, outputs)
+
+
+def _taped(function: Callable[[], T], name: str) -> Tape[T]:
+    with torch.no_grad():
+        function()  # makes tables that stay
+    try:
+        return recorded_on_tape(function)
+    except RuntimeError as error:
+        raise InputError(
+            f"{name}: cannot be recorded ({str(error).splitlines()[0]}); call the function itself"
+        ) from error

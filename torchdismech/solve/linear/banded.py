@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from scipy.linalg import lapack
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.native import Unavailable, library
+from torchdismech.native import Unavailable, library, taped
 from torchdismech.native.gpu import kernels
 from torchdismech.solve.linear.base import Decomposition, DirectSolver
 from torchdismech.solve.linear.blocks import BlockElimination
@@ -223,7 +224,7 @@ class BandedSolver(DirectSolver):
         if method == "native":
             return NativeBand(self.order, self._lower_sources, values)
         if method == "lapack":
-            return _LapackCholesky(self.order, self._lower_places, values)
+            return _OnHost(partial(_LapackCholesky, self.order, self._lower_places), values)
         if method == "triton":
             return TritonBand(self._lower_tables, values, wanted)
         return self._blocks.cholesky(values)
@@ -231,9 +232,9 @@ class BandedSolver(DirectSolver):
     def _lu(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
         method = self._method(values.device, values.shape[1])
         if method == "native":
-            return _NativeLU(self.order, self._full_sources, self._full_places, values)
+            return _OnHost(partial(_NativeLU, self.order, self._full_sources, self._full_places), values)
         if method == "lapack":
-            return _LapackLU(self.order, self._full_places, values)
+            return _OnHost(partial(_LapackLU, self.order, self._full_places), values)
         if method == "triton":
             growth = torch.finfo(values.dtype).eps ** -TRITON_GROWTH
             return TritonBand(self._full_tables, values, wanted, growth)
@@ -266,6 +267,35 @@ def _bands(values: Tensor, n: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """
     flat: np.ndarray = np.zeros((values.shape[1], n * width), dtype=_numpy_dtype(values))
     return flat, flat.reshape(len(flat), n, width).transpose(0, 2, 1)
+
+
+class _OnHost:
+    """A decomposition by code that looks at numbers, which the replays of a tape run anew.
+
+    Parameters
+    ----------
+    decompose : returns the decomposition of matrices.
+    values : (nnz, b) of them.
+
+    Attributes
+    ----------
+    parts : the decomposition, of the last run.
+    """
+
+    def __init__(self, decompose: Callable[[Tensor], Decomposition], values: Tensor):
+        self._decompose, self._values = decompose, values
+        self.ok = torch.empty(values.shape[1], dtype=torch.bool)
+        taped(partial(self._factor, self.ok))
+
+    def _factor(self, ok: Tensor) -> None:
+        self.parts = self._decompose(self._values)
+        ok.copy_(self.parts.ok)
+
+    def solve(self, rhs: Tensor, transpose: bool) -> Tensor:
+        """Return (b, n) solutions."""
+        solution = torch.empty_like(rhs)
+        taped(lambda: solution.copy_(self.parts.solve(rhs, transpose)))
+        return solution
 
 
 class _LapackCholesky:

@@ -25,6 +25,8 @@ __all__ = [
     "growth_limit",
 ]
 
+FEW = 4000  # unknowns of all robots up to which a CPU factors all rows: to leave some out would take longer
+
 
 class IndexMap:
     """An index array and its copies on the devices that asked for it."""
@@ -199,8 +201,9 @@ class DirectSolver(Solver):
     A subclass computes the two decompositions from the values of the selected rows. For LU of a symmetric pattern the
     values are mirrored first, so `_lu` always sees the values of `self.full`.
 
-    On a CPU only the selected rows are factored. Elsewhere no shape depends on data and the host waits for nothing, so
-    that a CUDA graph may hold factorisations and solves: all rows come, and a method may leave out those not wanted.
+    On a CPU only the selected rows of large batches are factored. Elsewhere no shape depends on data and the host waits
+    for nothing, so that recordings may hold factorisations and solves: all rows come, and a method may leave out those
+    not wanted.
     """
 
     # Cholesky has no use for both triangles, which take time and memory to find.
@@ -221,7 +224,7 @@ class DirectSolver(Solver):
         return self._both_triangles[1]
 
     def factor(self, values: Tensor, rows: Tensor | None = None, indefinite: bool = False) -> DirectFactor:
-        """Factor the selected matrices; on a CPU only these cost.
+        """Factor the selected matrices; in large batches on a CPU only these cost.
 
         Parameters
         ----------
@@ -238,7 +241,7 @@ class DirectSolver(Solver):
         self._check(values, rows)
         values = values.detach()
         selected = wanted = None
-        if values.device.type != "cpu":
+        if values.device.type != "cpu" or values.shape[1] * self.pattern.n <= FEW:
             wanted = rows
         elif rows is not None and not bool(rows.all()):
             selected = rows.nonzero().squeeze(1)

@@ -1,0 +1,156 @@
+"""Functions recorded as tapes of operations on a CPU."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.solve.topologies import chain, random_values
+from torchdismech.errors import InputError
+from torchdismech.fused import Fused
+from torchdismech.native import taped, taping
+from torchdismech.native.graphs import recorded
+from torchdismech.solve import linear
+
+CPU = torch.device("cpu")
+
+
+def replays(code, *given):
+    """Return what a tape of code(*tensors) gives for other numbers in the same tensors, and what the code gives."""
+    tensors = [torch.rand(shape, dtype=torch.float64) for shape in given]
+    tape = recorded(lambda: code(*tensors), CPU, None)
+    for tensor in tensors:
+        tensor.uniform_(-2, 2)
+    found = tape.replay()
+    return found, code(*tensors)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        lambda x, y: x @ y + 2 * x,
+        lambda x, y: torch.where(x > y, x.clone(), y[0]).to(torch.float32),
+        lambda x, y: x.t().unflatten(1, (1, 3)).sum(2),
+        lambda x, y: torch.cat([x, y]).split([2, 4])[1],
+        lambda x, y: x.new_zeros(3, 3).index_add(0, torch.tensor([2, 0, 1]), y),
+        lambda x, y: torch.zeros_like(x).add_(y).mul_(x),
+        lambda x, y: torch.linalg.cholesky_ex(x @ x.t() + torch.eye(3, dtype=x.dtype)).L,
+        lambda x, y: x.index_put((torch.tensor([0, 2]),), y[0]),
+        lambda x, y: torch.full_like(x, 3.0).expand(2, 3, 3).contiguous().sum(0) * x.amax(1),
+        lambda x, y: (x.flatten()[::2] - y.reshape(-1)[1::2].sum()).abs(),
+    ],
+)
+def test_new_numbers(code):
+    """Give what the code gives, to the last bit: products, choices, views, sums, operations in place, constants."""
+    found, expected = replays(code, (3, 3), (3, 3))
+    assert torch.equal(found, expected)
+
+
+def test_memory_stays():
+    """Write the same tensors each time, also constants that somebody else writes to, and run no Python."""
+    runs = []
+    x = torch.ones(3)
+
+    def code():
+        runs.append(1)
+        kept = torch.zeros(3)  # what is handed out is written anew
+        passing = torch.zeros(3)
+        passing += x
+        return kept, passing, torch.ones(2) * 2 + x[:2]
+
+    tape = recorded(code, CPU, None)
+    assert len(runs) == 2  # one to warm up
+    for number in (5.0, 7.0):
+        x.fill_(number)
+        found = tape.replay()
+        assert found is tape.outputs
+        assert [tensor.tolist() for tensor in found] == [[0] * 3, [number] * 3, [2 + number] * 2]
+        found[0].fill_(3.0)
+    assert len(runs) == 2
+
+
+def test_what_is_the_same_each_time_is_done_once():
+    """Leave out what depends on no number that may change."""
+    x = torch.ones(3)
+    tape = recorded(lambda: torch.zeros(3).add(1).mul(2) + torch.full_like(x, 2.0).sqrt() + x, CPU, None)
+    assert len(tape.operations) == 1  # the last sum
+
+
+def test_work_that_torch_does_not_see():
+    """Do it in each replay: compiled code, and what is said to be such work."""
+    add = Fused(lambda a, b: [a + b, a * b], "a test")
+    a, b, total = torch.ones(4, 2), torch.full((4, 2), 3.0), np.zeros(1)
+
+    def work(values):
+        total[0] += values.numpy().sum()
+
+    def code():
+        values = add(4, a, b)
+        taped(lambda: work(values))
+        assert taping() == (len(calls) > 0)
+        calls.append(1)
+        return values
+
+    calls = []
+    tape = recorded(code, CPU, None)
+    assert not taping()
+    before = total[0]
+    a.fill_(2.0)
+    assert torch.equal(tape.replay(), torch.stack([a + b, a * b]))
+    assert total[0] - before == 2 * 4 * (5 + 6)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        lambda x: x * x.sum().item(),
+        lambda x: x[x > 0],
+        lambda x: x.nonzero(),
+        lambda x: x if x.sum() > 0 else -x,
+        lambda x: torch.from_numpy(x.numpy() * 2),
+        lambda x: torch.tensor(x.tolist()),
+        lambda x: torch.tensor(np.asarray(x)),
+    ],
+)
+def test_code_that_reads_numbers_is_refused(code):
+    """Name the code, and record again afterwards."""
+    x = torch.ones(3)
+    with pytest.raises(InputError, match=r"<lambda>: cannot be recorded \(.* reads numbers\); call the"):
+        recorded(lambda: code(x), CPU, None)
+    assert not taping()
+    assert recorded(lambda: x + 1, CPU, None).replay().tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("robots", [1, 9])
+@pytest.mark.parametrize("kind", ["definite", "unsymmetric"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "banded"},
+        {"name": "banded", "method": "lapack"},
+        {"name": "banded", "method": "blocks"},
+        {"name": "multifrontal"},
+        {"name": "dense"},
+    ],
+)
+def test_solvers(options, kind, robots):
+    """Factor and solve other matrices than the recorded ones, among them some that are singular or not wanted."""
+    pattern = chain(31, symmetric=kind == "definite")
+    solver = linear.make(pattern=pattern, **options)
+    values = random_values(pattern, kind, robots, 0)
+    rhs = torch.ones(robots, pattern.n, dtype=torch.float64)
+    rows = torch.ones(robots, dtype=torch.bool)
+
+    def solution():
+        factor = solver.factor(values, rows)
+        return factor.solve(rhs), factor.ok
+
+    tape = recorded(solution, CPU, None)
+    for seed in range(3):
+        values.copy_(random_values(pattern, kind, robots, seed))
+        values[:, : seed // 2] = 0
+        rhs.fill_(1.0 + seed)
+        rows.copy_(torch.arange(robots) % (seed + 2) == 0)
+        x, ok = tape.replay()
+        expected, expected_ok = solution()
+        assert torch.equal(ok, expected_ok)
+        assert torch.equal(x, expected)

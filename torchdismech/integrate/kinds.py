@@ -1,0 +1,138 @@
+"""Kinds of steps: what steps that one recording serves have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import is_
+from typing import Any
+
+from torch import Tensor, nn
+
+from torchdismech.integrate.problem import Method, StepProblem
+from torchdismech.model import Model
+from torchdismech.state import Control
+from torchdismech.values import Place
+
+__all__ = ["StepKind", "odd", "read_controls"]
+
+PLAIN = (bool, int, float, str, type(None))
+# numbers of a method that no recording holds: dt is an input, the others are decided before a step is taken
+NOT_HELD = ("dt", "chunk", "max_substeps")
+
+
+class StepKind:
+    """What the equations of steps read that one recording serves: modules, constants, plain numbers, and shapes.
+
+    This is looked at in each step, so it takes no more than a tenth of a millisecond.
+
+    Parameters
+    ----------
+    problem : one of the steps.
+
+    Attributes
+    ----------
+    movable_places : where tensors of the model stand that are inputs of a step.
+    seen : how many such steps were taken without a recording.
+    recording : of them, once there is one.
+    """
+
+    def __init__(self, problem: StepProblem):
+        self._modules = list(_read(problem.model))
+        self._movable = [{*getattr(module, "per_robot", ()), *_trained(module)} for module in self._modules]
+        self._numbers = [tuple(name for name, _ in _plain(module)) for module in self._modules]
+        places = ((m, name) for m, names in zip(self._modules, self._movable, strict=True) for name in sorted(names))
+        self.movable_places: list[Place] = [place for place in places if getattr(*place) is not None]
+        self._objects, self._traits = self._objects_of(problem), self._traits_of(problem)
+        self._constants = self._constants_of(problem.model)  # stay alive
+        self.seen = 0
+        self.recording: Any = None
+
+    def fits(self, problem: StepProblem) -> bool:
+        """Return whether a step is of this kind."""
+        objects = self._objects_of(problem)
+        same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
+        return same and self._traits_of(problem) == self._traits
+
+    def inputs(self, problem: StepProblem, load: Tensor) -> list[Tensor]:
+        """Return what a step is given: state, rows that run, loads (B, n), control, tensors of the model."""
+        controls = read_controls(problem.control).values()
+        return [*problem.state.fields(), problem.running, load, *controls, *self._moved()]
+
+    def _moved(self) -> list[Tensor]:
+        return [getattr(module, name) for module, name in self.movable_places]
+
+    def _objects_of(self, problem: StepProblem) -> list[Any]:
+        """Return the solver and the modules, as they hang together."""
+        model = problem.model
+        found: list[Any] = [model.solver_for(problem.state.batch), *_roots(model)]
+        for module in self._modules:
+            found += _children(module)
+        return found
+
+    def _constants_of(self, model: Model) -> list[Tensor]:
+        """Return the tensors of model and modules that are no inputs."""
+        found = [tensor for own in (model._parameters, model._buffers) for tensor in own.values()]
+        for module, movable in zip(self._modules, self._movable, strict=True):
+            for own in (module._parameters, module._buffers):
+                found += [tensor for name, tensor in own.items() if name not in movable]
+        return [tensor for tensor in found if tensor is not None]
+
+    def _traits_of(self, problem: StepProblem) -> list[Any]:
+        """Return what of a step compares by its value: shapes, addresses, plain numbers, names."""
+        method, controls = problem.method, read_controls(problem.control)
+        traits = [type(method), method.scheme, *_held_numbers(method), type(problem.state), *controls]
+        for tensor in (*problem.state.fields(), *controls.values(), *self._moved()):
+            traits += (tensor.shape, tensor.dtype)
+        for tensor in self._constants_of(problem.model):
+            traits += (tensor.data_ptr(), tensor.shape)
+        for module, names in zip(self._modules, self._numbers, strict=True):
+            own = module.__dict__
+            traits += (type(module), len(own))
+            traits += [own.get(name) for name in names]
+        return traits
+
+
+def read_controls(control: Control) -> dict[str, Tensor]:
+    """Return what of a control the equations read; its force is one of the loads."""
+    return {name: tensor for name, tensor in control.tensors().items() if name != "force"}
+
+
+def odd(method: Method) -> bool:
+    """Return whether a method holds more than its scheme and plain numbers, which no recording would see change."""
+    return not all(isinstance(value, PLAIN) for name, value in vars(method).items() if name != "scheme")
+
+
+def _held_numbers(method: Method) -> list[tuple[str, Any]]:
+    return [item for item in _plain(method) if item[0] not in NOT_HELD]
+
+
+def _plain(owner: Any) -> list[tuple[str, Any]]:
+    """Return the plain numbers among an object's attributes, with their names."""
+    return [(name, value) for name, value in vars(owner).items() if isinstance(value, PLAIN)]
+
+
+def _roots(model: Model) -> list[nn.Module]:
+    """Return the modules that the equations without external forces read, besides the model itself."""
+    return [model.body, *model.terms, model.mechanics.layout, model.frames]
+
+
+def _read(model: Model) -> Iterator[nn.Module]:
+    """Yield these and the modules in them, each once."""
+    seen: set[int] = set()
+    waiting = _roots(model)[::-1]
+    while waiting:
+        module = waiting.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            yield module
+            waiting += _children(module)[::-1]
+
+
+def _children(module: nn.Module) -> list[nn.Module]:
+    """Return the modules in a module; what makes its trained tensors is none of them."""
+    return [child for name, child in module._modules.items() if child is not None and name != "parametrizations"]
+
+
+def _trained(module: nn.Module) -> list[str]:
+    trained = module._modules.get("parametrizations")
+    return [] if trained is None else list(trained._modules)

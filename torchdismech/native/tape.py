@@ -1,0 +1,222 @@
+"""Work on a CPU as a tape: each operation again, on the memory that it was recorded with, without the Python around it.
+
+What a CUDA graph is to a GPU. A step of one robot is some hundred operations of a few microseconds each, and takes
+several times as long as they do together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+__all__ = ["Tape", "recorded_on_tape", "taped", "taping"]
+
+T = TypeVar("T")
+aten = torch.ops.aten
+
+# operations that give memory with nothing in it
+EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+# operations whose result depends on shapes and plain numbers alone
+FILLED = {"full_like", "ones_like", "zeros_like", "new_full", "new_ones", "new_zeros"}
+COPIES = {"_to_copy", "clone"}
+NUMBERS_ON_THE_HOST = (Tensor.numpy, Tensor.tolist, Tensor.__array__)
+
+
+@dataclass(frozen=True)
+class Tape(Generic[T]):
+    """The operations of a function, and the tensors that it made and returned, which every replay writes anew.
+
+    Attributes
+    ----------
+    operations : to be called in turn.
+    outputs : of the function.
+    """
+
+    operations: tuple[Callable[[], Any], ...]
+    outputs: T
+    _memory: list[Any]  # that the operations work on
+
+    def replay(self) -> T:
+        """Run the operations; return the outputs. Gradients are not recorded."""
+        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+            for operation in self.operations:
+                operation()
+        return self.outputs
+
+
+def recorded_on_tape(function: Callable[[], T]) -> Tape[T]:
+    """Return the operations of a function on tensors of the CPU, which runs once.
+
+    Operations of torch are recorded as such; all other work on the numbers of tensors has to be `taped`.
+
+    Raises
+    ------
+    RuntimeError : for a function that reads numbers, so that what it does next may depend on them.
+    """
+    recorder = _Recorder()
+    with torch.no_grad(), _recording(recorder):
+        outputs = function()
+    return Tape(tuple(recorder.needed(outputs)), outputs, recorder.memory)
+
+
+def taped(work: Callable[[], Any], *tensors: Any) -> None:
+    """Do some work that torch does not see, now and in every replay of the tape that is being recorded, if one is.
+
+    Parameters
+    ----------
+    work : reads and writes memory that exists before, and nothing else that changes.
+    tensors : that it reads and writes, if it holds nothing but their addresses.
+    """
+    if _recorder is None:
+        work()
+    else:
+        _recorder.take(work, tensors)
+
+
+def taping() -> bool:
+    """Return whether a tape is being recorded."""
+    return _recorder is not None
+
+
+_recorder: _Recorder | None = None
+
+
+@contextmanager
+def _recording(recorder: _Recorder) -> Iterator[None]:
+    global _recorder
+    _recorder = recorder
+    try:
+        with recorder, _NothingRead():
+            yield
+    finally:
+        _recorder = None
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """An operation, and the storages that it reads and writes.
+
+    Attributes
+    ----------
+    constant : whether it makes the same of the same storages each time.
+    """
+
+    call: Callable[[], Any]
+    reads: frozenset[int]
+    writes: frozenset[int]
+    constant: bool = True
+
+
+class _Recorder(TorchDispatchMode):
+    """Keeps what is called, each operation in a form that writes where the recorded one did."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[_Operation] = []
+        self.memory: list[Any] = []
+
+    def __torch_dispatch__(self, func: OpOverload, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        _refuse_reading(func, args)
+        result = func(*args, **kwargs)
+        self.memory.append((args, kwargs, result))
+        reads, made = _storages((args, kwargs)), _storages(result)
+        if func._schema.is_mutable:
+            self.operations.append(_Operation(partial(func._op, *args, **kwargs), reads, reads, constant=False))
+        elif _name(func) not in EMPTY and not made & reads:  # views stay what they are
+            seen = frozenset() if _name(func) in FILLED else reads
+            self.operations.append(_Operation(_again(func, args, kwargs, result), seen, made))
+        return result
+
+    def take(self, work: Callable[[], Any], tensors: tuple) -> None:
+        """Keep work that torch does not see, and do it."""
+        self.memory.append(tensors)
+        touched = _storages(tensors)
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            work()
+        self.operations.append(_Operation(work, touched, touched, constant=False))
+
+    def needed(self, outputs: Any) -> Iterable[Callable[[], Any]]:
+        """Return the operations but for those that make the same numbers each time, which nothing writes to later."""
+        makers: dict[int, int] = {}
+        for number, operation in enumerate(self.operations):
+            for storage in operation.writes:
+                makers[storage] = number if storage not in makers else -1
+        changed = _storages(outputs)  # whoever gets them may write to them
+        same: set[int] = set()
+        for number, operation in enumerate(self.operations):
+            alone = all(makers[storage] == number and storage not in changed for storage in operation.writes)
+            if operation.constant and alone and operation.reads <= same:
+                same |= operation.writes
+            else:
+                yield operation.call
+
+
+class _NothingRead(TorchFunctionMode):
+    """Refuses what takes numbers out of tensors unseen by operations."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in NUMBERS_ON_THE_HOST:
+            raise RuntimeError(f"{func.__name__} reads numbers")
+        return func(*args, **(kwargs or {}))
+
+
+def _refuse_reading(func: OpOverload, args: tuple) -> None:
+    """Refuse an operation whose result, or the shape of it, is known from numbers alone."""
+    masks = func is aten.index.Tensor and any(t.dtype == torch.bool for t in args[1] if t is not None)
+    reads = torch.Tag.data_dependent_output in func.tags
+    if masks or reads or (torch.Tag.dynamic_output_shape in func.tags and func is not aten.index.Tensor):
+        raise RuntimeError(f"{func} reads numbers")
+
+
+def _again(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) -> Callable[[], Any]:
+    """Return a call that writes the results of an operation anew to where they are."""
+    made = _tensors(result)
+    if _name(func) in COPIES:
+        return partial(made[0].copy_, args[0])
+    found = _into(func)
+    if found is None:
+        return partial(_written_anew, func, args, kwargs, made)
+    into, names = found
+    return partial(into._op, *args, **kwargs, **dict(zip(names, made, strict=True)))
+
+
+def _into(func: OpOverload) -> tuple[OpOverload, list[str]] | None:
+    """Return the overload that takes the same and writes to given tensors, and the names of these; None without one."""
+    taken = [(a.name, str(a.type)) for a in func._schema.arguments]
+    packet = func._overloadpacket
+    for name in packet.overloads():
+        other = getattr(packet, name)
+        out = [a.name for a in other._schema.arguments if a.is_out]
+        rest = [(a.name, str(a.type)) for a in other._schema.arguments if not a.is_out]
+        if out and len(out) == len(func._schema.returns) and rest == taken:
+            return other, out
+    return None
+
+
+def _written_anew(func: OpOverload, args: tuple, kwargs: dict[str, Any], made: list[Tensor]) -> None:
+    for old, new in zip(made, _tensors(func(*args, **kwargs)), strict=True):
+        old.copy_(new)
+
+
+def _name(func: OpOverload) -> str:
+    return func._overloadpacket.__name__
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _storages(tree: Any) -> frozenset[int]:
+    """Return the addresses of the memory of all tensors in a tree."""
+    return frozenset(tensor.untyped_storage().data_ptr() for tensor in _tensors(tree))
