@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -11,7 +14,7 @@ from torchdismech.contact.self_contact import Pairs
 from torchdismech.geometry.distances import closest_segments
 from torchdismech.state import State
 
-__all__ = ["pairs_passed", "passed_obstacle"]
+__all__ = ["obstacles_suspected", "pairs_passed", "passed_obstacle"]
 
 TOUCH = 0.01  # of the sum of the radii: closer, and the middle surfaces count as having met
 ADVANCES = 64  # a pair that gets along no faster than this counts as having met
@@ -70,17 +73,28 @@ def _relative_motion(way: Tensor, first: int) -> Tensor:
 
 
 @torch.no_grad()
+def obstacles_suspected(obstacles: Sequence[Obstacle], before: State, after: State) -> Tensor:
+    """Return the robots (B,) of which a node may have passed through an obstacle, or overlaps a barrier.
+
+    Reads no number: where nothing is suspected there is nothing to look at.
+    """
+    found = torch.zeros_like(before.time, dtype=torch.bool)
+    for obstacle in obstacles:
+        found = found | _Way.of(obstacle, before, after).ahead.any(1)
+        if obstacle.law.response.feasible_only:
+            found = found | (obstacle.gap(after.q, after.time) <= 0).any(1)
+    return found
+
+
+@torch.no_grad()
 def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
     """Return the robots (B,) of which a node passed through the obstacle, moving straight.
 
     A node is followed as far as it cannot have got deep enough yet, and `STRIDE` at least: whatever leads through the
     middle is found, however far it goes, up to `LOOKS` strides.
     """
-    (x0, _), (x1, _) = obstacle.relative(before), obstacle.relative(after)
-    d0, d1 = (obstacle.clearance(obstacle.shape.distance(x)) for x in (x0, x1))
-    depth, way = obstacle.shape.depth, torch.linalg.vector_norm(x1 - x0, dim=-1)
-    ahead = way >= d0.clamp_min(0) + d1.clamp_min(0) + depth
-    through = torch.minimum(d0, d1).clamp_max(0) - DIP * depth
+    x0, x1, way, through, ahead = _Way.of(obstacle, before, after)
+    depth = obstacle.shape.depth
     passed, share = ahead & torch.isinf(way), torch.zeros_like(way)  # nobody can follow a way that long
     ahead = ahead & ~passed
     for _ in range(LOOKS):
@@ -91,3 +105,28 @@ def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
         share = share + torch.where(ahead, torch.maximum(gap - through, STRIDE * depth) / way, 0.0)
         ahead = ahead & ~passed & (share < 1)
     return (passed | ahead).any(1)
+
+
+class _Way(NamedTuple):
+    """How nodes moved past an obstacle: from x0 to x1 (B, N, 3), how far (B, N).
+
+    Attributes
+    ----------
+    through : gap (B, N) below which a node on its way counts as inside.
+    ahead : (B, N) nodes that may have got there.
+    """
+
+    x0: Tensor
+    x1: Tensor
+    way: Tensor
+    through: Tensor
+    ahead: Tensor
+
+    @classmethod
+    def of(cls, obstacle: Obstacle, before: State, after: State) -> _Way:
+        """Return the ways of the nodes between two states, as the obstacle sees them."""
+        (x0, _), (x1, _) = obstacle.relative(before), obstacle.relative(after)
+        d0, d1 = (obstacle.clearance(obstacle.shape.distance(x)) for x in (x0, x1))
+        depth, way = obstacle.shape.depth, torch.linalg.vector_norm(x1 - x0, dim=-1)
+        ahead = way >= d0.clamp_min(0) + d1.clamp_min(0) + depth
+        return cls(x0, x1, way, torch.minimum(d0, d1).clamp_max(0) - DIP * depth, ahead)

@@ -333,7 +333,8 @@ def _identity(like: Tensor) -> Tensor:
 def _across(axis: Tensor) -> Tensor:
     """Return a unit vector across each unit vector (..., 3)."""
     # The coordinate axis that is farthest from it.
-    other = torch.nn.functional.one_hot(axis.abs().argmin(-1), 3).to(axis.dtype)
+    shortest = axis.abs().argmin(-1, keepdim=True)
+    other = (torch.arange(3, device=axis.device) == shortest).to(axis.dtype)
     across = torch.linalg.cross(axis, other)
     return across / across.norm(dim=-1, keepdim=True)
 

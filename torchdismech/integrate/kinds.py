@@ -8,12 +8,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from torchdismech.forces.base import Force
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.model import Model
 from torchdismech.state import Control
 from torchdismech.values import Place
 
-__all__ = ["StepKind", "odd", "read_controls"]
+__all__ = ["StepKind", "calls_others", "odd", "read_controls", "varying"]
 
 PLAIN = (bool, int, float, str, type(None))
 # numbers of a method that no recording holds: dt is an input, the others are decided before a step is taken
@@ -34,18 +35,25 @@ class StepKind:
     movable_places : where tensors of the model stand that are inputs of a step.
     seen : how many such steps were taken without a recording.
     recording : of them, once there is one.
+    refused : whether they turned out not to be recordable.
     """
 
     def __init__(self, problem: StepProblem):
         self._modules = list(_read(problem.model))
-        self._movable = [{*getattr(module, "per_robot", ()), *_trained(module)} for module in self._modules]
+        movable = [{*getattr(module, "per_robot", ()), *_trained(module)} for module in self._modules]
         self._numbers = [tuple(name for name, _ in _plain(module)) for module in self._modules]
-        places = ((m, name) for m, names in zip(self._modules, self._movable, strict=True) for name in sorted(names))
+        places = ((m, name) for m, names in zip(self._modules, movable, strict=True) for name in sorted(names))
         self.movable_places: list[Place] = [place for place in places if getattr(*place) is not None]
+        held = [True] * sum(len(own) for own in _own_tensors(problem.model))
+        for module, names in zip(self._modules, movable, strict=True):
+            held += [name not in names for own in _own_tensors(module) for name in own]
+        tensors = self._tensors(problem.model)
+        self._held = [place for place, (tensor, is_held) in enumerate(zip(tensors, held, strict=True)) if is_held]
         self._objects, self._traits = self._objects_of(problem), self._traits_of(problem)
-        self._constants = self._constants_of(problem.model)  # stay alive
+        self._alive = [tensors[place] for place in self._held]
         self.seen = 0
         self.recording: Any = None
+        self.refused = False
 
     def fits(self, problem: StepProblem) -> bool:
         """Return whether a step is of this kind."""
@@ -69,26 +77,28 @@ class StepKind:
             found += _children(module)
         return found
 
-    def _constants_of(self, model: Model) -> list[Tensor]:
-        """Return the tensors of model and modules that are no inputs."""
-        found = [tensor for own in (model._parameters, model._buffers) for tensor in own.values()]
-        for module, movable in zip(self._modules, self._movable, strict=True):
-            for own in (module._parameters, module._buffers):
-                found += [tensor for name, tensor in own.items() if name not in movable]
-        return [tensor for tensor in found if tensor is not None]
+    def _tensors(self, model: Model) -> list[Tensor | None]:
+        """Return the tensors of model and modules."""
+        found: list[Tensor | None] = []
+        for module in (model, *self._modules):
+            found += module._parameters.values()
+            found += module._buffers.values()
+        return found
 
     def _traits_of(self, problem: StepProblem) -> list[Any]:
         """Return what of a step compares by its value: shapes, addresses, plain numbers, names."""
         method, controls = problem.method, read_controls(problem.control)
-        traits = [type(method), method.scheme, *_held_numbers(method), type(problem.state), *controls]
-        for tensor in (*problem.state.fields(), *controls.values(), *self._moved()):
-            traits += (tensor.shape, tensor.dtype)
-        for tensor in self._constants_of(problem.model):
-            traits += (tensor.data_ptr(), tensor.shape)
+        given = (*problem.state.fields(), *controls.values(), *self._moved())
+        all_tensors = self._tensors(problem.model)
+        constants = [] if len(all_tensors) <= max(self._held, default=0) else [all_tensors[k] for k in self._held]
+        traits = [type(method), method.scheme, *_held_numbers(method), type(problem.state), *controls, len(all_tensors)]
+        traits += [tensor.shape for tensor in given]
+        traits += [tensor.dtype for tensor in given]
+        traits += [None if tensor is None else tensor.data_ptr() for tensor in constants]
+        traits += [None if tensor is None else tensor.shape for tensor in constants]
         for module, names in zip(self._modules, self._numbers, strict=True):
             own = module.__dict__
-            traits += (type(module), len(own))
-            traits += [own.get(name) for name in names]
+            traits += (type(module), len(own), *map(own.get, names))
         return traits
 
 
@@ -111,9 +121,23 @@ def _plain(owner: Any) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in vars(owner).items() if isinstance(value, PLAIN)]
 
 
+def varying(model: Model) -> list[Force]:
+    """Return the external forces that change within a step."""
+    return [force for force in model.forces if force.varies]
+
+
+def calls_others(module: nn.Module) -> bool:
+    """Return whether a module holds a function that is not the library's, or another object that can be called."""
+    return any(callable(value) and not _of_library(value) for value in vars(module).values())
+
+
+def _of_library(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).partition(".")[0] == "torchdismech"
+
+
 def _roots(model: Model) -> list[nn.Module]:
-    """Return the modules that the equations without external forces read, besides the model itself."""
-    return [model.body, *model.terms, model.mechanics.layout, model.frames]
+    """Return the modules that the equations read, but for forces that stay as they are, besides the model itself."""
+    return [model.body, *model.terms, model.mechanics.layout, model.frames, *varying(model)]
 
 
 def _read(model: Model) -> Iterator[nn.Module]:
@@ -131,6 +155,10 @@ def _read(model: Model) -> Iterator[nn.Module]:
 def _children(module: nn.Module) -> list[nn.Module]:
     """Return the modules in a module; what makes its trained tensors is none of them."""
     return [child for name, child in module._modules.items() if child is not None and name != "parametrizations"]
+
+
+def _own_tensors(module: nn.Module) -> tuple[dict, dict]:
+    return module._parameters, module._buffers
 
 
 def _trained(module: nn.Module) -> list[str]:

@@ -14,8 +14,11 @@ one of three groups, or the replay would read what is no longer true:
   another kind (`kinds.py`), with a recording of its own;
 - made by the recording itself.
 
-External forces run as ever and are given as their sum: they may be any code. An elastic term of one's own that is
-recorded on a GPU may read its own tensors and plain numbers, nothing else that changes; on a CPU it is not recorded.
+External forces that do not change within a step run as ever and are given as their sum: they may be any code. Where
+others do change, a step is recorded on a CPU alone, and if they are the library's own. An elastic term of one's own
+that is recorded on a GPU may read its own tensors and plain numbers, nothing else that changes; on a CPU it is not
+recorded. Contact with obstacles is recorded on a CPU where it is a force; what the recording cannot tell, whether a
+node passed through something, is looked at after it in the few steps in which one may have.
 
 A step is three recordings: the set-up (what stays fixed in the step, first iterate), a round of Newton's method (with
 the next matrix or without), and the end (the state after the step). After each round the host reads five flags, on a
@@ -25,22 +28,27 @@ without recordings, on the same memory. All of that is on the current stream: st
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchdismech.contact.passing import obstacles_suspected
+from torchdismech.contact.report import Report
 from torchdismech.errors import Status
 from torchdismech.fused import is_own
+from torchdismech.integrate.candidates import ContactCandidates
+from torchdismech.integrate.easing import sharp_robots
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.kinds import StepKind, odd, read_controls
+from torchdismech.integrate.kinds import StepKind, calls_others, odd, read_controls, varying
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.step import further_attempts, newton_options, step_info
+from torchdismech.integrate.step import further_attempts, newton_options, step_contact, step_info, with_contact
 from torchdismech.mechanics import Mechanics, StepStart
 from torchdismech.model import Model
-from torchdismech.native.graphs import Recording, memory_pool, recorded
+from torchdismech.native.graphs import Recording, Unrecordable, memory_pool, recorded
 from torchdismech.native.tape import Tape
 from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
@@ -63,10 +71,10 @@ def recorded_step(problem: StepProblem) -> tuple[State, StepInfo] | None:
     What a recording does not hold runs as without.
     """
     step = recording_of(problem)
-    if step is None:
+    if step is None or step.sharp():
         return None
-    if step.search():
-        return step.end()
+    if step.search() and (ended := step.end()) is not None:
+        return ended
     with step.values.in_place():
         return step.finished()
 
@@ -79,9 +87,15 @@ def recording_of(problem: StepProblem) -> RecordedStep | None:
     kind = _kind_of(problem)
     if kind.recording is None:
         kind.seen += 1
-        if kind.seen <= wait:
+        if kind.seen <= wait or kind.refused:
             return None
-        kind.recording = RecordedStep(kind, problem)
+        try:
+            kind.recording = RecordedStep(kind, problem)
+        except Unrecordable:
+            if problem.state.q.device.type == "cuda":
+                raise  # what is recorded there is known to be recordable
+            kind.refused = True  # some operation of it reads numbers
+            return None
     step: RecordedStep = kind.recording
     step.start(kind.inputs(problem, _load(problem)), problem.dt)
     return step
@@ -108,15 +122,18 @@ def _on_a_gpu(model: Model, q: Tensor) -> bool:
 def _few_on_a_cpu(model: Model, q: Tensor) -> bool:
     """Return whether steps of robots with q (B, n) are the library's own operations on a CPU, each of little work."""
     few = q.device.type == "cpu" and q.numel() <= FEW and not model.compilation.runs_compiled(q.shape[0], q)
-    return few and all(is_own(module) for term in model.terms for module in term.modules())
+    return few and all(is_own(module) for owner in (*model.terms, *varying(model)) for module in owner.modules())
 
 
 def unrecorded(model: Model) -> str | None:
     """Return why no recording can hold a step of these robots with inertia; None where one can."""
-    if not model.contact.none:
-        return "contact"
-    if any(force.varies for force in model.forces):
+    on_cpu, contact = model.device.type == "cpu", model.contact
+    if not contact.none and not (on_cpu and contact.self_contact is None and not contact.constrained):
+        return "contact" if not on_cpu else "contact of parts of a robot, or by Complementarity"
+    if varying(model) and not on_cpu:
         return "forces that change within a step"
+    if any(calls_others(module) for force in varying(model) for module in force.modules()):
+        return "forces that call a function of the user's"
     if terms := model.mechanics.uncompiled_terms():
         return f"derivatives by autograd ({', '.join(terms)})"
     direct = model.solver_name == "auto" or issubclass(linear.SOLVERS[model.solver_name], DirectSolver)
@@ -164,8 +181,7 @@ class RecordedStep:
         control = Control.of({name: next(static) for name in read_controls(problem.control)})
         self.values = Values({place: next(static) for place in kind.movable_places})
         self._problem = problem.replace(state=state, control=control, running=running, dt=dt, values=self.values)
-        # external forces are given as their sum
-        self._mechanics = Mechanics(model.body, model.terms, [], None, model.mechanics.layout)
+        self._mechanics = _Varying(model.body, model.terms, model.forces, None, model.mechanics.layout)
         self._record(model.device, inputs, problem.dt)
 
     def _record(self, device: torch.device, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
@@ -174,7 +190,7 @@ class RecordedStep:
         self._give(inputs, dt)
         with self.values.in_place():
             self._setup: Recording[Any] | Tape[Any] = recorded(self._set_up, device, pool)
-            self.equations, self.scale, self._tolerance, self.options, self.at = self._setup.replay()
+            self.equations, self.scale, self._tolerance, self.options, self.at, self._sharp = self._setup.replay()
             self._round = recorded(self._round_with_matrix, device, pool)
             self._last_round = recorded(self._round_without_matrix, device, pool)
             self._end = recorded(self._state_after, device, pool)
@@ -183,6 +199,10 @@ class RecordedStep:
         """Set a step up."""
         self._give(inputs, dt)
         self._setup.replay()
+
+    def sharp(self) -> bool:
+        """Return whether friction is so sharp that it is to be eased in first, which no recording does."""
+        return self._sharp is not None and bool(self._sharp)
 
     def search(self) -> bool:
         """Take rounds of Newton's method; return whether all rows that run have converged."""
@@ -196,26 +216,35 @@ class RecordedStep:
             with_matrix = far or not with_matrix
         return True
 
-    def end(self) -> tuple[State, StepInfo]:
-        """Return the state after the step and how it went, where the search ended well."""
-        after, at = self._end.replay(), self.at
+    def end(self) -> tuple[State, StepInfo] | None:
+        """Return the state after the step and how it went, where the search ended well.
+
+        None where something may have been passed through: that is for `finished` to find out.
+        """
+        (after, suspect, contact), at = self._end.replay(), self.at
+        if suspect is not None and bool(suspect):
+            return None
         # copies, as the next step writes the static buffers
         state = after.with_fields(field.clone() for field in after.fields())
         found = (at.x, at.status, at.iterations, at.norm, self.options.tolerance)
         root = Root(*(tensor.clone() for tensor in found))
-        return state, StepInfo.of(root, root.status, self.scale.clone())
+        info = StepInfo.of(root, root.status, self.scale.clone())
+        return state, dataclasses.replace(info, contact={name: value.clone() for name, value in contact.items()})
 
     def finished(self) -> tuple[State, StepInfo]:
         """Return the state after the step and how it went, searched for without recordings from where they got to."""
-        equations, running, scale = self.equations, self._problem.running, self.scale.clone()
-        _, *others = self._problem.method.attempts(equations)
+        equations, problem, scale = self.equations, self._problem, self.scale.clone()
+        tolerance, options = self._tolerance, self.options.with_tolerance(self.options.tolerance.clone())
+        _, *others = problem.method.attempts(equations)
         equations.descending = False
-        at = Progress(*(tensor.clone() for tensor in self.at))
-        root = resumed(equations, at, self.options.with_tolerance(self.options.tolerance.clone()))
-        root = further_attempts(equations, root, others, self.options.with_tolerance(self._tolerance), running)
+        root = resumed(equations, Progress(*(tensor.clone() for tensor in self.at)), options)
+        root = further_attempts(equations, root, others, self.options.with_tolerance(tolerance), problem.running)
         q = equations.full(root.x)
-        info = step_info(equations, root, q, scale, running)
-        after = equations.compiled(StepEquations.accepted_state)(equations, q, running & info.converged)
+        info = step_info(equations, root, q, scale, problem.running)
+        candidates = ContactCandidates(problem)
+        if not candidates.none:
+            equations, q, info = with_contact(problem, equations, candidates, q, info)
+        after = equations.compiled(StepEquations.accepted_state)(equations, q, problem.running & info.converged)
         return after.with_fields(field.clone() for field in after.fields()), info
 
     # ---- inside ------------------------------------------------------------------------------------------------
@@ -237,7 +266,8 @@ class RecordedStep:
         tolerance = problem.method.tolerance(scale)
         options = newton_options(problem, equations, weight, tolerance)
         at, noise_tolerance = begun(equations, x, options, problem.running)
-        return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at)
+        sharp = sharp_robots(equations).any() if equations.model.contact.slip_velocities() else None
+        return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at), sharp
 
     def _round_with_matrix(self) -> Tensor:
         return self._taken(with_matrix=True)
@@ -254,10 +284,23 @@ class RecordedStep:
                 torch.where(good, found, static, out=static)
         return flags
 
-    def _state_after(self) -> State:
+    def _state_after(self) -> tuple[State, Tensor | None, Report]:
+        """Return the state after the step, whether something may have been passed through, and what contact did."""
         accepted = self._problem.running & (self.at.status == int(Status.CONVERGED))
-        equations = self.equations
-        return equations.compiled(StepEquations.accepted_state)(equations, equations.full(self.at.x), accepted)
+        equations, q = self.equations, self.equations.full(self.at.x)
+        after = equations.compiled(StepEquations.accepted_state)(equations, q, accepted)
+        if equations.model.contact.none:
+            return after, None, {}
+        suspect = obstacles_suspected(equations.model.obstacles, self._problem.state, after)
+        return after, suspect.any(), step_contact(equations, q, accepted)
+
+
+class _Varying(Mechanics):
+    """A robot's mechanics but for the external forces that do not change within a step: their sum is an input."""
+
+    def held_force(self, state: State, control: Control) -> Tensor:
+        """Return none (B, n)."""
+        return torch.zeros_like(state.q)
 
 
 def _load(problem: StepProblem) -> Tensor:

@@ -25,7 +25,7 @@ from torchdismech.solve.relaxed import relaxed_newton
 from torchdismech.solve.search import NewtonOptions, Root
 from torchdismech.state import State
 
-__all__ = ["further_attempts", "solved_step", "step_info"]
+__all__ = ["further_attempts", "newton_options", "solved_step", "step_contact", "step_info", "with_contact"]
 
 
 def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:
@@ -37,7 +37,7 @@ def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidate
     equations = candidates.equations(problem)
     q, info = _root(problem, equations, problem.running)
     if not candidates.none:
-        equations, q, info = _with_contact(problem, equations, candidates, q, info)
+        equations, q, info = with_contact(problem, equations, candidates, q, info)
     after = equations.compiled(StepEquations.accepted_state)(equations, q, problem.running & info.converged)
     return after, info, candidates
 
@@ -105,7 +105,7 @@ def step_info(equations: StepEquations, root: Root, q: Tensor, scale: Tensor, ru
     return StepInfo.of(root, status, scale)
 
 
-def _with_contact(
+def with_contact(
     problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
 ) -> tuple[StepEquations, Tensor, StepInfo]:
     """Return equations, q (B, n) and how it was found, once no contact was overlooked, with what contact did.
@@ -125,11 +125,11 @@ def _with_contact(
     passed = running & info.converged & candidates.passed(equations.state_after(q))
     status = torch.where(passed, int(Status.PASSED_THROUGH), info.status)
     candidates.keep(equations.constraints)
-    contact = _contact_report(equations, q, status == Status.CONVERGED)
+    contact = step_contact(equations, q, status == Status.CONVERGED)
     return equations, q, dataclasses.replace(info, status=status, contact=contact)
 
 
-def _contact_report(equations: StepEquations, q: Tensor, rows: Tensor) -> Report:
+def step_contact(equations: StepEquations, q: Tensor, rows: Tensor) -> Report:
     """Return what contact did in a step to q (B, n); zeros in rows (B,) that did not make it."""
     contact, start = equations.model.contact, equations.start
     position, velocity, time = equations.evaluated_at(q)

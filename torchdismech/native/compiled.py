@@ -1,4 +1,5 @@
-"""Compiled code for what torch has no fast operation for: `band.cpp`, `blocks.cpp`, `chain.cpp`, `sums.cpp`.
+"""Compiled code for what torch has no fast operation for: `band.cpp`, `blocks.cpp`, `chain.cpp`, `strided.cpp`,
+`sums.cpp`.
 
 It is compiled at its first use for the machine's own instructions, which takes some seconds, and kept in the user's
 cache directory (`cache.py`). It needs a C++ compiler, GCC or clang.
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.native import cache
-from torchdismech.native.tape import taped
+from torchdismech.native.taping import taped
 
 __all__ = ["Library", "Unavailable", "compiler", "function_of", "in_threads", "library", "made"]
 
@@ -260,6 +261,7 @@ def _declare(code: ctypes.CDLL) -> None:
             for kind in ("plane", "space"):
                 function = getattr(code, f"{kind}_{what}_{dtype}")
                 function.argtypes, function.restype = [number] * 3 + [array] * 3 + [number, number], None
+    code.strided_operations.argtypes, code.strided_operations.restype = [number, array], number
     code.space_turn_float64.argtypes = [number] * 3 + [array] * 2 + [number, number]
     code.space_turn_float64.restype = None
 

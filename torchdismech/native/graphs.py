@@ -11,13 +11,17 @@ import torch
 from torchdismech.errors import InputError
 from torchdismech.native.tape import Tape, recorded_on_tape
 
-__all__ = ["Recording", "memory_pool", "recorded"]
+__all__ = ["Recording", "Unrecordable", "memory_pool", "recorded"]
 
 # Runs before a recording: the first compiles kernels, copies tables to the device and sizes workspaces, none of which a
 # graph can hold; one more finds all of that done.
 WARM_UPS = 2
 
 T = TypeVar("T")
+
+
+class Unrecordable(InputError):
+    """A function cannot be recorded: the message says what it does that a recording cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
 
     Raises
     ------
-    InputError : for another device, and for a function that cannot be recorded.
+    Unrecordable : the function reads numbers on the host, or its shapes depend on numbers.
+    InputError : for another device.
     """
     name = getattr(function, "__qualname__", type(function).__name__)
     if device.type == "cpu":
@@ -71,7 +76,7 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
             with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 outputs = function()
         except RuntimeError as error:
-            raise InputError(
+            raise Unrecordable(
                 f"{name}: cannot be captured in a CUDA graph ({str(error).splitlines()[0]}); it must not read "
                 "numbers on the host (item, nonzero, if), nor copy between host and device"
             ) from error
@@ -84,6 +89,6 @@ def _taped(function: Callable[[], T], name: str) -> Tape[T]:
     try:
         return recorded_on_tape(function)
     except RuntimeError as error:
-        raise InputError(
+        raise Unrecordable(
             f"{name}: cannot be recorded ({str(error).splitlines()[0]}); call the function itself"
         ) from error

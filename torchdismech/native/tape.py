@@ -1,13 +1,13 @@
 """Work on a CPU as a tape: each operation again, on the memory that it was recorded with, without the Python around it.
 
 What a CUDA graph is to a GPU. A step of one robot is some hundred operations of a few microseconds each, and takes
-several times as long as they do together.
+several times as long as they do together. Most of them need no call of torch either: compiled code carries them out,
+many at a time (`strided.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -19,7 +19,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["Tape", "recorded_on_tape", "taped", "taping"]
+from torchdismech.native.compiled import Unavailable, library
+from torchdismech.native.strided import Rows, Untabled, carried_out, rows_of
+from torchdismech.native.taping import listened_to_by
+
+__all__ = ["Tape", "recorded_on_tape"]
 
 T = TypeVar("T")
 aten = torch.ops.aten
@@ -57,49 +61,16 @@ class Tape(Generic[T]):
 def recorded_on_tape(function: Callable[[], T]) -> Tape[T]:
     """Return the operations of a function on tensors of the CPU, which runs once.
 
-    Operations of torch are recorded as such; all other work on the numbers of tensors has to be `taped`.
+    Operations of torch are recorded as such; all other work on the numbers of tensors has to be `taped` (`taping.py`).
 
     Raises
     ------
     RuntimeError : for a function that reads numbers, so that what it does next may depend on them.
     """
     recorder = _Recorder()
-    with torch.no_grad(), _recording(recorder):
+    with torch.no_grad(), listened_to_by(recorder), recorder, _NothingRead():
         outputs = function()
-    return Tape(tuple(recorder.needed(outputs)), outputs, recorder.memory)
-
-
-def taped(work: Callable[[], Any], *tensors: Any) -> None:
-    """Do some work that torch does not see, now and in every replay of the tape that is being recorded, if one is.
-
-    Parameters
-    ----------
-    work : reads and writes memory that exists before, and nothing else that changes.
-    tensors : that it reads and writes, if it holds nothing but their addresses.
-    """
-    if _recorder is None:
-        work()
-    else:
-        _recorder.take(work, tensors)
-
-
-def taping() -> bool:
-    """Return whether a tape is being recorded."""
-    return _recorder is not None
-
-
-_recorder: _Recorder | None = None
-
-
-@contextmanager
-def _recording(recorder: _Recorder) -> Iterator[None]:
-    global _recorder
-    _recorder = recorder
-    try:
-        with recorder, _NothingRead():
-            yield
-    finally:
-        _recorder = None
+    return Tape(tuple(recorder.calls(outputs)), outputs, recorder.memory)
 
 
 @dataclass(frozen=True)
@@ -109,12 +80,14 @@ class _Operation:
     Attributes
     ----------
     constant : whether it makes the same of the same storages each time.
+    rows : of the table that compiled code carries out; None where torch has to be called.
     """
 
     call: Callable[[], Any]
     reads: frozenset[int]
     writes: frozenset[int]
     constant: bool = True
+    rows: Rows | None = None
 
 
 class _Recorder(TorchDispatchMode):
@@ -124,6 +97,11 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self.operations: list[_Operation] = []
         self.memory: list[Any] = []
+        try:
+            library()
+            self._tables = True
+        except Unavailable:
+            self._tables = False
 
     def __torch_dispatch__(self, func: OpOverload, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -132,11 +110,25 @@ class _Recorder(TorchDispatchMode):
         self.memory.append((args, kwargs, result))
         reads, made = _storages((args, kwargs)), _storages(result)
         if func._schema.is_mutable:
-            self.operations.append(_Operation(partial(func._op, *args, **kwargs), reads, reads, constant=False))
+            rows = self._rows(func, args, kwargs, result)
+            self.operations.append(_Operation(partial(func._op, *args, **kwargs), reads, reads, False, rows))
         elif _name(func) not in EMPTY and not made & reads:  # views stay what they are
             seen = frozenset() if _name(func) in FILLED else reads
-            self.operations.append(_Operation(_again(func, args, kwargs, result), seen, made))
+            rows = self._rows(func, args, kwargs, result)
+            self.operations.append(_Operation(_again(func, args, kwargs, result), seen, made, True, rows))
         return result
+
+    def _rows(self, func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) -> Rows | None:
+        """Return the rows of a table that do what an operation does, where compiled code can."""
+        if not self._tables:
+            return None
+        try:
+            with _disable_current_modes():
+                rows = rows_of(func, args, kwargs, result)
+        except Untabled:
+            return None
+        self.memory.append(rows)
+        return rows
 
     def take(self, work: Callable[[], Any], tensors: tuple) -> None:
         """Keep work that torch does not see, and do it."""
@@ -146,8 +138,22 @@ class _Recorder(TorchDispatchMode):
             work()
         self.operations.append(_Operation(work, touched, touched, constant=False))
 
-    def needed(self, outputs: Any) -> Iterable[Callable[[], Any]]:
-        """Return the operations but for those that make the same numbers each time, which nothing writes to later."""
+    def calls(self, outputs: Any) -> Iterator[Callable[[], Any]]:
+        """Yield what is to be called: operations one by one, or as many as one table has in a row."""
+        waiting: list[Rows] = []
+        for operation in self._needed(outputs):
+            if operation.rows is not None:
+                waiting.append(operation.rows)
+                continue
+            if waiting:
+                yield carried_out(waiting)
+            waiting = []
+            yield operation.call
+        if waiting:
+            yield carried_out(waiting)
+
+    def _needed(self, outputs: Any) -> Iterator[_Operation]:
+        """Yield the operations but for those that make the same numbers each time, which nothing writes to later."""
         makers: dict[int, int] = {}
         for number, operation in enumerate(self.operations):
             for storage in operation.writes:
@@ -159,7 +165,7 @@ class _Recorder(TorchDispatchMode):
             if operation.constant and alone and operation.reads <= same:
                 same |= operation.writes
             else:
-                yield operation.call
+                yield operation
 
 
 class _NothingRead(TorchFunctionMode):

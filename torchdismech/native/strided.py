@@ -1,0 +1,332 @@
+"""Operations of torch on a CPU as rows of a table, which compiled code carries out (`strided.cpp`).
+
+For tensors of a few thousand numbers a call of torch takes longer than what it does. Here an operation on tensors that
+stay where they are is written down once, by addresses and strides, and a table of them takes one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from torchdismech.native.compiled import library
+
+__all__ = ["Rows", "Untabled", "carried_out", "rows_of"]
+
+# in the order of strided.cpp
+CODES = (
+    *("copy", "gather", "scatter", "where"),
+    *("neg", "abs", "sqrt", "reciprocal", "square", "not"),
+    *("add", "sub", "mul", "div", "maximum", "minimum", "and", "or"),
+    *("eq", "ne", "lt", "le", "gt", "ge"),
+)
+CODE = {name: k for k, name in enumerate(CODES)}
+TYPES = {torch.float64: 0, torch.float32: 1, torch.int64: 2, torch.bool: 3}
+REALS = (torch.float64, torch.float32)
+DIMS = 4
+
+# torch's names of operations, and those that they have here
+UNARY = {"neg": "neg", "abs": "abs", "sqrt": "sqrt", "reciprocal": "reciprocal", "clone": "copy", "_to_copy": "copy"}
+ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum")
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+LOGIC = {"bitwise_and": "and", "bitwise_or": "or", "logical_and": "and", "logical_or": "or"}
+OF_REALS = ("abs", "sqrt", "reciprocal", "div")
+
+
+class Untabled(Exception):
+    """An operation that the table has no row for."""
+
+
+class Rows:
+    """Rows of the table, one after the other.
+
+    Attributes
+    ----------
+    numbers : (rows, 29) what `strided.cpp` reads.
+    kept : tensors that the rows read or write.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: list[np.ndarray] = []
+        self.kept: list[Tensor] = []
+
+    def add(self, name: str, out: Tensor, *read: Tensor, along: int = 0, places: int = 0) -> None:
+        """Add an operation that writes `out`; what it reads broadcasts to that."""
+        made, kind = TYPES[out.dtype], TYPES[read[-1].dtype if name == "where" else read[0].dtype]
+        self.kept += [out, *read]
+        if out.numel():
+            sizes, strides = _folded(out.shape, [_strides(x, out.shape) for x in (out, *read)])
+            operands = np.zeros((DIMS, 1 + DIMS), dtype=np.int64)
+            for k, (tensor, steps) in enumerate(zip((out, *read), strides, strict=True)):
+                operands[k] = [tensor.data_ptr(), *steps]
+            self.numbers.append(np.array([CODE[name], kind, made, along, places, *sizes, *operands.flat]))
+
+    def typed(self, value: Tensor | float, dtype: torch.dtype) -> Tensor:
+        """Return a number or a tensor as a tensor of this type."""
+        if not isinstance(value, Tensor):
+            return torch.tensor(value, dtype=dtype)
+        if value.dtype == dtype:
+            return value
+        converted = torch.empty_like(value, dtype=dtype)
+        self.add("copy", converted, value)
+        return converted
+
+
+def rows_of(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) -> Rows:
+    """Return the rows that write the result of an operation anew.
+
+    Raises
+    ------
+    Untabled : there are none.
+    """
+    name = func._overloadpacket.__name__
+    name = name.removesuffix("_") if func._schema.is_mutable else name
+    if name not in WRITERS:
+        raise Untabled(name)
+    flat = [x for arg in args for x in (arg if isinstance(arg, list | tuple) else [arg])]
+    tensors = [x for x in (result, *flat) if isinstance(x, Tensor)]
+    if not isinstance(result, Tensor) or any(x.dtype not in TYPES or not x.is_cpu for x in tensors):
+        raise Untabled(name)
+    rows = Rows()
+    WRITERS[name](rows, result, *args, **{key: value for key, value in kwargs.items() if key not in NO_MATTER})
+    return rows
+
+
+NO_MATTER = ("out", "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")
+
+
+def carried_out(rows: Sequence[Rows]) -> Callable[[], None]:
+    """Return a call of compiled code that carries out rows, in turn.
+
+    Raises
+    ------
+    Unavailable : there is no compiled code.
+    """
+    table = np.array([number for part in rows for number in part.numbers], dtype=np.int64).reshape(-1, ROW)
+    return partial(_carry_out, library().code.strided_operations, table, len(table), table.ctypes.data)
+
+
+def _carry_out(function: Callable, table: np.ndarray, count: int, address: int) -> None:
+    done = function(count, address)
+    if done < count:
+        raise IndexError(f"{CODES[table[done, 0]]}: an index is out of range")
+
+
+# ---- how rows are written ----------------------------------------------------------------------------------------
+
+
+ROW = 5 + DIMS + DIMS * (1 + DIMS)
+
+
+def _strides(tensor: Tensor, shape: Sequence[int]) -> list[int]:
+    """Return the bytes from one number of a tensor to the next, as it broadcasts to a shape."""
+    return [size * tensor.element_size() for size in tensor.expand(shape).stride()]
+
+
+def _folded(shape: Sequence[int], strides: list[list[int]]) -> tuple[list[int], list[list[int]]]:
+    """Return sizes and strides of the same in `DIMS` dimensions: the shortest steps last, what can be one is one."""
+    order = sorted((k for k, size in enumerate(shape) if size > 1), key=lambda k: [-abs(s[k]) for s in strides])
+    sizes: list[int] = []
+    steps: list[list[int]] = []  # of each dimension, of all operands
+    for k in order:
+        step = [s[k] for s in strides]
+        if sizes and steps[-1] == [shape[k] * one for one in step]:
+            sizes[-1], steps[-1] = sizes[-1] * shape[k], step
+        else:
+            sizes.append(shape[k])
+            steps.append(step)
+    if len(sizes) > DIMS:
+        raise Untabled("too many dimensions")
+    missing = DIMS - len(sizes)
+    return [1] * missing + sizes, [[0] * missing + [step[k] for step in steps] for k in range(len(strides))]
+
+
+def _unary(name: str) -> Callable:
+    def write(rows: Rows, out: Tensor, x: Tensor) -> None:
+        if name in OF_REALS and x.dtype not in REALS or name == "neg" and x.dtype == torch.bool:
+            raise Untabled(name)
+        rows.add(name, out, x)
+
+    return write
+
+
+def _arithmetic(name: str) -> Callable:
+    def write(rows: Rows, out: Tensor, a: Tensor | float, b: Tensor | float, alpha: float = 1) -> None:
+        dtype = torch.result_type(a, b)
+        if alpha != 1 or dtype == torch.bool or (name in OF_REALS and dtype not in REALS) or out.dtype != dtype:
+            raise Untabled(name)
+        rows.add(name, out, rows.typed(a, dtype), rows.typed(b, dtype))
+
+    return write
+
+
+def _comparison(name: str) -> Callable:
+    def write(rows: Rows, out: Tensor, a: Tensor, b: Tensor | float) -> None:
+        dtype = torch.result_type(a, b)
+        rows.add(name, out, rows.typed(a, dtype), rows.typed(b, dtype))
+
+    return write
+
+
+def _logic(name: str) -> Callable:
+    def write(rows: Rows, out: Tensor, a: Tensor, b: Tensor | bool) -> None:
+        if torch.result_type(a, b) != torch.bool:
+            raise Untabled(name)
+        rows.add(name, out, a, rows.typed(b, torch.bool))
+
+    return write
+
+
+def _not(rows: Rows, out: Tensor, x: Tensor) -> None:
+    if x.dtype != torch.bool:
+        raise Untabled("not")
+    rows.add("not", out, x)
+
+
+def _power(rows: Rows, out: Tensor, x: Tensor, exponent: Tensor | float) -> None:
+    if isinstance(exponent, Tensor) or exponent != 2 or x.dtype not in REALS:
+        raise Untabled("pow")
+    rows.add("square", out, x)
+
+
+def _where(rows: Rows, out: Tensor, condition: Tensor, a: Tensor, b: Tensor) -> None:
+    if condition.dtype != torch.bool:
+        raise Untabled("where")
+    rows.add("where", out, condition, rows.typed(a, out.dtype), rows.typed(b, out.dtype))
+
+
+def _copied(rows: Rows, out: Tensor, _: Tensor, source: Tensor | float) -> None:
+    rows.add("copy", out, rows.typed(source, out.dtype))
+
+
+def _zeros(rows: Rows, out: Tensor, _: Tensor) -> None:
+    rows.add("copy", out, rows.typed(0, out.dtype))
+
+
+def _gather(rows: Rows, out: Tensor, source: Tensor, dim: int, index: Tensor) -> None:
+    """Write `out` as the parts of `source` along a dimension that an index (K,) says."""
+    if index.dim() != 1 or index.dtype != torch.int64 or not source.dim() or source.dtype != out.dtype:
+        raise Untabled("gather")
+    whole = source.narrow(dim, 0, min(1, source.shape[dim])).expand_as(out) if source.numel() else source
+    rows.add("gather", out, whole, _along(index, dim % out.dim(), out.dim()), **_places(source, dim))
+
+
+def _scatter(rows: Rows, out: Tensor, dim: int, index: Tensor, values: Tensor) -> None:
+    """Write values (K along a dimension) to the parts of `out` that an index (K,) says."""
+    if index.dim() != 1 or index.dtype != torch.int64 or not out.dim() or values.dtype != out.dtype:
+        raise Untabled("scatter")
+    shape = [*out.shape]
+    shape[dim] = len(index)
+    if out.numel():
+        whole = out.narrow(dim, 0, 1).expand(shape)
+        rows.add("scatter", whole, values.expand(shape), _along(index, dim % out.dim(), out.dim()), **_places(out, dim))
+
+
+def _along(index: Tensor, dim: int, dims: int) -> Tensor:
+    """Return an index (K,) as a tensor of so many dimensions that runs along one."""
+    return index.reshape([-1 if k == dim else 1 for k in range(dims)])
+
+
+def _places(tensor: Tensor, dim: int) -> dict[str, int]:
+    return {"along": tensor.stride(dim) * tensor.element_size(), "places": tensor.shape[dim]}
+
+
+def _indexed(rows: Rows, out: Tensor, source: Tensor, indices: Sequence[Tensor | None]) -> None:
+    _gather(rows, out, source, *_only(indices))
+
+
+def _index_put(
+    rows: Rows, out: Tensor, source: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> None:
+    if accumulate:
+        raise Untabled("index_put")
+    _kept(rows, out, source)
+    _scatter(rows, out, *_only(indices), values)
+
+
+def _index_copy(rows: Rows, out: Tensor, source: Tensor, dim: int, index: Tensor, values: Tensor) -> None:
+    _kept(rows, out, source)
+    _scatter(rows, out, dim, index, values)
+
+
+def _kept(rows: Rows, out: Tensor, source: Tensor) -> None:
+    """Let `out` be as the tensor of which some parts are written anew: it is that itself where this is in place."""
+    if out.data_ptr() != source.data_ptr():
+        rows.add("copy", out, source)
+
+
+def _only(indices: Sequence[Tensor | None]) -> tuple[int, Tensor]:
+    """Return the dimension and the index of the only one that there is."""
+    found = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if len(found) != 1:
+        raise Untabled("several indices")
+    return found[0]
+
+
+def _joined(rows: Rows, out: Tensor, tensors: Sequence[Tensor], dim: int = 0) -> None:
+    start = 0
+    for tensor in tensors:
+        if tensor.numel():
+            size = tensor.shape[dim]
+            rows.add("copy", out.narrow(dim, start, size), tensor)
+            start += size
+
+
+def _stacked(rows: Rows, out: Tensor, tensors: Sequence[Tensor], dim: int = 0) -> None:
+    for k, tensor in enumerate(tensors):
+        rows.add("copy", out.select(dim, k), tensor)
+
+
+def _reduced(name: str) -> Callable:
+    """Return what writes the result of an operation of two numbers over all along some dimensions."""
+
+    def write(
+        rows: Rows, out: Tensor, x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
+    ) -> None:
+        if not x.numel() or not x.dim() or out.dtype != x.dtype or (x.dtype == torch.bool) != (name in ("and", "or")):
+            raise Untabled(name)
+        dims = sorted({k % x.dim() for k in ([dim] if isinstance(dim, int) else dim or range(x.dim()))})
+        if not keepdim:
+            for k in dims:
+                out = out.unsqueeze(k)
+        first = x
+        for k in dims:
+            first = first.narrow(k, 0, 1)
+        rows.add("copy", out, first)
+        whole = out.expand_as(x)
+        rows.add(name, whole, whole, x)
+
+    return write
+
+
+WRITERS: dict[str, Callable] = {
+    **{name: _unary(own) for name, own in UNARY.items()},
+    **{name: _arithmetic(name) for name in ARITHMETIC},
+    **{name: _comparison(name) for name in COMPARISONS},
+    **{name: _logic(own) for name, own in LOGIC.items()},
+    "bitwise_not": _not,
+    "logical_not": _not,
+    "pow": _power,
+    "where": _where,
+    "clamp_min": _arithmetic("maximum"),
+    "clamp_max": _arithmetic("minimum"),
+    "copy": _copied,
+    "fill": _copied,
+    "zero": _zeros,
+    "index_select": _gather,
+    "index": _indexed,
+    "index_put": _index_put,
+    "index_copy": _index_copy,
+    "cat": _joined,
+    "stack": _stacked,
+    "amax": _reduced("maximum"),
+    "amin": _reduced("minimum"),
+    "any": _reduced("or"),
+    "all": _reduced("and"),
+}
