@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from tests.trajectory.writers import Ending
 from torchdismech import State, Trajectory, compilation
 from torchdismech.cli import app
+from torchdismech.integrate import recording
 from torchdismech.io.assemble import build_model
 from torchdismech.io.scene import load_scene
 from torchdismech.state import tensor_fields
@@ -171,6 +172,7 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(scene, tmp_path, integrato
 def test_resumed_run_is_compiled_where_one_in_one_go_is(scene, tmp_path, monkeypatch, flag, first):
     """Decide by all steps of the scene, not by those that are left: say so in both runs, or not where it is refused."""
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    monkeypatch.setattr(recording, "FEW", 0)  # these would not be compiled
     # four evaluations a step are expected: 25 steps are enough, 24 are not
     monkeypatch.setattr(compilation, "THRESHOLD", 98 * build_model(load_scene(scene)).compilation.cost.of(3, CPU))
     whole, parts = tmp_path / "whole.h5", tmp_path / "parts.h5"
@@ -480,7 +482,7 @@ def test_check_prints_what_will_run(scene):
     assert lines["dofs"] == "19, of which free 12" and lines["robots"].startswith("3, in space, on cpu")
     assert lines["integrator"] == "implicit_euler, 25 steps of 0.01 s"
     assert re.search(r"\w+", lines["solver"]) and re.fullmatch(r"about [\d.]+ KiB .*", lines["memory"])
-    assert re.fullmatch(r"eager; compiled from about [\d,]+ steps on", lines["kernels"])
+    assert lines["kernels"] == "eager, after some steps recorded: it is faster for so few robots"
     assert lines["drawn"].startswith("rod.youngs from 1.")
     springs = call("check", scene, "--springs").stdout
     assert springs.strip().endswith("0: 0 1 2\n1: 1 2 3\n2: 2 3 4")
@@ -488,16 +490,18 @@ def test_check_prints_what_will_run(scene):
 
 
 @pytest.mark.parametrize(
-    ("line", "threshold", "expected"),
+    ("line", "threshold", "few", "expected"),
     [
-        ("", 0.0, "compiled before the first step, as from 0 steps on"),
-        ("compile = true", 1e9, "compiled"),
-        ("compile = false", 0.0, "eager"),
+        ("", 0.0, 0, "compiled before the first step, as from 0 steps on"),
+        ("", 0.0, 4000, "eager, after some steps recorded: it is faster for so few robots"),
+        ("compile = true", 1e9, 4000, "compiled"),
+        ("compile = false", 0.0, 0, "eager"),
     ],
 )
-def test_check_says_what_is_compiled(scene, monkeypatch, line, threshold, expected):
+def test_check_says_what_is_compiled(scene, monkeypatch, line, threshold, few, expected):
     """Print what would run, by the scene's setting and its length, without compiling it."""
     monkeypatch.setattr("torchdismech.io.report.THRESHOLD", threshold)
+    monkeypatch.setattr(recording, "FEW", few)
     monkeypatch.setattr(torch, "compile", None)
     scene.write_text(SCENE.replace("[simulation]", f"[simulation]\n{line}"))
     assert re.search(rf"^kernels +{expected}$", call("check", scene, "--device", "cpu").stdout, flags=re.MULTILINE)
@@ -506,6 +510,7 @@ def test_check_says_what_is_compiled(scene, monkeypatch, line, threshold, expect
 def test_check_says_why_nothing_is_compiled(scene, monkeypatch):
     """Print the reason where there is no compiler."""
     monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr(recording, "FEW", 0)
     assert re.search(r"^kernels +eager: .*no-such-compiler", call("check", scene).stdout, flags=re.MULTILINE)
 
 

@@ -26,6 +26,7 @@ from torchdismech import (
 )
 from torchdismech.compilation import Compilation, Cost
 from torchdismech.elastic import Energy
+from torchdismech.integrate import recording
 from torchdismech.integrate.equations import StepEquations
 
 # Kernels contract and reorder products: rounding, amplified by the stiffness of the rod.
@@ -51,6 +52,12 @@ def stepped(model, count=4, batch=2, chunk=None):
     for _ in range(count):
         state, _ = integrator.step(model, state, throw=True)
     return state.q
+
+
+@pytest.fixture(autouse=True)
+def untaped(monkeypatch):
+    """Let no step of few robots be recorded: these are not compiled."""
+    monkeypatch.setattr(recording, "FEW", 0)
 
 
 @pytest.fixture
@@ -537,3 +544,12 @@ def test_steps_and_gradients_agree_across_a_real_switch(monkeypatch):
     assert model.compilation.active
     assert (found[1][0] - found[0][0]).abs().max() < ROUNDING
     assert (found[1][1] - found[0][1]).abs() < ROUNDING * found[0][1].abs()
+
+
+def test_few_robots_are_recorded_instead(monkeypatch, compiled):
+    """Compile nothing where eager steps are recorded, which is faster."""
+    monkeypatch.setattr(recording, "FEW", 4000)
+    monkeypatch.setattr(compilation, "THRESHOLD", 0.0)
+    model = rod()
+    rollout(model, model.initial_state(batch=2), ImplicitEuler(1e-2), 20, progress=False)
+    assert not compiled and not model.compilation.active and model.recordings

@@ -146,16 +146,24 @@ class Compilation:
         """Return what the evaluations of so many robots take eagerly [s]."""
         return self._evaluations.get((rows, like.device, like.dtype), 0) * self.cost.of(rows, like.device)
 
-    def consider(self, rows: int, like: Tensor, obstacle: Callable[[], str | None], ahead: float = 0.0) -> None:
+    def consider(
+        self,
+        rows: int,
+        like: Tensor,
+        obstacle: Callable[[], str | None],
+        ahead: float = 0.0,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Compile from now on if the work done and `ahead` [s] is worth it, and say so; or say once why not.
 
         Parameters
         ----------
         obstacle : finds why nothing can be compiled, or None.
+        unless : says whether such work is done in another way, which is faster.
         """
         if self.setting != "auto" or self.refusal is not None or self.work(rows, like) + ahead < THRESHOLD:
             return
-        if self.runs_compiled(rows, like):
+        if self.runs_compiled(rows, like) or unless():
             return
         reason = obstacle()
         if reason is None:

@@ -72,6 +72,8 @@ class Model(nn.Module):
         springs, not by a clock, so the same calls compile at the same step; what is compiled agrees with what is eager
         up to rounding. Copies of a model count anew.
         On a GPU compiled steps are recorded as CUDA graphs, too, unless `integrate.recording.unrecorded` says why not.
+        On a CPU eager steps of few robots are recorded as tapes likewise, with every bit the same; "auto" does not
+        compile these.
     self_contact : how parts of the robot touch each other; None lets them pass through each other.
     """
 
@@ -137,15 +139,18 @@ class Model(nn.Module):
         self.mechanics = Mechanics(self.body, self.terms, self.forces, self.self_contact, self._layout)
         self.contact = ContactModel(self.body, self.obstacles, self.self_contact, self.pattern, self.unknown)
 
-    def compile_if_long(self, rows: int, q: Tensor, ahead: float = 0.0) -> None:
+    def compile_if_long(
+        self, rows: int, q: Tensor, ahead: float = 0.0, unless: Callable[[], bool] = lambda: False
+    ) -> None:
         """Compile for so many robots at a time from now on, under "auto" and if the work done and `ahead` pays for it.
 
         Parameters
         ----------
         q : of all robots.
         ahead : eager work that is known to come [s], see `Compilation`.
+        unless : says whether steps of so many robots are faster without, see `integrate.recording`.
         """
-        self.compilation.consider(rows, q, self.why_eager, ahead)
+        self.compilation.consider(rows, q, self.why_eager, ahead, unless)
 
     def why_eager(self) -> str | None:
         """Return why "auto" does not compile this model; None where it may."""

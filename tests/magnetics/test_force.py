@@ -341,7 +341,9 @@ def test_learned_fields_are_looked_at():
     assert coil((0.0, 0.0, 1.0))[0].mechanics.uncompiled_terms() == []
 
 
-def test_recordings_are_refused():
-    """Take no CUDA graphs: a field may be any code."""
-    model, _ = coil((0.0, 0.0, 1.0))
-    assert unrecorded(model) == "forces that change within a step"
+def test_what_is_recorded():
+    """Take no CUDA graphs, and no tapes where a field is a function of the user's."""
+    assert unrecorded(coil((0.0, 0.0, 1.0))[0]) is None
+    assert unrecorded(coil((0.0, 0.0, 1.0))[0].to("meta")) == "forces that change within a step"
+    timed = magnetics.Timed(lambda time: torch.stack([time, time, time], 1))
+    assert unrecorded(coil(timed)[0]) == "forces that call a function of the user's"

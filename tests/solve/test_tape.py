@@ -7,7 +7,7 @@ import torch
 from tests.solve.topologies import chain, random_values
 from torchdismech.errors import InputError
 from torchdismech.fused import Fused
-from torchdismech.native import taped, taping
+from torchdismech.native import Unavailable, taped, taping
 from torchdismech.native.graphs import recorded
 from torchdismech.solve import linear
 
@@ -43,6 +43,94 @@ def test_new_numbers(code):
     """Give what the code gives, to the last bit: products, choices, views, sums, operations in place, constants."""
     found, expected = replays(code, (3, 3), (3, 3))
     assert torch.equal(found, expected)
+
+
+X = torch.tensor([[-1.5, 0.0, torch.nan], [2.0, -0.0, torch.inf]], dtype=torch.float64)
+OTHER = torch.tensor([[2.0, -3.0, 1.0], [2.0, 5.0, torch.nan]], dtype=torch.float64)
+WHOLE = torch.tensor([[3, -2, 1], [0, 5, 2]])
+TRUE = torch.tensor([[True, False, True], [False, True, True]])
+PLACES, ORDER = torch.tensor([2, 0, -1]), torch.tensor([2, 0, 1])
+
+TABLED = {
+    **{
+        f"{name} of {kind}": (lambda a, b, name=name: getattr(torch, name)(a, b), a, b)
+        for name in ("add", "sub", "mul", "div", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge")
+        for kind, a, b in (
+            ("numbers", X, OTHER),
+            ("short numbers", X.float(), OTHER.float()),
+            ("columns", X.t(), OTHER[0, :, None]),
+            ("integers", WHOLE, WHOLE.flip(0)),
+            ("both", X, WHOLE),
+        )
+        if (name, kind) != ("div", "integers")
+    },
+    "neg": (torch.neg, X),
+    "abs": (torch.abs, X),
+    "reciprocal": (torch.reciprocal, X),
+    "not": (torch.logical_not, TRUE),
+    "scaled": (lambda x: 2 * x - 1, X),
+    "compared with a number": (lambda x: (x > 0) | (x == -1.5), X),
+    "squared": (lambda x: x**2, X),
+    "clamped": (lambda x: x.clamp_min(0.5), X),
+    "and, or": (lambda a, b: a & (b | ~a), TRUE, TRUE.flip(1)),
+    "chosen": (lambda c, a, b: torch.where(c, a, b), TRUE, X, OTHER[:1]),
+    "chosen or a number": (lambda c, a: torch.where(c, a, 0.0), TRUE, X),
+    "rows": (lambda x: x.index_select(1, ORDER), X),
+    "indexed": (lambda x: x[:, PLACES], X),
+    "indexed from the end": (lambda x: x.t()[PLACES], X),
+    "put": (lambda x, y: x.t().index_put((ORDER,), y[:, 0]), X, OTHER),
+    "copied to": (lambda x, y: x.index_copy(1, ORDER, y), X, OTHER),
+    "joined": (lambda x, y: torch.cat([x, y[:, :1]], 1), X, OTHER),
+    "stacked": (lambda x, y: torch.stack([x, y], 2), X, OTHER),
+    "largest": (lambda x: x.amax(1), X),
+    "largest of all": (lambda x: x[:, :2].amax((0, 1), keepdim=True), X),
+    "smallest": (lambda x: x.amin(0), X),
+    "any, all": (lambda c: torch.stack([c.any(1), c.all(1)]), TRUE),
+    "as other numbers": (lambda x: x.to(torch.float32), X),
+    "as truths": (lambda x: x.to(torch.bool), WHOLE),
+    "of truths": (lambda c: c.to(torch.float64) + c.long(), TRUE),
+    "in place": (lambda x, y: x.clone().add_(y).mul_(2).copy_(x + y).t(), X, OTHER),
+    "filled": (lambda x: torch.cat([x.clone().fill_(3.0), x.clone().zero_()]), X),
+    "put in place": (lambda x, y: torch.where(y > 0, x, y, out=torch.empty_like(x)), X, OTHER),
+    "in five dimensions": (lambda x: x[:, None, :, None, None].expand(2, 2, 3, 2, 2).permute(4, 2, 0, 3, 1) * 2.0, X),
+}
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_operations_in_the_table(name):
+    """Give what torch gives, to the last bit, and call no operation of torch for it."""
+    code, *given = TABLED[name]
+    tensors = [torch.zeros_like(x) for x in given]
+    tape = recorded(lambda: code(*tensors), CPU, None)
+    for own, x in zip(tensors, given, strict=True):
+        own.copy_(x)
+    torch.testing.assert_close(tape.replay(), code(*given), rtol=0, atol=0, equal_nan=True)
+    assert len(tape.operations) == 1
+
+
+def test_places_that_are_not_there():
+    """Refuse an index that has come to be out of range, as torch does."""
+    x, places = torch.arange(3.0), torch.tensor([0, 2])
+    tape = recorded(lambda: (x + 1)[places], CPU, None)
+    places.copy_(torch.tensor([1, -3]))
+    assert tape.replay().tolist() == [2, 1]
+    for wrong in (3, -4):
+        places[0] = wrong
+        with pytest.raises(IndexError, match="gather: an index is out of range"):
+            tape.replay()
+
+
+def test_without_a_compiler_torch_is_called(monkeypatch):
+    """Replay the operations one by one where no table can be had."""
+
+    def missing():
+        raise Unavailable("no compiler")
+
+    monkeypatch.setattr("torchdismech.native.tape.library", missing)
+    x = torch.ones(3)
+    tape = recorded(lambda: (x + 1) * 2, CPU, None)
+    x.fill_(2.0)
+    assert tape.replay().tolist() == [6, 6, 6] and len(tape.operations) == 2
 
 
 def test_memory_stays():

@@ -219,7 +219,7 @@ class Cylinder(Shape):
         beyond = torch.stack([from_axis - self.radius, (along * side - length / 2).squeeze(-1)], dim=-1)
         over = beyond > 0
         nearest, face = beyond.max(-1)
-        fallback = torch.nn.functional.one_hot(face, 2).to(along.dtype)
+        fallback = _one_of(face, 2).to(along.dtype)
         edge = rounding(torch.minimum(self.radius, length.squeeze(-1)))
         outside, outward, inverse = polar(torch.where(over, beyond, 0.0), edge, fallback)
         normal = outward[..., :1] * radial + outward[..., 1:] * upward
@@ -280,7 +280,7 @@ class Box(Shape):
         excess = torch.where(over, beyond, 0.0)
         # Within rounding of the surface the nearest face decides, as inside.
         face_distance, face = beyond.max(-1)
-        face_normal = torch.nn.functional.one_hot(face, 3).to(local.dtype)
+        face_normal = _one_of(face, 3).to(local.dtype)
         smallest = rounding(self.size.amin(-1, keepdim=True))
         length, outward, inverse = polar(excess, smallest, face_normal)
         distance = torch.where(inverse > 0, length, face_distance)
@@ -330,11 +330,15 @@ def _identity(like: Tensor) -> Tensor:
     return torch.eye(3, dtype=like.dtype, device=like.device)
 
 
+def _one_of(index: Tensor, count: int) -> Tensor:
+    """Return (.., count) bool, where each index (..) is: `one_hot`, which looks at the numbers on the host."""
+    return torch.arange(count, device=index.device) == index.unsqueeze(-1)
+
+
 def _across(axis: Tensor) -> Tensor:
     """Return a unit vector across each unit vector (..., 3)."""
     # The coordinate axis that is farthest from it.
-    shortest = axis.abs().argmin(-1, keepdim=True)
-    other = (torch.arange(3, device=axis.device) == shortest).to(axis.dtype)
+    other = _one_of(axis.abs().argmin(-1), 3).to(axis.dtype)
     across = torch.linalg.cross(axis, other)
     return across / across.norm(dim=-1, keepdim=True)
 

@@ -75,6 +75,7 @@ class StepEquations:
         self._closed_form, self._eager_loads = not model.mechanics.uncompiled_terms(), self.mechanics.eager_loads
         self._smooth = SMOOTH_RODS if scheme.damps and not len(model.triangles) else SMOOTH
         self._load: Tensor | None = None
+        self.forms: dict[Callable, Callable] = {}  # of functions that take these equations first, by a recording
 
     @property
     def gains(self) -> Gains:
@@ -88,6 +89,8 @@ class StepEquations:
 
         Contact, constraints and loads that do not compile (learned forces) run eagerly, and the function with them.
         """
+        if function in self.forms:
+            return self.forms[function]
         if not self.closed:
             return function
         return self.model.compilation.form(function, self.base.shape[0], self.base)

@@ -19,6 +19,7 @@ from torchdismech.integrate.gradient import differentiable_step
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.inspection import cause_in_hooks, refuse_hidden_tensors
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recording import takes_tapes
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.substeps import with_retries
 from torchdismech.mechanics import StepStart
@@ -105,7 +106,7 @@ class Solver(ABC):
                 refuse_hidden_tensors(model, state, control)
             problem = StepProblem(model, self, state, control.replace(values={}), self._step_length, running, values)
             size = chunk_size(model, state.batch, self.chunk)
-            model.compile_if_long(size, state.q)
+            self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: in_chunks(self._advanced, problem, size))
             cause = cause_in_hooks(model, state, control, ~info.converged)
         if throw and not bool(info.converged.all()):
@@ -144,7 +145,11 @@ class Solver(ABC):
         """Get ready for so many steps from a state: compile if the model does so and it pays, look at the tolerance."""
         self._warn_of_loads_that_do_not_count(model, state)
         rows = chunk_size(model, state.batch, self.chunk)
-        model.compile_if_long(rows, state.q, steps * self.step_work(model, state.batch))
+        self._compile_if_long(model, rows, state.q, steps * self.step_work(model, state.batch))
+
+    def _compile_if_long(self, model: Model, rows: int, q: Tensor, ahead: float = 0.0) -> None:
+        """Compile if that pays, for so many robots at a time; not where eager steps are recorded, which is faster."""
+        model.compile_if_long(rows, q, ahead, lambda: takes_tapes(model, self, q[:rows]))
 
     @torch.no_grad()
     def _warn_of_loads_that_do_not_count(self, model: Model, state: State) -> None:

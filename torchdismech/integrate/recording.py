@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ from torchdismech.integrate.easing import sharp_robots
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.kinds import StepKind, calls_others, odd, read_controls, varying
-from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.step import further_attempts, newton_options, step_contact, step_info, with_contact
 from torchdismech.mechanics import Mechanics, StepStart
 from torchdismech.model import Model
@@ -52,12 +53,12 @@ from torchdismech.native.graphs import Recording, Unrecordable, memory_pool, rec
 from torchdismech.native.tape import Tape
 from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
-from torchdismech.solve.newton import Progress, begun, plain_round, resumed
-from torchdismech.solve.search import Root
+from torchdismech.solve.newton import Progress, Trial, begun, plain_round, resumed, tried
+from torchdismech.solve.search import NewtonOptions, Root
 from torchdismech.state import Control, State
 from torchdismech.values import Values
 
-__all__ = ["RecordedStep", "recorded_step", "unrecorded"]
+__all__ = ["RecordedStep", "recorded_step", "takes_tapes", "unrecorded"]
 
 KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
 # Steps of a kind on a CPU before it is recorded, which takes as long as some ten of them
@@ -101,6 +102,11 @@ def recording_of(problem: StepProblem) -> RecordedStep | None:
     return step
 
 
+def takes_tapes(model: Model, method: Method, q: Tensor) -> bool:
+    """Return whether steps of robots at q (B, n) are recorded as tapes."""
+    return _few_on_a_cpu(model, q) and _recordable(model, method)
+
+
 def _steps_before(problem: StepProblem) -> int | None:
     """Return how many steps of a kind are taken before they are recorded; None where none ever is."""
     model, q = problem.model, problem.state.q
@@ -110,8 +116,11 @@ def _steps_before(problem: StepProblem) -> int | None:
         wait = SEEN
     else:
         return None
-    plain = problem.method.scheme.inertial and not odd(problem.method)
-    return wait if plain and unrecorded(model) is None else None
+    return wait if _recordable(model, problem.method) else None
+
+
+def _recordable(model: Model, method: Method) -> bool:
+    return method.scheme.inertial and not odd(method) and unrecorded(model) is None
 
 
 def _on_a_gpu(model: Model, q: Tensor) -> bool:
@@ -237,7 +246,10 @@ class RecordedStep:
         tolerance, options = self._tolerance, self.options.with_tolerance(self.options.tolerance.clone())
         _, *others = problem.method.attempts(equations)
         equations.descending = False
+        if not _on_a_gpu(problem.model, problem.state.q):
+            equations.forms = {tried: self._trials}
         root = resumed(equations, Progress(*(tensor.clone() for tensor in self.at)), options)
+        equations.forms = {}  # other ways change what recordings hold
         root = further_attempts(equations, root, others, self.options.with_tolerance(tolerance), problem.running)
         q = equations.full(root.x)
         info = step_info(equations, root, q, scale, problem.running)
@@ -248,6 +260,11 @@ class RecordedStep:
         return after.with_fields(field.clone() for field in after.fields()), info
 
     # ---- inside ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _trials(self) -> _RecordedTrials:
+        """Trials of steps that are not taken whole."""
+        return _RecordedTrials(self.equations, self.options, self.at)
 
     def _give(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
         """Write what a step is given to the static buffers."""
@@ -301,6 +318,37 @@ class _Varying(Mechanics):
     def held_force(self, state: State, control: Control) -> Tensor:
         """Return none (B, n)."""
         return torch.zeros_like(state.q)
+
+
+class _RecordedTrials:
+    """What `solve.newton.tried` is, recorded on a CPU: with the matrix there and without.
+
+    Parameters
+    ----------
+    equations, options : of a recorded step.
+    at : an iterate; so many robots and unknowns have all others.
+    """
+
+    def __init__(self, equations: StepEquations, options: NewtonOptions, at: Progress):
+        none = torch.zeros_like(at.status, dtype=torch.bool)
+        static = (at.x, at.norm, torch.zeros_like(at.x), none, at.status, none, options.tolerance)
+        self._given: tuple[Any, ...] = tuple(tensor.clone() for tensor in static)
+        rest = (options.weight, options.diagonal, options.line_search)
+        self._tapes = {
+            with_matrix: recorded(partial(self._tried, equations, (*rest, with_matrix, False)), at.x.device, None)
+            for with_matrix in (True, False)
+        }
+
+    def _tried(self, equations: StepEquations, rest: tuple) -> Trial:
+        return tried(equations, *self._given, *rest)
+
+    def __call__(self, _: StepEquations, *given: Any) -> Trial:
+        """Return what a step led to; `given` is as for `tried`, of which only numbers of tensors may differ."""
+        tensors, with_matrix = given[: len(self._given)], given[-2]
+        for own, new in zip(self._given, tensors, strict=True):
+            own.copy_(new)
+        found = self._tapes[with_matrix].replay()
+        return Trial._make(None if tensor is None else tensor.clone() for tensor in found)
 
 
 def _load(problem: StepProblem) -> Tensor:

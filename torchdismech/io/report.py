@@ -15,7 +15,7 @@ from torchdismech.elastic.assembly import dofs_of
 from torchdismech.errors import Status
 from torchdismech.integrate import Solver
 from torchdismech.integrate.chunks import chunk_size
-from torchdismech.integrate.recording import unrecorded
+from torchdismech.integrate.recording import takes_tapes, unrecorded
 from torchdismech.io.scene import Scene
 from torchdismech.io.schema_contact import obstacle_name
 from torchdismech.mechanics import Gains
@@ -92,7 +92,7 @@ def what_will_run(
         "controller": _closed_by(scene, controller),
         "integrator": steps,
         "terms": _terms(model),
-        "kernels": _kernels(scene, model, integrator),
+        "kernels": _kernels(scene, model, integrator, state),
         "solver": model.solver_for(at_once).describe(),
         **({"steps on a GPU": _recording(model)} if model.device.type == "cuda" else {}),
         "factorisation": f"{1e3 * _factor_time(model, state, at_once):.3g} ms a robot to factor and solve, measured",
@@ -116,13 +116,15 @@ def _beginning(scene: Scene) -> str:
     return f"{where}, at rest" if table.trajectory is None else f"{where}, as it moves there"
 
 
-def _kernels(scene: Scene, model: Model, integrator: Solver) -> str:
+def _kernels(scene: Scene, model: Model, integrator: Solver, state: State) -> str:
     """Return whether steps run eagerly or compiled."""
     setting = scene.document.simulation.compile
     if setting is False:
         return "eager"
     if setting is True:
         return "compiled"
+    if takes_tapes(model, integrator, state.q):
+        return "eager, after some steps recorded: it is faster for so few robots"
     reason = model.why_eager()
     if reason is not None:
         return f"eager: {reason}"

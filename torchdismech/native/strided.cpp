@@ -11,7 +11,7 @@ constexpr int DIMS = 4;
 // The order is that of `CODES` and `TYPES` in strided.py.
 enum Code {
   COPY, GATHER, SCATTER, WHERE,
-  NEGATIVE, ABSOLUTE, ROOT, RECIPROCAL, SQUARE, NOT,
+  NEGATIVE, ABSOLUTE, RECIPROCAL, SQUARE, NOT,
   ADD, SUBTRACT, MULTIPLY, DIVIDE, MAXIMUM, MINIMUM, AND, OR,
   EQUAL, DIFFERENT, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL
 };
@@ -162,7 +162,6 @@ template <typename T>
 void of_reals(const Row& row) {
   switch (row.code) {
     case ABSOLUTE: return unary<T, T>(row, [](T x) { return std::abs(x); });
-    case ROOT: return unary<T, T>(row, [](T x) { return std::sqrt(x); });
     case RECIPROCAL: return unary<T, T>(row, [](T x) { return T(1) / x; });
     case DIVIDE: return binary<T, T>(row, [](T a, T b) { return a / b; });
   }

@@ -23,7 +23,7 @@ from torchdismech.solve.search import (
     weighted_norm,
 )
 
-__all__ = ["Progress", "begun", "matrix_values", "newton", "plain_round", "resumed"]
+__all__ = ["Progress", "Trial", "begun", "matrix_values", "newton", "plain_round", "resumed", "tried"]
 
 SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
 SMALLEST_STEP = 2.0**-12  # below this fraction of the Newton step a line search gives up ...
@@ -81,16 +81,16 @@ def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:
     return values
 
 
-def _first_trial(system: System, x: Tensor, options: NewtonOptions) -> _Trial:
+def _first_trial(system: System, x: Tensor, options: NewtonOptions) -> Trial:
     """Return what is to be known of x: what is compiled for trials serves, with a step that no row takes."""
-    tried, tolerance = system.compiled(_tried), options.tolerance
+    found_by, tolerance = system.compiled(tried), options.tolerance
     # two tensors: code that was compiled for one in both places would not serve for other steps
     no_row, none_spent = torch.zeros(2, len(x), dtype=torch.bool, device=x.device)
     status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
     unknown = torch.full_like(tolerance, torch.inf)
-    step = None if tried is _tried else torch.zeros_like(x)
+    step = None if found_by is tried else torch.zeros_like(x)
     rest = (tolerance, options.weight, options.diagonal, options.line_search, True, True)
-    return tried(system, x, unknown, step, no_row, status, none_spent, *rest)
+    return found_by(system, x, unknown, step, no_row, status, none_spent, *rest)
 
 
 def resumed(system: System, at: Progress, options: NewtonOptions) -> Root:
@@ -112,7 +112,7 @@ def plain_round(
     Returns
     -------
     progress : is to be dropped where the first flag holds, and `resumed` from before this round.
-    flags : (5,) the four of `_tried`, and whether some row ended without having converged.
+    flags : (5,) the four of `tried`, and whether some row ended without having converged.
     """
     active = at.status == RUNNING
     iterations = at.iterations + active
@@ -120,14 +120,14 @@ def plain_round(
     step = factor.solve(-at.residual)
     rows = (active & factor.ok, at.status, iterations >= options.max_iterations, options.tolerance)
     rest = (options.weight, options.diagonal, options.line_search, with_matrix, with_matrix)
-    trial = system.compiled(_tried)(system, at.x, at.norm, step, *rows, *rest)
+    trial = system.compiled(tried)(system, at.x, at.norm, step, *rows, *rest)
     lost = ((trial.status != RUNNING) & (trial.status != int(Status.CONVERGED))).any()
     values = at.values if trial.values is None else trial.values
     after = Progress(trial.x, trial.residual, values, trial.norm, trial.status, iterations)
     return after, torch.cat([trial.flags, lost[None]])
 
 
-class _Trial(NamedTuple):
+class Trial(NamedTuple):
     """What a step led to.
 
     Attributes
@@ -150,7 +150,7 @@ class _Trial(NamedTuple):
     flags: Tensor
 
 
-def _tried(
+def tried(
     system: System,
     x: Tensor,
     norm: Tensor,
@@ -164,7 +164,7 @@ def _tried(
     line_search: bool,
     with_matrix: bool,
     with_noise: bool,
-) -> _Trial:
+) -> Trial:
     """Take a step from x in the rows that run and are solved, and judge it by the norm of the residual.
 
     Rows that are `spent` may take no other. Without a step x itself is judged. Noise is of use at a first iterate only;
@@ -178,11 +178,11 @@ def _tried(
     found = weighted_norm(residual, weight)
     rows = (row.to(found.dtype) for row in (status, solved, spent))
     good, ended, *flags = JUDGED[line_search].of_columns(found, norm, tolerance, *rows).split([1, 1, 4])
-    return _Trial(x, residual, values, found, noise, good[0] > 0, ended[0].long(), flags[0].amax(1) > 0)
+    return Trial(x, residual, values, found, noise, good[0] > 0, ended[0].long(), flags[0].amax(1) > 0)
 
 
 def _judged(line_search: bool, found: Tensor, norm: Tensor, tolerance: Tensor, *rows: Tensor) -> list[Tensor]:
-    """Return whether rows are good, the status that they end with, and what `_Trial.flags` say of each: 0 or 1.
+    """Return whether rows are good, the status that they end with, and what `Trial.flags` say of each: 0 or 1.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class _LineSearch(DividingSearch):
     def __init__(self, system: System, at: Progress, options: NewtonOptions):
         self.system, self.options, self.solver, self.tolerance = system, options, options.solver, options.tolerance
         self.at, self.status, self.iterations = Iterate(*at[:4]), at.status, at.iterations
-        self._tried = system.compiled(_tried)
+        self._tried = system.compiled(tried)
         self._diagonal = options.diagonal
         self.solved = torch.zeros_like(at.status, dtype=torch.bool)  # the rows that have a Newton step ...
         self.direction = torch.zeros_like(at.x)  # ... and the steps
@@ -230,7 +230,7 @@ class _LineSearch(DividingSearch):
 
     def divides(self) -> bool:
         """Return whether rows may go on without the others: not by compiled code, which is for so many."""
-        return self._tried is _tried
+        return self._tried is tried
 
     def of_rows(self, rows: Tensor, system: System) -> _LineSearch:
         """Return the search of some rows alone; they find their Newton steps anew, as the same."""
@@ -272,7 +272,7 @@ class _LineSearch(DividingSearch):
         self.indefinite: Tensor | None = None  # (B,) rows whose matrix Cholesky has refused; None: no row
 
     def _trial(self, last: bool) -> tuple[Iterate, Tensor, Tensor, list[bool]]:
-        """Return what `_tried` says of the next step; without a matrix where all rows converge, as none would look."""
+        """Return what `tried` says of the next step; without a matrix where all rows converge, as none would look."""
         at = self.at
         step = self.direction if self.fraction is None else self.fraction[:, None] * self.direction
         rows = (self.solved, self.status, self.iterations >= self.options.max_iterations, self.options.tolerance)
