@@ -42,7 +42,7 @@ from torchdismech.native import Unavailable, compiler
 from torchdismech.solve import linear
 from torchdismech.sparse import Pattern
 from torchdismech.state import Control, State
-from torchdismech.values import Place, Values, every_module, leading, per_robot, refuse_unfitting, robots
+from torchdismech.values import Place, Values, leading, per_robot, refuse_unfitting, robots_within
 
 __all__ = ["Model"]
 
@@ -242,7 +242,7 @@ class Model(nn.Module):
     @property
     def batch(self) -> int | None:
         """Number of robots that the parameters are given for, or None where they serve any number."""
-        numbers = set().union(*(robots(m) for m in every_module(self)))
+        numbers = robots_within(self)
         if len(numbers) > 1:
             raise InputError(f"the model's parameters are given for different numbers of robots: {sorted(numbers)}")
         return max(numbers, default=None)

@@ -33,6 +33,7 @@ __all__ = [
     "refuse_unfitting",
     "requiring_gradients",
     "robots",
+    "robots_within",
     "split",
 ]
 
@@ -205,10 +206,24 @@ def every_module(module: nn.Module) -> list[nn.Module]:
 
     Runs several times in each step: modules are looked for again only where they hang together in another way.
     """
+    return [module, *_tree_of(module).others]
+
+
+def robots_within(module: nn.Module) -> set[int]:
+    """Return the numbers of robots (above 1) that the tensors of a module, and of those in it, are given for."""
+    found = robots(module)
+    for part, name, axis in _tree_of(module).places():
+        tensor = _tensor(part, name)
+        if tensor is not None and tensor.dim() >= 2 + axis and tensor.shape[axis] > 1:
+            found.add(tensor.shape[axis])
+    return found
+
+
+def _tree_of(module: nn.Module) -> _Tree:
     tree = _trees.get(module)
     if tree is None or not tree.stands(module):
         tree = _trees[module] = _Tree(module)
-    return [module, *tree.others]
+    return tree
 
 
 class _Tree:
@@ -224,11 +239,19 @@ class _Tree:
                     waiting.append(child)
         self.others = list(found.values())[1:]
         self._children = self._children_below(root)
+        self._places: list[tuple[nn.Module, str, int]] | None = None
 
     def stands(self, root: nn.Module) -> bool:
         """Return whether the modules still hang together like this."""
         children = self._children_below(root)
         return len(children) == len(self._children) and all(map(is_, children, self._children))
+
+    def places(self) -> list[tuple[nn.Module, str, int]]:
+        """Return where tensors stand that may be given per robot, with the dimension of the robots."""
+        if self._places is None:
+            declared = ((m, _declared(m, "per_robot", ()), _declared(m, "robot_dimension", 0)) for m in self.others)
+            self._places = [(module, name, axis) for module, names, axis in declared for name in names]
+        return self._places
 
     def _children_below(self, root: nn.Module) -> list[nn.Module | None]:
         children = [*root._modules.values()]

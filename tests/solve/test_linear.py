@@ -676,7 +676,7 @@ class TestChoice:
     @pytest.mark.parametrize(
         ("pattern", "batch", "expected"),
         [
-            (chain(4), 1, "dense"),
+            (chain(4), 1, "banded"),
             (chain(4), 256, "banded"),
             (Pattern.union(0, [], [], True), 4, "dense"),
             (chain(101), 1, "banded"),
@@ -694,7 +694,7 @@ class TestChoice:
         ],
     )
     def test_choose(self, pattern, batch, expected):
-        """Take dense for one tiny matrix or none at all, banded for chains and hinges, multifrontal for the rest."""
+        """Take dense for no matrix at all, banded for chains and hinges, multifrontal for the rest."""
         require_compiler()
         assert linear.choose(pattern, batch).name == expected
 

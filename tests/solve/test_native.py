@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.solve.topologies import chain, cliques, random_values
+from tests.solve.topologies import chain, cliques, hinges, random_values
 from torchdismech.errors import InputError
 from torchdismech.native import compiled as native
 from torchdismech.solve import linear
@@ -182,11 +182,16 @@ class TestCompiling:
     """The compiled code in its cache."""
 
     def test_auto_takes_compiled_code_for_many_robots(self):
-        """Take native for a batch and LAPACK for one robot, and describe that."""
-        pattern = chain()
-        solver = BandedSolver(pattern)
-        assert isinstance(solver.factor(random_values(pattern, "definite", 8)).parts, native_band.NativeBand)
-        assert not isinstance(solver.factor(random_values(pattern, "definite", 1)).parts, native_band.NativeBand)
+        """Take native for a batch and for one chain, LAPACK for one robot with a wider band, and describe that."""
+        for pattern, robots, native in (
+            (chain(), 8, True),
+            (chain(), 1, True),
+            (hinges(6), 8, True),
+            (hinges(6), 1, False),
+        ):
+            solver = BandedSolver(pattern)
+            found = solver.factor(random_values(pattern, "definite", robots)).parts
+            assert isinstance(found, native_band.NativeBand) == native
         assert "native" in solver.describe()
         assert native.library().made_by in solver.describe()
 

@@ -53,22 +53,29 @@ def differentiable_step(problem: StepProblem) -> tuple[State, StepInfo]:
     values = problem.values | requiring_gradients(problem.model) if recording else problem.values
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
     differentiated = recording and any(tensor.requires_grad for tensor in tensors)
-    form = _Form.of(problem, values)
+    form = _Form.of(problem, values) if differentiated else None
     with torch.no_grad():
         # compiled code is for tensors that require gradients, or for tensors that do not
-        given = form.problem([tensor.detach() for tensor in tensors]) if differentiated else problem
-        lost = given.running & ~given.state.finite()  # a residual need not show it: no force may read that number
-        given = given.replace(running=given.running & ~lost)
-        taken = recorded_step(given)
-        if taken is not None:
-            after, info = taken
-        else:
-            after, info, candidates = solved_step(given)
-            form.candidates = None if candidates.none else candidates.without_state()
-    info = dataclasses.replace(info, status=torch.where(lost, int(Status.NOT_FINITE), info.status))
-    if differentiated:
+        given = problem if form is None else form.problem([tensor.detach() for tensor in tensors])
+        after, info, candidates = _solved(given)
+    if form is not None:
+        form.candidates = None if candidates is None or candidates.none else candidates.without_state()
         after = after.with_fields(_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))
     return after, info
+
+
+def _solved(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates | None]:
+    """Return the states after a step, how it went, and what was looked at for contact: nothing in a recorded step.
+
+    Robots whose state is not finite are not stepped: a residual need not show it, as no force may read that number.
+    """
+    taken = recorded_step(problem)
+    if taken is not None:
+        return *taken, None
+    lost = problem.running & ~problem.state.finite()
+    after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost))
+    status = torch.where(lost, int(Status.NOT_FINITE), info.status)
+    return after, dataclasses.replace(info, status=status), candidates
 
 
 @dataclass

@@ -9,12 +9,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchdismech.forces.base import Force
+from torchdismech.fused import is_own
 from torchdismech.integrate.problem import Method, StepProblem
+from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
 from torchdismech.state import Control
 from torchdismech.values import Place
 
-__all__ = ["StepKind", "calls_others", "odd", "read_controls", "varying"]
+__all__ = ["StepKind", "calls_others", "odd", "varying"]
 
 PLAIN = (bool, int, float, str, type(None))
 # numbers of a method that no recording holds: dt is an input, the others are decided before a step is taken
@@ -29,17 +31,22 @@ class StepKind:
     Parameters
     ----------
     problem : one of the steps.
+    wait : how many of them are taken before one is recorded.
 
     Attributes
     ----------
+    all_forces : whether the equations read all external forces. Else those that do not change within a step are summed
+        outside, and the sum is an input.
     movable_places : where tensors of the model stand that are inputs of a step.
     seen : how many such steps were taken without a recording.
     recording : of them, once there is one.
     refused : whether they turned out not to be recordable.
     """
 
-    def __init__(self, problem: StepProblem):
-        self._modules = list(_read(problem.model))
+    def __init__(self, problem: StepProblem, wait: int):
+        self.wait = wait
+        self.all_forces = problem.model.device.type == "cpu" and all(_is_known(force) for force in problem.model.forces)
+        self._modules = list(_modules_below(self._roots(problem.model)))
         movable = [{*getattr(module, "per_robot", ()), *_trained(module)} for module in self._modules]
         self._numbers = [tuple(name for name, _ in _plain(module)) for module in self._modules]
         places = ((m, name) for m, names in zip(self._modules, movable, strict=True) for name in sorted(names))
@@ -61,10 +68,15 @@ class StepKind:
         same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
         return same and self._traits_of(problem) == self._traits
 
-    def inputs(self, problem: StepProblem, load: Tensor) -> list[Tensor]:
+    def inputs(self, problem: StepProblem) -> list[Tensor]:
         """Return what a step is given: state, rows that run, loads (B, n), control, tensors of the model."""
-        controls = read_controls(problem.control).values()
-        return [*problem.state.fields(), problem.running, load, *controls, *self._moved()]
+        load = [] if self.all_forces else [_load(problem)]
+        controls = self.controls(problem.control).values()
+        return [*problem.state.fields(), problem.running, *load, *controls, *self._moved()]
+
+    def controls(self, control: Control) -> dict[str, Tensor]:
+        """Return what of a control the equations read."""
+        return {name: tensor for name, tensor in control.tensors().items() if self.all_forces or name != "force"}
 
     def _moved(self) -> list[Tensor]:
         return [getattr(module, name) for module, name in self.movable_places]
@@ -72,10 +84,15 @@ class StepKind:
     def _objects_of(self, problem: StepProblem) -> list[Any]:
         """Return the solver and the modules, as they hang together."""
         model = problem.model
-        found: list[Any] = [model.solver_for(problem.state.batch), *_roots(model)]
+        found: list[Any] = [model.solver_for(problem.state.batch), model.self_contact, *self._roots(model)]
         for module in self._modules:
             found += _children(module)
         return found
+
+    def _roots(self, model: Model) -> list[nn.Module]:
+        """Return the modules that the equations read, besides the model itself; others are in them."""
+        forces = model.forces if self.all_forces else varying(model)
+        return [model.body, *model.terms, model.mechanics.layout, model.frames, *forces]
 
     def _tensors(self, model: Model) -> list[Tensor | None]:
         """Return the tensors of model and modules."""
@@ -87,11 +104,19 @@ class StepKind:
 
     def _traits_of(self, problem: StepProblem) -> list[Any]:
         """Return what of a step compares by its value: shapes, addresses, plain numbers, names."""
-        method, controls = problem.method, read_controls(problem.control)
+        method, controls = problem.method, self.controls(problem.control)
         given = (*problem.state.fields(), *controls.values(), *self._moved())
         all_tensors = self._tensors(problem.model)
         constants = [] if len(all_tensors) <= max(self._held, default=0) else [all_tensors[k] for k in self._held]
-        traits = [type(method), method.scheme, *_held_numbers(method), type(problem.state), *controls, len(all_tensors)]
+        traits = [
+            type(method),
+            method.scheme,
+            *_held_numbers(method),
+            len(vars(method)),
+            type(problem.state),
+            *controls,
+        ]
+        traits += (len(all_tensors), problem.model.compilation.runs_compiled(problem.state.batch, problem.state.q))
         traits += [tensor.shape for tensor in given]
         traits += [tensor.dtype for tensor in given]
         traits += [None if tensor is None else tensor.data_ptr() for tensor in constants]
@@ -100,11 +125,6 @@ class StepKind:
             own = module.__dict__
             traits += (type(module), len(own), *map(own.get, names))
         return traits
-
-
-def read_controls(control: Control) -> dict[str, Tensor]:
-    """Return what of a control the equations read; its force is one of the loads."""
-    return {name: tensor for name, tensor in control.tensors().items() if name != "force"}
 
 
 def odd(method: Method) -> bool:
@@ -135,15 +155,23 @@ def _of_library(value: Any) -> bool:
     return str(getattr(value, "__module__", "")).partition(".")[0] == "torchdismech"
 
 
-def _roots(model: Model) -> list[nn.Module]:
-    """Return the modules that the equations read, but for forces that stay as they are, besides the model itself."""
-    return [model.body, *model.terms, model.mechanics.layout, model.frames, *varying(model)]
+def _is_known(force: Force) -> bool:
+    """Return whether a force is the library's own, with nothing of a user's in it."""
+    return all(is_own(module) and not calls_others(module) for module in force.modules())
 
 
-def _read(model: Model) -> Iterator[nn.Module]:
-    """Yield these and the modules in them, each once."""
+def _load(problem: StepProblem) -> Tensor:
+    """Return the external forces (B, n), none of which changes within the step."""
+    mechanics, state, control = problem.model.mechanics, problem.state, problem.control
+    start = StepStart(state, control, [], mechanics.held_force(state, control))
+    assert problem.elapsed is not None
+    return mechanics.constant_load(start, state.time + problem.elapsed)
+
+
+def _modules_below(roots: list[nn.Module]) -> Iterator[nn.Module]:
+    """Yield modules and those in them, each once."""
     seen: set[int] = set()
-    waiting = _roots(model)[::-1]
+    waiting = roots[::-1]
     while waiting:
         module = waiting.pop()
         if id(module) not in seen:

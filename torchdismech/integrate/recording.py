@@ -14,8 +14,9 @@ one of three groups, or the replay would read what is no longer true:
   another kind (`kinds.py`), with a recording of its own;
 - made by the recording itself.
 
-External forces that do not change within a step run as ever and are given as their sum: they may be any code. Where
-others do change, a step is recorded on a CPU alone, and if they are the library's own. An elastic term of one's own
+External forces that do not change within a step run as ever and are given as their sum, as they may be any code; on a
+CPU they are recorded, too, where all are the library's own. Where some change within a step, it is recorded on a CPU
+alone, and if these are the library's own. An elastic term of one's own
 that is recorded on a GPU may read its own tensors and plain numbers, nothing else that changes; on a CPU it is not
 recorded. Contact with obstacles is recorded on a CPU where it is a force; what the recording cannot tell, whether a
 node passed through something, is looked at after it in the few steps in which one may have.
@@ -44,10 +45,10 @@ from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.easing import sharp_robots
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.kinds import StepKind, calls_others, odd, read_controls, varying
+from torchdismech.integrate.kinds import StepKind, calls_others, odd, varying
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.step import further_attempts, newton_options, step_contact, step_info, with_contact
-from torchdismech.mechanics import Mechanics, StepStart
+from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
 from torchdismech.native.graphs import Recording, Unrecordable, memory_pool, recorded
 from torchdismech.native.tape import Tape
@@ -82,13 +83,12 @@ def recorded_step(problem: StepProblem) -> tuple[State, StepInfo] | None:
 
 def recording_of(problem: StepProblem) -> RecordedStep | None:
     """Return the recording that serves a step, with its set-up done; None where there is none."""
-    wait = _steps_before(problem)
-    if wait is None:
-        return None
     kind = _kind_of(problem)
+    if kind is None:
+        return None
     if kind.recording is None:
         kind.seen += 1
-        if kind.seen <= wait or kind.refused:
+        if kind.seen <= kind.wait or kind.refused:
             return None
         try:
             kind.recording = RecordedStep(kind, problem)
@@ -98,7 +98,7 @@ def recording_of(problem: StepProblem) -> RecordedStep | None:
             kind.refused = True  # some operation of it reads numbers
             return None
     step: RecordedStep = kind.recording
-    step.start(kind.inputs(problem, _load(problem)), problem.dt)
+    step.start(kind.inputs(problem), problem.dt)
     return step
 
 
@@ -149,15 +149,19 @@ def unrecorded(model: Model) -> str | None:
     return None if direct else f"the solver {model.solver_name}, which reads numbers"
 
 
-def _kind_of(problem: StepProblem) -> StepKind:
-    """Return the kind of a step, from those kept with the model."""
+def _kind_of(problem: StepProblem) -> StepKind | None:
+    """Return the kind of a step, from those kept with the model; None where no step like it is recorded."""
     kinds: list[StepKind] = problem.model.recordings
-    for place, kind in enumerate(kinds):
+    if kinds and kinds[0].fits(problem):
+        return kinds[0]
+    wait = _steps_before(problem)
+    if wait is None:
+        return None
+    for place, kind in enumerate(kinds[1:], 1):
         if kind.fits(problem):
-            if place:
-                kinds.insert(0, kinds.pop(place))  # the one that served last comes first
+            kinds.insert(0, kinds.pop(place))  # the one that served last comes first
             return kind
-    kinds.insert(0, StepKind(problem))
+    kinds.insert(0, StepKind(problem, wait))
     del kinds[KEPT:]
     return kinds[0]
 
@@ -177,7 +181,7 @@ class RecordedStep:
 
     def __init__(self, kind: StepKind, problem: StepProblem):
         model = problem.model
-        inputs = kind.inputs(problem, _load(problem))
+        inputs = kind.inputs(problem)
         self._inputs = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in inputs]
         of_dtype: dict[torch.dtype, list[int]] = {}
         for place, tensor in enumerate(inputs):
@@ -186,11 +190,12 @@ class RecordedStep:
         dt = torch.empty((), dtype=model.dtype, device=model.device)
         static = iter(self._inputs)
         state = problem.state.with_fields(next(static) for _ in problem.state.fields())
-        running, self._load = next(static), next(static)
-        control = Control.of({name: next(static) for name in read_controls(problem.control)})
+        running, self._load = next(static), None if kind.all_forces else next(static)
+        control = Control.of({name: next(static) for name in kind.controls(problem.control)})
         self.values = Values({place: next(static) for place in kind.movable_places})
         self._problem = problem.replace(state=state, control=control, running=running, dt=dt, values=self.values)
-        self._mechanics = _Varying(model.body, model.terms, model.forces, None, model.mechanics.layout)
+        varies = _Varying(model.body, model.terms, model.forces, None, model.mechanics.layout)
+        self._mechanics = model.mechanics if kind.all_forces else varies
         self._record(model.device, inputs, problem.dt)
 
     def _record(self, device: torch.device, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
@@ -199,7 +204,8 @@ class RecordedStep:
         self._give(inputs, dt)
         with self.values.in_place():
             self._setup: Recording[Any] | Tape[Any] = recorded(self._set_up, device, pool)
-            self.equations, self.scale, self._tolerance, self.options, self.at, self._sharp = self._setup.replay()
+            made = self._setup.replay()
+            self.equations, self.scale, self._tolerance, self.options, self.at, self._running, self._sharp = made
             self._round = recorded(self._round_with_matrix, device, pool)
             self._last_round = recorded(self._round_without_matrix, device, pool)
             self._end = recorded(self._state_after, device, pool)
@@ -230,19 +236,19 @@ class RecordedStep:
 
         None where something may have been passed through: that is for `finished` to find out.
         """
-        (after, suspect, contact), at = self._end.replay(), self.at
+        (after, status, suspect, contact), at = self._end.replay(), self.at
         if suspect is not None and bool(suspect):
             return None
         # copies, as the next step writes the static buffers
         state = after.with_fields(field.clone() for field in after.fields())
         found = (at.x, at.status, at.iterations, at.norm, self.options.tolerance)
-        root = Root(*(tensor.clone() for tensor in found))
-        info = StepInfo.of(root, root.status, self.scale.clone())
+        info = StepInfo.of(Root(*(tensor.clone() for tensor in found)), status.clone(), self.scale.clone())
         return state, dataclasses.replace(info, contact={name: value.clone() for name, value in contact.items()})
 
     def finished(self) -> tuple[State, StepInfo]:
         """Return the state after the step and how it went, searched for without recordings from where they got to."""
-        equations, problem, scale = self.equations, self._problem, self.scale.clone()
+        equations, problem = self.equations, self._problem.replace(running=self._running)
+        scale = self.scale.clone()
         tolerance, options = self._tolerance, self.options.with_tolerance(self.options.tolerance.clone())
         _, *others = problem.method.attempts(equations)
         equations.descending = False
@@ -257,6 +263,7 @@ class RecordedStep:
         if not candidates.none:
             equations, q, info = with_contact(problem, equations, candidates, q, info)
         after = equations.compiled(StepEquations.accepted_state)(equations, q, problem.running & info.converged)
+        info = dataclasses.replace(info, status=self._status(info.status))
         return after.with_fields(field.clone() for field in after.fields()), info
 
     # ---- inside ------------------------------------------------------------------------------------------------
@@ -277,14 +284,16 @@ class RecordedStep:
     def _set_up(self) -> tuple[Any, ...]:
         """Return the equations and all that the rounds need."""
         problem = self._problem
+        running = problem.running & problem.state.finite()
         equations = problem.equations(mechanics=self._mechanics)
-        equations.hold(self._load)
+        if self._load is not None:
+            equations.hold(self._load)
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, True)
         tolerance = problem.method.tolerance(scale)
         options = newton_options(problem, equations, weight, tolerance)
-        at, noise_tolerance = begun(equations, x, options, problem.running)
+        at, noise_tolerance = begun(equations, x, options, running)
         sharp = sharp_robots(equations).any() if equations.model.contact.slip_velocities() else None
-        return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at), sharp
+        return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at), running, sharp
 
     def _round_with_matrix(self) -> Tensor:
         return self._taken(with_matrix=True)
@@ -301,15 +310,19 @@ class RecordedStep:
                 torch.where(good, found, static, out=static)
         return flags
 
-    def _state_after(self) -> tuple[State, Tensor | None, Report]:
-        """Return the state after the step, whether something may have been passed through, and what contact did."""
-        accepted = self._problem.running & (self.at.status == int(Status.CONVERGED))
-        equations, q = self.equations, self.equations.full(self.at.x)
+    def _state_after(self) -> tuple[State, Tensor, Tensor | None, Report]:
+        """Return state and status after the step, whether something may have been passed through, what contact did."""
+        accepted = self._running & (self.at.status == int(Status.CONVERGED))
+        equations, q, status = self.equations, self.equations.full(self.at.x), self._status(self.at.status)
         after = equations.compiled(StepEquations.accepted_state)(equations, q, accepted)
         if equations.model.contact.none:
-            return after, None, {}
+            return after, status, None, {}
         suspect = obstacles_suspected(equations.model.obstacles, self._problem.state, after)
-        return after, suspect.any(), step_contact(equations, q, accepted)
+        return after, status, suspect.any(), step_contact(equations, q, accepted)
+
+    def _status(self, status: Tensor) -> Tensor:
+        """Return the status of the robots, also of those that were not stepped, as their state is not finite."""
+        return torch.where(self._problem.running & ~self._running, int(Status.NOT_FINITE), status)
 
 
 class _Varying(Mechanics):
@@ -349,14 +362,6 @@ class _RecordedTrials:
             own.copy_(new)
         found = self._tapes[with_matrix].replay()
         return Trial._make(None if tensor is None else tensor.clone() for tensor in found)
-
-
-def _load(problem: StepProblem) -> Tensor:
-    """Return the external forces (B, n), none of which changes within the step."""
-    mechanics, state, control = problem.model.mechanics, problem.state, problem.control
-    start = StepStart(state, control, [], mechanics.held_force(state, control))
-    assert problem.elapsed is not None
-    return mechanics.constant_load(start, state.time + problem.elapsed)
 
 
 def _apart(at: Progress) -> Progress:

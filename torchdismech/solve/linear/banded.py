@@ -24,9 +24,10 @@ __all__ = ["BandedSolver"]
 
 METHODS = ("auto", "native", "lapack", "triton", "blocks")
 # "auto" takes "native" from this many robots on, and one more for so many places of half-bandwidth: fewer leave lanes
-# empty.
+# empty. Bands as narrow as those of a rod are factored by it for one robot, too: fewer calls make up for the lanes.
 NATIVE_FROM = 2
 PLACES_A_ROBOT = 50
+NARROW = 12
 # LU without row exchanges is kept while no term of it is larger than this power of 1/epsilon times the matrix: then a
 # quarter of the digits may go. Rows beyond are factored again with row exchanges, so this need not be generous.
 NATIVE_GROWTH = 0.25
@@ -78,8 +79,8 @@ class BandedSolver(DirectSolver):
         reverse Cuthill-McKee.
     method : "native" (compiled code for many robots at once; CPU only, needs a C++ compiler), "lapack" (CPU only),
         "triton" (a kernel for GPUs; half-bandwidths up to 24), "blocks" (any device) or "auto": on a CPU native for
-        more than a few robots, lapack for fewer or where there is no compiler; on a GPU triton, blocks for wider bands
-        or where there is no Triton. `describe` says which.
+        narrow bands and for more than a few robots, lapack for others or where there is no compiler; on a GPU triton,
+        blocks for wider bands or where there is no Triton. `describe` says which.
 
     Attributes
     ----------
@@ -132,7 +133,7 @@ class BandedSolver(DirectSolver):
     @property
     def _native_from(self) -> int:
         """Robots from which on "auto" takes "native"."""
-        return NATIVE_FROM + self.order.lower // PLACES_A_ROBOT
+        return 1 if self.order.lower <= NARROW else NATIVE_FROM + self.order.lower // PLACES_A_ROBOT
 
     def describe(self) -> str:
         """Return one line for a person: the method and its sizes."""
@@ -148,7 +149,8 @@ class BandedSolver(DirectSolver):
 
     def _describe_on_cpu(self) -> str:
         try:
-            return f"native ({library().made_by}) on a CPU from {self._native_from} robots on, lapack below"
+            few = "" if self._native_from == 1 else f" from {self._native_from} robots on, lapack below"
+            return f"native ({library().made_by}) on a CPU{few}"
         except Unavailable as missing:
             return f"lapack on a CPU, as native is not to be had: {missing}"
 
