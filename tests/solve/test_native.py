@@ -183,15 +183,11 @@ class TestCompiling:
 
     def test_auto_takes_compiled_code_for_many_robots(self):
         """Take native for a batch and for one chain, LAPACK for one robot with a wider band, and describe that."""
-        for pattern, robots, native in (
-            (chain(), 8, True),
-            (chain(), 1, True),
-            (hinges(6), 8, True),
-            (hinges(6), 1, False),
-        ):
+        chained, plate = chain(), hinges(6)
+        for pattern, robots, taken in ((chained, 8, True), (chained, 1, True), (plate, 8, True), (plate, 1, False)):
             solver = BandedSolver(pattern)
             found = solver.factor(random_values(pattern, "definite", robots)).parts
-            assert isinstance(found, native_band.NativeBand) == native
+            assert isinstance(found, native_band.NativeBand) == taken
         assert "native" in solver.describe()
         assert native.library().made_by in solver.describe()
 
