@@ -172,7 +172,7 @@ def test_names_of_law_and_shape_stay_apart():
     builder.add_rod(straight((0, 0, 1), (0.2, 0, 1), 3), Circle(5e-3), Material(1e6, 1000.0))
     builder.add_force(Wall(0.1))
     builder.add_contact(Obstacle(Sphere((0, 0, 0), 0.1), Penalty(50.0, 1e-3), name="Wall"))
-    with pytest.raises(InputError, match=r"'Wall.stiffness'; give the obstacle another name"):
+    with pytest.raises(InputError, match=r"'Wall.stiffness'; give the obstacle or contact another name"):
         trainable.constants(builder.finalize())
 
 

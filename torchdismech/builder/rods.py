@@ -39,6 +39,7 @@ class RodGroup:
     constants: dict[str, Tensor]  # per edge: density, area, ..., EA, EI1, EI2, GJ
     natural: str
     directors: np.ndarray | None
+    name: str | None
 
 
 class Rods:

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
@@ -144,7 +145,7 @@ class RecordedStep:
         self.values = Values({place: next(static) for place in _movable_places(modules)})
         self._problem = problem.replace(state=state, control=control, running=running, dt=dt, values=self.values)
         # external forces are given as their sum
-        self._mechanics = Mechanics(model.body, model.terms, [], None, model.mechanics.layout)
+        self._mechanics = Mechanics(model.body, model.terms, [], SelfContacts([], model.body), model.mechanics.layout)
         self._record(model.device, inputs, problem.dt)
 
     def _record(self, device: torch.device, inputs: Sequence[Tensor], dt: float | Tensor) -> None:

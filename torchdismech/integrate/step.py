@@ -136,7 +136,7 @@ def _contact_report(equations: StepEquations, q: Tensor, rows: Tensor) -> Report
     state = start.state.replace(q=position, velocity=velocity, time=time)
     pairs = None if start.pairs is None else start.pairs.pairs
     found = contact_report(
-        equations.model.body, contact.obstacles, contact.self_contact, state, pairs, equations.constraints
+        equations.model.body, contact.obstacles, contact.self_contacts, state, pairs, equations.constraints
     )
     return {name: chosen(rows, value, torch.zeros_like(value)) for name, value in found.items()}
 
