@@ -27,9 +27,10 @@ def constants(model: Any) -> dict[str, Place]:
     ("Viscous2.viscosity"), of a magnetic field "Magnetic.field.amplitude"; the body: "mass", "edge_length", ...
 
     Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
-    coefficient), "floor.slip_velocity"; of its shape "floor.point", "ball.radius", ..., and "ball.shape.stiffness"
-    where that is a name of the law's, too. Then "self_contact.stiffness", ..., or by the names of several contacts
-    between parts. Contact radii are not among them: contact learns them when the model is made.
+    coefficient), "floor.static_friction", "floor.slip_velocity", "floor.release"; of its shape "floor.point",
+    "ball.radius", ..., and "ball.shape.stiffness" where that is a name of the law's, too. Then
+    "self_contact.stiffness", ..., or by the names of several contacts between parts. Contact radii are not among them:
+    contact learns them when the model is made.
 
     Raises
     ------
@@ -79,7 +80,8 @@ def _of_law(law: ContactLaw | ConstraintLaw) -> dict[str, Place]:
     if isinstance(law, ContactLaw):
         found = {name: (law.response, name) for name in law.response.per_robot}
     if law.friction is not None:
-        found |= {"friction": (law.friction, "coefficient"), "slip_velocity": (law.friction, "slip_velocity")}
+        found |= {"friction": (law.friction, "coefficient"), "static_friction": (law.friction, "static")}
+        found |= {name: (law.friction, name) for name in ("slip_velocity", "release")}
     return found
 
 

@@ -187,6 +187,23 @@ def test_named_parts_touch_as_the_same_robot_in_python(load):
 
 
 @pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("friction = 0.3\nstatic_friction = 0.2\n", "floor: Friction.static: expected the coefficient or more"),
+        ("static_friction = 0.2\n", "floor: static_friction needs friction"),
+        ("friction = 0.3\nrelease = 3.0\n", "floor: release belongs to static_friction"),
+        ("friction = 0.3\nstatic_friction = 0.4\nrelease = 1.0\n", "floor.release: expected greater than 1"),
+    ],
+)
+def test_static_friction_is_refused_by_key(load, keys, problem):
+    """Name file, key and what was expected where friction at rest cannot be."""
+    with pytest.raises(InputError, match=re.escape(problem)):
+        load(rod(0.1) + time(0.01) + FLOOR + keys).build()
+    with pytest.raises(InputError, match="floor: static_friction: response"):
+        load(rod(0.1) + time(0.01) + CONSTRAINT + "friction = 0.3\nstatic_friction = 0.4\n")
+
+
+@pytest.mark.parametrize(
     ("tables", "problem"),
     [
         ('between = ["finger", "net"]\n', "contact.0.between: no table is named 'net'; named are: finger, rope"),
@@ -241,6 +258,12 @@ def test_defaults_are_those_of_the_documentation(load):
     assert setup.integrator.max_substeps == 16
     rough = load(rod(0.1) + time(0.01) + "max_substeps = 0\n" + FLOOR + "friction = 0.2\n").build()
     assert rough.model.obstacles[0].law.friction.slip_velocity.item() == 1e-3 and rough.integrator.max_substeps == 0
+    holding = load(rod(0.1) + time(0.01) + FLOOR + "friction = 0.2\nstatic_friction = 0.5\n").build().model
+    law = holding.obstacles[0].law.friction
+    assert (law.coefficient.item(), law.static.item(), law.release.item()) == (0.2, 0.5, 10.0)
+    drawn = FLOOR + "friction = 0.2\nstatic_friction = 0.5\n" + randomized("floor.release", [3.0, 4.0])
+    law = load(rod(0.1) + time(0.01) + drawn).build().model.obstacles[0].law.friction
+    assert law.release.tolist() == [[3.0], [4.0]]
     smooth = load(rod(0.1) + time(0.01) + FLOOR + "friction = 0.0\n").build().model
     assert smooth.obstacles[0].law.friction is None
 
@@ -403,6 +426,7 @@ ALL_NUMBERS = (
     + GRAVITY.format(0.5)
     + time(0.01)
     + "[floor]\nheight = -4.5e-3\nstiffness = 50.0\nfriction = 0.2\nslip_velocity = 0.01\ntolerance = 2e-3\n"
+    + "static_friction = 0.3\n"
     + '[[obstacle]]\nshape = "plane"\npoint = [0, 0, -4.5e-3]\nnormal = [0, 0.2, 1]\nstiffness = 50.0\n'
     + '[[obstacle]]\nshape = "sphere"\ncenter = [0.1, 0, 0.104]\nradius = 0.1\n'
     + "stiffness = 50.0\nvelocity = [0, 0, -0.1]\n"
@@ -417,6 +441,7 @@ DRAWS = {
     "floor.stiffness": (50.0, 80.0),
     "floor.friction": (0.0, 0.2),
     "floor.slip_velocity": (0.01, 0.02),
+    "floor.static_friction": (0.3, 0.5),
     "floor.tolerance": (2e-3, 4e-3),
     "obstacle.0.point.2": (-4.5e-3, -4e-3),
     "obstacle.0.normal.1": (0.2, 0.4),

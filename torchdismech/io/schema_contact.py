@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from torchdismech.contact.response import RELEASE
 from torchdismech.io.schema_base import (
     PER_ROBOT,
     FileName,
@@ -44,6 +45,12 @@ class Law(Table):
     slip_velocity: Annotated[Positive, PER_ROBOT] = Field(
         default=1e-3, description="at which friction has its full size [m/s]"
     )
+    static_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="coefficient of friction at rest, by default the same"
+    )
+    release: Annotated[float, Field(gt=1), PER_ROBOT] = Field(
+        default=RELEASE, description="in slip velocities, from where on friction at rest is that of sliding"
+    )
     tolerance: Annotated[Positive, PER_ROBOT] | None = Field(
         default=None,
         description="gap at which contact begins [m], by default half the smallest contact radius; with "
@@ -74,6 +81,16 @@ class Law(Table):
         if info.data.get("response") == "complementarity":
             raise ValueError('response = "complementarity" does not smooth friction: remove the key')
         return slip_velocity
+
+    @model_validator(mode="after")
+    def _holds_with_friction(self) -> Law:
+        if self.static_friction is None and "release" in self.model_fields_set:
+            raise ValueError("release belongs to static_friction, which is not given")
+        if self.static_friction is not None and self.response == "complementarity":
+            raise ValueError('static_friction: response = "complementarity" has one coefficient: remove the key')
+        if self.static_friction is not None and self.friction is None:
+            raise ValueError("static_friction needs friction, the coefficient of sliding")
+        return self
 
     @model_validator(mode="after")
     def _slips_with_friction(self) -> Law:
