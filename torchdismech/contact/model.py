@@ -86,8 +86,8 @@ class ContactModel:
         """Return the slip velocities, () or (B, 1) [m/s], of all friction that is smoothed."""
         return [tensor for _, tensor in self._slips()]
 
-    def with_slip(self, factor: float) -> Values:
-        """Return the slip velocities of all friction that is smoothed, multiplied."""
+    def with_slip(self, factor: Tensor) -> Values:
+        """Return the slip velocities of all friction that is smoothed, multiplied by factors (B, 1)."""
         slips = self._slips()
         return slips.with_tensors([factor * tensor for _, tensor in slips])
 

@@ -27,6 +27,8 @@ from torchdismech.state import State
 
 __all__ = ["further_attempts", "solved_step", "step_info"]
 
+BRIEF = 12  # iterations after which friction is eased in: most steps with contact take fewer, or several times as many
+
 
 def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:
     """Return the states after a step, how it went, and what was looked at for contact.
@@ -78,7 +80,7 @@ def further_attempts(
         if not bool(failed.any()):
             break
         found = _searched(equations, equations.guess(ahead), options, failed, way)
-        root = _merged_roots(root, found, failed)
+        root = root.followed_by(found, failed)
         failed = running & (root.status != Status.CONVERGED)
     return root
 
@@ -88,6 +90,8 @@ def _searched(equations: StepEquations, first: Tensor, options: NewtonOptions, r
     equations.descending = way == "descending"
     if equations.constraints is not None:
         return constrained_newton(equations, first, options, running)
+    if way == "brief":
+        options = dataclasses.replace(options, max_iterations=min(BRIEF, options.max_iterations))
     if way == "eased":
         return eased_newton(equations, first, options, running)
     if way == "relaxed":
@@ -139,15 +143,3 @@ def _contact_report(equations: StepEquations, q: Tensor, rows: Tensor) -> Report
         equations.model.body, contact.obstacles, contact.self_contacts, state, pairs, equations.constraints
     )
     return {name: chosen(rows, value, torch.zeros_like(value)) for name, value in found.items()}
-
-
-def _merged_roots(first: Root, second: Root, take: Tensor) -> Root:
-    """Return `first` with the rows where `take` holds replaced by `second`; iterations add up."""
-    iterations = torch.where(take, first.iterations + second.iterations, first.iterations)
-    return Root(
-        torch.where(take[:, None], second.x, first.x),
-        torch.where(take, second.status, first.status),
-        iterations,
-        torch.where(take, second.residual, first.residual),
-        torch.where(take, second.tolerance, first.tolerance),
-    )
