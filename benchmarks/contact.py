@@ -230,7 +230,7 @@ def parts(model: Model, run: Steps) -> tuple[float, float, float, str]:
             times.append(now(device) - began)
         return statistics.median(times[1:]) / batch
 
-    contact = model.self_contact
+    contact = model.self_contacts
     pairs = model.contact.may_touch(state.q, run.ahead, slack)
     start = model.start_step(state, None, DT, pairs)
     solver = model.solver_for(batch, pairs)
@@ -238,7 +238,7 @@ def parts(model: Model, run: Steps) -> tuple[float, float, float, str]:
     force, values = model.mechanics.force_and_stiffness(start, *at, Gains(1.0, 1 / DT, 1 / DT**2))
     residual = force.index_select(1, model.free_index)
     factor = timed(lambda: solver.factor(values).solve(residual))
-    if contact is None or pairs is None:
+    if pairs is None:
         obstacle = model.obstacles[0]
         return 0.0, timed(lambda: obstacle.derivatives(state, start.control)), factor, solver.describe()
     nodes = [q[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3)) for q in (state.q, run.ahead)]

@@ -142,12 +142,21 @@ def test_constants_of_contact_have_names():
         Friction(0.1, 1e-2),
         Obstacle(Sphere((0, 0, 1), 0.1), Barrier(20.0, 1e-3), name="ball"),
         Obstacle(Foam((0, 0, 2), 0.1, 7.0), Complementarity(), Friction(0.3), name="foam"),
-        SelfContact(Penalty(3.0, 1e-3), Friction(0.4, 1e-3)),
+        SelfContact(Penalty(3.0, 1e-3), Friction(0.4, 1e-3, static=0.5)),
     )
     known = trainable.constants(model)
     law = ("stiffness", "tolerance", "friction", "slip_velocity")
     expected = {f"{owner}.{name}" for owner in ("floor", "self_contact") for name in law}
-    expected |= {"floor.point", "floor.normal", "ball.stiffness", "ball.tolerance", "ball.center", "ball.radius"}
+    expected |= {
+        "self_contact.static_friction",
+        "self_contact.release",
+        "floor.point",
+        "floor.normal",
+        "ball.stiffness",
+        "ball.tolerance",
+        "ball.center",
+        "ball.radius",
+    }
     # a constraint has no stiffness, so that of the shape is alone; its tolerance is the solver's
     expected |= {"foam.friction", "foam.stiffness", "foam.center", "foam.radius"}
     owners = ("floor", "ball", "foam", "self_contact")
@@ -172,7 +181,7 @@ def test_names_of_law_and_shape_stay_apart():
     builder.add_rod(straight((0, 0, 1), (0.2, 0, 1), 3), Circle(5e-3), Material(1e6, 1000.0))
     builder.add_force(Wall(0.1))
     builder.add_contact(Obstacle(Sphere((0, 0, 0), 0.1), Penalty(50.0, 1e-3), name="Wall"))
-    with pytest.raises(InputError, match=r"'Wall.stiffness'; give the obstacle another name"):
+    with pytest.raises(InputError, match=r"'Wall.stiffness'; give the obstacle or contact another name"):
         trainable.constants(builder.finalize())
 
 

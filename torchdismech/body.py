@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchdismech.geometry.surface import Surface
 from torchdismech.geometry.topology import Held, Rod, Springs
 
-__all__ = ["Body", "Clamp"]
+__all__ = ["Body", "Clamp", "PartNames"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,21 @@ class Clamp:
     held: np.ndarray
 
 
+@dataclass(frozen=True)
+class PartNames:
+    """How rod edges and triangles are called, so that contacts may be for them alone.
+
+    Attributes
+    ----------
+    names : in the order in which they were first given.
+    edges, triangles : the number (E,) and (F,) of the name of each, -1 without one.
+    """
+
+    names: tuple[str, ...]
+    edges: np.ndarray
+    triangles: np.ndarray
+
+
 class Body(nn.Module):
     """Topology (fixed) and sizes (buffers; each may carry a leading robot dimension).
 
@@ -46,6 +61,7 @@ class Body(nn.Module):
     clamps : what each clamp holds, in their order.
     rods, springs : the chains and bend-twist springs found in rod edges and joint edges; then those of what is held.
     surface : the triangles, their edges and hinges.
+    part_names : how rod edges and triangles are called.
     mass : (..., n) lumped mass of each dof [kg; kg m^2 for twist angles; 0 for angles without inertia].
     directors : (A, 3) reference directors of the framed edges at rest.
     held_tangents : (H, 3) directions in which rods are held at rest.
@@ -106,6 +122,7 @@ class Body(nn.Module):
         surface: Surface,
         held: Held,
         clamps: Sequence[Clamp],
+        part_names: PartNames,
         directors: Tensor,
         held_tangents: Tensor,
         **sizes: Tensor,
@@ -118,6 +135,7 @@ class Body(nn.Module):
         self.springs = springs
         self.surface = surface
         self.held, self.clamps = held, tuple(clamps)
+        self.part_names = part_names
         self.register_buffer("nodes", nodes)
         self.register_buffer("directors", directors)
         self.register_buffer("held_tangents", held_tangents)

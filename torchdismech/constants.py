@@ -27,14 +27,15 @@ def constants(model: Any) -> dict[str, Place]:
     ("Viscous2.viscosity"), of a magnetic field "Magnetic.field.amplitude"; the body: "mass", "edge_length", ...
 
     Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
-    coefficient), "floor.slip_velocity"; of its shape "floor.point", "ball.radius", ..., and "ball.shape.stiffness"
-    where that is a name of the law's, too. Then "self_contact.stiffness", .... Contact radii are not among them:
+    coefficient), "floor.static_friction", "floor.slip_velocity", "floor.release"; of its shape "floor.point",
+    "ball.radius", ..., and "ball.shape.stiffness" where that is a name of the law's, too. Then
+    "self_contact.stiffness", ..., or by the names of several contacts between parts. Contact radii are not among them:
     contact learns them when the model is made.
 
     Raises
     ------
     InputError
-        The name of an obstacle makes two names of constants equal.
+        The name of an obstacle or a contact makes two names of constants equal.
     """
     found: dict[str, Place] = {name: (model.body, name) for name in model.body.per_robot if name not in CONTACT_RADII}
     for term in model.terms:
@@ -55,12 +56,12 @@ def constants(model: Any) -> dict[str, Place]:
             found.update({f"{label}.field.{name}": (force.field, name) for name in force.field.per_robot})
     touching = _of_contact(model)
     if twice := sorted(found.keys() & touching.keys()):
-        raise InputError(f"two constants are called {twice[0]!r}; give the obstacle another name")
+        raise InputError(f"two constants are called {twice[0]!r}; give the obstacle or contact another name")
     return {name: (m, a) for name, (m, a) in (found | touching).items() if getattr(m, a) is not None}
 
 
 def _of_contact(model: Any) -> dict[str, Place]:
-    """Return the constants of obstacles and of self-contact by name."""
+    """Return the constants of obstacles and of contact between parts by name."""
     found: dict[str, Place] = {}
     for obstacle in model.obstacles:
         law = _of_law(obstacle.law)
@@ -68,8 +69,8 @@ def _of_contact(model: Any) -> dict[str, Place]:
         for name in obstacle.shape.per_robot:
             label = f"shape.{name}" if name in law else name
             found[f"{obstacle.name}.{label}"] = (obstacle.shape, name)
-    if model.self_contact is not None:
-        found |= {f"self_contact.{name}": owner for name, owner in _of_law(model.self_contact.law).items()}
+    for contact in model.self_contacts:
+        found |= {f"{contact.name}.{name}": owner for name, owner in _of_law(contact.law).items()}
     return found
 
 
@@ -79,7 +80,8 @@ def _of_law(law: ContactLaw | ConstraintLaw) -> dict[str, Place]:
     if isinstance(law, ContactLaw):
         found = {name: (law.response, name) for name in law.response.per_robot}
     if law.friction is not None:
-        found |= {"friction": (law.friction, "coefficient"), "slip_velocity": (law.friction, "slip_velocity")}
+        found |= {"friction": (law.friction, "coefficient"), "static_friction": (law.friction, "static")}
+        found |= {name: (law.friction, name) for name in ("slip_velocity", "release")}
     return found
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchdismech.body import Body
 from torchdismech.compilation import Compilation
 from torchdismech.fused import Fused
+from torchdismech.geometry.frames import REST_BRANCH
 from torchdismech.geometry.retraction import LengthPreservingMove
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.state import State
@@ -64,9 +65,9 @@ class Frames(nn.Module):
         return _vectors(frames[:3]), _vectors(frames[3:]), self._reference_twist(frames, reference_twist)
 
     def reference_twist(self, tangent: Tensor, director: Tensor) -> Tensor:
-        """Return the reference twist (B, S) of the springs between -pi and pi, for unit vectors (B, A, 3)."""
-        none = tangent.new_zeros(len(tangent), len(self._spring_edges))
-        return self._reference_twist(torch.cat([_components(tangent), _components(director)]), none)
+        """Return the reference twist (B, S) of the springs at rest, for unit vectors (B, A, 3)."""
+        near = tangent.new_full((len(tangent), len(self._spring_edges)), REST_BRANCH)
+        return self._reference_twist(torch.cat([_components(tangent), _components(director)]), near)
 
     def moved_by(self, q: Tensor, step: Tensor) -> Tensor:
         """Return q (B, n) moved by a step (B, n), edges keeping the length that it asks for to first order."""

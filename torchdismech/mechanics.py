@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
-from torchdismech.contact import SelfContact
 from torchdismech.contact.coupling import StepPairs
+from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.term import TermConstants
@@ -60,7 +60,7 @@ class Mechanics:
 
     Parameters
     ----------
-    body, terms, forces, self_contact : of the robot.
+    body, terms, forces, self_contacts : of the robot.
     layout : where they stand in the matrix.
 
     """
@@ -70,10 +70,10 @@ class Mechanics:
         body: Body,
         terms: Sequence[ElasticTerm],
         forces: Sequence[Force],
-        self_contact: SelfContact | None,
+        self_contacts: SelfContacts,
         layout: MatrixLayout,
     ):
-        self.body, self.self_contact, self.layout = body, self_contact, layout
+        self.body, self.self_contacts, self.layout = body, self_contacts, layout
         self.terms, self.forces = terms, forces
 
     @property
@@ -154,9 +154,9 @@ class Mechanics:
     def internal_force(self, start: StepStart, q: Tensor, velocity: Tensor) -> Tensor:
         """Return `elastic_force` and the force between parts that touch (B, n) at q and velocity (B, n)."""
         force = self.elastic_force(start, q)
-        if start.pairs is None or self.self_contact is None:
+        if start.pairs is None:
             return force
-        return force + self.self_contact.force(start.pairs.pairs, q, velocity)
+        return force + self.self_contacts.force(start.pairs.pairs, q, velocity)
 
     def constant_load(self, start: StepStart, time: Tensor) -> Tensor:
         """Return the external forces (B, n) that do not change with q and velocity, at time (B,)."""
@@ -208,10 +208,9 @@ class Mechanics:
         force = elastic.t() + (self.constant_load(start, time) if constant_load is None else constant_load)
         if loads is not None:
             force = force + loads
-        contact = self.self_contact
-        if start.pairs is None or contact is None:
+        if start.pairs is None:
             return force, values
-        touching, values = start.pairs.added(contact, q, velocity, values, gains.position, gains.velocity)
+        touching, values = start.pairs.added(self.self_contacts, q, velocity, values, gains.position, gains.velocity)
         return force + touching, values
 
     def _subtract_load_derivatives(
@@ -238,19 +237,17 @@ class Mechanics:
 
     def conservative(self, at_rest: bool) -> bool:
         """Whether all forces that change within a step have a potential; `at_rest`: those that are felt there."""
-        contact = self.self_contact
-        smooth = contact is None or contact.symmetric
         felt = [force for force in self.forces if force.varies and not (at_rest and force.drag)]
-        return smooth and all(force.conservative for force in felt)
+        return self.self_contacts.symmetric and all(force.conservative for force in felt)
 
     def potential(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
         """Return the potential (B,) of the forces that change with q: elastic, dissipated, of contact, of loads [J]."""
-        transposed, contact = q.t().contiguous(), self.self_contact
+        transposed = q.t().contiguous()
         total = q.new_zeros(q.shape[0])
         for term, constants in zip(self.layout.elastic.terms, start.constants, strict=True):
             total = total + term.potential(transposed, constants)
-        if start.pairs is not None and contact is not None:
-            total = total + contact.energy(start.pairs.pairs, q)
+        if start.pairs is not None:
+            total = total + self.self_contacts.energy(start.pairs.pairs, q)
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force in self.varying_forces:
             if not force.drag:  # at rest, where alone it may be with a potential, it is none

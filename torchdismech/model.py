@@ -19,6 +19,7 @@ from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.model import ContactModel
 from torchdismech.contact.report import Report
+from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.twist import warn_of_twist
@@ -74,10 +75,10 @@ class Model(nn.Module):
         On a GPU compiled steps are recorded as CUDA graphs, too, unless `integrate.recording.unrecorded` says why not.
         On a CPU eager steps of few robots are recorded as tapes likewise, with every bit the same; "auto" does not
         compile these.
-    self_contact : how parts of the robot touch each other; None lets them pass through each other.
+    self_contacts : how parts of the robot touch each other; without any they pass through each other.
     """
 
-    self_contact: SelfContact | None
+    self_contacts: SelfContacts
     terms: Sequence[ElasticTerm]
     forces: Sequence[Force]
     free: Tensor
@@ -91,7 +92,7 @@ class Model(nn.Module):
         free: np.ndarray,
         solver: linear.Setting = "auto",
         compile: Setting = "auto",
-        self_contact: SelfContact | None = None,
+        self_contacts: Sequence[SelfContact] = (),
     ):
         super().__init__()
         if not free.any():
@@ -99,15 +100,13 @@ class Model(nn.Module):
         self.body = body
         self.terms = nn.ModuleList(terms)  # type: ignore[assignment]
         self.forces = nn.ModuleList(forces)  # type: ignore[assignment]
-        self.self_contact = self_contact
         self.unknown = np.where(free, np.cumsum(free) - 1, -1)
         self.register_buffer("free", torch.as_tensor(free), persistent=False)
         massless = (body.mass == 0).reshape(-1, self.n_dofs)
         self.register_buffer("algebraic", massless.all(0) & self.free.to(massless.device), persistent=False)
         for force in forces:
             force.bind(body)
-        if self_contact is not None:
-            self_contact.bind(body)
+        self.self_contacts = SelfContacts(self_contacts, body)
         summed = [*terms, *(force.term for force in forces if force.varies and force.by_stencils)]
         self.compilation = Compilation(compile, Cost.estimated(len(terms), derivatives(summed)))
         self.frames = Frames(body, free, self.compilation)
@@ -133,11 +132,11 @@ class Model(nn.Module):
     def _lay_out(self) -> None:
         """Find where the terms and forces stand in the matrix, and make the rooms that work with it."""
         symmetric = all(f.symmetric for f in self.forces if f.varies)
-        symmetric &= self.self_contact is None or self.self_contact.symmetric
+        symmetric &= self.self_contacts.symmetric
         placed = (self.unknown, self.algebraic.cpu().numpy(), symmetric, self.compilation)
         self._layout = MatrixLayout(self.body, self.terms, self.forces, *placed)
-        self.mechanics = Mechanics(self.body, self.terms, self.forces, self.self_contact, self._layout)
-        self.contact = ContactModel(self.body, self.obstacles, self.self_contact, self.pattern, self.unknown)
+        self.mechanics = Mechanics(self.body, self.terms, self.forces, self.self_contacts, self._layout)
+        self.contact = ContactModel(self.body, self.obstacles, self.self_contacts, self.pattern, self.unknown)
 
     def compile_if_long(
         self, rows: int, q: Tensor, ahead: float = 0.0, unless: Callable[[], bool] = lambda: False
@@ -421,8 +420,8 @@ class Model(nn.Module):
         warn_of_twist(self.terms, state)
         for term, given in zip(self._layout.elastic.terms, start.constants, strict=True):
             energies.update(term.energies(q, given))
-        if self.self_contact is not None and start.pairs is not None:
-            energies["self_contact"] = self.self_contact.energy(start.pairs.pairs, state.q)
+        if start.pairs is not None:
+            energies.update(self.self_contacts.energies(start.pairs.pairs, state.q))
         for obstacle in self.obstacles:
             energies[obstacle.name] = obstacle.potential(state, start.control)
         return energies

@@ -29,7 +29,7 @@ def pressed(kind: str, rough: bool):
 def summed_one_by_one(model, q, velocity, pairs: StepPairs) -> torch.Tensor:
     """Return the matrices (B, n_free, n_free) of the contacts, each pair's block added by itself."""
     total = q.new_zeros(len(q), model.n_dofs, model.n_dofs)
-    for found in model.self_contact.touching(pairs.pairs, q, velocity):
+    for found in model.self_contacts.touching(pairs.pairs, q, velocity):
         _, blocks = found.force_and_blocks(*GAINS)
         for block, robot, chosen in zip(whole(blocks), found.robot, found.chosen, strict=True):
             dofs = found.table.dofs[:, chosen]
@@ -48,7 +48,7 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     expected = summed_one_by_one(model, q, velocity, pairs)
     assert bool((expected.abs().amax((1, 2)) > 0).all())  # both robots touch themselves
     own = torch.randn(model.pattern.nnz, 2, dtype=q.dtype, generator=torch.Generator().manual_seed(0))
-    _, values = pairs.added(model.self_contact, q, velocity, own, *GAINS)
+    _, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
     found = pairs.coupling.pattern.to_dense(values) - model.pattern.to_dense(own)
     # 1e-12 of the largest entry: sums in another order
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12
@@ -61,12 +61,12 @@ def test_other_pairs_in_the_next_iteration(by, monkeypatch):
         monkeypatch.setattr(coupling, "function_of", lambda name, dtype: None)
     model, q, velocity, pairs = pressed("shell", True)
     own = torch.zeros(model.pattern.nnz, 2, dtype=q.dtype)
-    pairs.added(model.self_contact, q, velocity, own, *GAINS)
-    before = sum(len(f.chosen) for f in model.self_contact.touching(pairs.pairs, q, velocity))
+    pairs.added(model.self_contacts, q, velocity, own, *GAINS)
+    before = sum(len(f.chosen) for f in model.self_contacts.touching(pairs.pairs, q, velocity))
     moved = q.clone()
     moved[0, : 3 * model.body.n_nodes] *= 1.3
-    assert sum(len(f.chosen) for f in model.self_contact.touching(pairs.pairs, moved, velocity)) != before
-    _, values = pairs.added(model.self_contact, moved, velocity, own, *GAINS)
+    assert sum(len(f.chosen) for f in model.self_contacts.touching(pairs.pairs, moved, velocity)) != before
+    _, values = pairs.added(model.self_contacts, moved, velocity, own, *GAINS)
     expected = summed_one_by_one(model, moved, velocity, pairs)
     found = pairs.coupling.pattern.to_dense(values)
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12  # as above
@@ -76,12 +76,12 @@ def test_rows_are_those_of_robots_alone():
     """Give a robot the same matrix in a batch as alone."""
     model, q, velocity, pairs = pressed("rods", True)
     own = torch.zeros(model.pattern.nnz, 2, dtype=q.dtype)
-    both = pairs.coupling.pattern.to_dense(pairs.added(model.self_contact, q, velocity, own, *GAINS)[1])
+    both = pairs.coupling.pattern.to_dense(pairs.added(model.self_contacts, q, velocity, own, *GAINS)[1])
     for row in range(2):
         alone = ROBOTS["rods"]("penalty", True, slice(row, row + 1))
         x, v = q[row : row + 1], velocity[row : row + 1]
         single = alone.contact.may_touch(x, x, torch.zeros(1, dtype=q.dtype))
-        values = single.added(alone.self_contact, x, v, own[:, :1], *GAINS)[1]
+        values = single.added(alone.self_contacts, x, v, own[:, :1], *GAINS)[1]
         # 1e-13: the order of the sums at an entry may change with the number of pairs in a chunk, no more
         assert torch.allclose(both[row], single.coupling.pattern.to_dense(values)[0], rtol=1e-13, atol=1e-9)
 
@@ -122,7 +122,7 @@ def test_blocks_of_parts_are_those_of_all():
 def test_compiled_sums_are_torchs(count, rough, dtype, monkeypatch):
     """Add few blocks, which go to the values at once, and many, which are gathered first, as torch does."""
     model, q, velocity, pairs = pressed("rods", rough)
-    (found,) = model.self_contact.touching(pairs.pairs, q, velocity)
+    (found,) = model.self_contacts.touching(pairs.pairs, q, velocity)
     assert 100 * len(found.chosen) > 2 * pairs.coupling.pattern.nnz  # else none were gathered, see blocks.cpp
     chosen = found.chosen[:count]
     generator = torch.Generator().manual_seed(2)

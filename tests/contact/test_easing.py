@@ -1,11 +1,14 @@
 """Friction that is sharp: steps in which feet stick are solved, by easing it in; nodes that do not touch."""
 
+import dataclasses
+
 import pytest
 import torch
 
-from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight
-from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, Status, forces, straight
+from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle, Penalty
 from torchdismech.integrate import easing
+from torchdismech.solve.search import NewtonOptions
 
 
 def sled(mu, slip=1e-6, nodes=None, push=2e-3):
@@ -61,7 +64,7 @@ def test_with_slip_changes_nothing_else():
     model = sled([0.3], slip=1e-3)
     friction = model.obstacles[0].law.friction
     coefficient = friction.coefficient
-    with model.contact.with_slip(100.0).in_place():
+    with model.contact.with_slip(torch.full((1, 1), 100.0, dtype=torch.float64)).in_place():
         assert friction.slip_velocity.item() == pytest.approx(0.1) and friction.coefficient is coefficient
     assert friction.slip_velocity.item() == 1e-3
 
@@ -78,3 +81,66 @@ def test_nodes_that_do_not_touch_pass_through():
     for wrong in ([3], [-1], []):
         with pytest.raises(InputError, match="Obstacle.nodes: expected indices 0 to 2"):
             sled([0.0], nodes=wrong)
+
+
+def test_a_rod_that_buckles_onto_a_rough_floor():
+    """Solve each step of a rod that is lowered onto a floor in one part, sharp as its friction is.
+
+    In the fifth step neither Newton's method nor friction that is eased in found the root of one that buckled there.
+    """
+    builder, nodes = RobotBuilder(), 24
+    builder.add_rod(straight((0, 0, 0.303), (0, 0, 0.003), nodes), Circle(2e-3), Material(3e4, 1000.0))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_force(forces.PointForce([nodes - 1], (2e-5, 1e-5, 0)))
+    law = Penalty(200.0, 5e-4)
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), law, Friction(0.5, 1.5e-4), name="floor"))
+    model = builder.finalize()
+    state, integrator = model.initial_state(), ImplicitEuler(9e-3)
+    held = state.q.clone()
+    for _ in range(7):
+        held[:, [2, 5]] -= 0.3 * 9e-3
+        state, _ = integrator.step(model, state, Control(clamped_q=held.clone()), throw=True)
+    bent = state.positions[0, :, :2].abs().max()
+    assert float(bent) > 1e-3
+
+
+def test_a_stage_that_fails_is_taken_in_shorter_ones(monkeypatch):
+    """End at the root of the own slip velocity by shorter stages where long ones fail, each robot by its own."""
+    model = sled([0.3, 0.9])
+    velocity = torch.zeros(model.n_dofs, dtype=torch.float64)
+    velocity[:9:3] = 0.05
+    state = model.initial_state(2, velocity=velocity)
+    for _ in range(6):
+        state, _ = ImplicitEuler(2e-3).step(model, state, throw=True)
+    equations = ImplicitEuler(2e-3).equations(model, state)
+    options = NewtonOptions(equations.solver(), model.residual_weight(), torch.full((2,), 1e-9).double(), 50)
+    first, both = equations.guess(True), torch.tensor([True, True])
+    expected = easing.eased_newton(equations, first, options, both)
+    assert (expected.status == Status.CONVERGED).all()
+    friction, solve, longest = model.obstacles[0].law.friction, easing.newton, torch.tensor([4.0, 20.0])
+    solved, stages = torch.full((2,), 1e5).double(), torch.zeros(2)
+
+    def failing(equations, x, options, running):
+        """Fail where the slip velocity falls by too much at once; the first stage is free to begin anywhere."""
+        root, factor = solve(equations, x, options, running), friction.slip_velocity.flatten() / 1e-6
+        far = running & (solved / factor > longest) & (solved < 1e5)
+        solved[:] = torch.where(running & ~far, factor, solved)
+        stages[:] += running
+        return dataclasses.replace(root, status=torch.where(far, int(Status.LINE_SEARCH_FAILED), root.status))
+
+    monkeypatch.setattr(easing, "newton", failing)
+    found = easing.eased_newton(equations, first, options, both)
+    assert (found.status == Status.CONVERGED).all() and stages[0] > 10 and stages[1] == 5
+    # m: what Newton's method leaves, 1e-9 N, over inertia
+    assert float((found.x - expected.x).abs().max()) < 1e-11
+
+    def hopeless(equations, x, options, running):
+        """Fail at slip velocities near the own one."""
+        root, near = solve(equations, x, options, running), (friction.slip_velocity < 1e-5).flatten()
+        return dataclasses.replace(root, status=torch.where(near, int(Status.LINE_SEARCH_FAILED), root.status))
+
+    monkeypatch.setattr(easing, "newton", hopeless)
+    lost = easing.eased_newton(equations, first, options, torch.tensor([True, False]))
+    # stages of other slip velocities were solved: that is no root
+    assert lost.status.tolist() == [int(Status.LINE_SEARCH_FAILED), int(Status.CONVERGED)]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from torchdismech import Circle, Material, RobotBuilder, straight
-from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.contact.law import ContactLaw
+from torchdismech.contact import Barrier, Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech.contact.law import ConstraintLaw, ContactLaw
 from torchdismech.errors import InputError
 
 RESPONSES = {"penalty": Penalty, "barrier": Barrier}
@@ -150,18 +150,19 @@ def test_within_the_cone(kind, dtype):
     assert torch.allclose(alone, load[:, None] * normal, rtol=rounding)
 
 
-@pytest.mark.parametrize("rough", [False, True])
+@pytest.mark.parametrize("rough", [(), (0.4, SLIP), (0.4, SLIP, 0.7, 3.0)], ids=["smooth", "rough", "static"])
 @pytest.mark.parametrize("kind", RESPONSES)
 def test_force_and_derivatives(kind, rough):
     """Match central differences on a sphere, at rest, sticking and sliding."""
     generator = torch.Generator().manual_seed(1)
-    friction = Friction(0.4, SLIP) if rough else None
+    friction = Friction(*rough) if rough else None
     law = ContactLaw(RESPONSES[kind](STIFFNESS, TOLERANCE), friction)
     out = torch.nn.functional.normalize(torch.randn(60, 3, generator=generator, dtype=torch.float64), dim=1)
     x = out * (1 + TOLERANCE * (0.1 + 0.8 * torch.rand(60, 1, generator=generator, dtype=torch.float64)))
     v = SLIP * torch.randn(60, 3, generator=generator, dtype=torch.float64)
     v[:20] = 0
     v[20:40] *= 0.1
+    v[50:] *= 10  # faster than the release
     unit = torch.eye(3, dtype=torch.float64)
 
     def force(x, v):
@@ -174,7 +175,7 @@ def test_force_and_derivatives(kind, rough):
     found, by_x, by_v = law.forces_and_derivatives(length.T - 1, normal[None], curvature[None], v[None])
     found, by_x, by_v = found[0], by_x[0], None if by_v is None else by_v[0]
     assert torch.allclose(found, force(x, v), rtol=1e-14, atol=1e-14 * float(found.abs().max()))
-    assert (by_v is None) == (not rough)
+    assert (by_v is None) == (friction is None)
     h = 1e-7  # of a length of 0.02 and a velocity of 0.1: truncation 1e-10, or 1e-6 where the slope of gamma turns
     for axis in range(3):
         step = h * unit[axis]
@@ -189,6 +190,21 @@ def test_force_and_derivatives(kind, rough):
                 assert float(difference.abs().max()) == 0
 
 
+@pytest.mark.parametrize("kind", RESPONSES)
+def test_static_and_sliding_coefficients(kind):
+    """Rub by the static coefficient at the slip velocity, by the other from the release on, in between by less."""
+    law = ContactLaw(RESPONSES[kind](STIFFNESS, TOLERANCE), Friction(0.4, SLIP, static=0.7, release=3.0))
+    speed = torch.cat([real(SLIP, 3 * SLIP, 1e3 * SLIP), torch.linspace(SLIP, 3 * SLIP, 50, dtype=torch.float64)])
+    normal, velocity = (torch.zeros(1, len(speed), 3, dtype=torch.float64) for _ in range(2))
+    normal[..., 2], velocity[..., 0] = 1, speed
+    force = law.forces(torch.full_like(speed, 0.5 * TOLERANCE)[None], normal, velocity)[0]
+    found = -force[:, 0] / force[:, 2]
+    # 1e-6: the penalty's friction has all but 2 exp(-15) of its size at the slip velocity
+    assert found[:3].tolist() == pytest.approx([0.7, 0.4, 0.4], rel=1e-6)
+    assert bool((found[3:].diff() < 0).all())
+    assert float(found[3:][25]) == pytest.approx(0.7 - 0.3 * (25 / 49) ** 2 * (3 - 50 / 49), rel=1e-6)
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -199,6 +215,11 @@ def test_force_and_derivatives(kind, rough):
         lambda: Friction(-0.1, 1e-3),
         lambda: Friction(0.3, 0.0),
         lambda: ContactLaw(Penalty(1.0, 1e-3), Friction(0.3)),
+        lambda: Friction(0.3, 1e-3, static=0.2),
+        lambda: Friction(0.3, 1e-3, static=float("nan")),
+        lambda: Friction(0.3, 1e-3, static=0.4, release=1.0),
+        lambda: Friction(0.3, 1e-3, release=2.0),
+        lambda: ConstraintLaw(Complementarity(), Friction(0.3, static=0.4)),
     ],
 )
 def test_refused(make):

@@ -107,7 +107,7 @@ def test_all_that_touch_at_rest(ring):
     """Find those pairs that are within the tolerance, and no other, where nothing moves."""
     model = tangle(ring=ring)
     x = start_of(model, 3e-3)
-    pairs = model.self_contact.pairs(x, x, torch.zeros(3, dtype=torch.float64))
+    pairs = model.self_contacts.pairs(x, x, torch.zeros(3, dtype=torch.float64))
     for kind, table in enumerate(pairs.tables):
         expected = near(model, kind, x, ring, TOLERANCE)
         assert listed(table, kind) == expected
@@ -123,7 +123,7 @@ def test_all_that_touch_on_the_way():
     """Find all pairs that come within the tolerance anywhere between start and end, and beside them up to the slack."""
     model, slack = tangle(), 2e-3
     start, end = start_of(model), start_of(model, 15e-3, seed=1)
-    pairs = model.self_contact.pairs(start, end, torch.full((3,), slack, dtype=torch.float64))
+    pairs = model.self_contacts.pairs(start, end, torch.full((3,), slack, dtype=torch.float64))
     found = [listed(table, kind) for kind, table in enumerate(pairs.tables)]
     generator = torch.Generator().manual_seed(2)
     touched = 0
@@ -151,12 +151,12 @@ def test_neighbours_on_a_rod_finer_than_its_diameter():
     builder.add_contact(contact)
     model = builder.finalize()
     x = model.nodes[None]
-    pairs = contact.pairs(x, x, torch.zeros(1, dtype=torch.float64))
+    pairs = model.self_contacts.pairs(x, x, torch.zeros(1, dtype=torch.float64))
     assert not bool(pairs.tables[0].filled.any())
     # folded back onto itself, its halves touch
     folded = x.clone()
     folded[:, 21:] = x[:, 19 - torch.arange(20)] + torch.tensor([0.0, 0.017, 0.0])
-    pairs = contact.pairs(folded, folded, torch.zeros(1, dtype=torch.float64))
+    pairs = model.self_contacts.pairs(folded, folded, torch.zeros(1, dtype=torch.float64))
     nodes = pairs.tables[0].nodes[pairs.tables[0].filled]
     assert len(nodes) > 30
     # 16 + 2 mm over edges of 5 mm: four edges apart, or more
@@ -173,7 +173,7 @@ def test_neighbours_as_given():
         contact = SelfContact(Penalty(100.0, 1.0), ring=ring)  # all is within the tolerance
         builder.add_contact(contact)
         model = builder.finalize()
-        pairs = contact.pairs(model.nodes[None], model.nodes[None], torch.zeros(1, dtype=torch.float64))
+        pairs = model.self_contacts.pairs(model.nodes[None], model.nodes[None], torch.zeros(1, dtype=torch.float64))
         found, apart = listed(pairs.tables[0], 0)[0], links_apart(model)
         expected = sum(
             apart[np.ix_(a, b)].min() > ring for a, b in itertools.combinations(model.body.links.tolist(), 2)
@@ -186,11 +186,11 @@ def test_neighbours_as_given():
 def test_capacity_grows():
     """Keep the tables' shapes while pairs fit, make room when there are more, lose none."""
     model = tangle(tolerance=1e-4)
-    contact, still = model.self_contact, torch.zeros(3, dtype=torch.float64)
+    still = torch.zeros(3, dtype=torch.float64)
     apart = start_of(model) * 20  # all parts far from each other: next to no pairs
     sizes, counts = [], []
     for positions in (apart, start_of(model), 0.3 * start_of(model), apart):
-        pairs = contact.pairs(positions, positions, still)
+        pairs = model.self_contacts.pairs(positions, positions, still)
         sizes.append(pairs.tables[0].capacity)
         counts.append(int(pairs.tables[0].filled.sum(1).amax()))
         assert listed(pairs.tables[0], 0) == near(model, 0, positions, 1, 1e-4)
@@ -204,12 +204,12 @@ def test_rows_are_the_robots_alone():
     x = start_of(model, 3e-3)
     q = torch.cat([x.flatten(1), x.new_zeros(3, model.body.n_angles)], dim=1)
     slack = torch.tensor([0.0, 1e-3, 4e-3], dtype=torch.float64)
-    pairs = model.self_contact.pairs(x, x, slack)
+    pairs = model.self_contacts.pairs(x, x, slack)
     u = torch.randn(q.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    force, energy = model.self_contact.force(pairs, q, u), model.self_contact.energy(pairs, q)
+    force, energy = model.self_contacts.force(pairs, q, u), model.self_contacts.energy(pairs, q)
     for i in range(3):
         row = slice(i, i + 1)
-        alone = tangle(row).self_contact
+        alone = tangle(row).self_contacts
         own = alone.pairs(x[row], x[row], slack[row])
         for kind in range(2):
             assert listed(own.tables[kind], kind)[0] == listed(pairs.tables[kind], kind)[i]
@@ -223,16 +223,16 @@ def test_a_poisoned_robot(poison):
     """Find the other robots' pairs, and say that the poisoned one's are not complete."""
     model, still = tangle(), torch.zeros(3, dtype=torch.float64)
     x = start_of(model, 3e-3)
-    healthy = model.self_contact.pairs(x, x, still)
+    healthy = model.self_contacts.pairs(x, x, still)
     sick = x.clone()
     sick[1, 7, 2] = poison
-    pairs = model.self_contact.pairs(sick, sick, still)
+    pairs = model.self_contacts.pairs(sick, sick, still)
     assert pairs.cover(sick).tolist() == [True, poison == torch.inf, True] or not bool(pairs.cover(sick)[1])
     for kind in range(2):
         found, expected = listed(pairs.tables[kind], kind), listed(healthy.tables[kind], kind)
         assert [found[0], found[2]] == [expected[0], expected[2]]
     q = torch.cat([sick.flatten(1), x.new_zeros(3, model.body.n_angles)], dim=1)
-    force = model.self_contact.force(pairs, q, torch.zeros_like(q))
+    force = model.self_contacts.force(pairs, q, torch.zeros_like(q))
     assert bool(torch.isfinite(force[[0, 2]]).all())
 
 
@@ -245,8 +245,8 @@ def test_forces_add_up():
     builder.add_contact(SelfContact(Penalty(100.0, 4e-3)))
     model = builder.finalize()
     q = model.initial_state().q
-    pairs = model.self_contact.pairs(model.nodes[None], model.nodes[None], torch.zeros(1, dtype=torch.float64))
-    force = model.self_contact.force(pairs, q, torch.zeros_like(q))[0, : 3 * len(model.nodes)].view(-1, 3)
+    pairs = model.self_contacts.pairs(model.nodes[None], model.nodes[None], torch.zeros(1, dtype=torch.float64))
+    force = model.self_contacts.force(pairs, q, torch.zeros_like(q))[0, : 3 * len(model.nodes)].view(-1, 3)
     assert float(force.norm(dim=1).max()) > 1e-3
     rounding = 1e-14 * float(force.abs().sum())
     assert float(force.sum(0).norm()) < rounding

@@ -21,7 +21,7 @@ class TestRodsSliding(TestRodsRubbing):
     def model(self):
         """Return the rods with friction that is saturated at a tenth of their speed."""
         model = super().model()
-        model.self_contact.law.friction.slip_velocity *= 0.01
+        model.self_contacts[0].law.friction.slip_velocity *= 0.01
         return model
 
 

@@ -1,12 +1,25 @@
 """Scenes with contact: what a file says is what touches, with these numbers, for each robot."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 import trimesh
 from typer.testing import CliRunner
 
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Status, Trajectory, forces, rollout, straight
+from torchdismech import (
+    Circle,
+    ImplicitEuler,
+    InputError,
+    Material,
+    RobotBuilder,
+    Status,
+    Trajectory,
+    forces,
+    rollout,
+    straight,
+)
 from torchdismech.cli import app
 from torchdismech.contact import (
     Barrier,
@@ -133,6 +146,87 @@ def test_scene_with_constraints_gives_the_numbers_of_the_same_robot_in_python(lo
     assert tolerances == [2e-8, 1e-8]
 
 
+BUNDLE = (
+    "[robot]\nnodes = [[-0.05, 0, 0.02], [0, 0, 0.02], [0.05, 0, 0.02], [0, -0.05, 0], [0, 0, 0], [0, 0.05, 0], "
+    "[-0.02, -0.05, 0], [-0.02, 0, 0], [-0.02, 0.05, 0]]\n"
+    "rod_edges = [[0, 1], [1, 2], [3, 4], [4, 5], [6, 7], [7, 8]]\n"
+    + "".join(
+        f'[[rod]]\nname = "{name}"\nnodes = {nodes}\nsection = {{shape = "circle", radius = {RADIUS}}}\n'
+        "youngs = 1e6\ndensity = 1000.0\n"
+        for name, nodes in (("finger", [0, 1, 2]), ("rope", [3, 4, 5]), ("rope", [6, 7, 8]))
+    )
+    + "[[clamp]]\nnodes = [3, 4, 5, 6, 7, 8]\n"
+)
+
+
+def test_named_parts_touch_as_the_same_robot_in_python(load):
+    """Drop a rod on two that are held, by a contact of named parts and one of the rest: as from Python."""
+    text = BUNDLE + GRAVITY.format(0.5) + time(0.08, dt=4e-3)
+    named = '[[contact]]\nbetween = ["finger", "rope"]\nstiffness = 500.0\nfriction = 0.3\ntolerance = 1e-3\n'
+    rest = "[self_contact]\nstiffness = 50.0\ntolerance = 1e-3\nthemselves = false\n"
+    robot = RobotBuilder()
+    nodes = torch.tensor([[-0.05, 0, 0.02], [0, 0, 0.02], [0.05, 0, 0.02]], dtype=torch.float64)
+    robot.add_rod(nodes, Circle(RADIUS), RUBBER, name="finger")
+    for x in (0.0, -0.02):
+        robot.add_rod([[x, -0.05, 0], [x, 0, 0], [x, 0.05, 0]], Circle(RADIUS), RUBBER, name="rope")
+    robot.clamp(nodes=[3, 4, 5, 6, 7, 8])
+    robot.add_force(forces.Gravity([0.5, 0, -9.81]))
+    robot.add_contact(SelfContact(Penalty(500.0, 1e-3), Friction(0.3, 1e-3), between=("finger", "rope")))
+    robot.add_contact(SelfContact(Penalty(50.0, 1e-3), themselves=False))
+    model = robot.finalize()
+    by_hand = rollout(model, model.initial_state(), ImplicitEuler(4e-3, max_substeps=16), 20)
+    ours = run(load(text + named + rest))
+    # 1e-10 m: as above
+    torch.testing.assert_close(ours.positions, by_hand.positions, rtol=0, atol=1e-10)
+    assert {"finger-rope", "self_contact"} <= set(ours.energies) and float(ours.energies["finger-rope"].max()) > 0
+    assert float(ours.positions[-1, 0, 1, 2]) > 8e-3
+    alone = run(load(text + named + 'name = "grip"\nring = 1\nrounding = 0.02\n'))
+    assert "grip" in alone.energies and "self_contact" not in alone.energies
+    through = run(load(text + named.replace('"finger", "rope"', '"rope", "rope"')))
+    assert float(through.positions[-1, 0, 1, 2]) < -4e-3
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("friction = 0.3\nstatic_friction = 0.2\n", "floor: Friction.static: expected the coefficient or more"),
+        ("static_friction = 0.2\n", "floor: static_friction needs friction"),
+        ("friction = 0.3\nrelease = 3.0\n", "floor: release belongs to static_friction"),
+        ("friction = 0.3\nstatic_friction = 0.4\nrelease = 1.0\n", "floor.release: expected greater than 1"),
+    ],
+)
+def test_static_friction_is_refused_by_key(load, keys, problem):
+    """Name file, key and what was expected where friction at rest cannot be."""
+    with pytest.raises(InputError, match=re.escape(problem)):
+        load(rod(0.1) + time(0.01) + FLOOR + keys).build()
+    with pytest.raises(InputError, match="floor: static_friction: response"):
+        load(rod(0.1) + time(0.01) + CONSTRAINT + "friction = 0.3\nstatic_friction = 0.4\n")
+
+
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        ('between = ["finger", "net"]\n', "contact.0.between: no table is named 'net'; named are: finger, rope"),
+        ('between = ["finger"]\n', "contact.0.between"),
+        ("", "contact.0.between: missing"),
+        ('between = ["finger", "finger"]\nthemselves = false\n', "there is nothing that may touch by it"),
+        ('between = ["finger", "rope"]\nthemselves = false\n', "contact.0: SelfContact.themselves"),
+        ('between = ["finger", "rope"]\nname = "stretch"\n', "contact.0.name: 'stretch' is what reports call"),
+        ('between = ["finger", "rope"]\nring = 9\n', "contact.0.ring: expected less than 9"),
+        (
+            'between = ["finger", "rope"]\n[[contact]]\nstiffness = 1.0\nbetween = ["rope", "finger"]\n',
+            "rules how these parts touch already",
+        ),
+    ],
+)
+def test_contacts_of_parts_are_refused_by_key(load, tables, problem):
+    """Name file, key and what was expected where a contact of named parts cannot be."""
+    with pytest.raises(InputError, match=re.escape(problem)):
+        load(BUNDLE + time(0.01) + "[[contact]]\nstiffness = 1.0\n" + tables).build()
+    with pytest.raises(InputError, match="rod.0.name: expected a letter"):
+        load(BUNDLE.replace('"finger"', '"fin ger"') + time(0.01))
+
+
 def test_every_shape_reaches_the_model(load, tmp_path):
     """Find shape, sizes, name and motion of each kind of obstacle."""
     trimesh.creation.box((1.0, 2.0, 3.0)).apply_translation([0, 0, -5]).export(tmp_path / "rock.stl")
@@ -164,6 +258,12 @@ def test_defaults_are_those_of_the_documentation(load):
     assert setup.integrator.max_substeps == 16
     rough = load(rod(0.1) + time(0.01) + "max_substeps = 0\n" + FLOOR + "friction = 0.2\n").build()
     assert rough.model.obstacles[0].law.friction.slip_velocity.item() == 1e-3 and rough.integrator.max_substeps == 0
+    holding = load(rod(0.1) + time(0.01) + FLOOR + "friction = 0.2\nstatic_friction = 0.5\n").build().model
+    law = holding.obstacles[0].law.friction
+    assert (law.coefficient.item(), law.static.item(), law.release.item()) == (0.2, 0.5, 10.0)
+    drawn = FLOOR + "friction = 0.2\nstatic_friction = 0.5\n" + randomized("floor.release", [3.0, 4.0])
+    law = load(rod(0.1) + time(0.01) + drawn).build().model.obstacles[0].law.friction
+    assert law.release.tolist() == [[3.0], [4.0]]
     smooth = load(rod(0.1) + time(0.01) + FLOOR + "friction = 0.0\n").build().model
     assert smooth.obstacles[0].law.friction is None
 
@@ -200,6 +300,10 @@ def test_check_prints_what_touches(load, tmp_path):
     )
     assert expected in line(text)
     assert "no obstacles; self-contact: penalty" in line(good + "[self_contact]\nstiffness = 1.0\n")
+    named = BUNDLE + time(0.01) + '[[contact]]\nresponse = "barrier"\nstiffness = 1.0\nbetween = ["rope", "finger"]\n'
+    assert "no obstacles; rope-finger: barrier, self-contact: penalty" in line(
+        named + "[self_contact]\nstiffness = 1.0\n"
+    )
 
 
 # ---- what happens ------------------------------------------------------------------------------------------------
@@ -322,6 +426,7 @@ ALL_NUMBERS = (
     + GRAVITY.format(0.5)
     + time(0.01)
     + "[floor]\nheight = -4.5e-3\nstiffness = 50.0\nfriction = 0.2\nslip_velocity = 0.01\ntolerance = 2e-3\n"
+    + "static_friction = 0.3\n"
     + '[[obstacle]]\nshape = "plane"\npoint = [0, 0, -4.5e-3]\nnormal = [0, 0.2, 1]\nstiffness = 50.0\n'
     + '[[obstacle]]\nshape = "sphere"\ncenter = [0.1, 0, 0.104]\nradius = 0.1\n'
     + "stiffness = 50.0\nvelocity = [0, 0, -0.1]\n"
@@ -336,6 +441,7 @@ DRAWS = {
     "floor.stiffness": (50.0, 80.0),
     "floor.friction": (0.0, 0.2),
     "floor.slip_velocity": (0.01, 0.02),
+    "floor.static_friction": (0.3, 0.5),
     "floor.tolerance": (2e-3, 4e-3),
     "obstacle.0.point.2": (-4.5e-3, -4e-3),
     "obstacle.0.normal.1": (0.2, 0.4),

@@ -5,13 +5,21 @@ A constant of n elements has the shape (), (n,), (B, 1) or (B, n).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
 
-__all__ = ["at_nodes", "broadcastable", "joined", "per_element", "refuse_lost", "robot_dimension"]
+__all__ = ["at_nodes", "broadcastable", "joined", "named", "per_element", "refuse_lost", "robot_dimension"]
+
+
+def named(given: Sequence[str | None], counts: Sequence[int], names: Sequence[str]) -> np.ndarray:
+    """Return the number among `names` of the name of each element, -1 without, of groups of so many elements."""
+    numbers = [-1 if name is None else names.index(name) for name in given]
+    return np.repeat(np.array(numbers, dtype=np.int64), counts)
 
 
 def robot_dimension(tensor: Tensor) -> tuple[int, ...]:

@@ -10,9 +10,9 @@ import torch
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from torchdismech.body import Body
+from torchdismech.body import Body, PartNames
 from torchdismech.builder.clamps import ClampedNodes, clamped_parts, free_dofs, held_by, held_frames, with_held
-from torchdismech.builder.elements import at_nodes, broadcastable, per_element, refuse_lost
+from torchdismech.builder.elements import at_nodes, broadcastable, named, per_element, refuse_lost
 from torchdismech.builder.masses import link_mass, lumped_mass
 from torchdismech.builder.planar import refuse_out_of_plane
 from torchdismech.builder.rods import (
@@ -93,7 +93,7 @@ class RobotBuilder:
         self._clamps: list[ClampedNodes] = []
         self._masses: list[tuple[np.ndarray, Tensor]] = []
         self._forces: list[Force] = []
-        self._self_contact: SelfContact | None = None
+        self._self_contacts: list[SelfContact] = []
         self._terms: list[ElasticTerm] = []
         self._energies: list[tuple[str, str | None, Energy]] = []
         self._dissipations: list[tuple[str, Energy]] = []
@@ -119,6 +119,7 @@ class RobotBuilder:
         stiffness: dict[str, Number] | None = None,
         directors=None,
         contact_radius: Number | None = None,
+        name: str | None = None,
     ) -> np.ndarray:
         """Add a rod through `nodes` (k, 3) and return the indices (k,) of its nodes.
 
@@ -130,11 +131,12 @@ class RobotBuilder:
         stiffness : any of EA [N], EI1, EI2, GJ [N m^2] in place of what section and material give.
         directors : (k-1, 3) reference directors d1 instead of those carried along the rod.
         contact_radius : [m]; by default the circle's radius, half the smaller side of a rectangle.
+        name : what `SelfContact(between=...)` calls it; several rods and shells may have the same.
         """
         points = np.asarray(nodes, dtype=float)
         chain = np.arange(len(points))
         edges = np.stack([chain[:-1], chain[1:]], axis=1)
-        return self.add_rods(points, edges, section, material, natural, stiffness, directors, contact_radius)
+        return self.add_rods(points, edges, section, material, natural, stiffness, directors, contact_radius, name)
 
     def add_rods(
         self,
@@ -146,17 +148,19 @@ class RobotBuilder:
         stiffness: dict[str, Number] | None = None,
         directors=None,
         contact_radius: Number | None = None,
+        name: str | None = None,
     ) -> np.ndarray:
         """Add a network of rods: nodes (k, 3) and edges (m, 2) into them; else as `add_rod`."""
         points, pairs = np.asarray(nodes, dtype=float), np.asarray(edges)
         check_rods(points, pairs, where="rod")
         _check_choice("natural", natural, NATURAL["rod"])
+        _check_name(name)
         constants = edge_constants(section, material, stiffness or {}, contact_radius, len(pairs))
         index = self._join(points)
         directors = None if directors is None else np.asarray(directors, dtype=float)
         if directors is not None and directors.shape != (len(pairs), 3):
             raise InputError(f"directors: expected one of each edge, ({len(pairs)}, 3), got {directors.shape}")
-        self._rods.append(RodGroup(index[pairs], constants, natural, directors))
+        self._rods.append(RodGroup(index[pairs], constants, natural, directors, name))
         return index
 
     def add_shell(
@@ -169,6 +173,7 @@ class RobotBuilder:
         natural: str = "initial",
         stiffness: dict[str, Number] | None = None,
         membrane: str = "springs",
+        name: str | None = None,
     ) -> np.ndarray:
         """Add a shell: nodes (k, 3) and triangles (m, 3) into them; return the indices (k,) of its nodes.
 
@@ -186,14 +191,16 @@ class RobotBuilder:
             place of what thickness and material give.
         membrane : how all shells of the robot stretch. "springs": each edge is one; Poisson's ratio is 1/3 and the
             stiffness depends on the mesh. "continuum": triangles of constant strain, as thickness and material say.
+        name : what `SelfContact(between=...)` calls it; several rods and shells may have the same.
         """
         points, faces = check_triangles(nodes, triangles, where="shell")
         _check_choice("bending", bending, BENDING)
         _check_choice("membrane", membrane, MEMBRANE)
         _check_choice("natural", natural, NATURAL["shell"])
+        _check_name(name)
         constants = face_constants(thickness, material, stiffness or {}, membrane, bending, len(faces))
         index = self._join(points)
-        self._shells.append(ShellGroup(index[faces], constants, membrane, bending, natural))
+        self._shells.append(ShellGroup(index[faces], constants, membrane, bending, natural, name))
         return index
 
     def clamp(
@@ -259,16 +266,20 @@ class RobotBuilder:
         self._forces.append(force)
 
     def add_contact(self, contact: Obstacle | SelfContact) -> None:
-        """Let the robot touch an obstacle, or its parts each other."""
+        """Let the robot touch an obstacle, or its parts each other.
+
+        Of several `SelfContact`, one may be for all parts; those that name parts come before it.
+        """
+        taken = {"kinetic", *(f.name for f in self._forces if isinstance(f, Obstacle))}
+        taken |= {own.name for own in self._self_contacts}
         if isinstance(contact, Obstacle):
-            taken = [f.name for f in self._forces if isinstance(f, Obstacle)]
-            if contact.name in {"kinetic", "self_contact", *taken} or re.fullmatch(r"part\d+", contact.name):
-                raise InputError(f"add_contact: {contact.name!r} is the name of something else; choose another name")
+            taken.add("self_contact")
+        if contact.name in taken or re.fullmatch(r"part\d+", contact.name):
+            raise InputError(f"add_contact: {contact.name!r} is the name of something else; choose another name")
+        if isinstance(contact, Obstacle):
             self._forces.append(contact)
-        elif self._self_contact is None:
-            self._self_contact = contact
         else:
-            raise InputError("add_contact: the robot has self-contact already")
+            self._self_contacts.append(contact)
 
     def add_term(self, term: ElasticTerm) -> None:
         """Add an elastic term of your own: a stencil on the nodes of this robot and an energy."""
@@ -331,7 +342,7 @@ class RobotBuilder:
         free = self._free(body)
         terms = [t.to(dtype) for t in terms]
         forces = [f.to(dtype) for f in self._forces]
-        model = Model(body, terms, forces, free, solver, compile, self._self_contact)
+        model = Model(body, terms, forces, free, solver, compile, self._self_contacts)
         return model.to(device=device, dtype=dtype)
 
     def _check_planar(self) -> None:
@@ -407,6 +418,7 @@ class RobotBuilder:
             surface,
             held,
             clamped_parts(self._clamps, framed, held),
+            self._part_names(),
             directors,
             held_tangents,
             mass=lumped_mass(
@@ -427,6 +439,12 @@ class RobotBuilder:
         )
         return body.to(dtype), weights, directors
 
+    def _part_names(self) -> PartNames:
+        given = [group.name for group in self._rods], [group.name for group in self._shells]
+        names = tuple(dict.fromkeys(name for of_kind in given for name in of_kind if name is not None))
+        counts = [len(group.edges) for group in self._rods], [len(group.triangles) for group in self._shells]
+        return PartNames(names, *(named(*of_kind, names) for of_kind in zip(given, counts, strict=True)))
+
     def _joined(self, rods: Rods, shells: Shells, chains: list[Rod]) -> tuple[np.ndarray, np.ndarray, Springs]:
         """Return the joint edges (J, 2), their weights (J, E) and all springs."""
         springs = find_springs(len(self._nodes), rods.edges, chains)
@@ -443,6 +461,11 @@ def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
     for name, value in term.energy.named_parameters():
         if name != "poisson":
             refuse_lost(value, f"{term.name}.{name}", "take dtype=torch.float64, or other sizes", dtype)
+
+
+def _check_name(name: str | None) -> None:
+    if name is not None and (not name or "/" in name):
+        raise InputError(f"name: expected a name without '/', got {name!r}")
 
 
 def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:

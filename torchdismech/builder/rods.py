@@ -13,7 +13,7 @@ from torchdismech.body import Body
 from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost, robot_dimension
 from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
 from torchdismech.errors import InputError
-from torchdismech.geometry.frames import first_director, transported, unit
+from torchdismech.geometry.frames import REST_BRANCH, first_director, transported, unit
 from torchdismech.geometry.topology import Held, Rod, Springs
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
@@ -39,6 +39,7 @@ class RodGroup:
     constants: dict[str, Tensor]  # per edge: density, area, ..., EA, EI1, EI2, GJ
     natural: str
     directors: np.ndarray | None
+    name: str | None
 
 
 class Rods:
@@ -313,8 +314,8 @@ def _shape_strains(body: Body, stencil: BendTwistStencil, directors: Tensor) -> 
             v = field[body.springs.edges[:, k]]
             vectors.append((v * signs[:, k, None] if sign else v).t().unsqueeze(-1))
     start_e, start_f, director_e, director_f = vectors
-    zero = nodes.new_zeros(len(signs), 1)
+    near = nodes.new_full((len(signs), 1), REST_BRANCH)
     local = stencil.local(q)
     alignment = stencil.alignment.to(nodes.dtype).unsqueeze(-1)
-    strains = stencil.strain(local, start_e, start_f, director_e, director_f, zero, alignment)
+    strains = stencil.strain(local, start_e, start_f, director_e, director_f, near, alignment)
     return tuple(s.squeeze(-1).clone() for s in strains)

@@ -58,6 +58,7 @@ class ShellGroup:
     membrane: str
     bending: str
     natural: str
+    name: str | None
 
 
 class Shells:

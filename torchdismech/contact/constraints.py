@@ -19,7 +19,7 @@ from torch import Tensor
 
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.pairs import vectors
-from torchdismech.contact.self_contact import Pairs, SelfContact
+from torchdismech.contact.self_contact import Pairs, SelfContacts
 from torchdismech.geometry.distances import Closest, inverse_gram
 from torchdismech.geometry.frames import first_director, unit
 from torchdismech.geometry.vec3 import Vec3
@@ -71,7 +71,8 @@ class ConstraintSet:
 
     Parameters
     ----------
-    obstacles, self_contact : those whose response is `Complementarity`; the latter None if there is none.
+    obstacles : those whose response is `Complementarity`.
+    self_contacts : of the robot; `places` has the pairs of those that are constraints.
     state : at the start of the step.
     time : (B,) at its end [s].
     places : which contacts to look at.
@@ -90,12 +91,12 @@ class ConstraintSet:
     def __init__(
         self,
         obstacles: list[Obstacle],
-        self_contact: SelfContact | None,
+        self_contacts: SelfContacts,
         state: State,
         time: Tensor,
         places: Places,
     ):
-        self.obstacles, self.self_contact, self.places = obstacles, self_contact, places
+        self.obstacles, self.places = obstacles, places
         self.time = time
         self._start, self._start_time = state.q, state.time
         robots, nodes, friction = [], [], []
@@ -107,7 +108,7 @@ class ConstraintSet:
         for table in () if places.pairs is None else places.pairs.tables:
             robots.append(table.places[0])
             nodes.append(table.nodes[table.places])
-            friction.append(_of_robots(self_contact.law.friction, robots[-1], state.q))  # type: ignore[union-attr]
+            friction.append(_of_robots(self_contacts[table.contact].law.friction, robots[-1], state.q))
         self.robot, self.nodes, self.friction = torch.cat(robots), torch.cat(nodes), torch.cat(friction)
         begin = self.at(state.q, state.time)
         normal = unit(begin.normal)
@@ -116,7 +117,7 @@ class ConstraintSet:
         self.sliding_weights = begin.weights
         self.search_distance = torch.zeros_like(time)
         self.load = state.q.new_zeros(len(self.robot), 3)
-        laws = [o.law for o in obstacles] + ([] if self_contact is None else [self_contact.law])
+        laws = [contact.law for contact in (*obstacles, *self_contacts) if contact.constrained]
         self.method = str(laws[0].response.method)
         self.tolerance = torch.stack([law.response.tolerance.reshape(-1).expand(state.batch) for law in laws]).amin(0)
         self._entries: tuple[Tensor, Tensor, Tensor] | None = None

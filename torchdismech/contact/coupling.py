@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.contact.pairs import Kernel, PairBlocks, PairTable, Touching
-from torchdismech.contact.self_contact import Pairs, SelfContact, summed
+from torchdismech.contact.pairs import PairBlocks, PairTable, Touching
+from torchdismech.contact.self_contact import Pairs, SelfContacts, summed
 from torchdismech.fused import fits
 from torchdismech.native import function_of
 from torchdismech.solve.linear.base import IndexMap
@@ -64,7 +64,7 @@ class Coupling:
     pattern, solvers : of the matrix with contact.
     own : places of the entries of the matrix without contact.
     blocks : where the blocks of pairs of nodes stand.
-    ranks : for each kind of pairs, which of the blocks (10, C) the pairs of nodes in `LOCAL` have.
+    ranks : for each table of pairs, which of the blocks (10, C) the pairs of nodes in `LOCAL` have.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class Coupling:
         solvers: dict,
         own: IndexMap,
         blocks: Layout,
-        ranks: dict[Kernel, Tensor],
+        ranks: dict[PairTable, Tensor],
     ):
         self.pattern = pattern
         self.solvers = solvers
         self.own = own
         self.blocks = blocks
         self.ranks = ranks
-        self._targets: dict[Kernel, tuple[Tensor, Tensor]] = {}
-        self._of_pairs: dict[Kernel, Tensor] = {}
+        self._targets: dict[PairTable, tuple[Tensor, Tensor]] = {}
+        self._of_pairs: dict[PairTable, Tensor] = {}
 
     def widened(self, values: Tensor) -> Tensor:
         """Return values of the pattern without contact on the one with it (nnz + 1, B); the last row is spare."""
@@ -119,27 +119,27 @@ class Coupling:
 
     def _node_blocks(self, table: PairTable) -> Tensor:
         """Return which of `blocks` (C, 16) the nodes i and j of each pair of a table have, row by row."""
-        if table.kernel not in self._of_pairs:
+        if table not in self._of_pairs:
             nodes = table.nodes[table.places].t()  # (4, C)
             i, j = (torch.as_tensor(x.ravel(), device=nodes.device) for x in np.indices((4, 4)))
             local = np.zeros((4, 4), dtype=np.int64)
             local[LOCAL] = local.T[LOCAL] = np.arange(len(LOCAL[0]))
-            rank = self.ranks[table.kernel][torch.as_tensor(local.ravel(), device=nodes.device)]
-            self._of_pairs[table.kernel] = (rank + len(self.blocks.keys) * (nodes[i] < nodes[j])).t().contiguous()
-        return self._of_pairs[table.kernel]
+            rank = self.ranks[table][torch.as_tensor(local.ravel(), device=nodes.device)]
+            self._of_pairs[table] = (rank + len(self.blocks.keys) * (nodes[i] < nodes[j])).t().contiguous()
+        return self._of_pairs[table]
 
     def _target(self, found: Touching, batch: int) -> Tensor:
         """Return where the summed entries of pairs that touch go, (entries, A) as numbers in (nnz + 1, B).
 
         The same pairs touch in most iterations of a step: so it is kept.
         """
-        chosen, kernel = found.chosen, found.table.kernel
-        if kernel in self._targets and torch.equal(self._targets[kernel][0], chosen):
-            return self._targets[kernel][1]
-        rank = self._node_blocks(found.table).index_select(0, chosen).t()  # (16, A)
+        chosen, table = found.chosen, found.table
+        if table in self._targets and torch.equal(self._targets[table][0], chosen):
+            return self._targets[table][1]
+        rank = self._node_blocks(table).index_select(0, chosen).t()  # (16, A)
         target = self.blocks.places.on(chosen.device).index_select(1, rank.flatten()).view(9 * 16, -1)
         target = target.index_select(0, self._entries.on(chosen.device)) * batch + found.robot
-        self._targets[kernel] = (chosen, target)
+        self._targets[table] = (chosen, target)
         return target
 
 
@@ -161,7 +161,7 @@ class StepPairs:
 
     def added(
         self,
-        contact: SelfContact,
+        contacts: SelfContacts,
         q: Tensor,
         velocity: Tensor,
         values: Tensor,
@@ -171,7 +171,7 @@ class StepPairs:
         """Return the contact force (B, n), and values on the pattern without contact widened by its derivatives."""
         wide = self.coupling.widened(values)
         total = torch.zeros_like(q)
-        for found in contact.touching(self.pairs, q, velocity):
+        for found in contacts.touching(self.pairs, q, velocity):
             force, blocks = found.force_and_blocks(position_gain, velocity_gain)
             total = total + summed(found, force, q)
             self.coupling.add(wide, found, blocks)
@@ -209,7 +209,7 @@ class CouplingCache:
             self._extend(needed)
         rank = torch.as_tensor(np.searchsorted(self._blocks.keys, needed), device=inverse.device)[inverse]
         parts = zip(pairs.tables, rank.split([k.numel() for k in keys]), keys, strict=True)
-        ranks = {table.kernel: r.view_as(k) for table, r, k in parts}
+        ranks = {table: r.view_as(k) for table, r, k in parts}
         return Coupling(self.pattern, self.solvers, self._own, self._blocks, ranks)
 
     def _extend(self, needed: np.ndarray) -> None:

@@ -3,7 +3,7 @@ r"""The force between two surfaces, from their gap, their normal and how they sl
     F = N n - mu N gamma(|v_t|) v_t / |v_t|,    N = -dphi/dd,    v_t = v - (n . v) n
 
 acts on the body, its opposite on what is touched; d is the gap, n = dd/dx the normal towards the body and v the
-body's relative velocity.
+body's relative velocity. With a static coefficient mu is a function of |v_t|, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchdismech.contact.response import Complementarity, Friction, Potential, Response, of_robots
+from torchdismech.contact.response import Complementarity, Friction, Potential, Response, fallen, of_robots
 from torchdismech.errors import InputError
 from torchdismech.fused import Fused, is_own
 from torchdismech.geometry.vec3 import Mat3, Vec3
@@ -29,21 +29,21 @@ class LawConstants:
 
     stiffness: Tensor
     tolerance: Tensor
-    friction: tuple[Tensor, Tensor] | None  # coefficient and slip velocity
+    friction: tuple[Tensor, ...] | None  # what `Friction.given` lists
 
     @classmethod
     def of(cls, stiffness: Tensor, tolerance: Tensor, *friction: Tensor) -> LawConstants:
         """Return the constants that `given` lists."""
-        return cls(stiffness, tolerance, friction or None)  # type: ignore[arg-type]
+        return cls(stiffness, tolerance, friction or None)
 
     def given(self) -> tuple[Tensor, ...]:
-        """Return stiffness and tolerance, with friction then its coefficient and slip velocity."""
+        """Return stiffness and tolerance, with friction then what it lists."""
         return self.stiffness, self.tolerance, *(self.friction or ())
 
     def at(self, robot: Tensor) -> LawConstants:
         """Return the constants of single contacts (A,), of the robots with these numbers; () stay as they are."""
         friction = None if self.friction is None else tuple(of_robots(v, robot) for v in self.friction)
-        return LawConstants(of_robots(self.stiffness, robot), of_robots(self.tolerance, robot), friction)  # type: ignore[arg-type]
+        return LawConstants(of_robots(self.stiffness, robot), of_robots(self.tolerance, robot), friction)
 
 
 class ConstraintLaw(nn.Module):
@@ -53,6 +53,8 @@ class ConstraintLaw(nn.Module):
         super().__init__()
         if friction is not None and friction.slip_velocity is not None:
             raise InputError("Friction.slip_velocity: Complementarity does not smooth friction; leave it out")
+        if friction is not None and friction.static is not None:
+            raise InputError("Friction.static: Complementarity has one coefficient; take Penalty or Barrier")
         self.response = response
         self.friction = friction
 
@@ -79,10 +81,7 @@ class ContactLaw(nn.Module):
     @property
     def constants(self) -> LawConstants:
         """The law's constants as they are now, each () or (B, 1)."""
-        if self.friction is None:
-            return LawConstants(self.response.stiffness, self.response.tolerance, None)
-        assert self.friction.slip_velocity is not None
-        friction = (self.friction.coefficient, self.friction.slip_velocity)
+        friction = None if self.friction is None else self.friction.given()
         return LawConstants(self.response.stiffness, self.response.tolerance, friction)
 
     def energy(self, gap: Tensor, constants: LawConstants) -> Tensor:
@@ -119,10 +118,9 @@ class ContactLaw(nn.Module):
         slope, _ = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
         if constants.friction is None:
             return normal.times(-slope)
-        coefficient, slip_velocity = constants.friction
         sliding = velocity - normal.times(velocity.dot(normal))
-        ratio, _ = self.response.slipping(_speed(sliding), slip_velocity)
-        return (normal - sliding.times(coefficient * ratio)).times(-slope)
+        ratio, _ = self._rubbing(_speed(sliding), *constants.friction)
+        return (normal - sliding.times(ratio)).times(-slope)
 
     def partials(self, gap: Tensor, normal: Vec3, velocity: Vec3, constants: LawConstants) -> Partials:
         """Return F with its derivatives by gap, normal and velocity, each as if it varied alone."""
@@ -130,22 +128,29 @@ class ContactLaw(nn.Module):
         load = -slope
         if constants.friction is None:
             return Partials(normal.times(load), normal.times(-stiffness), Mat3.diagonal(load), None)
-        mu, slip_velocity = constants.friction
         along = velocity.dot(normal)
         sliding = velocity - normal.times(along)
         speed = _speed(sliding)
-        ratio, rise = self.response.slipping(speed, slip_velocity)
+        ratio, rise = self._rubbing(speed, *constants.friction)
         direction = sliding.times(1 / torch.where(speed > 0, speed, 1.0))
-        pull = normal - sliding.times(mu * ratio)  # F over the load
+        pull = normal - sliding.times(ratio)  # F over the load
         # dF/dv_t = across 1 + ahead d d^T, of the direction d of sliding
-        across = -mu * load * ratio
-        ahead = -mu * load * rise - across
+        across = -load * ratio
+        ahead = -load * rise - across
         by_sliding = Mat3.diagonal(across) + Mat3.outer(direction, direction.times(ahead))
         # v_t changes by -(along 1 + n v^T) dn and by (1 - n n^T) dv; "normals" of rounded edges are shorter than one
         by_along = by_sliding.applied(normal)
         by_normal = Mat3.diagonal(load) - by_sliding.times(along) - Mat3.outer(by_along, velocity)
         by_velocity = by_sliding - Mat3.outer(by_along, normal)
         return Partials(pull.times(load), pull.times(-stiffness), by_normal, by_velocity)
+
+    def _rubbing(self, speed: Tensor, mu: Tensor, slip_velocity: Tensor, *fall: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mu gamma / v and d(mu gamma)/dv; `fall` are the static coefficient and the release, if any."""
+        ratio, rise = self.response.slipping(speed, slip_velocity)
+        if not fall:
+            return mu * ratio, mu * rise
+        present, slope = fallen(speed, mu, slip_velocity, *fall)
+        return present * ratio, present * rise + slope * speed * ratio
 
 
 class Partials(NamedTuple):

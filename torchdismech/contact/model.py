@@ -13,7 +13,7 @@ from torchdismech.contact.coupling import CouplingCache, StepPairs
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.report import Report, contact_report
-from torchdismech.contact.self_contact import SelfContact
+from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.errors import InputError
 from torchdismech.sparse import Pattern
 from torchdismech.state import State
@@ -23,13 +23,13 @@ __all__ = ["ContactModel"]
 
 
 class ContactModel:
-    """The obstacles and the self-contact of a robot; the modules are the model's.
+    """The obstacles and the contacts between parts of a robot; the modules are the model's.
 
     Parameters
     ----------
     body : of the robot.
     obstacles : what it may touch.
-    self_contact : how its parts touch each other; None lets them pass through each other.
+    self_contacts : how its parts touch each other; without any they pass through each other.
     pattern : of the matrix of a robot whose parts do not touch each other.
     unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
 
@@ -43,11 +43,11 @@ class ContactModel:
         self,
         body: Body,
         obstacles: Sequence[Obstacle],
-        self_contact: SelfContact | None,
+        self_contacts: SelfContacts,
         pattern: Pattern,
         unknown: np.ndarray,
     ):
-        self.body, self.obstacles, self.self_contact = body, list(obstacles), self_contact
+        self.body, self.obstacles, self.self_contacts = body, list(obstacles), self_contacts
         self._couplings = CouplingCache(pattern, unknown[: 3 * body.n_nodes])
         self._check_constraints(body.nodes.dtype)
 
@@ -65,18 +65,17 @@ class ContactModel:
     @property
     def none(self) -> bool:
         """Whether the robot cannot touch anything."""
-        return not self.obstacles and self.self_contact is None
+        return not self.obstacles and not len(self.self_contacts)
 
     @property
     def laws(self) -> list[ContactLaw | ConstraintLaw]:
         """The laws of all contacts."""
-        return [o.law for o in self.obstacles] + ([] if self.self_contact is None else [self.self_contact.law])
+        return [contact.law for contact in (*self.obstacles, *self.self_contacts)]
 
     @property
     def constrained(self) -> bool:
         """Whether some contact is a constraint."""
-        own = self.self_contact is not None and self.self_contact.constrained
-        return own or any(o.constrained for o in self.obstacles)
+        return any(contact.constrained for contact in (*self.obstacles, *self.self_contacts))
 
     @property
     def needs_feasible_iterates(self) -> bool:
@@ -87,8 +86,8 @@ class ContactModel:
         """Return the slip velocities, () or (B, 1) [m/s], of all friction that is smoothed."""
         return [tensor for _, tensor in self._slips()]
 
-    def with_slip(self, factor: float) -> Values:
-        """Return the slip velocities of all friction that is smoothed, multiplied."""
+    def with_slip(self, factor: Tensor) -> Values:
+        """Return the slip velocities of all friction that is smoothed, multiplied by factors (B, 1)."""
         slips = self._slips()
         return slips.with_tensors([factor * tensor for _, tensor in slips])
 
@@ -104,10 +103,10 @@ class ContactModel:
 
         None where nothing can.
         """
-        if self.self_contact is None:
+        if not len(self.self_contacts):
             return None
         x0, x1 = (q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) for q in (start, end))
-        return StepPairs(self.self_contact.pairs(x0, x1, slack), self._couplings)
+        return StepPairs(self.self_contacts.pairs(x0, x1, slack), self._couplings)
 
     def touching(self, q: Tensor) -> StepPairs | None:
         """Return the parts that touch at q (B, n)."""
@@ -117,4 +116,4 @@ class ContactModel:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
         pairs = self.touching(state.q)
         own = None if pairs is None else pairs.pairs
-        return contact_report(self.body, self.obstacles, self.self_contact, state, own, None)
+        return contact_report(self.body, self.obstacles, self.self_contacts, state, own, None)

@@ -20,7 +20,7 @@ SMALLEST = 1e-37  # m^2, of squared distances, so that normals are finite
 Kernel = Callable[..., Closest]  # of four nodes, for edges then the c^2 that rounds them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PairTable:
     """Pairs of one kind that may touch within a step, P places a robot.
 
@@ -31,6 +31,7 @@ class PairTable:
     reach : (B, P) the sum of the two radii [m].
     filled : (B, P) bool, which places hold a pair.
     rounding : of edges, in parts of the reach; see `geometry.distances`.
+    contact : number of the contact that rules them, among those of the robot's parts.
     """
 
     kernel: Kernel
@@ -38,6 +39,7 @@ class PairTable:
     reach: Tensor
     filled: Tensor
     rounding: float = 0.0
+    contact: int = 0
     _flat: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -50,7 +52,8 @@ class PairTable:
 
     def rows(self, index: Tensor) -> PairTable:
         """Return the table of the robots that `index` selects."""
-        return PairTable(self.kernel, self.nodes[index], self.reach[index], self.filled[index], self.rounding)
+        selected = (self.nodes[index], self.reach[index], self.filled[index])
+        return PairTable(self.kernel, *selected, self.rounding, self.contact)
 
     @cached_property
     def places(self) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torchdismech.body import Body
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.self_contact import Pairs, SelfContact
+from torchdismech.contact.self_contact import Pairs, SelfContacts
 from torchdismech.state import State
 
 __all__ = ["Report", "contact_report"]
@@ -50,7 +50,7 @@ class _Tally:
 def contact_report(
     body: Body,
     obstacles: list[Obstacle],
-    self_contact: SelfContact | None,
+    self_contacts: SelfContacts,
     state: State,
     pairs: Pairs | None,
     constraints: ConstraintSet | None,
@@ -63,23 +63,26 @@ def contact_report(
     pairs : what of the robot's own parts was looked at.
     constraints : with the loads that were found; without, what is constrained bears none.
     """
-    if not obstacles and self_contact is None:
+    if not obstacles and not len(self_contacts):
         return {}
     labels = body.part_of_node
     nothing = state.q.new_zeros(state.batch, len(labels), 3)
     tally, forces = _Tally(state.q), {f"force/{o.name}": nothing[:, 0] for o in obstacles}
-    forces |= {} if self_contact is None else _by_part(labels, nothing)
     for obstacle in obstacles:
         if obstacle.constrained:
             tally.overlap(obstacle.gap(state.q, state.time))
         else:
             forces[f"force/{obstacle.name}"] = _add_obstacle(tally, obstacle, state)
-    if self_contact is not None and pairs is not None and not self_contact.constrained:
-        _add_pairs(tally, self_contact, state, pairs)
-        own = self_contact.force(pairs, state.q, state.velocity)
-        forces |= _by_part(labels, own[:, : 3 * body.n_nodes].unflatten(1, (-1, 3)))
+    inner = nothing
+    if pairs is not None:
+        _add_pairs(tally, self_contacts, state, pairs)
+        own = self_contacts.force(pairs, state.q, state.velocity)
+        inner = own[:, : 3 * body.n_nodes].unflatten(1, (-1, 3))
     if constraints is not None:
-        forces |= _add_constraints(tally, constraints, state.q, labels)
+        of_obstacles, of_pairs = _add_constraints(tally, constraints, state.q, nothing)
+        forces, inner = forces | of_obstacles, inner + of_pairs
+    if len(self_contacts):
+        forces |= _by_part(labels, inner)
     return {**tally.counts, "penetration": tally.penetration, **forces}
 
 
@@ -100,16 +103,19 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> Tensor:
     return law.forces(gap, normal, velocity).sum(1)
 
 
-def _add_pairs(tally: _Tally, contact: SelfContact, state: State, pairs: Pairs) -> None:
+def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs) -> None:
     """Count the contacts of a robot with itself."""
-    for found in contact.touching(pairs, state.q, state.velocity):
+    for found in contacts.touching(pairs, state.q, state.velocity):
         friction = found.constants.friction
         slides = None if friction is None else found.sliding() > friction[1]
         tally.add(found.robot, found.gap, torch.ones_like(found.gap, dtype=torch.bool), slides)
 
 
-def _add_constraints(tally: _Tally, constraints: ConstraintSet, q: Tensor, labels: np.ndarray) -> Report:
-    """Count the contacts that are constraints; return the forces of obstacles and on parts."""
+def _add_constraints(tally: _Tally, constraints: ConstraintSet, q: Tensor, nothing: Tensor) -> tuple[Report, Tensor]:
+    """Count the contacts that are constraints; return the forces of obstacles, and of other parts on nodes (B, N, 3).
+
+    `nothing` are zeros of the latter's shape.
+    """
     contacts = constraints.at(q, constraints.time)
     load = constraints.load
     friction = torch.linalg.vector_norm(load[:, 1:], dim=1)
@@ -126,11 +132,8 @@ def _add_constraints(tally: _Tally, constraints: ConstraintSet, q: Tensor, label
         offset = mine.stop
         total = q.new_zeros(len(q), 3)
         forces[f"force/{obstacle.name}"] = total.index_add(0, constraints.robot[mine], nodal[mine].sum(1))
-    if constraints.places.pairs is not None:
-        index = (constraints.robot[offset:].unsqueeze(1), constraints.nodes[offset:])
-        inner = q.new_zeros(len(q), len(labels), 3).index_put(index, nodal[offset:], accumulate=True)
-        forces |= _by_part(labels, inner)
-    return forces
+    index = (constraints.robot[offset:].unsqueeze(1), constraints.nodes[offset:])
+    return forces, nothing.index_put(index, nodal[offset:], accumulate=True)
 
 
 def _by_part(labels: np.ndarray, force: Tensor) -> Report:

@@ -12,9 +12,11 @@ from torchdismech.errors import InputError
 from torchdismech.forces.base import scalar
 from torchdismech.solve.complementarity import CONTACT_METHODS
 
-__all__ = ["Barrier", "Complementarity", "Friction", "Penalty", "Potential", "Response", "of_robots"]
+__all__ = ["Barrier", "Complementarity", "Friction", "Penalty", "Potential", "Response", "fallen", "of_robots"]
 
 SHARPNESS = 15.0  # K1 delta and K2 v_slip: at the tolerance, and at the slip velocity, exp(-15) = 3e-7 is left
+
+RELEASE = 10.0  # slip velocities, where friction has fallen from its static size to that of sliding
 
 
 class Response(nn.Module):
@@ -166,27 +168,70 @@ class Barrier(Potential):
 class Friction(nn.Module):
     """Coulomb friction; with potentials it is smoothed about zero velocity: a resting contact creeps.
 
+    With a static coefficient, surfaces hold by that up to the slip velocity; from there to `release` times as fast the
+    coefficient falls smoothly to that of sliding. A step has one solution, in which a contact holds or slides, where
+    the inertia of what slides is above the slope of the fall: m / dt > 1.5 N (static - coefficient) /
+    ((release - 1) slip_velocity), N the load on a mass m. A longer dt may let go early or late.
+
     Parameters
     ----------
-    coefficient : mu, () or (B, 1).
+    coefficient : mu, () or (B, 1); with `static` that of sliding.
     slip_velocity : () or (B, 1) [m/s], at which smoothed friction has (nearly) its full size; None for
         `Complementarity`, whose friction is not smoothed.
+    static : () or (B, 1), the coefficient at rest, not below the other one; None: the same. For potentials.
+    release : () or (B, 1), above 1: in slip velocities, from where on surfaces slide by `coefficient`; 10 by default.
     """
 
-    per_robot = ("coefficient", "slip_velocity")
+    per_robot = ("coefficient", "slip_velocity", "static", "release")
     coefficient: Tensor
     slip_velocity: Tensor | None
+    static: Tensor | None
+    release: Tensor | None
 
-    def __init__(self, coefficient, slip_velocity=None):
+    def __init__(self, coefficient, slip_velocity=None, static=None, release=None):
         super().__init__()
         mu = scalar(coefficient, "Friction.coefficient")
         if bool((mu < 0).any()):
             raise InputError(f"Friction.coefficient: expected 0 or more, got {coefficient}")
-        self.coefficient = nn.Parameter(mu.clone(), requires_grad=False)
         slip = None if slip_velocity is None else scalar(slip_velocity, "Friction.slip_velocity")
         if slip is not None and not bool((slip > 0).all()):
             raise InputError(f"Friction.slip_velocity: expected a number above 0, got {slip_velocity}")
-        self.slip_velocity = None if slip is None else nn.Parameter(slip.clone(), requires_grad=False)
+        hold, end = _fall(mu, static, release)
+        self.coefficient = nn.Parameter(mu.clone(), requires_grad=False)
+        self.slip_velocity, self.static, self.release = (
+            None if value is None else nn.Parameter(value.clone(), requires_grad=False) for value in (slip, hold, end)
+        )
+
+    def given(self) -> tuple[Tensor, ...]:
+        """Return coefficient and slip velocity, then, if it is not the same at rest, `static` and `release`."""
+        assert self.slip_velocity is not None
+        fall = () if self.static is None or self.release is None else (self.static, self.release)
+        return self.coefficient, self.slip_velocity, *fall
+
+
+def _fall(mu: Tensor, static, release) -> tuple[Tensor | None, Tensor | None]:
+    """Return the coefficient at rest and where it has fallen to `mu`, checked; None where there is one coefficient."""
+    if static is None:
+        if release is not None:
+            raise InputError("Friction.release: belongs to static, the coefficient at rest, which is not given")
+        return None, None
+    hold = scalar(static, "Friction.static")
+    if not bool((hold >= mu).all()):
+        raise InputError(f"Friction.static: expected the coefficient or more, got {static}")
+    end = scalar(RELEASE if release is None else release, "Friction.release")
+    if not bool((end > 1).all()):
+        raise InputError(f"Friction.release: expected a number above 1, got {release}")
+    return hold, end
+
+
+def fallen(speed: Tensor, mu: Tensor, slip_velocity: Tensor, static: Tensor, release: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the coefficient at a speed, `static` up to the slip velocity and `mu` from the release on, and its slope.
+
+    A cubic in between: it has a continuous slope.
+    """
+    width = (release - 1) * slip_velocity
+    way = ((speed - slip_velocity) / width).clamp(0.0, 1.0)
+    return static - (static - mu) * way * way * (3 - 2 * way), -6 * (static - mu) * way * (1 - way) / width
 
 
 def of_robots(value: Tensor, robot: Tensor) -> Tensor:

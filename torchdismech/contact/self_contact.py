@@ -1,7 +1,12 @@
-"""Contact of a robot's parts with each other: rods with rods, rods with shells, shells with shells."""
+"""Contact of a robot's parts with each other: rods with rods, rods with shells, shells with shells.
+
+`SelfContact` is one law with the pairs that it is for; `SelfContacts` are all those of a robot.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +18,11 @@ from torchdismech.contact.broad_phase import adjacent, overlapping, padded
 from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.pairs import Kernel, PairLoops, PairTable, Touching, distances, touching
 from torchdismech.contact.response import Friction, Response, of_robots
+from torchdismech.contact.shares import Ruled, Share, shares
 from torchdismech.errors import InputError
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 
-__all__ = ["Pairs", "SelfContact"]
+__all__ = ["Pairs", "SelfContact", "SelfContacts"]
 
 ROUNDING = 0.02  # closest points of parallel edges are told apart well, and distances are 1e-4 of the reach too large
 KERNELS: tuple[Kernel, Kernel] = (closest_segments, closest_on_triangle)  # edges with edges, points with triangles
@@ -28,7 +34,7 @@ class Pairs:
 
     Attributes
     ----------
-    tables : one of each kind of pairs that the robot has.
+    tables : one of each kind of pairs that the robot has, contact by contact.
     low, high : (B, N, 3) the boxes that the nodes may move in without another pair coming close [m].
     """
 
@@ -40,22 +46,36 @@ class Pairs:
         """Return the pairs of the robots that `index` selects."""
         return Pairs(tuple(table.rows(index) for table in self.tables), self.low[index], self.high[index])
 
+    def of_contacts(self, numbers: set[int]) -> Pairs:
+        """Return the pairs of the contacts with these numbers alone."""
+        return Pairs(tuple(table for table in self.tables if table.contact in numbers), self.low, self.high)
+
     def cover(self, positions: Tensor) -> Tensor:
         """Return the robots (B,) whose nodes (B, N, 3) are where the pairs are complete."""
         return ((positions >= self.low) & (positions <= self.high)).flatten(1).all(1)
 
 
 class Primitives(nn.Module):
-    """Points, edges or triangles of a robot with the radii of their surfaces."""
+    """Points, edges or triangles of a robot that a contact is for, with the radii of their surfaces.
+
+    Parameters
+    ----------
+    nodes : (L, k) of all that the robot has.
+    radius : (L,), (1, L) or (B, L) [m].
+    kind : (L,) their kinds in the share of the contact (see `shares`).
+    chosen : (M,) those that the contact is for.
+    """
 
     per_robot = ("radius",)
     nodes: Tensor
     radius: Tensor
+    kind: Tensor
 
-    def __init__(self, nodes: np.ndarray, radius: Tensor):
+    def __init__(self, nodes: np.ndarray, radius: Tensor, kind: np.ndarray, chosen: np.ndarray):
         super().__init__()
-        self.register_buffer("nodes", torch.as_tensor(nodes), persistent=False)  # (M, k)
-        self.register_buffer("radius", radius, persistent=False)  # (M,), (1, M) or (B, M)
+        self.register_buffer("nodes", torch.as_tensor(nodes[chosen]), persistent=False)  # (M, k)
+        self.register_buffer("radius", radius[..., chosen], persistent=False)  # (M,), (1, M) or (B, M)
+        self.register_buffer("kind", torch.as_tensor(kind[chosen]), persistent=False)  # (M,)
 
     def boxes(self, low: Tensor, high: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
         """Return boxes (B, M, 3) about the surfaces, grown by `more`, while the nodes stay in boxes (B, N, 3)."""
@@ -75,17 +95,26 @@ class SelfContact(nn.Module):
     thickness to each side. Each pair has a potential of its own: where two surfaces lie on each other, the stiffness
     adds up over the pairs that are close.
 
+    A robot may have several, each with a law and friction of its own: those that name parts rule how these touch, and
+    the one that names none rules what is left.
+
     Parameters
     ----------
     response, friction : the law between two surfaces.
+    ring : pairs that are so many edges apart, or less, are neighbours and never touch. By default as many as it takes
+        to get out of contact: neighbours on a rod whose edges are shorter than its diameter always overlap.
     rounding : how far edges are rounded, in parts of the sum of two radii. Edges that lie side by side have no unique
         closest points, so that the force jumps from end to end, and Newton's method finds no root; rounded ones meet
         in the middle. Distances come out larger by up to rounding^2 / 4 of that sum. 0 for none.
-    ring : pairs that are so many edges apart, or less, are neighbours and never touch. By default as many as it takes
-        to get out of contact: neighbours on a rod whose edges are shorter than its diameter always overlap.
+    between : names of the two parts that touch each other, twice the same for a part that touches itself; names are
+        those of `add_rod`, `add_rods` and `add_shell`. None: all parts.
+    themselves : whether a piece touches itself, too. A piece is what hangs together and has one name (or none): ropes
+        that are not tied to each other are a piece each, and with False each touches the others alone.
+    name : what reports call it; by default "self_contact", or the two names with "-" between.
     """
 
     body: Body
+    own: Tensor
     _near_edges: Tensor
     _near_triangles: Tensor
 
@@ -95,6 +124,9 @@ class SelfContact(nn.Module):
         friction: Friction | None = None,
         ring: int | None = None,
         rounding: float = ROUNDING,
+        between: Sequence[str] | None = None,
+        themselves: bool = True,
+        name: str | None = None,
     ):
         super().__init__()
         if not 0 <= rounding <= 1:
@@ -102,6 +134,15 @@ class SelfContact(nn.Module):
         self.rounding = float(rounding)
         if ring is not None and ring < 0:
             raise InputError(f"SelfContact.ring: expected 0 or more edges, got {ring}")
+        if between is not None and (isinstance(between, str) or len(between) != 2):
+            raise InputError(f"SelfContact.between: expected the names of two parts, got {between!r}")
+        if between is not None and not themselves and between[0] != between[1]:
+            problem = "goes with all parts, or with one name twice; parts of two names are not the same piece"
+            raise InputError(f"SelfContact.themselves: False {problem}: leave it out")
+        self.name = name if name is not None else "self_contact" if between is None else "-".join(between)
+        if not self.name or "/" in self.name:
+            raise InputError(f"SelfContact.name: expected a name without '/', got {self.name!r}")
+        self.ruled = Ruled(f"SelfContact {self.name!r}", None if between is None else (*between,), themselves)  # type: ignore[arg-type]
         self.law = law_of(response, friction)
         self.ring = ring
         # places for pairs of each kind; kept from step to step, so that shapes change seldom
@@ -119,40 +160,41 @@ class SelfContact(nn.Module):
         """Whether it is a constraint, and no force: the integrator finds its loads."""
         return isinstance(self.law, ConstraintLaw)
 
-    def bind(self, body: Body) -> None:
-        """Learn the robot; find which of its parts are neighbours."""
+    def bind(self, body: Body, share: Share) -> None:
+        """Learn the robot and what of it this contact is for; find which of its parts are neighbours."""
         if hasattr(self, "body"):
-            raise InputError("SelfContact: belongs to another model already; make a new one for each model")
+            raise InputError(f"{self.ruled.label}: belongs to another model already; make a new one for each model")
         self.body = body
-        rod, side = body.edge_contact_radius, body.side_contact_radius()
-        lead = max(rod.shape[:-1], side.shape[:-1], key=len)
-        radius = torch.cat([rod.expand(*lead, -1), side.expand(*lead, -1)], dim=-1)
-        self.edges = Primitives(body.links, radius)
-        self.points = Primitives(np.arange(body.n_nodes)[:, None], body.node_contact_radius())
-        self.triangles = Primitives(body.triangles, body.face_contact_radius)
-        ring = self._neighbours() if self.ring is None else self.ring
-        self.register_buffer("_near_edges", adjacent(body.links, None, body.links, ring), persistent=False)
-        near = adjacent(self.points.nodes.numpy(), body.triangles, body.links, ring)
-        self.register_buffer("_near_triangles", near, persistent=False)
+        self.register_buffer("own", torch.as_tensor(share.own), persistent=False)
+        rules = np.asarray(share.own.any(axis=1))
+        of_edges, of_nodes, of_triangles = (
+            np.flatnonzero(rules[kind]) for kind in (share.edges, share.nodes, share.triangles)
+        )
+        radius = _side_by_side(body.edge_contact_radius, body.side_contact_radius())
+        self.edges = Primitives(body.links, radius, share.edges, of_edges)
+        points = np.arange(body.n_nodes)[:, None]
+        self.points = Primitives(points, body.node_contact_radius(), share.nodes, of_nodes)
+        self.triangles = Primitives(body.triangles, body.face_contact_radius, share.triangles, of_triangles)
+        ring = self._neighbours(of_edges) if self.ring is None else self.ring
+        links, corners, sides = body.links[of_edges], points[of_nodes], body.triangles[of_triangles]
+        self.register_buffer("_near_edges", adjacent(links, None, body.links, ring), persistent=False)
+        self.register_buffer("_near_triangles", adjacent(corners, sides, body.links, ring), persistent=False)
 
-    def _neighbours(self) -> int:
+    def _neighbours(self, edges: np.ndarray) -> int:
         """Return how many edges apart parts have to be, beyond the next, to be out of contact on a straight rod."""
-        lengths = torch.cat([self.body.edge_length.flatten(), self.body.shell_edge_length.flatten()])
+        lengths = _side_by_side(self.body.edge_length, self.body.shell_edge_length)[..., edges]
         reach = 2 * self.points.radius.max() + self.law.response.tolerance.max()
         return int(torch.ceil(reach / lengths.min()).item()) - 1
 
     # ---- broad phase -------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def pairs(self, start: Tensor, end: Tensor, slack: Tensor) -> Pairs:
-        """Return what may touch while the nodes move from `start` to `end` (B, N, 3) and up to `slack` (B,) beside."""
-        margin = slack.view(-1, 1, 1)
-        low, high = torch.minimum(start, end) - margin, torch.maximum(start, end) + margin
-        tables = [self._table(closest_segments, low, high, self.edges, self.edges, self._near_edges)]
+    def tables(self, low: Tensor, high: Tensor, number: int) -> list[PairTable]:
+        """Return the pairs that may touch while the nodes stay in boxes (B, N, 3); `number` is that of this contact."""
+        found = [self._table(closest_segments, low, high, self.edges, self.edges, self._near_edges)]
         if len(self.triangles.nodes):
             near = self._near_triangles
-            tables.append(self._table(closest_on_triangle, low, high, self.points, self.triangles, near))
-        return Pairs(tuple(tables), low, high)
+            found.append(self._table(closest_on_triangle, low, high, self.points, self.triangles, near))
+        return [dataclasses.replace(table, contact=number) for table in found]
 
     def _table(
         self, kernel: Kernel, low: Tensor, high: Tensor, first: Primitives, second: Primitives, near: Tensor
@@ -162,6 +204,9 @@ class SelfContact(nn.Module):
         boxes = first.boxes(low, high, half)
         others = (None, None) if second is first else second.boxes(low, high, half)
         robot, i, j = overlapping(*boxes, others[0], others[1], near)
+        if len(self.own) > 1:
+            ruled = self.own[first.kind[i], second.kind[j]]
+            robot, i, j = robot[ruled], i[ruled], j[ruled]
         nodes = torch.cat([first.nodes[i], second.nodes[j]], dim=-1)
         reach = first.radii(robot, i) + second.radii(robot, j)
         close = self._close(kernel, low, high, robot, nodes, reach)
@@ -187,40 +232,83 @@ class SelfContact(nn.Module):
 
     # ---- forces ------------------------------------------------------------------------------------------------
 
-    def touching(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> list[Touching]:
-        """Return the pairs that touch at q (B, n) and a velocity (B, n), of each kind of which some may.
+    def touching(self, table: PairTable, q: Tensor, velocity: Tensor) -> Touching:
+        """Return the pairs of a table that touch at q (B, n) and a velocity (B, n); not of a constraint."""
+        assert not isinstance(self.law, ConstraintLaw)
+        return touching(self._loops[table.kernel], table, q, velocity, self.law.constants)
 
-        None of a constraint.
+    def energy(self, found: Touching) -> Tensor:
+        """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
+        assert not isinstance(self.law, ConstraintLaw)
+        return self.law.energy(found.gap, found.constants)
+
+
+class SelfContacts(nn.ModuleList):
+    """All contact of a robot's parts with each other; of most robots one `SelfContact`, or none."""
+
+    def __init__(self, contacts: Sequence[SelfContact], body: Body):
+        super().__init__(contacts)
+        for contact, share in zip(contacts, shares(body, [contact.ruled for contact in contacts]), strict=True):
+            contact.bind(body, share)
+
+    def __iter__(self) -> Iterator[SelfContact]:
+        return super().__iter__()  # type: ignore[return-value]
+
+    def __getitem__(self, number: int) -> SelfContact:  # type: ignore[override]
+        return super().__getitem__(number)  # type: ignore[return-value]
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the derivative of the forces is a symmetric matrix."""
+        return all(contact.symmetric for contact in self)
+
+    @property
+    def constrained(self) -> set[int]:
+        """The numbers of those that are constraints, and no forces."""
+        return {k for k, contact in enumerate(self) if contact.constrained}
+
+    @torch.no_grad()
+    def pairs(self, start: Tensor, end: Tensor, slack: Tensor) -> Pairs:
+        """Return what may touch while the nodes move from `start` to `end` (B, N, 3) and up to `slack` (B,) beside."""
+        margin = slack.view(-1, 1, 1)
+        low, high = torch.minimum(start, end) - margin, torch.maximum(start, end) + margin
+        tables = [table for k, contact in enumerate(self) for table in contact.tables(low, high, k)]
+        return Pairs(tuple(tables), low, high)
+
+    def touching(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> list[Touching]:
+        """Return the pairs that touch at q (B, n) and a velocity (B, n), table by table of which some may.
+
+        None of constraints.
         """
-        if isinstance(self.law, ConstraintLaw):
-            return []
-        constants = self.law.constants
-        return [
-            touching(self._loops[table.kernel], table, q, velocity, constants) for table in pairs.tables if len(table)
-        ]
+        tables = [table for table in pairs.tables if len(table) and table.contact not in self.constrained]
+        return [self[table.contact].touching(table, q, velocity) for table in tables]
 
     def force(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return the force (B, n) [N]; zero of a constraint."""
+        """Return the force (B, n) [N]; zero of constraints."""
         total = torch.zeros_like(q)
         for found in self.touching(pairs, q, velocity):
             total = total + summed(found, found.force(), q)
         return total
 
-    def smallest_gap(self, pairs: Pairs, q: Tensor) -> Tensor:
-        """Return the smallest gap (B,) between parts at q (B, n) [m], no larger than the tolerance."""
-        gap = self.law.response.tolerance.reshape(-1).expand(len(q)).clone()
+    def met(self, pairs: Pairs, q: Tensor) -> Tensor:
+        """Return the robots (B,) of which parts overlap at q (B, n) that must be apart all the time."""
+        met = torch.zeros(len(q), dtype=torch.bool, device=q.device)
         for found in self.touching(pairs, q, torch.zeros_like(q)):
-            gap = gap.scatter_reduce(0, found.robot, found.gap, "amin")
-        return gap
+            if self[found.table.contact].law.response.feasible_only:
+                met[found.robot[found.gap <= 0]] = True
+        return met
+
+    def energies(self, pairs: Pairs, q: Tensor) -> dict[str, Tensor]:
+        """Return the potentials (B,) of the normal forces of each contact, by its name [J]; zero of constraints."""
+        total: dict[str, Tensor] = {contact.name: q.new_zeros(q.shape[0]) for contact in self}
+        for found in self.touching(pairs, q, torch.zeros_like(q)):
+            contact = self[found.table.contact]
+            total[contact.name] = total[contact.name].index_add(0, found.robot, contact.energy(found))
+        return total
 
     def energy(self, pairs: Pairs, q: Tensor) -> Tensor:
-        """Return the potential (B,) of the normal forces [J]."""
-        total = q.new_zeros(q.shape[0])
-        if isinstance(self.law, ConstraintLaw):
-            return total
-        for found in self.touching(pairs, q, torch.zeros_like(q)):
-            total = total.index_add(0, found.robot, self.law.energy(found.gap, found.constants))
-        return total
+        """Return the sum (B,) of `energies` [J]."""
+        return sum(self.energies(pairs, q).values(), q.new_zeros(q.shape[0]))
 
 
 def summed(found: Touching, force: Tensor, q: Tensor) -> Tensor:
@@ -230,3 +318,9 @@ def summed(found: Touching, force: Tensor, q: Tensor) -> Tensor:
     # index_put sums in a fixed order on every device; index_add does not
     total = q.new_zeros(batch * n).index_put((index.flatten(),), force.flatten(), accumulate=True)
     return total.view(batch, n)
+
+
+def _side_by_side(rods: Tensor, shells: Tensor) -> Tensor:
+    """Return sizes (.., E) of rod edges and (.., M) of sides of triangles as one tensor (.., E + M)."""
+    lead = max(rods.shape[:-1], shells.shape[:-1], key=len)
+    return torch.cat([rods.expand(*lead, -1), shells.expand(*lead, -1)], dim=-1)

@@ -8,7 +8,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["first_director", "rotated", "signed_angle", "transported", "unit"]
+__all__ = ["REST_BRANCH", "first_director", "rotated", "signed_angle", "transported", "unit"]
+
+# rad: twists at rest are those nearest to this. Frames half a turn apart are common where sides of triangles meet, and
+# rounding must not decide between half a turn to the left and to the right.
+REST_BRANCH = 0.04
 
 
 def unit(vector: Tensor) -> Tensor:

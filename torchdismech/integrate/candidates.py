@@ -60,11 +60,14 @@ class ContactCandidates:
 
         Potentials need no more than their tolerance; constraints see a contact before it bears a load.
         """
-        own = self.contact.self_contact
+        own = self.contact.self_contacts
         if self.contact.constrained:
-            nodes = [o.radius for o in self.contact.obstacles] + ([] if own is None else [own.points.radius])
+            nodes = [o.radius for o in self.contact.obstacles] + [contact.points.radius for contact in own]
             return nodes[0].mean().reshape(1)
-        return torch.zeros(1, device=self.end.device) if own is None else own.law.response.tolerance.reshape(-1)
+        room = torch.zeros(1, device=self.end.device)
+        for contact in own:
+            room = torch.maximum(room, contact.law.response.tolerance.reshape(-1))
+        return room
 
     def _look(self, ahead: Tensor) -> None:
         """Find what may touch on the way to `ahead` (B, n)."""
@@ -81,12 +84,12 @@ class ContactCandidates:
         """Return the constraints of the step from `state`, of these robots (B,) if given, with the loads found."""
         if not self.contact.constrained:
             return None
-        contact = self.contact.self_contact
-        own = contact is not None and contact.constrained
-        places = Places(self.near, self.pairs.pairs if own and self.pairs is not None else None)
+        own = self.contact.self_contacts
+        pairs = None if self.pairs is None else self.pairs.pairs.of_contacts(own.constrained)
+        places = Places(self.near, pairs)
         end, slack = (self.end, self.slack) if robots is None else (self.end[robots], self.slack[robots])
         places = places if robots is None else places.rows(robots)
-        found = ConstraintSet(self._bounds(), contact if own else None, state, end, places)
+        found = ConstraintSet(self._bounds(), own, state, end, places)
         found.search_distance = slack
         if self.load is not None:
             load = self.load if robots is None else self.load[robots]
@@ -120,11 +123,10 @@ class ContactCandidates:
 
     def passed(self, after: State) -> Tensor:
         """Return the robots (B,) in which something passed through something else, or through a barrier."""
-        passed, contact = self.missed(after.q), self.contact.self_contact
-        if self.pairs is not None and contact is not None:
+        passed = self.missed(after.q)
+        if self.pairs is not None:
             passed = passed | pairs_passed(self.pairs.pairs, self.state.q, after.q)
-            if contact.law.response.feasible_only:
-                passed = passed | (contact.smallest_gap(self.pairs.pairs, after.q) <= 0)
+            passed = passed | self.contact.self_contacts.met(self.pairs.pairs, after.q)
         for obstacle in self.contact.obstacles:
             passed = passed | passed_obstacle(obstacle, self.state, after)
             if obstacle.law.response.feasible_only:  # the midpoint rule sees gaps in the middle of the step only

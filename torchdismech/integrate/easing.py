@@ -4,12 +4,13 @@ Friction rises to its full size within the slip velocity, in a step within a way
 Iterates jump over it, from sliding forward to sliding backward, and the residual's norm does not tell which way to go.
 With a slip velocity that is large against all velocities, friction is a drag and a step is solved at once. From there
 the root is followed: that of a contact that sticks moves in proportion to the slip velocity, so one linear step by the
-derivative of the root leads to the next, ten times nearer.
+derivative of the root leads to the next, ten times nearer, or less where the root turns off.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,30 +18,111 @@ from torch import Tensor
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve.newton import newton
+from torchdismech.solve.relaxed import relaxed_newton
 from torchdismech.solve.search import NewtonOptions, Root
 
 __all__ = ["eased_newton", "is_sharp", "sharp_robots"]
 
 SHARP = 1e4  # velocities over the slip velocity from which on plain iterates hardly ever find the root
 
-FACTORS = (1e4, 1e3, 1e2, 10.0, 1.0)  # of the slip velocity, stage by stage: a crawler's steps fail with fewer
+EASIEST, FREE = 1e4, 1e8  # of the slip velocity, where easing begins; where there is next to no friction
+LONGEST, SHORTEST = 10.0, 1.25  # factors from one stage to the next: a stage that fails is tried again from nearer
+STAGES = 24  # behind the first, those that failed, too
+PATIENCE = 2  # times as many iterations for a first stage that is relaxed
 COARSER = 10.0  # the tolerance of stages before the last
 DIFFERENCE = 1e-4  # of the slip velocity, for the derivative by it: friction's law is a polynomial, or as smooth
 
 
 def eased_newton(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
-    """Find x as `newton` does, by way of larger slip velocities; a stage that fails is passed over."""
-    iterations = torch.zeros_like(running, dtype=torch.long)
-    slips = equations.model.contact.with_slip
-    for factor, following in zip(FACTORS, (*FACTORS[1:], None), strict=True):
-        held_to = options.tolerance if following is None else COARSER * options.tolerance
-        with slips(factor).in_place():
-            root = newton(equations, x, options.with_tolerance(held_to), running)
-        iterations = iterations + root.iterations
-        if following is not None:
-            found = running & (root.status == Status.CONVERGED)
-            x = root.x + (following / factor - 1) * _by_slip(equations, factor, root.x, options, found)
-    return dataclasses.replace(root, iterations=iterations)
+    """Find x as `newton` does, by way of larger slip velocities, each row by stages of its own.
+
+    A stage that fails is tried again with a slip velocity nearer to the one that was solved last. Where the first one
+    fails, in which friction is a light drag, it is the robot that buckles as it touches: it begins without friction,
+    or relaxed.
+    """
+    way = _Easing(equations, options, running)
+    way.begin(EASIEST, x, newton)
+    ahead = equations.guess(True)
+    way.begin(FREE, ahead, newton)
+    way.begin(EASIEST, ahead, _relaxed)
+    for _ in range(STAGES):
+        if not bool(way.going.any()):
+            break
+        way.take_stage()
+    return way.ended()
+
+
+def _relaxed(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
+    patient = dataclasses.replace(options, max_iterations=PATIENCE * options.max_iterations)
+    return relaxed_newton(equations, x, patient, equations.inertia(), running)
+
+
+class _Easing:
+    """How far friction has been eased in, row by row.
+
+    Attributes
+    ----------
+    root : where the last stages ended; iterations are those of all.
+    factor : (B, 1) of the slip velocity in the last stage that was solved; infinite before the first.
+    going : (B,) rows that take another stage.
+    """
+
+    def __init__(self, equations: StepEquations, options: NewtonOptions, running: Tensor):
+        self.equations, self.options, self.running = equations, options, running
+        self.slips = equations.model.contact.with_slip
+        start = equations.guess(False)
+        self.x, self.change = start, torch.zeros_like(start)  # the last root, and by the logarithm of the slip velocity
+        self.factor = torch.full_like(options.tolerance, torch.inf)[:, None]
+        self.ratio = torch.full_like(self.factor, LONGEST)
+        self.going = torch.zeros_like(running)
+        status = torch.where(running, int(Status.MAX_ITERATIONS), int(Status.CONVERGED))
+        unknown = torch.full_like(options.tolerance, torch.inf)
+        self.root = Root(start, status, torch.zeros_like(status), unknown, options.tolerance)
+
+    def begin(self, factor: float, x: Tensor, search: Callable[..., Root]) -> None:
+        """Let the rows that have not begun take their first stage, from x and by a search for it."""
+        waiting = self.running & ~self.going
+        if bool(waiting.any()):
+            found = self._staged(torch.full_like(self.factor, factor), x, waiting, search)
+            self.going = self.going | found
+
+    def take_stage(self) -> None:
+        """Let all rows that go on try a smaller slip velocity."""
+        factor = (self.factor / self.ratio).clamp_min(1.0)
+        first = self.x + torch.where(self.going[:, None], factor / self.factor - 1, 0.0) * self.change
+        found = self._staged(factor, first, self.going, newton)[:, None]
+        self.ratio = torch.where(found, (self.ratio**2).clamp_max(LONGEST), self.ratio.sqrt())
+        self.going = self.going & ((self.factor > 1) & (self.ratio > SHORTEST)).squeeze(1)
+
+    def ended(self) -> Root:
+        """Return where rows ended; those that did not get down to their own slip velocity are not solved."""
+        short = self.running & (self.factor > 1).squeeze(1) & (self.root.status == Status.CONVERGED)
+        return dataclasses.replace(self.root, status=torch.where(short, int(Status.MAX_ITERATIONS), self.root.status))
+
+    def _staged(self, factor: Tensor, first: Tensor, rows: Tensor, search: Callable[..., Root]) -> Tensor:
+        """Take a stage in some rows (B,) with factors (B, 1) and return the rows (B,) that were solved."""
+        factor = torch.where(rows[:, None], factor, 1.0)
+        held_to = torch.where(factor.squeeze(1) == 1, 1.0, COARSER) * self.options.tolerance
+        with self.slips(factor).in_place():
+            stage = search(self.equations, first, self.options.with_tolerance(held_to), rows)
+        self.root = self.root.followed_by(stage, rows)
+        found = rows & (stage.status == Status.CONVERGED)
+        self.x = torch.where(found[:, None], stage.x, self.x)
+        self.factor = torch.where(found[:, None], factor, self.factor)
+        further = found & (factor > 1).squeeze(1)
+        if bool(further.any()):
+            self.change = torch.where(further[:, None], self._by_slip(factor, further), self.change)
+        return found
+
+    def _by_slip(self, factor: Tensor, rows: Tensor) -> Tensor:
+        """Return the derivative (B, m) of the roots by the logarithm of the slip velocity; zero in other rows."""
+        with self.slips(factor).in_place():
+            residual, values = self.equations.residual_and_matrix(self.x)
+        with self.slips(factor * (1 + DIFFERENCE)).in_place():
+            further = self.equations.residual(self.x)
+        factored = self.options.solver.factor(values, rows=rows)
+        change = factored.solve((residual - further) / DIFFERENCE)
+        return torch.where((rows & factored.ok)[:, None], change, 0.0)
 
 
 def is_sharp(equations: StepEquations) -> bool:
@@ -54,15 +136,3 @@ def sharp_robots(equations: StepEquations) -> Tensor:
     speed = equations.start.state.velocity[:, : 3 * model.body.n_nodes].abs().amax(1, keepdim=True)
     sharp = [(speed > SHARP * slip).any(1) for slip in model.contact.slip_velocities()]
     return torch.stack(sharp).any(0)
-
-
-def _by_slip(equations: StepEquations, factor: float, x: Tensor, options: NewtonOptions, rows: Tensor) -> Tensor:
-    """Return the derivative (B, m) of the root x by the logarithm of the slip velocity; zero in other rows."""
-    slips = equations.model.contact.with_slip
-    with slips(factor).in_place():
-        residual, values = equations.residual_and_matrix(x)
-    with slips(factor * (1 + DIFFERENCE)).in_place():
-        further = equations.residual(x)
-    factored = options.solver.factor(values, rows=rows)
-    change = factored.solve((residual - further) / DIFFERENCE)
-    return torch.where((rows & factored.ok)[:, None], change, 0.0)

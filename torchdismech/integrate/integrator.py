@@ -266,15 +266,16 @@ class Integrator(Solver):
 
         Where inertia leads is closest for smooth motion, where the robot is for violent motion. Descending the
         potential is slow far from the root and sure; where there is none, relaxed steps take its place. Friction that
-        is smoothed over a small slip velocity is eased in.
+        is smoothed over a small slip velocity is eased in, at once or after a brief try without.
         """
         eases = bool(equations.model.contact.slip_velocities()) and self.line_search and equations.constraints is None
         sharp = eases and is_sharp(equations)
         if sharp:
             yield False, "eased"
-        yield True, "plain"
+        yield True, "brief" if eases and not sharp else "plain"
         if eases and not sharp:
             yield False, "eased"
+            yield True, "plain"
         yield False, "plain"
         if equations.constraints is not None:
             return

@@ -39,6 +39,7 @@ from torch import Tensor
 
 from torchdismech.contact.passing import obstacles_suspected
 from torchdismech.contact.report import Report
+from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.errors import Status
 from torchdismech.fused import is_own
 from torchdismech.integrate.candidates import ContactCandidates
@@ -47,7 +48,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.kinds import StepKind, calls_others, odd, varying
 from torchdismech.integrate.problem import Method, StepProblem
-from torchdismech.integrate.step import further_attempts, newton_options, step_contact, step_info, with_contact
+from torchdismech.integrate.step import brief, further_attempts, newton_options, step_contact, step_info, with_contact
 from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
 from torchdismech.native.graphs import Recording, Unrecordable, memory_pool, recorded
@@ -137,7 +138,7 @@ def _few_on_a_cpu(model: Model, q: Tensor) -> bool:
 def unrecorded(model: Model) -> str | None:
     """Return why no recording can hold a step of these robots with inertia; None where one can."""
     on_cpu, contact = model.device.type == "cpu", model.contact
-    if not contact.none and not (on_cpu and contact.self_contact is None and not contact.constrained):
+    if not contact.none and not (on_cpu and not len(contact.self_contacts) and not contact.constrained):
         return "contact" if not on_cpu else "contact of parts of a robot, or by Complementarity"
     if varying(model) and not on_cpu:
         return "forces that change within a step"
@@ -194,7 +195,8 @@ class RecordedStep:
         control = Control.of({name: next(static) for name in kind.controls(problem.control)})
         self.values = Values({place: next(static) for place in kind.movable_places})
         self._problem = problem.replace(state=state, control=control, running=running, dt=dt, values=self.values)
-        varies = _Varying(model.body, model.terms, model.forces, None, model.mechanics.layout)
+        alone = SelfContacts([], model.body)
+        varies = _Varying(model.body, model.terms, model.forces, alone, model.mechanics.layout)
         self._mechanics = model.mechanics if kind.all_forces else varies
         self._record(model.device, inputs, problem.dt)
 
@@ -249,14 +251,15 @@ class RecordedStep:
         """Return the state after the step and how it went, searched for without recordings from where they got to."""
         equations, problem = self.equations, self._problem.replace(running=self._running)
         scale = self.scale.clone()
-        tolerance, options = self._tolerance, self.options.with_tolerance(self.options.tolerance.clone())
+        tolerance, options = self._tolerance.clone(), self.options.with_tolerance(self.options.tolerance.clone())
         _, *others = problem.method.attempts(equations)
         equations.descending = False
         if not _on_a_gpu(problem.model, problem.state.q):
             equations.forms = {tried: self._trials}
         root = resumed(equations, Progress(*(tensor.clone() for tensor in self.at)), options)
         equations.forms = {}  # other ways change what recordings hold
-        root = further_attempts(equations, root, others, self.options.with_tolerance(tolerance), problem.running)
+        options = newton_options(problem, equations, self.options.weight, tolerance)
+        root = further_attempts(equations, root, others, options, problem.running)
         q = equations.full(root.x)
         info = step_info(equations, root, q, scale, problem.running)
         candidates = ContactCandidates(problem)
@@ -291,8 +294,11 @@ class RecordedStep:
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, True)
         tolerance = problem.method.tolerance(scale)
         options = newton_options(problem, equations, weight, tolerance)
+        slips = bool(problem.model.contact.slip_velocities())
+        if slips and problem.method.line_search:
+            options = brief(options)  # the first attempt, see `Integrator.attempts`
         at, noise_tolerance = begun(equations, x, options, running)
-        sharp = sharp_robots(equations).any() if equations.model.contact.slip_velocities() else None
+        sharp = sharp_robots(equations).any() if slips else None
         return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at), running, sharp
 
     def _round_with_matrix(self) -> Tensor:

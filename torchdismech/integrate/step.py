@@ -25,7 +25,9 @@ from torchdismech.solve.relaxed import relaxed_newton
 from torchdismech.solve.search import NewtonOptions, Root
 from torchdismech.state import State
 
-__all__ = ["further_attempts", "newton_options", "solved_step", "step_contact", "step_info", "with_contact"]
+__all__ = ["brief", "further_attempts", "newton_options", "solved_step", "step_contact", "step_info", "with_contact"]
+
+BRIEF = 12  # iterations after which friction is eased in: most steps with contact take fewer, or several times as many
 
 
 def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:
@@ -65,6 +67,11 @@ def newton_options(problem: StepProblem, equations: StepEquations, weight: Tenso
     )
 
 
+def brief(options: NewtonOptions) -> NewtonOptions:
+    """Return these with the iterations of a try before friction is eased in."""
+    return dataclasses.replace(options, max_iterations=min(BRIEF, options.max_iterations))
+
+
 def further_attempts(
     equations: StepEquations,
     root: Root,
@@ -78,7 +85,7 @@ def further_attempts(
         if not bool(failed.any()):
             break
         found = _searched(equations, equations.guess(ahead), options, failed, way)
-        root = _merged_roots(root, found, failed)
+        root = root.followed_by(found, failed)
         failed = running & (root.status != Status.CONVERGED)
     return root
 
@@ -88,6 +95,8 @@ def _searched(equations: StepEquations, first: Tensor, options: NewtonOptions, r
     equations.descending = way == "descending"
     if equations.constraints is not None:
         return constrained_newton(equations, first, options, running)
+    if way == "brief":
+        options = brief(options)
     if way == "eased":
         return eased_newton(equations, first, options, running)
     if way == "relaxed":
@@ -136,18 +145,6 @@ def step_contact(equations: StepEquations, q: Tensor, rows: Tensor) -> Report:
     state = start.state.replace(q=position, velocity=velocity, time=time)
     pairs = None if start.pairs is None else start.pairs.pairs
     found = contact_report(
-        equations.model.body, contact.obstacles, contact.self_contact, state, pairs, equations.constraints
+        equations.model.body, contact.obstacles, contact.self_contacts, state, pairs, equations.constraints
     )
     return {name: chosen(rows, value, torch.zeros_like(value)) for name, value in found.items()}
-
-
-def _merged_roots(first: Root, second: Root, take: Tensor) -> Root:
-    """Return `first` with the rows where `take` holds replaced by `second`; iterations add up."""
-    iterations = torch.where(take, first.iterations + second.iterations, first.iterations)
-    return Root(
-        torch.where(take[:, None], second.x, first.x),
-        torch.where(take, second.status, first.status),
-        iterations,
-        torch.where(take, second.residual, first.residual),
-        torch.where(take, second.tolerance, first.tolerance),
-    )

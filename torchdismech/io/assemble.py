@@ -195,6 +195,7 @@ def _add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None
                 stiffness,
                 directors=directors[start : start + len(run)] if named else None,
                 contact_radius=contact_radius(scene, k),
+                name=scene.document.rod[k].name,
             )
         start += len(run)
 
@@ -219,7 +220,7 @@ def _add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> No
         shell = scene.document.shell[k]
         thickness, material, stiffness = _shell_constants(scene, k)
         faces = inverse.reshape(-1, 3)
-        kinds = (shell.bending, shell.natural, stiffness, shell.membrane)
+        kinds = (shell.bending, shell.natural, stiffness, shell.membrane, shell.name)
         with _naming(scene, ("shell", k)):
             builder.add_shell(nodes[used], faces, thickness, material, *kinds)
     if scene.document.membrane is not None:

@@ -1,4 +1,4 @@
-"""The floor, obstacles and self-contact of a checked scene."""
+"""The floor, the obstacles and the contacts between parts of a checked scene."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def obstacle_of(scene: Scene, key: Key, table: schema.Law) -> Obstacle | None:
 def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContact:
     response, friction = _law(scene, key, table)
     if isinstance(table, schema.SelfContact):
-        return SelfContact(response, friction, table.ring, table.rounding)
+        named = (table.between, table.themselves, table.name) if isinstance(table, schema.PartContact) else ()
+        return SelfContact(response, friction, table.ring, table.rounding, *(named or (None, table.themselves)))
     if isinstance(table, schema.Floor):
         up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
         height = scene.numbers.scalar((*key, "height"), table.height)
@@ -89,14 +90,15 @@ def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction 
 
     tolerance = None if table.tolerance is None else number("tolerance")
     friction = 0.0 if table.friction is None else number("friction")
-    smooth = not isinstance(friction, Tensor) and friction == 0
+    holding = () if table.static_friction is None else (number("static_friction"), number("release"))
+    smooth = not isinstance(friction, Tensor) and friction == 0 and not holding
     if table.response == "complementarity":
         given = {"tolerance": tolerance, "method": table.method}
         response = Complementarity(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
         return response, None if smooth else Friction(friction)
     begin = TOLERANCE * _smallest_radius(scene) if tolerance is None else tolerance
     potential = POTENTIALS[table.response](number("stiffness"), begin)
-    return potential, None if smooth else Friction(friction, number("slip_velocity"))
+    return potential, None if smooth else Friction(friction, number("slip_velocity"), *holding)
 
 
 def _smallest_radius(scene: Scene) -> Number:
@@ -163,15 +165,14 @@ def refuse_overlap(scene: Scene, model: Model, x: Tensor) -> None:
     With a barrier in an obstacle, or parts in each other; with complementarity held nodes in an obstacle.
     """
     tables = scene.document.contacts
-    keys: list[Key] = [key for key in tables if key != ("self_contact",)]
-    for key, obstacle in zip(keys, model.obstacles, strict=True):
+    own: list[Key] = [key for key, table in tables.items() if isinstance(table, schema.SelfContact)]
+    for key, obstacle in zip([key for key in tables if key not in own], model.obstacles, strict=True):
         gap, held = _at_the_start(model, obstacle, x)
         if obstacle.law.response.feasible_only:
             _refuse_gaps(scene, key, gap, gap <= 0, "")
         elif obstacle.constrained:
             _refuse_gaps(scene, key, gap, held & (gap < -obstacle.law.response.tolerance), "clamped ")
-    if model.self_contact is not None and model.self_contact.law.response.feasible_only:
-        _refuse_touching_parts(scene, model, model.self_contact, x)
+    _refuse_touching_parts(scene, model, own, x)
 
 
 def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,15 +190,16 @@ def _refuse_gaps(scene: Scene, key: Key, gap: Tensor, refused: Tensor, what: str
         _refuse(scene, key, f"{what}node {node} of robot {robot}", float(gap[robot, node]))
 
 
-def _refuse_touching_parts(scene: Scene, model: Model, contact: SelfContact, x: Tensor) -> None:
-    pairs = contact.pairs(x, x, x.new_zeros(len(x)))
-    q = model.body.q_of(x)
-    for found in contact.touching(pairs, q, torch.zeros_like(q)):
-        if len(found.gap) and found.gap.min() <= 0:
+def _refuse_touching_parts(scene: Scene, model: Model, keys: list[Key], x: Tensor) -> None:
+    """Refuse parts that touch each other at the start where a barrier is between them; `keys` of contacts of parts."""
+    contacts, q = model.self_contacts, model.body.q_of(x)
+    for found in contacts.touching(contacts.pairs(x, x, x.new_zeros(len(x))), q, torch.zeros_like(q)):
+        number = found.table.contact
+        if contacts[number].law.response.feasible_only and len(found.gap) and found.gap.min() <= 0:
             worst = found.chosen[found.gap.argmin()]
             robot, place = (int(index[worst]) for index in found.table.places)
             nodes = found.table.nodes[robot, place].tolist()
-            _refuse(scene, ("self_contact",), f"what joins nodes {nodes} of robot {robot}", float(found.gap.min()))
+            _refuse(scene, keys[number], f"what joins nodes {nodes} of robot {robot}", float(found.gap.min()))
 
 
 def _refuse(scene: Scene, key: Key, what: str, gap: float) -> None:

@@ -17,7 +17,7 @@ from torchdismech.integrate import Solver
 from torchdismech.integrate.chunks import chunk_size
 from torchdismech.integrate.recording import takes_tapes, unrecorded
 from torchdismech.io.scene import Scene
-from torchdismech.io.schema_contact import obstacle_name
+from torchdismech.io.schema_contact import SelfContact, obstacle_name
 from torchdismech.mechanics import Gains
 from torchdismech.memory import size_of, step_bytes
 from torchdismech.model import Model
@@ -187,12 +187,13 @@ def _contact(scene: Scene, model: Model) -> str:
         f"{obstacle_name(k, table)} ({table.shape}, {table.response}{'' if table.at_rest else ', moving'})"
         for k, table in enumerate(document.obstacle)
     ]
-    own = document.self_contact
+    own = [table for table in document.contacts.values() if isinstance(table, SelfContact)]
+    parts = [f"{contact.name}: {table.response}" for contact, table in zip(model.self_contacts, own, strict=True)]
     radii = torch.cat([model.body.edge_contact_radius.flatten(), model.body.face_contact_radius.flatten()])
     return "; ".join(
         [
             ", ".join(floor + obstacles) or "no obstacles",
-            f"self-contact: {'no' if own is None else own.response}",
+            ", ".join(parts).replace("self_contact", "self-contact") or "self-contact: no",
             f"radii {radii.min().item():.6g} to {radii.max().item():.6g} m",
         ]
     )

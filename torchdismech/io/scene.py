@@ -31,6 +31,7 @@ from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
 from torchdismech.io.randomize import Numbers, Sampled, draw
 from torchdismech.io.refusals import Key, SceneError, sentences
 from torchdismech.io.schedule import Schedule, load_function
+from torchdismech.io.schema_contact import SelfContact
 from torchdismech.io.schema_robot import Robot
 from torchdismech.model import Model
 from torchdismech.solve import linear
@@ -330,10 +331,15 @@ def _check_geometry(geometry: Geometry, where: str) -> None:
 
 def _check_indices(path: Path, document: schema.Document, geometry: Geometry) -> None:
     """Refuse node and edge indices that the robot does not have, and neighbours beyond its other end."""
-    ring = None if document.self_contact is None else document.self_contact.ring
-    if ring is not None and ring >= len(geometry.nodes):
-        problem = f"expected less than {len(geometry.nodes)}, the number of nodes, or nothing ever touches; got {ring}"
-        raise SceneError(path, ("self_contact", "ring"), problem)
+    for key, contact in document.contacts.items():
+        if isinstance(contact, SelfContact) and contact.ring is not None and contact.ring >= len(geometry.nodes):
+            most = f"expected less than {len(geometry.nodes)}, the number of nodes"
+            raise SceneError(path, (*key, "ring"), f"{most}, or nothing ever touches; got {contact.ring}")
+    called = {table.name for table in (*document.rod, *document.shell) if table.name is not None}
+    for k, between in enumerate(contact.between for contact in document.contact):
+        if lost := set(between) - called:
+            named = ", ".join(sorted(called)) or "none"
+            raise SceneError(path, ("contact", k, "between"), f"no table is named {min(lost)!r}; named are: {named}")
     names = (
         "rod",
         "shell",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -26,6 +27,7 @@ __all__ = [
     "nonzero",
     "ordered",
     "per_robot",
+    "usable_name",
 ]
 
 
@@ -92,6 +94,13 @@ def nonzero(direction: list[float]) -> list[float]:
     if not any(direction):
         raise ValueError("expected a direction that is not zero")
     return direction
+
+
+def usable_name(name: str) -> str:
+    """Return a name that reports can use; refuse what is not a letter and then letters, digits, _ or -."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+        raise ValueError(f"expected a letter and then letters, digits, _ or -, got {name!r}")
+    return name
 
 
 def file_and_function(name: str | None) -> str | None:

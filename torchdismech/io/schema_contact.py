@@ -1,4 +1,4 @@
-"""The tables of a scene file that say what touches what: [floor], [[obstacle]], [self_contact]."""
+"""The tables of a scene file that say what touches what: [floor], [[obstacle]], [[contact]], [self_contact]."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from torchdismech.io.schema_base import PER_ROBOT, FileName, Index, Nodes, NotNegative, Positive, Table, Vector, nonzero
+from torchdismech.contact.response import RELEASE
+from torchdismech.io.schema_base import (
+    PER_ROBOT,
+    FileName,
+    Index,
+    Nodes,
+    NotNegative,
+    Positive,
+    Table,
+    Vector,
+    nonzero,
+    usable_name,
+)
 
-__all__ = ["Contacts", "Floor", "Law", "ObstacleTable", "SelfContact", "obstacle_name"]
+__all__ = ["Contacts", "Floor", "Law", "ObstacleTable", "PartContact", "SelfContact", "obstacle_name"]
 
 # what reports call other things: energies of the robot itself, and of its contact with the floor and with itself
 TAKEN_NAMES = ("kinetic", "stretch", "bend", "twist", "membrane", "hinge", "midedge", "self_contact", "floor")
@@ -32,6 +44,12 @@ class Law(Table):
     friction: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="coefficient of friction")
     slip_velocity: Annotated[Positive, PER_ROBOT] = Field(
         default=1e-3, description="at which friction has its full size [m/s]"
+    )
+    static_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="coefficient of friction at rest, by default the same"
+    )
+    release: Annotated[float, Field(gt=1), PER_ROBOT] = Field(
+        default=RELEASE, description="in slip velocities, from where on friction at rest is that of sliding"
     )
     tolerance: Annotated[Positive, PER_ROBOT] | None = Field(
         default=None,
@@ -65,6 +83,16 @@ class Law(Table):
         return slip_velocity
 
     @model_validator(mode="after")
+    def _holds_with_friction(self) -> Law:
+        if self.static_friction is None and "release" in self.model_fields_set:
+            raise ValueError("release belongs to static_friction, which is not given")
+        if self.static_friction is not None and self.response == "complementarity":
+            raise ValueError('static_friction: response = "complementarity" has one coefficient: remove the key')
+        if self.static_friction is not None and self.friction is None:
+            raise ValueError("static_friction needs friction, the coefficient of sliding")
+        return self
+
+    @model_validator(mode="after")
     def _slips_with_friction(self) -> Law:
         if self.friction is None and "slip_velocity" in self.model_fields_set:
             raise ValueError("slip_velocity belongs to friction, which is not given: without it surfaces are smooth")
@@ -85,6 +113,30 @@ class SelfContact(Law):
     rounding: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.02, description="radius, over their reach, by which edges are rounded where they are nearly parallel"
     )
+    themselves: bool = Field(
+        default=True, description="true or false: what hangs together, and has one name, touches itself, too"
+    )
+
+
+class PartContact(SelfContact):
+    """[[contact]]: named parts of the robot touch each other."""
+
+    between: Annotated[list[str], Field(min_length=2, max_length=2)] = Field(
+        description="the names of two parts that touch each other, or twice the same"
+    )
+    name: str | None = Field(default=None, description='what reports call it, by default both names with "-" between')
+
+    @field_validator("name")
+    @classmethod
+    def _usable(cls, name: str | None) -> str | None:
+        return name if name is None else _free_name(name)
+
+
+def _free_name(name: str) -> str:
+    """Return a name for what touches; refuse those that reports use."""
+    if usable_name(name) in TAKEN_NAMES or re.fullmatch(r"part\d+", name):  # part0: forces between parts
+        raise ValueError(f"{name!r} is what reports call something else: choose another name")
+    return name
 
 
 class Obstacle(Law):
@@ -103,11 +155,7 @@ class Obstacle(Law):
     @field_validator("name")
     @classmethod
     def _usable(cls, name: str | None) -> str | None:
-        if name is not None and not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
-            raise ValueError(f"expected a letter and then letters, digits, _ or -, got {name!r}")
-        if name in TAKEN_NAMES or (name is not None and re.fullmatch(r"part\d+", name)):  # part0: forces between parts
-            raise ValueError(f"{name!r} is what reports call something else: choose another name")
-        return name
+        return name if name is None else _free_name(name)
 
     @model_validator(mode="after")
     def _one_motion(self) -> Obstacle:
@@ -189,6 +237,7 @@ class Contacts(Table):
         default=[],
         description='tables [[obstacle]], each with shape = "plane", "sphere", "box", "capsule", "cylinder" or "mesh"',
     )
+    contact: list[PartContact] = Field(default=[], description="tables [[contact]] of named parts")
     self_contact: SelfContact | None = Field(default=None, description="table [self_contact]")
 
     @property
@@ -196,6 +245,7 @@ class Contacts(Table):
         """The tables by their keys."""
         found: dict[tuple[str | int, ...], Law] = {} if self.floor is None else {("floor",): self.floor}
         found |= {("obstacle", k): obstacle for k, obstacle in enumerate(self.obstacle)}
+        found |= {("contact", k): contact for k, contact in enumerate(self.contact)}
         return found if self.self_contact is None else found | {("self_contact",): self.self_contact}
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ from torchdismech.io.schema_base import (
     Table,
     Vector,
     exactly_one,
+    usable_name,
 )
 
 __all__ = [
@@ -127,7 +128,18 @@ class Magnetisable(Table):
         return self.magnetisation is not None or self.magnetisation_file is not None
 
 
-class Rod(Magnetisable):
+class Part(Magnetisable):
+    """What [[rod]] and [[shell]] tables have in common."""
+
+    name: str | None = Field(default=None, description="what [[contact]] calls it; several tables may have the same")
+
+    @field_validator("name")
+    @classmethod
+    def _usable(cls, name: str | None) -> str | None:
+        return name if name is None else usable_name(name)
+
+
+class Rod(Part):
     """[rod] or [[rod]]: section and material of rod edges."""
 
     section: Annotated[Circle | Rectangle, Field(discriminator="shape")] = Field(
@@ -192,7 +204,7 @@ class ShellStiffness(Table):
     bending: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of a hinge or a plate [N m]")
 
 
-class Shell(Magnetisable):
+class Shell(Part):
     """[shell] or [[shell]]: thickness and material of triangles."""
 
     thickness: Annotated[Positive, PER_ROBOT] = Field(description="thickness [m]")

@@ -92,6 +92,16 @@ class Root:
     residual: Tensor
     tolerance: Tensor
 
+    def followed_by(self, other: Root, rows: Tensor) -> Root:
+        """Return this with `rows` (B,) replaced by where another search ended there; iterations add up."""
+        return Root(
+            torch.where(rows[:, None], other.x, self.x),
+            torch.where(rows, other.status, self.status),
+            self.iterations + torch.where(rows, other.iterations, 0),
+            torch.where(rows, other.residual, self.residual),
+            torch.where(rows, other.tolerance, self.tolerance),
+        )
+
 
 @dataclass(frozen=True)
 class NewtonOptions:

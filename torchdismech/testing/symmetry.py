@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import numpy as np
 import torch
@@ -181,4 +182,5 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
     directors = body.directors[angle]
     springs = springs.joined(held.springs(edges, body.n_angles - body.n_held))
     nodes, tangents = body.nodes[node], body.held_tangents
-    return Body(nodes, edges, joints, normals, rods, springs, surface, held, (), directors, tangents, **sizes)
+    called = dataclasses.replace(body.part_names, edges=body.part_names.edges[edge.numpy()])
+    return Body(nodes, edges, joints, normals, rods, springs, surface, held, (), called, directors, tangents, **sizes)

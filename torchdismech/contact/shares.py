@@ -1,0 +1,162 @@
+"""Which contact rules how which parts of a robot touch: by the names of what was added, and by what hangs together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_matrix, csgraph
+
+from torchdismech.body import Body
+from torchdismech.errors import InputError
+
+__all__ = ["Ruled", "Share", "shares"]
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """Which pairs of pieces a contact is meant for; a piece is what hangs together and has one name.
+
+    Attributes
+    ----------
+    label : what messages call the contact.
+    between : the names of the pieces that touch each other; None for all.
+    themselves : whether a piece touches itself, too.
+    """
+
+    label: str
+    between: tuple[str, str] | None
+    themselves: bool
+
+
+@dataclass(frozen=True)
+class Share:
+    """The pairs of edges, nodes and triangles that a contact rules, by their kinds: which pieces they belong to.
+
+    Attributes
+    ----------
+    edges, nodes, triangles : the kind of each of the body's links (L,), nodes (N,) and triangles (F,).
+    own : (U, U) bool, symmetric: the pairs of kinds.
+    """
+
+    edges: np.ndarray
+    nodes: np.ndarray
+    triangles: np.ndarray
+    own: np.ndarray
+
+    @classmethod
+    def whole(cls, body: Body) -> Share:
+        """Return the share of a contact that rules everything."""
+        edges, nodes, triangles = (
+            np.zeros(count, dtype=np.int64) for count in (len(body.links), body.n_nodes, len(body.triangles))
+        )
+        return cls(edges, nodes, triangles, np.ones((1, 1), dtype=bool))
+
+
+def shares(body: Body, contacts: Sequence[Ruled]) -> list[Share]:
+    """Return the share of each contact.
+
+    Those that name parts come first; what they leave goes to the one that names none. A node or a side of a triangle
+    may belong to several pieces, where they are joined; its pairs go to the first contact that rules one of these.
+
+    Raises
+    ------
+    InputError
+        A name that no part has; two contacts rule the same parts; a contact that nothing is left for.
+    """
+    if len(contacts) < 2 and all(contact.between is None and contact.themselves for contact in contacts):
+        return [Share.whole(body) for _ in contacts]
+    pieces = _Pieces(body)
+    named = [k for k, contact in enumerate(contacts) if contact.between is not None]
+    order = named + [k for k, contact in enumerate(contacts) if contact.between is None]
+    meant = {k: pieces.meant(contacts[k]) for k in order}
+    _refuse_twice(contacts, meant)
+    given = np.zeros((len(pieces.name), len(pieces.name)), dtype=bool)
+    taken = np.zeros((len(pieces.kinds), len(pieces.kinds)), dtype=bool)
+    found: dict[int, Share] = {}
+    for k in order:
+        rest = meant[k] & ~given
+        if not rest.any():
+            raise InputError(f"{contacts[k].label}: there is nothing that may touch by it; leave it out")
+        own = pieces.of_kinds(rest) & ~taken
+        given, taken = given | rest, taken | own
+        found[k] = Share(pieces.edges, pieces.nodes, pieces.triangles, own)
+    return [found[k] for k in range(len(contacts))]
+
+
+def _refuse_twice(contacts: Sequence[Ruled], meant: dict[int, np.ndarray]) -> None:
+    """Refuse two contacts for the same pieces, of those that name parts and of those that do not."""
+    for k, contact in enumerate(contacts):
+        for j, other in enumerate(contacts[:k]):
+            if (contact.between is None) == (other.between is None) and (meant[k] & meant[j]).any():
+                raise InputError(
+                    f"{contact.label}: {other.label} rules how these parts touch already; keep one of them"
+                )
+
+
+class _Pieces:
+    """The pieces of a robot, and which of them its edges, nodes and triangles belong to.
+
+    Attributes
+    ----------
+    name : (P,) number of the name of each piece, -1 without.
+    kinds : (U, P) bool: the sets of pieces that something belongs to.
+    edges, nodes, triangles : the kind of each link (L,), node (N,) and triangle (F,).
+    """
+
+    def __init__(self, body: Body):
+        self.names = body.part_names.names
+        rods, faces = body.rod_edges, body.triangles
+        numbers = np.concatenate([body.part_names.edges, body.part_names.triangles])
+        nodes = np.concatenate([rods, faces[:, :2], faces[:, 1:]])  # two sides of a triangle hold its nodes together
+        elements = np.concatenate([np.arange(len(rods)), *2 * [len(rods) + np.arange(len(faces))]])
+        piece = _connected(body.n_nodes, nodes, numbers[elements])[: len(numbers)]
+        self.name = np.zeros(piece.max() + 1, dtype=np.int64)
+        self.name[piece] = numbers
+        of_rods, of_faces = piece[: len(rods)], piece[len(rods) :]
+        tables = [
+            self._table(len(rods), (np.arange(len(rods))[:, None], of_rods)),
+            self._table(len(body.surface.edges), (body.surface.sides, of_faces)),
+            self._table(body.n_nodes, (rods, of_rods), (faces, of_faces)),
+            self._table(len(faces), (np.arange(len(faces))[:, None], of_faces)),
+        ]
+        self.kinds, kind = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
+        of_each = np.split(kind.reshape(-1), np.cumsum([len(table) for table in tables])[:-1])
+        self.edges, self.nodes, self.triangles = np.concatenate(of_each[:2]), of_each[2], of_each[3]
+
+    def _table(self, count: int, *members: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """Return (count, P) bool: to which pieces something belongs, of the elements (M, k) there and their pieces."""
+        table = np.zeros((count, len(self.name)), dtype=bool)
+        for elements, piece in members:
+            table[elements, piece[:, None]] = True
+        return table
+
+    def meant(self, contact: Ruled) -> np.ndarray:
+        """Return the pairs of pieces (P, P) bool that a contact is meant for."""
+        pairs = np.ones((len(self.name), len(self.name)), dtype=bool)
+        if contact.between is not None:
+            first, second = (self.name == self._number(contact, name) for name in contact.between)
+            pairs = np.outer(first, second) | np.outer(second, first)
+        if not contact.themselves:
+            np.fill_diagonal(pairs, False)
+        return pairs
+
+    def _number(self, contact: Ruled, name: str) -> int:
+        if name not in self.names:
+            has = ", ".join(map(repr, self.names)) or "none: give add_rod, add_rods or add_shell a name"
+            raise InputError(f"{contact.label}.between: the robot has no part named {name!r}; it has {has}")
+        return self.names.index(name)
+
+    def of_kinds(self, pieces: np.ndarray) -> np.ndarray:
+        """Return the pairs of kinds (U, U) bool of which some pieces are among these pairs (P, P)."""
+        return self.kinds @ pieces @ self.kinds.T  # of bool: whether any
+
+
+def _connected(count: int, nodes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return the piece (K,) of links (K, 2) whose names have the numbers (K,): one where they share nodes and name."""
+    place = (numbers[:, None] + 1) * count + nodes
+    size = (int(numbers.max()) + 2) * count
+    graph = coo_matrix((np.ones(len(place)), place.T), shape=(size, size))
+    label = csgraph.connected_components(graph, directed=False)[1][place[:, 0]]
+    return np.unique(label, return_inverse=True)[1].reshape(-1)
