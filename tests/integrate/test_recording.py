@@ -7,6 +7,7 @@ import functools
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.solve.replays import Replays, replayable
 from tests.solve.waiting import DEVICE, nothing_to_wait_for
@@ -593,6 +594,18 @@ class TestOnGPU:
             torch.cuda.set_sync_debug_mode("default")
 
 
+class _Operations(TorchDispatchMode):
+    """Counts operations of torch."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
 class Springy(LinearElastic):
     """An energy of a user's own."""
 
@@ -682,6 +695,16 @@ class TestOnCPU:
         expected, expected_info = integrator.step(model, state)
         assert info.status.tolist() == expected_info.status.tolist() == [Status.PASSED_THROUGH]
         assert torch.equal(after.q, expected.q) and torch.equal(after.q, state.q)
+
+    def test_who_looks_sees_every_operation(self, monkeypatch):
+        """Replay nothing where a mode watches operations, or a transform has tensors of its own."""
+        monkeypatch.setattr(recording, "SEEN", 0)
+        model = self.rods()
+        state, _ = ImplicitEuler(1e-2).step(model, model.initial_state(batch=1))
+        assert model.recordings[0].recording is not None
+        with _Operations() as seen:
+            ImplicitEuler(1e-2).step(model, state)
+        assert seen.count > 100
 
     def test_what_reads_numbers_is_left_alone(self, monkeypatch):
         """Step as ever where an operation turns out to read numbers, and try to record once."""

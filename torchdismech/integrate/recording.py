@@ -41,7 +41,7 @@ from torchdismech.contact.passing import obstacles_suspected
 from torchdismech.contact.report import Report
 from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.errors import Status
-from torchdismech.fused import is_own
+from torchdismech.fused import fits, is_own, watched
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.easing import sharp_robots
 from torchdismech.integrate.equations import StepEquations
@@ -84,6 +84,8 @@ def recorded_step(problem: StepProblem) -> tuple[State, StepInfo] | None:
 
 def recording_of(problem: StepProblem) -> RecordedStep | None:
     """Return the recording that serves a step, with its set-up done; None where there is none."""
+    if problem.state.q.is_cpu and (watched() or not fits(problem.state.q)):
+        return None  # somebody looks at what torch does, or transforms it
     kind = _kind_of(problem)
     if kind is None:
         return None
