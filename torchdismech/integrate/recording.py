@@ -63,8 +63,8 @@ from torchdismech.values import Values
 __all__ = ["RecordedStep", "recorded_step", "takes_tapes", "unrecorded"]
 
 KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
-# Steps of a kind on a CPU before it is recorded, which takes as long as some ten of them
-SEEN = 16
+# Steps of a kind on a CPU before it is recorded: about as many as recording takes as long as
+SEEN = 24
 FEW = 4000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, arithmetic counts
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchdismech.native.compiled import Unavailable, library
 from torchdismech.native.strided import Rows, Untabled, carried_out, rows_of
@@ -68,7 +67,7 @@ def recorded_on_tape(function: Callable[[], T]) -> Tape[T]:
     RuntimeError : for a function that reads numbers, so that what it does next may depend on them.
     """
     recorder = _Recorder()
-    with torch.no_grad(), listened_to_by(recorder), recorder, _NothingRead():
+    with torch.no_grad(), listened_to_by(recorder), recorder, _NothingRead(recorder):
         outputs = function()
     return Tape(tuple(recorder.calls(outputs)), outputs, recorder.memory)
 
@@ -97,14 +96,21 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self.operations: list[_Operation] = []
         self.memory: list[Any] = []
+        self.looks_away = False  # while work is done that torch does not see
         try:
             library()
             self._tables = True
         except Unavailable:
             self._tables = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing here is compiled by torch, whose compiler takes seconds to import
+
     def __torch_dispatch__(self, func: OpOverload, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if self.looks_away:
+            return func(*args, **kwargs)
         _refuse_reading(func, args)
         result = func(*args, **kwargs)
         self.memory.append((args, kwargs, result))
@@ -123,8 +129,7 @@ class _Recorder(TorchDispatchMode):
         if not self._tables:
             return None
         try:
-            with _disable_current_modes():
-                rows = rows_of(func, args, kwargs, result)
+            rows = rows_of(func, args, kwargs, result)
         except Untabled:
             return None
         self.memory.append(rows)
@@ -132,10 +137,16 @@ class _Recorder(TorchDispatchMode):
 
     def take(self, work: Callable[[], Any], tensors: tuple) -> None:
         """Keep work that torch does not see, and do it."""
+        if self.looks_away:  # it is part of other work
+            work()
+            return
         self.memory.append(tensors)
         touched = _storages(tensors)
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
+        self.looks_away = True
+        try:
             work()
+        finally:
+            self.looks_away = False
         self.operations.append(_Operation(work, touched, touched, constant=False))
 
     def calls(self, outputs: Any) -> Iterator[Callable[[], Any]]:
@@ -171,8 +182,12 @@ class _Recorder(TorchDispatchMode):
 class _NothingRead(TorchFunctionMode):
     """Refuses what takes numbers out of tensors unseen by operations."""
 
+    def __init__(self, recorder: _Recorder):
+        super().__init__()
+        self.recorder = recorder
+
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in NUMBERS_ON_THE_HOST:
+        if not self.recorder.looks_away and func in NUMBERS_ON_THE_HOST:
             raise RuntimeError(f"{func.__name__} reads numbers")
         return func(*args, **(kwargs or {}))
 
@@ -197,6 +212,7 @@ def _again(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) -
     return partial(into._op, *args, **kwargs, **dict(zip(names, made, strict=True)))
 
 
+@lru_cache(None)
 def _into(func: OpOverload) -> tuple[OpOverload, list[str]] | None:
     """Return the overload that takes the same and writes to given tensors, and the names of these; None without one."""
     taken = [(a.name, str(a.type)) for a in func._schema.arguments]
@@ -220,7 +236,14 @@ def _name(func: OpOverload) -> str:
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    """Return the tensors in tuples, lists and dicts."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, tuple | list):
+        return []
+    return [tensor for branch in tree for tensor in _tensors(branch)]
 
 
 def _storages(tree: Any) -> frozenset[int]:
