@@ -27,7 +27,7 @@ from torchdismech.state import State
 
 __all__ = ["brief", "further_attempts", "newton_options", "solved_step", "step_contact", "step_info", "with_contact"]
 
-BRIEF = 12  # iterations after which friction is eased in: most steps with contact take fewer, or several times as many
+BRIEF = 20  # iterations after which friction is eased in: most steps with contact take fewer, or several times as many
 
 
 def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:
