@@ -13,7 +13,7 @@ from torchdismech import Status, __version__, public
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-NO_ROBOTS = {"basics", "sim_to_real", "__pycache__"}  # folders of examples/ that the gallery shows otherwise
+NO_ROBOTS = {"basics", "sim_to_real", "__pycache__"}  # folders without a command of their own
 
 
 @pytest.fixture
@@ -41,16 +41,26 @@ def test_the_citation_names_the_version():
     assert f"\n## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_every_robot_is_in_the_gallery():
-    """Find each folder of examples/ in the gallery, and each command's module in examples/."""
-    text = (DOCS / "gallery.md").read_text(encoding="utf-8")
-    folders = {path.name for path in (ROOT / "examples").iterdir() if path.is_dir()} - NO_ROBOTS
-    named = set(re.findall(r"(?:examples\.|^\| `)(\w+)\.(\w+)", text, flags=re.MULTILINE))
-    assert folders <= {folder for folder, _ in named}
-    assert all((ROOT / "examples" / folder / f"{module}.py").exists() for folder, module in named)
+@pytest.mark.parametrize(
+    ("kind", "page"), [("examples", DOCS / "gallery.md"), ("studies", ROOT / "studies" / "README.md")]
+)
+def test_every_robot_is_in_its_table(kind, page):
+    """Find each folder of examples/ in the gallery, each of studies/ on its page, and the module of each command."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    folders = {path.name for path in (ROOT / kind).iterdir() if path.is_dir()} - NO_ROBOTS
+    named = set(re.findall(r"^\| `(\w+)\.(\w+)", text, flags=re.MULTILINE))
+    assert folders == {folder for folder, _ in named}
+    assert all((ROOT / kind / folder / f"{module}.py").exists() for folder, module in named)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_commands_name_what_is_there():
+    """Find the module of each `python -m examples.` and `python -m studies.` in all pages."""
+    for page in (ROOT / "README.md", *DOCS.glob("*.md")):
+        for module in re.findall(r"\b((?:examples|studies)(?:\.\w+)+)", page.read_text(encoding="utf-8")):
+            assert ROOT.joinpath(*module.split(".")).with_suffix(".py").exists(), (page.name, module)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "studies" / "README.md", *sorted(DOCS.glob("*.md"))])
 def test_links_lead_somewhere(page):
     """Find the file of each link to a file; the site's builder follows the headings, too."""
     targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
@@ -86,6 +96,8 @@ def test_the_site_is_built(tmp_path):
     copy = tmp_path / "docs"
     shutil.copytree(DOCS, copy, ignore=shutil.ignore_patterns("generated"))
     shutil.copytree(ROOT / "examples" / "basics", tmp_path / "examples" / "basics")
+    (tmp_path / "studies").mkdir()
+    shutil.copy(ROOT / "studies" / "README.md", tmp_path / "studies")
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-b", "html", copy, tmp_path / "site"]
     good = subprocess.run(build, capture_output=True, text=True)
     assert good.returncode == 0, good.stderr

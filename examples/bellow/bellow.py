@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.running import pictured, run, straight_rod
+from examples.running import run, straight_rod
 from torchdismech import Trajectory, write_dismech
 from torchdismech.io.scene import load_scene
+from torchdismech.view import pictured
 
 FOLDER = Path(__file__).parent
 SCENE = FOLDER / "scene.toml"

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 
 from examples.pneunet.pressure import ANGLES
-from examples.running import pictured, run, straight_rod
+from examples.running import run, straight_rod
 from torchdismech import Trajectory, write_dismech
 from torchdismech.io.scene import load_scene
+from torchdismech.view import pictured
 
 FOLDER = Path(__file__).parent
 SCENE = FOLDER / "scene.toml"

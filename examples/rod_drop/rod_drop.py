@@ -19,7 +19,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from examples.running import pictured
 from torchdismech import (
     Circle,
     ImplicitEuler,
@@ -32,6 +31,7 @@ from torchdismech import (
     straight,
 )
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty
+from torchdismech.view import pictured
 
 END = (0.05, 0.025, 0.05)  # m: the other end is the origin
 RADIUS, DENSITY, POISSON = 1e-3, 1500.0, 0.3

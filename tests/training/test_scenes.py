@@ -103,7 +103,7 @@ def test_markers_sit_where_they_are_said_to(folder):
 
 def test_marker_above_a_triangle_follows_its_normal():
     """Stand off a triangle by the height, on the side that it is wound to."""
-    model = load_scene("examples/seen_in_part/scene.toml").build().model
+    model = load_scene("studies/seen_in_part/scene.toml").build().model
     point = {"triangle": 0, "weights": [0.5, 0.5, 0.0], "offset": [0, 0, 0.01]}
     table = MarkerTable(Markers.model_validate({"points": [point]}), model)
     from torchdismech import Control

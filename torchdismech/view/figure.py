@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-__all__ = ["draw_trajectory", "index_of", "require_matplotlib", "save_picture", "write_figure"]
+__all__ = ["draw_trajectory", "index_of", "pictured", "require_matplotlib", "save_picture", "write_figure"]
 
 AXES = "xyz"
 # Shapes that are drawn if nobody says how many: surfaces hide each other sooner than lines do.
@@ -39,6 +40,22 @@ def save_picture(
 ) -> None:
     """Draw a trajectory to a file, whose ending (.png, .pdf, .svg) says the format; arguments as `draw_trajectory`."""
     write_figure(path, lambda: draw_trajectory(trajectory, robot, node, snapshots, obstacles))
+
+
+def pictured(
+    trajectory: Trajectory,
+    path: str | Path,
+    robot: int = 0,
+    node: int = -1,
+    snapshots: int | None = None,
+    obstacles: Sequence[Obstacle] = (),
+) -> None:
+    """Draw as `save_picture` does where matplotlib is installed, and print which file was written, or why none was."""
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"no {path}: pictures need matplotlib, pip install 'torchdismech[view]'")
+        return
+    save_picture(trajectory, path, robot, node, snapshots, obstacles)
+    print(f"wrote {path}")
 
 
 def write_figure(path: str | Path, drawn: Callable[[], Figure]) -> None:
