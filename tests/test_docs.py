@@ -85,8 +85,54 @@ def test_a_name_without_a_docstring_is_refused(pages):
 def test_every_scene_key_is_on_its_page(pages):
     """Find all tables of the schema, each kind of obstacle, and what may be drawn."""
     text = pages.scene_keys()
-    for line in ("## [simulation]", '## [[obstacle]] with shape = "box"', "## rod.section with shape", "`youngs`\\*"):
+    for line in ("## [simulation]", '## [[obstacle]] with shape = "box"', "## [rod.section] with shape", "`youngs`\\*"):
         assert line in text
+
+
+def test_every_config_key_is_on_its_page(pages):
+    """Find all tables of a fit's config, and something said of each key whose name does not say it all."""
+    text = pages.config_keys()
+    for line in (
+        "## Without a table",
+        "## [data.rules]",
+        "## [robot] with scene",
+        "## [[stages]]",
+        "## [constants.NAME]",
+    ):
+        assert line in text
+    silent = {row.split("`")[1] for row in text.splitlines() if row.startswith("| `") and row.endswith("|  |")}
+    assert silent == {"at", "weights"}  # of markers: said where the edge and the triangle are
+
+
+def test_pages_of_other_versions_are_removed(pages, monkeypatch, tmp_path):
+    """Write what has changed, and leave no page that is not generated any more."""
+    left = tmp_path / "generated" / "reference" / "left.md"
+    left.parent.mkdir(parents=True)
+    left.write_text("# Left")
+    monkeypatch.setattr(pages, "_texts", lambda source: iter([("reference/index.md", "# Index")]))
+    pages.write(tmp_path)
+    assert [path.name for path in left.parent.iterdir()] == ["index.md"]
+
+
+def test_names_of_what_is_not_imported_are_read_in_its_source(pages, tmp_path):
+    """Find the public names of modules of the extra [rl] without its packages; refuse those nothing is said about."""
+    for module in pages.OF_AN_EXTRA:
+        assert module in {name for room in pages.ROOMS.values() for name in room.modules}
+    assert "RobotEnv" in pages.names_in_source(ROOT / "torchdismech" / "environments" / "gym.py")
+    (tmp_path / "made_up.py").write_text('__all__ = ["silent"]\ndef silent():\n    pass\n')
+    with pytest.raises(ValueError, match="made_up.*silent"):
+        pages.names_in_source(tmp_path / "made_up.py")
+
+
+def test_signatures_say_types_without_their_checks(monkeypatch):
+    """Leave out what checks a type, also of one type in another."""
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(str(DOCS))
+    from docstrings import plain_signature
+
+    given = "(a: Annotated[tuple[Annotated[float, Gt(gt=0)], ...], MinLen(1, x=[2])] | None = None, b: int = 1)"
+    found = plain_signature(None, "function", "f", None, None, given, "Annotated[int, Ge(ge=0)]")
+    assert found == ("(a: tuple[float, ...] | None = None, b: int = 1)", "int")
 
 
 @pytest.mark.slow

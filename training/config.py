@@ -213,6 +213,7 @@ class Stage(Table):
 
     Attributes
     ----------
+    name : of the stage: its weights are kept as after-NAME.
     train : which groups of parameters move: "constants", "learned", and "starts" where starts are fitted.
     iterations : number of batches.
     horizon : frames to predict; several are taken in turn for equal shares of the iterations.
@@ -278,9 +279,15 @@ AnyRobot = Annotated[
 class Config(Table):
     """A fit: of a rod whose nodes are the markers, of a robot that a scene describes, or of a `system` of the user's.
 
-    `physics = false` fits a network without a rod: the baseline `models.FreeNodes`. `system` "file.py:Name" names a
-    class derived from `training.system.System`, relative to the working directory; `options` are for its constructor.
-    `device` "auto" takes CUDA where there is some; of several processes each takes a GPU of its own.
+    Attributes
+    ----------
+    name : of the run: its folder by default, and its place in TensorBoard.
+    seed : of all that is drawn: windows, noise, first weights, and which recordings are held out.
+    device : "auto" takes CUDA where there is some; of several processes each takes a GPU of its own.
+    physics : false fits a network without a rod: the baseline `models.FreeNodes`.
+    system : "file.py:Name", a class derived from `training.system.System`, relative to the working directory.
+    options : for its constructor.
+    baseline : options of the network without physics.
     """
 
     name: Word

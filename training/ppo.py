@@ -16,6 +16,8 @@ from torchrl.objectives.value import GAE
 from torchdismech.environments import Environment
 from torchdismech.environments.torchrl import TorchRLRobotEnv
 
+__all__ = ["acted_on", "trained_policy"]
+
 EPOCHS, PARTS = 6, 4  # passes over what was collected, and parts of it that a step of the optimiser sees
 
 

@@ -1,8 +1,10 @@
-"""The page of all keys of a scene, from the schema that scenes are read by."""
+"""The pages of all keys of scenes and of fits' configs, from the schemas that these are read by."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import itertools
 import re
 import types
 import typing
@@ -15,8 +17,9 @@ from pydantic_core import PydanticUndefined
 
 from torchdismech.io.schema import Document
 from torchdismech.io.schema_base import per_robot
+from training.config import Config
 
-__all__ = ["scene_keys"]
+__all__ = ["config_keys", "scene_keys"]
 
 
 def scene_keys() -> str:
@@ -26,46 +29,88 @@ def scene_keys() -> str:
         "Every table and key, from the schema that scenes are read by. [Scene files](../scene.md) shows them in one "
         "file. Keys with a star may be drawn for each robot in `[batch.randomize]`.",
     ]
-    for name, field in Document.model_fields.items():
-        title = f"[[{name}]]" if "list" in str(field.annotation) else f"[{name}]"
-        parts += _tables_text(title, field)
-    return "\n\n".join(parts) + "\n"
+    return _page(parts, Document)
+
+
+def config_keys() -> str:
+    """Return the page of all keys of a fit's config."""
+    parts = [
+        "# Config keys",
+        "Every table and key of a config of `torchdismech train`, from the schema that configs are read by. "
+        "[Fits to recordings](../training.md) says how they go together; `training.config.load` reads one from Python.",
+    ]
+    return _page([*parts, *_table_text("Without a table", Config)], Config)
+
+
+def _page(parts: list[str], document: type[BaseModel]) -> str:
+    tables = (_tables_text(f"[{name}]", field) for name, field in document.model_fields.items())
+    return "\n\n".join([*parts, *itertools.chain(*tables)]) + "\n"
 
 
 def _tables_text(title: str, field: FieldInfo) -> Iterator[str]:
-    """Yield the sections of the tables that a key may hold; several are told apart by a key that has one value."""
+    """Yield the sections of the tables that a key `[title]` may hold; several are told apart by a key of theirs."""
+    name = title.strip("[]")
+    if "list" in str(field.annotation):
+        title = f"[[{name}]]"
+    elif typing.get_origin(field.annotation) is dict:
+        title, name = f"[{name}.NAME]", f"{name}.NAME"
     tables = list(_tables_of(field.annotation))
     for table in tables:
         yield from _table_text(title + (_kind(table) if len(tables) > 1 else ""), table)
+        for key, inner in _fields(table).items():
+            yield from _tables_text(f"[{name}.{key}]", inner)
 
 
-def _table_text(title: str, table: type[BaseModel]) -> Iterator[str]:
+def _table_text(title: str, table: type) -> Iterator[str]:
     rows = ["| key | type | default | |", "|---|---|---|---|"]
-    for key, field in table.model_fields.items():
+    told = dict(_told(table))
+    for key, field in _fields(table).items():
+        if title == "Without a table" and any(_tables_of(field.annotation)):
+            continue  # has a section of its own
         cells = [
             f"`{field.alias or key}`{_star(field)}",
             _type(field),
             _default(field),
-            _plain(field.description or ""),
+            _plain(field.description or told.get(key, "")),
         ]
         rows.append(f"| {' | '.join(cells)} |")
     said = re.sub(r"^\[+\w+\]+: ", "", (inspect.getdoc(table) or "").split("\n")[0])
     yield f"## {title}"
     yield _plain(said[:1].upper() + said[1:])
     yield "\n".join(rows)
-    for key, field in table.model_fields.items():
-        yield from _tables_text(f"{title.strip('[]')}.{key}", field)
 
 
-def _kind(table: type[BaseModel]) -> str:
-    fields = {key: field.annotation for key, field in table.model_fields.items()}
+def _fields(table: type) -> dict[str, FieldInfo]:
+    """Return the keys of a table; tables without a check of their own are dataclasses."""
+    if issubclass(table, BaseModel):
+        return table.model_fields
+    types_of = typing.get_type_hints(table)
+    return {
+        field.name: FieldInfo(annotation=types_of[field.name], default=field.default)
+        for field in dataclasses.fields(table)
+    }
+
+
+def _told(table: type) -> Iterator[tuple[str, str]]:
+    """Yield what a docstring's section "Attributes" says of each key."""
+    _, _, section = (inspect.getdoc(table) or "").partition("Attributes\n----------\n")
+    for entry in re.split(r"\n(?! )", section):
+        for part in re.split(r"; (?=\w+(?:, \w+)* : )", " ".join(entry.split())):
+            names, _, said = part.partition(" : ")
+            yield from ((name, said) for name in names.split(", "))
+
+
+def _kind(table: type) -> str:
+    """Return by what a table is told apart from others in its place: a key of one value, or one that only it needs."""
+    fields = {key: field.annotation for key, field in _fields(table).items()}
     choices = {key: typing.get_args(kind) for key, kind in fields.items() if typing.get_origin(kind) is typing.Literal}
-    return "".join(f' with {key} = "{values[0]}"' for key, values in choices.items() if len(values) == 1)
+    only = [f' with {key} = "{values[0]}"' for key, values in choices.items() if len(values) == 1]
+    return only[0] if only else f" with {next(key for key, field in _fields(table).items() if field.is_required())}"
 
 
-def _tables_of(annotation: object) -> Iterator[type[BaseModel]]:
+def _tables_of(annotation: object) -> Iterator[type]:
     """Yield the tables that a key may hold."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation)):
         yield annotation
     for part in typing.get_args(annotation):
         yield from _tables_of(part)
@@ -114,7 +159,7 @@ def _words(annotation: object) -> str:
 def _default(field: FieldInfo) -> str:
     if field.default is PydanticUndefined:
         return "needed" if field.default_factory is None else ""
-    if field.default is None:
+    if field.default is None or any(_tables_of(type(field.default))):
         return ""
     return f"`{field.default!r}`".replace("'", '"').replace("True", "true").replace("False", "false")
 
