@@ -6,10 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from torchdismech import Geometry, Trajectory, rollout, straight
 from torchdismech.io.scene import load_scene
+
+import numpy as np
 
 __all__ = ["run", "straight_rod"]
 

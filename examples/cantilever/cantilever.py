@@ -23,11 +23,11 @@ import importlib.util
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from examples.running import run, straight_rod
 from torchdismech import meshes, write_dismech
 from torchdismech.io.meshes import write_mesh
+
+import numpy as np
 
 FOLDER = Path(__file__).parent
 LENGTH, WIDTH, THICKNESS, DENSITY = 0.1, 0.02, 1e-3, 1200.0

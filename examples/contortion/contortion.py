@@ -20,14 +20,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from examples.running import run, straight_rod
 from torchdismech import Trajectory, write_dismech
 from torchdismech.geometry.curves import polygon_writhe
 from torchdismech.io.scene import load_scene
 from torchdismech.view import pictured
+
+import numpy as np
+import torch
 
 FOLDER = Path(__file__).parent
 

@@ -19,12 +19,12 @@ import importlib.util
 import math
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from torchdismech import Control, Material, Model, Rectangle, RobotBuilder, Static, straight
 from torchdismech.elastic import Energy
 from torchdismech.testing import check_energy
+
+import torch
+from torch import Tensor
 
 LENGTH, WIDTH, THICKNESS, NODES = 0.2, 1e-2, 2e-4, 41  # m
 YOUNGS, POISSON = 2e9, 0.3  # paper, Pa
