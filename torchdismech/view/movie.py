@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tempfile
@@ -49,6 +50,9 @@ def save_movie(
     """
     path = Path(path)
     write = _writer(path, fps, size)
+    for name, angle in (("azimuth", azimuth), ("elevation", elevation)):
+        if angle is not None and not math.isfinite(angle):
+            raise InputError(f"--{name}: expected degrees, got {angle}")
     frames: Iterable[np.ndarray] = pictures(scenery, size, azimuth, elevation)
     if progress:
         from tqdm import tqdm
