@@ -60,13 +60,14 @@ def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tup
     if fault["type"] == "value_error":
         return key, fault["msg"].removeprefix("Value error, ")
     field = field_at(document, fault["loc"])
-    meaning = f" ({field.description})" if field is not None and field.description else ""
+    said = field.description if field is not None and field.description else ""
+    meaning = f" ({said})" if said else ""
     if fault["type"] == "missing":
         return key, f"missing{meaning}"
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return key, f"expected{meaning.replace('(', '').replace(')', '')}, got {shown(fault['input'])}"
-    if meaning and _names_alternative(fault["loc"], key):
-        return key, f"expected {field.description}, got {shown(fault['input'])}"
+    if said and _names_alternative(fault["loc"], key):
+        return key, f"expected {said}, got {shown(fault['input'])}"
     return key, f"{_in_words_of_toml(fault['msg'])}{meaning}, got {shown(fault['input'])}"
 
 
