@@ -26,7 +26,7 @@ help:
 	@echo "make test-extras     install the extras [plan], [rl], [movie], [export], [view3d] and [excel], and run the tests that need them"
 	@echo "make docs            build the documentation in site/; a broken link or an undocumented public name fails"
 	@echo "make docs-serve      build it and show it at http://127.0.0.1:8000 (DOCS_PORT)"
-	@echo "make gallery         draw the robots of docs/gallery.md anew: some minutes"
+	@echo "make gallery         draw the robots of docs/gallery.md and their movies anew: some minutes"
 	@echo "make fit-example     simulate a rod with hidden drag and bending law, recover both: a few minutes (see studies/hidden_laws)"
 	@echo "make tensorboard     show the newest run of training in the browser (RUNS=runs: where runs are)"
 	@echo "make lint            ruff check, ruff format --check, mypy"

@@ -60,6 +60,14 @@ def test_commands_name_what_is_there():
             assert ROOT.joinpath(*module.split(".")).with_suffix(".py").exists(), (page.name, module)
 
 
+def test_movies_of_the_gallery_are_small():
+    """Keep each movie below 400 kB, which a page of ten of them loads in a moment, and show all of them."""
+    movies = list((DOCS / "pictures").glob("*.gif"))
+    text = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    assert movies and all(f"(pictures/{movie.name})" in text for movie in movies)
+    assert not [movie.name for movie in movies if movie.stat().st_size > 400_000]
+
+
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "studies" / "README.md", *sorted(DOCS.glob("*.md"))])
 def test_links_lead_somewhere(page):
     """Find the file of each link to a file; the site's builder follows the headings, too."""
