@@ -42,12 +42,14 @@ class Shot:
     made : returns what is shown of the run whose frames are about `FRAMES`.
     still : the frame of its still; None: it has none.
     moves : whether it has a movie.
+    followed : whether what is shown of the movie goes along with the robot.
     view : azimuth and elevation of the eye [degrees], by default as movies have them.
     """
 
     made: Callable[[], Scenery]
     still: int | None = None
     moves: bool = True
+    followed: bool = False
     view: dict[str, float] = field(default_factory=dict)
 
 
@@ -84,10 +86,10 @@ def still(shot: Shot, scenery: Scenery) -> Image.Image:
 
 def movie(shot: Shot, scenery: Scenery) -> list[Image.Image]:
     """Return the pictures of all frames, cut alike and with the same colours."""
-    drawn, size = MOVIE
-    frames = list(pictures(scenery, drawn, **shot.view))
-    seen = window(frames, size)
-    small = [cut_out(frame, seen, size) for frame in frames]
+    size = MOVIE[1]
+    frames = list(pictures(scenery, (STILL if shot.followed else MOVIE)[0], **shot.view))
+    seen = followed(frames, size) if shot.followed else [window(frames, size)] * len(frames)
+    small = [cut_out(frame, part, size) for frame, part in zip(frames, seen, strict=True)]
     strip = Image.fromarray(np.concatenate([np.asarray(image) for image in small[:: max(1, len(small) // 8)]]))
     palette = strip.quantize(COLOURS)
     return [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in small]
@@ -100,6 +102,14 @@ def window(frames: list[np.ndarray], size: tuple[int, int]) -> tuple[float, floa
     (top, bottom), (left, right) = (np.flatnonzero(seen.any(axis))[[0, -1]] for axis in (1, 0))
     width = 1.15 * max(right - left, (bottom - top) * size[0] / size[1])
     return (left + right - width) / 2, words + (top + bottom - width * size[1] / size[0]) / 2, width
+
+
+def followed(frames: list[np.ndarray], size: tuple[int, int]) -> list[tuple[float, float, float]]:
+    """Return the windows of pictures about what each shows, as wide as the widest."""
+    own = [window([frame], size) for frame in frames]
+    width = max(w for *_, w in own)
+    high = size[1] / size[0]
+    return [(left - (width - w) / 2, top - (width - w) * high / 2, width) for left, top, w in own]
 
 
 def cut_out(picture: np.ndarray, seen: tuple[float, float, float], size: tuple[int, int]) -> Image.Image:
@@ -121,8 +131,8 @@ SHOTS = {
     "drape": Shot(lambda: of_basic("drape", colour="stretch"), still=-1, moves=False, view={"elevation": 25.0}),
     "gripper": Shot(lambda: of_scene("gripper", (0, 3, 7), apart=True, colour="curvature"), still=-1),
     "jellyfish": Shot(lambda: of_scene("jellyfish", (4,)), still=15),
-    "parachute": Shot(lambda: of_scene("parachute", (0,)), still=-1),
-    "snake": Shot(lambda: of_scene("snake", (7, 8), colour="curvature"), view={"elevation": 89.0}),
+    "parachute": Shot(lambda: of_scene("parachute", (0,)), still=-1, followed=True),
+    "snake": Shot(lambda: of_scene("snake", (7, 8)), view={"azimuth": -90.0, "elevation": 89.0}),
     "contortion": Shot(lambda: of_scene("contortion", (5,), colour="twist")),
     "tendon_arm": Shot(lambda: of_scene("tendon_arm", (0,), colour="curvature")),
     "manta_ray": Shot(lambda: of_scene("manta_ray", (6,))),
