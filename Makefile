@@ -26,8 +26,8 @@ help:
 	@echo "make test-extras     install the extras [plan], [rl], [movie], [export], [view3d] and [excel], and run the tests that need them"
 	@echo "make docs            build the documentation in site/; a broken link or an undocumented public name fails"
 	@echo "make docs-serve      build it and show it at http://127.0.0.1:8000 (DOCS_PORT)"
-	@echo "make gallery         draw the robots of docs/gallery.md anew: some minutes"
-	@echo "make fit-example     simulate a rod with hidden drag and bending law, recover both: a few minutes (see examples/hidden_laws)"
+	@echo "make gallery         draw the robots of docs/gallery.md and their movies anew: some minutes"
+	@echo "make fit-example     simulate a rod with hidden drag and bending law, recover both: a few minutes (see studies/hidden_laws)"
 	@echo "make tensorboard     show the newest run of training in the browser (RUNS=runs: where runs are)"
 	@echo "make lint            ruff check, ruff format --check, mypy"
 	@echo "make benchmark       what a step costs, all in one table, beside peers (BENCHMARK_FLAGS='--quick' for a short look)"
@@ -97,11 +97,11 @@ test-slow: $(VENV)/with-dev
 	$(ONE_THREAD) $(BIN)/python -m pytest -m "slow and not gpu" $(PYTEST_FLAGS)
 
 test-extras: $(VENV)/with-dev $(VENV)/with-extras
-	$(ONE_THREAD) $(BIN)/python -m pytest tests/environments tests/examples/test_policies.py tests/constant_curvature/test_planning.py tests/io/test_tables.py
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/environments tests/studies/test_policies.py tests/constant_curvature/test_planning.py tests/io/test_tables.py
 	$(ONE_THREAD) $(BIN)/python -m pytest -m "not gpu" tests/view
 
 fit-example: $(VENV)/with-train
-	$(SLEEPING) $(BIN)/python -m examples.hidden_laws.hidden_laws --out $(RUNS)/hidden_laws
+	$(SLEEPING) $(BIN)/python -m studies.hidden_laws.hidden_laws --out $(RUNS)/hidden_laws
 
 tensorboard: $(VENV)/with-train
 	@newest=`ls -td $(RUNS)/*/ 2>/dev/null | head -n 1`; \

@@ -16,8 +16,8 @@ from benchmarks.jobs import Job
 from benchmarks.machine import now
 from benchmarks.peer_arm import PeerArm
 from benchmarks.table import Row
-from examples.pneumatic_arm.planning import found
-from examples.pneumatic_arm.scenarios import Scene, hanging, inclined_box
+from studies.pneumatic_arm.planning import found
+from studies.pneumatic_arm.scenarios import Scene, hanging, inclined_box
 from torchdismech import Control
 from torchdismech.constant_curvature import ArmIntegrator, ArmState
 from torchdismech.contact import Complementarity

@@ -31,7 +31,7 @@ from torchdismech import ImplicitEuler, Status, trainable, unroll
 
 STEPS, DT = 100, 1e-2  # of the rods: one second
 REPEATS = 3
-DEMO = ROOT / "examples" / "demo" / "scene.toml"
+DEMO = ROOT / "torchdismech" / "demo" / "scene.toml"
 FIRST_STEP = f"""
 from torchdismech.io.scene import load_scene
 setup = load_scene({str(DEMO)!r}).build()

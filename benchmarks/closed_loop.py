@@ -1,12 +1,12 @@
 """What a closed loop costs: a snake that follows another one's curvature, beside the same snake without the loop.
 
-``python -m benchmarks closed_loop`` prints the rows. The snake of `examples/shape_tracking` with 101 nodes, the PI law
+``python -m benchmarks closed_loop`` prints the rows. The snake of `studies/shape_tracking` with 101 nodes, the PI law
 with feed-forward on its curvature; its reference is stored at each step. The open loop plays the same natural curvature
 from a table. In a batch Young's modulus differs by 10 % from robot to robot. Both are stepped in turns in one process;
 times are process CPU time on one thread.
 
 The peer, `peer_swimmer`, is the same loop round one planar rod in NumPy: two unknowns a node, nothing of space or
-twist. Then the rod of `examples/shape_regulation`, one robot, beside real time.
+twist. Then the rod of `studies/shape_regulation`, one robot, beside real time.
 """
 
 import statistics
@@ -21,8 +21,8 @@ from benchmarks.jobs import Job
 from benchmarks.machine import peak_bytes
 from benchmarks.rods import youngs_of_batch
 from benchmarks.table import Row
-from examples.shape_regulation import shape_regulation
-from examples.shape_tracking import shape_tracking as snake
+from studies.shape_regulation import shape_regulation
+from studies.shape_tracking import shape_tracking as snake
 from torchdismech import Control, ImplicitEuler, Model, Status, rollout
 from torchdismech.control import PI, Strains, Table
 

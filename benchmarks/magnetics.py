@@ -1,6 +1,6 @@
 """What a magnetic field costs: the page's beam of 40 nodes, beside the same rod without it and beside plain NumPy.
 
-``python -m benchmarks magnetics`` prints the rows. The beam of `examples/magnetic_beam`, clamped, in a field of 3 T
+``python -m benchmarks magnetics`` prints the rows. The beam of `studies/magnetic_beam`, clamped, in a field of 3 T
 that turns once in 6.28 s, with a force of 0.5 N on its tip, which is all that moves it where there is no field.
 Implicit Euler, dt = 10 ms, each step to a residual of 1e-6 N. In a batch Young's modulus differs by 10 % from robot
 to robot.

@@ -17,7 +17,7 @@ SERIES = 12
 
 
 class PeerArm:
-    """One hanging arm above a half-space; parameters as in `examples.pneumatic_arm.scenarios`."""
+    """One hanging arm above a half-space; parameters as in `studies.pneumatic_arm.scenarios`."""
 
     lengths, masses = np.full(3, 0.15), np.array([1.17, 0.54, 0.265])
     radius, stiffness, damping, plate, mu = 0.04, 265.0, 125.0, 0.05, 0.5

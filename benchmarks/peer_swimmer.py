@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import solve_banded
 
 from benchmarks.peer_numpy import PlanarRod, band_of, outer
-from examples.shape_tracking import shape_tracking as snake
+from studies.shape_tracking import shape_tracking as snake
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Pinocchio (``pip install pin``) knows no springs and no batches: a user adds the
 of the motor, calls it for one robot after the other, and takes steps by scipy's integrators. Both are measured here, in
 the same run.
 
-The pendulum is that of `examples/flexible_pendulum`, 3 s of it (of peers 1 s): a motor lets it sag and lifts it from
+The pendulum is that of `studies/flexible_pendulum`, 3 s of it (of peers 1 s): a motor lets it sag and lifts it from
 2.5 s on, its torque held over 10 ms. In a batch Young's modulus varies by 10 % from robot to robot. "From fine" is
 the worst tip of all robots and steps, from where parts of a quarter of the step lead (which is right to 2e-6 m): 1 mm
 is allowed.
@@ -25,7 +25,7 @@ from benchmarks.jobs import Job
 from benchmarks.machine import now, peak_bytes, version_or_none
 from benchmarks.rods import youngs_of_batch
 from benchmarks.table import Row
-from examples.flexible_pendulum import flexible_pendulum as pendulum
+from studies.flexible_pendulum import flexible_pendulum as pendulum
 from torchdismech import Control, Status, unroll
 from torchdismech.rigid import ChainIntegrator, Radau, RigidChain
 

@@ -30,6 +30,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 default_role = "code"
 autodoc_member_order = "bysource"
+autodoc_mock_imports = ["gymnasium", "tensordict", "torchrl"]  # of the extra [rl]: the pages are the same without it
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = False
@@ -59,3 +60,4 @@ def setup(app) -> None:
     """Write the generated pages before the site is read, and read docstrings as this project writes them."""
     app.connect("builder-inited", lambda app: pages.write(Path(app.srcdir)))
     app.connect("autodoc-process-docstring", docstrings.as_restructured_text, priority=100)  # before napoleon
+    app.connect("autodoc-process-signature", docstrings.plain_signature)

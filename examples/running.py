@@ -1,20 +1,17 @@
-"""What the examples share: running a scene file, and drawing what came of it."""
+"""What the examples share: running a scene file, and a straight rod to write to a file."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from torchdismech import Geometry, Trajectory, rollout, straight
-from torchdismech.contact import Obstacle
 from torchdismech.io.scene import load_scene
 
-__all__ = ["pictured", "run", "straight_rod"]
+import numpy as np
+
+__all__ = ["run", "straight_rod"]
 
 
 def run(scene: Path, allow_code: bool = False, progress: bool = True, **overrides: Any) -> Trajectory:
@@ -36,24 +33,6 @@ def run(scene: Path, allow_code: bool = False, progress: bool = True, **override
         controller=setup.controller,
     )
     return dataclasses.replace(trajectory, randomized=loaded.randomized)
-
-
-def pictured(
-    trajectory: Trajectory,
-    path: Path,
-    robot: int = 0,
-    node: int = -1,
-    snapshots: int | None = None,
-    obstacles: Sequence[Obstacle] = (),
-) -> None:
-    """Draw a trajectory where matplotlib is installed, and say so either way."""
-    if importlib.util.find_spec("matplotlib") is None:
-        print(f"no {path}: pictures need matplotlib, pip install 'torchdismech[view]'")
-        return
-    from torchdismech.view import save_picture
-
-    save_picture(trajectory, path, robot, node, snapshots, obstacles)
-    print(f"wrote {path}")
 
 
 def straight_rod(length: float, nodes: int, along: tuple[float, float, float] = (1.0, 0.0, 0.0)) -> Geometry:

@@ -13,7 +13,7 @@ from torchdismech import Status, __version__, public
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-NO_ROBOTS = {"basics", "sim_to_real", "__pycache__"}  # folders of examples/ that the gallery shows otherwise
+NO_ROBOTS = {"basics", "sim_to_real", "__pycache__"}  # folders without a command of their own
 
 
 @pytest.fixture
@@ -41,16 +41,34 @@ def test_the_citation_names_the_version():
     assert f"\n## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_every_robot_is_in_the_gallery():
-    """Find each folder of examples/ in the gallery, and each command's module in examples/."""
+@pytest.mark.parametrize(
+    ("kind", "page"), [("examples", DOCS / "gallery.md"), ("studies", ROOT / "studies" / "README.md")]
+)
+def test_every_robot_is_in_its_table(kind, page):
+    """Find each folder of examples/ in the gallery, each of studies/ on its page, and the module of each command."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    folders = {path.name for path in (ROOT / kind).iterdir() if path.is_dir()} - NO_ROBOTS
+    named = set(re.findall(r"^\| `(\w+)\.(\w+)", text, flags=re.MULTILINE))
+    assert folders == {folder for folder, _ in named}
+    assert all((ROOT / kind / folder / f"{module}.py").exists() for folder, module in named)
+
+
+def test_commands_name_what_is_there():
+    """Find the module of each `python -m examples.` and `python -m studies.` in all pages."""
+    for page in (ROOT / "README.md", *DOCS.glob("*.md")):
+        for module in re.findall(r"\b((?:examples|studies)(?:\.\w+)+)", page.read_text(encoding="utf-8")):
+            assert ROOT.joinpath(*module.split(".")).with_suffix(".py").exists(), (page.name, module)
+
+
+def test_movies_of_the_gallery_are_small():
+    """Keep each movie below 400 kB, which a page of ten of them loads in a moment, and show all of them."""
+    movies = list((DOCS / "pictures").glob("*.gif"))
     text = (DOCS / "gallery.md").read_text(encoding="utf-8")
-    folders = {path.name for path in (ROOT / "examples").iterdir() if path.is_dir()} - NO_ROBOTS
-    named = set(re.findall(r"(?:examples\.|^\| `)(\w+)\.(\w+)", text, flags=re.MULTILINE))
-    assert folders <= {folder for folder, _ in named}
-    assert all((ROOT / "examples" / folder / f"{module}.py").exists() for folder, module in named)
+    assert movies and all(f"(pictures/{movie.name})" in text for movie in movies)
+    assert not [movie.name for movie in movies if movie.stat().st_size > 400_000]
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "studies" / "README.md", *sorted(DOCS.glob("*.md"))])
 def test_links_lead_somewhere(page):
     """Find the file of each link to a file; the site's builder follows the headings, too."""
     targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
@@ -75,8 +93,54 @@ def test_a_name_without_a_docstring_is_refused(pages):
 def test_every_scene_key_is_on_its_page(pages):
     """Find all tables of the schema, each kind of obstacle, and what may be drawn."""
     text = pages.scene_keys()
-    for line in ("## [simulation]", '## [[obstacle]] with shape = "box"', "## rod.section with shape", "`youngs`\\*"):
+    for line in ("## [simulation]", '## [[obstacle]] with shape = "box"', "## [rod.section] with shape", "`youngs`\\*"):
         assert line in text
+
+
+def test_every_config_key_is_on_its_page(pages):
+    """Find all tables of a fit's config, and something said of each key whose name does not say it all."""
+    text = pages.config_keys()
+    for line in (
+        "## Without a table",
+        "## [data.rules]",
+        "## [robot] with scene",
+        "## [[stages]]",
+        "## [constants.NAME]",
+    ):
+        assert line in text
+    silent = {row.split("`")[1] for row in text.splitlines() if row.startswith("| `") and row.endswith("|  |")}
+    assert silent == {"at", "weights"}  # of markers: said where the edge and the triangle are
+
+
+def test_pages_of_other_versions_are_removed(pages, monkeypatch, tmp_path):
+    """Write what has changed, and leave no page that is not generated any more."""
+    left = tmp_path / "generated" / "reference" / "left.md"
+    left.parent.mkdir(parents=True)
+    left.write_text("# Left")
+    monkeypatch.setattr(pages, "_texts", lambda source: iter([("reference/index.md", "# Index")]))
+    pages.write(tmp_path)
+    assert [path.name for path in left.parent.iterdir()] == ["index.md"]
+
+
+def test_names_of_what_is_not_imported_are_read_in_its_source(pages, tmp_path):
+    """Find the public names of modules of the extra [rl] without its packages; refuse those nothing is said about."""
+    for module in pages.OF_AN_EXTRA:
+        assert module in {name for room in pages.ROOMS.values() for name in room.modules}
+    assert "RobotEnv" in pages.names_in_source(ROOT / "torchdismech" / "environments" / "gym.py")
+    (tmp_path / "made_up.py").write_text('__all__ = ["silent"]\ndef silent():\n    pass\n')
+    with pytest.raises(ValueError, match="made_up.*silent"):
+        pages.names_in_source(tmp_path / "made_up.py")
+
+
+def test_signatures_say_types_without_their_checks(monkeypatch):
+    """Leave out what checks a type, also of one type in another."""
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(str(DOCS))
+    from docstrings import plain_signature
+
+    given = "(a: Annotated[tuple[Annotated[float, Gt(gt=0)], ...], MinLen(1, x=[2])] | None = None, b: int = 1)"
+    found = plain_signature(None, "function", "f", None, None, given, "Annotated[int, Ge(ge=0)]")
+    assert found == ("(a: tuple[float, ...] | None = None, b: int = 1)", "int")
 
 
 @pytest.mark.slow
@@ -86,6 +150,8 @@ def test_the_site_is_built(tmp_path):
     copy = tmp_path / "docs"
     shutil.copytree(DOCS, copy, ignore=shutil.ignore_patterns("generated"))
     shutil.copytree(ROOT / "examples" / "basics", tmp_path / "examples" / "basics")
+    (tmp_path / "studies").mkdir()
+    shutil.copy(ROOT / "studies" / "README.md", tmp_path / "studies")
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-b", "html", copy, tmp_path / "site"]
     good = subprocess.run(build, capture_output=True, text=True)
     assert good.returncode == 0, good.stderr

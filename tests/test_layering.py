@@ -11,7 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = "torchdismech"
 # Applications and tools at the repository's root use the library; the library never uses them.
-APPLICATIONS = {"models", "training", "benchmarks", "examples", "tests"}
+APPLICATIONS = {"models", "training", "benchmarks", "examples", "studies", "tests"}
 # Needed by some users in some calls only: imported where they are used.
 LAZY = {
     "casadi",
@@ -225,3 +225,30 @@ def test_importing_the_package_stays_light():
     loaded = set(run.stdout.split())
     assert PACKAGE in loaded
     assert not (loaded & LAZY), f"imported at once, should be imported where used: {sorted(loaded & LAZY)}"
+
+
+def test_studies_import_neither_each_other_nor_examples():
+    """Read each study alone: what two of them share stands in the library."""
+    found = []
+    for path in sorted((REPOSITORY / "studies").rglob("*.py")):
+        own = f"studies.{path.parent.name}."
+        imports = imported_modules(ast.parse(path.read_text(encoding="utf-8")), ["studies", path.parent.name])
+        found += [f"{path.name}:{line}: {name}" for line, name in imports if _elsewhere(name, own)]
+    assert not found, "\n".join(found)
+    assert _elsewhere("studies.knot.knot.main", "studies.cloth.") and _elsewhere(
+        "examples.running.run", "studies.knot."
+    )
+
+
+def _elsewhere(module: str, own: str) -> bool:
+    return module.startswith(("studies.", "examples.")) and not module.startswith(own)
+
+
+def test_examples_are_short_and_stand_alone():
+    """Import the library, the own folder and `running.py` only, in fewer than 120 lines a file."""
+    for path in sorted((REPOSITORY / "examples").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        own = ("examples.running.", f"examples.{path.parent.name}.")
+        for _, name in imported_modules(ast.parse(text), ["examples", path.parent.name]):
+            assert name.startswith(own) or not name.startswith(("examples.", "studies.", "training.", "models.")), path
+        assert len(text.splitlines()) < 120, path

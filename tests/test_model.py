@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -258,3 +259,23 @@ def test_an_exchanged_term_counts_in_forces_and_energies():
             parameter.data *= 2
         terms[k] = twin
     assert torch.allclose(model.mechanics.elastic_force(start, q), 2 * force, rtol=1e-12)
+
+
+def test_thrown_takes_numbers():
+    """Throw a rod by lists as by tensors of its dtype; refuse vectors of another shape by name."""
+    model = rod()
+    start = model.initial_state(2)
+    given = model.thrown(start, velocity=(1, 0, 2), angular_velocity=[0.0, 3.0, 0.0], center=(0, 0, 0))
+    vectors = [torch.tensor(x, dtype=torch.float64) for x in ([1.0, 0, 2], [0, 3.0, 0], [0.0, 0, 0])]
+    assert torch.equal(given.velocity, model.thrown(start, *vectors).velocity)
+    with pytest.raises(InputError, match=r"angular_velocity has to be \(3,\) or \(2, 3\), got \(2,\)"):
+        model.thrown(start, (0, 0, 0), (1, 2))
+
+
+def test_sections_in_millimetres_are_warned_of():
+    """Say that a rod is thicker than it is long; say nothing of a rod that is not."""
+    with pytest.warns(UserWarning, match=r"a radius of 5 m is more than all of them are long, \S+ m: give sizes in m"):
+        rod(section=Circle(5.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rod(section=Circle(5e-3))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from benchmarks.peer_arm import PeerArm, lemke
-from examples.pneumatic_arm.scenarios import inclined_box
+from studies.pneumatic_arm.scenarios import inclined_box
 from torchdismech import Control
 from torchdismech.constant_curvature import ArmIntegrator
 from torchdismech.solve.complementarity import Conditioning, solve_conditioned, solve_contact, solve_lcp

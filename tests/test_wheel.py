@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+PIP = (sys.executable, "-m", "pip")
 SHIPPED = ("torchdismech", "training", "models", "pyproject.toml", "README.md", "LICENSE")
 
 
@@ -18,22 +19,31 @@ SHIPPED = ("torchdismech", "training", "models", "pyproject.toml", "README.md", 
 def environment(tmp_path_factory) -> Path:
     """Return a fresh environment with the wheel, which borrows what the library needs from the present one."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"  # a copy: setuptools leaves files where it builds
+    source = copied_source(folder / "source")  # setuptools leaves files where it builds
+    run = {"check": True, "capture_output": True, "cwd": folder}
+    subprocess.run([*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source], **run)
+    (wheel,) = folder.glob("*.whl")
+    programs = borrowing_environment(folder)
+    subprocess.run([*PIP, "--python", programs / "python", "install", "--no-deps", "--no-index", wheel], **run)
+    shutil.rmtree(source)
+    return programs
+
+
+def copied_source(source: Path) -> Path:
+    """Return a folder with a copy of what the wheel is made of."""
     source.mkdir()
     for name in SHIPPED:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, source / name)
-    pip = [sys.executable, "-m", "pip"]
-    quiet = {"check": True, "capture_output": True, "cwd": folder}
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source], **quiet)
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], **quiet)
-    python = folder / "venv" / "bin" / "python"
-    subprocess.run([*pip, "--python", python, "install", "--no-deps", "--no-index", wheel], **quiet)
+    return source
+
+
+def borrowing_environment(folder: Path) -> Path:
+    """Return the programs of a fresh environment that finds what the library needs in the present one."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True, capture_output=True)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     # its .pth files do not count there, so an editable install of the repository is not seen
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    shutil.rmtree(source)
     return folder / "venv" / "bin"
 
 
@@ -87,3 +97,13 @@ def test_types_and_version_are_there(environment, tmp_path):
     assert marker.exists()
     version = said(environment, tmp_path, "torchdismech", "--version")
     assert all(word in version for word in ("torchdismech", "torch", "device", "compiler", "solvers"))
+
+
+@pytest.mark.slow
+def test_a_script_beside_the_clone_finds_the_package(tmp_path):
+    """Import from a folder that holds the clone, which has the package's name, after an editable install."""
+    source, programs = copied_source(tmp_path / "torchdismech"), borrowing_environment(tmp_path)
+    editable = ["install", "--no-deps", "--no-build-isolation", "-e", source]
+    subprocess.run([*PIP, "--python", programs / "python", *editable], check=True, capture_output=True, cwd=tmp_path)
+    (tmp_path / "mine.py").write_text("from torchdismech import RobotBuilder\nprint(RobotBuilder.__name__)\n")
+    assert said(programs, tmp_path, "python", tmp_path / "mine.py") == "RobotBuilder\n"

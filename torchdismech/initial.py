@@ -84,9 +84,9 @@ def posture(body: Body, frames: Frames, positions: Tensor) -> Tensor:
 def rigid_velocity(
     body: Body,
     state: State,
-    velocity: Tensor,
-    angular_velocity: Tensor,
-    center: Tensor | None,
+    velocity: Tensor | Sequence[float],
+    angular_velocity: Tensor | Sequence[float],
+    center: Tensor | Sequence[float] | None,
     nodes: Sequence[int] | None,
 ) -> Tensor:
     """Return the velocity (B, n) of a state whose nodes, or some of them, move as a rigid body.
@@ -102,12 +102,13 @@ def rigid_velocity(
     moving = torch.ones(body.n_nodes, dtype=torch.bool) if nodes is None else torch.zeros(body.n_nodes).bool()
     if nodes is not None:
         moving[list(nodes)] = True
-    x, spin = state.positions, angular_velocity.expand(state.batch, 3)
+    x, spin = state.positions, _vectors("angular_velocity", angular_velocity, state)
     if center is None:
         mass = (body.node_mass() * moving.to(x)).expand(state.batch, -1).unsqueeze(-1)
         center = (mass * x).sum(1) / mass.sum(1)
-    arm = x - center.expand(state.batch, 3).unsqueeze(1)
-    carried = velocity.expand(state.batch, 3).unsqueeze(1) + torch.linalg.cross(spin.unsqueeze(1).expand_as(arm), arm)
+    arm = x - _vectors("center", center, state).unsqueeze(1)
+    straight = _vectors("velocity", velocity, state).unsqueeze(1)
+    carried = straight + torch.linalg.cross(spin.unsqueeze(1).expand_as(arm), arm)
     of_nodes = torch.where(moving.to(x.device).unsqueeze(-1), carried, state.node_velocities)
     count = len(body.framed_edges)
     ends = moving[torch.as_tensor(body.framed_edges)].all(1).to(x.device)
@@ -115,6 +116,14 @@ def rigid_velocity(
     first = 3 * body.n_nodes
     of_angles = torch.where(ends, turning, state.velocity[:, first : first + count])
     return torch.cat([of_nodes.flatten(1), of_angles, state.velocity[:, first + count :]], dim=1)
+
+
+def _vectors(name: str, given: Tensor | Sequence[float], state: State) -> Tensor:
+    """Return a vector of each robot (B, 3)."""
+    vector = torch.as_tensor(given).to(state.q)
+    if tuple(vector.shape) not in ((3,), (1, 3), (state.batch, 3)):
+        raise InputError(f"thrown: {name} has to be (3,) or ({state.batch}, 3), got {tuple(vector.shape)}")
+    return vector.expand(state.batch, 3)
 
 
 def number_of_robots(batch: object, q: Tensor | None, velocity: Tensor | None, own: int | None) -> int:

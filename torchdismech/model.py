@@ -330,9 +330,9 @@ class Model(nn.Module):
     def thrown(
         self,
         state: State,
-        velocity: Tensor,
-        angular_velocity: Tensor,
-        center: Tensor | None = None,
+        velocity: Tensor | Sequence[float],
+        angular_velocity: Tensor | Sequence[float],
+        center: Tensor | Sequence[float] | None = None,
         nodes: Sequence[int] | None = None,
     ) -> State:
         """Return a state whose nodes, or some of them, move as a rigid body, with the acceleration of that.

@@ -1,6 +1,6 @@
 """The names that `import torchdismech` offers; the package imports this module, and so torch, at their first use."""
 
-from torchdismech import actuation, control, elastic, forces, magnetics, rigid, trainable
+from torchdismech import actuation, contact, control, elastic, forces, magnetics, rigid, trainable
 from torchdismech.builder import RobotBuilder
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.geometry import meshes
@@ -38,6 +38,7 @@ __all__ = [
     "TrajectoryWriter",
     "actuation",
     "arc",
+    "contact",
     "control",
     "elastic",
     "forces",

@@ -21,7 +21,7 @@ from pydantic import (
 from torchdismech.errors import InputError
 from training.config_base import Gravity, Identifier, Name, NamedCode, Stiffness, Table, Word
 from training.config_scene import Drives, Markers, SceneRobot, Start
-from training.data import Rules
+from training.data import WITHOUT_SPLITS, Rules
 from training.files import text_of
 from training.options import checked, faults
 
@@ -49,12 +49,14 @@ class Data(Table):
     Attributes
     ----------
     path : file or folder, as `training.data.read` takes it; relative to the working directory.
-    train, eval : names of the splits; None where the file has none (then there is no evaluation set).
+    train, eval : names of the splits of an archive, or subfolders. A file of one kind of recordings (.csv, .h5, .pkl)
+        has none: leave both out; then there is no evaluation set.
     inputs : names of what was recorded along with the motion: columns of tables, keys of archives.
     pieces : cut recordings into pieces of so many seconds; None leaves them whole.
     options : for the reader, e.g. {dt = 0.01} for pickles.
     rules : a table of fields of `training.data.Rules`.
     held_out : share of the training recordings that training never sees: early stopping and choices look at these.
+        With 0 there are none: they look at what is trained on, and say so.
     """
 
     path: Name
@@ -64,7 +66,17 @@ class Data(Table):
     pieces: float | None = Field(None, gt=0, le=1e9)
     options: dict[str, Any] = {}
     rules: Annotated[Rules, BeforeValidator(_rules)] = Rules()
-    held_out: float = Field(0.2, gt=0, lt=1)
+    held_out: float = Field(0.2, ge=0, lt=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _single_files_have_no_splits(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not str(given.get("path")).endswith(WITHOUT_SPLITS):
+            return given
+        named = [name for name in ("train", "eval") if given.get(name) is not None]
+        if named:
+            raise ValueError(f"{named[0]}: {given['path']} has no splits: leave train and eval out")
+        return {**given, "train": None, "eval": None}
 
     @field_validator("options")
     @classmethod
@@ -213,6 +225,7 @@ class Stage(Table):
 
     Attributes
     ----------
+    name : of the stage: its weights are kept as after-NAME.
     train : which groups of parameters move: "constants", "learned", and "starts" where starts are fitted.
     iterations : number of batches.
     horizon : frames to predict; several are taken in turn for equal shares of the iterations.
@@ -278,9 +291,15 @@ AnyRobot = Annotated[
 class Config(Table):
     """A fit: of a rod whose nodes are the markers, of a robot that a scene describes, or of a `system` of the user's.
 
-    `physics = false` fits a network without a rod: the baseline `models.FreeNodes`. `system` "file.py:Name" names a
-    class derived from `training.system.System`, relative to the working directory; `options` are for its constructor.
-    `device` "auto" takes CUDA where there is some; of several processes each takes a GPU of its own.
+    Attributes
+    ----------
+    name : of the run: its folder by default, and its place in TensorBoard.
+    seed : of all that is drawn: windows, noise, first weights, and which recordings are held out.
+    device : "auto" takes CUDA where there is some; of several processes each takes a GPU of its own.
+    physics : false fits a network without a rod: the baseline `models.FreeNodes`.
+    system : "file.py:Name", a class derived from `training.system.System`, relative to the working directory.
+    options : for its constructor.
+    baseline : options of the network without physics.
     """
 
     name: Word

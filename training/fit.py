@@ -47,7 +47,7 @@ def main(
         if resume and out is None:
             raise InputError("--resume: say which run with --out FOLDER")
         if config is None and not resume:
-            raise InputError("CONFIG.toml: say what to fit; see docs/training.md, or examples/sim_to_real/cable.toml")
+            raise InputError("CONFIG.toml: say what to fit; see docs/training.md, or studies/sim_to_real/cable.toml")
         given = config if config is not None else Path(out or ".") / "config.json"
         loaded = load(given, settings)
         with joined("gloo" if device_of_process(loaded.device) == "cpu" else "nccl") as processes:

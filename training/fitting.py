@@ -65,6 +65,8 @@ def fit(
     trainer = Trainer(config, system, fitted, held_out, folder, processes)
     if warning := undetermined(config):
         messages.append(f"warning: {warning}")
+    if not config.data.held_out:
+        messages.append("warning: no recording is held out: errors are of what was trained on")
     with _taken(folder, resume, processes):
         if resume and (differs := trainer.resume(force)):
             messages.append(f"warning: the run before was another one: {'; '.join(differs)}")
@@ -78,7 +80,8 @@ def fit(
             if trainer.board is not None:
                 trainer.board.close()
     if processes.writes:
-        print(f"error on {len(held_out)} held-out recordings: {1e3 * errors.mean:.2f} mm; run in {folder}")
+        kind = "held-out" if config.data.held_out else "training"
+        print(f"error on {len(held_out)} {kind} recordings: {1e3 * errors.mean:.2f} mm; run in {folder}")
     return errors
 
 

@@ -6,10 +6,10 @@
 # what came out. Lengths are in m, masses in kg, forces in N, times in s; arrays of robots have the batch first.
 
 # %%
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Trajectory, forces, meshes, rollout, straight
+
 import numpy as np
 import torch
-
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Trajectory, forces, meshes, rollout, straight
 
 # %% [markdown]
 # ## A shell

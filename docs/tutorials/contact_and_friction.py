@@ -8,11 +8,11 @@
 # %%
 import math
 
-import torch
-
 from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, forces, rollout, straight
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.contact.response import Response
+
+import torch
 
 # %% [markdown]
 # ## A slope

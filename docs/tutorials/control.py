@@ -6,8 +6,6 @@
 # choose the law's gains.
 
 # %%
-import torch
-
 from torchdismech import (
     Circle,
     Control,
@@ -21,6 +19,8 @@ from torchdismech import (
     trainable,
     unroll,
 )
+
+import torch
 
 NODES, LENGTH, DT = 9, 0.1, 2e-2
 

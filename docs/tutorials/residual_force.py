@@ -6,9 +6,9 @@
 # recorded positions alone. No force is ever measured.
 
 # %%
-import torch
-
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, State, forces, straight, unroll
+
+import torch
 
 torch.manual_seed(0)
 DT, LENGTH, NODES = 3e-2, 0.3, 6

@@ -1,8 +1,8 @@
 """Fit a stiffness to markers: Young's modulus from noisy positions of four points of a rod."""
 
-import torch
-
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, straight, trainable, unroll
+
+import torch
 
 
 def swing(model):

@@ -1,8 +1,8 @@
 """A gradient through a step: by the state and by the stiffness, checked against differences."""
 
-import torch
-
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, straight, trainable
+
+import torch
 
 builder = RobotBuilder()
 builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), nodes=11), Circle(radius=5e-3), Material(1e6, density=1100.0))

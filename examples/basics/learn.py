@@ -1,8 +1,8 @@
 """A learned force in the step: a network learns to hold a rod's tip where it is wanted."""
 
-import torch
-
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, straight, unroll
+
+import torch
 
 
 class Wind(forces.LocalForce):

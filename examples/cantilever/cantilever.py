@@ -7,7 +7,7 @@ begins: at the node that holds the rod in a direction, or at the last held norma
 before the last held node for hinges, whose bending is spread over half an edge to either side. At 20 GPa
 
 - the rod must meet it: the beam is what a discrete rod converges to;
-- so do hinges on this mesh, by the choice of their stiffness (on others they do not: see examples/mesh_dependence);
+- so do hinges on this mesh, by the choice of their stiffness (on others they do not: see studies/mesh_dependence);
 - mid-edge normals must lie between it and the plate that cannot contract sideways, 1 - nu^2 = 0.75 of it: near its held
   end the strip is such a plate;
 
@@ -23,11 +23,11 @@ import importlib.util
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from examples.running import run, straight_rod
 from torchdismech import meshes, write_dismech
 from torchdismech.io.meshes import write_mesh
+
+import numpy as np
 
 FOLDER = Path(__file__).parent
 LENGTH, WIDTH, THICKNESS, DENSITY = 0.1, 0.02, 1e-3, 1200.0

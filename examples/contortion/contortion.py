@@ -20,15 +20,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from examples.running import run, straight_rod
+from torchdismech import Trajectory, write_dismech
+from torchdismech.geometry.curves import polygon_writhe
+from torchdismech.io.scene import load_scene
+from torchdismech.view import pictured
+
 import numpy as np
 import torch
 
-from examples.running import pictured, run, straight_rod
-from torchdismech import Trajectory, write_dismech
-from torchdismech.io.scene import load_scene
-
 FOLDER = Path(__file__).parent
-FAR = 1e4  # m: where the rod is closed
 
 
 def write_geometry(path: Path = FOLDER / "rod.txt", nodes: int = 41) -> None:
@@ -51,33 +52,6 @@ def turns(trajectory: Trajectory) -> tuple[np.ndarray, np.ndarray]:
         twist.append(model.strains(state)["tau"].sum(1).numpy() / (2 * np.pi))
         writhe.append([polygon_writhe(line) for line in x.numpy()])
     return np.array(twist), np.array(writhe)
-
-
-def polygon_writhe(nodes: np.ndarray) -> float:
-    """Return the writhe of an open polygon (n, 3) whose ends go on straight to far away, where they meet.
-
-    The Gauss integral over pairs of straight segments is the area of a quadrangle on the unit sphere (Klenin and
-    Langowski, Biopolymers 2000, method 1a).
-    """
-    first, last = nodes[0] - nodes[1], nodes[-1] - nodes[-2]
-    ends = [nodes[0] + FAR * first / np.linalg.norm(first), nodes[-1] + FAR * last / np.linalg.norm(last)]
-    line = np.concatenate([ends[:1], nodes, ends[1:]])
-    start, end = line[:-1], line[1:]
-    total = 0.0
-    for i in range(len(start) - 2):
-        total += _solid_angles(start[i], end[i], start[i + 2 :], end[i + 2 :]).sum()
-    return total / (2 * np.pi)
-
-
-def _solid_angles(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
-    """Return the signed areas (k,) of the directions from points of the segment a-b to points of the segments c-d."""
-    corners = [c - a, d - a, d - b, c - b]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        normals = [np.cross(corners[k], corners[(k + 1) % 4]) for k in range(4)]
-        normals = [n / np.linalg.norm(n, axis=1, keepdims=True) for n in normals]
-        angles = sum(np.arcsin(np.clip((normals[k] * normals[(k + 1) % 4]).sum(1), -1, 1)) for k in range(4))
-    sign = np.sign((np.cross(d - c, b - a) * (c - a)).sum(1))
-    return np.nan_to_num(angles * sign)  # segments in one plane see no area
 
 
 def main() -> None:

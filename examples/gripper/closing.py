@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from torchdismech import Control, Model
+
 import torch
 from torch import Tensor
-
-from torchdismech import Control, Model
 
 EDGES = 12  # of a finger, the palm's spoke included
 GRIPS = [math.pi * k / 16 for k in range(1, 9)]  # rad, by which a finger bends: up to a quarter of a circle

@@ -13,11 +13,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from examples.gripper.closing import EDGES, GRIPS
-from examples.running import pictured, run
+from examples.running import run
 from torchdismech import Geometry, Trajectory, write_dismech
+from torchdismech.view import pictured
+
+import numpy as np
 
 FOLDER = Path(__file__).parent
 PALM, EDGE = 0.06, 8e-3  # m

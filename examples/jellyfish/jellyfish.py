@@ -27,12 +27,13 @@ import math
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from examples.jellyfish.pulsing import FREQUENCY
-from examples.running import pictured, run
+from examples.running import run
 from torchdismech import Geometry, Trajectory, meshes, straight, write_dismech
 from torchdismech.io.scene import load_scene
+from torchdismech.view import pictured
+
+import numpy as np
 
 FOLDER = Path(__file__).parent
 RADIUS = 0.1  # m

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from torchdismech import Control, InputError, Model
+
 import torch
 from torch import Tensor
-
-from torchdismech import Control, InputError, Model
 
 FREQUENCY = (1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0)  # Hz
 AMPLITUDE = 1.0  # a contracted bell wants to be curved so much more, in parts of its curvature at rest

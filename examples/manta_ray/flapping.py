@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from torchdismech import Control, InputError, Model
+
 import torch
 from torch import Tensor
-
-from torchdismech import Control, InputError, Model
 
 FREQUENCY = (1.0, 1.0, 1.0, 1.0, 1.5, 1.5, 1.5, 1.5)  # Hz
 LAG = tuple(math.pi / 4 * k for k in (1, -1, 2, -2) * 2)  # rad; phase of the nose ahead of the tail

@@ -21,13 +21,14 @@ import math
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from examples.manta_ray.flapping import FREQUENCY, LAG
-from examples.running import pictured, run
+from examples.running import run
 from torchdismech import Trajectory
 from torchdismech.geometry.meshes import Mesh
 from torchdismech.io.meshes import write_mesh
+from torchdismech.view import pictured
+
+import numpy as np
 
 FOLDER = Path(__file__).parent
 LENGTH = 0.8  # m, from nose to tail, also of the sides

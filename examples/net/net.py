@@ -18,10 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
-from examples.running import pictured
 from torchdismech import (
     Circle,
     ImplicitEuler,
@@ -35,6 +31,10 @@ from torchdismech import (
     straight,
 )
 from torchdismech.contact import Friction, Penalty, SelfContact
+from torchdismech.view import pictured
+
+import torch
+from torch import Tensor
 
 SPAN, LINES, EDGES = 0.2, (-0.06, -0.02, 0.02, 0.06), 10  # m; of a cord
 CORD, CORD_MATERIAL = Circle(1.5e-3), {"youngs": 2e6, "density": 1100.0, "relaxation_time": 0.03}

@@ -25,11 +25,12 @@ import math
 import sys
 from pathlib import Path
 
-import numpy as np
-
-from examples.running import pictured, run
+from examples.running import run
 from torchdismech import Geometry, Trajectory, meshes, straight, write_dismech
 from torchdismech.io.scene import Scene, load_scene
+from torchdismech.view import pictured
+
+import numpy as np
 
 FOLDER = Path(__file__).parent
 SIDE = 1.0  # m, of the hexagon

@@ -24,12 +24,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from examples.running import run
 from torchdismech import Trajectory, meshes
 from torchdismech.io.meshes import write_mesh
 from torchdismech.io.scene import load_scene
+
+import numpy as np
 
 FOLDER = Path(__file__).parent
 SIDE = 0.1  # m

@@ -16,13 +16,14 @@ import math
 import sys
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from examples.pneunet.pressure import ANGLES
-from examples.running import pictured, run, straight_rod
+from examples.running import run, straight_rod
 from torchdismech import Trajectory, write_dismech
 from torchdismech.io.scene import load_scene
+from torchdismech.view import pictured
+
+import numpy as np
+import torch
 
 FOLDER = Path(__file__).parent
 SCENE = FOLDER / "scene.toml"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from torchdismech import Control, Model
+
 import torch
 from torch import Tensor
-
-from torchdismech import Control, Model
 
 ANGLES = (math.pi / 4, math.pi / 2, math.pi)  # rad, by which the actuators bend without loads
 

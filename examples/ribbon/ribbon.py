@@ -7,11 +7,10 @@ over the width: with kappa the curvature about the soft axis, tau the twist and 
 
 It is not convex where |tau| > |kappa| and singular at kappa = 0. Its convex envelope there is psi = D/2 (2 tau)^2
 (Freddi, Hornung, Mora and Paroni, "A corrected Sadowsky functional for inextensible elastic ribbons", J. Elasticity
-2016): smooth where the two meet, bounded below, and what is used here. Curvature about the stiff axis costs what it
-costs a rod.
+2016): smooth where the two meet, bounded below, used here. Curvature about the stiff axis costs what it costs a rod.
 
-All that a user writes is `density`; derivatives come from autograd. Run `python examples/ribbon/ribbon.py`: it twists a
-ribbon made of paper, prints the torque beside that of a linear rod, and draws both if matplotlib is there.
+All that a user writes is `density`; derivatives come from autograd. `python -m examples.ribbon.ribbon` twists a paper
+ribbon, prints the torque beside that of a linear rod, and draws both if matplotlib is there.
 """
 
 from __future__ import annotations
@@ -20,17 +19,16 @@ import importlib.util
 import math
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from torchdismech import Control, Material, Model, Rectangle, RobotBuilder, Static, straight
 from torchdismech.elastic import Energy
 from torchdismech.testing import check_energy
 
-LENGTH, WIDTH, THICKNESS = 0.2, 1e-2, 2e-4  # m
+import torch
+from torch import Tensor
+
+LENGTH, WIDTH, THICKNESS, NODES = 0.2, 1e-2, 2e-4, 41  # m
 YOUNGS, POISSON = 2e9, 0.3  # paper, Pa
 BENDING = YOUNGS * WIDTH * THICKNESS**3 / 12  # N m^2
-NODES = 41
 
 
 class Sadowsky(Energy):
@@ -97,11 +95,11 @@ def main() -> None:
         torques = [1e3 * twisted(model, 2 * math.pi * turns)[0] for model in (ribbon(), strip())]
         print(f"{turns:6.3f} {torques[0]:14.5f} {torques[1]:18.5f}")
     if importlib.util.find_spec("matplotlib"):
-        print("wrote", drawn(Path("ribbon.png")))
+        draw(Path("ribbon.png"))
 
 
-def drawn(path: Path) -> Path:
-    """Draw ribbon and rod, pushed in by a tenth and turned by half a turn, and return the picture's path."""
+def draw(path: Path) -> None:
+    """Draw ribbon and rod, pushed in by a tenth and turned by half a turn."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
@@ -114,7 +112,7 @@ def drawn(path: Path) -> Path:
     top.set(xlabel="x [mm]", ylabel="y [mm]", aspect="equal")
     side.legend()
     figure.savefig(path, dpi=150)
-    return path
+    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -16,10 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
-from examples.running import pictured
 from torchdismech import (
     Circle,
     ImplicitEuler,
@@ -32,6 +28,10 @@ from torchdismech import (
     straight,
 )
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty
+from torchdismech.view import pictured
+
+import torch
+from torch import Tensor
 
 END = (0.05, 0.025, 0.05)  # m: the other end is the origin
 RADIUS, DENSITY, POISSON = 1e-3, 1500.0, 0.3

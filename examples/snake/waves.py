@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from torchdismech import Control, Model
+
 import torch
 from torch import Tensor
-
-from torchdismech import Control, Model
 
 LENGTH = 0.1  # m
 WAVES, FREQUENCY = 3, 1.0  # along the body; Hz

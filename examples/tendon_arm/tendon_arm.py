@@ -13,10 +13,11 @@ import math
 import sys
 from pathlib import Path
 
-import numpy as np
-
-from examples.running import pictured, run, straight_rod
+from examples.running import run, straight_rod
 from torchdismech import Trajectory, write_dismech
+from torchdismech.view import pictured
+
+import numpy as np
 
 FOLDER = Path(__file__).parent
 SCENE = FOLDER / "scene.toml"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from torchdismech import Control, Model
+
 import torch
 from torch import Tensor
-
-from torchdismech import Control, Model
 
 FREQUENCY, SWING, START = 1.0, 0.35, 0.5  # Hz; rad to either side; s, over which the swing grows
 PHASES = [math.pi * k / 8 for k in range(9)]  # rad, from together to opposite

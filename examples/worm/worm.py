@@ -17,11 +17,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
-
-from examples.running import pictured, run, straight_rod
+from examples.running import run, straight_rod
 from examples.worm.joints import FREQUENCY, PHASES
 from torchdismech import Trajectory, write_dismech
+from torchdismech.view import pictured
+
+import numpy as np
 
 FOLDER = Path(__file__).parent
 LENGTH = 0.1  # m

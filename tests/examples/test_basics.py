@@ -22,9 +22,10 @@ def test_it_runs_to_its_end(path, tmp_path, monkeypatch):
 def test_it_is_short_and_stands_alone(path):
     """Need the library and nothing else, fit on a screen, and end in an assertion."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    froms = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    froms = [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     plain = [name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names]
-    assert {name.split(".")[0] for name in (*froms, *plain) if name} <= {"torchdismech", "torch", "math"}
+    assert {name.split(".")[0] for name in (*froms, *plain)} <= {"torchdismech", "torch", "math"}
+    assert froms[0].startswith("torchdismech"), "before torch: it says how torch's threads wait"
     assert isinstance(tree.body[-1], ast.Assert) and ast.get_docstring(tree)
     assert len([line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]) <= 32
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from examples.magnetic_swimmer import magnetic_swimmer as swimmer
+from studies.magnetic_swimmer import magnetic_swimmer as swimmer
 from tests.gradients.cases import EXACT, GradientCase, robot
 from torchdismech import (
     Circle,

@@ -125,7 +125,7 @@ class Graphs:
     def switch(self, on: bool) -> None:
         """Record steps from now on, or do not."""
         self.patch.setattr(recording, "_on_a_gpu", lambda model, q: on and self.kind == "graphs")
-        self.patch.setattr(recording, "_few_on_a_cpu", lambda model, q: on and self.kind == "tapes")
+        self.patch.setattr(recording, "_eager_on_a_cpu", lambda model, q: on and self.kind == "tapes")
         self.patch.setattr(recording, "SEEN", 0)
 
     @property
@@ -723,7 +723,7 @@ class TestOnCPU:
     def test_what_is_left_alone(self, monkeypatch):
         """Record neither compiled steps, nor many robots, nor what users wrote."""
         monkeypatch.setattr(recording, "SEEN", 0)
-        for model, robots in ((self.rods(compile=True), 1), (self.rods(), recording.FEW)):
+        for model, robots in ((self.rods(compile=True), 1), (self.rods(), recording.LARGEST)):
             state, running = model.initial_state(batch=robots), torch.ones(robots, dtype=torch.bool)
             problem = StepProblem(model, ImplicitEuler(1e-2), state, Control(), 1e-2, running)
             assert recording.recording_of(problem) is None

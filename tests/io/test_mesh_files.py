@@ -2,6 +2,7 @@
 
 import json
 import struct
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import trimesh
 from torchdismech import InputError
 from torchdismech.geometry.meshes import hemisphere, rectangle
 from torchdismech.io.meshes import WRITE_SUFFIXES, read_mesh, write_mesh
+from torchdismech.io.scene import read_geometry
+from torchdismech.io.schema_robot import Robot
 
 SQUARE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]], dtype=np.float64)
 HALVES = np.array([[0, 1, 2], [0, 2, 3]])
@@ -153,6 +156,7 @@ def test_glb_with_repeated_nodes_is_merged(tmp_path):
     assert np.array_equal(geometry.nodes, SQUARE) and np.array_equal(geometry.triangles, HALVES)
 
 
+@pytest.mark.filterwarnings("ignore:.*m across")
 def test_scenes_are_placed_and_joined(tmp_path):
     """Move, turn and mirror the meshes of a scene as it says; winding follows a mirror."""
     square = trimesh.Trimesh(SQUARE, HALVES, process=False)
@@ -175,6 +179,7 @@ def test_scenes_are_placed_and_joined(tmp_path):
     assert np.array_equal(normals, np.tile([0, 0, 0.5], (6, 1)))
 
 
+@pytest.mark.filterwarnings("ignore:.*m across")
 def test_meshes_of_a_scene_keep_the_order_of_the_file(tmp_path):
     """Join twelve meshes in the order in which they were added."""
     scene = trimesh.Scene()
@@ -185,6 +190,7 @@ def test_meshes_of_a_scene_keep_the_order_of_the_file(tmp_path):
     assert geometry.nodes[::4, 0].tolist() == [2 * k for k in range(12)]
 
 
+@pytest.mark.filterwarnings("ignore:.*m across")
 def test_units_and_axes_are_those_of_the_file(tmp_path):
     """Neither scale nor turn, though glTF calls y upward and metres its unit."""
     nodes = np.array([[0, 0, 0], [1000, 0, 0], [0, 2000, 0], [0, 0, 3000]], dtype=np.float64)
@@ -338,3 +344,19 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"write_mesh\(shell.obj\): triangle 1 \(nodes 0, 2, 9\): there is no node 9"):
         write_mesh(tmp_path / "shell.obj", SQUARE, [[0, 1, 2], [0, 2, 9]])
     assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_millimetres(tmp_path):
+    """Read a plate of 120 mm as it stands, with a warning, and in metres, without; scenes say it by robot.scale."""
+    mesh = rectangle(120.0, 80.0, 40.0)
+    write_mesh(tmp_path / "plate.stl", mesh.nodes, mesh.triangles)
+    with pytest.warns(UserWarning, match=r"plate.stl: the mesh is 120 m across.*scale=1e-3"):
+        assert np.ptp(read_mesh(tmp_path / "plate.stl").nodes[:, 0]) == 120
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nodes = read_mesh(tmp_path / "plate.stl", scale=1e-3).nodes
+        np.testing.assert_allclose(np.ptp(nodes, axis=0), [0.12, 0.08, 0.0])
+        robot = Robot(file="plate.stl", scale=1e-3)
+        assert np.array_equal(read_geometry(tmp_path / "scene.toml", robot).nodes, nodes)
+    rod = Robot(nodes=[[0.0, 0.0, 0.0], [100.0, 0.0, 0.0]], rod_edges=[[0, 1]], scale=1e-3)
+    assert np.ptp(read_geometry(tmp_path / "scene.toml", rod).nodes) == 0.1

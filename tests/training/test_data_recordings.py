@@ -102,16 +102,22 @@ def test_split_is_decided_by_the_seed():
     assert any(whole.split(0.3, seed=seed)[1].names != first for seed in range(5, 10))
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, math.nan])
+def test_split_may_hold_out_none():
+    """Keep all, and take the same ones in place of those held out: also where there is only one."""
+    kept, out = recordings(count=1).split(0.0, seed=0)
+    assert kept.names == out.names and len(kept) == 1
+
+
+@pytest.mark.parametrize("fraction", [1.0, -0.1, math.nan])
 def test_split_refuses_fractions_that_leave_nothing(fraction):
     """Ask for a share between none and all."""
-    with pytest.raises(InputError, match="between 0 and 1"):
+    with pytest.raises(InputError, match="from 0 and less than 1"):
         recordings(count=3).split(fraction, seed=0)
 
 
 def test_split_refuses_a_single_recording():
-    """Refuse to keep none or to hold out none."""
-    with pytest.raises(InputError, match="at least two"):
+    """Refuse to hold out a share of one, and say what else there is."""
+    with pytest.raises(InputError, match=r"data\.pieces.*data\.held_out = 0"):
         recordings(count=1).split(0.5, seed=0)
 
 

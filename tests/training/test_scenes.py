@@ -1,11 +1,14 @@
 """Robots from scenes: where markers are, what drives them, how they start, and what is refused."""
 
 import json
+import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from torchdismech import InputError
 from torchdismech.io.scene import load_scene
@@ -103,7 +106,7 @@ def test_markers_sit_where_they_are_said_to(folder):
 
 def test_marker_above_a_triangle_follows_its_normal():
     """Stand off a triangle by the height, on the side that it is wound to."""
-    model = load_scene("examples/seen_in_part/scene.toml").build().model
+    model = load_scene("studies/seen_in_part/scene.toml").build().model
     point = {"triangle": 0, "weights": [0.5, 0.5, 0.0], "offset": [0, 0, 0.01]}
     table = MarkerTable(Markers.model_validate({"points": [point]}), model)
     from torchdismech import Control
@@ -408,3 +411,27 @@ def test_offsets_of_tendons_are_trained_one_by_one(folder):
         shift[1, 2] = 2.0
     moved = (system.entries["channels"].value - before)[0]
     assert moved[1, 2] == pytest.approx(2e-3, rel=1e-12) and moved.abs().sum() == pytest.approx(2e-3, rel=1e-12)
+
+
+def test_one_table_is_fitted(folder, capsys):
+    """Fit a constant to a single .csv, which has no splits and of which nothing is held out; say what that means."""
+    positions = np.load(folder / "beam.npz")["train"][1]
+    header = "time," + ",".join(f"{axis}{k}" for k in range(positions.shape[1]) for axis in "xyz")
+    rows = np.column_stack([DT * np.arange(len(positions)), positions.reshape(len(positions), -1)])
+    np.savetxt(folder / "beam.csv", rows, fmt="%.17g", delimiter=",", header=header, comments="")
+    data = {"path": str(folder / "beam.csv"), "held_out": 0.0}
+    config = Config.model_validate(tables(folder, data=data))
+    assert config.data.train is None and config.data.eval is None
+    fit(config, folder / "run")
+    said = capsys.readouterr().out
+    assert "no recording is held out" in said and "1 training recordings" in said
+    with pytest.raises(ValidationError, match=r"beam\.csv has no splits: leave train and eval out"):
+        Config.model_validate(tables(folder, data={**data, "train": "train"}))
+
+
+def test_the_config_on_the_page_is_valid():
+    """Accept the config of docs/training.md."""
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL):
+        if "[[stages]]" in block:
+            assert Config.model_validate(tomllib.loads(block)).stages

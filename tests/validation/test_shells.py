@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from examples.mesh_dependence.mesh_dependence import MESHES, PLATES, deflection_over_theory
+from studies.mesh_dependence.mesh_dependence import MESHES, PLATES, deflection_over_theory
 from tests import shells
 from torchdismech import ImplicitEuler, ImplicitMidpoint, Material, Newmark, RobotBuilder, Static, forces, meshes
 from torchdismech.testing import check_rigid_motion

@@ -6,7 +6,7 @@ import torch
 
 from torchdismech import InputError, State
 from torchdismech.trajectory import Frame, Recorder, Trajectory
-from torchdismech.view import draw_trajectory, save_picture
+from torchdismech.view import draw_trajectory, pictured, save_picture
 
 pytest.importorskip("matplotlib")
 
@@ -144,3 +144,13 @@ def test_flat_shell_is_drawn_in_space():
     """Draw three axes also of a shell that stays in a plane."""
     trajectory = billowing(rods=False).frames(slice(1))
     assert draw_trajectory(trajectory).axes[0].name == "3d"
+
+
+def test_where_there_is_no_matplotlib_it_is_said(tmp_path, monkeypatch, capsys):
+    """Draw a run and say so; without matplotlib say why there is no picture, and go on."""
+    run = swinging()
+    pictured(run, tmp_path / "rod.png")
+    assert (tmp_path / "rod.png").is_file() and "wrote" in capsys.readouterr().out
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    pictured(run, tmp_path / "other.png")
+    assert not (tmp_path / "other.png").exists() and "pip install" in capsys.readouterr().out

@@ -166,6 +166,8 @@ def test_the_command_makes_a_movie(tmp_path):
     refused = {
         "not a trajectory file": (tmp_path / "text.h5", "--out", tmp_path / "b.gif"),
         "no such file": (tmp_path / "none.h5", "--out", tmp_path / "b.gif"),
+        "--azimuth: expected degrees, got nan": (run, "--out", tmp_path / "b.gif", "--azimuth", "nan"),
+        "a folder; expected a file": (tmp_path, "--out", tmp_path / "b.gif"),
         "--robots: expected numbers 0 to 2": (run, "--out", tmp_path / "b.gif", "--robots", "3"),
         "pass --overwrite": (run, "--out", tmp_path / "a.gif"),
         "is the run of this very command": (run, "--out", run),

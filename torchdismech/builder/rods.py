@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,12 @@ class Rods:
         names = groups[0].constants if groups else ()
         self.constants = {name: joined([g.constants[name] for g in groups], counts) for name in names}
         self.length = torch.linalg.vector_norm(nodes[self.edges[:, 1]] - nodes[self.edges[:, 0]], dim=-1)
+        thick, long = (float(x.max()) if groups else 0.0 for x in (self.constant("radius"), self.length.sum()))
+        if thick > long:
+            warnings.warn(
+                f"rods: a radius of {thick:.4g} m is more than all of them are long, {long:.4g} m: give sizes in m",
+                stacklevel=3,  # said where finalize is called
+            )
 
     def constant(self, name: str) -> Tensor:
         """Return a constant of the edges; an empty tensor where there are no rods."""

@@ -14,6 +14,7 @@ __all__ = [
     "Batch",
     "Colour",
     "Compile",
+    "Contact",
     "Device",
     "Every",
     "ForceResume",
@@ -76,6 +77,7 @@ Robots = Annotated[str, typer.Option(help="Which robots of the batch: all, or nu
 Every = Annotated[int, typer.Option(min=1, help="Take each so many of the file's frames, and the last one.")]
 Colour = Annotated[str, typer.Option(help="robot: one colour each; or stretch, curvature, twist or speed.")]
 Apart = Annotated[bool, typer.Option("--apart", help="Put the robots side by side; else they are overlaid.")]
+Contact = Annotated[bool, typer.Option("--contact", help="Show the forces of contacts as arrows.")]
 Radius = Annotated[
     float | None, typer.Option(help="Of all rods [m]; by default what the scene in the file says, else 1/4 of an edge.")
 ]

@@ -10,7 +10,7 @@ import typer
 
 from torchdismech import interrupts
 from torchdismech.cli.ending import refusing, say_written
-from torchdismech.cli.options import Apart, Colour, Every, Overwrite, Radius, Robots, Run
+from torchdismech.cli.options import Apart, Colour, Contact, Every, Overwrite, Radius, Robots, Run
 
 if TYPE_CHECKING:
     from torchdismech.view.scenery import Scenery
@@ -37,6 +37,7 @@ def plot(
     """Draw shapes of a robot at several times, and how a node moves."""
     from torchdismech.errors import InputError
     from torchdismech.io.outputs import is_picture, refuse_input, refuse_overwriting
+    from torchdismech.io.recorded import recorded
     from torchdismech.trajectory import Trajectory
     from torchdismech.view import save_curves, save_picture
 
@@ -52,7 +53,8 @@ def plot(
     if curves:
         save_curves(trajectory, path, robot, energies, contact, strains)
     else:
-        save_picture(trajectory, path, robot, node, snapshots)
+        known = recorded(trajectory, run.parent)
+        save_picture(trajectory, path, robot, node, snapshots, [] if known is None else known.obstacles)
     say_written(path)
 
 
@@ -67,6 +69,7 @@ def movie(
     colour: Colour = "robot",
     apart: Apart = False,
     radius: Radius = None,
+    contact: Contact = False,
     fps: Annotated[int, typer.Option(help="Frames per second.")] = 30,
     size: Annotated[str, typer.Option(help="Width and height in pixels.")] = "960x720",
     azimuth: Annotated[float | None, typer.Option(help="From where it is seen, about z from x [degrees].")] = None,
@@ -83,7 +86,7 @@ def movie(
     path = out or run.with_suffix(".mp4")
     refuse_input(path, {"the run": run})
     refuse_overwriting(path, overwrite, "movie", is_movie, "")
-    scenery = _scenery(run, robots, every, colour, apart, radius)
+    scenery = _scenery(run, robots, every, colour, apart, radius, contact)
     with interrupts.raising():
         save_movie(scenery, path, fps, size_of_pictures(size), azimuth, elevation, progress)
     say_written(path, f": {len(scenery)} frames, {len(scenery) / fps:.2f} s")
@@ -121,6 +124,7 @@ def view(
     colour: Colour = "robot",
     apart: Apart = False,
     radius: Radius = None,
+    contact: Contact = False,
     fps: Annotated[int, typer.Option(min=1, help="Frames per second while it plays.")] = 30,
     host: Annotated[str, typer.Option(help="Address of this machine that serves the page.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Its port; where it is taken, the next free one.")] = 8080,
@@ -129,7 +133,7 @@ def view(
     from torchdismech.trajectory import Trajectory
     from torchdismech.view.page import Page, Wanted
 
-    wanted = Wanted(robots, colour, apart, radius, folder=run.parent)
+    wanted = Wanted(robots, colour, apart, radius, folder=run.parent, contact=contact)
     page = Page(Trajectory.load(run), wanted, every, host, port, fps)
     _say_remarks(page.scenery)
     interrupts.say_at_the_end(f"{run} is as it was")
@@ -137,14 +141,16 @@ def view(
     page.run()
 
 
-def _scenery(run: Path, robots: str, every: int, colour: str, apart: bool, radius: float | None) -> Scenery:
+def _scenery(
+    run: Path, robots: str, every: int, colour: str, apart: bool, radius: float | None, contact: bool = False
+) -> Scenery:
     """Return what is shown of a run; say what could not be known."""
     from torchdismech.trajectory import Trajectory
     from torchdismech.view.scenery import Scenery, chosen_robots
 
     trajectory = Trajectory.load(run)
     chosen = chosen_robots(robots, trajectory.batch)
-    scenery = Scenery(trajectory, chosen, every, colour, apart, radius, folder=run.parent)
+    scenery = Scenery(trajectory, chosen, every, colour, apart, radius, folder=run.parent, contact=contact)
     _say_remarks(scenery)
     return scenery
 

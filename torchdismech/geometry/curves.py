@@ -1,4 +1,4 @@
-"""Curves as arrays of points: straight lines, arcs, helices."""
+"""Curves as arrays of points: straight lines, arcs, helices; how much one writhes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from numpy.typing import ArrayLike
 
 from torchdismech.errors import InputError
 
-__all__ = ["arc", "helix", "straight"]
+__all__ = ["arc", "helix", "polygon_writhe", "straight"]
+
+FAR = 1e4  # m: where the rod is closed
 
 
 def straight(start: ArrayLike, end: ArrayLike, nodes: int) -> np.ndarray:
@@ -36,3 +38,30 @@ def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, he
     turn = np.linspace(0.0, angle, nodes)[:, None]
     spun = radial * np.cos(turn) + np.cross(direction, radial) * np.sin(turn)
     return np.asarray(center, dtype=float) + along + spun + direction * np.linspace(0.0, height, nodes)[:, None]
+
+
+def polygon_writhe(nodes: np.ndarray) -> float:
+    """Return the writhe of an open polygon (n, 3) whose ends go on straight to far away, where they meet.
+
+    The Gauss integral over pairs of straight segments is the area of a quadrangle on the unit sphere (Klenin and
+    Langowski, Biopolymers 2000, method 1a).
+    """
+    first, last = nodes[0] - nodes[1], nodes[-1] - nodes[-2]
+    ends = [nodes[0] + FAR * first / np.linalg.norm(first), nodes[-1] + FAR * last / np.linalg.norm(last)]
+    line = np.concatenate([ends[:1], nodes, ends[1:]])
+    start, end = line[:-1], line[1:]
+    total = 0.0
+    for i in range(len(start) - 2):
+        total += _solid_angles(start[i], end[i], start[i + 2 :], end[i + 2 :]).sum()
+    return total / (2 * np.pi)
+
+
+def _solid_angles(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """Return the signed areas (k,) of the directions from points of the segment a-b to points of the segments c-d."""
+    corners = [c - a, d - a, d - b, c - b]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        normals = [np.cross(corners[k], corners[(k + 1) % 4]) for k in range(4)]
+        normals = [n / np.linalg.norm(n, axis=1, keepdims=True) for n in normals]
+        angles = sum(np.arcsin(np.clip((normals[k] * normals[(k + 1) % 4]).sum(1), -1, 1)) for k in range(4))
+    sign = np.sign((np.cross(d - c, b - a) * (c - a)).sum(1))
+    return np.nan_to_num(angles * sign)  # segments in one plane see no area

@@ -65,7 +65,8 @@ __all__ = ["RecordedStep", "recorded_step", "takes_tapes", "unrecorded"]
 KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
 # Steps of a kind on a CPU before it is recorded: about as many as recording takes as long as
 SEEN = 24
-FEW = 4000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, arithmetic counts
+LARGEST = 30_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
+FEW = 4000  # up to which calls are most of a step: trials are recorded, too, and nothing is compiled
 
 
 def recorded_step(problem: StepProblem) -> tuple[State, StepInfo] | None:
@@ -106,8 +107,8 @@ def recording_of(problem: StepProblem) -> RecordedStep | None:
 
 
 def takes_tapes(model: Model, method: Method, q: Tensor) -> bool:
-    """Return whether steps of robots at q (B, n) are recorded as tapes."""
-    return _few_on_a_cpu(model, q) and _recordable(model, method)
+    """Return whether steps of robots at q (B, n) are recorded as tapes, and too few to be faster compiled."""
+    return q.numel() <= FEW and _eager_on_a_cpu(model, q) and _recordable(model, method)
 
 
 def _steps_before(problem: StepProblem) -> int | None:
@@ -115,7 +116,7 @@ def _steps_before(problem: StepProblem) -> int | None:
     model, q = problem.model, problem.state.q
     if _on_a_gpu(model, q):
         wait = 0
-    elif _few_on_a_cpu(model, q):
+    elif _eager_on_a_cpu(model, q):
         wait = SEEN
     else:
         return None
@@ -131,10 +132,10 @@ def _on_a_gpu(model: Model, q: Tensor) -> bool:
     return q.device.type == "cuda" and model.compilation.runs_compiled(q.shape[0], q)
 
 
-def _few_on_a_cpu(model: Model, q: Tensor) -> bool:
+def _eager_on_a_cpu(model: Model, q: Tensor) -> bool:
     """Return whether steps of robots with q (B, n) are the library's own operations on a CPU, each of little work."""
-    few = q.device.type == "cpu" and q.numel() <= FEW and not model.compilation.runs_compiled(q.shape[0], q)
-    return few and all(is_own(module) for owner in (*model.terms, *varying(model)) for module in owner.modules())
+    eager = q.device.type == "cpu" and q.numel() <= LARGEST and not model.compilation.runs_compiled(q.shape[0], q)
+    return eager and all(is_own(module) for owner in (*model.terms, *varying(model)) for module in owner.modules())
 
 
 def unrecorded(model: Model) -> str | None:
@@ -256,7 +257,7 @@ class RecordedStep:
         tolerance, options = self._tolerance.clone(), self.options.with_tolerance(self.options.tolerance.clone())
         _, *others = problem.method.attempts(equations)
         equations.descending = False
-        if not _on_a_gpu(problem.model, problem.state.q):
+        if problem.state.q.numel() <= FEW and not _on_a_gpu(problem.model, problem.state.q):
             equations.forms = {tried: self._trials}
         root = resumed(equations, Progress(*(tensor.clone() for tensor in self.at)), options)
         equations.forms = {}  # other ways change what recordings hold

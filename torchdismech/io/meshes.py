@@ -1,8 +1,8 @@
 """Triangle meshes in the usual file formats, read and written through trimesh.
 
-Units and axes are as in the file: nothing is scaled, no axis is turned upwards. Nodes and triangles keep the order of
-the file, with two exceptions: STL and glTF cannot share a node between triangles with different normals or textures and
-so repeat it; in these formats nodes at exactly the same place are merged.
+Units and axes are as in the file, unless a scale is given; no axis is turned upwards. Nodes and triangles keep the
+order of the file, with two exceptions: STL and glTF cannot share a node between triangles with different normals or
+textures and so repeat it; in these formats nodes at exactly the same place are merged.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = ["READ_SUFFIXES", "WRITE_SUFFIXES", "read_mesh", "write_mesh"]
 
 READ_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb", ".gltf")
 WRITE_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb")
+LARGE = 10.0  # m: what is more extended looks like millimetres
 # Formats that repeat nodes.
 MERGED = (".stl", ".glb", ".gltf")
 # Nodes nearer than this part of the shortest side at either were one node before rounding or noise moved them.
@@ -33,8 +34,11 @@ OBJ_INDEX = re.compile(r"-?\d{1,18}", re.ASCII)
 WRITE_OPTIONS: dict[str, dict[str, Any]] = {".obj": {"digits": 17, "include_normals": False}, ".off": {"digits": 17}}
 
 
-def read_mesh(path: str | Path) -> Geometry:
+def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
     """Read a shell from a mesh file: obj, stl, ply, off, glb or gltf.
+
+    `scale` is what one unit of the file is in metres, 1e-3 if it is in millimetres. A mesh that is then more than 10 m
+    across is warned of.
 
     Several meshes in one file are placed as the file says and joined into one set of triangles; polygons are cut into
     triangles. Colours, textures and normals are not read. The winding is that of the file.
@@ -61,7 +65,17 @@ def read_mesh(path: str | Path) -> Geometry:
         _refuse_cracks(path, nodes, triangles)
     else:
         _refuse_repeated_nodes(path, nodes)
-    return Geometry(nodes, np.zeros((0, 2), dtype=np.int64), triangles)
+    _warn_of_millimetres(path, scale * np.ptp(nodes, axis=0).max())
+    return Geometry(scale * nodes, np.zeros((0, 2), dtype=np.int64), triangles)
+
+
+def _warn_of_millimetres(path: Path, extent: float) -> None:
+    if extent > LARGE:
+        warnings.warn(
+            f"{path}: the mesh is {extent:.4g} m across. If it is in millimetres say scale=1e-3 (in a scene: [robot] "
+            "scale = 1e-3)",
+            stacklevel=3,
+        )
 
 
 def write_mesh(path: str | Path, nodes: np.ndarray, triangles: np.ndarray) -> None:

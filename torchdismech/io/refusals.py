@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,16 @@ __all__ = ["Key", "SceneError", "field_at", "sentences"]
 
 Key = tuple[str | int, ...]
 
+WORDS = {
+    r"a valid dictionary.*": "a table",
+    r"a valid list": "a list",
+    r"a valid number": "a number",
+    r"a valid integer": "a whole number",
+    r"a valid boolean": "true or false",
+    r"a valid string": "text",
+    r"List should have (at \w+ \d+) items? after validation, not \d+": r"expected a list of \1 items",
+    r"String should have (at \w+ \d+) characters?": r"expected text of \1 characters",
+}
 LONGEST = 1000  # characters of a message: names and texts of a scene may be of any length
 
 
@@ -38,8 +49,8 @@ def _plain(text: str) -> str:
 
 
 def sentences(error: ValidationError, raw: dict[str, Any], document: type[BaseModel]) -> list[tuple[Key, str]]:
-    """Return (key, sentence) for each fault that pydantic found in the tables of a file."""
-    return [_sentence(fault, raw, document) for fault in error.errors()]
+    """Return (key, sentence) for each fault that pydantic found in the tables of a file, once each."""
+    return list(dict.fromkeys(_sentence(fault, raw, document) for fault in error.errors()))
 
 
 def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tuple[Key, str]:
@@ -49,13 +60,28 @@ def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tup
     if fault["type"] == "value_error":
         return key, fault["msg"].removeprefix("Value error, ")
     field = field_at(document, fault["loc"])
-    meaning = f" ({field.description})" if field is not None and field.description else ""
+    said = field.description if field is not None and field.description else ""
+    meaning = f" ({said})" if said else ""
     if fault["type"] == "missing":
         return key, f"missing{meaning}"
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return key, f"expected{meaning.replace('(', '').replace(')', '')}, got {shown(fault['input'])}"
-    expected = fault["msg"].replace("Input should be", "expected").replace("Extra inputs", "unknown keys")
-    return key, f"{expected[0].lower() + expected[1:]}{meaning}, got {shown(fault['input'])}"
+    if said and _names_alternative(fault["loc"], key):
+        return key, f"expected {said}, got {shown(fault['input'])}"
+    return key, f"{_in_words_of_toml(fault['msg'])}{meaning}, got {shown(fault['input'])}"
+
+
+def _names_alternative(location: Key, key: Key) -> bool:
+    """Whether pydantic's location ends with one of several types that a value may have, which is not in the file."""
+    return isinstance(location[-1], str) and location[-1] != key[-1]
+
+
+def _in_words_of_toml(message: str) -> str:
+    """Return what pydantic expected, with the names that things have in a TOML file."""
+    words = message.replace("Input should be", "expected").replace("Extra inputs", "unknown keys")
+    for pattern, name in WORDS.items():
+        words = re.sub(pattern, name, words)
+    return words[0].lower() + words[1:]
 
 
 def _key_in_file(location: Key, raw: Any) -> Key:
@@ -64,13 +90,13 @@ def _key_in_file(location: Key, raw: Any) -> Key:
     for k, part in enumerate(location):
         last = k == len(location) - 1
         if isinstance(raw, dict):
-            missing = last and isinstance(part, str) and part != raw.get("shape")
+            missing = last and isinstance(part, str) and part.isidentifier() and part != raw.get("shape")
             if part not in raw and not missing:
                 continue
             raw = raw.get(part)
         elif isinstance(raw, list) and isinstance(part, int):
             raw = raw[part] if part < len(raw) else None
-        elif not last:
+        else:
             continue
         key.append(part)
     return tuple(key)

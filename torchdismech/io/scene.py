@@ -307,18 +307,23 @@ def read_geometry(path: Path, robot: Robot) -> Geometry:
     """Return nodes, rod edges and triangles of the [robot] of a scene."""
     if robot.file is not None:
         with reading(path, "robot.file", robot.file) as file:
-            geometry = read_mesh(file) if file.suffix.lower() in READ_SUFFIXES else read_dismech(file)
+            mesh = file.suffix.lower() in READ_SUFFIXES
+            geometry = read_mesh(file, robot.scale) if mesh else _scaled(read_dismech(file), robot.scale)
             _check_geometry(geometry, str(file))
     else:
         edges = np.array(robot.rod_edges or [], dtype=np.int64).reshape(-1, 2)
         triangles = np.array(robot.triangles or [], dtype=np.int64).reshape(-1, 3)
-        geometry = Geometry(np.array(robot.nodes, dtype=np.float64), edges, triangles)
+        geometry = _scaled(Geometry(np.array(robot.nodes, dtype=np.float64), edges, triangles), robot.scale)
         _check_geometry(geometry, f"{path}: robot.{'rod_edges' if robot.triangles is None else 'triangles'}")
     if robot.planar and len(geometry.triangles):
         raise SceneError(path, "robot.planar", "expected a robot of rods: one with triangles moves in space")
     if robot.planar and np.ptp(geometry.nodes[:, 1]) > 0:
         raise SceneError(path, "robot.planar", "the robot is not planar: the y of its nodes differ")
     return geometry
+
+
+def _scaled(geometry: Geometry, scale: float) -> Geometry:
+    return dataclasses.replace(geometry, nodes=scale * geometry.nodes)
 
 
 def _check_geometry(geometry: Geometry, where: str) -> None:

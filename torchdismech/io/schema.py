@@ -285,7 +285,11 @@ class Batch(Table):
 
     size: Annotated[int, Field(ge=1, le=MOST)] = Field(default=1, description="number of robots")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=0, description="seed of the random numbers")
-    randomize: dict[str, Distribution] = Field(default={}, description="distributions by dotted name")
+    randomize: dict[str, Distribution] = Field(
+        default={},
+        description="by dotted name a table of one of uniform = [low, high], loguniform = [low, high], "
+        "normal = [mean, deviation], values = [one for each robot]",
+    )
 
 
 class Output(Table):

@@ -45,6 +45,9 @@ class Robot(Table):
     triangles: list[Annotated[list[Index], Field(min_length=3, max_length=3)]] | None = Field(
         default=None, min_length=1, description="list of triples of node indices, from 0"
     )
+    scale: float = Field(
+        default=1.0, gt=0, le=1e6, description="what one unit of the file or of nodes is in m: 1e-3 for millimetres"
+    )
     planar: bool = Field(default=False, description="true or false: keep to the x-z plane")
     joints: Literal["stiff", "pinned"] = Field(
         default="stiff", description="whether rods resist bending where they branch or meet a shell"

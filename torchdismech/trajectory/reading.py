@@ -39,7 +39,7 @@ PAUSE = 0.005  # s, before a state is read again that was written meanwhile
 def read(path: Path) -> dict[str, Any]:
     """Return the fields of the `Trajectory` in a file, mapped into memory where they have an entry a row."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: {'a folder; expected a file' if path.is_dir() else 'no such file'}")
     try:
         found: list[tuple[int, int]] | None = None
         while True:
@@ -53,7 +53,10 @@ def read(path: Path) -> dict[str, Any]:
     except Damaged as problem:
         raise InputError(f"{path}: is damaged, or no trajectory file: {problem}") from problem
     except UNREADABLE as error:
-        raise InputError(f"{path}: not a trajectory file, or cut off: {' '.join(str(error).split())}") from error
+        raise InputError(
+            f"{path}: not a trajectory file, or cut off; expected one that `torchdismech simulate` or "
+            f"`Trajectory.save` wrote: {' '.join(str(error).split())}"
+        ) from error
 
 
 class _Torn(Exception):

@@ -5,6 +5,6 @@ what is shown and makes surfaces of it, which `movie`, `export` and `page` all s
 """
 
 from torchdismech.view.curves import draw_curves, save_curves
-from torchdismech.view.figure import draw_trajectory, save_picture
+from torchdismech.view.figure import draw_trajectory, pictured, save_picture
 
-__all__ = ["draw_curves", "draw_trajectory", "save_curves", "save_picture"]
+__all__ = ["draw_curves", "draw_trajectory", "pictured", "save_curves", "save_picture"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,13 +14,14 @@ from torchdismech.contact import Obstacle
 from torchdismech.errors import InputError
 from torchdismech.geometry.surface import find_surface
 from torchdismech.trajectory import Trajectory
+from torchdismech.view.arrows import COLOUR, LEAST, LONGEST, ContactForces
 from torchdismech.view.obstacles import View, draw_obstacle
 
 if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-__all__ = ["draw_trajectory", "index_of", "require_matplotlib", "save_picture", "write_figure"]
+__all__ = ["draw_trajectory", "index_of", "pictured", "require_matplotlib", "save_picture", "write_figure"]
 
 AXES = "xyz"
 # Shapes that are drawn if nobody says how many: surfaces hide each other sooner than lines do.
@@ -39,6 +41,22 @@ def save_picture(
 ) -> None:
     """Draw a trajectory to a file, whose ending (.png, .pdf, .svg) says the format; arguments as `draw_trajectory`."""
     write_figure(path, lambda: draw_trajectory(trajectory, robot, node, snapshots, obstacles))
+
+
+def pictured(
+    trajectory: Trajectory,
+    path: str | Path,
+    robot: int = 0,
+    node: int = -1,
+    snapshots: int | None = None,
+    obstacles: Sequence[Obstacle] = (),
+) -> None:
+    """Draw as `save_picture` does where matplotlib is installed, and print which file was written, or why none was."""
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"no {path}: pictures need matplotlib, pip install 'torchdismech[view]'")
+        return
+    save_picture(trajectory, path, robot, node, snapshots, obstacles)
+    print(f"wrote {path}")
 
 
 def write_figure(path: str | Path, drawn: Callable[[], Figure]) -> None:
@@ -66,7 +84,8 @@ def draw_trajectory(
 ) -> Figure:
     """Return a figure of one robot's shapes over time and of one node's displacement.
 
-    Rods are lines; shells are shaded, translucent surfaces, always in space.
+    Rods are lines; shells are shaded, translucent surfaces, always in space. Forces of contacts that the run keeps are
+    arrows (see `view.arrows`).
 
     Parameters
     ----------
@@ -109,6 +128,8 @@ def draw_trajectory(
             time = trajectory.time[frame].item()
             colour = "0.5" if obstacle.path is None else colour_of_time.to_rgba(np.asarray(time))
             draw_obstacle(view, obstacle, robot, batch, time, colour)
+    if any(name.startswith("force/") for name in trajectory.contact):
+        _draw_forces(view, ContactForces(trajectory, obstacles), shown, robot)
     _label(figure, left, trajectory, colour_of_time, axes, unit)
     left.set_title(f"robot {robot} of {batch}" if batch > 1 else "robot 0")
     _draw_displacement(figure.add_subplot(1, 2, 2), trajectory, paths[:, :, node], robot, node)
@@ -182,6 +203,28 @@ def _draw_shapes(
             plot.plot(*(lines[:, k] for k in axes), color=colour, lw=1.8, solid_capstyle="round")
         plot.plot(*([shapes[frame, node, k]] for k in axes), "o", color=colour, ms=4)
     return colour_of_time, shown
+
+
+def _draw_forces(view: View, forces: ContactForces, rows: np.ndarray, robot: int) -> None:
+    """Draw the contact forces on a robot in some frames, the largest of the run as long as the shapes allow."""
+    limits = [getattr(view.plot, f"get_{'xyz'[k]}lim")() for k in range(len(view.axes))]
+    scale = LONGEST * np.ptp(limits, axis=1).max() / forces.largest if forces.largest else 0.0
+    ways = scale * forces.forces(rows, np.array([robot]))[:, 0][..., view.axes]  # (T, K, axes)
+    places = view.factor * forces.places(rows, np.array([robot]))[:, 0][..., view.axes]
+    shown = np.linalg.norm(ways, axis=-1) > LEAST * LONGEST * np.ptp(limits, axis=1).max()
+    if not shown.any():
+        return
+    how: Any = {"color": [c / 255 for c in COLOUR], "label": f"contact forces, up to {forces.largest:.3g} N"}
+    if len(view.axes) == 2:
+        how |= {"angles": "xy", "scale_units": "xy", "scale": 1.0, "width": 4e-3, "zorder": 3}
+    else:
+        how |= {"arrow_length_ratio": 0.25, "lw": 1.4}
+    view.plot.quiver(*places[shown].T, *ways[shown].T, **how)
+    ends = (places + ways)[shown]
+    if len(view.axes) == 2:
+        view.plot.update_datalim(ends)
+    else:
+        view.plot.auto_scale_xyz(*ends.T, had_data=True)
 
 
 def _label(

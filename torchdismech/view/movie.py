@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tempfile
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from torchdismech.errors import InputError
+from torchdismech.view.arrows import COLOUR
 from torchdismech.view.raster import Camera, Triangles, draw
 from torchdismech.view.scenery import Scenery, Shown
 
@@ -49,6 +51,9 @@ def save_movie(
     """
     path = Path(path)
     write = _writer(path, fps, size)
+    for name, angle in (("azimuth", azimuth), ("elevation", elevation)):
+        if angle is not None and not math.isfinite(angle):
+            raise InputError(f"--{name}: expected degrees, got {angle}")
     frames: Iterable[np.ndarray] = pictures(scenery, size, azimuth, elevation)
     if progress:
         from tqdm import tqdm
@@ -94,6 +99,10 @@ def _triangles(scenery: Scenery, shown: Shown) -> Triangles:
         own = placed.surface
         moved = own.vertices + placed.offset + own.displacements(np.array([shown.time]))[0]
         parts.append(Triangles(moved, own.normals, own.colours, own.faces, np.zeros(len(own.faces), dtype=bool)))
+    if scenery.arrows is not None and shown.arrows is not None:
+        faces, (vertices, normals) = scenery.arrows.faces, shown.arrows
+        colours = np.broadcast_to(np.array(COLOUR, dtype=np.uint8), vertices.shape)
+        parts.append(Triangles(vertices, normals, colours, faces, np.zeros(len(faces), dtype=bool)))
     return Triangles.joined(parts)
 
 
@@ -102,8 +111,11 @@ def _labelled(picture: np.ndarray, scenery: Scenery, time: float) -> np.ndarray:
     from PIL import Image, ImageDraw, ImageFont
 
     image = Image.fromarray(picture)
-    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=max(12, image.height // 36))
+    size = max(12, image.height // 36)
+    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=size)
     pen.text((12, 10), f"{time:.3f} s", fill=(40, 40, 40), font=font)
+    if scenery.arrows is not None:
+        pen.text((12, 14 + size), scenery.arrows.said, fill=COLOUR, font=font)
     scale = scenery.scale
     if scale is not None:
         strip = scale.colours(np.linspace(scale.low, scale.high, BAR))[None].repeat(10, axis=0)

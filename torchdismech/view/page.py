@@ -16,6 +16,7 @@ from torchdismech.contact import Obstacle
 from torchdismech.errors import InputError
 from torchdismech.model import Model
 from torchdismech.trajectory import Frame, Recorder, Trajectory
+from torchdismech.view.arrows import COLOUR
 from torchdismech.view.colours import QUANTITIES
 from torchdismech.view.gltf import still_glb
 from torchdismech.view.raster import Camera
@@ -36,7 +37,7 @@ FIELD = 0.9  # rad, the angle of the page's camera from top to bottom
 class Wanted:
     """What a page shows: robots as `chosen_robots` reads them, a colour, side by side or overlaid, the radius of rods.
 
-    `sections` and `obstacles` are those of a run from Python; see `Scenery`.
+    `sections` and `obstacles` are those of a run from Python; see `Scenery`. `contact` shows contact forces as arrows.
     """
 
     robots: str = "all"
@@ -46,6 +47,7 @@ class Wanted:
     sections: Sections | None = None
     obstacles: Sequence[Obstacle] | None = None
     folder: Path = Path()
+    contact: bool = False
 
     def scenery(self, trajectory: Trajectory, every: int = 1) -> Scenery:
         """Return it of a run."""
@@ -60,6 +62,7 @@ class Wanted:
             self.sections,
             self.obstacles,
             self.folder,
+            self.contact,
         )
 
 
@@ -102,6 +105,7 @@ class Page:
         self._robots = gui.add_text("robots", self._wanted.robots, hint="all, or numbers and ranges as 0,3,8-11")
         self._colour = gui.add_dropdown("colour", ["robot", *QUANTITIES], initial_value=self._wanted.colour)
         self._apart = gui.add_checkbox("side by side", self._wanted.apart)
+        self._contact = gui.add_checkbox("contact forces", self._wanted.contact, disabled=not trajectory.contact)
         self._legend = gui.add_markdown(_legend(self.scenery))
         self._shown = -1
         self._due = 0.0  # when the next frame is, while it plays
@@ -141,7 +145,13 @@ class Page:
 
     def _follow_choices(self) -> None:
         """Make the scenery that the user has chosen; say what cannot be shown."""
-        wanted = replace(self._wanted, robots=self._robots.value, colour=self._colour.value, apart=self._apart.value)
+        wanted = replace(
+            self._wanted,
+            robots=self._robots.value,
+            colour=self._colour.value,
+            apart=self._apart.value,
+            contact=self._contact.value,
+        )
         if wanted == self._wanted:
             return
         self._wanted = wanted
@@ -207,21 +217,22 @@ class Live:
 
 
 class _Stage:
-    """What stands in the page: one mesh of all robots, and one for each obstacle."""
+    """What stands in the page: one mesh of all robots, one of all arrows, and one for each obstacle."""
 
     def __init__(self, server: ViserServer, scenery: Scenery):
         self._server = server
         server.scene.set_up_direction("+z")
         server.scene.world_axes.visible = False
         self._robots: Any = None
+        self._arrows: Any = None
         self._obstacles: list[Any] = []
         self.set(scenery)
 
     def set(self, scenery: Scenery) -> None:
         """Put other obstacles on the stage, and the camera where it sees the robots."""
-        for mesh in self._obstacles:
+        for mesh in (*self._obstacles, *([] if self._arrows is None else [self._arrows])):
             mesh.remove()
-        self._scenery = scenery
+        self._scenery, self._arrows = scenery, None
         self._obstacles = [
             self._server.scene.add_mesh_simple(
                 f"/obstacles/{k}",
@@ -250,6 +261,10 @@ class _Stage:
                 self._robots = self._server.scene.add_glb("/robots", content)
             else:
                 self._robots.glb_data = content
+            if self._scenery.arrows is not None and shown.arrows is not None:
+                # in place of those before, which have the same name
+                faces = self._scenery.arrows.faces
+                self._arrows = self._server.scene.add_mesh_simple("/contact", shown.arrows[0], faces, color=COLOUR)
             for mesh, placed in zip(self._obstacles, self._scenery.obstacles, strict=True):
                 if placed.surface.moves:
                     way = placed.surface.displacements(np.array([shown.time]))[0]
@@ -283,6 +298,7 @@ def _legend(scenery: Scenery) -> str:
     """Return what the colours mean and what could not be known, as Markdown."""
     scale = scenery.scale
     lines = [f"{remark}  " for remark in scenery.remarks]
+    lines += [] if scenery.arrows is None else [f"{scenery.arrows.said}  "]
     if scale is not None:
         samples = scale.colours(np.linspace(scale.low, scale.high, 24))
         bar = "".join(f'<span style="color:rgb({r},{g},{b})">█</span>' for r, g, b in samples.tolist())

@@ -160,14 +160,14 @@ def _samples(
     last = np.minimum(np.floor(corners.max(1) - 0.5), [width - 1, height - 1])
     count = (last - first + 1).astype(np.int64)
     inside = np.flatnonzero((count > 0).all(1))
-    powers = np.ceil(np.log2(count[inside])).astype(np.int64)
-    kinds = 32 * powers[:, 0] + powers[:, 1]
+    powers = np.ceil(2 * np.log2(count[inside])).astype(np.int64)  # of the root of two
+    kinds = 64 * powers[:, 0] + powers[:, 1]
     for kind in np.unique(kinds).tolist():
-        box = 1 << np.array(divmod(kind, 32))
         members = inside[kinds == kind]
-        size = max(1, AT_ONCE // int(box.prod()))
+        size = max(1, AT_ONCE // int(count[members].max(0).prod()))
         for k in range(0, len(members), size):
-            yield _inside(corners, inverse, first, last, members[k : k + size], box, width)
+            some = members[k : k + size]
+            yield _inside(corners, inverse, first, last, some, count[some].max(0), width)
 
 
 def _inside(

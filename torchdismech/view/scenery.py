@@ -13,6 +13,7 @@ from torchdismech.contact import Obstacle
 from torchdismech.errors import InputError
 from torchdismech.io.recorded import recorded
 from torchdismech.trajectory import Trajectory
+from torchdismech.view.arrows import Arrows, ContactForces
 from torchdismech.view.colours import Scale
 from torchdismech.view.surfaces import ObstacleSurface, RobotSurface, Sections
 
@@ -24,13 +25,17 @@ AT_ONCE = 1 << 20  # vertices that are made at a time
 
 @dataclass(frozen=True)
 class Shown:
-    """One frame: its row in the trajectory, its time [s], vertices [m], unit normals and colours (R, V, 3)."""
+    """One frame: its row in the trajectory, its time [s], vertices [m], unit normals and colours (R, V, 3).
+
+    `arrows` are vertices and normals (2, V, 3) of the arrows of contact forces, if they are shown.
+    """
 
     row: int
     time: float
     vertices: np.ndarray
     normals: np.ndarray
     colours: np.ndarray
+    arrows: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,14 @@ class Scenery:
     sections, obstacles : of a run from Python; by default what the scene in the file says, else a radius of a quarter
         of an edge and no obstacles.
     folder : where the files of meshes are looked for.
+    contact : show the forces of contacts as arrows (`arrows`).
 
     Attributes
     ----------
     frames : (T,) rows of the trajectory.
     surface : of the robots.
     obstacles : with the places where they are shown.
+    arrows : of contact forces; None where they are not wanted.
     scale : of the colours; None where each robot has its own.
     half : (R, E, 2) half of the sizes of the rods' sections along both directors [m].
     remarks : sentences on what could not be known or shown.
@@ -78,6 +85,7 @@ class Scenery:
         sections: Sections | None = None,
         obstacles: Sequence[Obstacle] | None = None,
         folder: Path = Path(),
+        contact: bool = False,
     ):
         self.trajectory, self.robots = trajectory, np.array(robots, dtype=np.int64)
         self.frames = _every(len(trajectory.time), every)
@@ -98,6 +106,18 @@ class Scenery:
         self.low, self.high = (low + self.offsets).min(0), (high + self.offsets).max(0)
         given = obstacles if obstacles is not None else [] if known is None else known.obstacles
         self.obstacles = self._placed(given, low, high, apart)
+        self.arrows = self._arrows(given, float((high - low).max())) if contact else None
+
+    def _arrows(self, obstacles: Sequence[Obstacle], size: float) -> Arrows:
+        """Return the arrows of contact forces, and make room for them in what is seen."""
+        forces = ContactForces(self.trajectory, obstacles)
+        if forces.unknown:
+            names = ", ".join(forces.unknown)
+            self.remarks.append(f"arrows of {names} begin at the robot's middle: the file does not say where it is")
+        arrows = Arrows(forces, self.frames, self.robots, size)
+        down, up = arrows.reach()
+        self.low, self.high = self.low + down, self.high + up
+        return arrows
 
     @property
     def times(self) -> np.ndarray:
@@ -125,8 +145,11 @@ class Scenery:
             colours = np.broadcast_to(self.surface.coloured_by_robot(), vertices.shape)
         else:
             colours = self.surface.coloured(self.values(self.scale.name, index), self.scale)
-        arrays = zip(rows, self.times[index], vertices, normals, colours, strict=True)
-        return [Shown(int(row), float(time), v, n, c) for row, time, v, n, c in arrays]
+        arrows = [None] * len(rows)
+        if self.arrows is not None:
+            arrows = list(np.stack(self.arrows.vertices(index, self.offsets), axis=1))
+        arrays = zip(rows, self.times[index], vertices, normals, colours, arrows, strict=True)
+        return [Shown(int(row), float(time), v, n, c, a) for row, time, v, n, c, a in arrays]
 
     def values(self, name: str, index: slice) -> np.ndarray:
         """Return a quantity at the nodes (T, R, N) in some of the frames; see `colours.node_values`."""

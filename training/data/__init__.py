@@ -21,7 +21,18 @@ from training.data.tables import read_table
 from training.data.windows import Window, Windows, WindowSampler, gather, windows
 from training.options import checked
 
-__all__ = ["Recordings", "Rules", "Window", "WindowSampler", "Windows", "gather", "prepared", "read", "windows"]
+__all__ = [
+    "WITHOUT_SPLITS",
+    "Recordings",
+    "Rules",
+    "Window",
+    "WindowSampler",
+    "Windows",
+    "gather",
+    "prepared",
+    "read",
+    "windows",
+]
 
 # files of many recordings, and files of one each
 READERS: dict[str, Callable[..., Recordings]] = {".npz": read_npz, ".h5": read_trajectory}
@@ -30,6 +41,7 @@ SINGLE_READERS: dict[str, Callable[..., Single]] = {
     ".pkl": read_pickle,
     ".pickle": read_pickle,
 }
+WITHOUT_SPLITS = (".h5", *SINGLE_READERS)  # endings of files; of folders of these, splits are subfolders
 
 
 def read(path: str | Path, split: str | None = None, **options: Any) -> Recordings:

@@ -232,17 +232,23 @@ class Recordings:
     def split(self, fraction: float, seed: int) -> tuple[Recordings, Recordings]:
         """Return the recordings to keep and those to hold out, at least one each; the seed alone decides which.
 
-        Whole recordings are held out: neighbouring frames are too alike to test on.
+        Whole recordings are held out: neighbouring frames are too alike to test on. With a fraction of 0 all are kept,
+        and the same ones stand in for those held out.
 
         Parameters
         ----------
-        fraction : the share to hold out, between 0 and 1.
+        fraction : the share to hold out, from 0, and less than 1.
         seed : of the draw.
         """
-        if not 0 < fraction < 1:
-            raise InputError(f"fraction to hold out: expected a number between 0 and 1, got {fraction}")
+        if not 0 <= fraction < 1:
+            raise InputError(f"fraction to hold out: expected a number from 0 and less than 1, got {fraction}")
+        if fraction == 0:
+            return self, self
         if len(self) < 2:
-            raise InputError("split: expected at least two recordings, got one: record more, or hold out none")
+            raise InputError(
+                "one recording is too few to hold out a share of them: record more, cut it into pieces by data.pieces, "
+                "or hold out none by data.held_out = 0"
+            )
         held = min(max(round(fraction * len(self)), 1), len(self) - 1)
         drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
         return self.subset(drawn[held:].sort().values), self.subset(drawn[:held].sort().values)

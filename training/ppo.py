@@ -1,0 +1,80 @@
+"""Policies by TorchRL's proximal policy optimisation, for any environment of robots; needs the extra [rl].
+
+The algorithm and its loss are TorchRL's: after Schulman et al., Proximal Policy Optimization Algorithms, 2017.
+"""
+
+from __future__ import annotations
+
+import torch
+from tensordict.nn import NormalParamExtractor, TensorDictModule
+from torch import Tensor, nn
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.modules import MLP, ProbabilisticActor, TanhNormal, ValueOperator
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
+
+from torchdismech.environments import Environment
+from torchdismech.environments.torchrl import TorchRLRobotEnv
+
+__all__ = ["acted_on", "trained_policy"]
+
+EPOCHS, PARTS = 6, 4  # passes over what was collected, and parts of it that a step of the optimiser sees
+
+
+def trained_policy(
+    environment: Environment,
+    updates: int,
+    actions: int,
+    rate: float = 1e-3,
+    discount: float = 0.95,
+    width: int = 64,
+) -> ProbabilisticActor:
+    """Return a policy after so many updates, each from so many actions of every robot.
+
+    Parameters
+    ----------
+    rate : of Adam, falling to zero.
+    discount : of a reward for each action that it is ahead.
+    width : of both hidden layers of policy and critic.
+    """
+    robots = TorchRLRobotEnv(environment)
+    numbers = len(environment.low)
+    shape = {"num_cells": [width, width], "activation_class": nn.Tanh}
+    scores = nn.Sequential(MLP(environment.width, 2 * numbers, **shape), NormalParamExtractor())
+    policy = ProbabilisticActor(
+        TensorDictModule(scores, ["observation"], ["loc", "scale"]),
+        spec=robots.action_spec,
+        in_keys=["loc", "scale"],
+        distribution_class=TanhNormal,
+        distribution_kwargs={"low": environment.low.float(), "high": environment.high.float()},
+        return_log_prob=True,
+    )
+    critic = ValueOperator(MLP(environment.width, 1, **shape), ["observation"])
+    advantage = GAE(gamma=discount, lmbda=0.95, value_network=critic, average_gae=True)
+    loss = ClipPPOLoss(policy, critic, clip_epsilon=0.2, entropy_coeff=1e-3)
+    optimiser = torch.optim.Adam(loss.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, updates)
+    for k in range(updates):
+        with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
+            run = robots.rollout(actions, policy, break_when_any_done=False)
+        for _ in range(EPOCHS):
+            advantage(run)
+            samples = run.reshape(-1)
+            for part in samples[torch.randperm(len(samples))].chunk(PARTS):
+                terms = loss(part)
+                optimiser.zero_grad()
+                sum(terms[name] for name in ("loss_objective", "loss_critic", "loss_entropy")).backward()
+                nn.utils.clip_grad_norm_(loss.parameters(), 1.0)
+                optimiser.step()
+        schedule.step()
+        if k % 5 == 0 or k == updates - 1:
+            print(f"  update {k:3d}: mean reward of an action {run['next', 'reward'].mean():.4f}", flush=True)
+    return policy
+
+
+def acted_on(environment: Environment, policy: ProbabilisticActor) -> Tensor:
+    """Return the rewards (B, horizon) of a policy, without its noise, over an episode."""
+    robots = TorchRLRobotEnv(environment)
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        run = robots.rollout(environment.horizon, policy, break_when_any_done=False)
+    return run["next", "reward"].squeeze(-1)
