@@ -65,7 +65,7 @@ __all__ = ["RecordedStep", "recorded_step", "takes_tapes", "unrecorded"]
 KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
 # Steps of a kind on a CPU before it is recorded: about as many as recording takes as long as
 SEEN = 24
-LARGEST = 30_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
+LARGEST = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
 FEW = 4000  # up to which calls are most of a step: trials are recorded, too, and nothing is compiled
 
 

@@ -25,7 +25,7 @@ __all__ = [
     "growth_limit",
 ]
 
-FEW = 30_000  # unknowns of all robots up to which a CPU factors all rows, so that steps can be recorded
+FEW = 60_000  # unknowns of all robots up to which a CPU factors all rows, so that steps can be recorded
 
 
 class IndexMap:
