@@ -96,6 +96,7 @@ def rollout(
     controller: Controller | None = None,
     memory: Memory | None = None,
     strains: bool = False,
+    reactions: bool = False,
 ) -> Trajectory:
     """Return the trajectory of `steps` steps from `state`.
 
@@ -115,13 +116,16 @@ def rollout(
     memory : of the controller in an earlier run that ended in `state`, such as `Trajectory.memory`: the run goes on as
         if there had been no cut. By default the controller begins anew.
     strains : store the strains of all terms with each frame, too, as `Model.strains` gives them.
+    reactions : store what each clamp exerts on its robot in the last step before each frame, as
+        `integrator.reactions` gives it. Not a number where that is not known: before the first step, of robots that
+        failed, and of steps that were taken in parts.
     """
     if steps < 1 or every < 1:
         raise InputError(f"rollout: steps and every have to be at least 1, got steps={steps}, every={every}")
     writer = Recorder() if writer is None else writer
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles)
     bar = _progress_bar(steps, state.batch) if progress else None
-    asked = (schedule, every, throw, running, bar, controller, memory, strains)
+    asked = (schedule, every, throw, running, bar, controller, memory, strains, reactions)
     try:
         for frame in frames(model, state, integrator, steps, *asked):
             writer.append(frame)
@@ -146,6 +150,7 @@ def frames(
     controller: Controller | None = None,
     memory: Memory | None = None,
     strains: bool = False,
+    reactions: bool = False,
 ) -> Iterator[Frame]:
     """Yield the initial frame, then one each `every` steps and at the last; arguments as for `rollout`."""
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
@@ -155,12 +160,15 @@ def frames(
     memory = begun(controller, model, state, integrator, steps, memory)
     first = Frame.initial(_seen(state), model.energies(state))
     seen = _strains(model, state) if strains else {}
-    yield dataclasses.replace(first, status=status, contact=model.contact_report(state), memory=memory, strains=seen)
+    first = dataclasses.replace(first, status=status, contact=model.contact_report(state), memory=memory, strains=seen)
+    held = _unknown_reactions(model, integrator, state) if reactions else {}
+    yield dataclasses.replace(first, reactions=held)
     total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
     for step in range(1, steps + 1):
         scheduled = _scheduled(model, state, integrator, schedule)
         control, after = answered(controller, state, memory, scheduled, model)
-        state, info = integrator.step(model, state, control, running)
+        before = state
+        state, info = integrator.step(model, before, control, running)
         status = torch.where(running, info.status, status)
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, f"step {step}")
@@ -175,7 +183,10 @@ def frames(
         if step % every == 0 or step == steps:
             energies = model.energies(state, control)
             seen = _strains(model, state) if strains else {}
-            yield Frame(step, _seen(state), total, most, residual, status, energies, contact, memory, seen)
+            if held:
+                known = running & (info.substeps == 1)
+                held = _by_clamp(integrator.reactions(model, before, state, control), known)  # type: ignore[attr-defined]
+            yield Frame(step, _seen(state), total, most, residual, status, energies, contact, memory, seen, held)
             total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
 
 
@@ -341,6 +352,22 @@ def _strains(model: Any, state: BatchState) -> Mapping[str, Tensor]:
     if not hasattr(model, "strains"):
         raise InputError(f"rollout: strains are those of rods and shells; {type(model).__name__} has none")
     return model.strains(state)
+
+
+def _unknown_reactions(model: Any, integrator: Any, state: BatchState) -> Mapping[str, Tensor]:
+    """Return the reactions of clamps before the first step; refuse robots that have none."""
+    if not hasattr(integrator, "reactions"):
+        raise InputError(f"rollout: reactions are those of rods and shells; {type(integrator).__name__} has none")
+    if not model.body.clamps:
+        raise InputError("rollout: reactions are those of clamps; the robot has none")
+    still = state.q.new_zeros(state.batch, len(model.body.clamps), 6)
+    return _by_clamp(still, torch.zeros(state.batch, dtype=torch.bool, device=state.q.device))
+
+
+def _by_clamp(reactions: Tensor, known: Tensor) -> Mapping[str, Tensor]:
+    """Return reactions (B, C, 6) by clamp, not a number in rows (B,) that are not known."""
+    told = torch.where(known[:, None, None], reactions, torch.nan)
+    return {f"clamp{k}": told[:, k] for k in range(told.shape[1])}
 
 
 def _seen(state: Any) -> State:

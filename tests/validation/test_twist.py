@@ -8,7 +8,7 @@ import pytest
 import scipy.optimize
 import torch
 
-from torchdismech import Circle, Material, RobotBuilder, straight
+from torchdismech import Circle, Control, Material, RobotBuilder, Static, straight
 
 RADIUS, YOUNGS, LENGTH = 5e-3, 1e6, 1.0
 EI = YOUNGS * math.pi * RADIUS**4 / 4
@@ -131,3 +131,51 @@ def test_twisted_ring_buckles_as_michell_has_it(turns):
     # rounding of zero eigenvalues is some 1e-9 of stretching's; an unstable ring is far below that
     stable, unstable = softest(0.995 * expected), softest(1.005 * expected)
     assert unstable < 20 * min(stable, -1e-9) < 0
+
+
+BENDING, TORSION, SPAN, SLACK, TURNS = 1.345, 0.789, 100.0, 3.0, 27.0
+
+
+def deepest_loop() -> float:
+    """Return the largest 1 - cos of the angle between a long rod's buckled helix and its axis.
+
+    With M = 2 sqrt(B T) cos(a) a localised helix takes up the slack 4 sqrt(B / T) sin(a) and the turning 4 a, and its
+    largest 1 - cos is 2 sin(a)^2 (Coyne; van der Heijden and Thompson, Nonlinear Dynamics 21, 2000).
+    """
+
+    def turning(a: float) -> float:
+        moment = 2 * BENDING * math.cos(a) * 4 * math.sin(a) / SLACK
+        return moment * SPAN / TORSION + 4 * a - 2 * math.pi * TURNS
+
+    return 2 * math.sin(scipy.optimize.brentq(turning, 0.01, 0.8)) ** 2
+
+
+def buckled(nodes: int, curvature: str = "half-way") -> float:
+    """Return the same of a rod whose ends are brought together and then turned, in equilibria all the way."""
+    builder = RobotBuilder(curvature=curvature)
+    stiffness = {"EA": 1e4, "EI1": BENDING, "EI2": BENDING, "GJ": TORSION}
+    builder.add_rod(straight((0, 0, 0), (SPAN, 0, 0), nodes), Circle(0.5), Material(1.0, 1.0), stiffness=stiffness)
+    for end in (0, nodes - 1):
+        builder.clamp(nodes=[end], direction="rest")
+    model = builder.finalize(compile=False)
+    along = torch.linspace(0, math.pi, nodes, dtype=torch.float64)
+    q = model.initial_state().q.clone()
+    q[:, 1 : 3 * nodes : 3] += 1e-3 * torch.sin(2 * along) ** 2  # a little to the side of what is unstable
+    q[:, 2 : 3 * nodes : 3] += 1e-2 * torch.sin(along) ** 2
+    state, rest = model.initial_state(q=q), model.rest_poses[None]
+    way = [(k / 10, 0.0) for k in range(1, 11)] + [(1.0, k / 72) for k in range(1, 73)]
+    for nearer, turned in way:
+        pose, half = rest.clone(), math.pi * TURNS * turned / 2  # half of half the angle, at either end
+        pose[0, 1, 0] -= SLACK * nearer
+        pose[0, :, 3] = math.cos(half)
+        pose[0, 0, 4], pose[0, 1, 4] = -math.sin(half), math.sin(half)
+        state, _ = Static(max_iterations=400).step(model, state, Control(pose=pose), throw=True)
+    edges = state.positions[0].diff(dim=0)
+    return float((1 - edges[:, 0] / edges.norm(dim=1)).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("nodes", "within"), [(101, 0.30), (201, 0.11), (401, 0.03)])
+def test_localised_helical_buckling(nodes, within):
+    """Buckle into a localised helix of the depth that theory has for a long rod, of second order in the edges."""
+    assert abs(buckled(nodes) / deepest_loop() - 1) < within

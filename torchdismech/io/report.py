@@ -75,7 +75,8 @@ def what_will_run(
     at_once = chunk_size(model, scene.batch, integrator.chunk)
     whole = "the batch" if at_once == scene.batch else f"{at_once} robots, as many as are stepped at a time"
     strains = sum(term.stencil.count * len(term.stencil.strains) for term in model.terms)
-    stored = 8 * frames * scene.batch * (6 * nodes + model.body.n_angles + strains * document.output.strains)
+    asked = strains * document.output.strains + 6 * len(model.body.clamps) * document.output.reactions
+    stored = 8 * frames * scene.batch * (6 * nodes + model.body.n_angles + asked)
     return {
         "scene": str(scene.path),
         "robots": f"{scene.batch}, {'planar' if document.robot.planar else 'in space'}, on {model.device}",

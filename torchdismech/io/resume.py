@@ -127,8 +127,10 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -
     """Refuse a state of another robot or batch, and another set of energies and contacts."""
     state = setup.state
     kept = {"energies": set(before.energies), "contacts": set(before.contact), "strains": set(before.strains)}
+    kept["reactions"] = set(before.reactions)
     names = {"energies": set(setup.model.energies(state)), "contacts": set(setup.model.contact_report(state))}
     names["strains"] = set(setup.model.strains(state)) if setup.strains else set()
+    names["reactions"] = {f"clamp{k}" for k in range(len(setup.model.body.clamps))} if setup.reactions else set()
     sizes = {"robots": (before.batch, scene.batch)}
     for name, field in {"nodes": "positions", "degrees of freedom": "q", "framed edges": "director"}.items():
         sizes[name] = (getattr(before.state, field).shape[1], getattr(state, field).shape[1])

@@ -83,6 +83,7 @@ def run_scene(
                     controller=setup.controller,
                     memory=memory,
                     strains=setup.strains,
+                    reactions=setup.reactions,
                 )
             except SimulationError as error:
                 raise _in_whole(error, rows, scene.batch) from None

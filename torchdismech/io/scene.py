@@ -48,7 +48,8 @@ DEEP = f"tables or lists are nested more than {DEEPEST} deep; no key is"
 class Setup:
     """A scene ready to run.
 
-    As `rollout(model, state, integrator, steps, schedule, every, controller=controller, strains=strains)`.
+    As `rollout(model, state, integrator, steps, schedule, every, controller=controller, strains=strains,
+    reactions=reactions)`.
     """
 
     model: Model
@@ -59,6 +60,7 @@ class Setup:
     every: int
     controller: Controller | None = None
     strains: bool = False
+    reactions: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ class Scene:
             every=self.document.output.every,
             controller=build_controller(self, model, state),
             strains=self.document.output.strains,
+            reactions=self.document.output.reactions,
         )
 
 

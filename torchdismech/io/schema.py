@@ -299,6 +299,7 @@ class Output(Table):
         default=10, description="steps from one stored frame to the next"
     )
     strains: bool = Field(default=False, description="true or false: store the strains of rods and shells, too")
+    reactions: bool = Field(default=False, description="true or false: store what clamps exert on robots, too")
 
 
 class Document(Contacts):
@@ -376,13 +377,24 @@ class Document(Contacts):
         return self
 
     @model_validator(mode="after")
+    def _reactions_are_known(self) -> Document:
+        if self.output.reactions and not self.clamp:
+            raise ValueError("output.reactions: nothing is held: add [[clamp]], or remove the key")
+        if self.output.reactions and (constraints := self.keys_with("complementarity")):
+            raise ValueError(
+                f'output.reactions: not known where contact is a constraint: take response = "penalty" or "barrier" in '
+                f"{constraints[0]}, or remove the key"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _radii_touch_something(self) -> Document:
         given = [k for k, rod in enumerate(self.rod) if rod.contact_radius is not None]
         if given and not self.contacts:
             table = f"rod.{given[0]}" if len(self.rod) > 1 else "rod"
             raise ValueError(
-                f"{table}.contact_radius: nothing touches the robot: add [floor], [[obstacle]] or [self_contact], "
-                "or remove the key"
+                f"{table}.contact_radius: nothing touches the robot: add [floor], [[obstacle]], [[contact]] or "
+                "[self_contact], or remove the key"
             )
         return self
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +37,7 @@ class Frame:
     contact : what contact did in the last of these steps, by name (see `contact.report`); "penetration" in all of them.
     memory : (B, ...) by name, what a controller remembers at the state.
     strains : (B, ...) by name, where the run was asked for them (see `Model.strains`).
+    reactions : (B, 6) by clamp, where the run was asked for them (see `rollout`).
     """
 
     step: int
@@ -48,6 +50,7 @@ class Frame:
     contact: Mapping[str, Tensor] = field(default_factory=dict)
     memory: Mapping[str, Tensor] = field(default_factory=dict)
     strains: Mapping[str, Tensor] = field(default_factory=dict)
+    reactions: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def initial(cls, state: State, energies: Mapping[str, Tensor]) -> Frame:
@@ -68,6 +71,7 @@ class Frame:
             {name: value.cpu() for name, value in self.contact.items()},
             {name: value.cpu() for name, value in self.memory.items()},
             {name: value.cpu() for name, value in self.strains.items()},
+            {name: value.cpu() for name, value in self.reactions.items()},
         )
 
     @classmethod
@@ -78,7 +82,7 @@ class Frame:
         tensors = {name: torch.cat([getattr(f, name) for f in frames]) for name in names}
         named = {
             kind: {name: torch.cat([getattr(f, kind)[name] for f in frames]) for name in getattr(frames[0], kind)}
-            for kind in ("energies", "contact", "memory", "strains")
+            for kind in ("energies", "contact", "memory", "strains", "reactions")
         }
         return cls(frames[0].step, state, **tensors, **named)  # type: ignore[arg-type]
 
@@ -119,6 +123,7 @@ class Trajectory:
     state : the last full state, after `state_step` steps.
     memory : (B, ...) by name, what the run's controller remembers at that state; nothing without one that does.
     strains : (T, B, ...) by name, as in `Frame`.
+    reactions : (T, B, 6) by clamp, as in `Frame`: force [N] and torque about the mean of its nodes [N m].
     randomized : (B,) by dotted name, what was drawn for each robot.
     attributes : texts: the scene, the package's version, dtype.
     """
@@ -142,6 +147,7 @@ class Trajectory:
     contact: dict[str, Tensor] = field(default_factory=dict)
     memory: dict[str, Tensor] = field(default_factory=dict)
     strains: dict[str, Tensor] = field(default_factory=dict)
+    reactions: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def batch(self) -> int:
@@ -193,12 +199,12 @@ class Trajectory:
 
     def frames(self, index: slice) -> Trajectory:
         """Return the trajectory with some of its frames only; the last state stays."""
-        kept = {name: getattr(self, name)[index] for name in DATASETS}
-        energies, contact, strains = (
-            {name: values[index] for name, values in named.items()}
-            for named in (self.energies, self.contact, self.strains)
-        )
-        return dataclasses.replace(self, **kept, energies=energies, contact=contact, strains=strains)
+        kept: dict[str, Any] = {name: getattr(self, name)[index] for name in DATASETS}
+        kept |= {
+            kind: {name: values[index] for name, values in getattr(self, kind).items()}
+            for kind in ("energies", "contact", "strains", "reactions")
+        }
+        return dataclasses.replace(self, **kept)
 
 
 class Recorder:
@@ -229,6 +235,7 @@ class Recorder:
             energies={name: torch.stack([f.energies[name] for f in frames]) for name in frames[0].energies},
             contact={name: torch.stack([f.contact[name] for f in frames]) for name in frames[0].contact},
             strains={name: torch.stack([f.strains[name] for f in frames]) for name in frames[0].strains},
+            reactions={name: torch.stack([f.reactions[name] for f in frames]) for name in frames[0].reactions},
             rod_edges=self._rod_edges,
             triangles=self._triangles,
             state=frames[-1].state,
@@ -238,5 +245,5 @@ class Recorder:
 
 
 def _named(of: Frame | Trajectory) -> dict[str, Tensor]:
-    kinds = {"energy": of.energies, "contact": of.contact, "strain": of.strains}
+    kinds = {"energy": of.energies, "contact": of.contact, "strain": of.strains, "reaction": of.reactions}
     return {f"{kind}/{name}": value for kind, values in kinds.items() for name, value in values.items()}

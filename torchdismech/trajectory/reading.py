@@ -105,6 +105,7 @@ def _fields(path: Path) -> dict[str, Any]:
         "energies": _within(mapped, "energy/"),
         "contact": _within(mapped, "contact/"),
         "strains": _within(mapped, "strain/"),
+        "reactions": _within(mapped, "reaction/"),
         "rod_edges": given["topology/rod_edges"],
         "triangles": given["topology/triangles"],
         "state": state,
@@ -121,6 +122,8 @@ def _rows(members: Members) -> dict[str, h5py.Dataset]:
     shapes: dict[str, Shape] = {name: SHAPES.get(name, ("T", "B")) for name in names}
     if members.has("strain"):
         shapes |= {f"strain/{name}": ("T", "B", ...) for name in members.names("strain")}
+    if members.has("reaction"):
+        shapes |= {f"reaction/{name}": ("T", "B", 6) for name in members.names("reaction")}
     if members.has("contact"):
         shapes |= {f"contact/{name}": ("T", "B") for name in members.names("contact") if name != "force"}
         forces = members.names("contact/force") if "force" in members.names("contact") else []

@@ -194,6 +194,7 @@ def _allocated(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dty
     dataset = h5py.h5d.create(group.id, name.rpartition("/")[2].encode(), kind, space, layout)
     unit = "J" if name.startswith("energy/") else UNITS.get(name.replace("backup/", ""))
     unit = "N" if name.startswith("contact/force/") else unit
+    unit = "N, N m" if name.startswith("reaction/") else unit
     unit = STRAIN_UNITS.get(name.removeprefix("strain/").rstrip("12"), "1") if name.startswith("strain/") else unit
     if unit is not None:
         file[name].attrs["units"] = unit

@@ -1,0 +1,239 @@
+"""An outside benchmark of rods, the package `cosseratbench`, run by this library.
+
+`pip install cosseratbench`, then
+
+    python -m studies.cosserat_benchmark.cosserat_benchmark cantilever catenary pendulum
+
+`Torchdismech` is a solver as that package asks for one; a package of your own offers it by the entry point
+`cosseratbench.solvers`. Quasi-static scenarios are stepped by implicit Euler with the damping by mass that the
+package's own solvers take, the others by the midpoint rule. A clamped end is held at its node, in a direction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+
+import numpy as np
+import torch
+from cosseratbench import Capability, Scenario, Trajectory, registry
+from cosseratbench.experiment import run
+from cosseratbench.scenario import Cylinder, End, EndCondition, Motion, Rod
+from torch import Tensor
+
+from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, Model, RobotBuilder, State, forces
+from torchdismech.contact import Cylinder as CylinderShape
+from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech.geometry.frames import rotated, signed_angle, transported
+
+STEP = 1e-2  # s, in quasi-static scenarios
+STEP_OF_MOTION = 2.5e-3  # s, where the motion is the result
+SUNK = 0.02  # radii, about how deep surfaces lie in each other under all of the load
+CREEP = 1e-4  # lengths/s, at which smoothed friction is complete
+APART = 10.0  # m, between the rods at rest: nodes of two rods at one place would be one node
+
+__all__ = ["Torchdismech"]
+
+
+class Torchdismech:
+    """A solver of `cosseratbench`: discrete rods that stretch, bend and twist, touch and rub."""
+
+    name = "torchdismech"
+    capabilities = frozenset(
+        {
+            Capability.STRETCH,
+            Capability.ROD_CONTACT,
+            Capability.ROD_FRICTION,
+            Capability.CYLINDER_CONTACT,
+            Capability.PLANE_CONTACT,
+        }
+    )
+
+    def __init__(self, time_step_scale: float = 1.0) -> None:
+        self.scale = time_step_scale
+
+    def run(self, scenario: Scenario, *, n_elements: int, n_frames: int) -> Trajectory:
+        """Return the motion of a scenario's rods in so many elements, by so many frames."""
+        robot = _Robot(scenario, n_elements)
+        interval = scenario.duration / (n_frames - 1)
+        parts = math.ceil(interval / (self.scale * (STEP if scenario.quasi_static else STEP_OF_MOTION)))
+        scheme = ImplicitEuler if scenario.quasi_static else ImplicitMidpoint
+        force = _force_scale(scenario)
+        integrator = scheme(interval / parts, force_tolerance=1e-9 * force, max_substeps=16)
+        state, seen = robot.begun(), []
+        for frame in range(n_frames):
+            if frame:
+                for part in range(1, parts + 1):
+                    now = (frame - 1) * interval + part * interval / parts
+                    state, _ = integrator.step(robot.model, state, robot.control(now), throw=True)
+            seen.append((state.positions[0].clone(), _directors(state)[0]))
+        return robot.trajectory(np.linspace(0.0, scenario.duration, n_frames), seen)
+
+
+class _Robot:
+    """The rods of a scenario as one robot, built straight: that is their natural shape."""
+
+    def __init__(self, scenario: Scenario, n_elements: int):
+        self.scenario, self.elements = scenario, n_elements
+        self.ends: list[tuple[Rod, End]] = []
+        builder = RobotBuilder(mass="consistent")
+        nodes, directors = [], []
+        for k, rod in enumerate(scenario.rods):
+            start, normals = rod.nodes(n_elements), rod.directors(n_elements)
+            along, normal = _rest_frame(rod, n_elements).T[:2]
+            line = start[0] + [0, 0, APART * k] + np.linspace(0, rod.length, n_elements + 1)[:, None] * along
+            young, shear = rod.material.youngs_modulus, rod.material.shear_modulus
+            material = Material(young, rod.material.density, young / (2 * shear) - 1)
+            rigidity = {"GJ": shear * 2 * rod.second_moment_of_area}
+            index = builder.add_rod(
+                line, Circle(rod.radius), material, "straight", rigidity, np.tile(normal, (n_elements, 1))
+            )
+            self._hold(builder, rod, index)
+            for load in rod.loads:
+                builder.add_force(forces.PointForce([int(index[0 if load.at is End.START else -1])], load.force))
+            nodes.append(start)
+            directors.append(normals)
+        self._add_surroundings(builder)
+        self.model: Model = builder.finalize(compile=False)
+        self.nodes, self.directors = (torch.as_tensor(np.concatenate(part)) for part in (nodes, directors))
+
+    def _hold(self, builder: RobotBuilder, rod: Rod, index: np.ndarray) -> None:
+        for end in End:
+            node, motion = int(index[0 if end is End.START else -1]), rod.motion(end)
+            if rod.condition(end) is EndCondition.FREE:
+                continue
+            clamped = rod.condition(end) is EndCondition.CLAMPED
+            axes = "xyz" if motion is None or motion.slides_along is None else _axes_across(motion)
+            builder.clamp(nodes=[node], axes=axes, twist=clamped, direction="rest" if clamped else None)
+            self.ends.append((rod, end))
+
+    def _add_surroundings(self, builder: RobotBuilder) -> None:
+        """Add gravity, damping, obstacles and contact between rods."""
+        scenario, first = self.scenario, self.scenario.rods[0]
+        builder.add_force(forces.Gravity(scenario.gravity))
+        if scenario.quasi_static:
+            builder.add_force(forces.MassDamping(2.0 * scenario.slowest_frequency()))
+        stiffness = _force_scale(scenario) / (2 * SUNK * first.radius)
+
+        def law(mu: float) -> tuple[Penalty, Friction | None]:
+            return Penalty(stiffness, 0.1 * first.radius), Friction(mu, CREEP * first.length) if mu else None
+
+        for k, obstacle in enumerate(scenario.obstacles):
+            mu = max([obstacle.friction, *(rod.friction for rod in scenario.rods)])
+            if isinstance(obstacle, Cylinder):
+                half = 0.5 * obstacle.length * obstacle.unit_axis
+                shape = CylinderShape(obstacle.center - half, obstacle.center + half, obstacle.radius)
+            else:
+                shape = HalfSpace(obstacle.point, obstacle.normal)
+            builder.add_contact(Obstacle(shape, *law(mu), name=f"obstacle{k}"))
+        if scenario.self_contact or len(scenario.rods) > 1:
+            mu = max(rod.friction for rod in scenario.rods)
+            builder.add_contact(SelfContact(*law(mu), themselves=scenario.self_contact))
+
+    def begun(self) -> State:
+        """Return the robot where the scenario has it at time 0, at rest."""
+        body = self.model.body
+        rest, positions = self.model.initial_state(), self.nodes[None]
+        edges = torch.as_tensor(body.rod_edges)
+        along = torch.nn.functional.normalize(positions[:, edges[:, 1]] - positions[:, edges[:, 0]], dim=-1)
+        count = len(edges)
+        carried = transported(rest.director[:, :count], rest.tangent[:, :count], along)
+        angles = signed_angle(carried, self.directors[None].to(carried), along)
+        q = body.q_of(positions, torch.cat([angles, rest.q.new_zeros(1, body.n_angles - count)], 1))
+        posed = self.model.initial_state(q=q)
+        held = self.model.posed(posed, self.control(0.0)).clamped_q
+        if held is not None:
+            q = torch.cat([q[:, : body.first_held], held[:, body.first_held :]], 1)
+            angles_held = torch.arange(3 * body.n_nodes + count, body.first_held)
+            q[:, angles_held] = held[:, angles_held]
+        return self.model.initial_state(q=q)
+
+    def control(self, now: float) -> Control:
+        """Return where the held ends are at a time: turned from rest to where they began, then as they are driven."""
+        if not self.ends:
+            return Control()
+        poses = [self._pose(rod, end, now) for rod, end in self.ends]
+        return Control(pose=torch.stack(poses)[None])
+
+    def _pose(self, rod: Rod, end: End, now: float) -> Tensor:
+        k = 0 if end is End.START else -1
+        nodes, normals = rod.nodes(self.elements), rod.directors(self.elements)
+        turn = _rest_frame(rod, self.elements)
+        turned = _frame(np.diff(nodes, axis=0)[k], normals[k])
+        position, rotation = nodes[k], turned @ turn.T
+        if (motion := rod.motion(end)) is not None:
+            displacement, more = motion.pose(now)
+            position, rotation = position + displacement, more @ rotation
+        return torch.as_tensor(np.concatenate([position, _quaternion(rotation)]))
+
+    def trajectory(self, times: np.ndarray, seen: list[tuple[Tensor, Tensor]]) -> Trajectory:
+        """Return what was seen, rod by rod."""
+        positions, directors = (torch.stack(part).numpy() for part in zip(*seen, strict=True))
+        count = len(self.scenario.rods)
+        return Trajectory(
+            times,
+            tuple(np.split(positions, count, axis=1)),
+            tuple(np.split(directors[:, : count * self.elements], count, axis=1)),
+        )
+
+
+def _directors(state: State) -> Tensor:
+    """Return the first material directors (B, A, 3) of the edges."""
+    return rotated(state.director, state.tangent, state.twist)
+
+
+def _force_scale(scenario: Scenario) -> float:
+    """Return the largest of weight, loads and what bends a rod by its length [N]."""
+    weight = sum(r.material.density * r.area * r.length * np.linalg.norm(scenario.gravity) for r in scenario.rods)
+    loads = sum(float(np.linalg.norm(load.force)) for rod in scenario.rods for load in rod.loads)
+    rod = scenario.rods[0]
+    return float(max(weight, loads, rod.material.youngs_modulus * rod.second_moment_of_area / rod.length**2))
+
+
+def _axes_across(motion: Motion) -> str:
+    """Return the axes that an end which slides is held in."""
+    if np.count_nonzero(np.abs(motion.axis) > 1e-12) != 1:
+        raise NotImplementedError("an end that slides along a direction off the axes")
+    return "".join(axis for axis, part in zip("xyz", motion.axis, strict=True) if part == 0)
+
+
+def _rest_frame(rod: Rod, n_elements: int) -> np.ndarray:
+    """Return the frame of a rod at rest: along the mean of its tangents, so that no edge points the other way."""
+    nodes, normals = rod.nodes(n_elements), rod.directors(n_elements)
+    tangents = np.diff(nodes, axis=0) / np.linalg.norm(np.diff(nodes, axis=0), axis=1, keepdims=True)
+    mean = tangents.mean(0)
+    vectors = (torch.as_tensor(v) for v in (normals[0], tangents[0], mean / np.linalg.norm(mean)))
+    return _frame(mean, transported(*vectors).numpy())
+
+
+def _frame(tangent: np.ndarray, normal: np.ndarray) -> np.ndarray:
+    """Return the matrix of a tangent, a normal across it and the third direction, as columns."""
+    t = tangent / np.linalg.norm(tangent)
+    return np.stack([t, normal, np.cross(t, normal)], axis=1)
+
+
+def _quaternion(rotation: np.ndarray) -> np.ndarray:
+    """Return the unit quaternion (w, x, y, z) of a rotation matrix: the eigenvector of its largest eigenvalue."""
+    r = rotation
+    across = np.array([r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]])
+    matrix = np.block([[np.array([[np.trace(r)]]), across[None]], [across[:, None], r + r.T - np.trace(r) * np.eye(3)]])
+    return np.linalg.eigh(matrix)[1][:, -1]
+
+
+def main(names: list[str]) -> dict[str, dict[str, float]]:
+    """Run experiments and return their metrics, by name."""
+    found = {}
+    for name in names:
+        began = time.perf_counter()
+        result = run(registry.load_experiment(name), Torchdismech())
+        found[name] = dict(result.metrics)
+        told = "  ".join(f"{metric} {value:.3g}" for metric, value in result.metrics.items())
+        print(f"{name:12s} {result.outcome}  {told}  ({time.perf_counter() - began:.0f} s)", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiments", nargs="+", help="of cosseratbench: cantilever, catenary, pendulum, ...")
+    main(parser.parse_args().experiments)

@@ -1,0 +1,176 @@
+"""What clamps exert on robots, stored with the frames of a run."""
+
+import h5py
+import pytest
+import torch
+
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    InputError,
+    Material,
+    RobotBuilder,
+    Static,
+    Trajectory,
+    forces,
+    rollout,
+    straight,
+)
+from torchdismech.contact import HalfSpace, Obstacle, Penalty
+from torchdismech.io.run import run_scene
+from torchdismech.io.scene import load_scene
+from torchdismech.rigid import Radau, RigidChain
+
+SCENE = """
+[robot]
+nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]
+rod_edges = [[0, 1], [1, 2], [2, 3]]
+[rod]
+section = {shape = "circle", radius = 1e-3}
+youngs = 1e6
+density = 1000.0
+[[clamp]]
+nodes = [0]
+direction = "rest"
+[[clamp]]
+nodes = [3]
+axes = "z"
+twist = false
+[environment]
+gravity = [0, 0, -9.81]
+[simulation]
+dt = 0.01
+duration = 0.04
+[output]
+every = 2
+reactions = true
+[batch]
+size = 2
+"""
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """Return the path of the scene above."""
+    path = tmp_path / "scene.toml"
+    path.write_text(SCENE)
+    return path
+
+
+def ran(path, out, **overrides):
+    """Return the trajectory of the scene, written to a file."""
+    scene = load_scene(path, {name.replace("__", "."): value for name, value in overrides.items()})
+    run_scene(scene, scene.build(), out)
+    return Trajectory.load(out)
+
+
+def test_files_hold_the_reactions_of_each_frame(scene, tmp_path):
+    """Find in the file, with units, what the integrator says of the last step before each frame."""
+    stored, setup = ran(scene, tmp_path / "run.h5"), load_scene(scene).build()
+    state = setup.state
+    for step in range(1, 5):
+        before = state
+        control = setup.integrator.sample(setup.schedule, before, setup.model)
+        state, _ = setup.integrator.step(setup.model, before, control)
+        if step % 2 == 0:
+            expected = setup.integrator.reactions(setup.model, before, state, control)
+            for k in range(2):
+                assert torch.equal(stored.reactions[f"clamp{k}"][step // 2], expected[:, k])
+    assert stored.reactions.keys() == {"clamp0", "clamp1"}
+    assert bool(stored.reactions["clamp0"][0].isnan().all()) and stored.reactions["clamp0"].shape == (3, 2, 6)
+    with h5py.File(tmp_path / "run.h5") as file:
+        assert file["reaction/clamp1"].attrs["units"] == "N, N m"
+    part = stored.frames(slice(1, 2))
+    part.save(tmp_path / "part.h5")
+    again = Trajectory.load(tmp_path / "part.h5")
+    assert torch.equal(again.reactions["clamp1"], stored.reactions["clamp1"][1:2])
+
+
+def test_resumed_runs_have_all_reactions(scene, tmp_path):
+    """Go on with a run: its reactions are those of a run without a cut; one that has none goes on without."""
+    whole = ran(scene, tmp_path / "whole.h5")
+    ran(scene, tmp_path / "run.h5", simulation__duration=0.02)
+    asked = load_scene(scene)
+    resumed, _ = run_scene(asked, asked.build(), tmp_path / "run.h5", resume=tmp_path / "run.h5")
+    for name, values in whole.reactions.items():
+        assert torch.equal(resumed.reactions[name][1:], values[1:]), name
+    none = ran(scene, tmp_path / "none.h5", output__reactions=False, simulation__duration=0.02)
+    assert none.reactions == {}
+    with pytest.raises(InputError, match="stores the reactions none, and .* has clamp0, clamp1"):
+        run_scene(asked, asked.build(), tmp_path / "none.h5", resume=tmp_path / "none.h5", force_resume=True)
+
+
+def lowered(step: float):
+    """Return a rod above a plate whose clamp goes down by `step` [m] a step, and the schedule that moves it."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0.02), (0.1, 0, 0.02), 6), Circle(2e-3), Material(1e7, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(1e3, 1e-4), name="plate"))
+    model = builder.finalize()
+
+    def schedule(time, model):
+        pose = model.rest_poses[None].repeat(len(time), 1, 1)
+        pose[:, 0, 2] -= step * time / 0.01
+        return Control(pose=pose)
+
+    return model, schedule
+
+
+def test_load_cell_weighs_a_robot():
+    """Carry the weight by the clamp, at rest and by an equilibrium, and less where a plate carries some."""
+    model, _ = lowered(0.0)
+    weight = float(model.body.node_mass().sum()) * 9.81
+    run = rollout(model, model.initial_state(), Static(), 1, reactions=True)
+    # 1e-7 N: Static's tolerance
+    assert float(run.reactions["clamp0"][-1, 0, 2]) == pytest.approx(weight, abs=1e-7)
+    model, schedule = lowered(1e-3)
+    run = rollout(model, model.initial_state(), ImplicitEuler(0.01), 19, schedule, reactions=True)
+    lift = float(run.contact["force/plate"][-1, 0, 2])
+    momentum = model.body.node_mass() * run.velocities[:, 0, :, 2]
+    # the held node is a part of the robot, too: what moves it is the clamp's
+    change = float((momentum[-1] - momentum[-2]).sum()) / 0.01
+    assert lift > 0.1 * weight
+    # 1e-7 N: Newton's tolerance of 1e-8 N at each of the free nodes
+    assert float(run.reactions["clamp0"][-1, 0, 2]) == pytest.approx(weight - lift + change, abs=1e-7)
+
+
+def test_what_is_not_known_is_no_number():
+    """Store no number for a step that was taken in parts, and of a robot that failed."""
+    model, schedule = lowered(0.05)
+    in_parts = ImplicitEuler(0.01, max_substeps=64, max_iterations=8)
+    run = rollout(model, model.initial_state(), in_parts, 1, schedule, reactions=True)
+    assert not run.failed.any() and bool(run.reactions["clamp0"][-1].isnan().all())
+    run = rollout(model, model.initial_state(), ImplicitEuler(0.01, max_iterations=1), 1, schedule, reactions=True)
+    assert run.failed.all() and bool(run.reactions["clamp0"][-1].isnan().all())
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda text: text.split("[[clamp]]")[0] + text[text.index("[environment]") :], "output.reactions: nothing is"),
+        (
+            lambda text: text + '[floor]\nresponse = "complementarity"\nheight = -1.0\n',
+            "output.reactions: not known wh",
+        ),
+    ],
+)
+def test_scenes_without_reactions_are_refused(tmp_path, change, problem):
+    """Say by key what is missing."""
+    path = tmp_path / "scene.toml"
+    path.write_text(change(SCENE))
+    with pytest.raises(InputError, match=problem):
+        load_scene(path)
+
+
+def test_robots_without_reactions_are_refused():
+    """Refuse to store what chains, and robots that nothing holds, do not have."""
+    chain = RigidChain.cylinder(2, length=1.2, diameter=6e-3, density=2710.0, youngs=1e10, viscosity=1e9)
+    with pytest.raises(InputError, match="Radau has none"):
+        rollout(chain, chain.initial_state(), Radau(0.01), 1, reactions=True)
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 4), Circle(2e-3), Material(1e7, 1000.0))
+    model = builder.finalize()
+    with pytest.raises(InputError, match="the robot has none"):
+        rollout(model, model.initial_state(), ImplicitEuler(0.01), 1, reactions=True)
