@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from torchdismech.contact.pairs import PairBlocks, PairTable, Touching
 from torchdismech.contact.self_contact import Pairs, SelfContacts, summed
 from torchdismech.fused import fits
-from torchdismech.native import function_of
+from torchdismech.native import function_of, taped
 from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse import Pattern
 
@@ -96,7 +96,8 @@ class Coupling:
             return
         where = (found.chosen, found.table.places[0], self._node_blocks(found.table), self.blocks.rows)
         arrays = (*where, blocks.weights, blocks.matrix, blocks.left, blocks.right, values)
-        add(len(found.chosen), *values.shape, self.pattern.symmetric, *(array.data_ptr() for array in arrays))
+        sizes = (len(found.chosen), *values.shape, self.pattern.symmetric)
+        taped(partial(add, *sizes, *(array.data_ptr() for array in arrays)), *arrays)
 
     def _add_by_torch(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
         rows = self._entries.on(values.device)

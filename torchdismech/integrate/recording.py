@@ -63,8 +63,7 @@ from torchdismech.values import Values
 __all__ = ["RecordedStep", "recorded_step", "takes_tapes", "unrecorded"]
 
 KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
-# Steps of a kind on a CPU before it is recorded: about as many as recording takes as long as
-SEEN = 24
+SEEN = 24  # steps of a kind on a CPU before it is recorded, which takes about as long as these
 LARGEST = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
 FEW = 4000  # up to which calls are most of a step: trials are recorded, too, and nothing is compiled
 
@@ -133,7 +132,7 @@ def _on_a_gpu(model: Model, q: Tensor) -> bool:
 
 
 def _eager_on_a_cpu(model: Model, q: Tensor) -> bool:
-    """Return whether steps of robots with q (B, n) are the library's own operations on a CPU, each of little work."""
+    """Return whether steps of robots with q (B, n) are eager on a CPU, by the library's own code, and not too large."""
     eager = q.device.type == "cpu" and q.numel() <= LARGEST and not model.compilation.runs_compiled(q.shape[0], q)
     return eager and all(is_own(module) for owner in (*model.terms, *varying(model)) for module in owner.modules())
 

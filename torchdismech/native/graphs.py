@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from torchdismech.errors import InputError
-from torchdismech.native.tape import Tape, recorded_on_tape
+from torchdismech.native.tape import NumbersRead, Tape, recorded_on_tape
 
 __all__ = ["Recording", "Unrecordable", "memory_pool", "recorded"]
 
@@ -88,7 +88,5 @@ def _taped(function: Callable[[], T], name: str) -> Tape[T]:
         function()  # makes tables that stay
     try:
         return recorded_on_tape(function)
-    except RuntimeError as error:
-        raise Unrecordable(
-            f"{name}: cannot be recorded ({str(error).splitlines()[0]}); call the function itself"
-        ) from error
+    except NumbersRead as error:
+        raise Unrecordable(f"{name}: cannot be recorded ({error}); call the function itself") from error

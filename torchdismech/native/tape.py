@@ -22,7 +22,7 @@ from torchdismech.native.compiled import Unavailable, library
 from torchdismech.native.strided import Rows, Untabled, carried_out, rows_of
 from torchdismech.native.taping import listened_to_by
 
-__all__ = ["Tape", "recorded_on_tape"]
+__all__ = ["NumbersRead", "Tape", "recorded_on_tape"]
 
 T = TypeVar("T")
 aten = torch.ops.aten
@@ -33,6 +33,10 @@ EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided
 FILLED = {"full_like", "ones_like", "zeros_like", "new_full", "new_ones", "new_zeros"}
 COPIES = {"_to_copy", "clone"}
 NUMBERS_ON_THE_HOST = (Tensor.numpy, Tensor.tolist, Tensor.__array__)
+
+
+class NumbersRead(RuntimeError):
+    """A function reads numbers, so that what it does next may depend on them."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def recorded_on_tape(function: Callable[[], T]) -> Tape[T]:
 
     Raises
     ------
-    RuntimeError : for a function that reads numbers, so that what it does next may depend on them.
+    NumbersRead : by an operation that it names.
     """
     recorder = _Recorder()
     with torch.no_grad(), listened_to_by(recorder), recorder, _NothingRead(recorder):
@@ -188,7 +192,7 @@ class _NothingRead(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if not self.recorder.looks_away and func in NUMBERS_ON_THE_HOST:
-            raise RuntimeError(f"{func.__name__} reads numbers")
+            raise NumbersRead(f"{func.__name__} reads numbers")
         return func(*args, **(kwargs or {}))
 
 
@@ -197,7 +201,7 @@ def _refuse_reading(func: OpOverload, args: tuple) -> None:
     masks = func is aten.index.Tensor and any(t.dtype == torch.bool for t in args[1] if t is not None)
     reads = torch.Tag.data_dependent_output in func.tags
     if masks or reads or (torch.Tag.dynamic_output_shape in func.tags and func is not aten.index.Tensor):
-        raise RuntimeError(f"{func} reads numbers")
+        raise NumbersRead(f"{func} reads numbers")
 
 
 def _again(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) -> Callable[[], Any]:

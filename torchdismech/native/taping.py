@@ -25,7 +25,7 @@ def taped(work: Callable[[], Any], *tensors: Any) -> None:
     Parameters
     ----------
     work : reads and writes memory that exists before, and nothing else that changes.
-    tensors : that it reads and writes, if it holds nothing but their addresses.
+    tensors : all that it writes, and those that it knows by their addresses alone.
     """
     if _listener is None:
         work()

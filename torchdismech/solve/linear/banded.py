@@ -287,7 +287,7 @@ class _OnHost:
     def __init__(self, decompose: Callable[[Tensor], Decomposition], values: Tensor):
         self._decompose, self._values = decompose, values
         self.ok = torch.empty(values.shape[1], dtype=torch.bool)
-        taped(partial(self._factor, self.ok))
+        taped(partial(self._factor, self.ok), self.ok)
 
     def _factor(self, ok: Tensor) -> None:
         self.parts = self._decompose(self._values)
@@ -296,7 +296,7 @@ class _OnHost:
     def solve(self, rhs: Tensor, transpose: bool) -> Tensor:
         """Return (b, n) solutions."""
         solution = torch.empty_like(rhs)
-        taped(lambda: solution.copy_(self.parts.solve(rhs, transpose)))
+        taped(lambda: solution.copy_(self.parts.solve(rhs, transpose)), solution)
         return solution
 
 
