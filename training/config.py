@@ -403,7 +403,12 @@ def _put(tables: dict[str, Any], setting: str) -> None:
     *way, last = key.strip().split(".")
     at: Any = tables
     for name in way:
-        at = at[_index(at, name, setting)] if isinstance(at, list) else at.setdefault(name, {})
+        if isinstance(at, list):
+            at = at[_index(at, name, setting)]
+        else:
+            if at.get(name) is None:  # JSON says null where a table is missing
+                at[name] = {}
+            at = at[name]
         if not isinstance(at, (dict, list)):
             raise InputError(f"--set {setting}: {name} holds a value, not a table")
     at[_index(at, last, setting) if isinstance(at, list) else last] = _value(text.strip())

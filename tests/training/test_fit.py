@@ -245,6 +245,16 @@ def test_wrong_settings_are_named(data, tmp_path, setting, message):
         load(path, [setting])
 
 
+def test_settings_reach_tables_that_a_run_left_out(data, tmp_path):
+    """Set fields of tables for which the config of a run says null; a scene's are refused by name."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**tables(data), "simulation": None}))
+    assert load(path, ["simulation.compile=false"]).simulation.compile is False
+    path.write_text(json.dumps({**tables(data), "robot": {"scene": "arm.toml"}, "simulation": None}))
+    with pytest.raises(InputError, match=r"change that by robot\.overrides"):
+        load(path, ["simulation.compile=false"])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
