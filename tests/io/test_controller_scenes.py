@@ -141,6 +141,25 @@ def test_scene_closes_the_loop_of_python(write):
     assert (found.memory["integral"] != 0).any() and found.memory["robot"].tolist() == [0, 1, 2]
 
 
+def test_target_with_directors(write, tmp_path):
+    """Hold a rod twisted as a file of directors says, which Python is given likewise."""
+    in_space = SCENE.replace("planar = true", "planar = false")
+    model = load_scene(write(in_space + PI_TABLE)).build().model
+    turned = torch.linspace(0.0, 0.3, len(model.rod_edges), dtype=torch.float64)
+    directors = torch.stack([torch.zeros_like(turned), turned.cos(), turned.sin()], dim=1)
+    (tmp_path / "m1.csv").write_text("\n".join(",".join(f"{x:.17g}" for x in row) for row in directors.tolist()))
+    table = PI_TABLE.replace("Kp = 0.5", 'fields = ["curvature", "twist"]\ntarget_directors = "m1.csv"\nKp = 0.5')
+    scene = load_scene(write(in_space + table)).build()
+    strains = Strains(scene.model, ["curvature", "twist"])
+    expected = strains.of_shape(scene.model, wave(NODES), directors)
+    # the target's file has 12 digits, and curvatures are differences of its rows
+    torch.testing.assert_close(scene.controller.reference.values, expected, rtol=1e-6, atol=1e-6)
+    assert (expected[strains.parts["twist"]].abs() > 0.1).all()
+    (tmp_path / "m1.csv").write_text("0,1,0\n")
+    with pytest.raises(InputError, match=r"controller: .*m1\.csv: expected 6 rows, one for each rod edge, got 1"):
+        load_scene(tmp_path / "scene.toml").build()
+
+
 def simulate(path, *options: str):
     """Simulate by the command line and return how it ended."""
     return CliRunner().invoke(app, ["simulate", str(path), "--no-progress", *options])
@@ -244,6 +263,11 @@ def test_check_prints_what_is_controlled(write):
         ('target = "target.csv"\n', "", "expected exactly one of target or reference, got none of them"),
         ("smoothing", "smothing", "controller.smothing: unknown key; did you mean 'smoothing'"),
         ("Ki = 5.0", "Ki = -5.0", "controller.Ki: expected greater than or equal to 0"),
+        (
+            'target = "target.csv"',
+            'reference = "r.csv"\ntarget_directors = "m1.csv"',
+            "belongs to target: remove the key",
+        ),
         ("Ki = 5.0", 'Ki = 5.0\nbeyond = "hold"', "beyond belongs to reference; a target has no times"),
         ("Ki = 5.0", 'Ki = 5.0\nfields = ["twist"]', "controller: fields: twist: a planar robot does not twist"),
         ("Ki = 5.0", 'Ki = 5.0\nfields = ["strech"]', "controller.fields.0: expected 'stretch'"),

@@ -79,12 +79,20 @@ def _reference(scene: Scene, table: schema.Controller, model: Model, strains: St
     if table.target is not None:
         with reading(scene.path, "controller.target", table.target) as path:
             nodes = read_rows(path, model.body.n_nodes, ("x", "y", "z"), "node")
-        return Fixed(strains.of_shape(model, nodes))
+        return Fixed(strains.of_shape(model, nodes, _directors(scene, table, model)))
     assert table.reference is not None
     with reading(scene.path, "controller.reference", table.reference) as path:
         listed = ", ".join(f"{name} of {len(index)}" for name, index in strains.elements.items())
         rows = read_time_table(path, {len(strains): listed})
     return Table(rows.times.to(model.device), rows.values.to(model.device), table.beyond)
+
+
+def _directors(scene: Scene, table: schema.Controller, model: Model) -> Tensor | None:
+    """Return where the sections' first directors (E, 3) point in the target, if a file says so."""
+    if table.target_directors is None:
+        return None
+    with reading(scene.path, "controller.target_directors", table.target_directors) as path:
+        return read_rows(path, len(model.rod_edges), ("x", "y", "z"), "rod edge")
 
 
 def _given(table: Keys | None) -> dict[str, Any]:

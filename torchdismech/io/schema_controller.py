@@ -55,6 +55,9 @@ class Controller(Table):
     elements: ElementsByField | None = Field(default=None, description="{stretch = [..], ..}: of which elements")
     actuators: ElementsByField | None = Field(default=None, description="{stretch = [..], ..}: elements that act")
     target: FileName | None = Field(default=None, description="name of a table: x, y, z of each node")
+    target_directors: FileName | None = Field(
+        default=None, description="name of a table: x, y, z of the first director of each rod edge, in the target"
+    )
     reference: FileName | None = Field(default=None, description="name of a table: time, strains of each field")
     beyond: Literal["refuse", "hold"] = Field(default="refuse", description="what is before and after the reference")
     Kp: Annotated[NotNegative, PER_ROBOT] = Field(default=0.5, description="gain [1]")
@@ -79,6 +82,9 @@ class Controller(Table):
             if others := sorted(self.model_fields_set - {"python"}):
                 raise ValueError(f'{others[0]} belongs to kind = "pi"; what python names has its own: remove the key')
             return self
-        if exactly_one(self, "target", "reference") == "target" and "beyond" in self.model_fields_set:
+        chosen = exactly_one(self, "target", "reference")
+        if chosen == "target" and "beyond" in self.model_fields_set:
             raise ValueError("beyond belongs to reference; a target has no times: remove the key")
+        if chosen == "reference" and self.target_directors is not None:
+            raise ValueError("target_directors belongs to target: remove the key")
         return self
