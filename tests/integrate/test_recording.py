@@ -679,6 +679,20 @@ class TestOnCPU:
         for a, b in zip(*found, strict=True):
             assert torch.equal(a, b)
 
+    def test_contact_of_robots_that_do_not_run(self, monkeypatch):
+        """Report what the others touch, as a step without a recording does."""
+        found = []
+        for seen in (0, 10**9):
+            monkeypatch.setattr(recording, "SEEN", seen)
+            model = self.rods(2, load=LOADS["rough floor"]())
+            state = model.initial_state(batch=2)
+            state = state.replace(q=state.q - 0.01 * (torch.arange(state.q.shape[1]) % 3 == 2))
+            _, info = ImplicitEuler(5e-3).step(model, state, running=torch.tensor([True, False]))
+            found.append([info.status, *info.contact.values()])
+            assert (info.contact["active"] > 0).all()
+        for a, b in zip(*found, strict=True):
+            assert torch.equal(a, b)
+
     def test_a_node_that_passes_through_is_seen(self, monkeypatch):
         """Fail the step of a robot that goes through a thin plate, recorded or not, and leave it where it was."""
         monkeypatch.setattr(recording, "SEEN", 0)
