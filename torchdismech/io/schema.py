@@ -254,10 +254,9 @@ class Simulation(Table):
         if count > MOST_STEPS:
             raise ValueError(f"duration / dt = {count:.3g} steps; expected at most {MOST_STEPS:.0e}")
         if round(count) < 1 or abs(count - round(count)) > 1e-6 * count:
-            below, above = max(math.floor(count), 1) * self.dt, math.ceil(count) * self.dt
+            near = " or ".join(f"{steps * self.dt:.6g}" for steps in (math.floor(count), math.ceil(count)) if steps)
             raise ValueError(
-                f"duration = {self.duration} is not a whole number of steps of dt = {self.dt}: "
-                f"take {below:.6g} or {above:.6g}"
+                f"duration = {self.duration} is not a whole number of steps of dt = {self.dt}: take {near}"
             )
 
 
