@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from torchdismech.errors import InputError
+from torchdismech.native.pool import Pool
 from torchdismech.native.tape import NumbersRead, Tape, recorded_on_tape
 
 __all__ = ["Recording", "Unrecordable", "memory_pool", "recorded"]
@@ -40,10 +41,9 @@ class Recording(Generic[T]):
 def memory_pool(device: torch.device) -> Any:
     """Return memory for recordings that are replayed one after the other.
 
-    They share what they need on the way only. What one of them leaves for another has to be held on to in Python. Tapes
-    need none.
+    They share what they need on the way only. What one of them leaves for another has to be held on to in Python.
     """
-    return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+    return torch.cuda.graph_pool_handle() if device.type == "cuda" else Pool()
 
 
 def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Recording[T] | Tape[T]:
@@ -53,6 +53,10 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
     are and are written in place, but neither on anything else that changes nor on what the host would have to wait for.
     No gradients are recorded. The outputs hold no numbers before the first replay.
 
+    Parameters
+    ----------
+    pool : a `memory_pool`; None: one of its own.
+
     Raises
     ------
     Unrecordable : the function reads numbers on the host, or its shapes depend on numbers.
@@ -60,7 +64,7 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
     """
     name = getattr(function, "__qualname__", type(function).__name__)
     if device.type == "cpu":
-        return _taped(function, name)
+        return _taped(function, name, Pool() if pool is None else pool)
     if device.type != "cuda":
         raise InputError(f"{name}: recordings are for a CPU or a CUDA device, got {device}; call the function itself")
     with torch.cuda.device(device), torch.no_grad():
@@ -83,10 +87,10 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
     return Recording(graph, outputs)
 
 
-def _taped(function: Callable[[], T], name: str) -> Tape[T]:
+def _taped(function: Callable[[], T], name: str, pool: Pool) -> Tape[T]:
     with torch.no_grad():
         function()  # makes tables that stay
     try:
-        return recorded_on_tape(function)
+        return recorded_on_tape(function, pool)
     except NumbersRead as error:
         raise Unrecordable(f"{name}: cannot be recorded ({error}); call the function itself") from error

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 namespace {
 
@@ -48,20 +49,34 @@ inline void each_line(const Row& row, Line line) {
       }
 }
 
+// Numbers of a line, so many bytes apart.
 template <typename T>
 inline T& at(char* first, int64_t k, int64_t stride) {
   return *reinterpret_cast<T*>(first + k * stride);
 }
 
+// What is written is what is read, or apart from it: a compiler need not look whether it is.
+#if defined(__clang__)
+#define APART _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define APART _Pragma("GCC ivdep")
+#endif
+
 template <typename To, typename From, typename F>
 void unary(const Row& row, F f) {
   each_line<2>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-    if (s[0] == sizeof(To) && s[1] == sizeof(From)) {
-      To* to = reinterpret_cast<To*>(p[0]);
-      const From* from = reinterpret_cast<const From*>(p[1]);
-      for (int64_t k = 0; k < count; ++k) to[k] = f(from[k]);
+    To* to = reinterpret_cast<To*>(p[0]);
+    const From* from = reinterpret_cast<const From*>(p[1]);
+    const int64_t step = s[0], other = s[1];
+    if (step != sizeof(To)) {
+      for (int64_t k = 0; k < count; ++k) at<To>(p[0], k, step) = f(at<From>(p[1], k, other));
+    } else if (other == sizeof(From)) {
+      APART for (int64_t k = 0; k < count; ++k) to[k] = f(from[k]);
+    } else if (other == 0) {
+      const To value = f(*from);
+      for (int64_t k = 0; k < count; ++k) to[k] = value;
     } else {
-      for (int64_t k = 0; k < count; ++k) at<To>(p[0], k, s[0]) = f(at<From>(p[1], k, s[1]));
+      APART for (int64_t k = 0; k < count; ++k) to[k] = f(at<From>(p[1], k, other));
     }
   });
 }
@@ -69,14 +84,56 @@ void unary(const Row& row, F f) {
 template <typename To, typename From, typename F>
 void binary(const Row& row, F f) {
   each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-    if (s[0] == sizeof(To) && s[1] == sizeof(From) && s[2] == sizeof(From)) {
-      To* to = reinterpret_cast<To*>(p[0]);
-      const From *left = reinterpret_cast<const From*>(p[1]), *right = reinterpret_cast<const From*>(p[2]);
-      for (int64_t k = 0; k < count; ++k) to[k] = f(left[k], right[k]);
-    } else {
+    To* to = reinterpret_cast<To*>(p[0]);
+    const From *left = reinterpret_cast<const From*>(p[1]), *right = reinterpret_cast<const From*>(p[2]);
+    const int64_t step = s[0], one = s[1], other = s[2], dense = sizeof(From);
+    if (step != sizeof(To)) {
       for (int64_t k = 0; k < count; ++k)
-        at<To>(p[0], k, s[0]) = f(at<From>(p[1], k, s[1]), at<From>(p[2], k, s[2]));
+        at<To>(p[0], k, step) = f(at<From>(p[1], k, one), at<From>(p[2], k, other));
+    } else if (one == dense && other == dense) {
+      APART for (int64_t k = 0; k < count; ++k) to[k] = f(left[k], right[k]);
+    } else if (one == dense && other == 0) {
+      const From value = *right;
+      APART for (int64_t k = 0; k < count; ++k) to[k] = f(left[k], value);
+    } else if (one == 0 && other == dense) {
+      const From value = *left;
+      APART for (int64_t k = 0; k < count; ++k) to[k] = f(value, right[k]);
+    } else {
+      APART for (int64_t k = 0; k < count; ++k) to[k] = f(at<From>(p[1], k, one), at<From>(p[2], k, other));
     }
+  });
+}
+
+template <typename T, typename F>
+inline T joined_line(F f, T number, char* line, int64_t stride, int64_t count) {
+  for (int64_t k = 0; k < count; ++k) number = f(number, at<T>(line, k, stride));
+  return number;
+}
+
+template <typename T, typename F>
+inline T joined_line(F f, T number, const T* line, int64_t count) {
+  constexpr int64_t LANES = 32 / sizeof(T) * 4;
+  const int64_t whole = count - count % LANES;
+  T lane[LANES];
+  for (T& one : lane) one = number;
+  for (int64_t k = 0; k < whole; k += LANES)
+    for (int64_t j = 0; j < LANES; ++j) lane[j] = f(lane[j], line[k + j]);
+  for (int64_t k = whole; k < count; ++k) number = f(number, line[k]);
+  for (const T& one : lane) number = f(number, one);
+  return number;
+}
+
+// As `binary`, for operations of which it does not matter in which order, and how often, they take a number: a line that
+// is reduced to one number (operands 0 and 1 are that number) is taken in several lanes, which are joined at its end.
+template <typename T, typename F>
+void joined(const Row& row, F f) {
+  const Operand &to = row.operand[0], &left = row.operand[1];
+  if (row.size[DIMS - 1] < 2 || to.data != left.data || to.stride[DIMS - 1] || left.stride[DIMS - 1])
+    return binary<T, T>(row, f);
+  each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
+    T& number = at<T>(p[0], 0, 0);
+    number = s[2] == sizeof(T) ? joined_line(f, number, reinterpret_cast<const T*>(p[2]), count)
+                               : joined_line(f, number, p[2], s[2], count);
   });
 }
 
@@ -90,34 +147,116 @@ void copied(const Row& row) {
   }
 }
 
+// Copy a line; nothing where it is there already.
+template <typename T>
+inline void copy_line(char* to, int64_t step, char* from, int64_t other, int64_t count) {
+  if (to == from && step == other) return;
+  if (step == sizeof(T) && other == sizeof(T)) {
+    std::memcpy(to, from, count * sizeof(T));
+  } else {
+    for (int64_t k = 0; k < count; ++k) at<T>(to, k, step) = at<T>(from, k, other);
+  }
+}
+
+// Numbers of operand 0 where a line's mask is true or false; the others are as wide as it.
+template <typename T>
+inline void choose_line(char* const* p, int64_t count, const int64_t* s) {
+  const int64_t step = s[0], mask = s[1], one = s[2], other = s[3], dense = sizeof(T);
+  if (!mask) {
+    const int chosen = at<bool>(p[1], 0, 0) ? 2 : 3;
+    return copy_line<T>(p[0], step, p[chosen], s[chosen], count);
+  }
+  T* to = reinterpret_cast<T*>(p[0]);
+  const bool* choice = reinterpret_cast<const bool*>(p[1]);
+  const T *left = reinterpret_cast<const T*>(p[2]), *right = reinterpret_cast<const T*>(p[3]);
+  const bool plain = step == dense && mask == 1;
+  if (plain && one == dense && other == dense) {
+    APART for (int64_t k = 0; k < count; ++k) to[k] = choice[k] ? left[k] : right[k];
+  } else if (plain && one == 0 && other == dense) {
+    const T value = *left;
+    APART for (int64_t k = 0; k < count; ++k) to[k] = choice[k] ? value : right[k];
+  } else if (plain && one == dense && other == 0) {
+    const T value = *right;
+    APART for (int64_t k = 0; k < count; ++k) to[k] = choice[k] ? left[k] : value;
+  } else {
+    for (int64_t k = 0; k < count; ++k)
+      at<T>(p[0], k, step) = at<bool>(p[1], k, mask) ? at<T>(p[2], k, one) : at<T>(p[3], k, other);
+  }
+}
+
+// The places that a line names, as bytes from the first; counted from the end where negative.
+struct Places {
+  int64_t along, places;
+  char* first = nullptr;
+  int64_t stride = 0;
+  int64_t least = 0, most = 0;
+
+  void look(char* line, int64_t step, int64_t count) {
+    first = line, stride = step, least = 0, most = 0;
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t place = at<int64_t>(line, k, step);
+      least = place < least ? place : least;
+      most = place > most ? place : most;
+    }
+  }
+  bool there() const { return least >= -places && most < places; }
+  bool plain() const { return least >= 0 && stride == sizeof(int64_t); }
+  int64_t operator()(int64_t k) const {
+    const int64_t place = at<int64_t>(first, k, stride);
+    return (place < 0 ? place + places : place) * along;
+  }
+};
+
+template <typename T>
+inline void gather_line(char* to, int64_t step, char* from, int64_t other, const Places& place, int64_t count) {
+  int64_t k = 0;
+  if (place.plain() && step == sizeof(T) && other == 0) {
+    T* numbers = reinterpret_cast<T*>(to);
+    const int64_t *index = reinterpret_cast<const int64_t*>(place.first), along = place.along;
+    for (; k + 4 <= count; k += 4) {  // four loads at a time: twice as fast as the processor's own instruction
+      const T a = at<T>(from, index[k], along), b = at<T>(from, index[k + 1], along);
+      const T c = at<T>(from, index[k + 2], along), d = at<T>(from, index[k + 3], along);
+      numbers[k] = a, numbers[k + 1] = b, numbers[k + 2] = c, numbers[k + 3] = d;
+    }
+  }
+  for (; k < count; ++k) at<T>(to, k, step) = at<T>(from + place(k), k, other);
+}
+
+template <typename T>
+inline void scatter_line(char* to, int64_t step, char* from, int64_t other, const Places& place, int64_t count) {
+  if (place.plain() && step == 0 && other == sizeof(T)) {
+    const T* numbers = reinterpret_cast<const T*>(from);
+    const int64_t *index = reinterpret_cast<const int64_t*>(place.first), along = place.along;
+    for (int64_t k = 0; k < count; ++k) *reinterpret_cast<T*>(to + index[k] * along) = numbers[k];
+  } else {
+    for (int64_t k = 0; k < count; ++k) at<T>(to + place(k), k, step) = at<T>(from, k, other);
+  }
+}
+
 // What moves numbers without looking at them: T is a type of their size. Returns whether all places are there.
 template <typename T>
 bool moved(const Row& row) {
   bool there = true;
-  const auto place = [&](int64_t k) -> int64_t {
-    if (k < 0) k += row.places;
-    if (k >= 0 && k < row.places) return k * row.along;
-    there = false;
-    return 0;
-  };
+  Places place{row.along, row.places};
   switch (row.code) {
     case GATHER:
-      each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-        for (int64_t k = 0; k < count; ++k)
-          at<T>(p[0], k, s[0]) = at<T>(p[1] + place(at<int64_t>(p[2], k, s[2])), k, s[1]);
-      });
-      break;
     case SCATTER:
       each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-        for (int64_t k = 0; k < count; ++k)
-          at<T>(p[0] + place(at<int64_t>(p[2], k, s[2])), k, s[0]) = at<T>(p[1], k, s[1]);
+        if (p[2] != place.first) place.look(p[2], s[2], s[2] ? count : 1);
+        const bool gathers = row.code == GATHER;
+        if (!place.there()) {
+          there = false;
+        } else if (!s[2]) {  // one place for the whole line
+          copy_line<T>(gathers ? p[0] : p[0] + place(0), s[0], gathers ? p[1] + place(0) : p[1], s[1], count);
+        } else if (gathers) {
+          gather_line<T>(p[0], s[0], p[1], s[1], place, count);
+        } else {
+          scatter_line<T>(p[0], s[0], p[1], s[1], place, count);
+        }
       });
       break;
     case WHERE:
-      each_line<4>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-        for (int64_t k = 0; k < count; ++k)
-          at<T>(p[0], k, s[0]) = at<bool>(p[1], k, s[1]) ? at<T>(p[2], k, s[2]) : at<T>(p[3], k, s[3]);
-      });
+      each_line<4>(row, choose_line<T>);
   }
   return there;
 }
@@ -152,8 +291,8 @@ void calculated(const Row& row) {
     case ADD: return binary<T, T>(row, [](T a, T b) { return a + b; });
     case SUBTRACT: return binary<T, T>(row, [](T a, T b) { return a - b; });
     case MULTIPLY: return binary<T, T>(row, [](T a, T b) { return a * b; });
-    case MAXIMUM: return binary<T, T>(row, larger<T>);
-    case MINIMUM: return binary<T, T>(row, smaller<T>);
+    case MAXIMUM: return joined<T>(row, [](T a, T b) { return larger(a, b); });
+    case MINIMUM: return joined<T>(row, [](T a, T b) { return smaller(a, b); });
   }
   compared<T>(row);
 }
@@ -171,8 +310,8 @@ void of_reals(const Row& row) {
 void of_truths(const Row& row) {
   switch (row.code) {
     case NOT: return unary<bool, bool>(row, [](bool x) { return !x; });
-    case AND: return binary<bool, bool>(row, [](bool a, bool b) { return a && b; });
-    case OR: return binary<bool, bool>(row, [](bool a, bool b) { return a || b; });
+    case AND: return joined<bool>(row, [](bool a, bool b) { return a && b; });
+    case OR: return joined<bool>(row, [](bool a, bool b) { return a || b; });
   }
   compared<bool>(row);
 }

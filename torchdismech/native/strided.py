@@ -30,6 +30,7 @@ CODE = {name: k for k, name in enumerate(CODES)}
 TYPES = {torch.float64: 0, torch.float32: 1, torch.int64: 2, torch.bool: 3}
 REALS = (torch.float64, torch.float32)
 DIMS = 4
+SHORT = 8  # numbers of a line that is not worth beginning
 
 # Torch's names of operations, and those that they have here. Only what rounds alike: a square root of torch is at times
 # off by one in the last place.
@@ -50,7 +51,7 @@ class Rows:
     Attributes
     ----------
     numbers : (rows, 29) what `strided.cpp` reads.
-    kept : tensors that the rows read or write.
+    kept : tensors that the rows read and made themselves; of others they know the addresses alone.
     """
 
     def __init__(self) -> None:
@@ -60,7 +61,6 @@ class Rows:
     def add(self, name: str, out: Tensor, *read: Tensor, along: int = 0, places: int = 0) -> None:
         """Add an operation that writes `out`; what it reads broadcasts to that."""
         made, kind = TYPES[out.dtype], TYPES[read[-1].dtype if name == "where" else read[0].dtype]
-        self.kept += [out, *read]
         if out.numel():
             sizes, strides = _folded(out.shape, [_strides(x, out.shape) for x in (out, *read)])
             operands = np.zeros((DIMS, 1 + DIMS), dtype=np.int64)
@@ -70,13 +70,15 @@ class Rows:
 
     def typed(self, value: Tensor | float, dtype: torch.dtype) -> Tensor:
         """Return a number or a tensor as a tensor of this type."""
-        if not isinstance(value, Tensor):
-            return torch.tensor(value, dtype=dtype)
-        if value.dtype == dtype:
+        if isinstance(value, Tensor) and value.dtype == dtype:
             return value
-        converted = torch.empty_like(value, dtype=dtype)
-        self.add("copy", converted, value)
-        return converted
+        if isinstance(value, Tensor):
+            typed = torch.empty_like(value, dtype=dtype)
+            self.add("copy", typed, value)
+        else:
+            typed = torch.tensor(value, dtype=dtype)
+        self.kept.append(typed)
+        return typed
 
 
 def rows_of(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) -> Rows:
@@ -131,7 +133,10 @@ def _strides(tensor: Tensor, shape: Sequence[int]) -> list[int]:
 
 
 def _folded(shape: Sequence[int], strides: list[list[int]]) -> tuple[list[int], list[list[int]]]:
-    """Return sizes and strides of the same in `DIMS` dimensions: the shortest steps last, what can be one is one."""
+    """Return sizes and strides of the same in `DIMS` dimensions: the shortest steps last, what can be one is one.
+
+    Where lines along the last dimension would be short, those along the last but one are taken.
+    """
     order = sorted((k for k, size in enumerate(shape) if size > 1), key=lambda k: [-abs(s[k]) for s in strides])
     sizes: list[int] = []
     steps: list[list[int]] = []  # of each dimension, of all operands
@@ -144,6 +149,8 @@ def _folded(shape: Sequence[int], strides: list[list[int]]) -> tuple[list[int], 
             steps.append(step)
     if len(sizes) > DIMS:
         raise Untabled("too many dimensions")
+    if len(sizes) > 1 and sizes[-1] < SHORT < sizes[-2]:
+        sizes[-2:], steps[-2:] = sizes[:-3:-1], steps[:-3:-1]  # a line takes longer than its numbers
     missing = DIMS - len(sizes)
     return [1] * missing + sizes, [[0] * missing + [step[k] for step in steps] for k in range(len(strides))]
 

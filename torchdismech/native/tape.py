@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchdismech.native.compiled import Unavailable, library
+from torchdismech.native.pool import Pool
 from torchdismech.native.strided import Rows, Untabled, carried_out, rows_of
 from torchdismech.native.taping import listened_to_by
 
@@ -47,11 +48,14 @@ class Tape(Generic[T]):
     ----------
     operations : to be called in turn.
     outputs : of the function.
+    memory : that the operations work on, besides that of the pool.
+    pool : where what they make lives.
     """
 
     operations: tuple[Callable[[], Any], ...]
     outputs: T
-    _memory: list[Any]  # that the operations work on
+    memory: list[Any]
+    pool: Pool
 
     def replay(self) -> T:
         """Run the operations; return the outputs. Gradients are not recorded."""
@@ -61,19 +65,20 @@ class Tape(Generic[T]):
         return self.outputs
 
 
-def recorded_on_tape(function: Callable[[], T]) -> Tape[T]:
+def recorded_on_tape(function: Callable[[], T], pool: Pool) -> Tape[T]:
     """Return the operations of a function on tensors of the CPU, which runs once.
 
     Operations of torch are recorded as such; all other work on the numbers of tensors has to be `taped` (`taping.py`).
+    What the function makes and lets go of gives way to what it makes later, in this tape and in others of the pool.
 
     Raises
     ------
     NumbersRead : by an operation that it names.
     """
-    recorder = _Recorder()
+    recorder = _Recorder(pool)
     with torch.no_grad(), listened_to_by(recorder), recorder, _NothingRead(recorder):
         outputs = function()
-    return Tape(tuple(recorder.calls(outputs)), outputs, recorder.memory)
+    return Tape(tuple(recorder.calls(outputs)), outputs, recorder.memory, pool)
 
 
 @dataclass(frozen=True)
@@ -82,11 +87,12 @@ class _Operation:
 
     Attributes
     ----------
+    call : of torch, or other work; None where there are rows.
     constant : whether it makes the same of the same storages each time.
-    rows : of the table that compiled code carries out; None where torch has to be called.
+    rows : of the table that compiled code carries out.
     """
 
-    call: Callable[[], Any]
+    call: Callable[[], Any] | None
     reads: frozenset[int]
     writes: frozenset[int]
     constant: bool = True
@@ -94,13 +100,20 @@ class _Operation:
 
 
 class _Recorder(TorchDispatchMode):
-    """Keeps what is called, each operation in a form that writes where the recorded one did."""
+    """Keeps what is called, each operation in a form that writes where the recorded one did.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    pool : where what operations make is to live.
+    """
+
+    def __init__(self, pool: Pool) -> None:
         super().__init__()
         self.operations: list[_Operation] = []
         self.memory: list[Any] = []
         self.looks_away = False  # while work is done that torch does not see
+        self._pool = pool
+        self._same: set[int] = set()  # memory of what is the same in each replay, unless something writes to it later
         try:
             library()
             self._tables = True
@@ -117,16 +130,35 @@ class _Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         _refuse_reading(func, args)
         result = func(*args, **kwargs)
-        self.memory.append((args, kwargs, result))
-        reads, made = _storages((args, kwargs)), _storages(result)
+        reads = _storages((args, kwargs))
+        self._keep((args, kwargs))
         if func._schema.is_mutable:
-            rows = self._rows(func, args, kwargs, result)
-            self.operations.append(_Operation(partial(func._op, *args, **kwargs), reads, reads, False, rows))
-        elif _name(func) not in EMPTY and not made & reads:  # views stay what they are
-            seen = frozenset() if _name(func) in FILLED else reads
-            rows = self._rows(func, args, kwargs, result)
-            self.operations.append(_Operation(_again(func, args, kwargs, result), seen, made, True, rows))
+            self._add(func, args, kwargs, result, reads, constant=False)
+        elif not _storages(result) & reads:  # views stay what they are
+            self._take_in(func, args, kwargs, result, frozenset() if _name(func) in FILLED else reads)
         return result
+
+    def _take_in(self, func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any, reads: frozenset) -> None:
+        """Keep an operation that makes new tensors."""
+        empty = _name(func) in EMPTY
+        constant = not empty and reads <= self._same
+        for tensor in _tensors(result):
+            if constant:
+                self.memory.append(tensor)  # it is not made again
+                self._same.add(tensor.untyped_storage().data_ptr())
+            else:
+                self._pool.adopt(tensor, keep_numbers=not empty)
+        if not empty:
+            self._add(func, args, kwargs, result, reads, constant)
+
+    def _add(
+        self, func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any, reads: frozenset, constant: bool
+    ) -> None:
+        """Keep an operation, as rows of a table where compiled code can do what it does."""
+        writes = reads if func._schema.is_mutable else _storages(result)
+        rows = self._rows(func, args, kwargs, result)
+        call = None if rows is not None else self._call(func, args, kwargs, result)
+        self.operations.append(_Operation(call, reads, writes, constant, rows))
 
     def _rows(self, func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) -> Rows | None:
         """Return the rows of a table that do what an operation does, where compiled code can."""
@@ -136,16 +168,34 @@ class _Recorder(TorchDispatchMode):
             rows = rows_of(func, args, kwargs, result)
         except Untabled:
             return None
-        self.memory.append(rows)
+        self.memory += rows.kept
         return rows
 
-    def take(self, work: Callable[[], Any], tensors: tuple) -> None:
+    def _call(self, func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) -> Callable[[], Any]:
+        """Return a call of torch that does what an operation does, without holding what it works on."""
+        args, kwargs, made = (self._borrowed(tree) for tree in (args, kwargs, _tensors(result)))
+        return partial(func._op, *args, **kwargs) if func._schema.is_mutable else _again(func, args, kwargs, made)
+
+    def _borrowed(self, tree: Any) -> Any:
+        """Return tuples, lists and dicts with tensors of the pool borrowed from it."""
+        if isinstance(tree, Tensor):
+            return self._pool.borrowed(tree) if self._pool.owns(tree) else tree
+        if isinstance(tree, dict):
+            return {key: self._borrowed(branch) for key, branch in tree.items()}
+        return type(tree)(map(self._borrowed, tree)) if isinstance(tree, tuple | list) else tree
+
+    def _keep(self, tree: Any) -> None:
+        """Hold on to tensors that are not in the pool: the operations know some of them by their addresses alone."""
+        self.memory += [tensor for tensor in _tensors(tree) if not self._pool.owns(tensor)]
+
+    def take(self, work: Callable[[], Any], given: tuple) -> None:
         """Keep work that torch does not see, and do it."""
         if self.looks_away:  # it is part of other work
             work()
             return
-        self.memory.append(tensors)
-        touched = _storages(tensors)
+        self._keep(given)
+        self.memory += [array for array in given if not isinstance(array, Tensor)]
+        touched = _storages(given)
         self.looks_away = True
         try:
             work()
@@ -163,6 +213,7 @@ class _Recorder(TorchDispatchMode):
             if waiting:
                 yield carried_out(waiting)
             waiting = []
+            assert operation.call is not None
             yield operation.call
         if waiting:
             yield carried_out(waiting)
@@ -204,9 +255,8 @@ def _refuse_reading(func: OpOverload, args: tuple) -> None:
         raise NumbersRead(f"{func} reads numbers")
 
 
-def _again(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) -> Callable[[], Any]:
+def _again(func: OpOverload, args: tuple, kwargs: dict[str, Any], made: list[Tensor]) -> Callable[[], Any]:
     """Return a call that writes the results of an operation anew to where they are."""
-    made = _tensors(result)
     if _name(func) in COPIES:
         return partial(made[0].copy_, args[0])
     found = _into(func)

@@ -1,0 +1,75 @@
+"""Memory for tapes: what one operation no longer needs, the next one works in, while it is still near the processor."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["Pool"]
+
+ALIGNMENT = 64  # bytes: a line of a cache, and the widest vector
+STEP = 8  # sizes between a power of two and the next, so that tensors of nearly one size share memory
+
+
+class Pool:
+    """Blocks of memory that tensors live in as long as Python holds them; then others may.
+
+    Whoever runs the same operations in the same order again may do so by the addresses alone. So tapes that share a pool
+    are replayed one after the other, and what one of them leaves for another is held on to in Python.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[np.ndarray]] = {}  # blocks that no tensor lives in, by size; the last came last
+        self._sizes: dict[int, int] = {}  # of all blocks, by address
+
+    def adopt(self, tensor: Tensor, keep_numbers: bool = True) -> None:
+        """Move a tensor, of which there is no view yet, to the pool."""
+        storage = tensor.untyped_storage()
+        if not storage.nbytes():
+            return
+        own = torch.from_numpy(self._taken(storage.nbytes())).untyped_storage()
+        if keep_numbers:
+            own.copy_(storage)
+        tensor.set_(own, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+
+    def owns(self, tensor: Tensor) -> bool:
+        """Return whether a tensor lives here."""
+        return tensor.untyped_storage().data_ptr() in self._sizes
+
+    def borrowed(self, tensor: Tensor) -> Tensor:
+        """Return a tensor on the memory of one that lives here, which others may take all the same."""
+        storage = tensor.untyped_storage()
+        block = (ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr())
+        same = torch.from_numpy(np.frombuffer(block, dtype=np.uint8)).untyped_storage()
+        empty = torch.empty(0, dtype=tensor.dtype)
+        return empty.set_(same, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+
+    def nbytes(self) -> int:
+        """Return how large all blocks are together."""
+        return sum(self._sizes.values())
+
+    def _taken(self, size: int) -> np.ndarray:
+        """Return so many bytes of a block, which is free again when nothing holds them."""
+        size_of_block = _rounded(size)
+        free = self._free.setdefault(size_of_block, [])
+        block = free.pop() if free else self._made(size_of_block)
+        part = block[:size]
+        weakref.finalize(part, free.append, block).atexit = False
+        return part
+
+    def _made(self, size: int) -> np.ndarray:
+        whole = np.empty(size + ALIGNMENT, dtype=np.uint8)
+        start = -whole.ctypes.data % ALIGNMENT
+        block = whole[start : start + size]
+        self._sizes[block.ctypes.data] = size
+        return block
+
+
+def _rounded(size: int) -> int:
+    """Return the size of the blocks that serve so many bytes."""
+    step = max(ALIGNMENT, (1 << (size - 1).bit_length()) // (2 * STEP))
+    return -(-size // step) * step
