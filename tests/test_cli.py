@@ -172,7 +172,7 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(scene, tmp_path, integrato
 def test_resumed_run_is_compiled_where_one_in_one_go_is(scene, tmp_path, monkeypatch, flag, first):
     """Decide by all steps of the scene, not by those that are left: say so in both runs, or not where it is refused."""
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
-    monkeypatch.setattr(recording, "FEW", 0)  # these would not be compiled
+    monkeypatch.setattr(recording, "LARGEST", 0)  # these would not be compiled
     # four evaluations a step are expected: 25 steps are enough, 24 are not
     monkeypatch.setattr(compilation, "THRESHOLD", 98 * build_model(load_scene(scene)).compilation.cost.of(3, CPU))
     whole, parts = tmp_path / "whole.h5", tmp_path / "parts.h5"
@@ -482,7 +482,7 @@ def test_check_prints_what_will_run(scene):
     assert lines["dofs"] == "19, of which free 12" and lines["robots"].startswith("3, in space, on cpu")
     assert lines["integrator"] == "implicit_euler, 25 steps of 0.01 s"
     assert re.search(r"\w+", lines["solver"]) and re.fullmatch(r"about [\d.]+ KiB .*", lines["memory"])
-    assert lines["kernels"] == "eager, after some steps recorded: it is faster for so few robots"
+    assert lines["kernels"] == "eager, after some steps recorded, which is faster than compiled"
     assert lines["drawn"].startswith("rod.youngs from 1.")
     springs = call("check", scene, "--springs").stdout
     assert springs.strip().endswith("0: 0 1 2\n1: 1 2 3\n2: 2 3 4")
@@ -490,18 +490,18 @@ def test_check_prints_what_will_run(scene):
 
 
 @pytest.mark.parametrize(
-    ("line", "threshold", "few", "expected"),
+    ("line", "threshold", "largest", "expected"),
     [
         ("", 0.0, 0, "compiled before the first step, as from 0 steps on"),
-        ("", 0.0, 4000, "eager, after some steps recorded: it is faster for so few robots"),
+        ("", 0.0, 4000, "eager, after some steps recorded, which is faster than compiled"),
         ("compile = true", 1e9, 4000, "compiled"),
         ("compile = false", 0.0, 0, "eager"),
     ],
 )
-def test_check_says_what_is_compiled(scene, monkeypatch, line, threshold, few, expected):
+def test_check_says_what_is_compiled(scene, monkeypatch, line, threshold, largest, expected):
     """Print what would run, by the scene's setting and its length, without compiling it."""
     monkeypatch.setattr("torchdismech.io.report.THRESHOLD", threshold)
-    monkeypatch.setattr(recording, "FEW", few)
+    monkeypatch.setattr(recording, "LARGEST", largest)
     monkeypatch.setattr(torch, "compile", None)
     scene.write_text(SCENE.replace("[simulation]", f"[simulation]\n{line}"))
     assert re.search(rf"^kernels +{expected}$", call("check", scene, "--device", "cpu").stdout, flags=re.MULTILINE)
@@ -510,7 +510,7 @@ def test_check_says_what_is_compiled(scene, monkeypatch, line, threshold, few, e
 def test_check_says_why_nothing_is_compiled(scene, monkeypatch):
     """Print the reason where there is no compiler."""
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr(recording, "FEW", 0)
+    monkeypatch.setattr(recording, "LARGEST", 0)
     assert re.search(r"^kernels +eager: .*no-such-compiler", call("check", scene).stdout, flags=re.MULTILINE)
 
 

@@ -56,8 +56,8 @@ def stepped(model, count=4, batch=2, chunk=None):
 
 @pytest.fixture(autouse=True)
 def untaped(monkeypatch):
-    """Let no step of few robots be recorded: these are not compiled."""
-    monkeypatch.setattr(recording, "FEW", 0)
+    """Let no step be recorded: those that are are not compiled."""
+    monkeypatch.setattr(recording, "LARGEST", 0)
 
 
 @pytest.fixture
@@ -546,9 +546,9 @@ def test_steps_and_gradients_agree_across_a_real_switch(monkeypatch):
     assert (found[1][1] - found[0][1]).abs() < ROUNDING * found[0][1].abs()
 
 
-def test_few_robots_are_recorded_instead(monkeypatch, compiled):
+def test_robots_are_recorded_instead(monkeypatch, compiled):
     """Compile nothing where eager steps are recorded, which is faster."""
-    monkeypatch.setattr(recording, "FEW", 4000)
+    monkeypatch.setattr(recording, "LARGEST", 60_000)
     monkeypatch.setattr(compilation, "THRESHOLD", 0.0)
     model = rod()
     rollout(model, model.initial_state(batch=2), ImplicitEuler(1e-2), 20, progress=False)

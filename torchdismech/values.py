@@ -27,6 +27,7 @@ from torchdismech.errors import InputError
 __all__ = [
     "Place",
     "Values",
+    "evaluated",
     "every_module",
     "leading",
     "per_robot",
@@ -41,6 +42,7 @@ Place = tuple[nn.Module, str]  # a module and the name of one of its tensors
 Undo = Callable[[], None]
 
 NOTHING = torch.empty(0)
+TREES = 2  # of a module: with its parametrizations, and without while their values are in place
 
 
 class Values:
@@ -152,6 +154,15 @@ def per_robot(module: nn.Module) -> Values:
     return Values(found)
 
 
+def evaluated(module: nn.Module) -> Values:
+    """Return what parametrizations make of the tensors of a module, and of those in it: the numbers of now.
+
+    With these in place the modules are of their own kinds again, which compiled code knows.
+    """
+    parts = [part for part in every_module(module) if "parametrizations" in part._modules]
+    return Values({(part, name): getattr(part, name) for part in parts for name in part.parametrizations})  # type: ignore[union-attr]
+
+
 def requiring_gradients(module: nn.Module) -> Values:
     """Return the parameters and buffers of a module, and of those in it, that require gradients."""
     found: dict[Place, Tensor] = {}
@@ -220,10 +231,13 @@ def robots_within(module: nn.Module) -> set[int]:
 
 
 def _tree_of(module: nn.Module) -> _Tree:
-    tree = _trees.get(module)
-    if tree is None or not tree.stands(module):
-        tree = _trees[module] = _Tree(module)
-    return tree
+    trees = _trees.setdefault(module, [])
+    for tree in trees:
+        if tree.stands(module):
+            return tree
+    trees.insert(0, _Tree(module))
+    del trees[TREES:]
+    return trees[0]
 
 
 class _Tree:
@@ -260,7 +274,7 @@ class _Tree:
         return children
 
 
-_trees: WeakKeyDictionary[nn.Module, _Tree] = WeakKeyDictionary()
+_trees: WeakKeyDictionary[nn.Module, list[_Tree]] = WeakKeyDictionary()
 
 
 def _given_per_robot(module: nn.Module) -> dict[str, Tensor]:

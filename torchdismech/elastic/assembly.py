@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchdismech.compilation import Compilation
 from torchdismech.elastic.fused import FusedTerm
 from torchdismech.elastic.term import ElasticTerm, TermConstants
-from torchdismech.fused import fits, values_of, watched
+from torchdismech.fused import fits, loops, values_of, watched
 from torchdismech.sparse import Pattern, Scatter, sorted_distinct
 
 __all__ = ["Assembly", "dofs_of", "force_scatter"]
@@ -103,7 +103,7 @@ class Assembly(nn.Module):
 
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""
-        if fits(q):
+        if loops(q):
             return self.scatter_force(self._found(q, constants, with_hessians=False)[0])
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
         gradients = self.compilation.form(Assembly._gradients, q.shape[1], q)
@@ -113,7 +113,7 @@ class Assembly(nn.Module):
 
     def force_and_stiffness(self, q: Tensor, constants: Sequence[TermConstants]) -> tuple[Tensor, Tensor]:
         """Return the elastic force (n, B) and the values (nnz, B) of the stiffness at q (n, B)."""
-        if fits(q):
+        if loops(q):
             first, second = self._found(q, constants, with_hessians=True)
             return self.scatter_force(first), self.scatter_stiffness(second)
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]

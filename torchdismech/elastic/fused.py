@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic.term import ElasticTerm, TermConstants
-from torchdismech.fused import Leaf, Program, Unfusable, is_own, recorded, warn_if_broken
+from torchdismech.fused import Leaf, Program, Unfusable, is_own, loops, recorded, warn_if_broken
 from torchdismech.native import Unavailable
 from torchdismech.values import Place, Values, every_module
 
@@ -56,7 +56,7 @@ class FusedTerm:
             leaves = recording.leaves(modules, q, given)
             if leaves is None:
                 continue
-            if recording.program is None or (torch.is_grad_enabled() and _some_require_gradients(leaves)):
+            if recording.program is None or not loops(*leaves):
                 return None
             return recording.program, term.stencil.count, leaves
         if modules is None:
@@ -107,10 +107,6 @@ class _Recording:
 def _form(with_hessian: bool, q: Tensor, given: list[Tensor | None]) -> tuple:
     """Return what a program depends on besides numbers of dimensions."""
     return (with_hessian, q.dtype == torch.float64, *[t is None for t in given])
-
-
-def _some_require_gradients(leaves: list[Tensor]) -> bool:
-    return any(t.requires_grad for t in leaves)
 
 
 def _leaf(place: int, q: Tensor, places: list[Place], given: list[Tensor | None]) -> Tensor | None:

@@ -1,7 +1,8 @@
 """Elementwise functions of tensors, recorded from their Python and compiled as one loop each."""
 
-from torchdismech.fused.function import Fused, fits, is_own, warn_if_broken
-from torchdismech.fused.program import Program, recorded, values_of, watched
+from torchdismech.fused.function import Fused, fits, is_own, loops, warn_if_broken
+from torchdismech.fused.program import Program, recorded, watched
+from torchdismech.fused.pullback import differentiated, is_differentiated, values_of
 from torchdismech.fused.symbols import Leaf, Unfusable
 
 __all__ = [
@@ -9,8 +10,11 @@ __all__ = [
     "Leaf",
     "Program",
     "Unfusable",
+    "differentiated",
     "fits",
+    "is_differentiated",
     "is_own",
+    "loops",
     "recorded",
     "values_of",
     "warn_if_broken",

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from torchdismech.fused.program import Program, recorded, values_of
+from torchdismech.fused.program import Program, recorded
+from torchdismech.fused.pullback import is_differentiated, values_of
 from torchdismech.native import Unavailable, library
 
-__all__ = ["Fused", "fits", "is_own", "warn_if_broken"]
+__all__ = ["Fused", "fits", "is_own", "loops", "warn_if_broken"]
 
 
 def fits(*tensors: Tensor) -> bool:
@@ -20,11 +21,20 @@ def fits(*tensors: Tensor) -> bool:
 
     Code that is being compiled may hold it, too.
     """
-    differentiates, compiling = torch.is_grad_enabled(), torch.compiler.is_compiling()
+    differentiates = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    return not differentiates and _are_numbers(tensors)
+
+
+def loops(*tensors: Tensor) -> bool:
+    """Return whether a loop may take tensors: where compiled code may, and while they are `differentiated`."""
+    return _are_numbers(tensors) if is_differentiated() else fits(*tensors)
+
+
+def _are_numbers(tensors: Sequence[Tensor]) -> bool:
+    """Return whether tensors are numbers on a CPU, which nothing transforms."""
+    compiling = torch.compiler.is_compiling()
     for x in tensors:
-        if not x.is_cpu or (differentiates and x.requires_grad):
-            return False
-        if not compiling and type(x) not in (Tensor, nn.Parameter):
+        if not x.is_cpu or not (compiling or type(x) in (Tensor, nn.Parameter)):
             return False
     if compiling:
         return True
@@ -66,7 +76,7 @@ class Fused:
 
     def _program(self, tensors: Sequence[Tensor]) -> Program | None:
         """Return the program for tensors like these, or None where torch has to evaluate the function."""
-        if not self.compiles or torch.compiler.is_compiling() or not fits(*tensors):
+        if not self.compiles or torch.compiler.is_compiling() or not loops(*tensors):
             return None
         key = tuple((tensor.dim(), tensor.dtype) for tensor in tensors)
         if key not in self._programs:

@@ -16,7 +16,7 @@ from torchdismech.fused.source import source
 from torchdismech.fused.symbols import Leaf, Record, Unfusable
 from torchdismech.native import in_threads, made, taping
 
-__all__ = ["Program", "recorded", "values_of", "watched"]
+__all__ = ["Program", "compiled", "plain_values_of", "recorded", "watched"]
 
 OPERATIONS_A_THREAD = 2_000_000  # about 1 ms
 LAYOUTS = 256  # of a program's tensors that are kept in mind
@@ -31,6 +31,8 @@ class Program:
     Parameters
     ----------
     record : what it does.
+    first : the values in its first list, by their numbers in the record.
+    second : how many values there are in the second one.
     code : does it.
     dtype : of its numbers.
 
@@ -41,8 +43,9 @@ class Program:
     number : of the program, in this process.
     """
 
-    def __init__(self, record: Record, counts: tuple[int, int], code: ctypes.CDLL, dtype: torch.dtype):
-        self.counts = counts
+    def __init__(self, record: Record, first: Sequence[int], second: int, code: ctypes.CDLL, dtype: torch.dtype):
+        self.record, self.first = record, first
+        self.counts = (len(first), second)
         self.code, self.dtype, self.operations = code, dtype, len(record.operations)
         numbers = [i.place for i in record.inputs]
         rows = [i.rows[0] for i in record.inputs if i.rows is not None]
@@ -60,7 +63,13 @@ class Program:
         self.number = len(_programs)
         _programs.append(self)
 
-    def write(self, springs: int, read: list[Tensor], first: Tensor, second: Tensor) -> None:
+    def values(self, springs: int, robots: int, read: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the lists (values x springs, B); `read` as for `write`."""
+        first, second = (torch.empty(count * springs, robots, dtype=self.dtype) for count in self.counts)
+        self.write(springs, read, first, second)
+        return first, second
+
+    def write(self, springs: int, read: Sequence[Tensor], first: Tensor, second: Tensor) -> None:
         """Write the lists to `first` and `second` (values x springs, B), contiguous.
 
         Parameters
@@ -120,7 +129,7 @@ def _check(found: int, wanted: int, what: str) -> None:
         raise InputError(f"a constant of {found} {what} does not fit {wanted}")
 
 
-def values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:
+def plain_values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:
     """Return the first lists of programs one after the other, and the second ones, (rows, B).
 
     Parameters
@@ -149,7 +158,7 @@ def watched() -> bool:
 
 
 def _written(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:
-    """Return the lists of `values_of`, found now."""
+    """Return the lists of `plain_values_of`, found now."""
     dtype = programs[0][0].dtype
     sizes = [[program.counts[k] * springs for program, springs, _ in programs] for k in (0, 1)]
     found = [torch.empty(sum(rows), robots, dtype=dtype) for rows in sizes]
@@ -202,8 +211,18 @@ def recorded(
         first, second = ([value._value() for value in values] for values in found)
     except (AttributeError, TypeError, ValueError) as error:  # what symbols cannot do; torch says if it is a mistake
         raise Unfusable(str(error)) from error
+    return compiled(record, first, second, dtype)
+
+
+def compiled(record: Record, first: Sequence[int], second: Sequence[int], dtype: torch.dtype) -> Program:
+    """Return the program that finds two lists of values of a record, by their numbers.
+
+    Raises
+    ------
+    Unavailable : there is no compiler.
+    """
     text = source(record, first, second, dtype)
     key = text, tuple(record.inputs)
     if key not in _recorded:
-        _recorded[key] = Program(record, (len(first), len(second)), made(text), dtype)
+        _recorded[key] = Program(record, first, len(second), made(text), dtype)
     return _recorded[key]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Input", "Leaf", "Record", "Symbol", "Unfusable"]
+__all__ = ["Input", "Leaf", "Record", "Symbol", "Unfusable", "chosen"]
 
 Operation = tuple  # its name, and what it is of: numbers of values
 
@@ -43,18 +43,24 @@ class Input:
 
 @dataclass
 class Record:
-    """What a function did, each different operation once: value k is what `operations[k]` gives."""
+    """What a function did, each different operation once: value k is what `operations[k]` gives.
+
+    Attributes
+    ----------
+    inputs : what springs read.
+    numbers : of the values, by their operations.
+    """
 
     operations: list[Operation] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
-    _numbers: dict[tuple, int] = field(default_factory=dict)
+    numbers: dict[tuple, int] = field(default_factory=dict)
 
     def value(self, *operation: Any) -> int:
         """Return the number of the value that an operation gives."""
-        if operation not in self._numbers:
-            self._numbers[operation] = len(self.operations)
+        if operation not in self.numbers:
+            self.numbers[operation] = len(self.operations)
             self.operations.append(operation)
-        return self._numbers[operation]
+        return self.numbers[operation]
 
     def number(self, value: float) -> int:
         """Return the number of a constant."""
@@ -117,7 +123,7 @@ class _Recorded(ABC):
     def __pow__(self, exponent: Any) -> Symbol:
         if type(exponent) is not int or exponent < 1:
             raise Unfusable(f"a power of {exponent}")
-        power = _as_symbol(self)
+        power = Symbol.of(self)
         for _ in range(exponent - 1):
             power = power * self
         return power
@@ -175,6 +181,21 @@ class Symbol(_Recorded):
 
     def __init__(self, record: Record, number: int):
         self.record, self.number = record, number
+
+    @classmethod
+    def of(cls, given: _Recorded) -> Symbol:
+        """Return the value of a leaf, or of another symbol."""
+        return cls(given.record, given._value())
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a constant."""
+        return self.record.operations[self.number][0] == "number"
+
+    @property
+    def condition(self) -> Condition:
+        """What the value of an operation that decides stands for."""
+        return Condition(self.record, self.number)
 
     def _value(self) -> int:
         return self.number
@@ -272,10 +293,6 @@ class Leaf(_Recorded):
         return view
 
 
-def _as_symbol(given: _Recorded) -> Symbol:
-    return Symbol(given.record, given._value())
-
-
 def _operand(record: Record, given: Any) -> int:
     if isinstance(given, _Recorded):
         return given._value()
@@ -304,7 +321,8 @@ def _comparison(name: str, a: Any, b: Any) -> Condition:
     return Condition(record, record.value(name, _operand(record, a), _operand(record, b)))
 
 
-def _where(condition: Any, a: Any, b: Any) -> Symbol:
+def chosen(condition: Any, a: Any, b: Any) -> Symbol:
+    """Return a where a condition holds and b elsewhere."""
     if not isinstance(condition, Condition):
         raise Unfusable(f"a choice by a {type(condition).__name__}")
     record = condition.record
@@ -346,7 +364,7 @@ FUNCTIONS: dict[Callable, Callable] = {
     torch.abs: _unary_function("absolute"),
     torch.maximum: _binary_function("most"),
     torch.minimum: _binary_function("least"),
-    torch.where: _where,
+    torch.where: chosen,
     torch.exp: _unary_function("exponential"),
     torch.log: _unary_function("logarithm"),
     torch.tanh: _unary_function("hyperbolic_tangent"),

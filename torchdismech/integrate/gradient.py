@@ -17,12 +17,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from torchdismech.errors import Status
+from torchdismech.fused import differentiated
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.constrained import KKTConditions
 from torchdismech.integrate.equations import StepEquations
@@ -35,7 +37,7 @@ from torchdismech.model import Model
 from torchdismech.registration import refuse_unregistered
 from torchdismech.solve.newton import matrix_values
 from torchdismech.state import Control, State, tensor_fields
-from torchdismech.values import Values, every_module, requiring_gradients
+from torchdismech.values import Values, evaluated, every_module, requiring_gradients
 
 __all__ = ["differentiable_step"]
 
@@ -57,7 +59,10 @@ def differentiable_step(problem: StepProblem) -> tuple[State, StepInfo]:
     with torch.no_grad():
         # compiled code is for tensors that require gradients, or for tensors that do not
         given = problem if form is None else form.problem([tensor.detach() for tensor in tensors])
-        after, info, candidates = _solved(given)
+        made = evaluated(problem.model)
+        compiled = problem.model.compilation.active  # torch.compile knows modules as they are
+        with (Values() if compiled else made).in_place():
+            after, info, candidates = _solved(given.replace(values=problem.values | made))
     if form is not None:
         form.candidates = None if candidates is None or candidates.none else candidates.without_state()
         after = after.with_fields(_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))
@@ -225,8 +230,18 @@ def _gradients(
         with torch.enable_grad():
             values = form.places.with_tensors(leaves[form.own :]).taken(donor)
         with values.in_place():
-            return _gradients_at_root(form, leaves, donor, q, accepted, gradients, wanted)
-    return _gradients_at_root(form, leaves, donor, q, accepted, gradients, wanted)
+            return _gradients_by_loops(form, leaves, donor, q, accepted, gradients, wanted)
+    return _gradients_by_loops(form, leaves, donor, q, accepted, gradients, wanted)
+
+
+def _gradients_by_loops(form: _Form, *given: Any) -> tuple[Tensor, ...]:
+    """Return what `_gradients_at_root` does, by compiled loops where steps are not compiled as a whole."""
+    if form.model.compilation.active:
+        return _gradients_at_root(form, *given)
+    with torch.enable_grad():
+        made = evaluated(form.model)
+    with made.in_place(), differentiated():
+        return _gradients_at_root(form, *given)
 
 
 def _gradients_at_root(

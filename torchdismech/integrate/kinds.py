@@ -47,7 +47,9 @@ class StepKind:
         self.wait = wait
         self.all_forces = problem.model.device.type == "cpu" and all(_is_known(force) for force in problem.model.forces)
         self._modules = list(_modules_below(self._roots(problem.model)))
-        movable = [{*getattr(module, "per_robot", ()), *_trained(module)} for module in self._modules]
+        movable = [{*getattr(module, "per_robot", ())} for module in self._modules]
+        for module, names in zip(self._modules, movable, strict=True):
+            names |= {name for owner, name in problem.values.tensors if owner is module}
         self._numbers = [tuple(name for name, _ in _plain(module)) for module in self._modules]
         places = ((m, name) for m, names in zip(self._modules, movable, strict=True) for name in sorted(names))
         self.movable_places: list[Place] = [place for place in places if getattr(*place) is not None]
@@ -187,8 +189,3 @@ def _children(module: nn.Module) -> list[nn.Module]:
 
 def _own_tensors(module: nn.Module) -> tuple[dict, dict]:
     return module._parameters, module._buffers
-
-
-def _trained(module: nn.Module) -> list[str]:
-    trained = module._modules.get("parametrizations")
-    return [] if trained is None else list(trained._modules)

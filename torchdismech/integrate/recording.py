@@ -8,7 +8,7 @@ one of three groups, or the replay would read what is no longer true:
 
 - *inputs*, copied for each step to the static buffers that the recording reads: state, loads, control, which rows run,
   dt, and all of the model's tensors that may be others in the next step: those that may be given per robot (a part of a
-  batch has its own) and those that `torch.nn.utils.parametrize` makes;
+  batch has its own), those that a control sets, and those that `torch.nn.utils.parametrize` makes;
 - *captured constants*: the model's other tensors (topology, tables of sums, maps), known by their addresses and shapes
   and kept alive; and the plain numbers in the attributes of its modules and of the integrator. Others are a step of
   another kind (`kinds.py`), with a recording of its own;
@@ -58,14 +58,14 @@ from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.solve.newton import Progress, Trial, begun, plain_round, resumed, tried
 from torchdismech.solve.search import NewtonOptions, Root
 from torchdismech.state import Control, State
-from torchdismech.values import Values
+from torchdismech.values import Values, evaluated
 
 __all__ = ["RecordedStep", "recorded_step", "takes_tapes", "unrecorded"]
 
 KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
 SEEN = 24  # steps of a kind on a CPU before it is recorded, which takes about as long as these
 LARGEST = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
-FEW = 4000  # up to which calls are most of a step: trials are recorded, too, and nothing is compiled
+FEW = 4000  # up to which calls are most of a step: trials are recorded, too
 
 
 def recorded_step(problem: StepProblem) -> tuple[State, StepInfo] | None:
@@ -106,8 +106,9 @@ def recording_of(problem: StepProblem) -> RecordedStep | None:
 
 
 def takes_tapes(model: Model, method: Method, q: Tensor) -> bool:
-    """Return whether steps of robots at q (B, n) are recorded as tapes, and too few to be faster compiled."""
-    return q.numel() <= FEW and _eager_on_a_cpu(model, q) and _recordable(model, method)
+    """Return whether steps of robots at q (B, n) are recorded as tapes, which is faster than to compile them."""
+    with evaluated(model).in_place():
+        return _eager_on_a_cpu(model, q) and _recordable(model, method)
 
 
 def _steps_before(problem: StepProblem) -> int | None:

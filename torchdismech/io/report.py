@@ -124,8 +124,9 @@ def _kernels(scene: Scene, model: Model, integrator: Solver, state: State) -> st
         return "eager"
     if setting is True:
         return "compiled"
-    if takes_tapes(model, integrator, state.q):
-        return "eager, after some steps recorded: it is faster for so few robots"
+    rows = chunk_size(model, state.batch, integrator.chunk)
+    if takes_tapes(model, integrator, state.q[:rows]):
+        return "eager, after some steps recorded, which is faster than compiled"
     reason = model.why_eager()
     if reason is not None:
         return f"eager: {reason}"

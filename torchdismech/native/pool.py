@@ -18,8 +18,8 @@ STEP = 8  # sizes between a power of two and the next, so that tensors of nearly
 class Pool:
     """Blocks of memory that tensors live in as long as Python holds them; then others may.
 
-    Whoever runs the same operations in the same order again may do so by the addresses alone. So tapes that share a pool
-    are replayed one after the other, and what one of them leaves for another is held on to in Python.
+    Whoever runs the same operations in the same order again may do so by the addresses alone. So tapes that share a
+    pool are replayed one after the other, and what one of them leaves for another is held on to in Python.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Pool:
         own = torch.from_numpy(self._taken(storage.nbytes())).untyped_storage()
         if keep_numbers:
             own.copy_(storage)
-        tensor.set_(own, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+        tensor.set_(own, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def owns(self, tensor: Tensor) -> bool:
         """Return whether a tensor lives here."""
@@ -44,9 +44,9 @@ class Pool:
         """Return a tensor on the memory of one that lives here, which others may take all the same."""
         storage = tensor.untyped_storage()
         block = (ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr())
-        same = torch.from_numpy(np.frombuffer(block, dtype=np.uint8)).untyped_storage()
+        same = torch.from_numpy(np.ctypeslib.as_array(block)).untyped_storage()
         empty = torch.empty(0, dtype=tensor.dtype)
-        return empty.set_(same, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+        return empty.set_(same, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def nbytes(self) -> int:
         """Return how large all blocks are together."""

@@ -1,0 +1,224 @@
+"""Gradients through a recorded function: what it did, derived backwards, as one more loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.fused.program import Program, compiled, plain_values_of
+from torchdismech.fused.symbols import Input, Leaf, Record, Symbol, chosen
+
+__all__ = ["differentiated", "is_differentiated", "values_of"]
+
+_differentiated = False
+
+
+def is_differentiated() -> bool:
+    """Return whether loops take tensors that require gradients."""
+    return _differentiated
+
+
+@contextmanager
+def differentiated() -> Iterator[None]:
+    """Let loops take tensors that require gradients meanwhile; what they find can be differentiated once.
+
+    Elsewhere torch evaluates them, and derivatives of any order can be had.
+    """
+    global _differentiated
+    before, _differentiated = _differentiated, True
+    try:
+        yield
+    finally:
+        _differentiated = before
+
+
+def values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:
+    """Return the first lists of programs one after the other, and the second ones, (rows, B).
+
+    Where autograd records, the first can be differentiated, once.
+
+    Parameters
+    ----------
+    programs : with the number of springs of each and the tensors that it reads.
+    robots : B.
+    """
+    if not torch.is_grad_enabled() or not any(t.requires_grad for _, _, read in programs for t in read):
+        return plain_values_of(programs, robots)
+    found = [_Differentiable.apply(program, springs, robots, *read) for program, springs, read in programs]
+    first, second = (list(lists) for lists in zip(*found, strict=True))
+    return (first[0], second[0]) if len(found) == 1 else (torch.cat(first), torch.cat(second))
+
+
+class _Differentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, program: Program, springs: int, robots: int, *read: Tensor):  # noqa: D102
+        first, second = program.values(springs, robots, read)
+        ctx.program, ctx.springs = program, springs
+        ctx.save_for_backward(*read)
+        ctx.mark_non_differentiable(second)
+        return first, second
+
+    @staticmethod
+    def backward(ctx, by_first: Tensor, _: Tensor):  # noqa: D102
+        if torch.is_grad_enabled():
+            raise RuntimeError("loops can be differentiated once; second derivatives are for torch's own operations")
+        wanted = tuple(k for k, need in enumerate(ctx.needs_input_grad[3:]) if need)
+        found = _pullback(ctx.program, wanted).gradients(ctx.springs, ctx.saved_tensors, by_first)
+        return None, None, None, *(found.get(k) for k in range(len(ctx.saved_tensors)))
+
+
+_pullbacks: dict[tuple[Program, tuple[int, ...]], Pullback] = {}
+
+
+def _pullback(program: Program, wanted: tuple[int, ...]) -> Pullback:
+    if (program, wanted) not in _pullbacks:
+        _pullbacks[program, wanted] = Pullback(program, wanted)
+    return _pullbacks[program, wanted]
+
+
+class Pullback:
+    """The gradients by some tensors of a sum over a program's first list, with weights.
+
+    Parameters
+    ----------
+    program : of which the first list is differentiated.
+    wanted : which of the tensors that it reads, by their numbers among these.
+    """
+
+    def __init__(self, program: Program, wanted: tuple[int, ...]):
+        record = Record([*program.record.operations], [*program.record.inputs], {**program.record.numbers})
+        self._count = program.counts[0]
+        weights = Leaf(record, max(program.places, default=-1) + 1, (self._count, 1, 1))
+        numbers = [*zip(program.first, (weight.number for weight in map(Symbol.of, weights)), strict=True)]
+        places = {program.places[k]: k for k in wanted}
+        by_value = _pulled_back(record, numbers)
+        self._inputs: list[tuple[int, Input]] = []  # number of the tensor among those read, and how springs read it
+        found = []
+        for number, given in enumerate(program.record.inputs):
+            value = record.numbers["input", number]
+            if given.place in places and value in by_value:
+                self._inputs.append((places[given.place], given))
+                found.append(by_value[value])
+        self._at = {place: k for k, place in enumerate(program.places)}
+        self._program = compiled(record, found, [], program.dtype)
+        self._own = [self._at.get(place, len(program.places)) for place in self._program.places]
+
+    def gradients(self, springs: int, read: Sequence[Tensor], weights: Tensor) -> dict[int, Tensor]:
+        """Return the gradients by the tensors, by their numbers; none by those that the values do not depend on.
+
+        Parameters
+        ----------
+        read : the tensors that the program reads.
+        weights : (values x springs, B).
+        """
+        robots = weights.shape[1]
+        given = [*read, weights.contiguous().view(self._count, springs, robots)]
+        values, _ = self._program.values(springs, robots, [given[k] for k in self._own])
+        gradients: dict[int, Tensor] = {}
+        for (number, how), value in zip(self._inputs, values.view(len(self._inputs), springs, robots), strict=True):
+            if number not in gradients:
+                gradients[number] = torch.zeros_like(read[number])
+            _add(gradients[number], how, value, None if how.rows is None else self._rows(read, how.rows))
+        return gradients
+
+    def _rows(self, read: Sequence[Tensor], rows: tuple[int, tuple[tuple[int, int], ...], int]) -> Tensor:
+        place, held, _ = rows
+        return _held(read[self._at[place]], held)
+
+
+def _add(gradient: Tensor, how: Input, value: Tensor, rows: Tensor | None) -> None:
+    """Add what springs and robots found (S, B) to the gradient by a tensor, which they read in this way."""
+    if how.spring is None or rows is None and gradient.shape[how.spring] == 1:
+        value = value.sum(0, keepdim=True)
+    if how.robot is None or gradient.shape[how.robot] == 1:
+        value = value.sum(1, keepdim=True)
+    part = _held(gradient, how.chosen)
+    along = {k: dim for k, dim in enumerate((how.spring, how.robot)) if dim is not None}
+    order = sorted(along, key=along.__getitem__)  # as the tensor has springs and robots
+    missing = [k for k in (0, 1) if k not in along]
+    value = value.permute(*missing, *order).reshape([value.shape[k] for k in order])
+    if rows is None:
+        part += value
+    else:
+        part.index_add_(order.index(0), rows, value)
+
+
+def _held(tensor: Tensor, chosen: Sequence[tuple[int, int]]) -> Tensor:
+    """Return the view of a tensor in which dimensions are held at an index."""
+    for dim, index in sorted(chosen, reverse=True):
+        tensor = tensor.select(dim, index)
+    return tensor
+
+
+# ---- derivatives of operations ------------------------------------------------------------------------------------
+
+
+def _pulled_back(record: Record, weighted: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """Return the derivatives, by all values of a record, of a sum of some of them; pairs of a value and its weight.
+
+    All are numbers of values of the record, which grows by what finds them.
+    """
+    by_value: dict[int, Symbol] = {}
+
+    def gain(value: int, more: Any) -> None:
+        before = by_value.get(value)
+        by_value[value] = more if before is None else before + more
+
+    for value, weight in weighted:
+        gain(value, Symbol(record, weight))
+    for value in range(max((value for value, _ in weighted), default=-1), -1, -1):
+        name, *of = record.operations[value]
+        if value not in by_value or name not in DERIVATIVES:
+            continue
+        operands = [Symbol(record, k) for k in of]
+        for operand, more in zip(of, DERIVATIVES[name](by_value[value], Symbol(record, value), *operands), strict=True):
+            if more is not None:
+                gain(operand, more)
+    return {value: found.number for value, found in by_value.items()}
+
+
+def _of_larger(g: Symbol, _: Symbol, a: Symbol, b: Symbol) -> tuple:
+    """Return the parts of the larger; both have half where they are the same, as in torch."""
+    return _shared(g, b < a, a < b, a, b)
+
+
+def _of_smaller(g: Symbol, _: Symbol, a: Symbol, b: Symbol) -> tuple:
+    return _shared(g, a < b, b < a, a, b)
+
+
+def _shared(g: Symbol, first: Any, second: Any, a: Symbol, b: Symbol) -> tuple:
+    if a.is_number or b.is_number:  # a bound: what is on it is within
+        return chosen(second, 0.0, g), chosen(first, 0.0, g)
+    return chosen(first, g, chosen(second, 0.0, 0.5 * g)), chosen(second, g, chosen(first, 0.0, 0.5 * g))
+
+
+def _of_angle(g: Symbol, _: Symbol, y: Symbol, x: Symbol) -> tuple:
+    share = g / (x * x + y * y)
+    return share * x, -(share * y)
+
+
+# By the name of an operation: its derivatives by its operands, of the derivative g by its value v, v and the operands.
+DERIVATIVES: dict[str, Callable[..., tuple]] = {
+    "add": lambda g, v, a, b: (g, g),
+    "sub": lambda g, v, a, b: (g, -g),
+    "mul": lambda g, v, a, b: (g * b, g * a),
+    "div": lambda g, v, a, b: (g / b, -(g * v / b)),
+    "neg": lambda g, v, a: (-g,),
+    "root": lambda g, v, a: (0.5 * g / v,),
+    "sine": lambda g, v, a: (g * torch.cos(a),),
+    "cosine": lambda g, v, a: (-(g * torch.sin(a)),),
+    "angle": _of_angle,
+    "absolute": lambda g, v, a: (chosen(a < 0.0, -g, chosen(a == 0.0, 0.0, g)),),
+    "most": _of_larger,
+    "least": _of_smaller,
+    "chosen": lambda g, v, where, a, b: (None, chosen(where.condition, g, 0.0), chosen(where.condition, 0.0, g)),
+    "exponential": lambda g, v, a: (g * v,),
+    "logarithm": lambda g, v, a: (g / a,),
+    "hyperbolic_tangent": lambda g, v, a: (g * (1.0 - v * v),),
+    "sigmoid": lambda g, v, a: (g * v * (1.0 - v),),
+    "softplus": lambda g, v, a, bound: (chosen(bound < a, g, g * torch.sigmoid(a)), None),
+}
