@@ -59,13 +59,9 @@ def jobs(quick: bool, cuda: bool) -> list[Job]:
         return [Job("closed_loop", CASE, 4, "eager, cpu", {"batch": 4, "mode": "eager", "steps": 5})]
     own = [
         Job("closed_loop", CASE, batch, f"{mode}, cpu", {"batch": batch, "mode": mode, "steps": 100})
-        for batch in (1, 256)
-        for mode in ("eager", "compiled")
+        for batch, mode in ((1, "eager"), (256, "eager"), (256, "compiled"))
     ]
-    regulation = [
-        Job("closed_loop", REGULATION, 1, f"{mode}, cpu", {"batch": 0, "mode": mode, "steps": 400})
-        for mode in ("eager", "compiled")
-    ]
+    regulation = [Job("closed_loop", REGULATION, 1, "eager, cpu", {"batch": 0, "mode": "eager", "steps": 400})]
     peer = Job("closed_loop", CASE, 1, "NumPy", {"batch": 1, "mode": "numpy", "steps": 100}, peer=True)
     return [peer, *own, *regulation]
 

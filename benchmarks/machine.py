@@ -11,6 +11,10 @@ from pathlib import Path
 
 import torch
 
+from torchdismech import Model, State
+from torchdismech.integrate.integrator import Integrator
+from torchdismech.integrate.recording import SEEN
+
 PACKAGES = ("torch", "numpy", "scipy", "pyelastica", "numba", "pin")
 
 
@@ -74,3 +78,9 @@ def peak_bytes(device: str = "cpu") -> int:
         return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kibibytes
+
+
+def warm_up(integrator: Integrator, model: Model, state: State) -> None:
+    """Take the step from a state until its kind is recorded, which takes some on a CPU; compiled code has to be called."""
+    for _ in range(SEEN + 2):
+        integrator.step(model, state)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.jobs import Job
-from benchmarks.machine import now, peak_bytes
+from benchmarks.machine import now, peak_bytes, warm_up
 from benchmarks.rods import EXACT, youngs_of_batch
 from benchmarks.table import Row, short
 from torchdismech import (
@@ -114,8 +114,9 @@ def measured(
     began = time.perf_counter()
     state, _ = integrator.step(model, model.initial_state(batch=batch))
     first = time.perf_counter() - began
+    warm_up(integrator, model, state)
     ahead = state
-    for _ in range(BLOCK if compile else 0):  # what only some step needs is compiled there
+    for _ in range(BLOCK):  # what only some step needs is compiled, or recorded, there
         ahead, _ = integrator.step(model, ahead)
     times, iterations, worst = [], [], 0.0
     converged = torch.ones(batch, dtype=torch.bool, device=device)
@@ -174,13 +175,11 @@ def parts(model: Model, integrator: ImplicitEuler, state: State) -> tuple[float,
 
 def jobs(quick: bool, cuda: bool) -> list[Job]:
     """Return the batches to be measured."""
-    found = [
-        job(case, batch, mode, "cpu", 2 if quick else 6)
-        for case, batch, mode in product(
-            CASES, (1,) if quick else (1, 64), ("eager",) if quick else ("eager", "compiled")
-        )
-    ]
-    if cuda and not quick:
+    if quick:
+        return [job(case, 1, "eager", "cpu", 2) for case in CASES]
+    found = [job(case, batch, "eager", "cpu", 6) for case, batch in product(CASES, (1, 64))]
+    found += [job(case, 64, "compiled", "cpu", 6) for case in CASES]
+    if cuda:
         found += [job(*what, "cuda", 6) for what in product(CASES, (1, 1024), ("eager", "compiled"))]
     return found
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.jobs import Job
-from benchmarks.machine import now, peak_bytes
+from benchmarks.machine import now, peak_bytes, warm_up
 from benchmarks.rods import EXACT
 from benchmarks.table import Row
 from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, Status, forces, straight
@@ -52,6 +52,7 @@ def stepped(batch: int, steps: int, tolerance: float = RELATIVE_TOLERANCE) -> tu
     model, state = thrown(batch)
     integrator = ImplicitEuler(DT, relative_tolerance=tolerance)
     times, iterations, converged = [], [], torch.ones(batch, dtype=torch.bool)
+    warm_up(integrator, model, state)
     for _ in range(steps):
         began = now("cpu")
         state, info = integrator.step(model, state)
@@ -70,7 +71,6 @@ def jobs(quick: bool, cuda: bool) -> list[Job]:
 def rows(batch: int, steps: int) -> list[Row]:
     """Return the row of the batch."""
     torch.set_num_threads(1)
-    stepped(batch, 1)  # finds solvers and what is compiled
     state, times, iterations, converged = stepped(batch, steps)
     peak = peak_bytes("cpu") / 1e6
     exact = stepped(batch, steps, EXACT)[0]
