@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from torchdismech.body import Body, PartNames
@@ -373,13 +372,11 @@ class RobotBuilder:
 
     def _join(self, points: np.ndarray) -> np.ndarray:
         """Add the points that are new and return the index of each."""
-        distance, index = (
-            cKDTree(self._nodes).query(points) if len(self._nodes) else (np.full(len(points), np.inf), None)
-        )
+        distance, index = _nearest(points, self._nodes)
         fresh = distance > self.join_distance
         numbers = len(self._nodes) + np.cumsum(fresh) - 1
         self._nodes = np.concatenate([self._nodes, points[fresh]])
-        return numbers if index is None else np.where(fresh, numbers, index)
+        return np.where(fresh, numbers, index)
 
     def _checked(self, nodes: Sequence[int], what: str) -> np.ndarray:
         index = np.asarray(nodes, dtype=np.int64).reshape(-1)
@@ -471,3 +468,12 @@ def _check_name(name: str | None) -> None:
 def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
     if given not in choices:
         raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {given!r}")
+
+
+def _nearest(points: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far (P,) points are from the nearest of some nodes, and which that is; infinity without nodes."""
+    if not len(nodes):
+        return np.full(len(points), np.inf), np.zeros(len(points), dtype=np.int64)
+    from scipy.spatial import cKDTree  # takes a tenth of a second to import
+
+    return cKDTree(nodes).query(points)

@@ -20,6 +20,7 @@ __all__ = ["CouplingCache", "StepPairs"]
 
 CHUNK = 4096  # pairs whose blocks torch multiplies out at a time: they stay in a processor's cache
 KEPT = 4  # the pattern is made anew, with what it needs only, when it joins so many times more nodes than needed
+LISTED = 4_000_000  # pairs of nodes of which a table is kept: 32 MB
 LOCAL = np.tril_indices(4)  # pairs of the four nodes of a pair of primitives, each once
 
 
@@ -32,10 +33,12 @@ class Layout:
     keys : (U,) increasing keys i * N + j of the pairs of nodes, i >= j.
     places : (9, 2 U) of the entries with the rows of i and the columns of j, then of those the other way round; one
         past the values for what is not in the matrix: clamped dofs, and one of two equal entries of a symmetric block.
+    nodes : N.
     """
 
     keys: np.ndarray
     places: IndexMap
+    nodes: int
 
     @classmethod
     def of(cls, pattern: Pattern, keys: np.ndarray, unknown: np.ndarray) -> Layout:
@@ -48,7 +51,16 @@ class Layout:
             rows, cols = np.maximum(rows, cols), np.minimum(rows, cols)
         places = np.full(rows.shape, pattern.nnz)
         places[kept] = pattern.position(rows[kept], cols[kept])
-        return cls(keys, IndexMap(places))
+        return cls(keys, IndexMap(places), len(unknown))
+
+    @cached_property
+    def ranks(self) -> IndexMap | None:
+        """The number among `keys` of each possible key, -1 of others; None where these are too many to be listed."""
+        if self.nodes**2 > LISTED:
+            return None
+        ranks = np.full(self.nodes**2, -1)
+        ranks[self.keys] = np.arange(len(self.keys))
+        return IndexMap(ranks)
 
     @cached_property
     def rows(self) -> Tensor:
@@ -204,14 +216,23 @@ class CouplingCache:
             nodes = table.nodes[table.places].t()  # (4, C)
             first, second = nodes[i], nodes[j]
             keys.append(torch.maximum(first, second) * count + torch.minimum(first, second))  # (10, C)
-        unique, inverse = torch.unique(torch.cat([k.flatten() for k in keys]), return_inverse=True)
-        needed = unique.cpu().numpy()
-        if not np.isin(needed, self._blocks.keys, assume_unique=True).all():
-            self._extend(needed)
-        rank = torch.as_tensor(np.searchsorted(self._blocks.keys, needed), device=inverse.device)[inverse]
+        rank = self._ranks(torch.cat([k.flatten() for k in keys]))
         parts = zip(pairs.tables, rank.split([k.numel() for k in keys]), keys, strict=True)
         ranks = {table: r.view_as(k) for table, r, k in parts}
         return Coupling(self.pattern, self.solvers, self._own, self._blocks, ranks)
+
+    def _ranks(self, keys: Tensor) -> Tensor:
+        """Return which of the pairs of nodes that the pattern joins each of these is, by their keys (K,)."""
+        listed = self._blocks.ranks
+        if listed is not None:
+            rank = listed.on(keys.device)[keys]
+            if bool((rank >= 0).all()):
+                return rank
+        unique, inverse = torch.unique(keys, return_inverse=True)
+        needed = unique.cpu().numpy()
+        if not np.isin(needed, self._blocks.keys, assume_unique=True).all():
+            self._extend(needed)
+        return torch.as_tensor(np.searchsorted(self._blocks.keys, needed), device=inverse.device)[inverse]
 
     def _extend(self, needed: np.ndarray) -> None:
         """Make a pattern that joins these pairs of nodes, and those that it joined before if they are not too many."""

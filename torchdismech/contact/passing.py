@@ -68,7 +68,7 @@ def _relative_motion(way: Tensor, first: int) -> Tensor:
     """Return a bound (C,) of how far points of two primitives move against each other; `first` nodes are of one."""
     moves = way.unflatten(0, (4, 3))
     moves = moves - moves.mean(0)
-    lengths = torch.linalg.vector_norm(moves, dim=1)
+    lengths = moves.square().sum(1).sqrt()  # a norm along this dimension takes ten times as long
     return lengths[:first].amax(0) + lengths[first:].amax(0)
 
 

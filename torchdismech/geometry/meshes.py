@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial import Delaunay
 
 from torchdismech.errors import InputError
 
@@ -314,6 +313,8 @@ def _turned_lattice(length: float, width: float, spacing: float, angle: float) -
 
 def _planar(nodes: np.ndarray) -> np.ndarray:
     """Return the Delaunay triangulation (F, 3) in the x-y plane, counter-clockwise."""
+    from scipy.spatial import Delaunay  # takes a tenth of a second to import
+
     triangles = Delaunay(nodes[:, :2]).simplices.astype(np.int64)
     u, v = nodes[triangles[:, 1]] - nodes[triangles[:, 0]], nodes[triangles[:, 2]] - nodes[triangles[:, 0]]
     twice_area = u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.spatial import KDTree
 
 from torchdismech.errors import InputError, shown
 from torchdismech.geometry.mesh_checks import check_mesh
@@ -279,6 +278,8 @@ def _refuse_cracks(path: Path, nodes: np.ndarray, triangles: np.ndarray) -> None
     lengths = np.linalg.norm(nodes[sides[:, 1]] - nodes[sides[:, 0]], axis=1)
     shortest = np.full(len(nodes), np.inf)
     np.minimum.at(shortest, sides.reshape(-1), np.repeat(lengths, 2))
+    from scipy.spatial import KDTree  # takes a tenth of a second to import
+
     distance, neighbour = (found[:, 1] for found in KDTree(nodes).query(nodes, k=2))
     near = np.flatnonzero(distance < SAME_PLACE * np.minimum(shortest, shortest[neighbour]))
     if len(near):
