@@ -251,13 +251,15 @@ class Model(nn.Module):
         if self.solver_name != "auto":
             batch = 1  # a named solver is the same for all
         key = (self.device, batch)
-        pattern, solvers = self.pattern, self._solvers
+        pattern, solvers, known = self.pattern, self._solvers, {}
         if pairs is not None:
             pattern, solvers = pairs.coupling.pattern, pairs.coupling.solvers
+            known = pairs.coupling.before | solvers
         if key not in solvers:
             if self.solver_name == "auto":
                 served = math.inf if pairs is None else COUPLING_SERVES
-                solvers[key] = linear.choose(pattern, batch, self.device, served)
+                like = next((solver for (device, _), solver in known.items() if device == self.device), None)
+                solvers[key] = linear.choose(pattern, batch, self.device, served, like)
             else:
                 solvers[key] = linear.make(self.solver_name, pattern, **self.solver_options)
         return solvers[key]

@@ -73,7 +73,8 @@ class Coupling:
 
     Parameters
     ----------
-    pattern, solvers : of the matrix with contact.
+    pattern, solvers : of the matrix with contact; solvers by device and number of robots.
+    before : solvers of the pattern before this one.
     own : places of the entries of the matrix without contact.
     blocks : where the blocks of pairs of nodes stand.
     ranks : for each table of pairs, which of the blocks (10, C) the pairs of nodes in `LOCAL` have.
@@ -83,12 +84,13 @@ class Coupling:
         self,
         pattern: Pattern,
         solvers: dict,
+        before: dict,
         own: IndexMap,
         blocks: Layout,
         ranks: dict[PairTable, Tensor],
     ):
         self.pattern = pattern
-        self.solvers = solvers
+        self.solvers, self.before = solvers, before
         self.own = own
         self.blocks = blocks
         self.ranks = ranks
@@ -205,6 +207,7 @@ class CouplingCache:
         self.unknown = unknown.reshape(-1, 3)
         self.pattern = pattern
         self.solvers: dict = {}  # of the pattern
+        self._before: dict = {}  # of the pattern before
         self._own = IndexMap(np.arange(pattern.nnz))
         self._blocks = Layout.of(pattern, np.zeros(0, dtype=np.int64), self.unknown)
 
@@ -219,7 +222,7 @@ class CouplingCache:
         rank = self._ranks(torch.cat([k.flatten() for k in keys]))
         parts = zip(pairs.tables, rank.split([k.numel() for k in keys]), keys, strict=True)
         ranks = {table: r.view_as(k) for table, r, k in parts}
-        return Coupling(self.pattern, self.solvers, self._own, self._blocks, ranks)
+        return Coupling(self.pattern, self.solvers, self._before, self._own, self._blocks, ranks)
 
     def _ranks(self, keys: Tensor) -> Tensor:
         """Return which of the pairs of nodes that the pattern joins each of these is, by their keys (K,)."""
@@ -247,7 +250,7 @@ class CouplingCache:
             np.concatenate([self.base.cols, cols, rows]),
             self.base.symmetric,
         )
-        self.solvers = {}
+        self._before, self.solvers = self.solvers or self._before, {}
         self._own = IndexMap(self.pattern.position(self.base.rows, self.base.cols))
         self._blocks = Layout.of(self.pattern, joined, self.unknown)
 

@@ -71,6 +71,7 @@ FEW_ROBOTS = 500
 # and in the table above fronts save no more than half of a band's time. Where contact changes the pattern, they have to
 # pay soon.
 DISSECTION_TIME = 120e3
+MUCH_WIDER = 1.5  # times as wide as a band that was taken: the choice is made anew
 MOST_SAVED = 0.5
 # Solvers for a pattern that contact widened, milliseconds a robot for one factor + solve; in brackets the analysis,
 # once a pattern. Krylov: flexible CG, with friction BiCGStab, preconditioned by the direct factor of the matrix without
@@ -127,7 +128,11 @@ def make(name: str, pattern: Pattern, **options) -> Solver:
 
 
 def choose(
-    pattern: Pattern, batch: int, device: torch.device | str = "cpu", factorisations: float = math.inf
+    pattern: Pattern,
+    batch: int,
+    device: torch.device | str = "cpu",
+    factorisations: float = math.inf,
+    like: Solver | None = None,
 ) -> Solver:
     """Return the direct solver that is likely the fastest: dense if tiny, banded if narrow, multifrontal for the rest.
 
@@ -141,6 +146,8 @@ def choose(
     batch : number of robots.
     device : where the values will be.
     factorisations : of all robots that the pattern is expected to serve; a costly analysis has to pay within them.
+    like : solver of a pattern that this one grew from, or of this one for another number of robots. A band is taken
+        again, without looking at anything else, as long as it is about as wide.
     """
     if pattern.n == 0:
         return DenseSolver(pattern)
@@ -149,6 +156,8 @@ def choose(
         return MultifrontalSolver(pattern) if pattern.n > LONG_BAND and batch < FEW_ROBOTS else banded
     if pattern.n <= DENSE_UP_TO and not (on_cpu and banded.takes_native(batch)):
         return DenseSolver(pattern)
+    if isinstance(like, BandedSolver) and banded.order.lower <= MUCH_WIDER * like.order.lower:
+        return banded
     if on_cpu:
         time = _banded_time(banded, batch)
         if MOST_SAVED * time * batch * factorisations < DISSECTION_TIME * pattern.n:
