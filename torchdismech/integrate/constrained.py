@@ -100,9 +100,7 @@ class _ConstrainedSearch(Search):
         lost = active & ~factor.ok
         if not solver.pattern.symmetric or not bool(lost.any()):
             return factor
-        values = at.values.clone()
-        q, unknown = equations.full(at.x), equations.model.unknown
-        self.constraints.add_geometric_stiffness(values, q, solver.pattern, unknown, -1.0)
+        values = equations.without_geometric_stiffness(at.values, at.x)
         factor = _JoinedFactor(factor, solver.factor(values, rows=lost))
         lost = active & ~factor.ok
         return _JoinedFactor(factor, shifted_factor(solver, values, lost)) if bool(lost.any()) else factor
@@ -171,7 +169,7 @@ class _Delassus:
     def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
         like = self.equations.base
-        return self.constraints.forces_of(self.arms, load, like).index_select(1, self.equations.model.free_index)
+        return self.equations.model.on_unknowns(self.constraints.forces_of(self.arms, load, like))
 
     def motions_of(self, step: Tensor) -> Tensor:
         """Return how gaps and slides (S, 3) change with the free dofs (B, n_free)."""
