@@ -16,7 +16,7 @@ from torchdismech.contact.constraints import ConstraintSet, places_of
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve.complementarity import solve_contact
-from torchdismech.solve.linear import Factor, shifted_factor
+from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search, rounding_noise
 
 __all__ = ["KKTConditions", "constrained_newton"]
@@ -101,9 +101,9 @@ class _ConstrainedSearch(Search):
         if not solver.pattern.symmetric or not bool(lost.any()):
             return factor
         values = equations.without_geometric_stiffness(at.values, at.x)
-        factor = _JoinedFactor(factor, solver.factor(values, rows=lost))
+        factor = JoinedFactor(factor, solver.factor(values, rows=lost))
         lost = active & ~factor.ok
-        return _JoinedFactor(factor, shifted_factor(solver, values, lost)) if bool(lost.any()) else factor
+        return JoinedFactor(factor, shifted_factor(solver, values, lost)) if bool(lost.any()) else factor
 
     def _searched(
         self, at: Iterate, step: Tensor, start: Tensor, factor: Factor, rows: Tensor
@@ -132,19 +132,6 @@ class _ConstrainedSearch(Search):
     @staticmethod
     def _size(vector: Tensor) -> Tensor:
         return torch.linalg.vector_norm(vector, dim=1)
-
-
-class _JoinedFactor(Factor):
-    """Factors of unlike rows of a batch as one: each gives zeros in the rows of the other."""
-
-    def __init__(self, first: Factor, second: Factor):
-        self.parts = (first, second)
-        self.ok = first.ok | second.ok
-        self.dtype, self.shape = first.dtype, first.shape
-
-    def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
-        """Return the solutions (B, n)."""
-        return self.parts[0].solve(rhs, transpose) + self.parts[1].solve(rhs, transpose)
 
 
 class _Delassus:

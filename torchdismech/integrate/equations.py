@@ -108,8 +108,9 @@ class StepEquations:
         with per_robot(self.model).taken(robots).in_place():
             state, control = rows(robots), start.control.rows(robots)
             elapsed = self.scheme.time * self.dt if self.scheme.inertial else None
-            constants = self.mechanics.term_constants(state, control, elapsed, start.share)
-            part = StepStart(state, control, constants, start.held_force[robots], pairs, start.share)
+            share = start.share[robots] if isinstance(start.share, Tensor) else start.share
+            constants = self.mechanics.term_constants(state, control, elapsed, share)
+            part = StepStart(state, control, constants, start.held_force[robots], pairs, share)
             equations = StepEquations(self.model, self.scheme, part, self.base[robots], self.dt, self.mechanics)
             equations.descending = self.descending
             equations.hold(self.load[robots])
