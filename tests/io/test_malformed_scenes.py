@@ -734,6 +734,10 @@ MALFORMED = {
         "floor: clamped node 0 of robot 0 starts at a gap of -0.001 m",
         "expects the gaps of clamped nodes, which it cannot push out, above 0",
     ),
+    "sliding in a constraint": (
+        scene_text(clamp="nodes = [2]\nnormal = [0, 0, -2]", floor=constraint(height="0.0")),
+        "floor: clamped node 2 of robot 0 starts at a gap of -0.001 m",
+    ),
     "height held in a constraint": (
         scene_text(clamp='nodes = [2]\naxes = "z"', floor=constraint(height="0.0")),
         "floor: clamped node 2 of robot 0 starts at a gap of -0.001 m",
