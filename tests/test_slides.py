@@ -248,6 +248,36 @@ def test_gradients_are_those_of_differences(integrator):
         assert float(found[k]) == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-5, abs=1e-5 * 0.1)
 
 
+@pytest.mark.parametrize("contact", ["floor", "rods", "constraints"])
+def test_gradients_pass_through_contact(contact):
+    """Differentiate by stiffness and the place of the line where robots touch something."""
+    shift = torch.linspace(-1, 1, 3, dtype=torch.float64)
+    model, euler = arch(ANYHOW, contact), ImplicitEuler(0.01, **EXACT)
+    bending, state = model.term("bend_twist").energy.EI1.detach(), model.initial_state()
+    with torch.no_grad():
+        for _ in range(6):
+            state, _ = euler.step(model, state, throw=True)
+
+    def loss(factor, line, record):
+        with torch.set_grad_enabled(record):
+            target = state.q.clone()
+            target[:, 24:27] = target[:, 24:27] + line * shift
+            control = Control(clamped_q=target, values={"bend_twist.EI1": factor * bending})
+            end = unroll(model, state, euler, 2, lambda time, model: control)
+            return (end.state.positions[:, :9] * torch.linspace(0, 1, 27, dtype=torch.float64).view(9, 3)).sum()
+
+    at = torch.tensor([1.0, 1e-5], dtype=torch.float64).unbind()
+    leaves = [value.clone().requires_grad_() for value in at]
+    found = torch.autograd.grad(loss(*leaves, True), leaves)
+    for k, size in enumerate((1e-4, 1e-7)):
+        sides = []
+        for sign in (1, -1):
+            near = [value + sign * size * (j == k) for j, value in enumerate(at)]
+            sides.append(float(loss(*near, False)))
+        # of second order; sums of 10 rounded to 1e-15
+        assert float(found[k]) == pytest.approx((sides[0] - sides[1]) / (2 * size), rel=1e-4, abs=1e-9)
+
+
 def test_recorded_steps_are_those_that_are_not():
     """Take steps that are recorded with every bit of those that are not."""
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -8,8 +8,8 @@ is where forces balance, and where it has got on by a length s along t (pseudo-a
 Newton's method for both solves twice with the matrix K = dr/dx: K a = -r and K b = dr/df. Its step is a - b df
 for the df that the second equation asks for. So the library's factors serve; K is indefinite beyond limit points.
 
-Lengths are sqrt(|dx|^2 + u^2 df^2), where u is |dx/df| of the robot without loads. So the load and what it does count
-alike at first, and motion counts most where the path turns.
+Lengths are sqrt(dx . dx + u^2 df^2), where u is the length of dx/df of the robot without loads. So the load and what it
+does count alike at first, and motion counts most where the path turns.
 """
 
 from __future__ import annotations
