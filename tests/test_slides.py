@@ -326,6 +326,23 @@ def test_what_clamps_hold_adds_up():
     torch.testing.assert_close(model.slides.allowed[0], allowed + torch.diag(torch.tensor([0.0, 0, 1])).to(allowed))
 
 
+def test_what_is_nearly_an_axis_is_none():
+    """Keep directions that are off an axis by more than rounding, and take others for the axis."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (1, 0, 0), 6), Circle(0.01), Material(1e6, 1000.0))
+    for node, off in enumerate((1e-8, 1e-11, 1e-13)):
+        builder.clamp(nodes=[2 * node], along=(1e200, 1e200 * off, 0))
+        builder.clamp(nodes=[2 * node + 1], normal=(1e-200, 0, 1e-200 * off))
+    model = builder.finalize(compile=False)
+    assert model.slides.nodes.tolist() == [0, 1, 2, 3]
+    for node, off in enumerate((1e-8, 1e-11)):
+        along, across = model.slides.allowed[2 * node : 2 * node + 2]
+        assert along[0, 1].item() == pytest.approx(off, rel=1e-4)  # rounding of 1e-16
+        assert across[0, 2].item() == pytest.approx(-off, rel=1e-4)
+    free = model.free[:18].view(6, 3)
+    assert free[4].tolist() == [True, False, False] and free[5].tolist() == [False, True, True]
+
+
 def test_a_line_that_moves_takes_its_node_along():
     """Follow a line that `clamped_q` moves, and stay where it is along it if nothing pulls."""
     builder = RobotBuilder()

@@ -76,6 +76,11 @@ def held_directions(axes: str | None, along: object, normal: object, planar: boo
     return vector[None] if along is None else _complement(vector[None])
 
 
+def _along_axes(vectors: np.ndarray) -> np.ndarray:
+    """Return which vectors (k, 3) are along an axis."""
+    return (vectors != 0).sum(1) == 1
+
+
 def _complement(vectors: np.ndarray) -> np.ndarray:
     """Return orthonormal vectors (3 - r, 3) across all vectors (k, 3), of which r are independent."""
     _, size, axes = np.linalg.svd(np.concatenate([vectors, np.zeros((3, 3))]))
@@ -87,10 +92,11 @@ def _unit_vector(name: str, given: object, other: str = "") -> np.ndarray:
         vector = np.asarray(given, dtype=float)
     except (TypeError, ValueError):
         vector = np.zeros(0)
-    length = float(np.linalg.norm(vector)) if vector.shape == (3,) else 0.0
-    if not (np.isfinite(length) and length > 0):
+    largest = float(np.abs(vector).max()) if vector.shape == (3,) else 0.0
+    if not (np.isfinite(largest) and largest > 0):
         raise InputError(f"clamp.{name}: expected {other}a vector (3,) other than zero, got {given!r}")
-    return vector / length
+    vector = vector / largest  # so that no square overflows
+    return vector / np.linalg.norm(vector)
 
 
 def held_by(clamps: Sequence[ClampedNodes], rod_edges: np.ndarray) -> Held:
@@ -166,14 +172,13 @@ def free_dofs(body: Body, clamps: Sequence[ClampedNodes], planar: bool) -> tuple
     free = np.ones(body.n_dofs, dtype=bool)
     free[body.first_held :] = False
     for clamp, part in zip(clamps, body.clamps, strict=True):
-        along_axes = (clamp.held == 1).any(1)
-        for axis in np.flatnonzero(clamp.held[along_axes].any(0)):
+        for axis in np.flatnonzero(clamp.held[_along_axes(clamp.held)].any(0)):
             free[3 * clamp.nodes + axis] = False
         free[first_angle + part.framed] = False
     if planar:
         free[1:first_angle:3] = False
         free[first_angle:] = False
-    oblique = [clamp for clamp in clamps if not (clamp.held == 1).any(1).all()]
+    oblique = [clamp for clamp in clamps if not _along_axes(clamp.held).all()]
     nodes = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(clamp.nodes for clamp in oblique)]))
     allowed = np.zeros((len(nodes), 3, 3))
     for k, node in enumerate(nodes):
