@@ -81,6 +81,6 @@ def peak_bytes(device: str = "cpu") -> int:
 
 
 def warm_up(integrator: Integrator, model: Model, state: State) -> None:
-    """Take the step from a state until its kind is recorded, which takes some on a CPU; compiled code has to be called."""
+    """Take the step from a state until its kind is recorded, where it is."""
     for _ in range(SEEN + 2):
         integrator.step(model, state)

@@ -54,6 +54,7 @@ ROOMS = {
     "control": Room("Closed loops", ("torchdismech.control",), "control.md"),
     "trainable": Room("Trainable constants", ("torchdismech.trainable",), "gradients.md"),
     "vibration": Room("Vibrations", ("torchdismech.vibration",), "modes.md"),
+    "following": Room("Equilibrium paths", ("torchdismech.following",), "modes.md"),
     "rigid": Room("Chains of rigid elements", ("torchdismech.rigid",), "rigid_elements.md"),
     "constant_curvature": Room("Pneumatic arms", ("torchdismech.constant_curvature",), "pneumatic_arm.md"),
     "environments": Room(

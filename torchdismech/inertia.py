@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.body import Body
+from torchdismech.slides import Slides
 from torchdismech.sparse import Pattern, Scatter
 
 __all__ = ["Inertia"]
@@ -77,19 +78,24 @@ class Inertia(nn.Module):
         weights = self._body[0].link_mass
         return self._entries(weights.unsqueeze(-1) if weights.dim() == 1 else weights.t().contiguous())
 
-    def solved(self, force: Tensor, moves: Tensor) -> Tensor:
+    def solved(self, force: Tensor, moves: Tensor, slides: Slides) -> Tensor:
         """Return the acceleration (B, n) of the dofs that move (n,) under a force (B, n), zero in the others."""
+
+        def moving(vector: Tensor) -> Tensor:
+            own = torch.where(moves, vector, 0.0)
+            return own if slides.none else slides.joined(own, 0.0)
+
         mass = torch.where(moves, self.mass, 1.0)
         if not self.consistent:
-            return torch.where(moves, force / mass, 0.0)
+            return moving(force / mass)
         solution = torch.zeros_like(force)
-        residual = torch.where(moves, force, 0.0)
+        residual = moving(force)
         direction = residual / mass
         slope = (residual * direction).sum(1, keepdim=True)
         for _ in range(ROUNDS):
-            image = torch.where(moves, self.times(direction), 0.0)
+            image = self.times(direction)
             length = slope / (direction * image).sum(1, keepdim=True).clamp_min(torch.finfo(force.dtype).tiny)
-            solution, residual = solution + length * direction, residual - length * image
+            solution, residual = solution + length * direction, moving(residual - length * image)
             before, slope = slope, (residual * residual / mass).sum(1, keepdim=True)
             direction = residual / mass + slope / before.clamp_min(torch.finfo(force.dtype).tiny) * direction
         return solution

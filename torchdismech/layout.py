@@ -13,6 +13,7 @@ from torchdismech.compilation import Compilation
 from torchdismech.elastic import Assembly, ElasticTerm
 from torchdismech.forces import Force
 from torchdismech.inertia import Inertia
+from torchdismech.slides import Slides, SlidingEntries
 from torchdismech.sparse import Pattern, Scatter
 
 __all__ = ["MatrixLayout"]
@@ -25,6 +26,7 @@ class MatrixLayout(nn.Module):
     ----------
     body, terms, forces : of the robot.
     unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
+    slides : nodes that slide.
     algebraic : (n,) bool, unknowns without inertia.
     symmetric : whether the sum of all derivatives is a symmetric matrix.
     compilation : see `Assembly`.
@@ -36,6 +38,7 @@ class MatrixLayout(nn.Module):
     inertia : the mass matrix.
     free_index : (n_free,) the dofs that are unknowns.
     force_scatters : for each force and each of its blocks, the sum into the values (nnz, B).
+    sliding : what nodes that slide make of the values; None without any.
     """
 
     force_scatters: Sequence[Sequence[Scatter]]
@@ -50,6 +53,7 @@ class MatrixLayout(nn.Module):
         terms: Sequence[ElasticTerm],
         forces: Sequence[Force],
         unknown: np.ndarray,
+        slides: Slides,
         algebraic: np.ndarray,
         symmetric: bool,
         compilation: Compilation,
@@ -64,6 +68,7 @@ class MatrixLayout(nn.Module):
             keep = (r >= 0) & (c >= 0)
             entries.append((r[keep], c[keep]))
         rows, cols = (np.concatenate([np.zeros(0, dtype=np.int64), *x]) for x in zip(*entries, strict=True))
+        rows, cols = slides.coupled(unknown, rows, cols)
         if not symmetric:  # solvers want a pattern that is symmetric in structure
             rows, cols = np.concatenate([rows, cols]), np.concatenate([cols, rows])
         self.pattern = Pattern.union(int(unknown.max()) + 1, rows, cols, symmetric, _chain_order(body, unknown))
@@ -72,6 +77,7 @@ class MatrixLayout(nn.Module):
             nn.ModuleList(_block_scatter(self.pattern, r, c, dtype) for r, c in blocks) for blocks in placed
         )
         self.inertia = Inertia(body, unknown, self.pattern)
+        self.sliding = None if slides.none else SlidingEntries(slides, unknown, self.pattern)
         self.register_buffer("free_index", torch.as_tensor(np.flatnonzero(unknown >= 0)), persistent=False)
         self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
         massless = algebraic[unknown >= 0]

@@ -21,7 +21,7 @@ from torchdismech.inertia import Inertia
 from torchdismech.layout import MatrixLayout
 from torchdismech.state import Control, State
 
-__all__ = ["Gains", "Mechanics", "StepStart"]
+__all__ = ["Gains", "Mechanics", "StepStart", "shared"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class StepStart:
     constants : of the elastic terms, then of the loads that are sums over stencils, too.
     held_force : (B, n) explicit forces and the control's force.
     pairs : what may touch each other.
-    share : how much of the external forces acts.
+    share : how much of the external forces acts, a number or one of each robot (B,).
     """
 
     state: State
@@ -50,7 +50,7 @@ class StepStart:
     constants: list[TermConstants]
     held_force: Tensor
     pairs: StepPairs | None = None
-    share: float = 1.0
+    share: float | Tensor = 1.0
 
 
 class Mechanics:
@@ -99,7 +99,7 @@ class Mechanics:
         control: Control,
         elapsed: float | Tensor | None,
         pairs: StepPairs | None,
-        share: float = 1.0,
+        share: float | Tensor = 1.0,
     ) -> StepStart:
         """Return what the evaluations of a step from `state` share.
 
@@ -107,19 +107,20 @@ class Mechanics:
         ----------
         elapsed : time [s] from the state to where forces are evaluated; without it nothing dissipates.
         pairs : what may touch on the way.
-        share : how much of the external forces acts.
+        share : how much of the external forces acts, a number or one of each robot (B,).
         """
         constants = self.term_constants(state, control, elapsed, share)
         return StepStart(state, control, constants, self.held_force(state, control), pairs, share)
 
     def term_constants(
-        self, state: State, control: Control, elapsed: float | Tensor | None, share: float = 1.0
+        self, state: State, control: Control, elapsed: float | Tensor | None, share: float | Tensor = 1.0
     ) -> list[TermConstants]:
         """Return what stays fixed in a step of the terms, then of the loads that are sums over stencils."""
         constants = [term.constants(state, control, elapsed) for term in self.terms]
         for load in self.loads_by_stencils:
             given = load.term_constants(state, control, elapsed)
-            constants.append(given if share == 1 else dataclasses.replace(given, measure=share * given.measure))
+            whole = isinstance(share, float) and share == 1
+            constants.append(given if whole else dataclasses.replace(given, measure=share * given.measure))
         return constants
 
     def held_force(self, state: State, control: Control) -> Tensor:
@@ -165,7 +166,7 @@ class Mechanics:
         for force in self.forces:
             if force.constant and not force.explicit:
                 total = total + force(trial, start.control)
-        return total if start.share == 1 else start.share * total
+        return shared(start.share, total)
 
     def varying_load(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
         """Return the external forces (B, n) that change with q or velocity, but those that are sums over stencils."""
@@ -173,7 +174,7 @@ class Mechanics:
         total = torch.zeros_like(q)
         for force in self.varying_forces:
             total = total + force(trial, start.control)
-        return total if start.share == 1 else start.share * total
+        return shared(start.share, total)
 
     def stencil_load(self, start: StepStart, q: Tensor) -> Tensor | float:
         """Return the loads (B, n) that are sums over stencils, which `elastic_force` has in it; 0 where none is."""
@@ -230,8 +231,8 @@ class Mechanics:
             with torch.no_grad():
                 for scatter, derivative in zip(scatters, derivatives, strict=True):
                     for gain, blocks in _joined(gains, derivative):
-                        values -= gain * scatter((start.share * blocks).flatten(1).t().contiguous())
-        return total if start.share == 1 else start.share * total
+                        values -= gain * scatter(shared(start.share, blocks).flatten(1).t().contiguous())
+        return shared(start.share, total)
 
     # ---- potentials --------------------------------------------------------------------------------------------
 
@@ -251,7 +252,7 @@ class Mechanics:
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force in self.varying_forces:
             if not force.drag:  # at rest, where alone it may be with a potential, it is none
-                total = total + start.share * force.potential(trial, start.control)
+                total = total + shared(start.share, force.potential(trial, start.control))
         return total
 
     # ---- what may be compiled ----------------------------------------------------------------------------------
@@ -264,6 +265,13 @@ class Mechanics:
     def uncompiled_terms(self) -> list[str]:
         """Return the terms whose derivatives come from autograd and therefore stay eager when compiling."""
         return [term.name for term in self.layout.elastic.terms if not term.closed_form]
+
+
+def shared(share: float | Tensor, values: Tensor) -> Tensor:
+    """Return a share of values (B, ..), one for all robots or of each (B,)."""
+    if isinstance(share, Tensor):
+        return share.view(-1, *[1] * (values.dim() - 1)) * values
+    return values if share == 1 else share * values
 
 
 def _joined(gains: tuple, derivative: tuple) -> list[tuple[Any, Tensor]]:

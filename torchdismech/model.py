@@ -40,6 +40,7 @@ from torchdismech.layout import MatrixLayout
 from torchdismech.mechanics import Mechanics, StepStart
 from torchdismech.memory import block_entries, derivatives, robots_at_a_time
 from torchdismech.native import Unavailable, compiler
+from torchdismech.slides import Slides, SlidingEntries
 from torchdismech.solve import linear
 from torchdismech.sparse import Pattern
 from torchdismech.state import Control, State
@@ -65,6 +66,7 @@ class Model(nn.Module):
     body : topology and sizes.
     terms, forces : elastic terms and external forces that act on it.
     free : (n,) bool, dofs that move; the others are clamped (or prescribed by `Control.clamped_q`).
+    slides : nodes whose free dofs move along lines and in planes alone.
     solver : name of a linear solver, or "auto"; with options a mapping, see `solve.linear.named`.
     compile : True compiles what a step evaluates at its first use, for each number of robots anew (about a
         minute, seconds once it is in the cache on disk); steps are then 1.3 to 2.5 times as fast. False never does.
@@ -93,6 +95,7 @@ class Model(nn.Module):
         solver: linear.Setting = "auto",
         compile: Setting = "auto",
         self_contacts: Sequence[SelfContact] = (),
+        slides: Slides | None = None,
     ):
         super().__init__()
         if not free.any():
@@ -100,6 +103,7 @@ class Model(nn.Module):
         self.body = body
         self.terms = nn.ModuleList(terms)  # type: ignore[assignment]
         self.forces = nn.ModuleList(forces)  # type: ignore[assignment]
+        self.slides = slides or Slides(np.zeros(0, dtype=np.int64), np.zeros((0, 3, 3)), body.nodes.dtype)
         self.unknown = np.where(free, np.cumsum(free) - 1, -1)
         self.register_buffer("free", torch.as_tensor(free), persistent=False)
         massless = (body.mass == 0).reshape(-1, self.n_dofs)
@@ -133,10 +137,11 @@ class Model(nn.Module):
         """Find where the terms and forces stand in the matrix, and make the rooms that work with it."""
         symmetric = all(f.symmetric for f in self.forces if f.varies)
         symmetric &= self.self_contacts.symmetric
-        placed = (self.unknown, self.algebraic.cpu().numpy(), symmetric, self.compilation)
+        placed = (self.unknown, self.slides, self.algebraic.cpu().numpy(), symmetric, self.compilation)
         self._layout = MatrixLayout(self.body, self.terms, self.forces, *placed)
         self.mechanics = Mechanics(self.body, self.terms, self.forces, self.self_contacts, self._layout)
-        self.contact = ContactModel(self.body, self.obstacles, self.self_contacts, self.pattern, self.unknown)
+        of_matrix = (self.pattern, self.unknown, self._layout.sliding)
+        self.contact = ContactModel(self.body, self.obstacles, self.self_contacts, *of_matrix)
 
     def compile_if_long(
         self, rows: int, q: Tensor, ahead: float = 0.0, unless: Callable[[], bool] = lambda: False
@@ -173,7 +178,7 @@ class Model(nn.Module):
 
     @property
     def n_free(self) -> int:
-        """Number of unknowns: dofs that are not clamped."""
+        """Number of unknowns: dofs that are not clamped, all of a node that slides."""
         return len(self.free_index)
 
     @property
@@ -348,7 +353,7 @@ class Model(nn.Module):
         nodes : which; None: all.
         """
         moving = rigid_velocity(self.body, state, velocity, angular_velocity, center, nodes)
-        return self.accelerated(state.replace(velocity=torch.where(self.free, moving, 0.0)))
+        return self.accelerated(state.replace(velocity=self.with_held(moving, 0.0)))
 
     def accelerated(self, state: State, control: Control | None = None) -> State:
         """Return the state with the acceleration that the forces give its free dofs there."""
@@ -359,7 +364,7 @@ class Model(nn.Module):
             if self.contact.needs_feasible_iterates:
                 refuse_closed_gaps(force, self.body.n_nodes)
             moves = self.free & ~self.algebraic
-            acceleration = self.mechanics.inertia.solved(force, moves)
+            acceleration = self.mechanics.inertia.solved(force, moves, self.slides)
         return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
 
     @property
@@ -452,8 +457,31 @@ class Model(nn.Module):
     # ---- unknowns ----------------------------------------------------------------------------------------------
 
     def expand(self, free_values: Tensor, full: Tensor) -> Tensor:
-        """Return `full` (B, n) with its free dofs replaced by `free_values` (B, n_free)."""
-        return full.index_copy(1, self.free_index, free_values)
+        """Return `full` (B, n) with its free dofs replaced by `free_values` (B, n_free), as far as clamps let them."""
+        moved = full.index_copy(1, self.free_index, free_values)
+        return moved if self.slides.none else self.slides.joined(moved, full)
+
+    def with_held(self, moving: Tensor, held: Tensor | float) -> Tensor:
+        """Return `moving` (B, n) as far as clamps let the robot move, `held` (B, n) as far as they hold it.
+
+        They hold clamped dofs, and nodes that slide across their lines.
+        """
+        joined = torch.where(self.free, moving, held)
+        return joined if self.slides.none else self.slides.joined(joined, held)
+
+    def on_unknowns(self, force: Tensor) -> Tensor:
+        """Return the part (B, n_free) of forces (B, n) that may move something, as the unknowns feel it."""
+        felt = force if self.slides.none else self.slides.joined(force, 0.0)
+        return felt.index_select(1, self.free_index)
+
+    def sliding_on(self, pairs: StepPairs | None) -> SlidingEntries | None:
+        """Return what nodes that slide make of the values of a matrix, None without any.
+
+        Parameters
+        ----------
+        pairs : what may touch in the step.
+        """
+        return self._layout.sliding if pairs is None else pairs.coupling.sliding
 
     def residual_weight(self) -> Tensor:
         """Return the weights (n_free,) that make a residual of forces and torques one norm in N.

@@ -3,6 +3,7 @@
 from torchdismech import actuation, contact, control, elastic, forces, magnetics, rigid, trainable
 from torchdismech.builder import RobotBuilder
 from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech.following import EquilibriumPath, follow
 from torchdismech.geometry import meshes
 from torchdismech.geometry.curves import arc, helix, straight
 from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static, StepInfo
@@ -19,6 +20,7 @@ __all__ = [
     "BDF2",
     "Circle",
     "Control",
+    "EquilibriumPath",
     "Geometry",
     "ImplicitEuler",
     "ImplicitMidpoint",
@@ -41,6 +43,7 @@ __all__ = [
     "contact",
     "control",
     "elastic",
+    "follow",
     "forces",
     "helix",
     "magnetics",

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from cosseratbench import Capability, Scenario, Trajectory, registry
 from cosseratbench.experiment import run
-from cosseratbench.scenario import Cylinder, End, EndCondition, Motion, Rod
+from cosseratbench.scenario import Cylinder, End, EndCondition, Rod
 from torch import Tensor
 
 from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, Model, RobotBuilder, State, forces
@@ -104,8 +104,8 @@ class _Robot:
             if rod.condition(end) is EndCondition.FREE:
                 continue
             clamped = rod.condition(end) is EndCondition.CLAMPED
-            axes = "xyz" if motion is None or motion.slides_along is None else _axes_across(motion)
-            builder.clamp(nodes=[node], axes=axes, twist=clamped, direction="rest" if clamped else None)
+            along = None if motion is None else motion.slides_along
+            builder.clamp(nodes=[node], along=along, twist=clamped, direction="rest" if clamped else None)
             self.ends.append((rod, end))
 
     def _add_surroundings(self, builder: RobotBuilder) -> None:
@@ -189,13 +189,6 @@ def _force_scale(scenario: Scenario) -> float:
     loads = sum(float(np.linalg.norm(load.force)) for rod in scenario.rods for load in rod.loads)
     rod = scenario.rods[0]
     return float(max(weight, loads, rod.material.youngs_modulus * rod.second_moment_of_area / rod.length**2))
-
-
-def _axes_across(motion: Motion) -> str:
-    """Return the axes that an end which slides is held in."""
-    if np.count_nonzero(np.abs(motion.axis) > 1e-12) != 1:
-        raise NotImplementedError("an end that slides along a direction off the axes")
-    return "".join(axis for axis, part in zip("xyz", motion.axis, strict=True) if part == 0)
 
 
 def _rest_frame(rod: Rod, n_elements: int) -> np.ndarray:

@@ -94,7 +94,7 @@ def test_pattern_is_kept_while_it_suffices():
     last = slice(int(first.filled.sum(1).amin()) - 1, None)  # of nodes that are not clamped
     one = PairTable(first.kernel, first.nodes[:, last], first.reach[:, last], first.filled[:, last])
     few = Pairs((one,), many.low, many.high)
-    cache = CouplingCache(model.pattern, model.unknown[: 3 * model.body.n_nodes])
+    cache = CouplingCache(model.pattern, model.unknown[: 3 * model.body.n_nodes], None)
     small = cache.coupling(few)
     grown = cache.coupling(many)
     assert grown.pattern.nnz > small.pattern.nnz > model.pattern.nnz

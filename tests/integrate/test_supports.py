@@ -44,6 +44,11 @@ UNHELD = {
     "robot": (lambda: rods(), r"nothing holds the robot along z, where its loads pull with -0.037 N: clamp a node"),
     "along x": (lambda: rods(gravity=(1.0, 0, 0)), "nothing holds the robot along x"),
     "clamp of another axis": (lambda: rods(clamp={"nodes": [0], "axes": "xy"}), "nothing holds the robot along z"),
+    "a line": (
+        lambda: rods(clamp={"nodes": [0], "along": (3, 0, 4)}),
+        r"nothing holds the robot along \(-?0.6, 0, -?0.8\), where its loads pull with -?0.0296 N",
+    ),
+    "a plane": (lambda: rods(clamp={"nodes": [0, 1], "normal": (1, 1, 0)}), "nothing holds the robot along"),
     "part": (
         lambda: rods(clamp={"nodes": [0, 1]}, second=True),
         "nothing holds the part of the robot that node 7 belongs to along z",

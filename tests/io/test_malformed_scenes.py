@@ -225,6 +225,12 @@ MALFORMED = {
     "clamp twice the same": (scene_text(clamp="nodes = [0, 0]"), "clamp.0.nodes: expected each of the nodes once"),
     "clamp without nodes": (scene_text(clamp="nodes = []"), "clamp.0.nodes:", "at least 1"),
     "clamp of fractions": (scene_text(clamp="nodes = [0.5]"), "clamp.0.nodes.0: expected a whole number", "got 0.5"),
+    "clamp along a line and axes": (
+        scene_text(clamp='nodes = [0]\nalong = [1, 0, 1]\naxes = "z"'),
+        "clamp.0: clamp: expected one of axes, along and normal, got axes and along",
+    ),
+    "clamp along no line": (scene_text(clamp="nodes = [0]\nalong = [0, 0, 0]"), "clamp.along: expected a vector (3,)"),
+    "clamp across two numbers": (scene_text(clamp="nodes = [0]\nnormal = [0, 1]"), "clamp.0.normal: expected"),
     "clamp of nothing": (scene_text(clamp='axes = "xyz"'), "clamp.0: expected exactly one of nodes or box"),
     "clamp along w": (scene_text(clamp='nodes = [0]\naxes = "xw"'), "clamp.0.axes: expected a subset of"),
     "clamp that holds nothing": (scene_text(clamp='nodes = [0]\naxes = ""\ntwist = false'), "clamp.0:", "nothing"),
@@ -727,6 +733,10 @@ MALFORMED = {
         scene_text(floor=constraint(height="0.0")),
         "floor: clamped node 0 of robot 0 starts at a gap of -0.001 m",
         "expects the gaps of clamped nodes, which it cannot push out, above 0",
+    ),
+    "sliding in a constraint": (
+        scene_text(clamp="nodes = [2]\nnormal = [0, 0, -2]", floor=constraint(height="0.0")),
+        "floor: clamped node 2 of robot 0 starts at a gap of -0.001 m",
     ),
     "height held in a constraint": (
         scene_text(clamp='nodes = [2]\naxes = "z"', floor=constraint(height="0.0")),

@@ -13,8 +13,20 @@ from torchdismech.body import Body, Clamp
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import transported, unit
 from torchdismech.geometry.topology import Held, Springs
+from torchdismech.slides import Slides
 
-__all__ = ["ClampedNodes", "clamped_parts", "free_dofs", "held_by", "held_frames", "with_held"]
+__all__ = [
+    "ClampedNodes",
+    "clamped_parts",
+    "free_dofs",
+    "held_by",
+    "held_directions",
+    "held_frames",
+    "with_held",
+]
+
+ALIKE = 1e-9  # rad: directions nearer to each other than this are one
+ROUNDING = 1e-12  # of the components of unit vectors
 
 
 @dataclass(frozen=True)
@@ -23,33 +35,68 @@ class ClampedNodes:
 
     Attributes
     ----------
+    held : (k, 3) unit vectors along which the nodes are held.
     directed : whether rods are held in a direction ...
     tangent : ... and in which (3,); None: each edge in that at rest.
     """
 
     nodes: np.ndarray
-    axes: str
+    held: np.ndarray
     twist: bool
     directed: bool
     tangent: np.ndarray | None
 
     @classmethod
-    def of(cls, nodes: np.ndarray, axes: str, twist: bool, direction: object) -> ClampedNodes:
+    def of(cls, nodes: np.ndarray, held: np.ndarray, twist: bool, direction: object) -> ClampedNodes:
         """Return what is fixed, with a direction as users give it: None, "rest" or a vector."""
         at_rest = isinstance(direction, str) and direction == "rest"
-        tangent = None if direction is None or at_rest else _unit_vector(direction)
-        return cls(nodes, axes, twist, direction is not None, tangent)
+        tangent = None if direction is None or at_rest else _unit_vector("direction", direction, '"rest" or ')
+        return cls(nodes, held, twist, direction is not None, tangent)
 
 
-def _unit_vector(direction: object) -> np.ndarray:
+def held_directions(axes: str | None, along: object, normal: object, planar: bool) -> np.ndarray:
+    """Return the unit vectors (k, 3) along which nodes are held, for what `RobotBuilder.clamp` is given.
+
+    Refused are contradictions, and in planar robots what leads out of the plane.
+    """
+    given = [name for name, value in (("axes", axes), ("along", along), ("normal", normal)) if value is not None]
+    if len(given) > 1:
+        raise InputError(
+            f"clamp: expected one of axes, along and normal, got {' and '.join(given)}; what several clamps of a node "
+            "hold adds up"
+        )
+    if along is None and normal is None:
+        axes = "xyz" if axes is None else axes
+        if not set(axes) <= set("xyz"):
+            raise InputError(f"clamp.axes: expected a subset of 'xyz', got {axes!r}")
+        return np.eye(3)[["xyz".index(axis) for axis in axes]]
+    vector = _unit_vector(given[0], normal if along is None else along)
+    if planar and vector[1] != 0:
+        raise InputError(f"clamp.{given[0]}: a planar robot keeps to the x-z plane, got {vector.tolist()}")
+    return vector[None] if along is None else _complement(vector[None])
+
+
+def _along_axes(vectors: np.ndarray) -> np.ndarray:
+    """Return which vectors (k, 3) are along an axis."""
+    return (vectors != 0).sum(1) == 1
+
+
+def _complement(vectors: np.ndarray) -> np.ndarray:
+    """Return orthonormal vectors (3 - r, 3) across all vectors (k, 3), of which r are independent."""
+    _, size, axes = np.linalg.svd(np.concatenate([vectors, np.zeros((3, 3))]))
+    return axes[size <= ALIKE]
+
+
+def _unit_vector(name: str, given: object, other: str = "") -> np.ndarray:
     try:
-        vector = np.asarray(direction, dtype=float)
+        vector = np.asarray(given, dtype=float)
     except (TypeError, ValueError):
         vector = np.zeros(0)
-    length = float(np.linalg.norm(vector)) if vector.shape == (3,) else 0.0
-    if not (np.isfinite(length) and length > 0):
-        raise InputError(f'clamp.direction: expected "rest" or a vector (3,) other than zero, got {direction!r}')
-    return vector / length
+    largest = float(np.abs(vector).max()) if vector.shape == (3,) else 0.0
+    if not (np.isfinite(largest) and largest > 0):
+        raise InputError(f"clamp.{name}: expected {other}a vector (3,) other than zero, got {given!r}")
+    vector = vector / largest  # so that no square overflows
+    return vector / np.linalg.norm(vector)
 
 
 def held_by(clamps: Sequence[ClampedNodes], rod_edges: np.ndarray) -> Held:
@@ -119,16 +166,27 @@ def clamped_parts(clamps: Sequence[ClampedNodes], framed_edges: np.ndarray, held
     return parts
 
 
-def free_dofs(body: Body, clamps: Sequence[ClampedNodes], planar: bool) -> np.ndarray:
-    """Return which dofs (n,) nothing fixes."""
+def free_dofs(body: Body, clamps: Sequence[ClampedNodes], planar: bool) -> tuple[np.ndarray, Slides]:
+    """Return which dofs (n,) move, and the nodes that do so along lines and in planes that are not those of axes."""
     first_angle = 3 * body.n_nodes
     free = np.ones(body.n_dofs, dtype=bool)
     free[body.first_held :] = False
     for clamp, part in zip(clamps, body.clamps, strict=True):
-        for axis in clamp.axes:
-            free[3 * clamp.nodes + "xyz".index(axis)] = False
+        for axis in np.flatnonzero(clamp.held[_along_axes(clamp.held)].any(0)):
+            free[3 * clamp.nodes + axis] = False
         free[first_angle + part.framed] = False
     if planar:
         free[1:first_angle:3] = False
         free[first_angle:] = False
-    return free
+    oblique = [clamp for clamp in clamps if not _along_axes(clamp.held).all()]
+    nodes = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(clamp.nodes for clamp in oblique)]))
+    allowed = np.zeros((len(nodes), 3, 3))
+    for k, node in enumerate(nodes):
+        held = [clamp.held for clamp in oblique if node in clamp.nodes]
+        own = slice(3 * node, 3 * node + 3)
+        moves = _complement(np.concatenate([*held, np.eye(3)[~free[own]]]))
+        moves[np.abs(moves) <= ROUNDING] = 0.0
+        allowed[k] = moves.T @ moves
+        free[own] = moves.any(0)
+    slides = np.array([bool((p != np.diag(p.diagonal())).any()) for p in allowed], dtype=bool)
+    return free, Slides(nodes[slides], allowed[slides], body.nodes.dtype)

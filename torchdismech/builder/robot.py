@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body, PartNames
-from torchdismech.builder.clamps import ClampedNodes, clamped_parts, free_dofs, held_by, held_frames, with_held
+from torchdismech.builder.clamps import (
+    ClampedNodes,
+    clamped_parts,
+    free_dofs,
+    held_by,
+    held_directions,
+    held_frames,
+    with_held,
+)
 from torchdismech.builder.elements import at_nodes, broadcastable, named, per_element, refuse_lost
 from torchdismech.builder.masses import link_mass, lumped_mass
 from torchdismech.builder.planar import refuse_out_of_plane
@@ -206,9 +214,11 @@ class RobotBuilder:
         self,
         nodes: Sequence[int] | None = None,
         box=None,
-        axes: str = "xyz",
+        axes: str | None = None,
         twist: bool = True,
         direction: str | Sequence[float] | None = None,
+        along: Sequence[float] | None = None,
+        normal: Sequence[float] | None = None,
     ) -> None:
         """Fix nodes, given by index or by a box (min, max).
 
@@ -217,16 +227,20 @@ class RobotBuilder:
 
         Parameters
         ----------
-        axes : which components are fixed.
+        axes : which components are fixed; by default "xyz", without `along` and `normal`.
         twist : also fix the angle of edges whose two nodes are both in this set, the twist of rods and the mid-edge
             normals of shells (without it a shell is hinged there); with a direction, the twist of rods at the nodes.
         direction : "rest": rods have at these nodes the tangent of the rest shape, each edge there its own; or a
             vector along the rod, from each edge's first node to its second. None: rods turn freely about nodes.
+        along : (3,); in place of axes: the nodes slide along this line without friction, and are held across it.
+        normal : (3,); in place of axes: the nodes slide in the plane with this normal, and are held along the normal.
+
+        Lines and planes keep their directions also where `Control.pose` turns a clamp. What several clamps of a node
+        hold adds up.
         """
         if (nodes is None) == (box is None):
             raise InputError("clamp: give either nodes or box")
-        if not set(axes) <= set("xyz"):
-            raise InputError(f"clamp.axes: expected a subset of 'xyz', got {axes!r}")
+        held = held_directions(axes, along, normal, self.planar)
         if nodes is None:
             low, high = (np.asarray(corner, dtype=float) for corner in box)
             selected = np.flatnonzero(((self._nodes >= low) & (self._nodes <= high)).all(1))
@@ -234,7 +248,7 @@ class RobotBuilder:
                 raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
         else:
             selected = self._checked(nodes, "clamp.nodes")
-        self._clamps.append(ClampedNodes.of(selected, axes, twist, direction))
+        self._clamps.append(ClampedNodes.of(selected, held, twist, direction))
 
     def add_mass(self, nodes: Sequence[int], mass: Number) -> None:
         """Add `mass` [kg], () or (B, 1), to each of the nodes."""
@@ -338,10 +352,10 @@ class RobotBuilder:
         for term in terms[: len(terms) - len(self._terms)]:
             _refuse_lost_stiffness(term, dtype)
         self._add_residuals({t.name: t for t in terms})
-        free = self._free(body)
+        free, slides = free_dofs(body, self._clamps, self.planar)
         terms = [t.to(dtype) for t in terms]
         forces = [f.to(dtype) for f in self._forces]
-        model = Model(body, terms, forces, free, solver, compile, self._self_contacts)
+        model = Model(body, terms, forces, free, solver, compile, self._self_contacts, slides)
         return model.to(device=device, dtype=dtype)
 
     def _check_planar(self) -> None:
@@ -384,9 +398,6 @@ class RobotBuilder:
         if len(wrong) or not len(index):
             raise InputError(f"{what}: expected indices 0 to {len(self._nodes) - 1}, got {wrong.tolist() or 'none'}")
         return index
-
-    def _free(self, body: Body) -> np.ndarray:
-        return free_dofs(body, self._clamps, self.planar)
 
     def _body(self, rods: Rods, shells: Shells, dtype: torch.dtype) -> tuple[Body, np.ndarray, Tensor]:
         """Return the body, how its joint edges average the constants of the rods (J, E), directors in float64."""

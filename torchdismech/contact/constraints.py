@@ -178,16 +178,14 @@ class ConstraintSet:
         """Return the force (B, n) of the present load at q (B, n)."""
         return self.forces_of(self.arms(self.at(q, self.time)), self.load, q)
 
-    def add_geometric_stiffness(
-        self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray, factor: float = 1.0
-    ) -> None:
-        """Add `factor` times the geometric stiffness of the present loads to values (nnz, B), in place."""
+    def add_geometric_stiffness(self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
+        """Add the geometric stiffness of the present loads to values (nnz, B), in place."""
         if self._entries is None:
             self._entries = self._places_in(pattern, unknown)
         place, robot, source = self._entries
         stiffness = self.at(q, self.time, with_stiffness=True).geometric_stiffness
         assert stiffness is not None
-        entries = (-factor * self.load[:, 0, None, None] * stiffness).flatten()[source]
+        entries = (-self.load[:, 0, None, None] * stiffness).flatten()[source]
         values.view(-1).index_put_((place * values.shape[1] + robot,), entries, accumulate=True)
 
     def _places_in(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,6 +13,7 @@ from torchdismech.contact.pairs import PairBlocks, PairTable, Touching
 from torchdismech.contact.self_contact import Pairs, SelfContacts, summed
 from torchdismech.fused import fits
 from torchdismech.native import function_of, taped
+from torchdismech.slides import SlidingEntries
 from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse import Pattern
 
@@ -78,6 +79,7 @@ class Coupling:
     own : places of the entries of the matrix without contact.
     blocks : where the blocks of pairs of nodes stand.
     ranks : for each table of pairs, which of the blocks (10, C) the pairs of nodes in `LOCAL` have.
+    sliding : what nodes that slide make of the values; None without any.
     """
 
     def __init__(
@@ -88,12 +90,14 @@ class Coupling:
         own: IndexMap,
         blocks: Layout,
         ranks: dict[PairTable, Tensor],
+        sliding: SlidingEntries | None,
     ):
         self.pattern = pattern
         self.solvers, self.before = solvers, before
         self.own = own
         self.blocks = blocks
         self.ranks = ranks
+        self.sliding = sliding
         self._targets: dict[PairTable, tuple[Tensor, Tensor]] = {}
         self._of_pairs: dict[PairTable, Tensor] = {}
 
@@ -200,10 +204,11 @@ class CouplingCache:
     ----------
     pattern : of the matrix without contact.
     unknown : (3 N,) the numbers of the nodes' unknowns, -1 where clamped.
+    sliding : what nodes that slide make of values on the pattern; None without any.
     """
 
-    def __init__(self, pattern: Pattern, unknown: np.ndarray):
-        self.base = pattern
+    def __init__(self, pattern: Pattern, unknown: np.ndarray, sliding: SlidingEntries | None):
+        self.base, self.sliding = pattern, sliding
         self.unknown = unknown.reshape(-1, 3)
         self.pattern = pattern
         self.solvers: dict = {}  # of the pattern
@@ -222,7 +227,7 @@ class CouplingCache:
         rank = self._ranks(torch.cat([k.flatten() for k in keys]))
         parts = zip(pairs.tables, rank.split([k.numel() for k in keys]), keys, strict=True)
         ranks = {table: r.view_as(k) for table, r, k in parts}
-        return Coupling(self.pattern, self.solvers, self._before, self._own, self._blocks, ranks)
+        return Coupling(self.pattern, self.solvers, self._before, self._own, self._blocks, ranks, self.sliding)
 
     def _ranks(self, keys: Tensor) -> Tensor:
         """Return which of the pairs of nodes that the pattern joins each of these is, by their keys (K,)."""
@@ -253,6 +258,7 @@ class CouplingCache:
         self._before, self.solvers = self.solvers or self._before, {}
         self._own = IndexMap(self.pattern.position(self.base.rows, self.base.cols))
         self._blocks = Layout.of(self.pattern, joined, self.unknown)
+        self.sliding = None if self.sliding is None else self.sliding.on(self.pattern)
 
 
 def _block_entries(unknown: np.ndarray, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,7 @@ from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.report import Report, contact_report
 from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.errors import InputError
+from torchdismech.slides import SlidingEntries
 from torchdismech.sparse import Pattern
 from torchdismech.state import State
 from torchdismech.values import Place, Values
@@ -32,6 +33,7 @@ class ContactModel:
     self_contacts : how its parts touch each other; without any they pass through each other.
     pattern : of the matrix of a robot whose parts do not touch each other.
     unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
+    sliding : what nodes that slide make of values on the pattern; None without any.
 
     Raises
     ------
@@ -46,9 +48,10 @@ class ContactModel:
         self_contacts: SelfContacts,
         pattern: Pattern,
         unknown: np.ndarray,
+        sliding: SlidingEntries | None,
     ):
         self.body, self.obstacles, self.self_contacts = body, list(obstacles), self_contacts
-        self._couplings = CouplingCache(pattern, unknown[: 3 * body.n_nodes])
+        self._couplings = CouplingCache(pattern, unknown[: 3 * body.n_nodes], sliding)
         self._check_constraints(body.nodes.dtype)
 
     def _check_constraints(self, dtype: torch.dtype) -> None:

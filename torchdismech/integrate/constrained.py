@@ -16,7 +16,7 @@ from torchdismech.contact.constraints import ConstraintSet, places_of
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve.complementarity import solve_contact
-from torchdismech.solve.linear import Factor, shifted_factor
+from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search, rounding_noise
 
 __all__ = ["KKTConditions", "constrained_newton"]
@@ -100,12 +100,10 @@ class _ConstrainedSearch(Search):
         lost = active & ~factor.ok
         if not solver.pattern.symmetric or not bool(lost.any()):
             return factor
-        values = at.values.clone()
-        q, unknown = equations.full(at.x), equations.model.unknown
-        self.constraints.add_geometric_stiffness(values, q, solver.pattern, unknown, -1.0)
-        factor = _JoinedFactor(factor, solver.factor(values, rows=lost))
+        values = equations.without_geometric_stiffness(at.values, at.x)
+        factor = JoinedFactor(factor, solver.factor(values, rows=lost))
         lost = active & ~factor.ok
-        return _JoinedFactor(factor, shifted_factor(solver, values, lost)) if bool(lost.any()) else factor
+        return JoinedFactor(factor, shifted_factor(solver, values, lost)) if bool(lost.any()) else factor
 
     def _searched(
         self, at: Iterate, step: Tensor, start: Tensor, factor: Factor, rows: Tensor
@@ -136,19 +134,6 @@ class _ConstrainedSearch(Search):
         return torch.linalg.vector_norm(vector, dim=1)
 
 
-class _JoinedFactor(Factor):
-    """Factors of unlike rows of a batch as one: each gives zeros in the rows of the other."""
-
-    def __init__(self, first: Factor, second: Factor):
-        self.parts = (first, second)
-        self.ok = first.ok | second.ok
-        self.dtype, self.shape = first.dtype, first.shape
-
-    def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
-        """Return the solutions (B, n)."""
-        return self.parts[0].solve(rhs, transpose) + self.parts[1].solve(rhs, transpose)
-
-
 class _Delassus:
     """How gaps and slides answer to loads at an iterate: W = J A^-1 J^T over the contacts that may bear a load.
 
@@ -171,7 +156,7 @@ class _Delassus:
     def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
         like = self.equations.base
-        return self.constraints.forces_of(self.arms, load, like).index_select(1, self.equations.model.free_index)
+        return self.equations.model.on_unknowns(self.constraints.forces_of(self.arms, load, like))
 
     def motions_of(self, step: Tensor) -> Tensor:
         """Return how gaps and slides (S, 3) change with the free dofs (B, n_free)."""

@@ -108,8 +108,9 @@ class StepEquations:
         with per_robot(self.model).taken(robots).in_place():
             state, control = rows(robots), start.control.rows(robots)
             elapsed = self.scheme.time * self.dt if self.scheme.inertial else None
-            constants = self.mechanics.term_constants(state, control, elapsed, start.share)
-            part = StepStart(state, control, constants, start.held_force[robots], pairs, start.share)
+            share = start.share[robots] if isinstance(start.share, Tensor) else start.share
+            constants = self.mechanics.term_constants(state, control, elapsed, share)
+            part = StepStart(state, control, constants, start.held_force[robots], pairs, share)
             equations = StepEquations(self.model, self.scheme, part, self.base[robots], self.dt, self.mechanics)
             equations.descending = self.descending
             equations.hold(self.load[robots])
@@ -204,13 +205,24 @@ class StepEquations:
         if self.constraints is not None:
             pattern = self.solver().pattern
             self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknown)
+        if (sliding := self.model.sliding_on(self.start.pairs)) is not None:
+            sliding.hold(values)
         return self._with_inertia(q, force + self._constraint_force(q)), values
 
+    def without_geometric_stiffness(self, values: Tensor, x: Tensor) -> Tensor:
+        """Return the values (nnz, B) of the matrix at x without what the loads of constraints have in it."""
+        assert self.constraints is not None
+        stiffness = torch.zeros_like(values)
+        self.constraints.add_geometric_stiffness(stiffness, self.full(x), self.solver().pattern, self.model.unknown)
+        if (sliding := self.model.sliding_on(self.start.pairs)) is not None:
+            sliding.project(stiffness)
+        return values - stiffness
+
     def reaction(self, q: Tensor) -> Tensor:
-        """Return the generalised force (B, n) of the clamps on the robot at q (B, n), zero on free dofs."""
+        """Return the generalised force (B, n) of the clamps on the robot at q (B, n), zero where it moves freely."""
         force = self.mechanics.force(self.start, *self.evaluated_at(q), self.load)
         inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
-        return torch.where(self.model.free, 0.0, inertia - force)
+        return self.model.with_held(torch.zeros_like(q), inertia - force)
 
     def _count(self) -> None:
         """Add an evaluation to what the model has done, but for those that are traced."""
@@ -223,8 +235,7 @@ class StepEquations:
 
     def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
         inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
-        residual = inertia - force
-        return (residual * self._row_weight()).index_select(1, self.model.free_index)
+        return self.model.on_unknowns((inertia - force) * self._row_weight())
 
     def _row_weight(self) -> Tensor | float:
         """Return what the rows of the residual (n,) are multiplied by: 1, for algebraic angles 1 / position_gain."""
@@ -251,7 +262,7 @@ class StepEquations:
             forces = [internal, load, times(state.velocity) / self.dt]
         else:
             forces = [mechanics.elastic_force(start, state.q) - summed, load]
-        return sum(torch.linalg.vector_norm(f.index_select(1, model.free_index) * weight, dim=1) for f in forces)
+        return sum(torch.linalg.vector_norm(model.on_unknowns(f) * weight, dim=1) for f in forces)
 
     def setup(self, x: Tensor | None, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights of a residual's norm (n_free,), the force scale (B,) and the first iterate (B, n_free).
@@ -271,7 +282,7 @@ class StepEquations:
         model, state = self.model, self.start.state
         step = self.base - state.q
         if ahead:
-            step = torch.where(model.free, self.dt * (state.velocity + self._gained()), step)
+            step = model.with_held(self.dt * (state.velocity + self._gained()), step)
         there = model.frames.moved_by(state.q, step)
         for obstacle in model.obstacles:
             if obstacle.law.response.feasible_only:

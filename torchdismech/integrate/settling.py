@@ -56,7 +56,7 @@ def _settled(problem: StepProblem, tried: StepInfo) -> tuple[State, StepInfo]:
     after, info, search = problem.state, tried, _Descent(problem)
     iterations = tried.iterations
     while (near := search.next_pause()) is not None:
-        start = near.replace(q=torch.where(problem.model.free, near.q, problem.clamped_q), time=problem.state.time)
+        start = near.replace(q=problem.model.with_held(near.q, problem.clamped_q), time=problem.state.time)
         found, info = differentiable_step(problem.replace(state=start))
         iterations = iterations + info.iterations
         if bool(info.converged.all()):
@@ -116,7 +116,7 @@ class _Descent:
 
 def _nearer(problem: StepProblem, at: State, most: float) -> Control:
     """Return the control with clamps that come nearer to where they are to be by so much [m] at most."""
-    way = torch.where(problem.model.free, 0.0, problem.clamped_q - at.q)
+    way = problem.model.with_held(torch.zeros_like(at.q), problem.clamped_q - at.q)
     share = (most / way.abs().amax(1, keepdim=True)).clamp(max=1.0)
     return problem.control.replace(clamped_q=torch.where(share < 1, at.q + share * way, problem.clamped_q))
 

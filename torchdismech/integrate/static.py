@@ -16,10 +16,11 @@ from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.settling import settled_step
 from torchdismech.integrate.stability import stability, without_saddles
 from torchdismech.integrate.supports import refuse_unheld
+from torchdismech.mechanics import shared
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
-__all__ = ["Static"]
+__all__ = ["Static", "ramped"]
 
 UNSTABLE = ("leave", "report", "fail")
 AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0, 0))
@@ -123,7 +124,7 @@ class Static(Solver):
         stable: Tensor | None = None
         for k in range(1, self.load_steps + 1):
             share = k / self.load_steps
-            part = problem.replace(state=at, control=_ramped(problem, share), running=going, share=share)
+            part = problem.replace(state=at, control=ramped(problem, share), running=going, share=share)
             at, found = settled_step(part)
             if self.unstable == "leave":
                 at, found, stable = without_saddles(part, at, found)
@@ -153,13 +154,13 @@ class Static(Solver):
         return "static equilibrium"
 
 
-def _ramped(problem: StepProblem, share: float) -> Control:
-    """Return the control at a share of the ramp."""
+def ramped(problem: StepProblem, share: float | Tensor) -> Control:
+    """Return the control at a share of the ramp from the problem's state, one for all robots or of each (B,)."""
     control, state = problem.control, problem.state
-    if share == 1:
+    if isinstance(share, float) and share == 1:
         return control
     own = problem.model.natural_strains(state.batch).replace(clamped_q=state.q).tensors()
-    ends = control.tensors()
-    # forces are scaled with the other loads
-    ramped = {name: end if name == "force" else own[name] + share * (end - own[name]) for name, end in ends.items()}
-    return Control.of(ramped)
+    part = control.tensors()
+    for name in part.keys() - {"force"}:  # which is scaled with the other loads
+        part[name] = own[name] + shared(share, part[name] - own[name])
+    return Control.of(part)

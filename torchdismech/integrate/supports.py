@@ -15,6 +15,7 @@ from torchdismech.state import Control, State
 __all__ = ["refuse_unheld"]
 
 ROUNDING = 1e-12  # of sums of weights, which are about 1
+HOLDS = 1e-9  # beyond, the sum of projections across what nodes slide along holds a part
 
 
 @torch.no_grad()
@@ -31,22 +32,24 @@ def refuse_unheld(model: Model, state: State, control: Control, rows: Tensor, to
     if model.mechanics.varying_forces or not model.contact.none:
         return
     parts = _parts(model)
-    free = model.free.cpu().numpy()[: 3 * model.body.n_nodes].reshape(-1, 3)
-    loose = np.array([free[parts == part].all(axis=0) for part in range(parts.max() + 1)]) & _slides(model, parts)
+    loose = _loose_ways(model, parts)
     if not loose.any():
         return
     mechanics = model.mechanics
     load = mechanics.constant_load(mechanics.start(state, control, None, None), state.time)
     nodes = load[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3))
     total = load.new_zeros(state.batch, len(loose), 3).index_add(1, torch.as_tensor(parts).to(load.device), nodes)
-    falls = (total.abs() > tolerance) & torch.as_tensor(loose).to(load.device) & rows[:, None, None]
+    pull = (torch.as_tensor(loose).to(total) @ total.unsqueeze(-1)).squeeze(-1)
+    falls = (pull.abs() > tolerance) & rows[:, None, None]
     if bool(falls.any()):
-        robot, part, axis = falls.nonzero()[0].tolist()
+        robot, part, way = falls.nonzero()[0].tolist()
         node = int(np.flatnonzero(parts == part)[0])
+        axis = np.flatnonzero(np.abs(loose[part, way]) == 1)
+        along = "xyz"[axis[0]] if len(axis) else ", ".join(f"{x:.3g}" for x in loose[part, way]).join("()")
         what = "the robot" if len(loose) == 1 else f"the part of the robot that node {node} belongs to"
         raise InputError(
-            f"static equilibrium: nothing holds {what} along {'xyz'[axis]}, where its loads pull with "
-            f"{total[robot, part, axis].item():.3g} N: clamp a node, or take an integrator with inertia"
+            f"static equilibrium: nothing holds {what} along {along}, where its loads pull with "
+            f"{pull[robot, part, way].item():.3g} N: clamp a node, or take an integrator with inertia"
         )
 
 
@@ -64,10 +67,26 @@ def _parts(model: Model) -> np.ndarray:
     return parts.astype(np.int64)
 
 
-def _slides(model: Model, parts: np.ndarray) -> np.ndarray:
+def _loose_ways(model: Model, parts: np.ndarray) -> np.ndarray:
+    """Return for each part the directions (3, 3) in which nothing holds it: unit vectors, padded with zeros."""
+    free = model.free.cpu().numpy()[: 3 * model.body.n_nodes].reshape(-1, 3)
+    held = (~_unfelt(model, parts)).astype(float)[:, None] * np.eye(3)  # a sum of projections of each part
+    np.add.at(held, parts, (~free).astype(float)[:, None] * np.eye(3))
+    for node, allowed in model.slides.by_node():
+        held[parts[node]] += np.diag(free[node].astype(float)) - allowed  # what is clamped along an axis counts already
+    ways = np.zeros_like(held)
+    for part, matrix in enumerate(held):
+        along_axes = (np.diag(matrix.diagonal()) == matrix).all()
+        sizes, axes = (matrix.diagonal(), np.eye(3)) if along_axes else np.linalg.eigh(matrix)
+        found = axes[:, sizes <= HOLDS].T
+        ways[part, : len(found)] = found
+    return ways
+
+
+def _unfelt(model: Model, parts: np.ndarray) -> np.ndarray:
     """Return for each part and axis whether no elastic term changes when the part moves along it."""
     count = model.body.n_nodes
-    slides = np.ones((parts.max() + 1, 3), dtype=bool)
+    unfelt = np.ones((parts.max() + 1, 3), dtype=bool)
     for term in model.terms:
         for variable in term.stencil.variables:
             total, part = np.zeros((term.stencil.count, 3)), np.zeros(term.stencil.count, dtype=np.int64)
@@ -76,5 +95,5 @@ def _slides(model: Model, parts: np.ndarray) -> np.ndarray:
                 total[at, dofs[at] % 3] += weights[at]
                 part[at] = parts[dofs[at] // 3]
             stencil, axis = np.nonzero(np.abs(total) > ROUNDING)
-            slides[part[stencil], axis] = False
-    return slides
+            unfelt[part[stencil], axis] = False
+    return unfelt

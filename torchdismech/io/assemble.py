@@ -73,7 +73,14 @@ def build_model(
     for k, clamp in enumerate(document.clamp):
         nodes = _selected(scene, ("clamp", k), clamp.nodes, clamp.box)
         with _naming(scene, ("clamp", k)):
-            builder.clamp(nodes=nodes.tolist(), axes=clamp.axes, twist=clamp.twist, direction=clamp.direction)
+            builder.clamp(
+                nodes=nodes.tolist(),
+                axes=clamp.axes,
+                twist=clamp.twist,
+                direction=clamp.direction,
+                along=clamp.along,
+                normal=clamp.normal,
+            )
     for k, mass in enumerate(document.mass):
         builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
     for force in [*_forces(scene), *actuators(scene)]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["add_contacts", "contact_radius", "obstacle_of", "refuse_overlap"]
 
 POTENTIALS: dict[str, type[Penalty] | type[Barrier]] = {"penalty": Penalty, "barrier": Barrier}
+ROUNDING = 1e-12  # of components of unit vectors
 TOLERANCE = 0.5  # of the smallest contact radius, where the scene does not say
 # [s] a moving obstacle's way is linear for so long: no run gets there, and a power of two rounds nothing
 FOREVER = 2.0**100
@@ -179,8 +180,8 @@ def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, 
     """Return the gaps (B, N) of the nodes [m], and which clamps keep from moving across the obstacle's surface."""
     points = x - obstacle.displacement(x.new_zeros(len(x))).unsqueeze(1)
     distance, normal, _ = obstacle.shape.distance_and_derivatives(points)
-    free = model.free[: 3 * model.body.n_nodes].view(-1, 3)
-    return obstacle.clearance(distance), ((normal == 0) | ~free).all(2)
+    moves = model.with_held(model.body.on_nodes(normal), 0.0)[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3))
+    return obstacle.clearance(distance), (moves.abs() <= ROUNDING).all(2)
 
 
 def _refuse_gaps(scene: Scene, key: Key, gap: Tensor, refused: Tensor, what: str) -> None:

@@ -85,7 +85,7 @@ def what_will_run(
         "triangles": f"{len(model.triangles)} (hinges: {len(model.hinges)})",
         "bodies": f"{model.body.parts()} that no edge joins" if model.body.parts() > 1 else "1",
         "springs": str(len(model.springs)),
-        "dofs": f"{model.n_dofs}, of which free {model.n_free}",
+        "dofs": f"{model.n_dofs}, of which free {model.n_free - model.slides.n_across}",
         "start": _beginning(scene),
         "forces": ", ".join(type(f).__name__ for f in model.forces if f not in model.obstacles) or "none",
         "contact": _contact(scene, model),

@@ -288,22 +288,29 @@ class Clamp(Table):
 
     nodes: Nodes | None = Field(default=None, description="node indices")
     box: Box | None = Field(default=None, description="{min = [..], max = [..]}")
-    axes: str = Field(default="xyz", description='subset of "xyz"')
+    axes: str | None = Field(default=None, description='subset of "xyz", by default all')
     twist: bool = Field(default=True, description="true or false: also fix the twist of edges between the nodes")
     direction: Literal["rest"] | Vector | None = Field(
         default=None, description='"rest" or [x, y, z]: hold rods at the nodes in this direction'
     )
 
+    along: Vector | None = Field(
+        default=None, description="[x, y, z] of the line that nodes slide along, not with axes"
+    )
+    normal: Vector | None = Field(
+        default=None, description="[x, y, z] across the plane that nodes slide in, not with axes or along"
+    )
+
     @model_validator(mode="after")
     def _holds_something(self) -> Clamp:
         exactly_one(self, "nodes", "box")
-        if not self.axes and not self.twist and self.direction is None:
+        if self.axes == "" and not self.twist and self.direction is None:
             raise ValueError('axes = "" and twist = false: the clamp holds nothing')
         return self
 
     @field_validator("axes")
     @classmethod
-    def _axes(cls, axes: str) -> str:
-        if not set(axes) <= set("xyz") or len(set(axes)) < len(axes):
+    def _axes(cls, axes: str | None) -> str | None:
+        if axes is not None and (not set(axes) <= set("xyz") or len(set(axes)) < len(axes)):
             raise ValueError('expected a subset of "xyz"')
         return axes

@@ -15,14 +15,14 @@ import torch
 
 from torchdismech.errors import InputError
 from torchdismech.solve.linear.banded import BandedSolver
-from torchdismech.solve.linear.base import Factor, Solver
+from torchdismech.solve.linear.base import Factor, JoinedFactor, Solver
 from torchdismech.solve.linear.dense import DenseSolver
 from torchdismech.solve.linear.krylov import BiCGStabSolver, PCGSolver
 from torchdismech.solve.linear.multifrontal import MultifrontalSolver
 from torchdismech.solve.linear.shifted import shifted_factor
 from torchdismech.sparse import Pattern
 
-__all__ = ["SOLVERS", "Factor", "Setting", "Solver", "choose", "make", "named", "shifted_factor"]
+__all__ = ["SOLVERS", "Factor", "JoinedFactor", "Setting", "Solver", "choose", "make", "named", "shifted_factor"]
 
 Setting = str | Mapping[str, Any]  # the name of a solver, or {"name": .., and its options}
 

@@ -19,6 +19,7 @@ __all__ = [
     "DirectSolver",
     "Factor",
     "IndexMap",
+    "JoinedFactor",
     "Solver",
     "check_rhs",
     "full_pattern",
@@ -86,6 +87,19 @@ class Factor(ABC):
     @abstractmethod
     def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
         """Return x (B, n) with A x = rhs, or A^T x = rhs; zeros in the rows that are not `ok`."""
+
+
+class JoinedFactor(Factor):
+    """Factors of unlike rows of a batch as one: each gives zeros in the rows of the other."""
+
+    def __init__(self, first: Factor, second: Factor):
+        self.parts = (first, second)
+        self.ok = first.ok | second.ok
+        self.dtype, self.shape = first.dtype, first.shape
+
+    def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
+        """Return the solutions (B, n)."""
+        return self.parts[0].solve(rhs, transpose) + self.parts[1].solve(rhs, transpose)
 
 
 class Solver(ABC):

@@ -1,0 +1,263 @@
+"""Equilibrium paths: against closed forms past limit points, branch points, what ends them, batches, refusals."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech import (
+    Circle,
+    Control,
+    InputError,
+    Material,
+    RobotBuilder,
+    Static,
+    Status,
+    follow,
+    forces,
+    meshes,
+    straight,
+)
+from torchdismech.contact import HalfSpace, Obstacle, Penalty
+from torchdismech.integrate.static import ramped
+
+STIFFNESS = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+LOAD = 0.05
+
+
+def truss(stiffness=STIFFNESS):
+    """Two bars that lean on each other, pressed down where they meet; they hardly resist bending there."""
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(
+        np.array([[-1, 0, 0], [0, 0, 0.3], [1, 0, 0]]),
+        Circle(0.01),
+        Material(1e6, 1000.0),
+        stiffness={"EA": stiffness, "EI1": 1e-12, "EI2": 1e-12, "GJ": 1e-12},
+    )
+    builder.clamp(nodes=[0, 2])
+    builder.add_force(forces.PointForce([1], (0, 0, -LOAD)))
+    return builder.finalize(compile=False)
+
+
+def truss_load(height, stiffness):
+    """Return the load that two bars bear at a height, for an energy EA/2 (l/L - 1)^2 L of each."""
+    rest = math.sqrt(1.09)
+    return 2 * stiffness * height * (1 / (1 + height**2) ** 0.5 - 1 / rest)
+
+
+def test_two_bars_snap_through():
+    """Go over the highest load, down through pulling to the other side, and up again, each robot at its own pace."""
+    path = follow(truss(), truss().initial_state(), steps=45, length=0.03, force_tolerance=1e-12)
+    assert path.points.tolist() == [46, 46] and not bool(path.reached.any())
+    rest = math.sqrt(1.09)
+    highest = math.sqrt(rest ** (2 / 3) - 1)
+    for robot, stiffness in enumerate(STIFFNESS[:, 0].tolist()):
+        height = torch.stack([state.positions[robot, 1, 2] for state in path.states])
+        # 1e-8: what bending of 1e-12 N m^2 adds to a load of 0.02 N
+        assert (truss_load(height, stiffness) / LOAD - path.load_factor[:, robot]).abs().max() < 2e-8
+        assert float(height[-1]) < -0.24
+        top = truss_load(torch.tensor(highest), stiffness).item() / LOAD
+        # a cubic between points that are 0.03 of the extent apart
+        torch.testing.assert_close(path.limits(robot), torch.tensor([top, -top]).double(), rtol=1e-3, atol=0)
+        assert path.stable is not None
+        between = height.abs() < highest
+        assert torch.equal(path.stable[:, robot], ~between)
+
+
+def test_each_robot_of_a_batch_walks_as_alone():
+    """Take the points that the robot alone takes."""
+    together = follow(truss(), truss().initial_state(), steps=15)
+    for robot in range(2):
+        model = truss(STIFFNESS[robot, 0])
+        alone = follow(model, model.initial_state(), steps=15)
+        # rounding, which 15 points hand on
+        torch.testing.assert_close(together.load_factor[:, robot], alone.load_factor[:, 0], rtol=0, atol=1e-10)
+
+
+def arch(nodes: int):
+    """A circular arch of 215 degrees and radius 1, clamped and hinged, with a load of 10 EI / R^2 at its crown."""
+    half = math.radians(215) / 2
+    angle = np.linspace(-half, half, nodes)
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(
+        np.stack([np.sin(angle), 0 * angle, np.cos(angle)], axis=1),
+        Circle(0.01),
+        Material(1e6, 1000.0),
+        stiffness={"EA": 1e5, "EI1": 1.0, "EI2": 1.0, "GJ": 1.0},
+    )
+    builder.clamp(nodes=[0], direction=(math.cos(half), 0, math.sin(half)))
+    builder.clamp(nodes=[nodes - 1])
+    builder.add_force(forces.PointForce([nodes // 2], (0, 0, -10)))
+    return builder.finalize(compile=False)
+
+
+def test_a_deep_arch_buckles_as_dadeppo_and_schmidt_have_it():
+    """Turn at 8.97 EI / R^2 (DaDeppo and Schmidt, 1975), of second order in the edges, and become unstable there."""
+    loads = []
+    for nodes in (61, 121):
+        model = arch(nodes)
+        path = follow(model, model.initial_state(), steps=28)
+        loads.append(10 * path.limits()[0].item())
+        falling = path.slope[:, 0] < 0
+        assert path.stable is not None and torch.equal(path.stable[:, 0], ~falling)
+    assert loads[1] == pytest.approx(8.97, rel=0.01)  # 0.64 % at 120 edges, 2.5 % at 60
+    assert (4 * loads[1] - loads[0]) / 3 == pytest.approx(8.97, rel=5e-4)  # published with three digits
+
+
+def column(load, **options):
+    """A column of 20 edges, clamped at its foot, with a force at its top."""
+    builder = RobotBuilder(**options)
+    stiffness = {"EA": 1e5, "EI1": 1.0, "EI2": 1.0, "GJ": 1.0}
+    builder.add_rod(straight((0, 0, 0), (0, 0, 1), 21), Circle(0.01), Material(1e6, 1000.0), stiffness=stiffness)
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(forces.PointForce([20], load))
+    return builder.finalize(compile=False)
+
+
+def test_a_straight_column_goes_straight_on():
+    """Stay straight beyond Euler's load, and say that this is no minimum."""
+    model = column((0, 0, -1.5 * math.pi**2 / 4), planar=True)
+    path = follow(model, model.initial_state())
+    assert path.reached.tolist() == [True] and path.load_factor[-1].item() == 1
+    assert path.stable is not None and torch.equal(path.stable[:, 0], 1.5 * path.load_factor[:, 0] < 1)
+    assert path.states[-1].positions[0, :, 0].abs().max() < 1e-12  # rounding
+    assert len(path.limits()) == 0 and "1 robot, to load factors 1)" in repr(path)
+
+
+def ends_together(model):
+    """Bring the ends of a rod together, in the second robot half as far."""
+    pose = model.rest_poses.expand(2, -1, -1).clone()
+    pose[:, 1, 0] -= torch.tensor([0.3, 0.15], dtype=torch.float64)
+    return Control(pose=pose)
+
+
+def curved(model):
+    """Bend a rod by its natural curvature, in the second robot the other way."""
+    curvature = torch.zeros(2, len(model.springs), 2, dtype=torch.float64)
+    curvature[:, :, 0] = torch.tensor([[0.1], [-0.05]])
+    return Control(natural_curvature=curvature)
+
+
+def pulled(model):
+    """Pull at a rod's end by a control's force."""
+    force = torch.zeros(2, model.n_dofs, dtype=torch.float64)
+    force[:, 30:33] = torch.tensor([[0.0, 1e-3, 2e-3], [1e-3, 0, -3e-3]])
+    return Control(force=force)
+
+
+@pytest.mark.parametrize(("control", "both"), [(ends_together, True), (curved, False), (pulled, False)])
+def test_paths_end_where_equilibria_are(control, both):
+    """End at the equilibrium that `Static` finds, whatever the control sets."""
+    builder = RobotBuilder()
+    x = straight((0, 0, 0), (1, 0, 0), 11)
+    x[:, 2] += 0.01 * np.sin(np.pi * x[:, 0]) ** 2
+    builder.add_rod(x, Circle(0.01), Material(1e6, 1000.0))
+    for node in (0, 10) if both else (0,):
+        builder.clamp(nodes=[node], direction="rest")
+    model = builder.finalize(compile=False)
+    state, given = model.initial_state(2), control(model)
+    path = follow(model, state, given, length=0.1, force_tolerance=1e-12)
+    expected, _ = Static(force_tolerance=1e-12).step(model, state, given, throw=True)
+    assert bool(path.reached.all()) and path.stable is not None and bool(path.stable.all())
+    # 1e-12 N over the least stiffness, and what frames that are transported in many steps differ by
+    torch.testing.assert_close(path.states[-1].positions, expected.positions, rtol=0, atol=1e-8)
+
+
+def test_the_other_way():
+    """Follow a load that points the other way, by a negative load factor."""
+    up, down = column((0.3, 0, -1.0)), column((-0.3, 0, 1.0))
+    path = follow(up, up.initial_state(), last=-1.0)
+    expected = follow(down, down.initial_state())
+    assert path.load_factor[-1].item() == -1
+    # residuals of 1e-8 N over 1 N/m
+    torch.testing.assert_close(path.states[-1].q, expected.states[-1].q, rtol=0, atol=1e-7)
+
+
+def test_a_shell_snaps_through():
+    """Follow a shallow cap under a load at its crown over the top and down, in more unknowns than a band holds."""
+    disc = meshes.disc(0.1, 0.025)
+    nodes = disc.nodes.copy()
+    square = (nodes[:, :2] ** 2).sum(1)
+    nodes[:, 2] = 0.02 * (1 - square / 0.01)
+    builder = RobotBuilder()
+    builder.add_shell(nodes, disc.triangles, 2e-3, Material(1e6, 1000.0, 0.3))
+    builder.clamp(nodes=np.flatnonzero(square > 0.0999**2).tolist())
+    crown = int(square.argmin())
+    builder.add_force(forces.PointForce([crown], (0, 0, -0.5)))
+    model = builder.finalize(solver="multifrontal", compile=False)
+    path = follow(model, model.initial_state(), steps=40, length=0.1)
+    height = torch.stack([state.positions[0, crown, 2] for state in path.states])
+    assert path.status.tolist() == [Status.CONVERGED] and path.slope.min() < 0 and float(height[-1]) < 0
+    for k in range(0, len(path.states), 4):
+        balance = Static().equations(model, path.states[k], Control())
+        load = balance.load * path.load_factor[k, 0]
+        balance.hold(load)
+        residual = balance.residual(path.states[k].q[:, model.free_index])
+        assert residual.norm() < 1e-7  # forces to 1e-8 N, and angles transported anew
+
+
+def test_loads_without_a_potential():
+    """Follow a moment that turns with its section, whose matrix is not symmetric: what is stable is not known."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (1, 0, 0), 11), Circle(0.01), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(forces.PointMoment((0.002, 0.003, 0.0), edges=[9], frame="material"))
+    model = builder.finalize(compile=False)
+    path = follow(model, model.initial_state(), force_tolerance=1e-12)
+    expected, _ = Static(force_tolerance=1e-12).step(model, model.initial_state(), throw=True)
+    assert path.stable is None and path.reached.tolist() == [True]
+    torch.testing.assert_close(path.states[-1].q, expected.q, rtol=0, atol=1e-8)  # 1e-12 N over 1e-3 N/m
+
+
+def test_a_path_that_cannot_go_on_ends(monkeypatch):
+    """Halve steps before what has no numbers, and say why the path ends there; the other robot goes on."""
+
+    def breaking(problem, share):
+        control = ramped(problem, share)
+        broken = (share > 0.5) & torch.tensor([True, False])
+        return control.replace(rest_length=torch.where(broken[:, None], torch.nan, control.rest_length))
+
+    monkeypatch.setattr("torchdismech.following.ramped", breaking)
+    model = column((0.1, 0, 0.1))
+    path = follow(model, model.initial_state(2), Control(rest_length=torch.full((2, 20), 0.051).double()), length=0.2)
+    assert path.status.tolist() == [Status.NOT_FINITE, Status.CONVERGED]
+    assert path.reached.tolist() == [False, True]
+    assert 0.49 < path.load_factor[-1, 0].item() <= 0.5
+    assert path.points[0] == int((path.load_factor[:, 0].diff() > 0).sum()) + 1
+
+
+REFUSED = {
+    "last": ({"last": 0.0}, "follow.last: expected a number other than 0"),
+    "no number": ({"last": float("nan")}, "follow.last"),
+    "steps": ({"steps": 0}, "follow.steps: expected a whole number from 1 up, got 0"),
+    "length": ({"length": 2.0}, "follow.length: expected a number above 0 and up to 1, got 2.0"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_arguments_out_of_range_are_refused(name):
+    """Name the argument."""
+    given, message = REFUSED[name]
+    with pytest.raises(InputError, match=message):
+        follow(truss(), truss().initial_state(), **given)
+
+
+def test_what_cannot_be_followed_is_refused():
+    """Refuse contact, iterative solvers and what nothing holds."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 1), (1, 0, 1), 4), Circle(0.01), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    iterative = builder.finalize(solver="pcg", compile=False)
+    with pytest.raises(InputError, match="'pcg' cannot solve beyond limit points"):
+        follow(iterative, iterative.initial_state())
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(100.0, 1e-3), name="floor"))
+    touching = builder.finalize(compile=False)
+    with pytest.raises(InputError, match="build the robot without contact"):
+        follow(touching, touching.initial_state())
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 1), (1, 0, 1), 4), Circle(0.01), Material(1e6, 1000.0))
+    builder.add_force(forces.Gravity((0, 0, -1)))
+    loose = builder.finalize(compile=False)
+    with pytest.raises(InputError, match="nothing holds the robot along z"):
+        follow(loose, loose.initial_state())

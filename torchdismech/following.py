@@ -1,0 +1,397 @@
+"""Equilibrium paths: how the balance of a robot moves as its load grows, past the largest load that it bears.
+
+The load factor f is an unknown beside the free dofs x. With the unit tangent t of the path at a point, the next point
+is where forces balance, and where it has got on by a length s along t (pseudo-arclength: Riks 1979, Keller 1977),
+
+    r(x, f) = 0,    t . ((x, f) - (x, f)_0) = s.
+
+Newton's method for both solves twice with the matrix K = dr/dx: K a = -r and K b = dr/df. Its step is a - b df
+for the df that the second equation asks for. So the library's factors serve; K is indefinite beyond limit points.
+
+Lengths are sqrt(dx . dx + u^2 df^2), where u is the length of dx/df of the robot without loads. So the load and what it
+does count alike at first, and motion counts most where the path turns.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError, Status
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.static import Static, ramped
+from torchdismech.integrate.supports import refuse_unheld
+from torchdismech.model import Model
+from torchdismech.solve.linear import Factor, JoinedFactor, Solver
+from torchdismech.solve.search import rounding_noise, weighted_norm
+from torchdismech.state import Control, State
+
+__all__ = ["EquilibriumPath", "follow"]
+
+DIFFERENCE = 1e-4  # of the load factor: dr/df by central differences, which are exact for loads that grow with it
+SHORTEST = 2.0**-24  # of the length that is asked for: where the path cannot be followed in such steps it ends
+TURN = 0.8  # the least cosine between tangents of two points: beyond, a shorter step is taken
+STRAYED = 0.5  # of the motion along the tangent: a point further away from there may be of another branch ...
+SMALL = 1e-6  # ... unless it is as near as this
+QUICK, SLOW = 3, 6  # iterations up to which the next step is longer, and from which on it is shorter
+LONGER, SHORTER, HALF = 1.5, 0.7, 0.5
+
+
+@dataclass(frozen=True, repr=False)
+class EquilibriumPath:
+    """The points of a path, in turn; robots whose path has ended stay at its last point.
+
+    Attributes
+    ----------
+    load_factor : (T, B) part of the loads that acts; 0 at the first point.
+    slope : (T, B) how it changes with the length of the path; zero at limit points.
+    length : (T, B) of the path so far, along its chords; see `torchdismech.following` for the unit.
+    states : T states of the B robots.
+    stable : (T, B) whether each point is a minimum of the potential energy; None where that is not known (loads without
+        a potential).
+    points : (B,) how many points each path has.
+    status : (B,) CONVERGED, or why a path ended before it was to.
+    reached : (B,) whether it came to the load factor at which it was to end.
+    """
+
+    load_factor: Tensor
+    slope: Tensor
+    length: Tensor
+    states: tuple[State, ...]
+    stable: Tensor | None
+    points: Tensor
+    status: Tensor
+    reached: Tensor
+
+    def limits(self, robot: int = 0) -> Tensor:
+        """Return the load factors (M,) at which the load of a robot turns, the largest it bears first met first.
+
+        Between two points by the cubic of load factor and slope at both: of fourth order in the distance.
+        """
+        count = int(self.points[robot])
+        f, slope, length = (v[:count, robot] for v in (self.load_factor, self.slope, self.length))
+        found = []
+        for k in range(count - 1):
+            if slope[k] * slope[k + 1] < 0:
+                found.append(_turn(length[k + 1] - length[k], f[k], f[k + 1], slope[k], slope[k + 1]))
+        return torch.stack(found) if found else f.new_zeros(0)
+
+    def __repr__(self) -> str:
+        """Return how many points there are, and where the paths end."""
+        steps, robots = self.load_factor.shape
+        ends = ", ".join(f"{value:.4g}" for value in self.load_factor[-1, :6].tolist()) + ", ..." * (robots > 6)
+        return f"EquilibriumPath({steps} points of {robots} robot{'s' * (robots > 1)}, to load factors {ends})"
+
+
+def _turn(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: Tensor) -> Tensor:
+    """Return where the cubic over a length with such values and slopes at its ends turns."""
+    # f = first + rising s + p s^2 + q s^3
+    q = (rising + falling) / length**2 - 2 * (last - first) / length**3
+    p = (falling - rising) / (2 * length) - 1.5 * q * length
+    # the root of rising + 2 p s + 3 q s^2 between the ends, in the form that stays where q is zero
+    root = torch.sqrt(p * p - 3 * q * rising)
+    s = rising / (-p + torch.where(rising > 0, root, -root))
+    return first + s * (rising + s * (p + s * q))
+
+
+def follow(
+    model: Model,
+    state: State,
+    control: Control | None = None,
+    last: float = 1.0,
+    steps: int = 100,
+    length: float = 0.05,
+    max_iterations: int = 10,
+    force_tolerance: float = 1e-8,
+    relative_tolerance: float = 1e-8,
+) -> EquilibriumPath:
+    """Return the path of equilibria of each robot from no load towards `last` times its loads.
+
+    The load factor multiplies external forces; natural strains and clamped dofs move in proportion to it from the
+    model's own and the state's to those that the control sets. `Control.values` act from the beginning. At limit points
+    the load falls, or comes back, and the path goes on, through unstable equilibria, too; at a point where paths branch
+    it goes straight on. A robot ends at the load factor `last`, after so many steps, or where it cannot go on.
+
+    Each robot takes steps of its own length, all at once. Nothing is recorded for gradients.
+
+    Parameters
+    ----------
+    state : near the equilibrium without loads, which is the first point.
+    control : what acts at the load factor 1; forces of the model act in any case.
+    last : load factor at which paths end; negative ones go the other way.
+    steps : points after the first, at most.
+    length : of a step, at most: this part of the whole load, and nodes move by this part of the robot's extent (root of
+        the mean square; angles in rad). Where the path bends, or many iterations are needed, steps are shorter.
+    max_iterations : Newton iterations a step.
+    force_tolerance, relative_tolerance : as for `Static`.
+
+    Raises
+    ------
+    InputError
+        Arguments out of range, contact (nothing would keep a step from going through what is in the way), an iterative
+        linear solver, a part that nothing holds against its loads.
+    """
+    control = model.posed(state, control or Control())
+    _check(model, state, control, last, steps, length)
+    method = Static(1, force_tolerance, relative_tolerance, max_iterations)
+    running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
+    values = model.values_of(control)
+    with torch.no_grad(), model.compilation.paused(), values.in_place():
+        control = control.replace(values={})
+        refuse_unheld(model, state, control, running, force_tolerance)
+        start = method.scheme.started(state.detach(), 0.0)
+        problem = StepProblem(model, method, start, control, 0.0, running, values)
+        return _Walk(problem, float(last), float(length)).path(int(steps))
+
+
+def _check(model: Model, state: State, control: Control, last: float, steps: int, length: float) -> None:
+    """Refuse what cannot be followed, by name."""
+    model.check_batch(state, control)
+    if not (math.isfinite(last) and last != 0):
+        raise InputError(f"follow.last: expected a number other than 0, got {last}")
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise InputError(f"follow.steps: expected a whole number from 1 up, got {steps!r}")
+    if not 0 < length <= 1:
+        raise InputError(f"follow.length: expected a number above 0 and up to 1, got {length}")
+    if not model.contact.none:
+        raise InputError("follow: paths go through what stands in their way; build the robot without contact")
+    if not model.solver_for(state.batch).solves_indefinite:
+        raise InputError(f"follow: solver {model.solver_name!r} cannot solve beyond limit points; take a direct one")
+
+
+class _Point(NamedTuple):
+    """Points of paths, one of each robot.
+
+    Attributes
+    ----------
+    state : with the equilibrium.
+    factor : (B,) load factor.
+    ways, slope : the unit tangent there: of the unknowns (B, n_free) and of the load factor (B,).
+    minimum : (B,) whether the matrix is positive definite.
+    """
+
+    state: State
+    factor: Tensor
+    ways: Tensor
+    slope: Tensor
+    minimum: Tensor
+
+    def merged(self, other: _Point, rows: Tensor) -> _Point:
+        """Return this with some rows (B,) replaced by those of other points."""
+        return _Point(
+            self.state.merged(other.state, rows),
+            torch.where(rows, other.factor, self.factor),
+            torch.where(rows[:, None], other.ways, self.ways),
+            torch.where(rows, other.slope, self.slope),
+            torch.where(rows, other.minimum, self.minimum),
+        )
+
+
+class _Walk:
+    """Robots on their paths.
+
+    Attributes
+    ----------
+    at : where they are.
+    unit : (B,) length of the whole load, beside motions.
+    part : (B,) of the longest step, how long the next of each is.
+    running : (B,) which are still on their way.
+    """
+
+    def __init__(self, problem: StepProblem, last: float, longest: float):
+        self.problem, self.model, self.last, self.longest = problem, problem.model, last, longest
+        model, state = self.model, problem.state
+        nodes, count = model.nodes, model.body.n_nodes
+        extent = torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
+        of_nodes = model.free_index < 3 * count
+        self.metric = torch.where(of_nodes, 1 / (count * extent**2), 1 / count).to(state.q)
+        self.running = problem.running
+        self.status = torch.zeros_like(self.running, dtype=torch.long)
+        self.unit, self.part = torch.ones_like(state.time), torch.ones_like(state.time)
+        zero, forward = torch.zeros_like(state.time), torch.full_like(state.time, 1.0 if last > 0 else -1.0)
+        x = state.q.index_select(1, model.free_index)
+        self.at = _Point(state, zero, torch.zeros_like(x), forward, torch.zeros_like(self.running))
+        self.reached = torch.zeros_like(self.running)
+
+    def path(self, steps: int) -> EquilibriumPath:
+        """Return the points up to so many after the first."""
+        first, found, _, status = self._corrected(self.at, torch.zeros_like(self.part), self.running)
+        self.at = self.at.merged(self._measured(first), found)
+        self.status, self.running = torch.where(found, self.status, status), self.running & found
+        points, lengths, counts = [self.at], [torch.zeros_like(self.part)], torch.ones_like(self.status)
+        while len(points) <= steps and bool(self.running.any()):
+            arrived = self._go_on()
+            way = self._distance(points[-1], self.at)
+            points.append(self.at)
+            lengths.append(lengths[-1] + torch.where(arrived, way, 0.0))
+            counts = counts + arrived
+        told = self.model.pattern.symmetric and self._equations(self.at.state, self.at.factor).has_potential
+        return EquilibriumPath(
+            torch.stack([point.factor for point in points]),
+            torch.stack([point.slope for point in points]),
+            torch.stack(lengths),
+            tuple(point.state for point in points),
+            torch.stack([point.minimum for point in points]) if told else None,
+            counts,
+            self.status,
+            self.reached,
+        )
+
+    def _go_on(self) -> Tensor:
+        """Take each robot that runs to its next point, or end its path; return which (B,) came to one."""
+        waiting, arrived = self.running, torch.zeros_like(self.running)
+        while bool(waiting.any()):
+            size = self.part * self._longest()
+            there, found, iterations, status = self._corrected(self.at, size, waiting)
+            turned = self._inner(self.at, there.ways, there.slope) < TURN
+            found = found & ~turned & ~self._strayed(there, size)
+            beyond = found & ((there.factor - self.last) * self.last >= 0)
+            if bool(beyond.any()):
+                there, landed = self._landed(there, beyond)
+                found, beyond = found & (landed | ~beyond), landed
+            self.reached = self.reached | beyond
+            self.at = self.at.merged(there, found)
+            arrived, waiting = arrived | found, waiting & ~found
+            longer = torch.where(iterations <= QUICK, LONGER * self.part, self.part).clamp(max=1)
+            longer = torch.where(iterations >= SLOW, SHORTER * self.part, longer)
+            self.part = torch.where(found, longer, torch.where(waiting, HALF * self.part, self.part))
+            lost = waiting & (self.part < SHORTEST)
+            status = torch.where(status > 0, status, int(Status.MAX_ITERATIONS))
+            self.status = torch.where(lost, status, self.status)
+            self.running, waiting = self.running & ~beyond & ~lost, waiting & ~lost
+        return arrived
+
+    def _longest(self) -> Tensor:
+        """Return the length (B,) of the longest step that is asked for, from where robots are."""
+        motion = torch.sqrt(self._dot(self.at.ways, self.at.ways))
+        return self.longest / torch.maximum(motion, self.at.slope.abs())
+
+    def _measured(self, first: _Point) -> _Point:
+        """Find the unit of loads by how the robots begin to move, and return their first points in it."""
+        motion = torch.sqrt(self._dot(first.ways, first.ways)) / first.slope.abs()
+        self.unit = torch.where(motion > 0, motion, 1.0)
+        norm = torch.sqrt(self._inner(first, first.ways, first.slope))
+        return first._replace(ways=first.ways / norm[:, None], slope=first.slope / norm)
+
+    def _strayed(self, there: _Point, size: Tensor) -> Tensor:
+        """Return which points (B,) are not where the tangent leads to, as the motion of the robot has it."""
+        way = self._way(self.at, there)
+        ahead = size[:, None] * self.at.ways
+        off, led = (torch.sqrt(self._dot(motion, motion)) for motion in (way - ahead, ahead))
+        return off > STRAYED * led + SMALL
+
+    def _landed(self, there: _Point, rows: Tensor) -> tuple[_Point, Tensor]:
+        """Return points of which some (B,) beyond the last load factor are taken back to it, and which came there."""
+        at = there._replace(ways=torch.zeros_like(there.ways), slope=1 / self.unit)
+        landed, found, _, _ = self._corrected(at, self.unit * (self.last - there.factor), rows)
+        sign = torch.where(self._inner(there, landed.ways, landed.slope) < 0, -1.0, 1.0)  # on as the path did
+        landed = landed._replace(ways=sign[:, None] * landed.ways, slope=sign * landed.slope)
+        return there.merged(landed, found), found
+
+    def _corrected(self, at: _Point, size: Tensor, rows: Tensor) -> tuple[_Point, Tensor, Tensor, Tensor]:
+        """Return the points so far (B,) from others along their tangents, which were found (B,), iterations, status.
+
+        Parameters
+        ----------
+        rows : (B,) robots to look at.
+        """
+        weight, method = self.model.residual_weight(), self.problem.method
+        x0, factor = at.state.q.index_select(1, self.model.free_index), at.factor + size * at.slope
+        equations = self._equations(at.state, factor)
+        solver = equations.solver()
+        tolerance = method.tolerance(equations.force_scale(weight))
+        x = equations.advanced(x0, size[:, None] * at.ways)
+        going, found, status = rows, torch.zeros_like(rows), torch.zeros_like(self.status)
+        iterations = torch.zeros_like(status)
+        while True:
+            residual, values = equations.residual_and_matrix(x)
+            norm = weighted_norm(residual, weight)
+            noise = rounding_noise(x, values, solver.diagonal(x.device), weight)
+            found = found | (going & (norm <= torch.maximum(tolerance, noise)))
+            factors, _ = _factored(solver, values, going & ~found)
+            status = _ended(going & ~found, status, norm, factors.ok, iterations, method.max_iterations)
+            going = going & ~found & (status == 0)
+            if not bool(going.any()):
+                break
+            iterations = iterations + going
+            free, by_load = factors.solve(-residual), factors.solve(self._by_load(at.state, x, factor))
+            off = self._inner(at, x - x0, factor - at.factor) - size
+            change = -(off + self._dot(at.ways, free)) / self._inner(at, -by_load, torch.ones_like(factor))
+            step = torch.where(going[:, None], free - change[:, None] * by_load, 0.0)
+            x = torch.where(going[:, None], equations.advanced(x, step), x)
+            factor = torch.where(going, factor + change, factor)
+            equations = self._equations(at.state, factor)
+        there, tangent = self._point(at, equations, x, factor, found)
+        return there, tangent, iterations, status
+
+    def _point(
+        self, at: _Point, equations: StepEquations, x: Tensor, factor: Tensor, rows: Tensor
+    ) -> tuple[_Point, Tensor]:
+        """Return the points at x (B, n_free) and load factors (B,), and which (B,) of some rows have a tangent there.
+
+        It goes on in the direction of that at the points before.
+        """
+        state = equations.accepted_state(equations.full(x), rows)
+        there = self._equations(state, factor)
+        x = state.q.index_select(1, self.model.free_index)
+        solver = there.solver()
+        _, values = there.residual_and_matrix(x)
+        factors, definite = _factored(solver, values, rows)
+        ways = -factors.solve(self._by_load(state, x, factor))
+        norm = torch.sqrt(self._dot(ways, ways) + self.unit**2)
+        ways, slope = ways / norm[:, None], 1 / norm
+        sign = torch.where(self._inner(at, ways, slope) < 0, -1.0, 1.0)
+        found = rows & factors.ok
+        return _Point(state, factor, sign[:, None] * ways, sign * slope, definite), found
+
+    def _equations(self, state: State, factor: Tensor) -> StepEquations:
+        """Return the equations of equilibria near a state under load factors (B,)."""
+        control = ramped(self.problem, factor)
+        start = self.model.mechanics.start(state, control, None, None, factor)
+        held = self.problem.replace(state=state, control=control).clamped_q
+        return StepEquations(self.model, self.problem.method.scheme, start, held, 0.0)
+
+    def _by_load(self, state: State, x: Tensor, factor: Tensor) -> Tensor:
+        """Return the derivative (B, n_free) of the residual at x by the load factor."""
+        ahead, behind = (self._equations(state, factor + sign * DIFFERENCE).residual(x) for sign in (1, -1))
+        return (ahead - behind) / (2 * DIFFERENCE)
+
+    def _dot(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the product (B,) of motions (B, n_free)."""
+        return (self.metric * a * b).sum(1)
+
+    def _inner(self, at: _Point, ways: Tensor, slope: Tensor) -> Tensor:
+        """Return the product (B,) of the tangent at points with another vector."""
+        return self._dot(at.ways, ways) + self.unit**2 * at.slope * slope
+
+    def _distance(self, a: _Point, b: _Point) -> Tensor:
+        """Return how far (B,) points are from each other."""
+        way = self._way(a, b)
+        return torch.sqrt(self._dot(way, way) + (self.unit * (b.factor - a.factor)) ** 2)
+
+    def _way(self, a: _Point, b: _Point) -> Tensor:
+        """Return the motion (B, n_free) between points."""
+        return (b.state.q - a.state.q).index_select(1, self.model.free_index)
+
+
+def _ended(going: Tensor, status: Tensor, norm: Tensor, solved: Tensor, iterations: Tensor, most: int) -> Tensor:
+    """Return the status (B,) with rows marked that cannot go on."""
+    status = torch.where(going & (iterations >= most), int(Status.MAX_ITERATIONS), status)
+    status = torch.where(going & ~solved, int(Status.SINGULAR), status)
+    return torch.where(going & ~torch.isfinite(norm), int(Status.NOT_FINITE), status)
+
+
+def _factored(solver: Solver, values: Tensor, rows: Tensor) -> tuple[Factor, Tensor]:
+    """Return the factor of the matrices of some rows (B,), and which of these are symmetric and positive definite."""
+    factor = solver.factor(values, rows=rows)
+    if not solver.pattern.symmetric:
+        return factor, torch.zeros_like(rows)
+    lost = rows & ~factor.ok
+    if not bool(lost.any()):
+        return factor, factor.ok
+    return JoinedFactor(factor, solver.factor(values, rows=lost, indefinite=True)), factor.ok
