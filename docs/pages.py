@@ -83,6 +83,7 @@ ROOMS = {
             "training.loop",
             "training.metrics",
             "training.certainty",
+            "training.evidence",
         ),
         "training.md",
     ),
