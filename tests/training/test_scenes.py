@@ -10,6 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from tests import scenes
 from torchdismech import InputError
 from torchdismech.io.scene import load_scene
 from training import checkpoint
@@ -22,16 +23,10 @@ from training.scenes import SceneSystem
 from training.systems import build
 
 DT = 0.01
-SCENE = """
-[robot]
-nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]
-rod_edges = [[0, 1], [1, 2], [2, 3]]
-[rod]
-section = {shape = "circle", radius = 4e-3}
-youngs = 4e6
-density = 1000.0
-[[clamp]]
-nodes = [0, 1]
+SCENE = (
+    scenes.rod(3, radius=4e-3, youngs=4e6)
+    + scenes.CLAMP
+    + """
 [environment]
 gravity = [0.0, 0.0, -9.81]
 viscosity = 0.05
@@ -39,6 +34,7 @@ viscosity = 0.05
 dt = 5e-3
 duration = 0.5
 """
+)
 
 
 def tables(folder: Path, **changes) -> dict:
