@@ -85,8 +85,8 @@ def evidence_of(residual: Tensor, measured: Tensor, columns: Tensor, scale: floa
         pull = -torch.einsum("bsp,bs->p", follow, starts.now)
         prior = torch.einsum("bsp,bsq->pq", follow, follow)
     time, between = noise_covariance(force, measured)
-    half = torch.einsum("ts,cd,bsdq->btcq", time, between, columns)
-    scatter = torch.einsum("btcp,btcq->pq", columns, half) + prior
+    correlated = torch.einsum("ts,bscq->btcq", time, torch.einsum("cd,bsdq->bscq", between, columns))
+    scatter = torch.einsum("btcp,btcq->pq", columns, correlated) + prior
     return Evidence(torch.einsum("btcp,btc->p", columns, force) + pull, curvature, scatter)
 
 

@@ -163,8 +163,8 @@ def at_the_optimum(folder, clean: torch.Tensor, seed: int) -> Certainty:
 def test_error_bars_are_as_wide_as_fits_of_other_noise_differ(tmp_path):
     """Fit a rod whose first two frames, from which it starts, are noisy: their error lasts over the whole recording."""
     clean = simulated.simulated_positions(count=8, frames=42)
-    fits = [at_the_optimum(tmp_path, clean, seed) for seed in range(6)]
+    fits = [at_the_optimum(tmp_path, clean, seed) for seed in range(4)]
     for k in range(2):
         values, bars = np.array([f.values[k] for f in fits]), np.array([f.spreads[k] for f in fits])
-        # 16 fits: 0.57 and 0.79; six know that to a third. Bars of independent frames were 4.0 and 5.6 times too short.
-        assert 0.25 < values.std(ddof=1) / bars.mean() < 1.6
+        # of 16 fits 0.57 and 0.79, which four know to 40 %; 4.0 and 5.6 with bars for independent frames
+        assert 0.1 < values.std(ddof=1) / bars.mean() < 1.6

@@ -44,7 +44,7 @@ def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | 
     running : (B,) rows to solve; the others are left alone.
     """
     at, tolerance = begun(system, x, options, running)
-    return resumed(system, at, options.with_tolerance(tolerance))
+    return _LineSearch(system, at, options.with_tolerance(tolerance)).root()
 
 
 class Progress(NamedTuple):
