@@ -137,7 +137,7 @@ class _ConstrainedSearch(Search):
 
 
 class _JoinedFactor(Factor):
-    """Factors of unlike rows of a batch as one: each gives zeros in the rows of the other."""
+    """Two factors, each of other rows of a batch, used as one: each gives zeros in the rows of the other."""
 
     def __init__(self, first: Factor, second: Factor):
         self.parts = (first, second)
