@@ -48,7 +48,7 @@ class Certainty:
     noise : standard deviation of the residuals [m].
     steps : from each value to the optimum, by one step of Gauss and Newton, in its standard deviations.
     distance : the longest of these, and of the same along the principal directions of the covariance.
-    doubt : standard deviation that `steps` have at an optimum, as only a part of the recordings was looked at.
+    doubt : standard deviation that `steps` have at an optimum, as only a part of what was measured was looked at.
     """
 
     names: list[str]
@@ -99,7 +99,9 @@ class Certainty:
             return []
         far = sorted(zip(self.steps, self.names, strict=True), key=lambda step: -abs(step[0]))
         parts = ", ".join(f"{name} {step:+.2g}" for step, name in far[:8] if abs(step) > 0.5)
-        part = f", which the part of the recordings that was looked at knows to {self.doubt:.2g}" if self.doubt else ""
+        part = (
+            f", which the part of the measurements that was looked at knows to {self.doubt:.2g}" if self.doubt else ""
+        )
         return [
             f"warning: the fit stands about {self.distance:.2g} standard deviations from where these predictions are "
             f"best{f' ({parts})' if parts else ''}{part}: it has not converged, or was trained on other windows than "
@@ -151,7 +153,17 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     columns = torch.stack([number.slope(residual) for number in numbers], dim=-1)  # (B, T, C, P)
     starts = None if start is None else Starts(start, _slopes_of_starts(residual, start))
     evidence = evidence_of(now, measured, columns, trainer.config.loss.scale, starts)
-    return _certainty(numbers, evidence.times(share), noise, math.sqrt(share - 1))
+    everything = 3 * int(trainer.fitted.valid[:, system.given + system.warm_up :].sum())
+    return _certainty(numbers, evidence.times(share), noise, _doubt(share, int(measured.sum()), everything))
+
+
+def _doubt(share: float, looked_at: int, everything: int) -> float:
+    """Return the standard deviation, in error bars, of the step to the optimum at the optimum of everything.
+
+    Error bars are for `share` times the recordings that were looked at. The gradient of these has the variance
+    1 - looked_at / everything of its own noise where the gradient of everything is zero.
+    """
+    return math.sqrt(share * max(1 - looked_at / max(everything, 1), 0.0))
 
 
 def _most_recordings(frames: int) -> int:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.training import simulated
-from training.certainty import Certainty, _certainty, _most_recordings, _Number, certainty_of
+from training.certainty import Certainty, _certainty, _doubt, _most_recordings, _Number, certainty_of
 from training.config import Config, Constant
 from training.constants import Named, Trained
 from training.evidence import Evidence
@@ -85,6 +85,18 @@ def test_part_of_the_recordings_leaves_the_optimum_in_doubt():
         found = _certainty(numbers(0.0, 0.0), independent(matrix, (2 * step, 0.0)), 1e-3, doubt=2.0)
         assert bool(found.warnings()) == warned
     assert "looked at knows to 2:" in found.warnings()[0]
+
+
+def test_doubt_is_how_the_optima_of_parts_differ():
+    """Compare with how the mean of a part of some numbers differs from that of all, in error bars of all and of the part."""
+    x = torch.randn(20_000, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    apart = float((x[:, :8].mean(1) - x.mean(1)).std())
+    # 20,000 differences know their standard deviation to 0.5 %; five times that
+    assert _doubt(5.0, 8, 40) == pytest.approx(
+        apart / 40**-0.5, rel=0.025
+    )  # other recordings count as if they were like these
+    assert _doubt(1.0, 8, 40) == pytest.approx(apart / 8**-0.5, rel=0.025)  # later frames do not count
+    assert _doubt(1.0, 40, 40) == 0
 
 
 def test_more_short_recordings_are_looked_at():
