@@ -88,7 +88,7 @@ def test_part_of_the_recordings_leaves_the_optimum_in_doubt():
 
 
 def test_doubt_is_how_the_optima_of_parts_differ():
-    """Compare with how the mean of a part of some numbers differs from that of all, in error bars of all and of the part."""
+    """Compare with how the mean of a part of some numbers differs from that of all, in error bars of either."""
     x = torch.randn(20_000, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     apart = float((x[:, :8].mean(1) - x.mean(1)).std())
     # 20,000 differences know their standard deviation to 0.5 %; five times that
