@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from training.evidence import Evidence, Starts, evidence_of
+from training.evidence import Evidence, Prior, Starts, evidence_of
 from training.physics import PhysicsSystem
 from training.starts import whole
 
@@ -98,12 +98,12 @@ class Certainty:
         if self.distance <= 1 + 2 * self.doubt:
             return []
         far = sorted(zip(self.steps, self.names, strict=True), key=lambda step: -abs(step[0]))
-        parts = ", ".join(f"{name} {step:+.2g}" for step, name in far[:8] if abs(step) > 0.5)
+        parts = ", ".join(f"{name} {step:+.3g}" for step, name in far[:8] if abs(step) > 0.5)
         part = (
             f", which the part of the measurements that was looked at knows to {self.doubt:.2g}" if self.doubt else ""
         )
         return [
-            f"warning: the fit stands about {self.distance:.2g} standard deviations from where these predictions are "
+            f"warning: the fit stands about {self.distance:.3g} standard deviations from where these predictions are "
             f"best{f' ({parts})' if parts else ''}{part}: it has not converged, or was trained on other windows than "
             "whole recordings; train longer, or count that into the error bars"
         ]
@@ -152,9 +152,10 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     share = len(trainer.fitted) / count  # of what was measured that is looked at, counted as if all were alike
     columns = torch.stack([number.slope(residual) for number in numbers], dim=-1)  # (B, T, C, P)
     starts = None if start is None else Starts(start, _slopes_of_starts(residual, start))
-    evidence = evidence_of(now, measured, columns, trainer.config.loss.scale, starts)
+    known, pull = (torch.tensor(x).to(now) / share for x in ([n.prior for n in numbers], [n.pull for n in numbers]))
+    evidence = evidence_of(now, measured, columns, trainer.config.loss.scale, Prior(known, pull), starts)
     everything = 3 * int(trainer.fitted.valid[:, system.given + system.warm_up :].sum())
-    return _certainty(numbers, evidence.times(share), noise, _doubt(share, int(measured.sum()), everything))
+    return _certainty(numbers, evidence, noise, share, _doubt(share, int(measured.sum()), everything))
 
 
 def _doubt(share: float, looked_at: int, everything: int) -> float:
@@ -260,19 +261,20 @@ def _slopes_of_starts(residual: _Residual, start: Tensor) -> Tensor:
     return ((ends[0] - ends[1]) / (2 * STEP)).permute(1, 2, 3, 0)
 
 
-def _certainty(numbers: list[_Number], evidence: Evidence, noise: float, doubt: float = 0.0) -> Certainty:
-    """Return the certainty for what data tell in the units of the numbers."""
-    gradient, curvature, scatter = (x.cpu() for x in (evidence.gradient, evidence.curvature, evidence.scatter))
-    curvature, scatter = 0.5 * (curvature + curvature.T), 0.5 * (scatter + scatter.T)
+def _certainty(
+    numbers: list[_Number], evidence: Evidence, noise: float, share: float = 1.0, doubt: float = 0.0
+) -> Certainty:
+    """Return the certainty in the units of the numbers, if there are `share` times the recordings of the evidence."""
+    step, curvature, scatter = (x.cpu() for x in (evidence.step, evidence.curvature, evidence.scatter))
+    curvature, scatter = 0.5 * share * (curvature + curvature.T), 0.5 * share * (scatter + scatter.T)
     values, vectors = torch.linalg.eigh(curvature)
     noisy = torch.einsum("pk,pq,qk->k", vectors, scatter, vectors)
     loose = vectors.T[(values <= 0) | (values.square() < noisy)]  # data alone leave more than a unit open
-    prior, pull = (torch.tensor(x).to(curvature) for x in ([n.prior for n in numbers], [n.pull for n in numbers]))
-    whole_matrix = curvature + torch.diag(prior)
-    floor = 1e-12 * max(float(whole_matrix.diagonal().max()), 1e-12) * torch.eye(len(numbers)).to(curvature)
-    inverse = torch.linalg.inv(whole_matrix + floor)
-    covariance = inverse @ (scatter + torch.diag(prior) + floor) @ inverse
-    step = -inverse @ (gradient + pull)
+    prior = torch.tensor([number.prior for number in numbers]).to(curvature)
+    floor = 1e-12 * max(float((curvature.diagonal() + prior).max()), 1e-12)
+    own = torch.diag(prior + floor)
+    inverse = torch.linalg.inv(curvature + own)
+    covariance = inverse @ (scatter + own) @ inverse
     size = covariance.diagonal().clamp_min(0).sqrt()
     spreads = [n.spread_of_one * float(s) if math.isfinite(s) else math.inf for n, s in zip(numbers, size, strict=True)]
     return Certainty(

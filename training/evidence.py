@@ -2,16 +2,21 @@
 
 A fit minimises L = sum rho(r) plus half the squares in its priors, over residuals r (B, T, C) of B recordings, T
 frames and C coordinates of markers; rho is the loss in units of its scale c: r^2 / (2 c^2) near zero, and linear far
-away. With the derivatives J of the residuals by P numbers, an evidence holds
+away. J are the derivatives of the residuals by P numbers. Where the fit stands, there are
 
-    gradient   g = J^T rho'(r)
-    curvature  A = J^T rho''(r) J         (Gauss-Newton: without second derivatives of the residuals)
-    scatter    S = Cov(g), over repetitions of the noise.
+    gradient  g = J^T rho'(r)
+    weighted  W = J^T (rho'(r) / r) J    (least squares with the weights that make their gradient this one)
 
-With the priors' parts added, -A^-1 g is the step to the optimum, and A^-1 S A^-1 is the covariance of the numbers that
-noise leaves there (the sandwich of Huber, 1967). If residuals were independent and as large as c says, S would be A,
-and the covariance A^-1. But residuals of motions go together: from frame to frame, and from marker to marker. Their
-covariance is taken to be a product, the same at all times:
+and with the priors' parts added -W^-1 g is the Gauss-Newton step to the optimum. It is exact for residuals that the
+numbers alone make, however large these are beside c. At the end of the step, where residuals are r + J step, there are
+
+    curvature  A = J^T rho''(r) J
+    scatter    S = the covariance of g over repetitions of the noise
+
+and A^-1 S A^-1, with the priors' parts, is the covariance of the numbers that noise leaves at the optimum (the sandwich
+of Huber, 1967). If residuals were independent and as large as c says, S would be A, and the covariance A^-1. But
+residuals of motions go together: from frame to frame, and from marker to marker. Their covariance is taken to be a
+product, the same at all times:
 
     Cov(rho'_{t,c}, rho'_{s,d}) = time[|t - s|] * between[c, d].
 """
@@ -23,26 +28,40 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Evidence", "evidence_of", "noise_covariance"]
+__all__ = ["Evidence", "Prior", "Starts", "evidence_of", "noise_covariance"]
+
+
+LEAST = 1e-3  # noise that is there in any case, over the scale of the loss, independent from number to number
+SINGULAR = 1e-12  # eigenvalues, over the largest, that count as zero
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known of P numbers before anything is measured.
+
+    Attributes
+    ----------
+    known : (P,) one over the variance; 0 where nothing is known.
+    pull : (P,) how far the numbers are above the mean, over the variance.
+    """
+
+    known: Tensor
+    pull: Tensor
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the recordings that were looked at say of P numbers, without the priors of these.
+    """What recordings say of P numbers; see the top of this file.
 
     Attributes
     ----------
-    gradient : (P,) of the loss.
-    curvature, scatter : (P, P); see the top of this file.
+    step : (P,) to the optimum of data and priors.
+    curvature, scatter : (P, P), of the data alone.
     """
 
-    gradient: Tensor
+    step: Tensor
     curvature: Tensor
     scatter: Tensor
-
-    def times(self, share: float) -> Evidence:
-        """Return what `share` times as many recordings say that are like these."""
-        return Evidence(share * self.gradient, share * self.curvature, share * self.scatter)
 
 
 @dataclass(frozen=True)
@@ -58,7 +77,9 @@ class Starts:
     slopes: Tensor
 
 
-def evidence_of(residual: Tensor, measured: Tensor, columns: Tensor, scale: float, starts: Starts | None) -> Evidence:
+def evidence_of(
+    residual: Tensor, measured: Tensor, columns: Tensor, scale: float, prior: Prior, starts: Starts | None
+) -> Evidence:
     """Return the evidence of residuals (B, T, C) [m].
 
     Parameters
@@ -68,26 +89,64 @@ def evidence_of(residual: Tensor, measured: Tensor, columns: Tensor, scale: floa
     scale : of the robust loss [m].
     starts : what was fitted of each recording's start; it is eliminated.
     """
-    size = (1 + (residual / scale).square()).rsqrt()
-    force, stiffness = residual * size / scale**2, size**3 / scale**2  # rho' and rho''
-    stiff = stiffness[..., None] * columns
-    curvature = torch.einsum("btcp,btcq->pq", columns, stiff)
-    prior = torch.zeros_like(curvature)
-    pull = torch.zeros_like(curvature[0])
-    if starts is not None:
-        slopes = starts.slopes
-        square = torch.einsum("btcs,btcz->bsz", slopes, stiffness[..., None] * slopes)
-        square = square + torch.eye(square.shape[-1]).to(square)  # the prior's variance is one
-        mixed = torch.einsum("btcs,btcp->bsp", slopes, stiff)
-        follow = torch.linalg.solve(square, mixed)  # (B, S, P): the best start moves by minus this
-        curvature = curvature - torch.einsum("bsp,bsq->pq", mixed, follow)
-        columns = columns - torch.einsum("btcs,bsp->btcp", slopes, follow)
-        pull = -torch.einsum("bsp,bs->p", follow, starts.now)
-        prior = torch.einsum("bsp,bsq->pq", follow, follow)
-    time, between = noise_covariance(force, measured)
-    correlated = torch.einsum("ts,bscq->btcq", time, torch.einsum("cd,bsdq->bscq", between, columns))
-    scatter = torch.einsum("btcp,btcq->pq", columns, correlated) + prior
-    return Evidence(torch.einsum("btcp,btc->p", columns, force) + pull, curvature, scatter)
+    step, residual = _stepped(residual, columns, scale, prior, starts)
+    size = _size(residual, scale)
+    curvature, follow = _reduced(columns, size**3 / scale**2, starts)  # rho''
+    led = columns if starts is None else columns - torch.einsum("btcs,bsp->btcp", starts.slopes, follow)
+    time, between = noise_covariance(residual * size / scale**2, measured)  # rho'
+    correlated = torch.einsum("ts,bscq->btcq", time, torch.einsum("cd,bsdq->bscq", between, led))
+    # the start's own prior has the variance one
+    scatter = torch.einsum("btcp,btcq->pq", led, correlated) + torch.einsum("bsp,bsq->pq", follow, follow)
+    return Evidence(step, curvature, scatter + LEAST**2 * curvature)
+
+
+def _size(residual: Tensor, scale: float) -> Tensor:
+    """Return rho'(r) / r in units of 1 / c^2."""
+    return (1 + (residual / scale).square()).rsqrt()
+
+
+def _stepped(
+    residual: Tensor, columns: Tensor, scale: float, prior: Prior, starts: Starts | None
+) -> tuple[Tensor, Tensor]:
+    """Return the step (P,) to the optimum, and the residuals (B, T, C) there, as far as they are linear."""
+    weight = _size(residual, scale) / scale**2
+    force = weight * residual  # rho'
+    weighted, follow = _reduced(columns, weight, starts)
+    gradient = torch.einsum("btcp,btc->p", columns, force) + prior.pull
+    if starts is None:
+        step = _step_of(weighted, gradient, prior)
+        return step, residual + columns @ step
+    of_starts = torch.einsum("btcs,btc->bs", starts.slopes, force) + starts.now
+    gradient = gradient - torch.einsum("bsp,bs->p", follow, of_starts)
+    step = _step_of(weighted, gradient, prior)
+    moved = -(follow @ step) - torch.linalg.solve(_square(starts, weight), of_starts)
+    return step, residual + columns @ step + torch.einsum("btcs,bs->btc", starts.slopes, moved)
+
+
+def _step_of(weighted: Tensor, gradient: Tensor, prior: Prior) -> Tensor:
+    """Return the step (P,) to the optimum; none in directions that neither data nor priors determine."""
+    matrix = weighted + torch.diag(prior.known)
+    return -torch.linalg.pinv(0.5 * (matrix + matrix.T), rtol=SINGULAR, hermitian=True) @ gradient
+
+
+def _square(starts: Starts, weight: Tensor) -> Tensor:
+    """Return the matrices (B, S, S) of the starts alone; the prior's variance is one."""
+    square = torch.einsum("btcs,btcz->bsz", starts.slopes, weight[..., None] * starts.slopes)
+    return square + torch.eye(square.shape[-1]).to(square)
+
+
+def _reduced(columns: Tensor, weight: Tensor, starts: Starts | None) -> tuple[Tensor, Tensor]:
+    """Return J^T weight J (P, P) with the starts eliminated, and by how much the best starts follow, (B, S, P).
+
+    If the numbers move by p, the best starts move by -follow p.
+    """
+    heavy = weight[..., None] * columns
+    matrix = torch.einsum("btcp,btcq->pq", columns, heavy)
+    if starts is None:
+        return matrix, columns.new_zeros(len(columns), 0, columns.shape[-1])
+    mixed = torch.einsum("btcs,btcp->bsp", starts.slopes, heavy)
+    follow = torch.linalg.solve(_square(starts, weight), mixed)
+    return matrix - torch.einsum("bsp,bsq->pq", mixed, follow), follow
 
 
 def noise_covariance(force: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
