@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from training.evidence import Evidence, Prior, Starts, evidence_of
+from training.evidence import Evidence, Prior, StartSlopes, evidence_of
 from training.physics import PhysicsSystem
 from training.starts import whole
 
@@ -151,7 +151,7 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     noise = float(now.square().sum().div(measured.sum().clamp_min(1)).sqrt())
     share = len(trainer.fitted) / count  # of what was measured that is looked at, counted as if all were alike
     columns = torch.stack([number.slope(residual) for number in numbers], dim=-1)  # (B, T, C, P)
-    starts = None if start is None else Starts(start, _slopes_of_starts(residual, start))
+    starts = None if start is None else StartSlopes(start, _slopes_of_starts(residual, start))
     known, pull = (torch.tensor(x).to(now) / share for x in ([n.prior for n in numbers], [n.pull for n in numbers]))
     evidence = evidence_of(now, measured, columns, trainer.config.loss.scale, Prior(known, pull), starts)
     everything = 3 * int(trainer.fitted.valid[:, system.given + system.warm_up :].sum())

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Evidence", "Prior", "Starts", "evidence_of", "noise_covariance"]
+__all__ = ["Evidence", "Prior", "StartSlopes", "evidence_of", "noise_covariance"]
 
 
 LEAST = 1e-3  # noise that is there in any case, over the scale of the loss, independent from number to number
@@ -65,7 +65,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Starts:
+class StartSlopes:
     """Starts (B, S) that are fitted as well, in standard deviations of their priors, and the residuals' derivatives.
 
     Attributes
@@ -78,7 +78,7 @@ class Starts:
 
 
 def evidence_of(
-    residual: Tensor, measured: Tensor, columns: Tensor, scale: float, prior: Prior, starts: Starts | None
+    residual: Tensor, measured: Tensor, columns: Tensor, scale: float, prior: Prior, starts: StartSlopes | None
 ) -> Evidence:
     """Return the evidence of residuals (B, T, C) [m].
 
@@ -106,7 +106,7 @@ def _size(residual: Tensor, scale: float) -> Tensor:
 
 
 def _stepped(
-    residual: Tensor, columns: Tensor, scale: float, prior: Prior, starts: Starts | None
+    residual: Tensor, columns: Tensor, scale: float, prior: Prior, starts: StartSlopes | None
 ) -> tuple[Tensor, Tensor]:
     """Return the step (P,) to the optimum, and the residuals (B, T, C) there, as far as they are linear."""
     weight = _size(residual, scale) / scale**2
@@ -129,13 +129,13 @@ def _step_of(weighted: Tensor, gradient: Tensor, prior: Prior) -> Tensor:
     return -torch.linalg.pinv(0.5 * (matrix + matrix.T), rtol=SINGULAR, hermitian=True) @ gradient
 
 
-def _square(starts: Starts, weight: Tensor) -> Tensor:
+def _square(starts: StartSlopes, weight: Tensor) -> Tensor:
     """Return the matrices (B, S, S) of the starts alone; the prior's variance is one."""
     square = torch.einsum("btcs,btcz->bsz", starts.slopes, weight[..., None] * starts.slopes)
     return square + torch.eye(square.shape[-1]).to(square)
 
 
-def _reduced(columns: Tensor, weight: Tensor, starts: Starts | None) -> tuple[Tensor, Tensor]:
+def _reduced(columns: Tensor, weight: Tensor, starts: StartSlopes | None) -> tuple[Tensor, Tensor]:
     """Return J^T weight J (P, P) with the starts eliminated, and by how much the best starts follow, (B, S, P).
 
     If the numbers move by p, the best starts move by -follow p.

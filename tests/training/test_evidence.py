@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from training.certainty import _certainty, _Number
-from training.evidence import Prior, Starts, evidence_of, noise_covariance
+from training.evidence import Prior, StartSlopes, evidence_of, noise_covariance
 
 RECORDINGS, FRAMES, COORDINATES, NUMBERS = 6, 60, 12, 2
 NOISE = 2e-3
@@ -96,7 +96,7 @@ def test_starts_are_eliminated_as_if_all_numbers_were_fitted_together():
     everywhere = torch.ones(residual.shape, dtype=torch.bool)
     scale = 0.7 * NOISE  # well into what is robust
     prior = Prior(torch.tensor([1e3, 2e3]).double(), torch.tensor([-5.0, 10.0]).double())
-    evidence = evidence_of(residual, everywhere, columns, scale, prior, Starts(now, own))
+    evidence = evidence_of(residual, everywhere, columns, scale, prior, StartSlopes(now, own))
     # all numbers in one row: P of the constants, then S for each recording
     together = torch.zeros(RECORDINGS, FRAMES, COORDINATES, NUMBERS + RECORDINGS * size, dtype=torch.float64)
     together[..., :NUMBERS] = columns
