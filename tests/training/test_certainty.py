@@ -133,7 +133,7 @@ def test_only_the_chosen_elements_are_trained():
 
 
 def at_the_optimum(folder, clean: torch.Tensor, seed: int) -> Certainty:
-    """Return what noisy recordings tell of a rod at their own optimum, which steps of Gauss and Newton lead to."""
+    """Return what noisy recordings tell of a rod at their own optimum, which Gauss-Newton steps lead to."""
     noise = 2e-5 * torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     noise[:, :, simulated.GRIPPED] = 0
     np.savez(folder / "rod.npz", train=(clean + noise).numpy(), dt=simulated.DT)
@@ -156,7 +156,7 @@ def at_the_optimum(folder, clean: torch.Tensor, seed: int) -> Certainty:
     for _ in range(3):
         found = certainty_of(trainer)
         assert found is not None
-        if found.distance < 0.1:
+        if found.distance < 0.3:  # the rest hardly shows beside the spread of the fits, more than half an error bar
             return found
         for name, value, spread, step in zip(found.names, found.values, found.spreads, found.steps, strict=True):
             system.entries[name].parameter.data += step * spread / value  # of logarithms
