@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.gpu_parts import Look, Record
 from benchmarks.jobs import ROOT
 
-LONG = "test_recording.py"  # compiles many robots; the others take seconds
+LONG = "test_recording_on_gpu.py"  # compiles many robots; the others take seconds
 OUTCOMES = ("PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL", "XPASS")
 
 

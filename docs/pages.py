@@ -84,6 +84,7 @@ ROOMS = {
             "training.loop",
             "training.metrics",
             "training.certainty",
+            "training.evidence",
         ),
         "training.md",
     ),

@@ -1,4 +1,4 @@
-"""Which cases are slow, besides the tests that are marked so where they stand."""
+"""Which cases are slow, besides the tests that are marked so where they stand; the scene of a test module as a file."""
 
 from pathlib import Path
 
@@ -13,3 +13,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def scene(tmp_path, request) -> Path:
+    """Return the path of a file that holds the SCENE of the test's module."""
+    path = tmp_path / "scene.toml"
+    path.write_text(request.module.SCENE)
+    return path

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from benchmarks import accuracy, closed_loop, jobs, machine, peers, profile, rods, shards, table
+from benchmarks import accuracy, calls, closed_loop, jobs, machine, peers, profile, rods, shards, table
 
 
 def test_a_job_in_a_process_of_its_own_becomes_a_row_of_the_table():
@@ -104,3 +104,11 @@ def test_two_processes_in_the_time_of_one_are_half_as_efficient():
     last = shards.text(runs, batch=1).splitlines()[-1]
     assert last == f"| 2 | {1e6 * 2.0 / shards.STEPS:.0f} us ({1e5:.0f}, {1e5:.0f}) | 50% | 100% | 50% |"
     assert math.isclose(1e6 * 2.0 / shards.STEPS, 1e5)
+
+
+def test_calls_of_a_step_are_counted():
+    """Count the calls of a step and of its core, in which there are fewer, less deep."""
+    (whole, info), core = calls.traced_step(calls.BEFORE), calls.traced_core()
+    assert info.iterations.tolist() == [3] * calls.ROBOTS and bool((info.status == 0).all())
+    assert all(0 < inner < outer for inner, outer in zip(core.row(), whole.row(), strict=True))
+    assert any(file.endswith("integrate/chunks.py") for file in whole.files - core.files)

@@ -16,6 +16,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests import scenes
 from tests.trajectory.writers import Ending
 from torchdismech import State, Trajectory, compilation
 from torchdismech.cli import app
@@ -27,16 +28,10 @@ from torchdismech.trajectory import OwnerMark, partial
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")
-SCENE = """
-[robot]
-nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0], [0.4, 0, 0]]
-rod_edges = [[0, 1], [1, 2], [2, 3], [3, 4]]
-[rod]
-section = {shape = "circle", radius = 5e-3}
-youngs = 1e6
-density = 1000.0
-[[clamp]]
-nodes = [0, 1]
+SCENE = (
+    scenes.rod(4)
+    + scenes.CLAMP
+    + """
 [environment]
 gravity = [0, 1.0, -9.81]
 [simulation]
@@ -49,14 +44,7 @@ size = 3
 [output]
 every = 10
 """
-
-
-@pytest.fixture
-def scene(tmp_path):
-    """Return the path of a scene file."""
-    path = tmp_path / "scene.toml"
-    path.write_text(SCENE)
-    return path
+)
 
 
 def call(*arguments, status: int = 0):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.elastic.test_user_terms import with_angle_springs
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     ImplicitEuler,
@@ -35,12 +36,8 @@ ROUNDING = 1e-9
 
 def rod(**options):
     """Return a clamped rod of five nodes."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0))
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0, 0, -9.81)))
-    for load in options.pop("loads", ()):
-        builder.add_force(load)
+    loads = [forces.Gravity((0, 0, -9.81)), *options.pop("loads", ())]
+    builder = rod_through(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0), loads)
     if energy := options.pop("energy", None):
         builder.add_energy("stretch", energy)
     return builder.finalize(**options)

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, meshes, straight
 from torchdismech.contact import Barrier, Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.errors import InputError
@@ -12,13 +13,9 @@ from torchdismech.errors import InputError
 
 def rods(**options):
     """Return a model of three rods that differ in stiffness, in a resistive fluid."""
-    builder = RobotBuilder()
     youngs = torch.tensor([[1e6], [2e6], [5e6]], dtype=torch.float64)
-    builder.add_rod(straight((0, 0, 0), (0.5, 0, 0), 21), Circle(5e-3), Material(youngs, 1000.0))
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0, 0, -9.81)))
-    builder.add_force(forces.Resistive(0.1, 0.5))
-    return builder.finalize(**options)
+    points, loads = straight((0, 0, 0), (0.5, 0, 0), 21), [forces.Gravity((0, 0, -9.81)), forces.Resistive(0.1, 0.5)]
+    return rod_through(points, Circle(5e-3), Material(youngs, 1000.0), loads).finalize(**options)
 
 
 def hybrid(bending, **options):

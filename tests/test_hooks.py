@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     ImplicitEuler,
@@ -13,7 +14,6 @@ from torchdismech import (
     InputError,
     Material,
     Newmark,
-    RobotBuilder,
     SimulationError,
     Static,
     forces,
@@ -80,14 +80,9 @@ class Learned(forces.Force):
 
 def rod(*loads, batch=None, clamp=True, energy=None, youngs=1e6):
     """Return a rod of seven nodes, curved and clamped, with the forces."""
-    builder = RobotBuilder()
     shape = helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 7)
     stiffness = youngs if batch is None else torch.linspace(youngs, 2 * youngs, batch, dtype=torch.float64)[:, None]
-    builder.add_rod(shape, Circle(2e-3), Material(stiffness, 1000.0))
-    if clamp:
-        builder.clamp(nodes=[0, 1])
-    for load in loads:
-        builder.add_force(load)
+    builder = rod_through(shape, Circle(2e-3), Material(stiffness, 1000.0), loads, "edge" if clamp else "not")
     if energy is not None:
         builder.add_energy("bend_twist", energy)
     return builder.finalize(compile=False)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, memory, meshes, straight
 
 PEAK = Path("/proc/self/clear_refs")  # writing 5 lets the peak of the process begin anew
@@ -16,11 +17,8 @@ PEAK = Path("/proc/self/clear_refs")  # writing 5 lets the peak of the process b
 
 def rods():
     """Return a rod of 101 nodes for any batch."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (1, 0, 0), 101), Circle(1e-2), Material(1e6, 1000.0))
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0, 0, -9.81)))
-    return builder.finalize()
+    points, gravity = straight((0, 0, 0), (1, 0, 0), 101), forces.Gravity((0, 0, -9.81))
+    return rod_through(points, Circle(1e-2), Material(1e6, 1000.0), [gravity]).finalize()
 
 
 def plates(bending: str):

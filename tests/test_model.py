@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     Control,
@@ -27,14 +28,9 @@ from torchdismech import (
 
 def rod(youngs=1e6, density=1000.0, section=None, loads=(), points=None, **options):
     """Return a rod along x of 6 edges, clamped at its first edge."""
-    builder = RobotBuilder()
     points = straight((0, 0, 0), (0.3, 0, 0), 7) if points is None else points
-    builder.add_rod(points, section or Circle(5e-3), Material(youngs, density), **options)
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0, 0, -9.81)))
-    for load in loads:
-        builder.add_force(load)
-    return builder.finalize()
+    loads = [forces.Gravity((0, 0, -9.81)), *loads]
+    return rod_through(points, section or Circle(5e-3), Material(youngs, density), loads, **options).finalize()
 
 
 def tips(model, batch, steps=5):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     Control,
@@ -28,11 +29,8 @@ TAPERED = torch.tensor([1e-3, 1e-3, 1e-200, 1e-3], dtype=torch.float64)
 
 def rod(section=None, planar=False, length=0.3, material=MATERIAL, loads=(), dtype=torch.float64, **options):
     """Return a rod of four edges, clamped at its start."""
-    builder = RobotBuilder(planar=planar)
-    builder.add_rod(straight((0, 0, 0), (length, 0, 0), 5), section or Circle(2e-3), material, **options)
-    builder.clamp(nodes=[0, 1])
-    for load in loads:
-        builder.add_force(load)
+    points, builder = straight((0, 0, 0), (length, 0, 0), 5), RobotBuilder(planar=planar)
+    rod_through(points, section or Circle(2e-3), material, loads, builder=builder, **options)
     return builder.finalize(dtype=dtype)
 
 

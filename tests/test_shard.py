@@ -15,6 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests import scenes
 from torchdismech import InputError, Trajectory
 from torchdismech.cli import app
 from torchdismech.cli.options import device_of
@@ -26,16 +27,10 @@ from torchdismech.trajectory import OwnerMark
 
 ROOT = Path(__file__).parents[1]
 # Robot 4 falls so fast that three iterations are too few for its third step.
-SCENE = """
-[robot]
-nodes = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.0], [0.3, 0.0, 0.0]]
-rod_edges = [[0, 1], [1, 2], [2, 3]]
-[rod]
-section = {shape = "circle", radius = 5e-3}
-youngs = 1e6
-density = 1000.0
-[[clamp]]
-nodes = [0, 1]
+SCENE = (
+    scenes.rod(3)
+    + scenes.CLAMP
+    + """
 [environment]
 gravity = [0.0, 0.0, -9.81]
 [simulation]
@@ -53,6 +48,7 @@ seed = 3
 [output]
 every = 2
 """
+)
 SUMMARY = "4 of 5 robots"
 # The command line with something wrong in the second step of process 1.
 FAULTY = """
@@ -71,14 +67,6 @@ def faulty(self, *arguments):
 ImplicitEuler.step = faulty
 app()
 """
-
-
-@pytest.fixture
-def scene(tmp_path) -> Path:
-    """Return a scene of five robots of unlike stiffness, one of which fails."""
-    path = tmp_path / "scene.toml"
-    path.write_text(SCENE)
-    return path
 
 
 @pytest.fixture

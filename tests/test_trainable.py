@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.rods import rod_through
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight, trainable
 from torchdismech.contact import (
     Barrier,
@@ -19,13 +20,9 @@ from torchdismech.contact import (
 
 def rod(youngs=1e6):
     """Return a hanging rod of six nodes."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (0.5, 0, 0), 6), Circle(5e-3), Material(youngs, 1000.0, relaxation_time=0.01))
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0, 0, -9.81)))
-    builder.add_force(forces.Viscous(0.1))
-    builder.add_force(forces.Viscous(0.2))
-    return builder.finalize()
+    points, material = straight((0, 0, 0), (0.5, 0, 0), 6), Material(youngs, 1000.0, relaxation_time=0.01)
+    loads = [forces.Gravity((0, 0, -9.81)), forces.Viscous(0.1), forces.Viscous(0.2)]
+    return rod_through(points, Circle(5e-3), material, loads).finalize()
 
 
 def on_floor(response, friction, *others, gap=0.0):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     Control,
@@ -32,13 +33,11 @@ FREE_FREE = np.array([4.7300407449, 7.8532046241, 10.9956078380]) ** 2 * BEAM
 
 def rod(edges=20, clamp=(0,), planar=False, loads=(), contact=None, direction="rest", **material):
     """Return a rod along x, held in its direction at some nodes."""
-    builder = RobotBuilder(planar=planar)
+    points, builder = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), RobotBuilder(planar=planar)
     made = Material(**{"youngs": YOUNGS, "density": DENSITY, **material})
-    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), Circle(RADIUS), made)
+    rod_through(points, Circle(RADIUS), made, loads, "not", builder)
     for node in clamp:
         builder.clamp(nodes=[node], direction=direction)
-    for load in loads:
-        builder.add_force(load)
     if contact is not None:
         builder.add_contact(contact)
     return builder.finalize(compile=False)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
+from torchdismech.contact import Obstacle
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
@@ -62,7 +63,6 @@ class Mechanics:
     ----------
     body, terms, forces, self_contacts : of the robot.
     layout : where they stand in the matrix.
-
     """
 
     def __init__(
@@ -145,19 +145,15 @@ class Mechanics:
         constant_load : what the method of that name gives, where it is known already.
         """
         load = self.constant_load(start, time) if constant_load is None else constant_load
-        force = self.internal_force(start, q, velocity) + load
+        force = self.elastic_force(start, q)
+        if start.pairs is not None:
+            force = force + self.self_contacts.force(start.pairs.pairs, q, velocity)
+        force = force + load
         return force + self.varying_load(start, q, velocity, time) if self.varying_forces else force
 
     def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
         """Return the elastic force (B, n) at q (B, n), with the loads that are sums over stencils."""
         return self.layout.elastic.force(dofs_of(q), start.constants).t()
-
-    def internal_force(self, start: StepStart, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return `elastic_force` and the force between parts that touch (B, n) at q and velocity (B, n)."""
-        force = self.elastic_force(start, q)
-        if start.pairs is None:
-            return force
-        return force + self.self_contacts.force(start.pairs.pairs, q, velocity)
 
     def constant_load(self, start: StepStart, time: Tensor) -> Tensor:
         """Return the external forces (B, n) that do not change with q and velocity, at time (B,)."""
@@ -254,6 +250,30 @@ class Mechanics:
             if not force.drag:  # at rest, where alone it may be with a potential, it is none
                 total = total + shared(start.share, force.potential(trial, start.control))
         return total
+
+    # ---- reports -----------------------------------------------------------------------------------------------
+
+    def energies(self, start: StepStart, state: State) -> dict[str, Tensor]:
+        """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J]."""
+        transposed = state.q.t().contiguous()
+        momentum = self.inertia.times(state.velocity)
+        found = {"kinetic": 0.5 * (momentum * state.velocity).sum(1)}
+        for term, constants in zip(self.layout.elastic.terms, start.constants, strict=True):
+            found.update(term.energies(transposed, constants))
+        if start.pairs is not None:
+            found.update(self.self_contacts.energies(start.pairs.pairs, state.q))
+        for force in self.forces:
+            if isinstance(force, Obstacle):
+                found[force.name] = force.potential(state, start.control)
+        return found
+
+    def strains(self, start: StepStart, state: State) -> dict[str, Tensor]:
+        """Return the strains of each elastic term by name, (B, stencils)."""
+        transposed = state.q.t().contiguous()
+        found: dict[str, Tensor] = {}
+        for term, constants in zip(self.terms, start.constants[: len(self.terms)], strict=True):
+            found.update(term.strains(transposed, constants))
+        return found
 
     # ---- what may be compiled ----------------------------------------------------------------------------------
 

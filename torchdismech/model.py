@@ -25,7 +25,7 @@ from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.twist import warn_of_twist
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.hooks import TRIALS, check_hooks, is_of_user, refuse_misnamed, settle_dependence
+from torchdismech.hooks import is_of_user
 from torchdismech.initial import (
     number_of_robots,
     placed_state,
@@ -33,7 +33,6 @@ from torchdismech.initial import (
     refuse_closed_gaps,
     rest_state,
     rigid_velocity,
-    trial_state,
 )
 from torchdismech.kinematics import Frames
 from torchdismech.layout import MatrixLayout
@@ -44,7 +43,8 @@ from torchdismech.slides import Slides, SlidingEntries
 from torchdismech.solve import linear
 from torchdismech.sparse import Pattern
 from torchdismech.state import Control, State
-from torchdismech.values import Place, Values, leading, per_robot, refuse_unfitting, robots_within
+from torchdismech.trials import try_hooks
+from torchdismech.values import Place, Values, per_robot, refuse_unfitting, robots_within
 
 __all__ = ["Model"]
 
@@ -114,7 +114,7 @@ class Model(nn.Module):
         summed = [*terms, *(force.term for force in forces if force.varies and force.by_stencils)]
         self.compilation = Compilation(compile, Cost.estimated(len(terms), derivatives(summed)))
         self.frames = Frames(body, free, self.compilation)
-        self._check_hooks()
+        try_hooks(self, body, self.frames, terms, forces, self.batch)
         work = derivatives(summed) + block_entries(forces)  # with what was found out about users' forces
         self.compilation.cost = Cost.estimated(len(terms), work)
         self._lay_out()
@@ -420,18 +420,8 @@ class Model(nn.Module):
             return self._by_parts(self._energies, state, control)
 
     def _energies(self, state: State, control: Control) -> dict[str, Tensor]:
-        start = self.start_step(state, control)
-        q = state.q.t().contiguous()
-        inertia = self.mechanics.inertia.times(state.velocity)
-        energies = {"kinetic": 0.5 * (inertia * state.velocity).sum(1)}
         warn_of_twist(self.terms, state)
-        for term, given in zip(self._layout.elastic.terms, start.constants, strict=True):
-            energies.update(term.energies(q, given))
-        if start.pairs is not None:
-            energies.update(self.self_contacts.energies(start.pairs.pairs, state.q))
-        for obstacle in self.obstacles:
-            energies[obstacle.name] = obstacle.potential(state, start.control)
-        return energies
+        return self.mechanics.energies(self.start_step(state, control), state)
 
     def contact_report(self, state: State) -> Report:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
@@ -447,12 +437,7 @@ class Model(nn.Module):
         return self._by_parts(self._strains, state, Control())
 
     def _strains(self, state: State, control: Control) -> dict[str, Tensor]:
-        start = self.start_step(state, control)
-        q = state.q.t().contiguous()
-        strains: dict[str, Tensor] = {}
-        for term, given in zip(self.terms, start.constants[: len(self.terms)], strict=True):
-            strains.update(term.strains(q, given))
-        return strains
+        return self.mechanics.strains(self.start_step(state, control), state)
 
     # ---- unknowns ----------------------------------------------------------------------------------------------
 
@@ -509,17 +494,3 @@ class Model(nn.Module):
             if name not in self.places:
                 raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")
             refuse_unfitting(f"Control.values[{name!r}]", self.places[name], value, batch)
-
-    def _check_hooks(self) -> None:
-        """Find what forces depend on whose derivatives are not written, and refuse hooks that break what they claim."""
-        # obstacles of the library stay out: their paths, and what touches at a trial state, tell nothing
-        if all(f.closed_form or f.constant for f in self.forces) and not is_of_user(self):
-            return
-        refuse_misnamed(self)
-        robots = self.batch
-        state = trial_state(self.body, self.frames, min(robots or TRIALS, TRIALS))
-        with leading(self, robots, TRIALS):
-            control = self.natural_strains(state.batch).replace(clamped_q=state.q, force=torch.zeros_like(state.q))
-        for force in self.forces:
-            settle_dependence(force, robots, state, control)
-        check_hooks(self.forces, self.terms, robots, state, control)

@@ -1,9 +1,10 @@
-"""How sure a fit is of its constants: error bars and correlations by the Gauss-Newton matrix.
+"""How sure a fit is of its constants: error bars, correlations, and how far it stands from its optimum.
 
 Residuals of open-loop predictions are differentiated by differences, in units in which each constant may be expected
-to change by about one: its prior's standard deviation, else a factor e, or the unit of a shift. The Gauss-Newton matrix
-over the noise's variance is the inverse of their covariance; starts that are fitted are eliminated from it, recording
-by recording. Noise is taken as independent from frame to frame: errors of the model itself are not in the error bars.
+to change by about one: its prior's standard deviation, else a factor e, or the unit of a shift. What follows from that
+is in `training.evidence`: a covariance that knows how residuals go together in time and between markers, and the
+Gauss-Newton step that is left. Errors of the model itself are in the error bars as far as they look like noise: what it
+does wrong in the same way in all recordings moves the constants, and no error bar tells.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from training.evidence import Evidence, Prior, StartSlopes, evidence_of
 from training.physics import PhysicsSystem
 from training.starts import whole
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Certainty", "certainty_of"]
 
 STEP = 1e-2  # of the differences, in these units: its error is 1e-4, far above that of Newton's method
-MOST_RECORDINGS = 8  # that are looked at: fewer than there are make error bars as much wider as they should be
+MOST_RECORDINGS = 8  # that are looked at; the others are taken to be like them
 MOST_SHORT_ONES = 64  # of recordings shorter than MOST_FRAMES, which say less each
 MOST_FRAMES = 100
 MOST_CONSTANTS = 200
@@ -44,6 +46,9 @@ class Certainty:
     covariance : (P, P) in the units of the module.
     loose : directions (D, P), of length one, in which data say less than was known before.
     noise : standard deviation of the residuals [m].
+    steps : from each value to the optimum, by one step of Gauss and Newton, in its standard deviations.
+    distance : the longest of these, and of the same along the principal directions of the covariance.
+    doubt : standard deviation that `steps` have at an optimum, as only a part of what was measured was looked at.
     """
 
     names: list[str]
@@ -52,6 +57,9 @@ class Certainty:
     covariance: Tensor
     loose: Tensor
     noise: float
+    steps: list[float]
+    distance: float
+    doubt: float
 
     @property
     def correlations(self) -> Tensor:
@@ -83,14 +91,29 @@ class Certainty:
                 f"warning: the recordings do not determine {together}{more} (in logarithms, or units of shifts): they "
                 "say less about it than was known before; leave a constant out, or give it a prior (mean, spread)"
             )
-        return told
+        return told + self._missed()
+
+    def _missed(self) -> list[str]:
+        """Return a sentence if the fit stands farther from its optimum than noise leaves open."""
+        if self.distance <= 1 + 2 * self.doubt:
+            return []
+        far = sorted(zip(self.steps, self.names, strict=True), key=lambda step: -abs(step[0]))
+        parts = ", ".join(f"{name} {step:+.3g}" for step, name in far[:8] if abs(step) > 0.5)
+        part = (
+            f", which the part of the measurements that was looked at knows to {self.doubt:.2g}" if self.doubt else ""
+        )
+        return [
+            f"warning: the fit stands about {self.distance:.3g} standard deviations from where these predictions are "
+            f"best{f' ({parts})' if parts else ''}{part}: it has not converged, or was trained on other windows than "
+            "whole recordings; train longer, or count that into the error bars"
+        ]
 
     def told(self) -> str:
         """Return a table of the constants, what goes together, and what nothing determines."""
         width = max(map(len, self.names))
-        lines = [f"residuals {1e3 * self.noise:.3g} mm; constants with standard deviations:"]
-        rows = zip(self.names, self.values, self.spreads, strict=True)
-        lines += [f"  {name:{width}}  {value:.4g} +- {spread:.2g}" for name, value, spread in rows]
+        lines = [f"residuals {1e3 * self.noise:.3g} mm; constants +- standard deviations, and how many to the optimum:"]
+        rows = zip(self.names, self.values, self.spreads, self.steps, strict=True)
+        lines += [f"  {name:{width}}  {value:.4g} +- {spread:.2g}  {step:+.1f}" for name, value, spread, step in rows]
         pairs = self.pairs()
         lines += [f"  {a} and {b} correlate: {c:+.2f}" for a, b, c in pairs[:20]]
         lines += [f"  and {len(pairs) - 20} pairs more"] if len(pairs) > 20 else []
@@ -103,6 +126,8 @@ class Certainty:
             "correlations": [[a, b, c] for a, b, c in self.pairs()],
             "undetermined": self.loose.tolist(),
             "noise": self.noise,
+            "steps_to_optimum": dict(zip(self.names, self.steps, strict=True)),
+            "distance_to_optimum": self.distance,
         }
 
 
@@ -122,15 +147,24 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     if trainer.starts is not None:
         start = trainer.starts.fitted.detach()[rows.to(system.device)]
     residual = _Residual(system, window.replace(start=start))
-    now = residual()
-    noise = float(now.square().sum().div(max(int(residual.measured.sum()) * 3, 1)).sqrt())
-    scale = max(noise, 1e-3 * trainer.config.loss.scale)
+    now, measured = residual(), residual.coordinates
+    noise = float(now.square().sum().div(measured.sum().clamp_min(1)).sqrt())
     share = len(trainer.fitted) / count  # of what was measured that is looked at, counted as if all were alike
-    columns = torch.stack([number.slope(residual) / scale for number in numbers], dim=-1)  # (B, R, P)
-    matrix = share * torch.einsum("brp,brq->pq", columns, columns)
-    if start is not None:
-        matrix = matrix - share * _told_by_starts(residual, start, columns, scale)
-    return _certainty(numbers, matrix.cpu(), noise)
+    columns = torch.stack([number.slope(residual) for number in numbers], dim=-1)  # (B, T, C, P)
+    starts = None if start is None else StartSlopes(start, _slopes_of_starts(residual, start))
+    known, pull = (torch.tensor(x).to(now) / share for x in ([n.prior for n in numbers], [n.pull for n in numbers]))
+    evidence = evidence_of(now, measured, columns, trainer.config.loss.scale, Prior(known, pull), starts)
+    everything = 3 * int(trainer.fitted.valid[:, system.given + system.warm_up :].sum())
+    return _certainty(numbers, evidence, noise, share, _doubt(share, int(measured.sum()), everything))
+
+
+def _doubt(share: float, looked_at: int, everything: int) -> float:
+    """Return the standard deviation, in error bars, of the step to the optimum at the optimum of everything.
+
+    Error bars are for `share` times the recordings that were looked at. The gradient of these has the variance
+    1 - looked_at / everything of its own noise where the gradient of everything is zero.
+    """
+    return math.sqrt(share * max(1 - looked_at / max(everything, 1), 0.0))
 
 
 def _most_recordings(frames: int) -> int:
@@ -143,18 +177,23 @@ def _window(system: PhysicsSystem, recordings: Recordings) -> Window:
 
 
 class _Residual:
-    """Residuals (B, R) of predictions of a window, zero where nothing was measured."""
+    """Residuals (B, T, C) of predictions of a window, of C = 3 M coordinates; zero where nothing was measured."""
 
     def __init__(self, system: PhysicsSystem, window: Window):
         self.system, self.window = system, window
         self.measured = window.valid[:, system.given :].clone()
         self.measured[:, : system.warm_up] = False
 
+    @property
+    def coordinates(self) -> Tensor:
+        """Which of the residuals were measured, (B, T, C)."""
+        return self.measured.repeat_interleave(3, dim=2)
+
     def __call__(self) -> Tensor:
         return self._of(self.window, self.measured)
 
     def repeated(self, times: int, start: Tensor) -> Tensor:
-        """Return the residuals (times B, R) with other starts (times B, S)."""
+        """Return the residuals (times B, T, C) with other starts (times B, S)."""
 
         def again(x: Tensor) -> Tensor:
             return x.repeat(times, *[1] * (x.dim() - 1))
@@ -167,7 +206,7 @@ class _Residual:
     def _of(self, window: Window, measured: Tensor) -> Tensor:
         prediction = self.system.predict(window)
         off = prediction.positions - window.positions[:, self.system.given :]
-        return torch.where(measured[..., None] & prediction.good[:, None, None, None], off, 0.0).flatten(1)
+        return torch.where(measured[..., None] & prediction.good[:, None, None, None], off, 0.0).flatten(2)
 
 
 @dataclass(frozen=True)
@@ -179,11 +218,12 @@ class _Number:
     index: int
     unit: float
     prior: float  # 1 where there is one, else 0
+    pull: float  # of the prior: how far the number is above its mean, in its standard deviations
     value: float
     spread_of_one: float  # change of the value with one unit
 
     def slope(self, residual: _Residual) -> Tensor:
-        """Return the derivative (B, R) by the number in its units."""
+        """Return the derivative (B, T, C) by the number in its units."""
         flat = self.parameter.data.view(-1)
         before = flat[self.index].clone()
         ends = []
@@ -200,6 +240,7 @@ def _numbers(system: PhysicsSystem) -> list[_Number]:
     for name, trained in system.entries.items():
         parameter = trained.parameter
         spread, value, mask = (t.flatten() for t in (trained.spread, trained.value, trained.mask))
+        pull = ((parameter - trained.center) / trained.spread).detach().flatten()
         for k in mask.nonzero().flatten().tolist():
             label = name if parameter.numel() == 1 else f"{name}[{k}]"
             known = bool(spread[k].isfinite())
@@ -207,31 +248,51 @@ def _numbers(system: PhysicsSystem) -> list[_Number]:
             own = float(value[k] if value.numel() == parameter.numel() else value.double().mean())
             factor = trained.constant_kind == "factor"
             of_one = abs(own) * unit if factor else trained.unit * unit
-            found.append(_Number(label, parameter, k, unit, float(known), own, of_one))
+            found.append(_Number(label, parameter, k, unit, float(known), float(pull[k]), own, of_one))
     return found
 
 
-def _told_by_starts(residual: _Residual, start: Tensor, columns: Tensor, scale: float) -> Tensor:
-    """Return what of the matrix (P, P) goes to the starts, which are fitted as well."""
+def _slopes_of_starts(residual: _Residual, start: Tensor) -> Tensor:
+    """Return the derivatives (B, T, C, S) of the residuals by the starts (B, S)."""
     batch, size = start.shape
     sides = STEP * torch.eye(size).to(start)
     moved = torch.cat([start[None] + sign * sides[:, None] for sign in (1, -1)]).flatten(0, 1)  # (2 S B, S)
     ends = residual.repeated(2 * size, moved).unflatten(0, (2, size, batch))
-    own = ((ends[0] - ends[1]) / (2 * STEP * scale)).permute(1, 2, 0)  # (B, R, S)
-    square = torch.einsum("brs,brt->bst", own, own) + torch.eye(own.shape[2]).to(own)  # the prior is one
-    mixed = torch.einsum("brs,brp->bsp", own, columns)
-    return torch.einsum("bsp,bsq->pq", mixed, torch.linalg.solve(square, mixed))
+    return ((ends[0] - ends[1]) / (2 * STEP)).permute(1, 2, 3, 0)
 
 
-def _certainty(numbers: list[_Number], matrix: Tensor, noise: float) -> Certainty:
-    """Return the certainty for what data tell, a matrix (P, P) in units of the numbers."""
-    matrix = 0.5 * (matrix + matrix.T)
-    values, vectors = torch.linalg.eigh(matrix)
-    loose = vectors.T[values < 1]  # data alone leave more than a unit open
-    prior = torch.tensor([number.prior for number in numbers], dtype=matrix.dtype)
-    whole_matrix = matrix + torch.diag(prior)
-    floor = 1e-12 * max(float(whole_matrix.diagonal().max()), 1e-12)
-    covariance = torch.linalg.inv(whole_matrix + floor * torch.eye(len(numbers), dtype=matrix.dtype))
+def _certainty(
+    numbers: list[_Number], evidence: Evidence, noise: float, share: float = 1.0, doubt: float = 0.0
+) -> Certainty:
+    """Return the certainty in the units of the numbers, if there are `share` times the recordings of the evidence."""
+    step, curvature, scatter = (x.cpu() for x in (evidence.step, evidence.curvature, evidence.scatter))
+    curvature, scatter = 0.5 * share * (curvature + curvature.T), 0.5 * share * (scatter + scatter.T)
+    values, vectors = torch.linalg.eigh(curvature)
+    noisy = torch.einsum("pk,pq,qk->k", vectors, scatter, vectors)
+    loose = vectors.T[(values <= 0) | (values.square() < noisy)]  # data alone leave more than a unit open
+    prior = torch.tensor([number.prior for number in numbers]).to(curvature)
+    floor = 1e-12 * max(float((curvature.diagonal() + prior).max()), 1e-12)
+    own = torch.diag(prior + floor)
+    inverse = torch.linalg.inv(curvature + own)
+    covariance = inverse @ (scatter + own) @ inverse
     size = covariance.diagonal().clamp_min(0).sqrt()
     spreads = [n.spread_of_one * float(s) if math.isfinite(s) else math.inf for n, s in zip(numbers, size, strict=True)]
-    return Certainty([n.name for n in numbers], [n.value for n in numbers], spreads, covariance, loose, noise)
+    return Certainty(
+        [n.name for n in numbers],
+        [n.value for n in numbers],
+        spreads,
+        covariance,
+        loose,
+        noise,
+        steps=(step / size).tolist(),
+        distance=_longest(step, covariance),
+        doubt=doubt,
+    )
+
+
+def _longest(step: Tensor, covariance: Tensor) -> float:
+    """Return a step (P,) in standard deviations, along that number or principal direction where it is the longest."""
+    values, vectors = torch.linalg.eigh(covariance)
+    alone, together = step / covariance.diagonal().sqrt(), (vectors.T @ step) / values.sqrt()
+    told = torch.cat([alone, together])
+    return float(told[told.isfinite()].abs().max())

@@ -2,7 +2,8 @@
 
 import math
 
-from torchdismech import Circle, Material, RobotBuilder, straight
+from tests.rods import rod_through
+from torchdismech import Circle, Material, straight
 from torchdismech.integrate import Static
 
 LENGTH, RADIUS, YOUNGS, OFFSET = 1.0, 5e-3, 1e7, 0.01
@@ -13,13 +14,9 @@ GJ = EI / 1.5  # Poisson's ratio .5: G J = E / 3 * 2 I
 
 def rod(*forces, edges=10, compile=False, clamped=True):
     """Return a rod along x, held at its first node in its direction, with these forces."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), Circle(RADIUS), Material(YOUNGS, 1000.0))
-    if clamped:
-        builder.clamp(nodes=[0], direction="rest")
-    for force in forces:
-        builder.add_force(force)
-    return builder.finalize(compile=compile)
+    points = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1)
+    held = "end" if clamped else "not"
+    return rod_through(points, Circle(RADIUS), Material(YOUNGS, 1000.0), forces, held).finalize(compile=compile)
 
 
 def settled(model, batch=1, parts=2):

@@ -16,20 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
+from tests import scenes
 from torchdismech import Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SCENE = """
-[robot]
-nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0], [0.4, 0, 0]]
-rod_edges = [[0, 1], [1, 2], [2, 3], [3, 4]]
-[rod]
-section = {shape = "circle", radius = 5e-3}
-youngs = 1e6
-density = 1000.0
-[[clamp]]
-nodes = [0, 1]
+SCENE = (
+    scenes.rod(4)
+    + scenes.CLAMP
+    + """
 [environment]
 gravity = [0, 1.0, -9.81]
 [simulation]
@@ -40,6 +35,7 @@ size = 3
 [output]
 every = 3
 """
+)
 PATIENCE = 600  # s
 
 

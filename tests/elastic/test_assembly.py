@@ -2,15 +2,15 @@
 
 import torch
 
+from tests.rods import rod_through
 from torchdismech import Circle, Control, Material, RobotBuilder, magnetics, straight
 
 
 def magnetised(planar: bool):
     """Return a rod in a magnetic field, held in a plane or not."""
+    points, force = straight((0, 0, 0), (0.3, 0, 0), 7), magnetics.Magnetic((1e3, 0.0, 2e2), (0.1, 0.0, 0.4))
     builder = RobotBuilder(planar=planar)
-    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 7), Circle(2e-3), Material(1e6, 1e3))
-    builder.add_force(magnetics.Magnetic((1e3, 0.0, 2e2), (0.1, 0.0, 0.4)))
-    return builder.finalize(compile=False)
+    return rod_through(points, Circle(2e-3), Material(1e6, 1e3), [force], "not", builder).finalize(compile=False)
 
 
 def test_second_derivatives_by_clamped_dofs_are_not_found():

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     ImplicitEuler,
@@ -12,7 +13,6 @@ from torchdismech import (
     InputError,
     Material,
     Newmark,
-    RobotBuilder,
     Static,
     forces,
     straight,
@@ -29,12 +29,9 @@ OMEGA = FIRST_MODE**2 * math.sqrt(YOUNGS * RADIUS**2 / 4 / DENSITY) / BENT**2  #
 
 def cantilever(relaxation_time: float, clamped: bool = True):
     """Return a slender rod without weight."""
-    builder = RobotBuilder()
     material = Material(YOUNGS, DENSITY, relaxation_time=relaxation_time)
-    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), 21), Circle(RADIUS), material)
-    if clamped:
-        builder.clamp(nodes=[0, 1])
-    return builder
+    points = straight((0, 0, 0), (LENGTH, 0, 0), 21)
+    return rod_through(points, Circle(RADIUS), material, held="edge" if clamped else "not")
 
 
 @torch.no_grad()

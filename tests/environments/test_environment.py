@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, Status, forces, straight
+from tests import scenes
+from tests.rods import rod_through
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, Status, forces, straight
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle
 from torchdismech.environments import (
     Actuator,
@@ -24,10 +26,8 @@ NODES = 6
 
 def arm(batch=None, floor=False):
     """Return hanging arms; on request with a floor that they touch."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0, relaxation_time=0.01))
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    points, material = straight((0, 0, 0), (0.2, 0, 0), NODES), Material(1e6, 1000.0, relaxation_time=0.01)
+    builder = rod_through(points, Circle(5e-3), material, [forces.Gravity((0, 0, -9.81))])
     if floor:
         ground = HalfSpace((0, 0, -0.02), (0, 0, 1))
         builder.add_contact(Obstacle(ground, Complementarity(), Friction(0.3), name="ground"))
@@ -248,16 +248,10 @@ def test_what_an_action_asks_for_goes_on():
     assert Growing.asked == pytest.approx([0.0, 0.02, 0.04])
 
 
-SCENE = """
-[robot]
-nodes = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.0], [0.3, 0.0, 0.0]]
-rod_edges = [[0, 1], [1, 2], [2, 3]]
-[rod]
-section = {shape = "circle", radius = 5e-3}
-youngs = 1e6
-density = 1000.0
-[[clamp]]
-nodes = [0, 1]
+SCENE = (
+    scenes.rod(3)
+    + scenes.CLAMP
+    + """
 [environment]
 gravity = [0.0, 0.0, -9.81]
 [simulation]
@@ -267,6 +261,7 @@ duration = 0.06
 size = 3
 [batch.randomize]
 """
+)
 DRAWN = {
     "rod.youngs": "{ uniform = [8e5, 2e6] }",
     "rod.density": "{ loguniform = [500.0, 2000.0] }",

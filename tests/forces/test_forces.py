@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests import shells
+from tests.rods import rod_through
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, forces, meshes, straight
 from torchdismech.testing import check_force
 
@@ -15,12 +16,10 @@ VOLUME = math.pi * RADIUS**2 * LENGTH
 
 def rod(*loads, batch=1, mass=None):
     """Return a free straight rod along x with the forces, and its state at rest."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), 9), Circle(RADIUS), Material(1e6, DENSITY))
+    points = straight((0, 0, 0), (LENGTH, 0, 0), 9)
+    builder = rod_through(points, Circle(RADIUS), Material(1e6, DENSITY), loads, held="not")
     if mass is not None:
         builder.add_mass([8], mass)
-    for load in loads:
-        builder.add_force(load)
     model = builder.finalize()
     return model, model.initial_state(batch=batch)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import Circle, InputError, Material, Rectangle, RobotBuilder, meshes, straight
 from torchdismech.forces import LineLoad, PointForce, PointMoment
 from torchdismech.initial import trial_state
@@ -18,16 +19,9 @@ EI = YOUNGS * math.pi * RADIUS**4 / 4
 
 def rod(*forces, edges=20, section=None, stiffness=None, planar=False):
     """Return a rod along x held at its first node."""
-    builder = RobotBuilder(planar=planar)
-    builder.add_rod(
-        straight((0, 0, 0), (LENGTH, 0, 0), edges + 1),
-        section or Circle(RADIUS),
-        Material(YOUNGS, 1000.0),
-        stiffness=stiffness,
-    )
-    builder.clamp(nodes=[0], direction="rest")
-    for force in forces:
-        builder.add_force(force)
+    points, builder = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), RobotBuilder(planar=planar)
+    material = Material(YOUNGS, 1000.0)
+    rod_through(points, section or Circle(RADIUS), material, forces, "end", builder, stiffness=stiffness)
     return builder.finalize(compile=False)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.gradients.cases import EXACT, HELIX, SmallForce, robot
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     Control,
@@ -25,12 +26,9 @@ from torchdismech import (
 
 def cantilever(nodes: int = 8, **options):
     """Return a rod that swings, clamped at one end."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (0.5, 0, 0), nodes), Circle(5e-3), Material(1e6, 1000.0, relaxation_time=0.01))
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0, 0, -9.81)))
-    builder.add_force(forces.Viscous(0.05))
-    return builder.finalize(**options)
+    points, material = straight((0, 0, 0), (0.5, 0, 0), nodes), Material(1e6, 1000.0, relaxation_time=0.01)
+    loads = [forces.Gravity((0, 0, -9.81)), forces.Viscous(0.05)]
+    return rod_through(points, Circle(5e-3), material, loads).finalize(**options)
 
 
 @pytest.mark.parametrize("checkpoint_every", [None, 10])

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import (
     BDF2,
     Circle,
     ImplicitEuler,
     InputError,
     Material,
-    RobotBuilder,
     Static,
     forces,
     straight,
@@ -22,11 +22,8 @@ TIGHT = {"force_tolerance": 1e-12, "relative_tolerance": 0.0}
 
 def swinging():
     """Return a clamped rod that gravity lets swing."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(4e-3), Material(1e6, 1000.0))
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0, 0, -9.81)))
-    return builder.finalize()
+    gravity = forces.Gravity((0, 0, -9.81))
+    return rod_through(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(4e-3), Material(1e6, 1000.0), [gravity]).finalize()
 
 
 def after(rule, dt, time=0.04):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.gradients.cases import EXACT, SmallEnergy, SmallForce
+from tests.rods import rod_through
 from tests.validation import test_contact_batch as contact
 from torchdismech import (
     Circle,
@@ -51,12 +52,10 @@ def per_robot(low: float, high: float) -> torch.Tensor:
 
 def robot(learned: bool = False, compile: bool = False):
     """Return clamped rods of five nodes, no two robots of a batch alike: stiffness, size, mass, loads."""
-    builder = RobotBuilder()
     material = Material(per_robot(1e6, 2e6), per_robot(900, 1100), relaxation_time=1e-3)
-    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0.05), 5), Circle(per_robot(2e-3, 3e-3)), material)
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity(per_robot(-9.81, -5.0) * torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)))
-    builder.add_force(forces.Viscous(per_robot(0.0, 0.1)))
+    down = per_robot(-9.81, -5.0) * torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
+    loads = [forces.Gravity(down), forces.Viscous(per_robot(0.0, 0.1))]
+    builder = rod_through(straight((0, 0, 0), (0.2, 0, 0.05), 5), Circle(per_robot(2e-3, 3e-3)), material, loads)
     if learned:
         builder.add_force(SmallForce())
         builder.add_energy("bend_twist", SmallEnergy())

@@ -8,6 +8,7 @@ import scipy.linalg
 import torch
 
 from tests import shells
+from tests.rods import rod_through
 from torchdismech import Circle, InputError, Material, RobotBuilder, straight
 from torchdismech.forces import Gravity, PointForce
 from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static
@@ -20,12 +21,8 @@ INTEGRATORS = [ImplicitEuler, ImplicitMidpoint, Newmark, BDF2]
 
 def rod(edges: int, mass: str, held: bool = True, loads=(), density=DENSITY):
     """Return a rod along x."""
-    builder = RobotBuilder(mass=mass)
-    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), Circle(RADIUS), Material(YOUNGS, density))
-    if held:
-        builder.clamp(nodes=[0], direction="rest")
-    for load in loads:
-        builder.add_force(load)
+    points, builder = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), RobotBuilder(mass=mass)
+    rod_through(points, Circle(RADIUS), Material(YOUNGS, density), loads, "end" if held else "not", builder)
     return builder.finalize(compile=False)
 
 

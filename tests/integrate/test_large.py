@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, meshes, straight
 
 OPTIONS = {"relative_tolerance": 1e-9}
@@ -11,10 +12,7 @@ OPTIONS = {"relative_tolerance": 1e-9}
 
 def rod():
     """Return a clamped rod of 5000 nodes."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (50, 0, 0), 5000), Circle(1e-2), Material(1e7, 1000.0))
-    builder.clamp(nodes=[0, 1])
-    return builder
+    return rod_through(straight((0, 0, 0), (50, 0, 0), 5000), Circle(1e-2), Material(1e7, 1000.0))
 
 
 def shell():

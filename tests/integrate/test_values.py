@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     Control,
@@ -34,12 +35,8 @@ TIGHT = {"force_tolerance": 1e-11, "relative_tolerance": 0.0}
 
 def rod(rate=2.0, gravity=(0.0, 0.0, -9.81)):
     """Return a clamped rod under gravity in something that damps it."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 6), Circle(3e-3), Material(1e6, 1000.0))
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity(gravity))
-    builder.add_force(forces.MassDamping(rate))
-    return builder.finalize()
+    loads = [forces.Gravity(gravity), forces.MassDamping(rate)]
+    return rod_through(straight((0, 0, 0), (0.2, 0, 0), 6), Circle(3e-3), Material(1e6, 1000.0), loads).finalize()
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -3,19 +3,15 @@
 import pytest
 import torch
 
+from tests import scenes
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, rollout, straight
 from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
 from torchdismech.actuation.tendons import SLIP_VELOCITY
 from torchdismech.io.scene import load_scene
 
-ROBOT = """
-[robot]
-nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]
-rod_edges = [[0, 1], [1, 2], [2, 3]]
-[rod]
-section = {shape = "circle", radius = 5e-3}
-youngs = 1e7
-density = 1000.0
+ROBOT = (
+    scenes.rod(3, youngs=1e7)
+    + """
 [[clamp]]
 nodes = [0]
 direction = "rest"
@@ -23,6 +19,7 @@ direction = "rest"
 dt = 0.01
 duration = 0.03
 """
+)
 BY_LENGTH = """
 [[tendon]]
 nodes = [0, 1, 2, 3]

@@ -5,18 +5,13 @@ import math
 import pytest
 import torch
 
+from tests import scenes
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, rollout, straight
 from torchdismech.io.refusals import SceneError
-from torchdismech.io.scene import load_scene
 
-ROBOT = """
-[robot]
-nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]
-rod_edges = [[0, 1], [1, 2], [2, 3]]
-[rod]
-section = {shape = "circle", radius = 5e-3}
-youngs = 1e6
-density = 1000.0
+ROBOT = (
+    scenes.rod(3)
+    + """
 [environment]
 gravity = [0, 0, -9.81]
 viscosity = 0.1
@@ -24,20 +19,9 @@ viscosity = 0.1
 dt = 0.01
 duration = 0.1
 """
+)
 HELD = '[[clamp]]\nnodes = [0]\ndirection = "rest"\n'
 FAR_END = '[[clamp]]\nnodes = [3]\ndirection = "rest"\n'
-
-
-@pytest.fixture
-def load(tmp_path):
-    """Return a function that writes a scene and loads it."""
-
-    def load(text: str):
-        path = tmp_path / "scene.toml"
-        path.write_text(text)
-        return load_scene(path)
-
-    return load
 
 
 def last_state(scene):

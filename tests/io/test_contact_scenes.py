@@ -8,6 +8,7 @@ import torch
 import trimesh
 from typer.testing import CliRunner
 
+from tests.scenes import run
 from torchdismech import (
     Circle,
     ImplicitEuler,
@@ -35,7 +36,6 @@ from torchdismech.contact import (
     Sphere,
 )
 from torchdismech.contact.mesh import Mesh
-from torchdismech.io.scene import load_scene
 
 RADIUS, LENGTH, NODES = 5e-3, 0.2, 5
 WEIGHT = 1000.0 * np.pi * RADIUS**2 * LENGTH * 9.81  # [N] of the rod below
@@ -61,28 +61,6 @@ GRAVITY = "[environment]\ngravity = [{}, 0, -9.81]\n"
 FLOOR = "[floor]\nheight = 0.0\nstiffness = 100.0\n"
 CONSTRAINT = '[floor]\nheight = 0.0\nresponse = "complementarity"\n'
 BALL = '[[obstacle]]\nshape = "sphere"\ncenter = [0.1, 0, -0.1]\nradius = 0.1\nstiffness = 100.0\n'
-
-
-@pytest.fixture
-def load(tmp_path):
-    """Return a function that writes a scene (and files beside it) and loads it."""
-
-    def load(text: str, **files: str):
-        for name, content in files.items():
-            (tmp_path / name.replace("__", ".")).write_text(content)
-        path = tmp_path / "scene.toml"
-        path.write_text(text)
-        return load_scene(path)
-
-    return load
-
-
-def run(scene):
-    """Return the trajectory of a scene with every step stored; no robot fails."""
-    setup = scene.build()
-    trajectory = rollout(setup.model, setup.state, setup.integrator, setup.steps, schedule=setup.schedule)
-    assert not trajectory.failed.any()
-    return trajectory
 
 
 def randomized(name: str, values: list[float]) -> str:

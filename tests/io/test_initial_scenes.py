@@ -7,6 +7,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.scenes import run
 from torchdismech import (
     ImplicitMidpoint,
     InputError,
@@ -21,7 +22,6 @@ from torchdismech.cli import app
 from torchdismech.environments import Environment
 from torchdismech.io.recorded import recorded
 from torchdismech.io.run import run_scene
-from torchdismech.io.scene import load_scene
 
 NODES = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.0], [0.3, 0.0, 0.0], [0.4, 0.0, 0.0]]
 EDGES = [[0, 1], [1, 2], [2, 3], [3, 4]]
@@ -38,28 +38,6 @@ STEPS = '[simulation]\ndt = 0.01\nduration = 0.1\nintegrator = "implicit_midpoin
 FREE = ROBOT + ROD + GRAVITY + STEPS
 HELD = FREE + CLAMP
 BENT = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.01], [0.3, 0.01, 0.03], [0.39, 0.02, 0.06]]
-
-
-@pytest.fixture
-def load(tmp_path):
-    """Return a function that writes a scene (and files beside it) and loads it."""
-
-    def load(text: str, overrides=None, **files: str):
-        for name, content in files.items():
-            (tmp_path / name.replace("__", ".")).write_text(content)
-        path = tmp_path / "scene.toml"
-        path.write_text(text)
-        return load_scene(path, overrides)
-
-    return load
-
-
-def run(scene):
-    """Return the trajectory of a scene with every step stored; no robot fails."""
-    setup = scene.build()
-    trajectory = rollout(setup.model, setup.state, setup.integrator, setup.steps, schedule=setup.schedule)
-    assert not trajectory.failed.any()
-    return trajectory
 
 
 def built(clamped=False):

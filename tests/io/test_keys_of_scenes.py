@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.scenes import run
 from torchdismech import (
     BDF2,
     Circle,
@@ -24,7 +25,6 @@ from torchdismech.elastic import LinearElastic, MooneyRivlin, NeoHookean
 from torchdismech.forces import LineLoad, PointMoment
 from torchdismech.io import schema_contact
 from torchdismech.io.run import run_scene
-from torchdismech.io.scene import load_scene
 from torchdismech.magnetics import Dipole, Gradient, Magnetic
 from torchdismech.solve import linear
 from torchdismech.solve.complementarity import CONTACT_METHODS
@@ -62,28 +62,6 @@ density = 1000.0
 """,
 }
 SIMULATION = "[simulation]\ndt = 0.01\nduration = 0.05\n"
-
-
-@pytest.fixture
-def load(tmp_path):
-    """Return a function that writes a scene (and files beside it) and loads it."""
-
-    def load(text: str, overrides=None, **files: str):
-        for name, content in files.items():
-            (tmp_path / name.replace("__", ".")).write_text(content)
-        path = tmp_path / "scene.toml"
-        path.write_text(text)
-        return load_scene(path, overrides)
-
-    return load
-
-
-def run(scene, **options):
-    """Return the trajectory of a scene with every step stored; no robot fails."""
-    setup = scene.build(**options)
-    trajectory = rollout(setup.model, setup.state, setup.integrator, setup.steps, schedule=setup.schedule)
-    assert not trajectory.failed.any()
-    return trajectory
 
 
 def built(kind, damping=0.0, shell=(), nodes=None):

@@ -6,10 +6,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests import scenes
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, magnetics, rollout, straight
 from torchdismech.cli import app
 from torchdismech.contact import HalfSpace, Obstacle, Penalty
-from torchdismech.io.scene import load_scene
 
 ROBOT = """
 [robot]
@@ -27,26 +27,9 @@ UP = "[magnetic]\nconstant = [0, 0, 0.02]\n"
 TURNING = '[magnetic]\nrotating = {amplitude = 0.02, frequency = 2.0, plane = "xz", phase = 0.5}\n'
 
 
-@pytest.fixture
-def load(tmp_path):
-    """Return a function that writes a scene (and files beside it) and loads it."""
-
-    def load(text: str, **files: str):
-        for name, content in files.items():
-            (tmp_path / name.replace("__", ".")).write_text(content)
-        path = tmp_path / "scene.toml"
-        path.write_text(text)
-        return load_scene(path)
-
-    return load
-
-
 def run(scene, **options):
-    """Return the positions (frames, B, N, 3) of a scene; no robot fails."""
-    setup = scene.build(**options)
-    trajectory = rollout(setup.model, setup.state, setup.integrator, setup.steps, schedule=setup.schedule)
-    assert not trajectory.failed.any()
-    return trajectory.positions
+    """Return the positions (frames, B, N, 3) of a scene."""
+    return scenes.run(scene, **options).positions
 
 
 def by_hand(magnetisation, field, *loads, build=lambda builder: None):

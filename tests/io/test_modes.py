@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests import scenes
 from torchdismech.cli import app
 from torchdismech.io.modes import HEADER
 
-SCENE = """
-[robot]
-nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0], [0.4, 0, 0]]
-rod_edges = [[0, 1], [1, 2], [2, 3], [3, 4]]
-[rod]
-section = {shape = "circle", radius = 5e-3}
-youngs = 1e7
-density = 1000.0
+SCENE = (
+    scenes.rod(4, youngs=1e7)
+    + """
 [[clamp]]
 nodes = [0]
 direction = "rest"
@@ -32,6 +28,7 @@ size = 6
 [batch.randomize]
 "rod.youngs" = {uniform = [1e7, 3e7]}
 """
+)
 SIMULATIONS = {"in time": "dt = 0.01\nduration = 0.1", "static": 'integrator = "static"\nload_steps = 2'}
 
 

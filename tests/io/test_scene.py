@@ -21,7 +21,6 @@ from torchdismech import (
     straight,
 )
 from torchdismech.io.randomize import Numbers
-from torchdismech.io.scene import load_scene
 
 ROBOT = """
 [robot]
@@ -48,20 +47,6 @@ GRAVITY = """
 gravity = [0, 0, -9.81]
 """
 GOOD = ROBOT + ROD + CLAMP + SIMULATION + GRAVITY
-
-
-@pytest.fixture
-def load(tmp_path):
-    """Return a function that writes a scene (and files beside it) and loads it."""
-
-    def load(text: str, overrides=None, steps=None, **files: str):
-        for name, content in files.items():
-            (tmp_path / name.replace("__", ".")).write_text(content)
-        path = tmp_path / "scene.toml"
-        path.write_text(text)
-        return load_scene(path, overrides, steps)
-
-    return load
 
 
 def run(scene, **options):

@@ -1,10 +1,33 @@
-"""Magnetised rods for tests."""
+"""Magnetised rods for tests, the fields they are in, and what both rods and shells are checked by."""
 
 import torch
 
-from torchdismech import Circle, Material, RobotBuilder, helix, magnetics
+from tests.rods import rod_through
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Newmark,
+    Static,
+    helix,
+    magnetics,
+)
+from torchdismech.testing import check_force
 
 AREA = torch.pi * 2e-3**2
+INTEGRATORS = {
+    "euler": ImplicitEuler(5e-3),
+    "midpoint": ImplicitMidpoint(2e-3),
+    "newmark": Newmark(2e-3),
+    "static": Static(load_steps=2),
+}
+
+
+def vec(*numbers):
+    """Return a float64 tensor."""
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 class Swirl(torch.nn.Module):
@@ -38,14 +61,11 @@ UNIFORM = ("constant", "constants", "rotating", "table", "function")
 
 def coil(field, magnetisation=(3e4, 1e4, -2e4), nodes=6, forces=(), clamped=(0, 1), **options):
     """Return a model of a rod along a helix, and its magnetic force."""
-    builder = RobotBuilder()
     points = helix((0, 0, 0), (0.05, 0, 0), (0, 0.3, 1), 3.0, 0.1, nodes)
-    youngs = options.pop("youngs", 1e6)
-    builder.add_rod(points, Circle(2e-3), Material(youngs, 1000.0, 0.4))
-    builder.clamp(nodes=list(clamped))
+    material = Material(options.pop("youngs", 1e6), 1000.0, 0.4)
     force = magnetics.Magnetic(magnetisation, field)
-    for added in (force, *forces):
-        builder.add_force(added)
+    builder = rod_through(points, Circle(2e-3), material, [force, *forces], held="not")
+    builder.clamp(nodes=list(clamped))
     return builder.finalize(**options), force
 
 
@@ -60,3 +80,13 @@ def shaken(model, batch=2, size=3e-3, seed=0):
     halfway = model.frames.moved(rest, rest.q + 0.5 * scale * noise[1])
     state = halfway.replace(q=rest.q + scale * noise[0], velocity=0.1 * noise[1])
     return state.replace(time=torch.linspace(0.3, 0.9, batch, dtype=torch.float64))
+
+
+def check_derivatives(force, model, state):
+    """Meet central differences, symmetric; the potential's gradient is minus the force."""
+    check_force(force, model, state).raise_if_failed()
+    q = state.q.clone().requires_grad_()
+    potential = force.potential(state.replace(q=q), Control())
+    (gradient,) = torch.autograd.grad(potential.sum(), q)
+    # rounding of sums in another order
+    assert torch.allclose(-gradient, force(state, Control()), rtol=1e-11, atol=1e-11 * gradient.abs().max().item())

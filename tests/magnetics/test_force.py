@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.integrate import solve_bvp
 
-from tests.magnetics.robots import FIELDS, Swirl, coil, shaken
+from tests.magnetics.robots import FIELDS, INTEGRATORS, Swirl, check_derivatives, coil, shaken, vec
 from torchdismech import (
     Circle,
     Control,
@@ -23,33 +23,16 @@ from torchdismech import (
     straight,
 )
 from torchdismech.integrate.recording import unrecorded
-from torchdismech.testing import check_force, check_symmetry
+from torchdismech.testing import check_symmetry
 
 AREA = math.pi * 2e-3**2
-INTEGRATORS = {
-    "euler": ImplicitEuler(5e-3),
-    "midpoint": ImplicitMidpoint(2e-3),
-    "newmark": Newmark(2e-3),
-    "static": Static(load_steps=2),
-}
-
-
-def vec(*numbers):
-    """Return a float64 tensor."""
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_derivatives(name):
     """Meet central differences, symmetric, in every kind of field; the potential's gradient is minus the force."""
     model, force = coil(FIELDS[name]())
-    state = shaken(model)
-    check_force(force, model, state).raise_if_failed()
-    q = state.q.clone().requires_grad_()
-    potential = force.potential(state.replace(q=q), Control())
-    (gradient,) = torch.autograd.grad(potential.sum(), q)
-    # rounding of sums in another order
-    assert torch.allclose(-gradient, force(state, Control()), rtol=1e-11, atol=1e-11 * gradient.abs().max().item())
+    check_derivatives(force, model, shaken(model))
 
 
 @pytest.mark.parametrize("name", ["rotating", "dipole", "learned"])

@@ -3,15 +3,13 @@
 import pytest
 import torch
 
-from tests.magnetics.robots import FIELDS, UNIFORM, shaken
+from tests.magnetics.robots import FIELDS, INTEGRATORS, UNIFORM, check_derivatives, shaken, vec
 from torchdismech import (
     Circle,
     Control,
     ImplicitEuler,
-    ImplicitMidpoint,
     InputError,
     Material,
-    Newmark,
     RobotBuilder,
     Static,
     forces,
@@ -21,15 +19,9 @@ from torchdismech import (
     trainable,
     unroll,
 )
-from torchdismech.testing import check_force, check_symmetry
+from torchdismech.testing import check_symmetry
 
 MAGNETISATION = (3e4, 1e4, -2e4)
-INTEGRATORS = {
-    "euler": ImplicitEuler(5e-3),
-    "midpoint": ImplicitMidpoint(2e-3),
-    "newmark": Newmark(2e-3),
-    "static": Static(load_steps=2),
-}
 NODES = [[0.0, 0.0, 0.0], [0.05, 0.0, 0.0], [0.0, 0.04, 0.005], [0.06, 0.05, -0.005], [0.1, 0.01, 0.01]]
 FACES = [[0, 1, 2], [1, 3, 2], [1, 4, 3]]
 
@@ -52,22 +44,11 @@ def far(model, batch=2, seed=0):
     return shaken(model, batch, size=0.012, seed=seed)
 
 
-def vec(*numbers):
-    """Return a float64 tensor."""
-    return torch.tensor(numbers, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("name", FIELDS)
 def test_derivatives(name):
     """Meet central differences, symmetric, in every kind of field; the potential's gradient is minus the force."""
     model, force = sheet(FIELDS[name]())
-    state = far(model)
-    check_force(force, model, state).raise_if_failed()
-    q = state.q.clone().requires_grad_()
-    potential = force.potential(state.replace(q=q), Control())
-    (gradient,) = torch.autograd.grad(potential.sum(), q)
-    # rounding of sums in another order
-    assert torch.allclose(-gradient, force(state, Control()), rtol=1e-11, atol=1e-11 * gradient.abs().max().item())
+    check_derivatives(force, model, far(model))
 
 
 @pytest.mark.parametrize("name", UNIFORM)

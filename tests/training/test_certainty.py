@@ -1,11 +1,17 @@
-"""Error bars: what data tell, what they do not, and how priors weigh in."""
+"""Error bars: what data tell, what they do not, how priors weigh in, and how far the optimum is."""
 
+import numpy as np
 import pytest
 import torch
 
-from training.certainty import _certainty, _most_recordings, _Number
-from training.config import Constant
+from tests.training import simulated
+from training.certainty import Certainty, _certainty, _doubt, _most_recordings, _Number, certainty_of
+from training.config import Config, Constant
 from training.constants import Named, Trained
+from training.evidence import Evidence
+from training.fitting import recordings_of
+from training.loop import Trainer
+from training.systems import build
 
 UNIT = {"parameter": torch.zeros(1), "index": 0, "unit": 1.0}
 
@@ -13,36 +19,76 @@ UNIT = {"parameter": torch.zeros(1), "index": 0, "unit": 1.0}
 def numbers(*priors: float) -> list[_Number]:
     """Return two numbers of value 2 and 3, whose units change them by 0.5 each."""
     return [
-        _Number(name=name, prior=prior, value=value, spread_of_one=0.5, **UNIT)
+        _Number(name=name, prior=prior, pull=0.0, value=value, spread_of_one=0.5, **UNIT)
         for name, prior, value in zip("ab", priors, (2.0, 3.0), strict=True)
     ]
+
+
+def independent(matrix: torch.Tensor, step: tuple[float, float] = (0.0, 0.0)) -> Evidence:
+    """Return the evidence of residuals that are independent and as large as the loss's scale says."""
+    return Evidence(torch.tensor(step, dtype=torch.float64), matrix, matrix)
 
 
 def test_error_bars_are_the_inverse_of_the_curvature():
     """Give spreads and the correlation of a matrix that is known, without and with priors."""
     matrix = torch.tensor([[400.0, 300.0], [300.0, 400.0]], dtype=torch.float64)
-    found = _certainty(numbers(0.0, 0.0), matrix, 1e-3)
+    found = _certainty(numbers(0.0, 0.0), independent(matrix), 1e-3)
     inverse = torch.linalg.inv(matrix)
     # rounding, and a floor of 1e-12 of the matrix
     assert found.spreads == pytest.approx((0.5 * inverse.diagonal().sqrt()).tolist(), rel=1e-9)
     assert found.pairs() == [("b", "a", pytest.approx(-0.75, rel=1e-9))]
     assert found.warnings() == []
-    known = _certainty(numbers(1.0, 1.0), matrix, 1e-3)
+    known = _certainty(numbers(1.0, 1.0), independent(matrix), 1e-3)
     assert known.covariance[0, 0] == pytest.approx(float(torch.linalg.inv(matrix + torch.eye(2))[0, 0]), rel=1e-9)
 
 
 def test_what_nothing_determines_is_told_with_its_direction():
     """Name the sum of two numbers of which only the difference is seen."""
     matrix = 1e4 * torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
-    found = _certainty(numbers(0.0, 0.0), matrix, 1e-3)
+    found = _certainty(numbers(0.0, 0.0), independent(matrix), 1e-3)
     (sentence,) = found.warnings()
     assert "do not determine" in sentence
     direction = found.loose[0] * found.loose[0, 0].sign()
     assert torch.allclose(direction, torch.full((2,), 0.5**0.5, dtype=torch.float64))
     assert max(found.spreads) > 10  # nothing holds the sum
-    held = _certainty(numbers(1.0, 1.0), matrix, 1e-3)
+    held = _certainty(numbers(1.0, 1.0), independent(matrix), 1e-3)
     assert held.spreads[0] == pytest.approx(0.5 * 0.5**0.5, rel=1e-3)  # the prior does, half a unit's square each
     assert "b and a correlate" in held.told() or "a  2 +-" in held.told()
+
+
+def test_fit_that_stands_beside_its_optimum_is_told_by_how_much():
+    """Step to the optimum of a bowl that is known, in standard deviations; warn from one on, with the names."""
+    matrix = torch.tensor([[400.0, 300.0], [300.0, 400.0]], dtype=torch.float64)
+    found = _certainty(numbers(0.0, 0.0), independent(matrix, (-0.3, 0.0)), 1e-3)
+    bar = float(torch.linalg.inv(matrix)[0, 0].sqrt())
+    assert found.steps == pytest.approx([-0.3 / bar, 0.0], abs=1e-6)  # the floor of the inverse
+    # principal directions are (1, +-1) / sqrt 2: half of the square along each
+    assert found.distance == pytest.approx(max(0.3 / bar, (0.5 * 0.3**2 * 700) ** 0.5))
+    (sentence,) = found.warnings()
+    assert "(a -3.97)" in sentence and "5.61 standard deviations" in sentence
+    assert "-4.0" in found.told() and found.facts()["steps_to_optimum"]["a"] == found.steps[0]
+    assert _certainty(numbers(0.0, 0.0), independent(matrix), 1e-3).warnings() == []
+
+
+def test_part_of_the_recordings_leaves_the_optimum_in_doubt():
+    """Warn of a longer step only, where a part of the recordings was looked at; say how much that part knows."""
+    matrix = torch.tensor([[4.0, 0.0], [0.0, 4.0]], dtype=torch.float64)
+    for step, warned in ((4.0, False), (6.0, True)):  # 1 + 2 x 2 standard deviations
+        found = _certainty(numbers(0.0, 0.0), independent(matrix, (0.5 * step, 0.0)), 1e-3, doubt=2.0)
+        assert bool(found.warnings()) == warned
+    assert "looked at knows to 2:" in found.warnings()[0]
+
+
+def test_doubt_is_how_the_optima_of_parts_differ():
+    """Compare with how the mean of a part of some numbers differs from that of all, in error bars of either."""
+    x = torch.randn(20_000, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    apart = float((x[:, :8].mean(1) - x.mean(1)).std())
+    # 20,000 differences know their standard deviation to 0.5 %; five times that
+    assert _doubt(5.0, 8, 40) == pytest.approx(
+        apart / 40**-0.5, rel=0.025
+    )  # other recordings count as if they were like these
+    assert _doubt(1.0, 8, 40) == pytest.approx(apart / 8**-0.5, rel=0.025)  # later frames do not count
+    assert _doubt(1.0, 40, 40) == 0
 
 
 def test_more_short_recordings_are_looked_at():
@@ -84,3 +130,45 @@ def test_only_the_chosen_elements_are_trained():
     module, name = entry.place
     getattr(module, name).sum().backward()
     assert entry.parameter.grad.tolist() == [0, 0, 1]
+
+
+def at_the_optimum(folder, clean: torch.Tensor, seed: int) -> Certainty:
+    """Return what noisy recordings tell of a rod at their own optimum, which Gauss-Newton steps lead to."""
+    noise = 2e-5 * torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    noise[:, :, simulated.GRIPPED] = 0
+    np.savez(folder / "rod.npz", train=(clean + noise).numpy(), dt=simulated.DT)
+    tables = {
+        "name": "rod",
+        "data": {"path": str(folder / "rod.npz"), "held_out": 0.0, "eval": None},
+        "robot": simulated.TRUTH.model_dump(),
+        "simulation": simulated.TIGHT.model_dump(),
+        "constants": {
+            "bending": {"tensors": ["bend_twist.EI1", "bend_twist.EI2"]},
+            "drag": {"tensors": ["Viscous.viscosity"]},
+        },
+        "loss": {"scale": 6e-5},
+        "stages": [{"name": "one", "train": ["constants"], "iterations": 1, "horizon": [5], "batch": 2}],
+    }
+    config = Config.model_validate(tables)
+    recordings, _ = recordings_of(config, config.data.train)
+    system = build(config, recordings)
+    trainer = Trainer(config, system, recordings, recordings, folder)
+    for _ in range(3):
+        found = certainty_of(trainer)
+        assert found is not None
+        if found.distance < 0.3:  # the rest hardly shows beside the spread of the fits, more than half an error bar
+            return found
+        for name, value, spread, step in zip(found.names, found.values, found.spreads, found.steps, strict=True):
+            system.entries[name].parameter.data += step * spread / value  # of logarithms
+    raise AssertionError(f"{found.distance} standard deviations from the optimum after three steps")
+
+
+@pytest.mark.slow
+def test_error_bars_are_as_wide_as_fits_of_other_noise_differ(tmp_path):
+    """Fit a rod whose first two frames, from which it starts, are noisy: their error lasts over the whole recording."""
+    clean = simulated.simulated_positions(count=8, frames=42)
+    fits = [at_the_optimum(tmp_path, clean, seed) for seed in range(4)]
+    for k in range(2):
+        values, bars = np.array([f.values[k] for f in fits]), np.array([f.spreads[k] for f in fits])
+        # of 16 fits 0.57 and 0.79, which four know to 40 %; 4.0 and 5.6 with bars for independent frames
+        assert 0.1 < values.std(ddof=1) / bars.mean() < 1.6

@@ -10,28 +10,25 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from torchdismech import InputError
+from tests import scenes
+from torchdismech import InputError, unroll
 from torchdismech.io.scene import load_scene
 from training import checkpoint
+from training.certainty import certainty_of
 from training.config import Config
 from training.config_scene import Markers
 from training.data import gather, read
 from training.fitting import fit, recordings_of
+from training.loop import Trainer
 from training.markers import MarkerTable
 from training.scenes import SceneSystem
 from training.systems import build
 
 DT = 0.01
-SCENE = """
-[robot]
-nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]
-rod_edges = [[0, 1], [1, 2], [2, 3]]
-[rod]
-section = {shape = "circle", radius = 4e-3}
-youngs = 4e6
-density = 1000.0
-[[clamp]]
-nodes = [0, 1]
+SCENE = (
+    scenes.rod(3, radius=4e-3, youngs=4e6)
+    + scenes.CLAMP
+    + """
 [environment]
 gravity = [0.0, 0.0, -9.81]
 viscosity = 0.05
@@ -39,6 +36,7 @@ viscosity = 0.05
 dt = 5e-3
 duration = 0.5
 """
+)
 
 
 def tables(folder: Path, **changes) -> dict:
@@ -435,3 +433,25 @@ def test_the_config_on_the_page_is_valid():
     for block in re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL):
         if "[[stages]]" in block:
             assert Config.model_validate(tomllib.loads(block)).stages
+
+
+def test_a_step_to_the_optimum_leads_nearer_to_it(folder):
+    """Find how far the stiffness of a falling beam is from the truth; go there, and hardly anything is left to go."""
+    setup = load_scene(folder / "beam.toml").build()
+    run = unroll(setup.model, setup.model.initial_state(2), setup.integrator, 2 * 11)
+    positions = run.positions[::2].transpose(0, 1).detach()
+    positions += 1e-6 * torch.randn(positions.shape, generator=torch.Generator().manual_seed(0), dtype=positions.dtype)
+    np.savez(folder / "beam.npz", train=positions.numpy(), dt=DT)
+    softer = {"robot": {"scene": str(folder / "beam.toml"), "overrides": {"rod.youngs": 3.6e6}}}
+    config = Config.model_validate(tables(folder, **softer, loss={"scale": 1e-4}))
+    recordings, _ = recordings_of(config, "train")
+    system = build(config, recordings)
+    assert isinstance(system, SceneSystem)
+    trainer = Trainer(config, system, recordings, recordings, folder)
+    before = certainty_of(trainer)
+    assert before is not None and "it has not converged" in before.told()
+    # a tenth too soft: the step is right to first order, in the logarithm
+    assert before.steps[0] * before.spreads[0] / before.values[0] == pytest.approx(-np.log(0.9), rel=0.1)
+    system.entries["bending"].parameter.data += before.steps[0] * before.spreads[0] / before.values[0]
+    after = certainty_of(trainer)
+    assert after is not None and after.distance < 0.1 * before.distance

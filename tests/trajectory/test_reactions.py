@@ -4,6 +4,8 @@ import h5py
 import pytest
 import torch
 
+from tests import scenes
+from tests.trajectory.runs import ran
 from torchdismech import (
     Circle,
     Control,
@@ -22,14 +24,9 @@ from torchdismech.io.run import run_scene
 from torchdismech.io.scene import load_scene
 from torchdismech.rigid import Radau, RigidChain
 
-SCENE = """
-[robot]
-nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]
-rod_edges = [[0, 1], [1, 2], [2, 3]]
-[rod]
-section = {shape = "circle", radius = 1e-3}
-youngs = 1e6
-density = 1000.0
+SCENE = (
+    scenes.rod(3, radius=1e-3)
+    + """
 [[clamp]]
 nodes = [0]
 direction = "rest"
@@ -48,21 +45,7 @@ reactions = true
 [batch]
 size = 2
 """
-
-
-@pytest.fixture
-def scene(tmp_path):
-    """Return the path of the scene above."""
-    path = tmp_path / "scene.toml"
-    path.write_text(SCENE)
-    return path
-
-
-def ran(path, out, **overrides):
-    """Return the trajectory of the scene, written to a file."""
-    scene = load_scene(path, {name.replace("__", "."): value for name, value in overrides.items()})
-    run_scene(scene, scene.build(), out)
-    return Trajectory.load(out)
+)
 
 
 def test_files_hold_the_reactions_of_each_frame(scene, tmp_path):

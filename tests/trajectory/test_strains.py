@@ -5,6 +5,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.trajectory.runs import ran
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Trajectory, forces, rollout
 from torchdismech.cli import app
 from torchdismech.io.run import run_scene
@@ -42,21 +43,6 @@ size = 2
 """
 NUMBERS = ("stretch", "kappa1", "kappa2", "membrane11", "membrane22", "membrane12")
 UNITS = dict.fromkeys(NUMBERS, "1") | {"tau": "rad"} | {f"curvature{k}": "1/m" for k in (11, 22, 12)}
-
-
-@pytest.fixture
-def scene(tmp_path):
-    """Return the path of the scene above."""
-    path = tmp_path / "scene.toml"
-    path.write_text(SCENE)
-    return path
-
-
-def ran(path, out, **overrides):
-    """Return the trajectory of the scene, written to a file."""
-    scene = load_scene(path, {name.replace("__", "."): value for name, value in overrides.items()})
-    run_scene(scene, scene.build(), out)
-    return Trajectory.load(out)
 
 
 def test_files_hold_the_strains_of_each_frame(scene, tmp_path):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     Control,
@@ -10,7 +11,6 @@ from torchdismech import (
     ImplicitMidpoint,
     Material,
     Newmark,
-    RobotBuilder,
     SimulationError,
     Static,
     Status,
@@ -32,13 +32,8 @@ def rod(rows=slice(None)):
     """Return a model of three robots of unlike stiffness and loads, or of some of these."""
     youngs = torch.tensor([[1e6], [4e6], [2e7]], dtype=torch.float64)[rows]
     load = torch.tensor([[0, 0.01, 0], [0, 0, -0.02], [0.01, 0.01, 0.01]], dtype=torch.float64)[rows]
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (0.4, 0, 0), 21), Circle(5e-3), Material(youngs, 1000.0))
-    builder.clamp(nodes=[0, 1])
-    builder.add_force(forces.Gravity((0, 0, -9.81)))
-    builder.add_force(forces.PointForce([20], load))
-    builder.add_force(forces.Viscous(0.05))
-    return builder.finalize()
+    loads = [forces.Gravity((0, 0, -9.81)), forces.PointForce([20], load), forces.Viscous(0.05)]
+    return rod_through(straight((0, 0, 0), (0.4, 0, 0), 21), Circle(5e-3), Material(youngs, 1000.0), loads).finalize()
 
 
 def bent(rows=slice(None)):

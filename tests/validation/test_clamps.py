@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 import torch
 
+from tests.rods import rod_through
 from torchdismech import Circle, Control, Material, RobotBuilder, straight
 from torchdismech.forces import Gravity
 from torchdismech.integrate import Static
@@ -19,11 +20,9 @@ MASS_PER_LENGTH = DENSITY * math.pi * RADIUS**2
 
 def cantilever(edges: int, forces=(), direction="rest"):
     """Return a rod along x, held at its first node in a direction or by its first two nodes."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), Circle(RADIUS), Material(YOUNGS, DENSITY))
+    points, material = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), Material(YOUNGS, DENSITY)
+    builder = rod_through(points, Circle(RADIUS), material, forces, "not")
     builder.clamp(nodes=[0] if direction else [0, 1], direction=direction)
-    for force in forces:
-        builder.add_force(force)
     return builder.finalize(compile=False)
 
 

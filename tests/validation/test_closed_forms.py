@@ -9,6 +9,7 @@ import scipy.linalg
 import scipy.optimize
 import torch
 
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     Control,
@@ -34,14 +35,8 @@ def cantilever(nodes, youngs=1e6, length=0.5, loads=(), density=1000.0, **option
     Beam theory's clamp is at the middle of the clamped edge, whose tangent it fixes: there lies x = 0.
     """
     dl = length / (nodes - 1.5)
-    builder = RobotBuilder()
-    builder.add_rod(
-        straight((-dl / 2, 0, 0), (length, 0, 0), nodes), Circle(RADIUS), Material(youngs, density), **options
-    )
-    builder.clamp(nodes=[0, 1])
-    for load in loads:
-        builder.add_force(load)
-    return builder.finalize()
+    points = straight((-dl / 2, 0, 0), (length, 0, 0), nodes)
+    return rod_through(points, Circle(RADIUS), Material(youngs, density), loads, **options).finalize()
 
 
 def equilibrium(model, **options):

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     Control,
@@ -13,7 +14,6 @@ from torchdismech import (
     ImplicitMidpoint,
     Material,
     Newmark,
-    RobotBuilder,
     forces,
     rollout,
     straight,
@@ -25,13 +25,8 @@ INTEGRATORS = {"euler": ImplicitEuler, "midpoint": ImplicitMidpoint, "newmark": 
 
 def coarse_rod(clamped=True, loads=()):
     """Return a soft rod of 6 nodes, whose modes a time step of a few ms resolves."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (0.5, 0, 0), 6), Circle(0.02), Material(2e4, 1000.0), stiffness={"EA": 2e1})
-    if clamped:
-        builder.clamp(nodes=[0, 1])
-    for load in loads:
-        builder.add_force(load)
-    return builder.finalize()
+    points, held = straight((0, 0, 0), (0.5, 0, 0), 6), "edge" if clamped else "not"
+    return rod_through(points, Circle(0.02), Material(2e4, 1000.0), loads, held, stiffness={"EA": 2e1}).finalize()
 
 
 def bending_wave(time, model):

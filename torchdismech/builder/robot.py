@@ -9,27 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body, PartNames
-from torchdismech.builder.clamps import (
-    ClampedNodes,
-    clamped_parts,
-    free_dofs,
-    held_by,
-    held_directions,
-    held_frames,
-    with_held,
-)
-from torchdismech.builder.elements import at_nodes, broadcastable, named, per_element, refuse_lost
-from torchdismech.builder.masses import link_mass, lumped_mass
+from torchdismech.builder.body import robot_body
+from torchdismech.builder.clamps import ClampedNodes, free_dofs, held_directions
+from torchdismech.builder.elements import broadcastable, refuse_lost
 from torchdismech.builder.planar import refuse_out_of_plane
 from torchdismech.builder.rods import (
     RodGroup,
     Rods,
-    any_directors,
     bend_twist_terms,
     edge_constants,
-    joint_edges,
-    rod_directors,
     stretch_terms,
 )
 from torchdismech.builder.shells import (
@@ -40,17 +28,14 @@ from torchdismech.builder.shells import (
     bending_terms,
     face_constants,
     membrane_terms,
-    natural_hinge_angles,
-    normal_directors,
 )
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.geometry.checks import check_every_node_used, check_folds, check_nodes, check_rods
+from torchdismech.geometry.checks import check_nodes, check_rods
 from torchdismech.geometry.mesh_checks import check_triangles
-from torchdismech.geometry.topology import Rod, Springs, find_joint_springs, find_rods, find_springs
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.model import Model
 from torchdismech.solve import linear
@@ -341,7 +326,9 @@ class RobotBuilder:
         self._check_planar()
         nodes = torch.as_tensor(self._nodes)
         rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
-        body, joint_weights, directors = self._body(rods, shells, dtype)
+        collected = self._nodes, rods, shells, self._clamps, self._masses
+        kinds = self.joints == "stiff", self.mass == "consistent"
+        body, joint_weights, directors = robot_body(*collected, *kinds, dtype)
         terms = [
             *stretch_terms(body, rods),
             *bend_twist_terms(body, rods, directors, joint_weights, self._stiffened, self.curvature == "averaged"),
@@ -398,70 +385,6 @@ class RobotBuilder:
         if len(wrong) or not len(index):
             raise InputError(f"{what}: expected indices 0 to {len(self._nodes) - 1}, got {wrong.tolist() or 'none'}")
         return index
-
-    def _body(self, rods: Rods, shells: Shells, dtype: torch.dtype) -> tuple[Body, np.ndarray, Tensor]:
-        """Return the body, how its joint edges average the constants of the rods (J, E), directors in float64."""
-        check_rods(self._nodes, rods.edges, where="robot")
-        surface = shells.surface
-        every = np.concatenate([rods.edges.reshape(-1), surface.triangles.reshape(-1)])
-        check_every_node_used(len(self._nodes), every, where="robot")
-        chains = find_rods(len(self._nodes), rods.edges)
-        joints, weights, springs = self._joined(rods, shells, chains)
-        check_folds(self._nodes, springs.nodes)
-        nodes = torch.as_tensor(self._nodes)
-        carried = surface.edges[shells.normal_edges()]
-        held, framed = held_by(self._clamps, rods.edges), np.concatenate([rods.edges, joints, carried])
-        springs = with_held(springs, held, rods.edges, len(framed))
-        along_rods, at_joints = rod_directors(self._rods, chains, nodes), any_directors(nodes, joints)
-        held_tangents, at_clamps = held_frames(held, self._clamps, rods.edges, along_rods, nodes)
-        directors = torch.cat([along_rods, at_joints, normal_directors(shells, nodes), at_clamps])
-        count = len(nodes)
-        body = Body(
-            nodes,
-            rods.edges,
-            joints,
-            carried,
-            chains,
-            springs,
-            surface,
-            held,
-            clamped_parts(self._clamps, framed, held),
-            self._part_names(),
-            directors,
-            held_tangents,
-            mass=lumped_mass(
-                rods, shells, self._masses, count, len(joints) + len(carried) + 4 * len(held.nodes), dtype
-            ),
-            link_mass=link_mass(rods, shells) if self.mass == "consistent" else nodes.new_zeros(()),
-            edge_length=rods.length,
-            edge_area=per_element(rods.constant("area"), len(rods.edges)),
-            edge_radius=per_element(rods.constant("radius"), len(rods.edges)),
-            edge_contact_radius=per_element(rods.constant("contact_radius"), len(rods.edges)),
-            shell_edge_length=shells.edge_length,
-            face_area=shells.face_area,
-            face_contact_radius=per_element(0.5 * shells.constant("thickness"), len(surface.triangles)),
-            hinge_angle=natural_hinge_angles(shells, nodes),
-            node_length=at_nodes(0.5 * rods.length, rods.edges, count) + shells.node_length(count),
-            node_volume=at_nodes(0.5 * rods.volume(), rods.edges, count)
-            + at_nodes(shells.volume() / 3, surface.triangles, count),
-        )
-        return body.to(dtype), weights, directors
-
-    def _part_names(self) -> PartNames:
-        given = [group.name for group in self._rods], [group.name for group in self._shells]
-        names = tuple(dict.fromkeys(name for of_kind in given for name in of_kind if name is not None))
-        counts = [len(group.edges) for group in self._rods], [len(group.triangles) for group in self._shells]
-        return PartNames(names, *(named(*of_kind, names) for of_kind in zip(given, counts, strict=True)))
-
-    def _joined(self, rods: Rods, shells: Shells, chains: list[Rod]) -> tuple[np.ndarray, np.ndarray, Springs]:
-        """Return the joint edges (J, 2), their weights (J, E) and all springs."""
-        springs = find_springs(len(self._nodes), rods.edges, chains)
-        if self.joints == "pinned":
-            return np.zeros((0, 2), dtype=np.int64), np.zeros((0, len(rods.edges))), springs.selected(springs.along_rod)
-        surface = shells.surface
-        edges, weights = joint_edges(rods.edges, surface.triangles, surface.edges, surface.sides)
-        network = np.concatenate([rods.edges, edges])
-        return edges, weights, springs.joined(find_joint_springs(len(self._nodes), network, len(rods.edges)))
 
 
 def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:

@@ -144,9 +144,10 @@ def check(
     insist: Insist = False,
 ) -> None:
     """Check a scene file without running it, and print what would run."""
-    from torchdismech.io.assemble import build_integrator, build_model, build_schedule
+    from torchdismech.io.assemble import build_integrator, build_model
     from torchdismech.io.controller import build_controller
     from torchdismech.io.initial import initial_state
+    from torchdismech.io.motions import build_schedule
     from torchdismech.io.report import what_will_run
     from torchdismech.io.scene import load_scene
 

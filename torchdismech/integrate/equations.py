@@ -36,10 +36,10 @@ class StepEquations:
     The unknowns x are the free dofs of q at the end of the step; the scheme says what velocity and acceleration they
     mean and where forces are evaluated.
 
-    Angles without inertia (mid-edge normals, joint edges) are algebraic: they are what balances the torques on them
-    where the forces are evaluated, so their position there is the unknown itself, whatever the position gain of the
-    others (as a mean of old and new they would ring). Their rows are divided by the position gain, which keeps the
-    matrix symmetric and the residual a gradient.
+    Angles without inertia (mid-edge normals, joint edges) are algebraic: where the forces are evaluated, the torques on
+    them balance. Their unknown is therefore their position there, while that of other dofs is at the end of the step:
+    if they were a mean of an old and a new position they would ring. Their rows are divided by the position gain, which
+    keeps the matrix symmetric and the residual a gradient.
 
     Parameters
     ----------
@@ -85,9 +85,10 @@ class StepEquations:
         return Gains(scheme.position, velocity, scheme.acceleration[0] / dt**2 if scheme.inertial else 0.0)
 
     def compiled(self, function: Callable) -> Callable:
-        """Return the function, which takes these equations first: compiled as a whole where steps are and this allows.
+        """Return a function whose first argument is these equations: compiled as a whole, or as it is.
 
-        Contact, constraints and loads that do not compile (learned forces) run eagerly, and the function with them.
+        It is compiled if the model's steps are. With contact, constraints or loads that do not compile (learned forces)
+        it runs eagerly, as they do.
         """
         if function in self.forms:
             return self.forms[function]
@@ -99,7 +100,7 @@ class StepEquations:
     def of_robots(self, robots: Tensor) -> Iterator[StepEquations]:
         """Give the equations of some robots of the batch alone, by their numbers (R,), while the model holds theirs.
 
-        Not where contacts are constraints: their loads are those of all robots.
+        With contacts that are constraints this is refused: their loads are kept for all robots together.
         """
         if self.constraints is not None:
             raise InputError("StepEquations.of_robots: the loads of constraints are those of all robots")
@@ -168,7 +169,7 @@ class StepEquations:
     def state_after(self, q: Tensor) -> State:
         """Return the state after the step, at q (B, n).
 
-        The velocity of algebraic angles is their mean one: it has no other use than a guess.
+        Algebraic angles get their mean velocity, which serves as a guess in the next step and for nothing else.
         """
         state, scheme, algebraic = self.start.state, self.scheme, self.model.algebraic
         moved = self.model.frames.moved(state, q)

@@ -188,7 +188,7 @@ def _solved_gradients(
 
 
 def _refuse_lost_places(form: _Form) -> None:
-    """Refuse a model of which a module was exchanged since the step: its tensors would be looked for in vain."""
+    """Refuse a model of which a module was exchanged since the step: its tensors cannot be found again."""
     present = {id(module) for module in every_module(form.model)}
     if not all(id(module) in present for module, _ in form.places.tensors):
         raise RuntimeError(

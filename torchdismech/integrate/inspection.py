@@ -1,4 +1,4 @@
-"""What is asked of users' forces and energies in a step: does it see all that gradients need, and why did it fail."""
+"""Checks of users' forces and energies in a step: whether gradients see all that they use, and why a step failed."""
 
 from __future__ import annotations
 

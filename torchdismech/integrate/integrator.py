@@ -174,7 +174,7 @@ class Solver(ABC):
 
     @abstractmethod
     def attempts(self, equations: StepEquations) -> Iterable[tuple[bool, str]]:
-        """Return from where to search, ahead or not (see `StepEquations.guess`), and in which way, in turn."""
+        """Return the attempts: whether the first iterate is ahead (`StepEquations.guess`), and the way to search."""
 
     def equations(self, model: Model, state: State, control: Control | None = None) -> StepEquations:
         """Return the equations of a step from `state`, for a look at their residual and matrix.
@@ -264,9 +264,9 @@ class Integrator(Solver):
     def attempts(self, equations: StepEquations) -> Iterator[tuple[bool, str]]:
         """Yield whether the first iterate is ahead (see `StepEquations.guess`) and the way, for rows not solved yet.
 
-        Where inertia leads is closest for smooth motion, where the robot is for violent motion. Descending the
-        potential is slow far from the root and sure; where there is none, relaxed steps take its place. Friction that
-        is smoothed over a small slip velocity is eased in, at once or after a brief try without.
+        In smooth motion the root is nearest to where inertia leads, in violent motion to where the robot is. To descend
+        the potential is slow but sure; where there is no potential, relaxed steps take its place. Friction that is
+        smoothed over a small slip velocity is eased in, either at once or after a brief try without.
         """
         eases = bool(equations.model.contact.slip_velocities()) and self.line_search and equations.constraints is None
         sharp = eases and is_sharp(equations)

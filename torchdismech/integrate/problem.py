@@ -106,7 +106,7 @@ class StepProblem:
 
 
 class Take(Protocol):
-    """Takes a step: the core does, and each policy around it does by means of another."""
+    """A function that takes a step: the core, or a policy that is made around another such function."""
 
     def __call__(self, problem: StepProblem) -> tuple[State, StepInfo]:
         """Return the states after the step and how it went; a robot whose step fails keeps its state."""

@@ -80,7 +80,7 @@ class _Descent:
 
     @torch.no_grad()
     def next_pause(self) -> State | None:
-        """Return the state where steps hardly move the robot any more, each time more so; None where none is found."""
+        """Return the next state at which the robot hardly moves, less each time; None where none is found."""
         while self.steps < MOST and self.dt > SHORTEST:
             self.steps += 1
             moved, arrived = self._step()

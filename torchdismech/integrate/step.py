@@ -117,9 +117,9 @@ def step_info(equations: StepEquations, root: Root, q: Tensor, scale: Tensor, ru
 def with_contact(
     problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
 ) -> tuple[StepEquations, Tensor, StepInfo]:
-    """Return equations, q (B, n) and how it was found, once no contact was overlooked, with what contact did.
+    """Return equations, q (B, n), and how it was found and what contact did.
 
-    Robots that passed through something have failed.
+    A step that overlooked a contact is solved again. Robots that passed through something have failed.
     """
     running = problem.running
     missed = running & info.converged & candidates.missed(q)

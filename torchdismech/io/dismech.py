@@ -15,6 +15,7 @@ Headers may be written in any case; `#` starts a comment; blank lines are skippe
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,8 +83,8 @@ def read_dismech(path: str | Path) -> Geometry:
         raise InputError(f"{path}: nodes only; expected an *Edges or a *Triangles section with at least one row")
     nodes = np.array(sections["nodes"].rows, dtype=np.float64)
     check_nodes(nodes, str(path))
-    edges = _edges(path, sections.get("edges"), nodes)
-    return Geometry(nodes, edges, _triangles(path, sections.get("triangles"), nodes))
+    edges = _elements(path, sections.get("edges"), nodes, 2, edge_problems)
+    return Geometry(nodes, edges, _elements(path, sections.get("triangles"), nodes, 3, triangle_problems))
 
 
 def write_dismech(path: str | Path, geometry: Geometry) -> None:
@@ -155,23 +156,13 @@ def _row(where: str, section: str, content: str) -> list[float]:
     return values
 
 
-def _edges(path: Path, section: _Section | None, nodes: np.ndarray) -> np.ndarray:
+def _elements(path: Path, section: _Section | None, nodes: np.ndarray, size: int, problems_of: Callable) -> np.ndarray:
+    """Return the edges (k, 2) or triangles (k, 3) of a section; none where it is missing."""
     if section is None or not section.rows:
-        return np.zeros((0, 2), dtype=np.int64)
-    edges = np.array(section.rows).astype(np.int64) - 1
-    problems = edge_problems(nodes, edges, first_index=1)
+        return np.zeros((0, size), dtype=np.int64)
+    elements = np.array(section.rows).astype(np.int64) - 1
+    problems = problems_of(nodes, elements, first_index=1)
     if problems:
-        edge, problem = problems[0]
-        raise InputError(f"{path}:{section.lines[edge]}: {problem}")
-    return edges
-
-
-def _triangles(path: Path, section: _Section | None, nodes: np.ndarray) -> np.ndarray:
-    if section is None or not section.rows:
-        return np.zeros((0, 3), dtype=np.int64)
-    triangles = np.array(section.rows).astype(np.int64) - 1
-    problems = triangle_problems(nodes, triangles, first_index=1)
-    if problems:
-        triangle, problem = problems[0]
-        raise InputError(f"{path}:{section.lines[triangle]}: {problem}")
-    return triangles
+        element, problem = problems[0]
+        raise InputError(f"{path}:{section.lines[element]}: {problem}")
+    return elements

@@ -16,7 +16,7 @@ from torch import Tensor
 from torchdismech.contact import Obstacle
 from torchdismech.errors import InputError
 from torchdismech.io import schema
-from torchdismech.io.assemble import table_of_each
+from torchdismech.io.bodies import table_of_each
 from torchdismech.io.contacts import obstacle_of
 from torchdismech.io.dismech import Geometry
 from torchdismech.io.randomize import draw

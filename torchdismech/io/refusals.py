@@ -6,6 +6,7 @@ import difflib
 import re
 import typing
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from torchdismech.errors import InputError, shown
 
-__all__ = ["Key", "SceneError", "field_at", "sentences"]
+__all__ = ["Key", "SceneError", "field_at", "naming", "sentences"]
 
 Key = tuple[str | int, ...]
 
@@ -37,6 +38,17 @@ class SceneError(InputError):
     def __init__(self, path: str | Path, key: str | Key, problem: str):
         name = _plain(key if isinstance(key, str) else ".".join(str(part) for part in key))
         super().__init__(f"{path}: {name}: {_plain(problem)}" if name else f"{path}: {_plain(problem)}")
+
+
+@contextmanager
+def naming(path: str | Path, key: Key) -> Iterator[None]:
+    """Name the scene and the table in what a block refuses."""
+    try:
+        yield
+    except SceneError:
+        raise
+    except InputError as error:
+        raise SceneError(path, key, str(error)) from error
 
 
 def _plain(text: str) -> str:

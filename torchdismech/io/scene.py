@@ -21,13 +21,14 @@ from torchdismech.geometry.checks import check_every_node_used, check_rods
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.integrate import Solver
 from torchdismech.io import schema
-from torchdismech.io.assemble import build_integrator, build_model, build_schedule
+from torchdismech.io.assemble import build_integrator, build_model
 from torchdismech.io.controller import build_controller
 from torchdismech.io.dismech import Geometry, read_dismech
 from torchdismech.io.files import fingerprints, named_files, reading
 from torchdismech.io.initial import initial_state
 from torchdismech.io.limits import refuse_endless, refuse_too_large
 from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
+from torchdismech.io.motions import build_schedule
 from torchdismech.io.randomize import Numbers, Sampled, draw
 from torchdismech.io.refusals import Key, SceneError, sentences
 from torchdismech.io.schedule import Schedule, load_function

@@ -44,7 +44,7 @@ def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | 
     running : (B,) rows to solve; the others are left alone.
     """
     at, tolerance = begun(system, x, options, running)
-    return resumed(system, at, options.with_tolerance(tolerance))
+    return _LineSearch(system, at, options.with_tolerance(tolerance)).root()
 
 
 class Progress(NamedTuple):
@@ -59,10 +59,10 @@ class Progress(NamedTuple):
 
 
 def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:
-    """Return a search at its first iterate, and what its others are held against (B,); arguments as for `newton`.
+    """Return a search at its first iterate, and the tolerance (B,) of its later iterates; arguments as for `newton`.
 
-    That is the tolerance, not below the rounding noise, which excuses an iterate that Newton's method improved, but not
-    the first one.
+    Later iterates are solved at the tolerance, or at the rounding noise if that is larger. The first iterate has to
+    meet the tolerance itself, because Newton's method has not improved it yet.
     """
     status = torch.full_like(options.tolerance, RUNNING, dtype=torch.long)
     if running is not None:
@@ -75,14 +75,14 @@ def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | N
 
 
 def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:
-    """Return the values (nnz, B) of the matrix at x (B, m), by what is compiled for Newton's iterates if that is."""
+    """Return the values (nnz, B) of the matrix at x (B, m); where trials of iterates are compiled, by that code."""
     values = _first_trial(system, x, NewtonOptions(solver, weight, x.new_zeros(len(x)), 0)).values
     assert values is not None
     return values
 
 
 def _first_trial(system: System, x: Tensor, options: NewtonOptions) -> Trial:
-    """Return what is to be known of x: what is compiled for trials serves, with a step that no row takes."""
+    """Return the trial of x itself; compiled code for trials serves here too, with a step that no row takes."""
     found_by, tolerance = system.compiled(tried), options.tolerance
     # two tensors: code that was compiled for one in both places would not serve for other steps
     no_row, none_spent = torch.zeros(2, len(x), dtype=torch.bool, device=x.device)
@@ -103,7 +103,7 @@ def plain_round(
 ) -> tuple[Progress, Tensor]:
     """Return a search after the whole Newton step of each row, and whether that was the step to take.
 
-    What `newton` does in a round in which all goes well, without reading a number: so a graph of a GPU may hold it.
+    It is the round of `newton` in which all goes well. It reads no number on the host, so a CUDA graph can hold it.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def plain_round(
 
     Returns
     -------
-    progress : is to be dropped where the first flag holds, and `resumed` from before this round.
+    progress : if the first flag holds it is of no use: go on by `resumed` from before this round.
     flags : (5,) the four of `tried`, and whether some row ended without having converged.
     """
     active = at.status == RUNNING
@@ -167,8 +167,8 @@ def tried(
 ) -> Trial:
     """Take a step from x in the rows that run and are solved, and judge it by the norm of the residual.
 
-    Rows that are `spent` may take no other. Without a step x itself is judged. Noise is of use at a first iterate only;
-    compiled code, which that shares with the others, finds it always.
+    Rows that are `spent` may take no further step. Without a step x itself is judged. Only a first iterate needs the
+    noise, but compiled code is the same for all iterates and always finds it.
     """
     if step is not None:
         going = ((status == RUNNING) & solved)[:, None]
@@ -229,11 +229,11 @@ class _LineSearch(DividingSearch):
         self._begin_steps()
 
     def divides(self) -> bool:
-        """Return whether rows may go on without the others: not by compiled code, which is for so many."""
+        """Return whether rows may go on without the others: compiled code is for one number of rows."""
         return self._tried is tried
 
     def of_rows(self, rows: Tensor, system: System) -> _LineSearch:
-        """Return the search of some rows alone; they find their Newton steps anew, as the same."""
+        """Return the search of some rows alone; they find the same Newton steps anew."""
         at = self.at.rows(rows)
         progress = Progress(at.x, at.residual, at.values, at.norm, self.status[rows], self.iterations[rows])
         part = _LineSearch(system, progress, self.options.rows(rows, system.solver()))
@@ -316,7 +316,7 @@ class _LineSearch(DividingSearch):
         self.solved = self.solved | repaired
 
     def _shorten_directions(self) -> None:
-        """Let no Newton step reach too far: a matrix that is hardly positive definite says little of what is there."""
+        """Let no Newton step reach too far: by a matrix that is hardly positive definite it may be far too long."""
         reach = self.system.trust_radius()
         farthest = (self.direction / self.options.weight).abs().amax(1, keepdim=True)
         self.direction = self.direction * (reach / farthest.clamp_min(reach))
@@ -359,7 +359,7 @@ class _LineSearch(DividingSearch):
     def _nearer(self, trial: Iterate, fraction: Tensor) -> Tensor:
         """Return the rows (B,) from where the next step by the same factor is shorter than this one.
 
-        It says so where the matrix is definite only: an indefinite one says nothing of what is near.
+        Only definite matrices are asked: a step by an indefinite one does not tell how near the root is.
         """
         correction = self.factor.solve(-trial.residual)
         shorter = self._size(correction) < (1 - 0.5 * fraction) * self._size(self.direction)

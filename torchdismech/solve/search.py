@@ -254,10 +254,10 @@ def judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:
 
 
 def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) -> Tensor:
-    """Return the norm (B,) below which a residual is rounding noise: no iterate can be told from the root there.
+    """Return the norm (B,) below which a residual is rounding noise, so that no iterate can be told from the root.
 
-    An angle feels the rounding of the positions around it: it counts as large as they are over the length that weighs
-    it.
+    Rounded positions turn the edges between them. So an angle counts as at least as large as the positions, divided by
+    the length that weighs torques.
     """
     angle = weight != 1
     positions = torch.where(angle, 0.0, x).abs().amax(1, keepdim=True)

@@ -1,0 +1,171 @@
+"""Robots whose steps are recorded, recordings that are switched on and off, and how results are compared."""
+
+import copy
+import functools
+
+import torch
+
+from tests.rods import rod_through
+from tests.solve.replays import replayable
+from torchdismech import (
+    Circle,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Newmark,
+    RobotBuilder,
+    forces,
+    meshes,
+    straight,
+    trainable,
+    unroll,
+)
+from torchdismech.integrate import recording
+from torchdismech.model import Model
+from torchdismech.native.graphs import recorded
+from torchdismech.solve.linear.base import DirectSolver
+
+BATCH = 6
+
+INTEGRATORS = {
+    "euler": functools.partial(ImplicitEuler, 1e-2),
+    "midpoint": functools.partial(ImplicitMidpoint, 2e-3),
+    "newmark": functools.partial(Newmark, 2e-3),
+}
+
+# On a CPU springs are found by torch where a recorded step holds a constant that requires gradients, else by compiled
+# code, which rounds differently in the last place; a GPU compiles all of a step, which reorders products.
+ON_CPU, ON_GPU = 1e-13, 1e-9
+
+
+def per_robot(low: float, high: float) -> torch.Tensor:
+    """Return one number of each robot, (B, 1)."""
+    return torch.linspace(low, high, BATCH, dtype=torch.float64)[:, None]
+
+
+def rods(load=None, **options) -> Model:
+    """Return damped rods, no two robots of a batch alike, on which constant forces act, and a load."""
+    material = Material(per_robot(1e6, 2e6), per_robot(900, 1100), relaxation_time=1e-3)
+    down = per_robot(-9.81, -5.0) * torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
+    loads = [forces.Gravity(down), forces.PointForce([4], (0.0, 1e-3, 0.0), stop=0.05)]
+    loads += [] if load is None else [load]
+    builder = rod_through(straight((0, 0, 0), (0.2, 0, 0.05), 5), Circle(per_robot(2e-3, 3e-3)), material, loads)
+    return builder.finalize(**{"solver": "dense", **options})
+
+
+def shells(bending: str = "hinge", **options) -> Model:
+    """Return small plates that differ in stiffness."""
+    builder = RobotBuilder()
+    sheet = meshes.rectangle(0.06, 0.04, 0.02)
+    builder.add_shell(sheet.nodes, sheet.triangles, 2e-3, Material(per_robot(1e6, 2e6), 1000.0, 0.3), bending)
+    builder.clamp(nodes=[0, 1, 2])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    return builder.finalize(**{"solver": "dense", **options})
+
+
+ROBOTS = {"rods": rods, "hinges": shells, "mid-edges": functools.partial(shells, "midedge")}
+
+
+class Counted:
+    """A tape, with the number of its replays."""
+
+    def __init__(self, *given):
+        self.tape, self.count = recorded(*given), 0
+
+    def replay(self):
+        """Replay the tape."""
+        self.count += 1
+        return self.tape.replay()
+
+
+class Graphs:
+    """Switches recordings on and off, and keeps what was recorded: by the stand-in for CUDA graphs, or by tapes."""
+
+    def __init__(self, patch, kind):
+        self.patch, self.kind = patch, kind
+        self.made: list = []
+
+        def kept(*given):
+            made = (replayable if kind == "graphs" else Counted)(*given)
+            if not isinstance(given[0], functools.partial):  # those are trials of steps that are not taken whole
+                self.made.append(made)
+            return made
+
+        patch.setattr(recording, "recorded", kept)
+        patch.setattr(recording, "memory_pool", lambda device: None)
+        if kind == "graphs":
+            self._factor_all_rows()
+        self.switch(True)
+
+    def _factor_all_rows(self):
+        plain = DirectSolver.factor
+
+        def factor(solver, values, rows=None, indefinite=False):
+            """Factor all rows, as a GPU does."""
+            found = plain(solver, values, None, indefinite)
+            found.ok = found.ok if rows is None else found.ok & rows
+            return found
+
+        self.patch.setattr(DirectSolver, "factor", factor)
+
+    def switch(self, on: bool) -> None:
+        """Record steps from now on, or do not."""
+        self.patch.setattr(recording, "_on_a_gpu", lambda model, q: on and self.kind == "graphs")
+        self.patch.setattr(recording, "_eager_on_a_cpu", lambda model, q: on and self.kind == "tapes")
+        self.patch.setattr(recording, "SEEN", 0)
+
+    @property
+    def replays(self) -> int:
+        """How often anything was replayed, but for once in each recording of a set-up."""
+        return sum(made.count for made in self.made) - len(self.made) // 4
+
+
+def compare(graphs, run, *models):
+    """Return what `run` gives with and without graphs, each on copies of the models."""
+    found = []
+    for on in (True, False):
+        graphs.switch(on)
+        found.append(run(*copy.deepcopy(models)))
+    return found
+
+
+def assert_same(found, expected, within=ON_CPU):
+    """Compare tensors, one by one."""
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=within, atol=within, equal_nan=True)
+
+
+def steps(model, integrator, count=4, control=None, state=None, running=None):
+    """Return all that the steps give."""
+    found = []
+    state = model.initial_state(batch=BATCH) if state is None else state
+    for _ in range(count):
+        state, info = integrator.step(model, state, control, running)
+        found += [state.q, state.velocity, state.acceleration, state.director, state.reference_twist, state.time]
+        found += [info.status, info.iterations, info.residual, info.tolerance, info.force_scale, info.substeps]
+    return found
+
+
+def trained(model, robot, chunk):
+    """Return gradients and states over steps of an optimiser."""
+    names = ["bend_twist.EI1", "bend_twist.EI2"] if robot == "rods" else ["hinge.hinge"]
+    factor, found = trainable.scaled(model, names), []
+    optimizer = torch.optim.SGD(factor.parameters(), lr=0.1)
+    for _ in range(3):
+        state = model.initial_state(batch=BATCH).detach()
+        velocity = torch.full_like(state.velocity, 1e-3).requires_grad_()
+        run = unroll(model, state.replace(velocity=velocity), ImplicitEuler(1e-2, chunk=chunk), 3)
+        optimizer.zero_grad()
+        (run.q[-1] ** 2).sum().backward()
+        found += [velocity.grad, factor.log_factor.grad.clone(), run.q.detach()]
+        optimizer.step()
+    return found
+
+
+def thrown(model):
+    """Return a state whose last robots are too fast to be solved in one go, and one that is not finite."""
+    state = model.initial_state()
+    speed = torch.zeros_like(state.velocity)
+    speed[3:, 8] = torch.tensor([2.0, 20.0, 200.0], dtype=torch.float64)
+    speed[0] = torch.nan
+    return state.replace(velocity=speed)

@@ -1,0 +1,195 @@
+"""Recordings on a CPU: which steps are recorded, loads and contact that change in a step, and every bit kept."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.integrate.recordings import rods, steps
+from tests.rods import rod_through
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    Material,
+    Static,
+    Status,
+    contact,
+    forces,
+    magnetics,
+    straight,
+)
+from torchdismech.actuation import AtNodes, Tendons
+from torchdismech.elastic import LinearElastic
+from torchdismech.integrate import recording
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.native.graphs import Unrecordable
+
+
+def test_what_is_not_recorded(graphs):
+    """Take the other path where nothing has inertia, by iterative solvers, and for odd integrators."""
+    steps(rods(), Static(2), 1)
+    steps(rods(solver="pcg"), ImplicitEuler(1e-2), 1)
+    integrator = ImplicitEuler(1e-2)
+    integrator.table = torch.zeros(3)
+    steps(rods(), integrator, 1)
+    assert not graphs.made
+    assert recording.unrecorded(rods(solver="pcg")) == "the solver pcg, which reads numbers"
+
+
+def test_loads_that_change_in_a_step():
+    """Record them on a CPU alone, and none that calls a function of a user's."""
+    drag = rods(load=forces.Viscous(0.1))
+    assert recording.unrecorded(drag) is None
+    assert recording.unrecorded(drag.to("meta")) == "forces that change within a step"
+    field = magnetics.Timed(lambda time: torch.ones(len(time), 3, dtype=time.dtype))
+    magnet = rods(load=magnetics.Magnetic((0.0, 0.0, 1e4), field))
+    assert recording.unrecorded(magnet) == "forces that call a function of the user's"
+
+
+class _Operations(TorchDispatchMode):
+    """Counts operations of torch."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+class Springy(LinearElastic):
+    """An energy of a user's own."""
+
+
+def rough(shape, response=None) -> contact.Obstacle:
+    """Return an obstacle with friction."""
+    return contact.Obstacle(shape, response or contact.Penalty(1e3, 1e-3), contact.Friction(0.4, 1e-3))
+
+
+LOADS = {
+    "viscous": lambda: forces.Viscous(0.1),
+    "resistive": lambda: forces.Resistive(0.5, 1.0),
+    "explicit": lambda: forces.Viscous(0.01, explicit=True),
+    "a moment that follows": lambda: forces.PointMoment((0.0, 1e-4, 0.0), edges=[7], frame="material"),
+    "magnet": lambda: magnetics.Magnetic((3e4, 0.0, 0.0), magnetics.Rotating(5e-3, 3.0)),
+    "tendon": lambda: Tendons([AtNodes(range(9), (0, 0, 0.005))], tension=2.0),
+    "rough floor": lambda: rough(contact.HalfSpace((0, 0, -0.003), (0, 0, 1))),
+    "floor that moves": lambda: contact.Obstacle(
+        contact.HalfSpace((0, 0, -0.01), (0, 0, 1)), contact.Barrier(1e2, 1e-3), path=contact.Path.uniform((0, 0, 0.1))
+    ),
+    "capsule": lambda: rough(contact.Capsule((0.15, -0.1, 0.01), (0.15, 0.1, 0.01), 0.01)),
+    "box": lambda: rough(contact.Box((0.15, 0, 0.0), (0.05, 0.05, 0.05))),
+}
+
+
+class TestOnCPU:
+    """Which steps are recorded on a CPU, and that they keep every bit."""
+
+    @staticmethod
+    def rods(robots=1, load=None, **options):
+        """Return rods of this many robots, factored as most are."""
+        stiffness = torch.linspace(1e6, 2e6, robots, dtype=torch.float64)[:, None]
+        points, material = straight((0, 0, 0), (0.2, 0, 0.05), 9), Material(stiffness, 1000.0)
+        loads = [forces.Gravity((0, 0, -9.81)), *([] if load is None else [load])]
+        return rod_through(points, Circle(2e-3), material, loads, "end").finalize(**{"compile": False, **options})
+
+    @pytest.mark.parametrize("robots", [1, 3])
+    def test_every_bit_is_kept(self, robots, monkeypatch):
+        """Record after some steps of a kind, and give the same numbers before and after."""
+        found = []
+        for seen in (3, 10**9):
+            monkeypatch.setattr(recording, "SEEN", seen)
+            model = self.rods(robots)
+            state = model.initial_state(batch=robots)
+            torch.manual_seed(0)
+            state = state.replace(velocity=0.3 * torch.rand_like(state.velocity))
+            found.append(steps(model, ImplicitEuler(1e-2), 8, state=state))
+            assert [kind.recording is not None for kind in model.recordings] == [seen == 3]
+        for a, b in zip(*found, strict=True):
+            assert torch.equal(a, b)
+
+    @pytest.mark.parametrize("name", LOADS)
+    def test_loads_keep_every_bit(self, name, monkeypatch):
+        """Record loads that change in a step, and contact with obstacles: touching, sliding, missed steps, reports."""
+        found = []
+        for seen in (2, 10**9):
+            monkeypatch.setattr(recording, "SEEN", seen)
+            model = self.rods(load=LOADS[name]())
+            state = model.initial_state(batch=1)
+            along = torch.zeros_like(state.velocity)
+            along[:, 1:24:3] = 0.3
+            found.append([])
+            for _ in range(14):
+                state, info = ImplicitEuler(5e-3).step(model, state if found[-1] else state.replace(velocity=along))
+                found[-1] += [*state.fields(), info.status, info.iterations, info.residual, *info.contact.values()]
+            assert any(kind.recording is not None for kind in model.recordings) == (seen == 2)
+        for a, b in zip(*found, strict=True):
+            assert torch.equal(a, b)
+
+    def test_contact_of_robots_that_do_not_run(self, monkeypatch):
+        """Report what the others touch, as a step without a recording does."""
+        found = []
+        for seen in (0, 10**9):
+            monkeypatch.setattr(recording, "SEEN", seen)
+            model = self.rods(2, load=LOADS["rough floor"]())
+            state = model.initial_state(batch=2)
+            state = state.replace(q=state.q - 0.01 * (torch.arange(state.q.shape[1]) % 3 == 2))
+            _, info = ImplicitEuler(5e-3).step(model, state, running=torch.tensor([True, False]))
+            found.append([info.status, *info.contact.values()])
+            assert (info.contact["active"] > 0).all()
+        for a, b in zip(*found, strict=True):
+            assert torch.equal(a, b)
+
+    def test_a_node_that_passes_through_is_seen(self, monkeypatch):
+        """Fail the step of a robot that goes through a thin plate, recorded or not, and leave it where it was."""
+        monkeypatch.setattr(recording, "SEEN", 0)
+        plate = contact.Obstacle(contact.Box((0.1, 0, -0.05), (0.5, 0.5, 0.004)), contact.Penalty(10.0, 1e-4))
+        model = self.rods(load=plate)
+        state = model.initial_state(batch=1)
+        fast = torch.zeros_like(state.velocity)
+        fast[:, 5:27:3] = -30.0
+        state, integrator = state.replace(velocity=fast), ImplicitEuler(1e-2)
+        after, info = integrator.step(model, state)
+        assert model.recordings[0].recording is not None
+        monkeypatch.setattr(recording, "SEEN", 10**9)
+        model.recordings.clear()
+        expected, expected_info = integrator.step(model, state)
+        assert info.status.tolist() == expected_info.status.tolist() == [Status.PASSED_THROUGH]
+        assert torch.equal(after.q, expected.q) and torch.equal(after.q, state.q)
+
+    def test_who_looks_sees_every_operation(self, monkeypatch):
+        """Replay nothing where a mode watches operations, or a transform has tensors of its own."""
+        monkeypatch.setattr(recording, "SEEN", 0)
+        model = self.rods()
+        state, _ = ImplicitEuler(1e-2).step(model, model.initial_state(batch=1))
+        assert model.recordings[0].recording is not None
+        with _Operations() as seen:
+            ImplicitEuler(1e-2).step(model, state)
+        assert seen.count > 100
+
+    def test_what_reads_numbers_is_left_alone(self, monkeypatch):
+        """Step as ever where an operation turns out to read numbers, and try to record once."""
+        tries = []
+
+        def refused(*given):
+            tries.append(given)
+            raise Unrecordable("reads numbers")
+
+        monkeypatch.setattr(recording, "SEEN", 0)
+        monkeypatch.setattr(recording, "recorded", refused)
+        model = self.rods()
+        assert (steps(model, ImplicitEuler(1e-2), 3)[6] == Status.CONVERGED).all()
+        assert len(tries) == 1
+
+    def test_what_is_left_alone(self, monkeypatch):
+        """Record neither compiled steps, nor many robots, nor what users wrote."""
+        monkeypatch.setattr(recording, "SEEN", 0)
+        for model, robots in ((self.rods(compile=True), 1), (self.rods(), recording.LARGEST)):
+            state, running = model.initial_state(batch=robots), torch.ones(robots, dtype=torch.bool)
+            problem = StepProblem(model, ImplicitEuler(1e-2), state, Control(), 1e-2, running)
+            assert recording.recording_of(problem) is None
+        model = self.rods()
+        model.term("stretch").energy.__class__ = Springy
+        steps(model, ImplicitEuler(1e-2), 2)
+        assert not model.recordings

@@ -1,0 +1,182 @@
+"""Recordings on a GPU agree with eager steps, and nothing in them makes the host wait, which a CPU can tell, too."""
+
+import contextlib
+import functools
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tests.integrate.recordings import (
+    BATCH,
+    INTEGRATORS,
+    ON_GPU,
+    ROBOTS,
+    assert_same,
+    rods,
+    steps,
+    thrown,
+    trained,
+)
+from tests.solve.replays import Replays
+from tests.solve.waiting import DEVICE, nothing_to_wait_for
+from torchdismech import (
+    Control,
+    ImplicitEuler,
+    Status,
+    trainable,
+)
+from torchdismech.integrate import recording
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.solve.linear.triton_band import TritonBand
+
+
+class TestWaiting:
+    """What a host waits for in a recorded step: the flags of each round, nothing else."""
+
+    @pytest.fixture
+    def pieces(self, monkeypatch):
+        """Return a list of all that a graph is to hold; each runs once, with nothing to wait for."""
+        found = []
+
+        def run(function, device, pool):
+            function()  # tables come to the device
+            with nothing_to_wait_for():
+                outputs = function()
+            found.append(function.__name__)
+            return Replays([], outputs)
+
+        monkeypatch.setattr(recording, "recorded", run)
+        monkeypatch.setattr(recording, "memory_pool", lambda device: None)
+        monkeypatch.setattr(recording, "_on_a_gpu", lambda model, q: True)
+        monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)
+        return found
+
+    @pytest.mark.parametrize("robot", ROBOTS)
+    @pytest.mark.parametrize(
+        ("integrator", "solver"),
+        [("euler", "banded"), ("euler", "multifrontal"), ("midpoint", "dense"), ("newmark", "auto")],
+    )
+    def test_pieces(self, pieces, integrator, robot, solver):
+        """Find nothing to wait for in the graphs, nor in what a step does beside them."""
+        state, integrator = ROBOTS[robot]().initial_state(batch=BATCH).to(DEVICE), INTEGRATORS[integrator]()
+        model = ROBOTS[robot](solver=solver).to(DEVICE)
+        control = Control(force=torch.zeros_like(state.q), clamped_q=state.q)
+        running = torch.ones(BATCH, dtype=torch.bool, device=DEVICE)
+        given = StepProblem(model, integrator, state, control, 1e-2, running)
+        first = recording.recording_of(given)
+        assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_state_after"]
+        with nothing_to_wait_for():
+            step = recording.recording_of(given)
+            after, info = step.end()
+        assert step is first
+        assert after.q.shape == state.q.shape
+        assert info.status.shape == info.force_scale.shape == (BATCH,)
+
+    @pytest.mark.parametrize("robot", ROBOTS)
+    def test_backward(self, robot, monkeypatch):
+        """Find one wait in a backward pass, whether all matrices could be factored, and none to copy anything."""
+        monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)
+        start = ROBOTS[robot]().initial_state(batch=BATCH).to(DEVICE)
+        model = ROBOTS[robot](solver="auto")
+        trainable.scaled(model, ["stretch.EA" if robot == "rods" else "membrane.membrane"])
+        model = model.to(DEVICE)
+        asked = []
+        monkeypatch.setattr(torch.Tensor, "__bool__", lambda self: bool(asked.append(self)))  # no: nothing failed
+        for watched in (contextlib.nullcontext, nothing_to_wait_for):  # tables come to the device first
+            velocity = torch.zeros_like(start.velocity).requires_grad_()
+            with watched():
+                after, _ = ImplicitEuler(1e-2).step(model, start.replace(velocity=velocity))
+                asked.clear()
+                after.q.sum().backward()
+        assert velocity.grad.shape == velocity.shape
+        assert len(asked) == 1
+
+    def test_a_wait_a_round(self, graphs):
+        """Read numbers once a round in a whole step."""
+        model, integrator = rods(), ImplicitEuler(1e-2)
+        state, _ = integrator.step(model, model.initial_state().detach())
+        before = [made.count for made in graphs.made]
+        reads = _Reads()
+        with reads:
+            _, info = integrator.step(model, state)
+        rounds = [made.count - old for made, old in zip(graphs.made, before, strict=True)]
+        assert rounds[0] == rounds[3] == 1
+        assert reads.count == rounds[1] + rounds[2] == int(info.iterations.max())
+
+
+class _Reads(TorchFunctionMode):
+    """Counts where Python asks a tensor for its numbers."""
+
+    ASKING = (torch.Tensor.tolist, torch.Tensor.item, torch.Tensor.__bool__, torch.Tensor.__float__, torch.Tensor.cpu)
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.count += func in self.ASKING
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.gpu
+class TestOnGPU:
+    """Recorded and compiled against eager steps, on the device."""
+
+    @staticmethod
+    def both(robot, run):
+        """Return what `run` gives for a recorded model and for an eager one."""
+        models = [ROBOTS[robot](solver="auto", device="cuda", compile=compile) for compile in (True, False)]
+        found = [run(model) for model in models]
+        assert models[0].recordings
+        assert not models[1].recordings
+        return found
+
+    @pytest.mark.parametrize("chunk", [None, 4])
+    @pytest.mark.parametrize("robot", ROBOTS)
+    @pytest.mark.parametrize("integrator", INTEGRATORS)
+    def test_steps_agree(self, integrator, robot, chunk):
+        """Take the same steps, of two lengths."""
+
+        def run(model):
+            make = INTEGRATORS[integrator]
+            state = model.initial_state(batch=BATCH)
+            for k in range(8):
+                stepper = make(chunk=chunk)
+                stepper.dt *= 0.5 if k % 3 == 2 else 1.0
+                state, _ = stepper.step(model, state, throw=True)
+            return [state.q, state.director, state.reference_twist]
+
+        assert_same(*self.both(robot, run), within=ON_GPU)
+
+    @pytest.mark.parametrize("chunk", [None, 4])
+    @pytest.mark.parametrize("robot", ["rods", "hinges"])
+    def test_training_agrees(self, robot, chunk):
+        """Give the same gradients, and follow an optimiser."""
+        assert_same(*self.both(robot, functools.partial(trained, robot=robot, chunk=chunk)), within=ON_GPU)
+
+    def test_failing_rows_agree(self):
+        """End likewise where some rows fail, and go on after it."""
+
+        def run(model):
+            state, integrator = thrown(model), ImplicitEuler(2e-2, max_substeps=4)
+            found = steps(model, integrator, 3, state=state)
+            return [found[k] for k in (0, 6, -6)]  # q and status of the first step, status of the last
+
+        found, expected = self.both("rods", run)
+        assert torch.equal(found[1], expected[1])
+        good = expected[1] == Status.CONVERGED
+        assert_same([found[0][good]], [expected[0][good]], within=1e-6)  # violent steps amplify rounding
+
+    def test_a_round_does_not_wait_twice(self):
+        """Launch the set-up, a round and the end with torch watching for waits."""
+        model, integrator = rods(solver="auto", device="cuda", compile=True), ImplicitEuler(1e-2)
+        state, _ = integrator.step(model, model.initial_state(batch=BATCH))
+        running = torch.ones(BATCH, dtype=torch.bool, device="cuda")
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            step = recording.recording_of(StepProblem(model, integrator, state, Control(), integrator.dt, running))
+            step._round.replay()
+            step.end()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,104 @@
+"""The body of a robot: what rods, shells, joints, clamps and masses make of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body, PartNames
+from torchdismech.builder.clamps import ClampedNodes, clamped_parts, held_by, held_frames, with_held
+from torchdismech.builder.elements import at_nodes, named, per_element
+from torchdismech.builder.masses import link_mass, lumped_mass
+from torchdismech.builder.rods import Rods, any_directors, joint_edges, rod_directors
+from torchdismech.builder.shells import Shells, natural_hinge_angles, normal_directors
+from torchdismech.geometry.checks import check_every_node_used, check_folds, check_rods
+from torchdismech.geometry.topology import Rod, Springs, find_joint_springs, find_rods, find_springs
+
+__all__ = ["robot_body"]
+
+
+def robot_body(
+    points: np.ndarray,
+    rods: Rods,
+    shells: Shells,
+    clamps: Sequence[ClampedNodes],
+    masses: Sequence[tuple[np.ndarray, Tensor]],
+    stiff: bool,
+    consistent: bool,
+    dtype: torch.dtype,
+) -> tuple[Body, np.ndarray, Tensor]:
+    """Return the body, how its joint edges average the constants of the rods (J, E), directors in float64.
+
+    Parameters
+    ----------
+    points : nodes (N, 3) [m].
+    masses : nodes and what is added to each of them [kg].
+    stiff : where rods branch or meet shells, all edges resist bending and twisting against each other.
+    consistent : masses are those of motion that is linear along edges and in triangles, not lumped at the nodes.
+    """
+    check_rods(points, rods.edges, where="robot")
+    surface = shells.surface
+    every = np.concatenate([rods.edges.reshape(-1), surface.triangles.reshape(-1)])
+    check_every_node_used(len(points), every, where="robot")
+    chains = find_rods(len(points), rods.edges)
+    joints, weights, springs = _joined(len(points), rods, shells, chains, stiff)
+    check_folds(points, springs.nodes)
+    nodes = torch.as_tensor(points)
+    carried = surface.edges[shells.normal_edges()]
+    held, framed = held_by(clamps, rods.edges), np.concatenate([rods.edges, joints, carried])
+    springs = with_held(springs, held, rods.edges, len(framed))
+    along_rods, at_joints = rod_directors(rods.groups, chains, nodes), any_directors(nodes, joints)
+    held_tangents, at_clamps = held_frames(held, clamps, rods.edges, along_rods, nodes)
+    directors = torch.cat([along_rods, at_joints, normal_directors(shells, nodes), at_clamps])
+    count = len(nodes)
+    body = Body(
+        nodes,
+        rods.edges,
+        joints,
+        carried,
+        chains,
+        springs,
+        surface,
+        held,
+        clamped_parts(clamps, framed, held),
+        _part_names(rods, shells),
+        directors,
+        held_tangents,
+        mass=lumped_mass(rods, shells, masses, count, len(joints) + len(carried) + 4 * len(held.nodes), dtype),
+        link_mass=link_mass(rods, shells) if consistent else nodes.new_zeros(()),
+        edge_length=rods.length,
+        edge_area=per_element(rods.constant("area"), len(rods.edges)),
+        edge_radius=per_element(rods.constant("radius"), len(rods.edges)),
+        edge_contact_radius=per_element(rods.constant("contact_radius"), len(rods.edges)),
+        shell_edge_length=shells.edge_length,
+        face_area=shells.face_area,
+        face_contact_radius=per_element(0.5 * shells.constant("thickness"), len(surface.triangles)),
+        hinge_angle=natural_hinge_angles(shells, nodes),
+        node_length=at_nodes(0.5 * rods.length, rods.edges, count) + shells.node_length(count),
+        node_volume=at_nodes(0.5 * rods.volume(), rods.edges, count)
+        + at_nodes(shells.volume() / 3, surface.triangles, count),
+    )
+    return body.to(dtype), weights, directors
+
+
+def _part_names(rods: Rods, shells: Shells) -> PartNames:
+    given = [group.name for group in rods.groups], [group.name for group in shells.groups]
+    names = tuple(dict.fromkeys(name for of_kind in given for name in of_kind if name is not None))
+    counts = [len(group.edges) for group in rods.groups], [len(group.triangles) for group in shells.groups]
+    return PartNames(names, *(named(*of_kind, names) for of_kind in zip(given, counts, strict=True)))
+
+
+def _joined(
+    n_nodes: int, rods: Rods, shells: Shells, chains: list[Rod], stiff: bool
+) -> tuple[np.ndarray, np.ndarray, Springs]:
+    """Return the joint edges (J, 2), their weights (J, E) and all springs."""
+    springs = find_springs(n_nodes, rods.edges, chains)
+    if not stiff:
+        return np.zeros((0, 2), dtype=np.int64), np.zeros((0, len(rods.edges))), springs.selected(springs.along_rod)
+    surface = shells.surface
+    edges, weights = joint_edges(rods.edges, surface.triangles, surface.edges, surface.sides)
+    network = np.concatenate([rods.edges, edges])
+    return edges, weights, springs.joined(find_joint_springs(n_nodes, network, len(rods.edges)))

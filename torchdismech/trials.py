@@ -1,0 +1,47 @@
+"""Users' forces and energies, tried at a made-up state when a model is built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from torchdismech.body import Body
+from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic.natural import natural_strains
+from torchdismech.forces import Force
+from torchdismech.hooks import TRIALS, check_hooks, is_of_user, refuse_misnamed, settle_dependence
+from torchdismech.initial import trial_state
+from torchdismech.kinematics import Frames
+from torchdismech.values import leading
+
+__all__ = ["try_hooks"]
+
+
+def try_hooks(
+    model: nn.Module,
+    body: Body,
+    frames: Frames,
+    terms: Sequence[ElasticTerm],
+    forces: Sequence[Force],
+    robots: int | None,
+) -> None:
+    """Find what forces depend on whose derivatives are not written, and refuse hooks that break what they claim.
+
+    Parameters
+    ----------
+    model : the module that holds body, terms and forces.
+    robots : that the model's tensors are given for; None: any number.
+    """
+    # obstacles of the library stay out: their paths, and what touches at a trial state, tell nothing
+    if all(f.closed_form or f.constant for f in forces) and not is_of_user(model):
+        return
+    refuse_misnamed(model)
+    state = trial_state(body, frames, min(robots or TRIALS, TRIALS))
+    with leading(model, robots, TRIALS):
+        natural = natural_strains(body, terms, state.batch)
+        control = natural.replace(clamped_q=state.q, force=torch.zeros_like(state.q))
+    for force in forces:
+        settle_dependence(force, robots, state, control)
+    check_hooks(forces, terms, robots, state, control)

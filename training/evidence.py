@@ -1,0 +1,173 @@
+"""What residuals say of the numbers that a fit has found: how sharp its optimum is, and how far away it still is.
+
+A fit minimises L = sum rho(r) plus half the squares in its priors, over residuals r (B, T, C) of B recordings, T
+frames and C coordinates of markers; rho is the loss in units of its scale c: r^2 / (2 c^2) near zero, and linear far
+away. J are the derivatives of the residuals by P numbers. Where the fit stands, there are
+
+    gradient  g = J^T rho'(r)
+    weighted  W = J^T (rho'(r) / r) J    (least squares with the weights that make their gradient this one)
+
+and with the priors' parts added -W^-1 g is the Gauss-Newton step to the optimum. It is exact for residuals that the
+numbers alone make, however large these are beside c. At the end of the step, where residuals are r + J step, there are
+
+    curvature  A = J^T rho''(r) J
+    scatter    S = the covariance of g over repetitions of the noise
+
+and A^-1 S A^-1, with the priors' parts, is the covariance of the numbers that noise leaves at the optimum (the sandwich
+of Huber, 1967). If residuals were independent and as large as c says, S would be A, and the covariance A^-1. But
+residuals of motions go together: from frame to frame, and from marker to marker. Their covariance is taken to be a
+product, the same at all times:
+
+    Cov(rho'_{t,c}, rho'_{s,d}) = time[|t - s|] * between[c, d].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Evidence", "Prior", "StartSlopes", "evidence_of", "noise_covariance"]
+
+
+LEAST = 1e-3  # noise that is there in any case, over the scale of the loss, independent from number to number
+SINGULAR = 1e-12  # eigenvalues, over the largest, that count as zero
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known of P numbers before anything is measured.
+
+    Attributes
+    ----------
+    known : (P,) one over the variance; 0 where nothing is known.
+    pull : (P,) how far the numbers are above the mean, over the variance.
+    """
+
+    known: Tensor
+    pull: Tensor
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What recordings say of P numbers; see the top of this file.
+
+    Attributes
+    ----------
+    step : (P,) to the optimum of data and priors.
+    curvature, scatter : (P, P), of the data alone.
+    """
+
+    step: Tensor
+    curvature: Tensor
+    scatter: Tensor
+
+
+@dataclass(frozen=True)
+class StartSlopes:
+    """Starts (B, S) that are fitted as well, in standard deviations of their priors, and the residuals' derivatives.
+
+    Attributes
+    ----------
+    now : (B, S); slopes : (B, T, C, S).
+    """
+
+    now: Tensor
+    slopes: Tensor
+
+
+def evidence_of(
+    residual: Tensor, measured: Tensor, columns: Tensor, scale: float, prior: Prior, starts: StartSlopes | None
+) -> Evidence:
+    """Return the evidence of residuals (B, T, C) [m].
+
+    Parameters
+    ----------
+    measured : (B, T, C) bool: which count; residuals and slopes are zero elsewhere.
+    columns : (B, T, C, P) derivatives of the residuals by the numbers.
+    scale : of the robust loss [m].
+    starts : what was fitted of each recording's start; it is eliminated.
+    """
+    step, residual = _stepped(residual, columns, scale, prior, starts)
+    size = _size(residual, scale)
+    curvature, follow = _reduced(columns, size**3 / scale**2, starts)  # rho''
+    led = columns if starts is None else columns - torch.einsum("btcs,bsp->btcp", starts.slopes, follow)
+    time, between = noise_covariance(residual * size / scale**2, measured)  # rho'
+    correlated = torch.einsum("ts,bscq->btcq", time, torch.einsum("cd,bsdq->bscq", between, led))
+    # the start's own prior has the variance one
+    scatter = torch.einsum("btcp,btcq->pq", led, correlated) + torch.einsum("bsp,bsq->pq", follow, follow)
+    return Evidence(step, curvature, scatter + LEAST**2 * curvature)
+
+
+def _size(residual: Tensor, scale: float) -> Tensor:
+    """Return rho'(r) / r in units of 1 / c^2."""
+    return (1 + (residual / scale).square()).rsqrt()
+
+
+def _stepped(
+    residual: Tensor, columns: Tensor, scale: float, prior: Prior, starts: StartSlopes | None
+) -> tuple[Tensor, Tensor]:
+    """Return the step (P,) to the optimum, and the residuals (B, T, C) there, as far as they are linear."""
+    weight = _size(residual, scale) / scale**2
+    force = weight * residual  # rho'
+    weighted, follow = _reduced(columns, weight, starts)
+    gradient = torch.einsum("btcp,btc->p", columns, force) + prior.pull
+    if starts is None:
+        step = _step_of(weighted, gradient, prior)
+        return step, residual + columns @ step
+    of_starts = torch.einsum("btcs,btc->bs", starts.slopes, force) + starts.now
+    gradient = gradient - torch.einsum("bsp,bs->p", follow, of_starts)
+    step = _step_of(weighted, gradient, prior)
+    moved = -(follow @ step) - torch.linalg.solve(_square(starts, weight), of_starts)
+    return step, residual + columns @ step + torch.einsum("btcs,bs->btc", starts.slopes, moved)
+
+
+def _step_of(weighted: Tensor, gradient: Tensor, prior: Prior) -> Tensor:
+    """Return the step (P,) to the optimum; none in directions that neither data nor priors determine."""
+    matrix = weighted + torch.diag(prior.known)
+    return -torch.linalg.pinv(0.5 * (matrix + matrix.T), rtol=SINGULAR, hermitian=True) @ gradient
+
+
+def _square(starts: StartSlopes, weight: Tensor) -> Tensor:
+    """Return the matrices (B, S, S) of the starts alone; the prior's variance is one."""
+    square = torch.einsum("btcs,btcz->bsz", starts.slopes, weight[..., None] * starts.slopes)
+    return square + torch.eye(square.shape[-1]).to(square)
+
+
+def _reduced(columns: Tensor, weight: Tensor, starts: StartSlopes | None) -> tuple[Tensor, Tensor]:
+    """Return J^T weight J (P, P) with the starts eliminated, and by how much the best starts follow, (B, S, P).
+
+    If the numbers move by p, the best starts move by -follow p.
+    """
+    heavy = weight[..., None] * columns
+    matrix = torch.einsum("btcp,btcq->pq", columns, heavy)
+    if starts is None:
+        return matrix, columns.new_zeros(len(columns), 0, columns.shape[-1])
+    mixed = torch.einsum("btcs,btcp->bsp", starts.slopes, heavy)
+    follow = torch.linalg.solve(_square(starts, weight), mixed)
+    return matrix - torch.einsum("bsp,bsq->pq", mixed, follow), follow
+
+
+def noise_covariance(force: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the correlation (T, T) in time and the covariance (C, C) between coordinates of noise (B, T, C).
+
+    Both are means over all pairs of numbers that were measured. A lag of k frames counts with 1 - k / T, as it is seen
+    in so much fewer pairs; what makes either matrix indefinite, which only missing numbers can, is left out.
+    """
+    frames = force.shape[1]
+    seen = measured.to(force)
+    lags = torch.arange(frames, device=force.device)
+    pairs = [(force[:, : frames - k] * force[:, k:]).sum() for k in range(frames)]
+    counts = [(seen[:, : frames - k] * seen[:, k:]).sum().clamp_min(1) for k in range(frames)]
+    along = torch.stack(pairs) / torch.stack(counts) * (1 - lags / frames)
+    correlation = along / along[0].clamp_min(torch.finfo(force.dtype).tiny)
+    together = torch.einsum("btc,btd->cd", seen, seen).clamp_min(1)
+    between = torch.einsum("btc,btd->cd", force, force) / together
+    return _definite(correlation[(lags[:, None] - lags).abs()]), _definite(between)
+
+
+def _definite(matrix: Tensor) -> Tensor:
+    """Return a symmetric matrix without the parts whose eigenvalues are negative."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return (vectors * values.clamp_min(0)) @ vectors.T
