@@ -66,49 +66,46 @@ class _Differentiable(torch.autograd.Function):
     def backward(ctx, by_first: Tensor, _: Tensor):  # noqa: D102
         if torch.is_grad_enabled():
             raise RuntimeError("loops can be differentiated once; second derivatives are for torch's own operations")
-        wanted = tuple(k for k, need in enumerate(ctx.needs_input_grad[3:]) if need)
-        found = _pullback(ctx.program, wanted).gradients(ctx.springs, ctx.saved_tensors, by_first)
+        if ctx.program not in _pullbacks:
+            _pullbacks[ctx.program] = Pullback(ctx.program)
+        wanted = {k for k, need in enumerate(ctx.needs_input_grad[3:]) if need}
+        found = _pullbacks[ctx.program].gradients(ctx.springs, ctx.saved_tensors, by_first, wanted)
         return None, None, None, *(found.get(k) for k in range(len(ctx.saved_tensors)))
 
 
-_pullbacks: dict[tuple[Program, tuple[int, ...]], Pullback] = {}
-
-
-def _pullback(program: Program, wanted: tuple[int, ...]) -> Pullback:
-    if (program, wanted) not in _pullbacks:
-        _pullbacks[program, wanted] = Pullback(program, wanted)
-    return _pullbacks[program, wanted]
+_pullbacks: dict[Program, Pullback] = {}
 
 
 class Pullback:
-    """The gradients by some tensors of a sum over a program's first list, with weights.
+    """The gradients by the tensors that a program reads, of a sum over its first list, with weights.
+
+    One loop finds all of them: to leave out those that a backward pass does not need would save less than another loop
+    takes to be compiled.
 
     Parameters
     ----------
     program : of which the first list is differentiated.
-    wanted : which of the tensors that it reads, by their numbers among these.
     """
 
-    def __init__(self, program: Program, wanted: tuple[int, ...]):
+    def __init__(self, program: Program):
         record = Record([*program.record.operations], [*program.record.inputs], {**program.record.numbers})
         self._count = program.counts[0]
         weights = Leaf(record, max(program.places, default=-1) + 1, (self._count, 1, 1))
         numbers = [*zip(program.first, (weight.number for weight in map(Symbol.of, weights)), strict=True)]
-        places = {program.places[k]: k for k in wanted}
+        self._at = {place: k for k, place in enumerate(program.places)}
         by_value = _pulled_back(record, numbers)
         self._inputs: list[tuple[int, Input]] = []  # number of the tensor among those read, and how springs read it
         found = []
         for number, given in enumerate(program.record.inputs):
             value = record.numbers["input", number]
-            if given.place in places and value in by_value:
-                self._inputs.append((places[given.place], given))
+            if value in by_value:
+                self._inputs.append((self._at[given.place], given))
                 found.append(by_value[value])
-        self._at = {place: k for k, place in enumerate(program.places)}
         self._program = compiled(record, found, [], program.dtype)
         self._own = [self._at.get(place, len(program.places)) for place in self._program.places]
 
-    def gradients(self, springs: int, read: Sequence[Tensor], weights: Tensor) -> dict[int, Tensor]:
-        """Return the gradients by the tensors, by their numbers; none by those that the values do not depend on.
+    def gradients(self, springs: int, read: Sequence[Tensor], weights: Tensor, wanted: set[int]) -> dict[int, Tensor]:
+        """Return the gradients by the tensors that are wanted, by their numbers; none where no value depends on one.
 
         Parameters
         ----------
@@ -120,6 +117,8 @@ class Pullback:
         values, _ = self._program.values(springs, robots, [given[k] for k in self._own])
         gradients: dict[int, Tensor] = {}
         for (number, how), value in zip(self._inputs, values.view(len(self._inputs), springs, robots), strict=True):
+            if number not in wanted:
+                continue
             if number not in gradients:
                 gradients[number] = torch.zeros_like(read[number])
             _add(gradients[number], how, value, None if how.rows is None else self._rows(read, how.rows))
