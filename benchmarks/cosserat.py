@@ -13,7 +13,7 @@ solution: what counts is what its steps in time cost. How far the two fine solut
 **Equal error.** All nodes are compared every 50 ms. The largest distance from the fine solution, over the largest
 displacement of a node in it, has to stay below `BOUND`. Each simulator takes the largest step that does. PyElastica's
 is the largest stable one, and far within the bound; that is what explicit steps cost. Ours are those of implicit Euler,
-the midpoint rule or Newmark's, or the next smaller steps, whichever is cheapest.
+the midpoint rule or Newmark's, or the next smaller ones, whichever are cheapest for the batch.
 
 Time is process CPU time on one thread, medians of runs in turns; building, compiling and warming up come before. In a
 batch Young's moduli differ by 10 %, and the error is that of the first robot, which has the nominal one.
@@ -59,7 +59,7 @@ INTEGRATORS = {"euler": ImplicitEuler, "midpoint": ImplicitMidpoint, "newmark": 
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # steps in `SAMPLE`: dt from 50 ms to 0.4 ms
 FINE = 256  # steps in `SAMPLE`, of the midpoint rule
 PEER_LADDER, PEER_TRIALS = 0.95, 50  # from one step of PyElastica's to the next that is tried, and how often
-PEER_FINE = 2  # steps in the time `Rod.crossing` of its fine solution
+PEER_FINE = 2  # steps in the time `Rod.crossing` of its fine solution: enough where errors are far below the bound
 REPEATS = 3
 KINDS = (
     ("cantilever", 1e5),
