@@ -28,7 +28,19 @@ import torch
 from benchmarks import jobs, table
 from benchmarks.machine import machine
 
-MODULES = ("peers", "rods", "accuracy", "shells", "contact", "thrown", "magnetics", "closed_loop", "rigid", "arm")
+MODULES = (
+    "peers",
+    "rods",
+    "cosserat",
+    "accuracy",
+    "shells",
+    "contact",
+    "thrown",
+    "magnetics",
+    "closed_loop",
+    "rigid",
+    "arm",
+)
 
 
 def arguments() -> argparse.Namespace:

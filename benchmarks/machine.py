@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from torchdismech import Model, State
+from torchdismech import Control, Model, State
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.integrate.recording import SEEN
 
@@ -80,7 +80,7 @@ def peak_bytes(device: str = "cpu") -> int:
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kibibytes
 
 
-def warm_up(integrator: Integrator, model: Model, state: State) -> None:
+def warm_up(integrator: Integrator, model: Model, state: State, control: Control | None = None) -> None:
     """Take the step from a state until its kind is recorded, where it is."""
     for _ in range(SEEN + 2):
-        integrator.step(model, state)
+        integrator.step(model, state, control)

@@ -5,6 +5,7 @@ dismech-newton runs in a Python of its own: `peer_newton`.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -132,50 +133,94 @@ def pyelastica_cantilever(rod: Cantilever, youngs: float, duration: float, dt: f
     duration, dt
         Simulated time and time step in s; dt is shrunk so that it divides the duration.
     """
-    import elastica
-
     steps = int(np.ceil(duration / dt * (1.0 - 1e-12)))
     dt = duration / steps
-    stepper = elastica.PositionVerlet()
-
-    def advance(simulator: Any, count: int) -> None:
-        now = np.float64(0.0)
-        for _ in range(count):
-            now = stepper.step(simulator, now, np.float64(dt))
-
-    warm_up, _ = _pyelastica_simulator(rod, youngs)
-    advance(warm_up, 20)
-    simulator, system = _pyelastica_simulator(rod, youngs)
-    start = time.process_time()
-    advance(simulator, steps)
-    cpu_seconds = time.process_time() - start
-    x, y, z = (float(value) for value in system.position_collection[:, -1])
+    pyelastica_stepped(_pyelastica_cantilever(rod, youngs), dt, 20)
+    simulator = _pyelastica_cantilever(rod, youngs)
+    cpu_seconds = pyelastica_stepped(simulator, dt, steps)
+    x, y, z = (float(value) for value in simulator.rod.position_collection[:, -1])
     return PeerRun("pyelastica", version("pyelastica"), youngs, dt, steps, cpu_seconds, duration, (x, y, z))
 
 
-def _pyelastica_simulator(rod: Cantilever, youngs: float) -> tuple[Any, Any]:
-    """Return PyElastica's simulator of the cantilever and the rod in it."""
+def _pyelastica_cantilever(rod: Cantilever, youngs: float) -> Any:
+    """Return PyElastica's simulator of the cantilever."""
+    nodes = np.zeros((rod.nodes, 3))
+    nodes[:, 0] = np.linspace(0.0, rod.length, rod.nodes)
+    return pyelastica_simulator(nodes, rod.radius, rod.density, youngs, rod.gravity)
+
+
+def pyelastica_simulator(
+    nodes: np.ndarray,
+    radius: float,
+    density: float,
+    youngs: float,
+    gravity: float,
+    clamped: bool = True,
+    forcings: Sequence[tuple[str, dict[str, Any]]] = (),
+) -> Any:
+    """Return PyElastica's simulator of a round rod that is at rest in the shape of its nodes; `rod` is the rod in it.
+
+    Parameters
+    ----------
+    nodes : (N, 3) [m]; no edge may be along z.
+    radius, density, youngs : in m, kg/m^3, Pa; the shear modulus is a third of Young's.
+    gravity : along -z [m/s^2].
+    clamped : whether the first node and the directors of the first element are held.
+    forcings : names of PyElastica's classes of forcings, and what each is made with.
+    """
     import elastica
 
     class Simulator(elastica.BaseSystemCollection, elastica.Constraints, elastica.Forcing):
         """A rod that may be held and pulled."""
 
-    system = elastica.CosseratRod.straight_rod(
-        rod.nodes - 1,
-        np.zeros(3),
-        np.array([1.0, 0.0, 0.0]),
-        np.array([0.0, 0.0, 1.0]),
-        rod.length,
-        rod.radius,
-        rod.density,
+        rod: Any
+
+    length = float(np.linalg.norm(np.diff(nodes, axis=0), axis=1).sum())
+    directors = _directors(nodes)
+    rod = elastica.CosseratRod.straight_rod(
+        len(nodes) - 1,
+        nodes[0].copy(),
+        directors[2, :, 0].copy(),
+        directors[0, :, 0].copy(),
+        length,
+        radius,
+        density,
         youngs_modulus=youngs,
         shear_modulus=youngs / 3.0,
+        position=nodes.T.copy(),
+        directors=directors,
     )
+    rod.rest_kappa[:] = rod.kappa
     simulator = Simulator()
-    simulator.append(system)
-    simulator.constrain(system).using(
-        elastica.OneEndFixedBC, constrained_position_idx=(0,), constrained_director_idx=(0,)
-    )
-    simulator.add_forcing_to(system).using(elastica.GravityForces, acc_gravity=np.array([0.0, 0.0, -rod.gravity]))
+    simulator.rod = rod
+    simulator.append(rod)
+    if clamped:
+        simulator.constrain(rod).using(
+            elastica.OneEndFixedBC, constrained_position_idx=(0,), constrained_director_idx=(0,)
+        )
+    if gravity:
+        simulator.add_forcing_to(rod).using(elastica.GravityForces, acc_gravity=np.array([0.0, 0.0, -gravity]))
+    for name, settings in forcings:
+        simulator.add_forcing_to(rod).using(getattr(elastica, name), **settings)
     simulator.finalize()
-    return simulator, system
+    return simulator
+
+
+def _directors(nodes: np.ndarray) -> np.ndarray:
+    """Return directors (3, 3, N - 1), first index: d1 horizontal, d2, and d3 along the edges."""
+    tangent = np.diff(nodes, axis=0)
+    tangent /= np.linalg.norm(tangent, axis=1)[:, None]
+    first = np.cross(tangent, [0.0, 0.0, 1.0])
+    first /= np.linalg.norm(first, axis=1)[:, None]
+    return np.stack([first.T, np.cross(tangent, first).T, tangent.T])
+
+
+def pyelastica_stepped(simulator: Any, dt: float, steps: int, time_before: float = 0.0) -> float:
+    """Step a simulator of PyElastica on from a time [s]; return the process CPU time that it took [s]."""
+    import elastica
+
+    stepper, now = elastica.PositionVerlet(), np.float64(time_before)
+    began = time.process_time()
+    for _ in range(steps):
+        now = stepper.step(simulator, now, np.float64(dt))
+    return time.process_time() - began

@@ -1,0 +1,375 @@
+"""Py-DiSMech's own comparison with PyElastica, at equal errors: cantilevers, helices and a snake.
+
+``python -m benchmarks cosserat`` prints the table. The paper's table of run times has cantilevers of 1e5, 1e6 and
+1e7 Pa, a snake of 1e6 Pa in a viscous fluid, and helices of 1e7 and 1e9 Pa. Its text leaves out most sizes; those below
+are the project's own, such that PyElastica is stable with the steps that the paper gives for it, or with larger ones.
+
+**What is equal.** Nodes, rest shape, masses at the nodes, EA, EI, GJ, gravity, clamps, fluid, and the couples that bend
+the snake. PyElastica's rods shear (G = E / 3, its factor 27/28) and their sections have rotary inertia in bending;
+ours do neither. Curvature is an angle in its rods and twice a tangent of half of it in ours. Nothing is damped but by
+the snake's fluid, which acts on elements there and on nodes here. So each simulator is held against **its own** fine
+solution: what counts is what its steps in time cost. How far the two fine solutions are apart is told beside.
+
+**Equal error.** All nodes are compared every 50 ms. The largest distance from the fine solution, over the largest
+displacement of a node in it, has to stay below `BOUND`. Each simulator takes the largest step that does. PyElastica's
+is the largest stable one, and far within the bound; that is what explicit steps cost. Ours are those of implicit Euler,
+the midpoint rule or Newmark's, or the next smaller ones, whichever are cheapest for the batch.
+
+Time is process CPU time on one thread, medians of runs in turns; building, compiling and warming up come before. In a
+batch Young's moduli differ by 10 %, and the error is that of the first robot, which has the nominal one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.jobs import Job
+from benchmarks.machine import now, warm_up
+from benchmarks.peers import pyelastica_simulator, pyelastica_stepped
+from benchmarks.rods import RELATIVE_TOLERANCE, youngs_of_batch
+from benchmarks.table import Row
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Model,
+    Newmark,
+    RobotBuilder,
+    Status,
+    forces,
+    helix,
+    straight,
+)
+
+DENSITY, GRAVITY = 1000.0, 9.81  # kg/m^3, m/s^2
+SAMPLE = 0.05  # s between the times at which nodes are compared
+# Of the largest displacement. The models themselves are apart by as much (see `rows`), and no soft robot's stiffness is
+# known better; a smaller bound would measure digits that nobody uses.
+BOUND = 1e-2
+INTEGRATORS = {"euler": ImplicitEuler, "midpoint": ImplicitMidpoint, "newmark": Newmark}
+LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # steps in `SAMPLE`: dt from 50 ms to 0.4 ms
+FINE = 256  # steps in `SAMPLE`, of the midpoint rule
+PEER_LADDER, PEER_TRIALS = 0.95, 50  # from one step of PyElastica's to the next that is tried, and how often
+PEER_FINE = 2  # steps in the time `Rod.crossing` of its fine solution: enough where errors are far below the bound
+REPEATS = 3
+KINDS = (
+    ("cantilever", 1e5),
+    ("cantilever", 1e6),
+    ("cantilever", 1e7),
+    ("helix", 1e7),
+    ("helix", 1e9),
+    ("snake", 1e6),
+)
+BATCHES = (1, 256)
+
+# The snake: a wave of natural curvature that travels along it, in a fluid of this viscosity
+VISCOSITY = 1.0  # Pa s
+CURVATURE, WAVES, PERIOD, RAMP = 3.0, 1.0, 1.0, 0.25  # 1/m, along the body, s, s over which the wave grows
+
+
+@dataclass(frozen=True)
+class Rod:
+    """A round rod that both simulate.
+
+    Attributes
+    ----------
+    name : what it is called in the table.
+    youngs, radius : Pa, m.
+    nodes : (N, 3) at rest [m].
+    duration : s.
+    snake : whether it swims in a fluid, free and without weight, rather than hang from a clamp.
+    planar : whether it moves in the x-z plane, where ours does without twist and y, as Py-DiSMech can.
+    """
+
+    name: str
+    youngs: float
+    radius: float
+    nodes: np.ndarray = field(repr=False)
+    duration: float = 0.5
+    snake: bool = False
+    planar: bool = True
+
+    @property
+    def length(self) -> float:
+        """Length at rest [m]."""
+        return float(np.linalg.norm(np.diff(self.nodes, axis=0), axis=1).sum())
+
+    @property
+    def samples(self) -> int:
+        """Number of times at which nodes are compared."""
+        return round(self.duration / SAMPLE)
+
+    @property
+    def bending(self) -> float:
+        """EI [N m^2]."""
+        return self.youngs * np.pi * self.radius**4 / 4
+
+    @property
+    def crossing(self) -> float:
+        """The time in which a wave crosses an edge, or shear the radius [s]; explicit steps blow up near it."""
+        edge = self.length / (len(self.nodes) - 1)
+        return min(edge * np.sqrt(DENSITY / self.youngs), self.radius * np.sqrt(3 * DENSITY / self.youngs))
+
+
+@dataclass(frozen=True)
+class Course:
+    """How rods moved.
+
+    Attributes
+    ----------
+    track : nodes (T, N, 3) of the first one, after each `SAMPLE` [m].
+    seconds : CPU time of all steps.
+    converged, residual, iterations : of ours: robots that converged in every step, the largest residual over its step's
+        force scale, and the mean number of Newton iterations.
+    """
+
+    track: np.ndarray
+    seconds: float
+    converged: int | None = None
+    residual: float | None = None
+    iterations: float | None = None
+
+
+def rod_of(kind: str, youngs: float) -> Rod:
+    """Return a rod of the comparison: "cantilever", "helix" or "snake" of this Young's modulus [Pa]."""
+    name = f"{kind}, {youngs:.0e} Pa".replace("e+0", "e")
+    if kind == "helix":
+        # four turns of 4 cm, 20 cm high at rest; it sags by 5 cm (1e9 Pa) or 20 cm (1e7 Pa) in equilibrium
+        shape = helix((0, 0, 0), (0.04, 0, 0), (0, 0, -1), 8 * np.pi, 0.2, 100)
+        return Rod(name, youngs, {1e7: 5e-3, 1e9: 1e-3}[youngs], shape, planar=False)
+    shape = straight((0, 0, 0), (1, 0, 0), 101)
+    if kind == "cantilever":
+        return Rod(name, youngs, 0.01, shape)
+    if kind == "snake":
+        return Rod(name, youngs, 0.01, shape, duration=1.0, snake=True)
+    raise ValueError(f"there is no {kind}")
+
+
+# ---- PyElastica ----------------------------------------------------------------------------------------------------
+
+
+def peer_simulator(rod: Rod) -> Any:
+    """Return PyElastica's simulator of the rod."""
+    forcings = snake_forcings(rod) if rod.snake else ()
+    gravity = 0.0 if rod.snake else GRAVITY
+    return pyelastica_simulator(rod.nodes, rod.radius, DENSITY, rod.youngs, gravity, not rod.snake, forcings)
+
+
+def snake_forcings(rod: Rod) -> list[tuple[str, dict[str, Any]]]:
+    """Return PyElastica's fluid and its couples, which travel along the body.
+
+    Its wave is sin(2 pi t / T - k s + phase) with s from 1 at the first node to 0 at the last: k < 0 runs to the last.
+    """
+    muscles = {
+        "base_length": rod.length,
+        "b_coeff": np.zeros(0),  # of a spline along the body, which is not used
+        "period": PERIOD,
+        "wave_number": -2 * np.pi * WAVES,
+        "phase_shift": -2 * np.pi * WAVES,
+        "direction": np.array([0.0, -rod.bending * CURVATURE, 0.0]),
+        "rest_lengths": np.full(len(rod.nodes) - 1, rod.length / (len(rod.nodes) - 1)),
+        "ramp_up_time": RAMP,
+    }
+    return [("MuscleTorques", muscles), ("SlenderBodyTheory", {"dynamic_viscosity": VISCOSITY})]
+
+
+def peer_course(rod: Rod, count: int) -> Course:
+    """Return how PyElastica's rod moves, with `count` steps in each `SAMPLE`.
+
+    Where the steps blow up the track ends with nodes that are not finite.
+    """
+    pyelastica_stepped(peer_simulator(rod), SAMPLE / count, 20)
+    simulator, track, seconds = peer_simulator(rod), [], 0.0
+    for sample in range(rod.samples):
+        with np.errstate(all="ignore"):  # where it blows up, which is seen in the track
+            seconds += pyelastica_stepped(simulator, SAMPLE / count, count, sample * SAMPLE)
+        track.append(simulator.rod.position_collection.T.copy())
+        if not np.isfinite(track[-1]).all():
+            break
+    return Course(np.stack(track), seconds)
+
+
+def peer_steps(rod: Rod, fine: np.ndarray) -> int:
+    """Return the fewest steps in `SAMPLE` with which PyElastica is within the bound."""
+    for trial in range(PEER_TRIALS):
+        count = int(np.ceil(SAMPLE / rod.crossing / PEER_LADDER**trial))
+        if error(rod, peer_course(rod, count).track, fine) <= BOUND:
+            return count
+    raise RuntimeError(f"PyElastica is not within {BOUND:g} of its fine solution with {count} steps: {rod}")
+
+
+# ---- ours ----------------------------------------------------------------------------------------------------------
+
+
+def model_of(rod: Rod, batch: int) -> Model:
+    """Return the model of a batch of rods whose Young's moduli differ."""
+    builder = RobotBuilder(planar=rod.planar)
+    builder.add_rod(rod.nodes, Circle(rod.radius), Material(youngs_of_batch(rod.youngs, batch), DENSITY, poisson=0.5))
+    if rod.snake:
+        normal = 4 * np.pi * VISCOSITY / np.log(rod.length / rod.radius)
+        builder.add_force(forces.Resistive(normal / 2, normal))
+    else:
+        builder.clamp(nodes=[0, 1])
+        builder.add_force(forces.Gravity((0.0, 0.0, -GRAVITY)))
+    return builder.finalize()
+
+
+def wave(time: Tensor, model: Model) -> Control:
+    """Return the natural curvatures of a snake at the times (B,)."""
+    nodes = model.nodes[torch.as_tensor(model.springs[:, 1]), 0]  # along x, where the springs are
+    length, edge = float(model.nodes[:, 0].max()), float(model.nodes[1, 0] - model.nodes[0, 0])
+    phase = 2 * torch.pi * (time[:, None] / PERIOD - WAVES * nodes / length)
+    bent = CURVATURE * edge * (time / RAMP).clamp(0, 1)[:, None] * phase.sin()
+    # along x the first director of a rod is z, and the first curvature bends to it
+    return Control(natural_curvature=torch.stack([bent, torch.zeros_like(bent)], dim=-1))
+
+
+Way = tuple[str, int]  # an integrator, and its steps in `SAMPLE`
+
+
+def course(rod: Rod, model: Model, batch: int, way: Way) -> Course:
+    """Return how a batch moves; before, its first steps are taken."""
+    scheme, count = way
+    integrator = INTEGRATORS[scheme](dt=SAMPLE / count, relative_tolerance=RELATIVE_TOLERANCE)
+    state = model.initial_state(batch=batch)
+
+    def control() -> Control | None:
+        return integrator.sample(wave, state, model) if rod.snake else None
+
+    warm_up(integrator, model, state, control())
+    track, infos, began = [], [], now()
+    for _ in range(rod.samples):
+        for _ in range(count):
+            state, info = integrator.step(model, state, control())
+            infos.append(info)
+        track.append(state.positions[0])
+    seconds = now() - began
+    converged = torch.stack([info.status == int(Status.CONVERGED) for info in infos]).all(0)
+    residual, scale = (torch.stack([getattr(info, name) for info in infos]) for name in ("residual", "force_scale"))
+    worst = float((residual / scale)[scale > 0].max())  # nothing pulls at a snake before its wave begins: no scale
+    iterations = float(torch.stack([info.iterations for info in infos]).double().mean())
+    return Course(torch.stack(track).numpy(), seconds, int(converged.sum()), worst, iterations)
+
+
+def fine_track(rod: Rod, model: Model) -> np.ndarray:
+    """Return where the nodes of one robot are with small steps."""
+    found = course(rod, model, 1, ("midpoint", FINE))
+    if not found.converged:
+        raise RuntimeError(f"a step of the fine solution did not converge: {rod}")
+    return found.track
+
+
+def right_ways(rod: Rod, model: Model, fine: np.ndarray) -> list[Way]:
+    """Return for each integrator the fewest steps with which one robot is within the bound, and the next number.
+
+    Those that cost one robot more than twice as much as the cheapest are left out.
+    """
+    seconds: dict[Way, float] = {}
+    for scheme in INTEGRATORS:
+        for count, finer in pairwise(LADDER):
+            run = course(rod, model, 1, (scheme, count))
+            if run.converged and error(rod, run.track, fine) <= BOUND:
+                seconds |= {(scheme, n): course(rod, model, 1, (scheme, n)).seconds for n in (count, finer)}
+                break
+    if not seconds:
+        raise RuntimeError(f"not within {BOUND:g} of the fine solution with {LADDER[-2]} steps: {rod}")
+    return [way for way in seconds if seconds[way] <= 2 * min(seconds.values())]
+
+
+def cheapest(rod: Rod, model: Model, batch: int, ways: list[Way]) -> Way:
+    """Return the way that costs a batch least: larger steps may take more iterations than they save."""
+    runs = {way: course(rod, model, batch, way) for way in ways}
+    solved = [way for way, run in runs.items() if run.converged == batch]
+    if not solved:
+        raise RuntimeError(f"no way converged for all of {batch} robots: {rod}")
+    return min(solved, key=lambda way: runs[way].seconds)
+
+
+# ---- both ----------------------------------------------------------------------------------------------------------
+
+
+def error(rod: Rod, track: np.ndarray, fine: np.ndarray) -> float:
+    """Return the largest distance of nodes (T, N, 3) over the largest displacement; infinite where steps blew up."""
+    if not np.isfinite(track).all():
+        return float("inf")
+    return float(np.linalg.norm(track - fine, axis=-1).max()) / displacement(rod, fine)
+
+
+def displacement(rod: Rod, track: np.ndarray) -> float:
+    """Return how far a node is from where it was at rest, at most [m]."""
+    return float(np.linalg.norm(track - rod.nodes, axis=-1).max())
+
+
+def in_turns(runs: list[Callable[[], Course]]) -> list[Course]:
+    """Return of each the run of median cost; they take turns, so that what else the machine does slows all alike."""
+    ran = [[run() for run in runs] for _ in range(REPEATS)]
+    return [sorted(column, key=lambda found: found.seconds)[REPEATS // 2] for column in zip(*ran, strict=True)]
+
+
+def jobs(quick: bool, cuda: bool) -> list[Job]:
+    """Return the rods of the comparison; each job measures PyElastica and us, and neither on a GPU."""
+    return [
+        Job("cosserat", rod_of(kind, youngs).name, 1, "PyElastica", {"kind": kind, "youngs": youngs}, peer=True)
+        for kind, youngs in (KINDS[:1] if quick else KINDS)
+    ]
+
+
+def rows(kind: str, youngs: float) -> list[Row]:
+    """Return PyElastica's row and ours, alone and in a batch."""
+    torch.set_num_threads(1)
+    rod = rod_of(kind, youngs)
+    models = {batch: model_of(rod, batch) for batch in BATCHES}
+    fine = fine_track(rod, models[1])
+    peer_fine = peer_course(rod, int(np.ceil(PEER_FINE * SAMPLE / rod.crossing))).track
+    count = peer_steps(rod, peer_fine)
+    right = right_ways(rod, models[1], fine)
+    chosen = {batch: cheapest(rod, model, batch, right) for batch, model in models.items()}
+
+    ours = [partial(course, rod, models[batch], batch, way) for batch, way in chosen.items()]
+    peer, *found = in_turns([partial(peer_course, rod, count), *ours])
+    apart = f"of {displacement(rod, fine):.2g} m; the models are {error(rod, fine, peer_fine):.1e} apart"
+    return [
+        peer_row(rod, count, peer, peer_fine, apart),
+        *(our_row(rod, batch, way, run, fine) for (batch, way), run in zip(chosen.items(), found, strict=True)),
+    ]
+
+
+def peer_row(rod: Rod, count: int, found: Course, fine: np.ndarray, apart: str) -> Row:
+    """Return PyElastica's row."""
+    wrong = error(rod, found.track, fine)
+    return Row(
+        rod.name,
+        1,
+        f"PyElastica {version('pyelastica')}, dt = {1e6 * SAMPLE / count:.3g} us",
+        SAMPLE / count,
+        found.seconds / (count * rod.samples),
+        peer=True,
+        drift=wrong * displacement(rod, fine),
+        note=f"error {wrong:.1e} {apart}",
+    )
+
+
+def our_row(rod: Rod, batch: int, way: Way, found: Course, fine: np.ndarray) -> Row:
+    """Return the row of a batch of ours."""
+    scheme, count = way
+    wrong = error(rod, found.track, fine)
+    return Row(
+        rod.name,
+        batch,
+        f"{'plane' if rod.planar else 'space'}, {scheme}, dt = {1e3 * SAMPLE / count:.3g} ms",
+        SAMPLE / count,
+        found.seconds / (count * rod.samples * batch),
+        residual=found.residual,
+        drift=wrong * displacement(rod, fine),
+        converged=found.converged,
+        note=f"error {wrong:.1e}, {found.iterations:.2f} iterations",
+    )
