@@ -252,3 +252,48 @@ def test_shapes_that_contact_cannot_take_are_refused(name, shape):
     model = on_floor(*rough(), Obstacle(Sphere((0.1, 0.2, 1), 0.1), Penalty(50.0, 1e-3), name="ball"))
     with pytest.raises(InputError, match=f"{name}: a change of shape"):
         trainable.scaled(model, [name], shape=shape)
+
+
+def moved(model, batch=2):
+    """Return the states after some steps from rest."""
+    state = model.initial_state(batch=batch).detach()
+    for _ in range(3):
+        state, _ = ImplicitEuler(5e-3).step(model, state)
+    return state
+
+
+def test_a_neighbour_that_requires_gradients_changes_none():
+    """Find the gradient by a trained constant also where another constant of its module is a leaf of its own."""
+    found = []
+    for neighbour in (False, True):
+        model = rod()
+        factor = trainable.scaled(model, ["bend_twist.EI1"])
+        module, name = trainable.constants(model)["bend_twist.EI2"]
+        getattr(module, name).requires_grad_(neighbour)
+        found += torch.autograd.grad(moved(model).q.square().sum(), factor.log_factor)
+    assert found[0].abs() > 0 and torch.equal(*found)
+
+
+def test_a_robot_that_fails_by_its_constant_leaves_the_others_their_gradients():
+    """Let one robot's trained stiffness be no number: gradients of the other, and of what both share, stay."""
+    found = []
+    for wrong in (0.0, torch.nan):
+        model = rod()
+        own = trainable.scaled(model, ["bend_twist.EI1"], shape=(2, 1))
+        shared = trainable.scaled(model, ["bend_twist.GJ", "stretch.EA"])
+        with torch.no_grad():
+            own.log_factor[1] = wrong
+        loss = moved(model).q[0].square().sum()
+        by_own, by_shared = torch.autograd.grad(loss, [own.log_factor, shared.log_factor])
+        found.append((by_own[0], by_shared))
+    for right, beside_a_failed_one in zip(*found, strict=True):
+        # a robot's numbers do not depend on the others', but for the order of sums over robots
+        assert right.abs().max() > 0 and (right - beside_a_failed_one).abs().max() <= 1e-12 * right.abs().max()
+
+
+def test_second_derivatives_are_refused():
+    """Say that a step can be differentiated once, also where the loss is linear in the states."""
+    model = rod()
+    factor = trainable.scaled(model, ["bend_twist.EI1"])
+    with pytest.raises(RuntimeError, match="a step can be differentiated once"):
+        torch.autograd.grad(moved(model).q.sum(), factor.log_factor, create_graph=True)

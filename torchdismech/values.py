@@ -100,18 +100,31 @@ class Values:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let the modules hold these tensors meanwhile, as if they were their own."""
+        """Let the modules hold these tensors meanwhile, as if they were their own.
+
+        Where one takes the place of what a parametrization makes, its module's other ones are evaluated
+        of what is put into their parametrizations.
+        """
         undo: list[Undo] = []
+        given = {id(module): module for (module, name) in self.tensors if _is_made(module, name)}
         try:
-            for module in {id(module): module for module, _ in self.tensors}.values():
-                if parametrize.is_parametrized(module):
-                    undo.append(_without_parametrizations(module))
             for (module, name), tensor in self:
-                undo.append(_put(module, name, tensor))
+                if id(module) not in given:
+                    undo.append(_put(module, name, tensor))
+            with torch.set_grad_enabled(torch.is_grad_enabled() or any(t.requires_grad for _, t in self)):
+                undo += [_without_parametrizations(module) for module in given.values()]
+            for (module, name), tensor in self:
+                if id(module) in given:
+                    undo.append(_put(module, name, tensor))
             yield
         finally:
             for take_back in reversed(undo):
                 take_back()
+
+
+def _is_made(module: nn.Module, name: str) -> bool:
+    """Return whether a module's tensor is made by a parametrization."""
+    return "parametrizations" in module._modules and name in module.parametrizations  # type: ignore[operator]
 
 
 def _put(module: nn.Module, name: str, tensor: Tensor) -> Undo:

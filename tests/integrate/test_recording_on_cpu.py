@@ -1,5 +1,7 @@
 """Recordings on a CPU: which steps are recorded, loads and contact that change in a step, and every bit kept."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -193,3 +195,31 @@ class TestOnCPU:
         model.term("stretch").energy.__class__ = Springy
         steps(model, ImplicitEuler(1e-2), 2)
         assert not model.recordings
+
+
+def test_threads_do_not_hear_each_other(monkeypatch):
+    """Record and step two models in two threads: each moves as it does alone."""
+    monkeypatch.setattr(recording, "SEEN", 3)
+
+    def moved(load):
+        return steps(rods(load=load), ImplicitEuler(1e-2), 12)
+
+    loads = (forces.Viscous(0.1), forces.Viscous(0.3))
+    alone = [moved(load) for load in loads]
+    for _ in range(3):
+        with ThreadPoolExecutor(2) as pool:
+            together = list(pool.map(moved, loads))
+        assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+def test_inference_mode_records_nothing(monkeypatch):
+    """Step in inference mode and out of it: what is made there could not be written to later."""
+    monkeypatch.setattr(recording, "SEEN", 1)
+    model, integrator = rods(), ImplicitEuler(1e-2)
+    with torch.inference_mode():
+        steps(model, integrator, 4)
+    assert model.recordings[0].recording is None
+    recorded = steps(model, integrator, 4)
+    assert model.recordings[0].recording is not None
+    with torch.inference_mode():
+        assert torch.equal(steps(model, integrator, 4), recorded)

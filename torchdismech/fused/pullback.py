@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,26 +15,32 @@ from torchdismech.fused.symbols import Input, Leaf, Record, Symbol, chosen
 
 __all__ = ["differentiated", "is_differentiated", "values_of"]
 
-_differentiated = False
+
+class _Within(threading.local):
+    """Whether this thread is within `differentiated`."""
+
+    differentiated = False
+
+
+_here = _Within()
 
 
 def is_differentiated() -> bool:
     """Return whether loops take tensors that require gradients."""
-    return _differentiated
+    return _here.differentiated
 
 
 @contextmanager
 def differentiated() -> Iterator[None]:
-    """Let loops take tensors that require gradients meanwhile; what they find can be differentiated once.
+    """Let loops of this thread take tensors that require gradients; what they find can be differentiated once.
 
     Elsewhere torch evaluates them, and derivatives of any order can be had.
     """
-    global _differentiated
-    before, _differentiated = _differentiated, True
+    before, _here.differentiated = _here.differentiated, True
     try:
         yield
     finally:
-        _differentiated = before
+        _here.differentiated = before
 
 
 def values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from torchdismech.errors import Status
 from torchdismech.fused import differentiated
@@ -154,8 +153,12 @@ class _Gradient(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, *gradients: Tensor):  # noqa: D102
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "a step can be differentiated once, and create_graph=True asks for derivatives of its gradients: take "
+                "differences of gradients, or a loss without them"
+            )
         *tensors, q, accepted = ctx.saved_tensors
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
@@ -234,14 +237,15 @@ def _gradients(
     return _gradients_by_loops(form, leaves, donor, q, accepted, gradients, wanted)
 
 
-def _gradients_by_loops(form: _Form, *given: Any) -> tuple[Tensor, ...]:
+def _gradients_by_loops(form: _Form, leaves: Sequence[Tensor], donor: Tensor | None, *given: Any) -> tuple[Tensor, ...]:
     """Return what `_gradients_at_root` does, by compiled loops where steps are not compiled as a whole."""
     if form.model.compilation.active:
-        return _gradients_at_root(form, *given)
+        return _gradients_at_root(form, leaves, donor, *given)
     with torch.enable_grad():
         made = evaluated(form.model)
+        made = made if donor is None else made.taken(donor)  # trained constants of robots that were not solved, too
     with made.in_place(), differentiated():
-        return _gradients_at_root(form, *given)
+        return _gradients_at_root(form, leaves, donor, *given)
 
 
 def _gradients_at_root(

@@ -91,7 +91,8 @@ def recording_of(problem: StepProblem) -> RecordedStep | None:
         return None
     if kind.recording is None:
         kind.seen += 1
-        if kind.seen <= kind.wait or kind.refused:
+        # what is made in inference mode could not be written to outside of it
+        if kind.seen <= kind.wait or kind.refused or torch.is_inference_mode_enabled():
             return None
         try:
             kind.recording = RecordedStep(kind, problem)

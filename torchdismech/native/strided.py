@@ -165,9 +165,22 @@ def _unary(name: str) -> Callable:
 
 
 def _arithmetic(name: str) -> Callable:
-    def write(rows: Rows, out: Tensor, a: Tensor | float, b: Tensor | float, alpha: float = 1) -> None:
+    def write(
+        rows: Rows,
+        out: Tensor,
+        a: Tensor | float,
+        b: Tensor | float,
+        alpha: float = 1,
+        rounding_mode: str | None = None,
+    ) -> None:
         dtype = torch.result_type(a, b)
-        if alpha != 1 or dtype == torch.bool or (name in OF_REALS and dtype not in REALS) or out.dtype != dtype:
+        if (
+            alpha != 1
+            or rounding_mode is not None
+            or dtype == torch.bool
+            or (name in OF_REALS and dtype not in REALS)
+            or out.dtype != dtype
+        ):
             raise Untabled(name)
         rows.add(name, out, rows.typed(a, dtype), rows.typed(b, dtype))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -16,7 +17,13 @@ class Listener(Protocol):
         """Do some work and keep it."""
 
 
-_listener: Listener | None = None
+class _Listening(threading.local):
+    """Who listens in this thread: what others do meanwhile is not part of what is recorded here."""
+
+    listener: Listener | None = None
+
+
+_here = _Listening()
 
 
 def taped(work: Callable[[], Any], *tensors: Any) -> None:
@@ -27,23 +34,22 @@ def taped(work: Callable[[], Any], *tensors: Any) -> None:
     work : reads and writes memory that exists before, and nothing else that changes.
     tensors : all that it writes, and those that it knows by their addresses alone.
     """
-    if _listener is None:
+    if _here.listener is None:
         work()
     else:
-        _listener.take(work, tensors)
+        _here.listener.take(work, tensors)
 
 
 def taping() -> bool:
     """Return whether a tape is being recorded."""
-    return _listener is not None
+    return _here.listener is not None
 
 
 @contextmanager
 def listened_to_by(listener: Listener) -> Iterator[None]:
-    """Let a listener take the work that is done meanwhile."""
-    global _listener
-    _listener = listener
+    """Let a listener take the work that this thread does meanwhile."""
+    _here.listener = listener
     try:
         yield
     finally:
-        _listener = None
+        _here.listener = None
