@@ -289,11 +289,3 @@ def test_a_robot_that_fails_by_its_constant_leaves_the_others_their_gradients():
     for right, beside_a_failed_one in zip(*found, strict=True):
         # a robot's numbers do not depend on the others', but for the order of sums over robots
         assert right.abs().max() > 0 and (right - beside_a_failed_one).abs().max() <= 1e-12 * right.abs().max()
-
-
-def test_second_derivatives_are_refused():
-    """Say that a step can be differentiated once, also where the loss is linear in the states."""
-    model = rod()
-    factor = trainable.scaled(model, ["bend_twist.EI1"])
-    with pytest.raises(RuntimeError, match="a step can be differentiated once"):
-        torch.autograd.grad(moved(model).q.sum(), factor.log_factor, create_graph=True)

@@ -111,8 +111,9 @@ class Values:
             for (module, name), tensor in self:
                 if id(module) not in given:
                     undo.append(_put(module, name, tensor))
-            with torch.set_grad_enabled(torch.is_grad_enabled() or any(t.requires_grad for _, t in self)):
-                undo += [_without_parametrizations(module) for module in given.values()]
+            if given:
+                with torch.set_grad_enabled(torch.is_grad_enabled() or any(t.requires_grad for _, t in self)):
+                    undo += [_without_parametrizations(module) for module in given.values()]
             for (module, name), tensor in self:
                 if id(module) in given:
                     undo.append(_put(module, name, tensor))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
 
 from torchdismech import Circle, Material, Model, RobotBuilder, State
+from torchdismech.builder import robot
 
 FOLDER = Path(__file__).with_name("data")
 
@@ -91,9 +93,9 @@ def reference_model(
         builder.add_force(force)
     for contact in contacts:
         builder.add_contact(contact)
-    if clamped is not None:
-        builder._free = _all_but(builder._free, clamped, data, prefix)  # type: ignore[method-assign]
-    model = builder.finalize()
+    free = robot.free_dofs if clamped is None else _all_but(clamped, data, prefix)
+    with mock.patch.object(robot, "free_dofs", free):
+        model = builder.finalize()
     numbers = Correspondence(model, data, prefix)
     model.body.mass = tensor(get("massVec").reshape(-1)[numbers.dofs])
     if len(edges):
@@ -111,15 +113,17 @@ def _directors(get, nodes, edges) -> np.ndarray | None:
     return None if aside else directors
 
 
-def _all_but(own, clamped: np.ndarray, data, prefix: str):
+def _all_but(clamped: np.ndarray, data, prefix: str):
     """Return the builder's function for free dofs without the file's fixed ones (a clamp by nodes cannot say them)."""
+    own = robot.free_dofs
     nodes, edges = len(data[prefix + "nodes0"]), data[prefix + "Edges"].astype(int)
 
-    def free(body) -> np.ndarray:
+    def free(body, clamps, planar):
         fixed = np.zeros(3 * nodes + max(len(data[prefix + "a1_init"]), 0) + len(edges), dtype=bool)
         fixed[clamped.astype(int)] = True
         place, _ = matched(body.framed_edges, edges)
-        return own(body) & ~np.concatenate([fixed[: 3 * nodes], fixed[3 * nodes + place]])
+        moving, slides = own(body, clamps, planar)
+        return moving & ~np.concatenate([fixed[: 3 * nodes], fixed[3 * nodes + place]]), slides
 
     return free
 
