@@ -24,7 +24,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._free: dict[int, list[np.ndarray]] = {}  # blocks that no tensor lives in, by size; the last came last
-        self._sizes: dict[int, int] = {}  # of all blocks, by address
+        self._blocks: set[int] = set()  # where all blocks begin
 
     def adopt(self, tensor: Tensor, keep_numbers: bool = True) -> None:
         """Move a tensor, of which there is no view yet, to the pool."""
@@ -38,7 +38,7 @@ class Pool:
 
     def owns(self, tensor: Tensor) -> bool:
         """Return whether a tensor lives here."""
-        return tensor.untyped_storage().data_ptr() in self._sizes
+        return tensor.untyped_storage().data_ptr() in self._blocks
 
     def borrowed(self, tensor: Tensor) -> Tensor:
         """Return a tensor on the memory of one that lives here, which others may take all the same."""
@@ -47,10 +47,6 @@ class Pool:
         same = torch.from_numpy(np.ctypeslib.as_array(block)).untyped_storage()
         empty = torch.empty(0, dtype=tensor.dtype)
         return empty.set_(same, tensor.storage_offset(), tensor.shape, tensor.stride())
-
-    def nbytes(self) -> int:
-        """Return how large all blocks are together."""
-        return sum(self._sizes.values())
 
     def _taken(self, size: int) -> np.ndarray:
         """Return so many bytes of a block, which is free again when nothing holds them."""
@@ -65,7 +61,7 @@ class Pool:
         whole = np.empty(size + ALIGNMENT, dtype=np.uint8)
         start = -whole.ctypes.data % ALIGNMENT
         block = whole[start : start + size]
-        self._sizes[block.ctypes.data] = size
+        self._blocks.add(block.ctypes.data)
         return block
 
 
