@@ -230,6 +230,8 @@ def test_a_path_that_cannot_go_on_ends(monkeypatch):
 REFUSED = {
     "last": ({"last": 0.0}, "follow.last: expected a number other than 0"),
     "no number": ({"last": float("nan")}, "follow.last"),
+    "nothing": ({"last": None}, "follow.last: expected a number other than 0, got None"),
+    "a text": ({"length": "short"}, "follow.length"),
     "steps": ({"steps": 0}, "follow.steps: expected a whole number from 1 up, got 0"),
     "length": ({"length": 2.0}, "follow.length: expected a number above 0 and up to 1, got 2.0"),
 }

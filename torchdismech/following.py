@@ -152,12 +152,12 @@ def follow(
 def _check(model: Model, state: State, control: Control, last: float, steps: int, length: float) -> None:
     """Refuse what cannot be followed, by name."""
     model.check_batch(state, control)
-    if not (math.isfinite(last) and last != 0):
-        raise InputError(f"follow.last: expected a number other than 0, got {last}")
+    if not isinstance(last, int | float) or not math.isfinite(last) or last == 0:
+        raise InputError(f"follow.last: expected a number other than 0, got {last!r}")
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise InputError(f"follow.steps: expected a whole number from 1 up, got {steps!r}")
-    if not 0 < length <= 1:
-        raise InputError(f"follow.length: expected a number above 0 and up to 1, got {length}")
+    if not isinstance(length, int | float) or not 0 < length <= 1:
+        raise InputError(f"follow.length: expected a number above 0 and up to 1, got {length!r}")
     if not model.contact.none:
         raise InputError("follow: paths go through what stands in their way; build the robot without contact")
     if not model.solver_for(state.batch).solves_indefinite:
