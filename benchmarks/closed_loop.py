@@ -5,14 +5,17 @@ with feed-forward on its curvature; its reference is stored at each step. The op
 from a table. In a batch Young's modulus differs by 10 % from robot to robot. Both are stepped in turns in one process;
 times are process CPU time on one thread.
 
-The peer, `peer_swimmer`, is the same loop round one planar rod in NumPy: two unknowns a node, nothing of space or
-twist. Then the rod of `studies/shape_regulation`, one robot, beside real time.
+The peers, `peer_swimmer`, are the same loop round one rod of PyElastica, and round one planar rod in NumPy: two
+unknowns a node, nothing of space or twist. A step of a peer is one of the loop. Then the rod of
+`studies/shape_regulation`, one robot, beside real time.
 """
 
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +33,7 @@ CASE, REGULATION = "snake in a closed loop, 101 nodes", "regulation of a shape, 
 NODES, TOLERANCE = 101, 1e-9  # N
 KP, KI = 0.5, 50.0  # 1, 1/s
 REPEATS = 5
+FEW = 10  # steps of PyElastica between two runs of ours
 
 
 def integrator(tolerance: float = TOLERANCE) -> ImplicitEuler:
@@ -62,15 +66,18 @@ def jobs(quick: bool, cuda: bool) -> list[Job]:
         for batch, mode in ((1, "eager"), (256, "eager"), (256, "compiled"))
     ]
     regulation = [Job("closed_loop", REGULATION, 1, "eager, cpu", {"batch": 0, "mode": "eager", "steps": 400})]
-    peer = Job("closed_loop", CASE, 1, "NumPy", {"batch": 1, "mode": "numpy", "steps": 100}, peer=True)
-    return [peer, *own, *regulation]
+    peers = [
+        Job("closed_loop", CASE, 1, who, {"batch": 1, "mode": who, "steps": 100}, peer=True)
+        for who in ("NumPy", "PyElastica")
+    ]
+    return [*peers, *own, *regulation]
 
 
 def rows(batch: int, mode: str, steps: int) -> list[Row]:
-    """Return the rows of a batch with and without the loop, that of the peer, or that of regulation (batch 0)."""
+    """Return the rows of a batch with and without the loop, that of a peer, or that of regulation (batch 0)."""
     torch.set_num_threads(1)
-    if mode == "numpy":
-        return [peer_row(steps)]
+    if mode in ("NumPy", "PyElastica"):
+        return [numpy_row(steps)] if mode == "NumPy" else pyelastica_rows(steps)
     return own_rows(batch, mode, steps) if batch else [regulation_row(mode, steps)]
 
 
@@ -83,7 +90,7 @@ def timed(model: Model, batch: int, steps: int, **driven) -> tuple[Tensor, Tenso
 
 
 def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
-    """Return what open and closed loop cost, stepped in turns with the peer, and the ratios of all three."""
+    """Return what open and closed loop cost, stepped in turns with the peers, and the ratios of all."""
     strains, table = reference(steps)
     model = swimmers(batch, mode)
     voronoi = model.term("bend_twist").scale
@@ -98,7 +105,7 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
     costs: dict[str, list[float]] = {name: [] for name in ways}
     status: dict[str, Tensor] = {}
     first: dict[str, float] = {}
-    peer: list[float] = []
+    peers: dict[str, list[float]] = {"NumPy": [], "PyElastica": []}
     for repeat in range(REPEATS + 1):  # the first warms up, and compiles
         for name, way in ways.items():
             began = time.perf_counter()
@@ -108,12 +115,14 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
             else:
                 first[name] = time.perf_counter() - began
         if repeat:
-            peer.append(peer_run(table, steps).seconds / steps)
-    ratio, faster = (
-        statistics.median(other / c for other, c in zip(others, costs["closed"], strict=True))
-        for others in (costs["open"], peer)
-    )
-    notes = {"open": "", "closed": f"{ratio:.3f} x the steps a second of the open loop, {faster:.1f} x the peer's"}
+            peers["NumPy"].append(numpy_run(table, steps).seconds / steps)
+            peers["PyElastica"].append(pyelastica_run(table, FEW).seconds / FEW)
+    ratios = {
+        who: statistics.median(other / c for other, c in zip(others, costs["closed"], strict=True))
+        for who, others in (("the open loop", costs["open"]), *peers.items())
+    }
+    closed = "steps a second: " + ", ".join(f"{ratio:.3g} x {who}" for who, ratio in ratios.items())
+    notes = {"open": "", "closed": closed}
     return [
         Row(
             CASE if name == "closed" else CASE.replace("a closed", "an open"),
@@ -130,24 +139,48 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
     ]
 
 
-def peer_run(table: Table, steps: int) -> peer_swimmer.Followed:
-    """Return a run of the peer."""
+def numpy_run(table: Table, steps: int) -> peer_swimmer.Followed:
+    """Return a run of the rod in NumPy."""
     return peer_swimmer.followed(steps, table.values.numpy(), snake.STEP, KP, KI, TOLERANCE)
 
 
-def peer_row(steps: int) -> Row:
-    """Return what the peer costs, and how far its snake ends from ours, each step solved well."""
-    strains, table = reference(steps)
+def pyelastica_run(table: Table, steps: int, step: float = peer_swimmer.PYELASTICA_LARGEST_DT) -> peer_swimmer.Followed:
+    """Return a run of PyElastica, by default at its fastest."""
+    return peer_swimmer.pyelastica_followed(steps, table.values.numpy(), snake.STEP, step)
+
+
+def ours_after(strains: Strains, table: Table, steps: int, Kp: float, Ki: float) -> np.ndarray:
+    """Return where our nodes are after so many steps, each solved well (N, 2) [m]."""
     model = swimmers(1, "eager")
-    controller = PI(model, strains, table, snake.STEP, KP, KI, True)
-    ours = rollout(model, model.initial_state(), integrator(1e-12), steps, every=steps, controller=controller)
-    runs = [peer_run(table, steps) for _ in range(REPEATS)]
-    error = abs(runs[0].nodes - ours.positions[-1, 0][:, [0, 2]].numpy()).max()
-    seconds = statistics.median(run.seconds for run in runs) / steps
+    controller = PI(model, strains, table, snake.STEP, Kp, Ki, True)
+    run = rollout(model, model.initial_state(), integrator(1e-12), steps, every=steps, controller=controller)
+    return run.positions[-1, 0][:, [0, 2]].numpy()
+
+
+def numpy_row(steps: int) -> Row:
+    """Return what the rod in NumPy costs, and how far its snake ends from ours."""
+    strains, table = reference(steps)
+    runs = [numpy_run(table, steps) for _ in range(REPEATS)]
     note = f"{runs[0].iterations:.2f} iterations, to {TOLERANCE:.0e} N"
-    return Row(
-        CASE, 1, "NumPy", snake.STEP, seconds, peer=True, error=float(error), peak_mb=peak_bytes() / 1e6, note=note
-    )
+    return peer_row("NumPy", runs, steps, ours_after(strains, table, steps, KP, KI), note)
+
+
+def pyelastica_rows(steps: int) -> list[Row]:
+    """Return what PyElastica's snake costs at its usual and its largest stable step, and how far it ends from ours."""
+    strains, table = reference(steps)
+    ours = ours_after(strains, table, steps, *peer_swimmer.PYELASTICA_GAINS)
+    note = "Kp = {:g}, Ki = {:g} 1/s".format(*peer_swimmer.PYELASTICA_GAINS)
+    return [
+        peer_row(f"PyElastica, dt = {1e6 * step:.1f} us", [pyelastica_run(table, steps, step)], steps, ours, note)
+        for step in (peer_swimmer.PYELASTICA_DT, peer_swimmer.PYELASTICA_LARGEST_DT)
+    ]
+
+
+def peer_row(who: str, runs: Sequence[peer_swimmer.Followed], steps: int, ours: np.ndarray, note: str) -> Row:
+    """Return the row of a peer."""
+    seconds = statistics.median(run.seconds for run in runs) / steps
+    error = float(abs(runs[0].nodes - ours).max())
+    return Row(CASE, 1, who, snake.STEP, seconds, peer=True, error=error, peak_mb=peak_bytes() / 1e6, note=note)
 
 
 def regulation_row(mode: str, steps: int) -> Row:

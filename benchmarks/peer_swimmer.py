@@ -1,27 +1,30 @@
-"""The closed loop in plain NumPy, as a user may write it: a planar rod in a viscous fluid that follows curvatures.
+"""The closed loop as a user may write it round other rods: a snake in a viscous fluid that follows curvatures.
 
-The rod of `peer_numpy`, with natural curvature and a linear resistive force, -L (c_t t t^T + c_n (I - t t^T)) v on each
-node, t along the chord of its neighbours; implicit Euler, Newton's method with SciPy's banded solver. The loop is the
-PI law with feed-forward of `torchdismech.control`, without limits.
+In plain NumPy, the rod of `peer_numpy`, with natural curvature and a linear resistive force, -L (c_t t t^T + c_n (I - t
+t^T)) v on each node, t along the chord of its neighbours; implicit Euler, Newton's method with SciPy's banded solver.
+And PyElastica's rod with its own slender-body force, which is the same resistance where c_t is half of c_n. The loop is
+the PI law with feed-forward of `torchdismech.control`, without limits.
 """
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_banded
 
 from benchmarks.peer_numpy import PlanarRod, band_of, outer
+from benchmarks.peers import pyelastica_simulator, pyelastica_stepped
 from studies.shape_tracking import shape_tracking as snake
 
 
 @dataclass(frozen=True)
 class Followed:
-    """Where the nodes end (N, 2) [m], the seconds of all steps and the mean number of iterations."""
+    """Where the nodes end (N, 2) [m], the seconds of all steps and the mean number of iterations of implicit ones."""
 
     nodes: np.ndarray
     seconds: float
-    iterations: float
+    iterations: float = 0.0
 
 
 class Swimmer(PlanarRod):
@@ -101,3 +104,39 @@ def followed(steps: int, reference: np.ndarray, dt: float, Kp: float, Ki: float,
         x, v, count = rod.swim(x, v, dt, tolerance)
         iterations += count
     return Followed(x, time.process_time() - began, iterations / steps)
+
+
+# Of PyElastica, for 101 nodes: the step that leaves a margin, and the largest in whole hundreds to 5 ms with which this
+# snake does not blow up within 0.5 s, known only after a search (900 do). Where the loop feeds more than a little back,
+# a rod that nothing damps but the fluid begins to shake, and coils (Kp = 0.5; our own steps of 5 ms damp it).
+PYELASTICA_DT, PYELASTICA_LARGEST_DT = snake.STEP / 2000, snake.STEP / 1000
+PYELASTICA_GAINS = 0.1, 10.0  # Kp [1], Ki [1/s]
+
+
+def pyelastica_followed(steps: int, reference: np.ndarray, dt: float, step: float) -> Followed:
+    """Return how PyElastica's snake follows the curvatures (steps + 1, N - 2) [1/m] with steps of its own [s].
+
+    Building it and compiling its kernels is not timed.
+    """
+    (Kp, Ki), nodes = PYELASTICA_GAINS, np.zeros((reference.shape[1] + 2, 3))
+    nodes[:, 0] = np.linspace(0, snake.LENGTH, len(nodes))
+    parts = round(dt / step)
+    pyelastica_stepped(_pyelastica_swimmer(nodes), dt / parts, 20)
+    simulator = _pyelastica_swimmer(nodes)
+    rod, integral, seconds = simulator.rod, np.zeros(reference.shape[1]), 0.0
+    for k in range(steps):
+        began = time.process_time()
+        error = reference[k] - rod.kappa[0]
+        integral = integral + dt * error
+        rod.rest_kappa[0] = reference[k + 1] + Kp * error + Ki * integral
+        seconds += time.process_time() - began
+        seconds += pyelastica_stepped(simulator, dt / parts, parts, k * dt)
+    return Followed(rod.position_collection[[0, 2]].T.copy(), seconds)
+
+
+def _pyelastica_swimmer(nodes: np.ndarray) -> Any:
+    """Return PyElastica's simulator of the snake; its fluid resists by 4 pi mu / ln(L / r), by half along the rod."""
+    assert snake.NORMAL == 2 * snake.TANGENTIAL
+    viscosity = snake.NORMAL * np.log(snake.LENGTH / snake.RADIUS) / (4 * np.pi)
+    fluid = [("SlenderBodyTheory", {"dynamic_viscosity": viscosity})]
+    return pyelastica_simulator(nodes, snake.RADIUS, snake.DENSITY, snake.YOUNGS, 0.0, clamped=False, forcings=fluid)

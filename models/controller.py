@@ -44,8 +44,7 @@ class CurvatureController(nn.Module):
 
     def _seen(self, state: State, own: Control, model: Model) -> Tensor:
         """Return what each spring sees (B, S, 8)."""
-        term = model.term("bend_twist")
-        strains = term.strains(state.q.t(), term.constants(state, own))
+        strains = model.strains(state)
         assert own.natural_curvature is not None and own.natural_twist is not None
         bent = [strains["kappa1"] - own.natural_curvature[..., 0], strains["kappa2"] - own.natural_curvature[..., 1]]
         twisted = strains["tau"] - own.natural_twist

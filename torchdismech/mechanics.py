@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -267,12 +267,15 @@ class Mechanics:
                 found[force.name] = force.potential(state, start.control)
         return found
 
-    def strains(self, start: StepStart, state: State) -> dict[str, Tensor]:
-        """Return the strains of each elastic term by name, (B, stencils)."""
+    def strains(self, state: State, control: Control, names: Container[str] | None = None) -> dict[str, Tensor]:
+        """Return the strains of elastic terms by name, (B, stencils): of those with these names, by default of all."""
         transposed = state.q.t().contiguous()
         found: dict[str, Tensor] = {}
-        for term, constants in zip(self.terms, start.constants[: len(self.terms)], strict=True):
-            found.update(term.strains(transposed, constants))
+        for which, term in enumerate(self.terms):
+            if names is None or term.name in names:
+                constants = term.constants(state, control)
+                values = self.layout.elastic.strains(which, transposed, constants)
+                found |= {name: value.t() for name, value in values.items()}
         return found
 
     # ---- what may be compiled ----------------------------------------------------------------------------------

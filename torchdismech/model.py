@@ -437,7 +437,7 @@ class Model(nn.Module):
         return self._by_parts(self._strains, state, Control())
 
     def _strains(self, state: State, control: Control) -> dict[str, Tensor]:
-        return self.mechanics.strains(self.start_step(state, control), state)
+        return self.mechanics.strains(state, control)
 
     # ---- unknowns ----------------------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ def evaluated(model, state=None, control=None, by_torch=False, monkeypatch=None)
     if not by_torch:
         return (*elastic.force_and_stiffness(q, given.constants), elastic.force(q, given.constants))
     with monkeypatch.context() as patch:
-        patch.setattr(assembly, "fits", lambda q: False)
+        patch.setattr(assembly, "loops", lambda q: False)
         return (*elastic.force_and_stiffness(q, given.constants), elastic.force(q, given.constants))
 
 
@@ -126,6 +126,22 @@ def test_springs_are_as_torch_finds_them(name, monkeypatch, written):
     model = ROBOTS[name]().finalize(compile=False)
     assert_same(evaluated(model), evaluated(model, by_torch=True, monkeypatch=monkeypatch))
     assert written and all(done for _, done in written)
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_strains_are_as_torch_finds_them(name, monkeypatch, written):
+    """Write the strains of all terms of every kind of robot; where they are differentiated, torch finds them."""
+    model = ROBOTS[name]().finalize(compile=False)
+    state = deformed(model)
+    found = model.strains(state)
+    assert written and all(done for _, done in written)
+    written.clear()
+    expected = model.strains(state.replace(q=state.q.requires_grad_()))
+    assert not written
+    for strain, values in expected.items():
+        # strains of order 0.1 from lengths of 0.02 to 0.1 m, of which rounding leaves 1e-16 each
+        torch.testing.assert_close(found[strain], values, rtol=0, atol=1e-12)
+        assert values.requires_grad
 
 
 def test_single_precision(monkeypatch, written):

@@ -25,10 +25,9 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.control.neighbours import along_rods
-from torchdismech.elastic import Stencil, StretchStencil
+from torchdismech.elastic import StretchStencil
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import signed_angle
-from torchdismech.memory import robots_at_a_time
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
@@ -171,10 +170,13 @@ class Strains(nn.Module):
 
     def _absolute(self, state: State, model: Model) -> Tensor:
         """Return curvatures, twists and angles, not yet less those of the undeformed shape; stretch (B, m)."""
-        evaluated = model.compilation.form(_evaluated, robots_at_a_time(model, state.batch), state.q)
-        terms = [model.term(name) for name in self.terms]
-        scales = [term.scale for term in terms if term.name == "bend_twist"]
-        return evaluated(self, [term.stencil for term in terms], scales[0] if scales else None, state)
+        values = model.mechanics.strains(state, Control(), self.terms)
+        columns = []
+        for name in self.parts:
+            value = values["tau" if name == "twist" else name][:, self.index(name)]
+            columns.append(value / self._voronoi(model, name) if ELEMENTS[name] == "springs" else value)
+        rows = max(len(column) for column in columns)  # lengths of many robots, one state: each has strains of its own
+        return torch.cat([column.expand(rows, -1) for column in columns], dim=1)
 
     # ---- actuating -------------------------------------------------------------------------------------------------
 
@@ -231,27 +233,6 @@ class Strains(nn.Module):
         scale = model.term("bend_twist").scale
         assert scale is not None
         return scale[..., self.index(name)]
-
-
-def _evaluated(strains: Strains, stencils: Sequence[Stencil], scale: Tensor | None, state: State) -> Tensor:
-    """Return the strains (B, m) of a state by the model's stencils; compiled where steps are.
-
-    Parameters
-    ----------
-    scale : Voronoi lengths of the springs (S,) [m].
-    """
-    q, control = state.q.t().contiguous(), Control()
-    values: dict[str, Tensor] = {}
-    for stencil in stencils:
-        found = stencil.strain(stencil.local(q), *stencil.constants(state, control))
-        values.update(zip(stencil.strains, found, strict=True))
-    columns = []
-    for name in strains.parts:
-        index = strains.index(name)
-        value = values["tau" if name == "twist" else name].t()[:, index]
-        columns.append(value / scale[..., index] if ELEMENTS[name] == "springs" and scale is not None else value)
-    rows = max(len(column) for column in columns)  # lengths of many robots, and one state: each has strains of its own
-    return torch.cat([column.expand(rows, -1) for column in columns], dim=1)
 
 
 def _of_robots(label: str, kind: str, vectors: Tensor, count: int, model: Model) -> Tensor:

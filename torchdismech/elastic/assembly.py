@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.compilation import Compilation
-from torchdismech.elastic.fused import FusedTerm
+from torchdismech.elastic.fused import Asked, FusedTerm
 from torchdismech.elastic.term import ElasticTerm, TermConstants
 from torchdismech.fused import fits, loops, values_of, watched
 from torchdismech.sparse import Pattern, Scatter, sorted_distinct
@@ -99,7 +99,7 @@ class Assembly(nn.Module):
     def loops(self, q: Tensor, constants: Sequence[TermConstants]) -> list[str]:
         """Return the names of the terms that compiled loops evaluate at q (n, B)."""
         pairs = zip(self.order, self.ordered(), strict=True)
-        return [term.name for k, term in pairs if fits(q) and self._fused[k].program(term, q, constants[k], True)]
+        return [term.name for k, term in pairs if fits(q) and self._fused[k].program(term, q, constants[k], "hessian")]
 
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""
@@ -123,11 +123,22 @@ class Assembly(nn.Module):
         gradients, hessians = ([pair[k] for pair in found] for k in range(2))
         return self.scatter_force(_joined(gradients, q)), self.scatter_stiffness(_joined(hessians, q))
 
+    def strains(self, which: int, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
+        """Return the strains (S, B) of a term at q (n, B) by name: of the one with this number in the model."""
+        term = self.terms[which]
+        program = self._fused[which].program(term, q, constants, "strains") if loops(q) else None
+        if program is None:
+            evaluated = self.compilation.form(_strains, q.shape[1], q) if term.closed_form else _strains
+            return dict(zip(term.stencil.strains, evaluated(term, q, constants), strict=True))
+        values = values_of([program], q.shape[1])[0].unflatten(0, (-1, term.stencil.count))
+        return dict(zip(term.stencil.strains, values, strict=True))
+
     def _found(self, q: Tensor, constants: Sequence[TermConstants], with_hessians: bool) -> tuple[Tensor, Tensor]:
         """Return the gradients and packed Hessians (sources, B) of all terms, by compiled code where there is some."""
         found, fused = [], []
+        asked: Asked = "hessian" if with_hessians else "gradient"
         for k, term in zip(self.order, self.ordered(), strict=True):
-            program = self._fused[k].program(term, q, constants[k], with_hessians)
+            program = self._fused[k].program(term, q, constants[k], asked)
             if program is not None:
                 fused.append(program)
                 continue
@@ -156,6 +167,10 @@ class Assembly(nn.Module):
         parts = [terms[k].gradient_and_hessian(q, constants[k], self._wanted[k]) for k in which]
         gradients, hessians = ([row for part in parts for row in part[k]] for k in range(2))
         return torch.cat(gradients), _joined(hessians, q)
+
+
+def _strains(term: ElasticTerm, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
+    return term.strains(q, constants)
 
 
 def _joined(parts: list[Tensor], like: Tensor) -> Tensor:

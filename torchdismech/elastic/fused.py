@@ -1,4 +1,4 @@
-"""Gradients and Hessians of elastic terms by compiled code, which is made of the terms' own Python.
+"""Strains, gradients and Hessians of elastic terms by compiled code, which is made of the terms' own Python.
 
 A term's stencil and energy are recorded once, with symbols in place of tensors, and become one loop in which a spring's
 numbers stay in registers (`torchdismech.fused`). Only terms of the library's own kinds: what users write may change
@@ -11,7 +11,7 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,11 +21,14 @@ from torchdismech.fused import Leaf, Program, Unfusable, is_own, loops, recorded
 from torchdismech.native import Unavailable
 from torchdismech.values import Place, Values, every_module
 
-__all__ = ["FusedTerm"]
+__all__ = ["Asked", "FusedTerm"]
+
+# what of a term: the stencil's strains, the gradient by the local variables, or the Hessian with it
+Asked = Literal["strains", "gradient", "hessian"]
 
 
 class FusedTerm:
-    """The compiled code that finds a term's gradients and Hessians, where there is some.
+    """The compiled code that finds a term's strains, gradients and Hessians, where there is some.
 
     Parameters
     ----------
@@ -43,14 +46,14 @@ class FusedTerm:
         return FusedTerm, (self.wanted,)
 
     def program(
-        self, term: ElasticTerm, q: Tensor, constants: TermConstants, with_hessian: bool
+        self, term: ElasticTerm, q: Tensor, constants: TermConstants, asked: Asked
     ) -> tuple[Program, int, list[Tensor]] | None:
-        """Return what finds the gradient at q (n, B), and the Hessian with it: program, springs, and what it reads.
+        """Return what finds what is asked at q (n, B): program, springs, and what it reads.
 
         None where torch has to.
         """
         given = _flat(constants, q)
-        form = _form(with_hessian, q, given)
+        form = _form(asked, q, given)
         modules = None if torch.compiler.is_compiling() else list(every_module(term))
         for recording in self._recordings.get(form, ()):
             leaves = recording.leaves(modules, q, given)
@@ -62,14 +65,14 @@ class FusedTerm:
         if modules is None:
             return None  # code that is being compiled cannot record: `record` comes before
         self._recordings.setdefault(form, []).append(
-            _recorded(term, modules, q, constants, self.wanted if with_hessian else None)
+            _recorded(term, modules, q, constants, asked, self.wanted)
         )
-        return self.program(term, q, constants, with_hessian)
+        return self.program(term, q, constants, asked)
 
     def record(self, term: ElasticTerm, q: Tensor, constants: TermConstants) -> None:
         """Record what a function that will be compiled asks for."""
-        for with_hessian in (False, True):
-            self.program(term, q, constants, with_hessian)
+        for asked in get_args(Asked):
+            self.program(term, q, constants, asked)
 
 
 @dataclass(frozen=True)
@@ -104,9 +107,9 @@ class _Recording:
         return leaves
 
 
-def _form(with_hessian: bool, q: Tensor, given: list[Tensor | None]) -> tuple:
+def _form(asked: Asked, q: Tensor, given: list[Tensor | None]) -> tuple:
     """Return what a program depends on besides numbers of dimensions."""
-    return (with_hessian, q.dtype == torch.float64, *[t is None for t in given])
+    return (asked, q.dtype == torch.float64, *[t is None for t in given])
 
 
 def _leaf(place: int, q: Tensor, places: list[Place], given: list[Tensor | None]) -> Tensor | None:
@@ -125,19 +128,22 @@ def _recorded(
     modules: list[nn.Module],
     q: Tensor,
     constants: TermConstants,
-    wanted: Sequence[int] | None,
+    asked: Asked,
+    wanted: Sequence[int],
 ) -> _Recording:
-    """Return the program that writes the gradient, and the wanted pairs of the Hessian if there are any; or none."""
+    """Return the program that writes what is asked, of the Hessian the wanted pairs; or none."""
     places = [(m, name) for m in modules for own in (m._parameters, m._buffers) for name in own]
     given = _flat(constants, q)
     leaves = [_leaf(place, q, places, given) for place in range(1 + len(places) + len(given))]
 
-    def both(symbols: list[Leaf]) -> tuple[Sequence, Sequence]:
+    def values_asked(symbols: list[Leaf]) -> tuple[Sequence, Sequence]:
         standing: list[Any] = [None if t is None else s for s, t in zip(symbols, leaves, strict=True)]
         values = Values({p: s for p, s in zip(places, standing[1:], strict=False) if s is not None})
         stand_in = _like(constants, standing[1 + len(places) :])
         with values.in_place():
-            if wanted is None:
+            if asked == "strains":
+                return term.strains(standing[0], stand_in), []
+            if asked == "gradient":
                 return term.gradient(standing[0], stand_in), []
             return term.gradient_and_hessian(standing[0], stand_in, wanted)
 
@@ -145,7 +151,7 @@ def _recorded(
     if not all(map(is_own, modules)):
         return nothing
     try:
-        program = recorded(both, [() if t is None else tuple(t.shape) for t in leaves], q.dtype)
+        program = recorded(values_asked, [() if t is None else tuple(t.shape) for t in leaves], q.dtype)
     except Unfusable:
         return nothing
     except Unavailable as error:

@@ -162,14 +162,13 @@ class ElasticTerm(nn.Module):
             density = density + constants.elapsed * self.dissipation.density(_rate(strain, constants))  # type: ignore[union-attr]
         return density
 
-    def strains(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
-        """Return the stencil's strains by name, (B, S)."""
-        values = self.stencil.strain(self.stencil.local(q), *constants.stencil)
-        return {name: value.t() for name, value in zip(self.stencil.strains, values, strict=True)}
+    def strains(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
+        """Return the stencil's strains, each (S, B)."""
+        return self.stencil.strain(self.stencil.local(q), *constants.stencil)
 
     def elastic_strains(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
         """Return what the energy is given: strains less the natural ones, scaled, each (S, B)."""
-        return self._elastic_strain(self.stencil.strain(self.stencil.local(q), *constants.stencil), constants)
+        return self._elastic_strain(self.strains(q, constants), constants)
 
     def _elastic_strain(self, strains: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:
         elastic = []
