@@ -148,7 +148,7 @@ class Mechanics:
         force = self.elastic_force(start, q)
         if start.pairs is not None:
             force = force + self.self_contacts.force(start.pairs.pairs, q, velocity)
-        force = force + load
+        force = load + force  # in this order what is found is batch first in memory, as are the terms that follow
         return force + self.varying_load(start, q, velocity, time) if self.varying_forces else force
 
     def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
@@ -174,8 +174,11 @@ class Mechanics:
 
     def stencil_load(self, start: StepStart, q: Tensor) -> Tensor | float:
         """Return the loads (B, n) that are sums over stencils, which `elastic_force` has in it; 0 where none is."""
-        pairs = zip(self.loads_by_stencils, start.constants[len(self.terms) :], strict=True)
-        return sum(load.at(q, constants) for load, constants in pairs)
+        if not self.loads_by_stencils:
+            return 0.0
+        elastic, transposed = self.layout.elastic, dofs_of(q)
+        numbered = enumerate(self.loads_by_stencils, len(self.terms))
+        return sum(load.summed(elastic.gradient(k, transposed, start.constants)) for k, load in numbered)
 
     # ---- their matrix ------------------------------------------------------------------------------------------
 
@@ -202,7 +205,7 @@ class Mechanics:
             loads = self._subtract_load_derivatives(values, start, q, velocity, time, (by_position, by_velocity))
         if not (isinstance(gains.mass, float) and gains.mass == 0):
             self.layout.add_mass(values, gains.mass)
-        force = elastic.t() + (self.constant_load(start, time) if constant_load is None else constant_load)
+        force = (self.constant_load(start, time) if constant_load is None else constant_load) + elastic.t()
         if loads is not None:
             force = force + loads
         if start.pairs is None:

@@ -264,3 +264,15 @@ def test_code_that_does_not_compile_is_told(monkeypatch):
     model = planar().finalize(compile=False)
     with pytest.warns(RuntimeWarning, match="stretch: torch evaluates it, which is slower: the C.. compiler fails"):
         evaluated(model)
+
+
+def test_loads_alone_are_as_torch_finds_them(written):
+    """Write the force of a field, of which a step asks alone for the scale of its forces."""
+    model = magnet().finalize(compile=False)
+    state = deformed(model)
+    mechanics = model.mechanics
+    start = mechanics.start(state, Control(), None, None)
+    found = mechanics.stencil_load(start, state.q)
+    assert written == [("magnetic", True)]
+    expected = next(force for force in mechanics.forces if isinstance(force, Magnetic))(state, Control())
+    assert_same([found], [expected])

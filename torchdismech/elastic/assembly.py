@@ -125,13 +125,21 @@ class Assembly(nn.Module):
 
     def strains(self, which: int, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the strains (S, B) of a term at q (n, B) by name: of the one with this number in the model."""
-        term = self.terms[which]
-        program = self._fused[which].program(term, q, constants, "strains") if loops(q) else None
-        if program is None:
-            evaluated = self.compilation.form(_strains, q.shape[1], q) if term.closed_form else _strains
-            return dict(zip(term.stencil.strains, evaluated(term, q, constants), strict=True))
-        values = values_of([program], q.shape[1])[0].unflatten(0, (-1, term.stencil.count))
-        return dict(zip(term.stencil.strains, values, strict=True))
+        term, found = self.terms[which], self._by_loop(which, q, constants, "strains")
+        if found is not None:
+            return dict(zip(term.stencil.strains, found.unflatten(0, (-1, term.stencil.count)), strict=True))
+        evaluated = self.compilation.form(_strains, q.shape[1], q) if term.closed_form else _strains
+        return dict(zip(term.stencil.strains, evaluated(term, q, constants), strict=True))
+
+    def gradient(self, which: int, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
+        """Return the gradient (sources, B) of a term, by its number, by its local variables at q (n, B)."""
+        found = self._by_loop(which, q, constants[which], "gradient")
+        return self._gradients(q, constants, [which]) if found is None else found
+
+    def _by_loop(self, which: int, q: Tensor, constants: TermConstants, asked: Asked) -> Tensor | None:
+        """Return the list (values, B) that a loop finds of a term; None where torch has to."""
+        program = self._fused[which].program(self.terms[which], q, constants, asked) if loops(q) else None
+        return None if program is None else values_of([program], q.shape[1])[0]
 
     def _found(self, q: Tensor, constants: Sequence[TermConstants], with_hessians: bool) -> tuple[Tensor, Tensor]:
         """Return the gradients and packed Hessians (sources, B) of all terms, by compiled code where there is some."""

@@ -86,13 +86,14 @@ class Magnetised(Force):
 
     # ---- as any force ------------------------------------------------------------------------------------------
 
-    def at(self, q: Tensor, constants: TermConstants) -> Tensor:
-        """Return the force (B, n) at q (B, n)."""
-        return self._sums(torch.cat(self.term.gradient(q.t().contiguous(), constants))).t()
+    def summed(self, gradient: Tensor) -> Tensor:
+        """Return the force (B, n) of the term's gradient by its local variables (sources, B)."""
+        return self._sums(gradient).t()
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force (B, n)."""
-        return self.at(state.q, self.term_constants(state, control, None))
+        constants = self.term_constants(state, control, None)
+        return self.summed(torch.cat(self.term.gradient(state.q.t().contiguous(), constants)))
 
     def blocks(self) -> list[Block]:
         """Return what each element reads against itself."""

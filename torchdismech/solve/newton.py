@@ -119,8 +119,10 @@ def plain_round(
     factor = options.solver.factor(at.values, rows=active)
     step = factor.solve(-at.residual)
     rows = (active & factor.ok, at.status, iterations >= options.max_iterations, options.tolerance)
-    rest = (options.weight, options.diagonal, options.line_search, with_matrix, with_matrix)
-    trial = system.compiled(tried)(system, at.x, at.norm, step, *rows, *rest)
+    found_by = system.compiled(tried)
+    with_noise = with_matrix and found_by is not tried
+    rest = (options.weight, options.diagonal, options.line_search, with_matrix, with_noise)
+    trial = found_by(system, at.x, at.norm, step, *rows, *rest)
     lost = ((trial.status != RUNNING) & (trial.status != int(Status.CONVERGED))).any()
     values = at.values if trial.values is None else trial.values
     after = Progress(trial.x, trial.residual, values, trial.norm, trial.status, iterations)
