@@ -272,6 +272,7 @@ def test_loads_alone_are_as_torch_finds_them(written):
     state = deformed(model)
     mechanics = model.mechanics
     start = mechanics.start(state, Control(), None, None)
+    written.clear()
     found = mechanics.stencil_load(start, state.q)
     assert written == [("magnetic", True)]
     expected = next(force for force in mechanics.forces if isinstance(force, Magnetic))(state, Control())
