@@ -232,10 +232,18 @@ class CouplingCache:
     def _ranks(self, keys: Tensor) -> Tensor:
         """Return which of the pairs of nodes that the pattern joins each of these is, by their keys (K,)."""
         listed = self._blocks.ranks
-        if listed is not None:
-            rank = listed.on(keys.device)[keys]
-            if bool((rank >= 0).all()):
-                return rank
+        if listed is None:
+            return self._ranks_among_many(keys)
+        rank = listed.on(keys.device)[keys]
+        if bool((rank < 0).any()):
+            met = torch.zeros(len(listed.array), dtype=torch.bool, device=keys.device)
+            met[keys] = True
+            self._extend(met.nonzero().squeeze(1).cpu().numpy())
+            return self._ranks(keys)
+        return rank
+
+    def _ranks_among_many(self, keys: Tensor) -> Tensor:
+        """Return the same where there are too many nodes for a list of all their pairs; it sorts."""
         unique, inverse = torch.unique(keys, return_inverse=True)
         needed = unique.cpu().numpy()
         if not np.isin(needed, self._blocks.keys, assume_unique=True).all():

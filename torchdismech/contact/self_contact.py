@@ -293,9 +293,9 @@ class SelfContacts(nn.ModuleList):
     def met(self, pairs: Pairs, q: Tensor) -> Tensor:
         """Return the robots (B,) of which parts overlap at q (B, n) that must be apart all the time."""
         met = torch.zeros(len(q), dtype=torch.bool, device=q.device)
-        for found in self.touching(pairs, q, torch.zeros_like(q)):
-            if self[found.table.contact].law.response.feasible_only:
-                met[found.robot[found.gap <= 0]] = True
+        apart = {k for k, contact in enumerate(self) if contact.law.response.feasible_only}
+        for found in self.touching(pairs.of_contacts(apart), q, torch.zeros_like(q)):
+            met[found.robot[found.gap <= 0]] = True
         return met
 
     def energies(self, pairs: Pairs, q: Tensor) -> dict[str, Tensor]:
