@@ -14,12 +14,15 @@ from torchdismech import (
     Material,
     Newmark,
     RobotBuilder,
+    contact,
     forces,
+    magnetics,
     meshes,
     straight,
     trainable,
     unroll,
 )
+from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.integrate import recording
 from torchdismech.model import Model
 from torchdismech.native.graphs import recorded
@@ -64,6 +67,35 @@ def shells(bending: str = "hinge", **options) -> Model:
 
 
 ROBOTS = {"rods": rods, "hinges": shells, "mid-edges": functools.partial(shells, "midedge")}
+
+
+def rough(shape, response=None) -> contact.Obstacle:
+    """Return an obstacle with friction."""
+    return contact.Obstacle(shape, response or contact.Penalty(1e3, 1e-3), contact.Friction(0.4, 1e-3))
+
+
+LOADS = {
+    "viscous": lambda: forces.Viscous(0.1),
+    "resistive": lambda: forces.Resistive(0.5, 1.0),
+    "explicit": lambda: forces.Viscous(0.01, explicit=True),
+    "a moment that follows": lambda: forces.PointMoment((0.0, 1e-4, 0.0), edges=[7], frame="material"),
+    "magnet": lambda: magnetics.Magnetic((3e4, 0.0, 0.0), magnetics.Rotating(5e-3, 3.0)),
+    "tendon": lambda: Tendons([AtNodes(range(9), (0, 0, 0.005))], tension=2.0),
+    "rough floor": lambda: rough(contact.HalfSpace((0, 0, -0.003), (0, 0, 1))),
+    "floor that moves": lambda: contact.Obstacle(
+        contact.HalfSpace((0, 0, -0.01), (0, 0, 1)), contact.Barrier(1e2, 1e-3), path=contact.Path.uniform((0, 0, 0.1))
+    ),
+    "capsule": lambda: rough(contact.Capsule((0.15, -0.1, 0.01), (0.15, 0.1, 0.01), 0.01)),
+    "box": lambda: rough(contact.Box((0.15, 0, 0.0), (0.05, 0.05, 0.05))),
+}
+
+
+def rods_on_cpu(robots=1, load=None, **options) -> Model:
+    """Return rods of this many robots, factored as most are."""
+    stiffness = torch.linspace(1e6, 2e6, robots, dtype=torch.float64)[:, None]
+    points, material = straight((0, 0, 0), (0.2, 0, 0.05), 9), Material(stiffness, 1000.0)
+    loads = [forces.Gravity((0, 0, -9.81)), *([] if load is None else [load])]
+    return rod_through(points, Circle(2e-3), material, loads, "end").finalize(**{"compile": False, **options})
 
 
 class Counted:

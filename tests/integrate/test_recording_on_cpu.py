@@ -6,21 +6,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.integrate.recordings import rods, steps
-from tests.rods import rod_through
-from torchdismech import (
-    Circle,
-    Control,
-    ImplicitEuler,
-    Material,
-    Static,
-    Status,
-    contact,
-    forces,
-    magnetics,
-    straight,
-)
-from torchdismech.actuation import AtNodes, Tendons
+from tests.integrate.recordings import LOADS, rods, rods_on_cpu, steps
+from torchdismech import Control, ImplicitEuler, Static, Status, contact, forces, magnetics
 from torchdismech.elastic import LinearElastic
 from torchdismech.integrate import recording
 from torchdismech.integrate.problem import StepProblem
@@ -64,37 +51,8 @@ class Springy(LinearElastic):
     """An energy of a user's own."""
 
 
-def rough(shape, response=None) -> contact.Obstacle:
-    """Return an obstacle with friction."""
-    return contact.Obstacle(shape, response or contact.Penalty(1e3, 1e-3), contact.Friction(0.4, 1e-3))
-
-
-LOADS = {
-    "viscous": lambda: forces.Viscous(0.1),
-    "resistive": lambda: forces.Resistive(0.5, 1.0),
-    "explicit": lambda: forces.Viscous(0.01, explicit=True),
-    "a moment that follows": lambda: forces.PointMoment((0.0, 1e-4, 0.0), edges=[7], frame="material"),
-    "magnet": lambda: magnetics.Magnetic((3e4, 0.0, 0.0), magnetics.Rotating(5e-3, 3.0)),
-    "tendon": lambda: Tendons([AtNodes(range(9), (0, 0, 0.005))], tension=2.0),
-    "rough floor": lambda: rough(contact.HalfSpace((0, 0, -0.003), (0, 0, 1))),
-    "floor that moves": lambda: contact.Obstacle(
-        contact.HalfSpace((0, 0, -0.01), (0, 0, 1)), contact.Barrier(1e2, 1e-3), path=contact.Path.uniform((0, 0, 0.1))
-    ),
-    "capsule": lambda: rough(contact.Capsule((0.15, -0.1, 0.01), (0.15, 0.1, 0.01), 0.01)),
-    "box": lambda: rough(contact.Box((0.15, 0, 0.0), (0.05, 0.05, 0.05))),
-}
-
-
 class TestOnCPU:
     """Which steps are recorded on a CPU, and that they keep every bit."""
-
-    @staticmethod
-    def rods(robots=1, load=None, **options):
-        """Return rods of this many robots, factored as most are."""
-        stiffness = torch.linspace(1e6, 2e6, robots, dtype=torch.float64)[:, None]
-        points, material = straight((0, 0, 0), (0.2, 0, 0.05), 9), Material(stiffness, 1000.0)
-        loads = [forces.Gravity((0, 0, -9.81)), *([] if load is None else [load])]
-        return rod_through(points, Circle(2e-3), material, loads, "end").finalize(**{"compile": False, **options})
 
     @pytest.mark.parametrize("robots", [1, 3])
     def test_every_bit_is_kept(self, robots, monkeypatch):
@@ -102,7 +60,7 @@ class TestOnCPU:
         found = []
         for seen in (3, 10**9):
             monkeypatch.setattr(recording, "SEEN", seen)
-            model = self.rods(robots)
+            model = rods_on_cpu(robots)
             state = model.initial_state(batch=robots)
             torch.manual_seed(0)
             state = state.replace(velocity=0.3 * torch.rand_like(state.velocity))
@@ -117,7 +75,7 @@ class TestOnCPU:
         found = []
         for seen in (2, 10**9):
             monkeypatch.setattr(recording, "SEEN", seen)
-            model = self.rods(load=LOADS[name]())
+            model = rods_on_cpu(load=LOADS[name]())
             state = model.initial_state(batch=1)
             along = torch.zeros_like(state.velocity)
             along[:, 1:24:3] = 0.3
@@ -134,7 +92,7 @@ class TestOnCPU:
         found = []
         for seen in (0, 10**9):
             monkeypatch.setattr(recording, "SEEN", seen)
-            model = self.rods(2, load=LOADS["rough floor"]())
+            model = rods_on_cpu(2, load=LOADS["rough floor"]())
             state = model.initial_state(batch=2)
             state = state.replace(q=state.q - 0.01 * (torch.arange(state.q.shape[1]) % 3 == 2))
             _, info = ImplicitEuler(5e-3).step(model, state, running=torch.tensor([True, False]))
@@ -147,7 +105,7 @@ class TestOnCPU:
         """Fail the step of a robot that goes through a thin plate, recorded or not, and leave it where it was."""
         monkeypatch.setattr(recording, "SEEN", 0)
         plate = contact.Obstacle(contact.Box((0.1, 0, -0.05), (0.5, 0.5, 0.004)), contact.Penalty(10.0, 1e-4))
-        model = self.rods(load=plate)
+        model = rods_on_cpu(load=plate)
         state = model.initial_state(batch=1)
         fast = torch.zeros_like(state.velocity)
         fast[:, 5:27:3] = -30.0
@@ -163,7 +121,7 @@ class TestOnCPU:
     def test_who_looks_sees_every_operation(self, monkeypatch):
         """Replay nothing where a mode watches operations, or a transform has tensors of its own."""
         monkeypatch.setattr(recording, "SEEN", 0)
-        model = self.rods()
+        model = rods_on_cpu()
         state, _ = ImplicitEuler(1e-2).step(model, model.initial_state(batch=1))
         assert model.recordings[0].recording is not None
         with _Operations() as seen:
@@ -180,18 +138,18 @@ class TestOnCPU:
 
         monkeypatch.setattr(recording, "SEEN", 0)
         monkeypatch.setattr(recording, "recorded", refused)
-        model = self.rods()
+        model = rods_on_cpu()
         assert (steps(model, ImplicitEuler(1e-2), 3)[6] == Status.CONVERGED).all()
         assert len(tries) == 1
 
     def test_what_is_left_alone(self, monkeypatch):
         """Record neither compiled steps, nor many robots, nor what users wrote."""
         monkeypatch.setattr(recording, "SEEN", 0)
-        for model, robots in ((self.rods(compile=True), 1), (self.rods(), recording.LARGEST)):
+        for model, robots in ((rods_on_cpu(compile=True), 1), (rods_on_cpu(), recording.LARGEST)):
             state, running = model.initial_state(batch=robots), torch.ones(robots, dtype=torch.bool)
             problem = StepProblem(model, ImplicitEuler(1e-2), state, Control(), 1e-2, running)
             assert recording.recording_of(problem) is None
-        model = self.rods()
+        model = rods_on_cpu()
         model.term("stretch").energy.__class__ = Springy
         steps(model, ImplicitEuler(1e-2), 2)
         assert not model.recordings

@@ -64,9 +64,7 @@ class FusedTerm:
             return recording.program, term.stencil.count, leaves
         if modules is None:
             return None  # code that is being compiled cannot record: `record` comes before
-        self._recordings.setdefault(form, []).append(
-            _recorded(term, modules, q, constants, asked, self.wanted)
-        )
+        self._recordings.setdefault(form, []).append(_recorded(term, modules, q, constants, asked, self.wanted))
         return self.program(term, q, constants, asked)
 
     def record(self, term: ElasticTerm, q: Tensor, constants: TermConstants) -> None:

@@ -138,9 +138,10 @@ class Pullback:
 
 def _add(gradient: Tensor, how: Input, value: Tensor, rows: Tensor | None) -> None:
     """Add what springs and robots found (S, B) to the gradient by a tensor, which they read in this way."""
-    if how.spring is None or rows is None and gradient.shape[how.spring] == 1:
+    springs, robots = value.shape
+    if springs > 1 and (how.spring is None or rows is None and gradient.shape[how.spring] == 1):
         value = value.sum(0, keepdim=True)
-    if how.robot is None or gradient.shape[how.robot] == 1:
+    if robots > 1 and (how.robot is None or gradient.shape[how.robot] == 1):
         value = value.sum(1, keepdim=True)
     part = _held(gradient, how.chosen)
     along = {k: dim for k, dim in enumerate((how.spring, how.robot)) if dim is not None}

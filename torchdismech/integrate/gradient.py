@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,18 +23,14 @@ from torch import Tensor, nn
 
 from torchdismech.errors import Status
 from torchdismech.fused import differentiated
+from torchdismech.integrate.adjoint import Form, gradients_at_root
 from torchdismech.integrate.candidates import ContactCandidates
-from torchdismech.integrate.constrained import KKTConditions
-from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.inspection import refuse_wrong_matrix
-from torchdismech.integrate.problem import Method, StepProblem
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded_gradient import recorded_gradients
 from torchdismech.integrate.recording import recorded_step
 from torchdismech.integrate.step import solved_step
-from torchdismech.model import Model
-from torchdismech.registration import refuse_unregistered
-from torchdismech.solve.newton import matrix_values
-from torchdismech.state import Control, State, tensor_fields
+from torchdismech.state import State
 from torchdismech.values import Values, evaluated, every_module, requiring_gradients
 
 __all__ = ["differentiable_step"]
@@ -54,7 +49,7 @@ def differentiable_step(problem: StepProblem) -> tuple[State, StepInfo]:
     values = problem.values | requiring_gradients(problem.model) if recording else problem.values
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
     differentiated = recording and any(tensor.requires_grad for tensor in tensors)
-    form = _Form.of(problem, values) if differentiated else None
+    form = Form.of(problem, values) if differentiated else None
     with torch.no_grad():
         # compiled code is for tensors that require gradients, or for tensors that do not
         given = problem if form is None else form.problem([tensor.detach() for tensor in tensors])
@@ -63,6 +58,7 @@ def differentiable_step(problem: StepProblem) -> tuple[State, StepInfo]:
         with (Values() if compiled else made).in_place():
             after, info, candidates = _solved(given.replace(values=problem.values | made))
     if form is not None:
+        form.recorded_as = problem.model.recordings[0] if candidates is None else None
         form.candidates = None if candidates is None or candidates.none else candidates.without_state()
         after = after.with_fields(_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))
     return after, info
@@ -82,70 +78,11 @@ def _solved(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates | 
     return after, dataclasses.replace(info, status=status), candidates
 
 
-@dataclass
-class _Form:
-    """A step without the tensors that it depends on, which autograd keeps: of its state, of its control, of the model.
-
-    Attributes
-    ----------
-    kind, n_held : of its state, see `State`.
-    controls : names of the control's tensors.
-    places : of the model's tensors.
-    candidates : what was looked at for contact; None where nothing can touch.
-    """
-
-    model: Model
-    method: Method
-    dt: float | Tensor
-    share: float
-    running: Tensor
-    kind: type[State]
-    n_held: int
-    controls: tuple[str, ...]
-    places: Values
-    candidates: ContactCandidates | None = None
-
-    @classmethod
-    def of(cls, problem: StepProblem, values: Values) -> _Form:
-        """Return the form of a step that depends on these values of the model."""
-        controls = tuple(problem.control.tensors())
-        state = problem.state
-        rest = (problem.running, type(state), state.n_held, controls, values.without_tensors())
-        return cls(problem.model, problem.method, problem.dt, problem.share, *rest)
-
-    @property
-    def count(self) -> int:
-        """Number of the state's tensors."""
-        return len(tensor_fields(self.kind))
-
-    @property
-    def own(self) -> int:
-        """Number of the state's and the control's tensors: those of the model come after them."""
-        return self.count + len(self.controls)
-
-    @property
-    def time(self) -> int:
-        """Number of the time among the state's tensors."""
-        return tensor_fields(self.kind).index("time")
-
-    def problem(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepProblem:
-        """Return the step from tensors of state and control; of these robots (B,) of the batch, if given."""
-        own = tensors[: self.own] if robots is None else [tensor[robots] for tensor in tensors[: self.own]]
-        control = Control.of(dict(zip(self.controls, own[self.count :], strict=True)))
-        state = self.kind(*own[: self.count], n_held=self.n_held)
-        return StepProblem(self.model, self.method, state, control, self.dt, self.running, share=self.share)
-
-    def equations(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepEquations:
-        """Return the equations of the step from these tensors; of some robots (B,) of the batch, if given."""
-        problem = self.problem(tensors, robots)
-        return problem.equations() if self.candidates is None else self.candidates.equations(problem, robots)
-
-
 class _Gradient(torch.autograd.Function):
     """The states after a step, which is solved already, as a function of all that it depends on."""
 
     @staticmethod
-    def forward(ctx, form: _Form, after: tuple[Tensor, ...], accepted: Tensor, *tensors: Tensor):  # noqa: D102
+    def forward(ctx, form: Form, after: tuple[Tensor, ...], accepted: Tensor, *tensors: Tensor):  # noqa: D102
         outputs = tuple(o.clone() if any(o.data_ptr() == t.data_ptr() for t in tensors) else o for o in after)
         ctx.form = form
         ctx.save_for_backward(*tensors, outputs[0], accepted)
@@ -175,7 +112,7 @@ class _Gradient(torch.autograd.Function):
 
 
 def _solved_gradients(
-    form: _Form, needed: Needed, q: Tensor, accepted: Tensor, gradients: Sequence[Tensor]
+    form: Form, needed: Needed, q: Tensor, accepted: Tensor, gradients: Sequence[Tensor]
 ) -> Sequence[Tensor]:
     """Return the gradients by the inputs that need one, zero where rows were not solved."""
     # compiled code is for all steps: the first state of a rollout requires fewer gradients than the others
@@ -184,13 +121,17 @@ def _solved_gradients(
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
     _refuse_lost_places(form)
     with form.places.with_tensors(leaves[form.own :]).in_place():
+        if accepted.device.type == "cpu" and bool(accepted.all()):
+            recorded = recorded_gradients(form, leaves, q, gradients, wanted)
+            if recorded is not None:
+                return recorded
         found = form.model.compilation.guarded(lambda: _gradients(form, leaves, q, accepted, gradients, wanted))
     if accepted.device.type != "cpu":  # not waited for: where no row was solved, zeros whatever came out
         found = tuple(torch.where(accepted.any(), g, 0.0) for g in found)
     return found
 
 
-def _refuse_lost_places(form: _Form) -> None:
+def _refuse_lost_places(form: Form) -> None:
     """Refuse a model of which a module was exchanged since the step: its tensors cannot be found again."""
     present = {id(module) for module in every_module(form.model)}
     if not all(id(module) in present for module, _ in form.places.tensors):
@@ -215,7 +156,7 @@ def _with_rows(found: Tensor | None, gradient: Tensor, rows: Tensor) -> Tensor |
 
 
 def _gradients(
-    form: _Form, leaves: Sequence[Tensor], q: Tensor, accepted: Tensor, gradients, wanted: list[Tensor]
+    form: Form, leaves: Sequence[Tensor], q: Tensor, accepted: Tensor, gradients, wanted: list[Tensor]
 ) -> tuple[Tensor, ...]:
     """Return the gradients by the tensors in `wanted`; see the formulas above.
 
@@ -237,108 +178,12 @@ def _gradients(
     return _gradients_by_loops(form, leaves, donor, q, accepted, gradients, wanted)
 
 
-def _gradients_by_loops(form: _Form, leaves: Sequence[Tensor], donor: Tensor | None, *given: Any) -> tuple[Tensor, ...]:
-    """Return what `_gradients_at_root` does, by compiled loops where steps are not compiled as a whole."""
+def _gradients_by_loops(form: Form, leaves: Sequence[Tensor], donor: Tensor | None, *given: Any) -> tuple[Tensor, ...]:
+    """Return what `gradients_at_root` does, by compiled loops where steps are not compiled as a whole."""
     if form.model.compilation.active:
-        return _gradients_at_root(form, leaves, donor, *given)
+        return gradients_at_root(form, leaves, donor, *given)
     with torch.enable_grad():
         made = evaluated(form.model)
         made = made if donor is None else made.taken(donor)  # trained constants of robots that were not solved, too
     with made.in_place(), differentiated():
-        return _gradients_at_root(form, leaves, donor, *given)
-
-
-def _gradients_at_root(
-    form: _Form,
-    leaves: Sequence[Tensor],
-    donor: Tensor | None,
-    q: Tensor,
-    accepted: Tensor,
-    gradients,
-    wanted: list[Tensor],
-) -> tuple[Tensor, ...]:
-    """Return the gradients by the tensors in `wanted`, robots that were not solved replaced by a `donor` (B,)."""
-    model, weight = form.model, accepted[:, None].to(q.dtype)
-    x = q.index_select(1, model.free_index)
-    with torch.enable_grad():
-        equations = form.equations(leaves, donor)
-        equations.prepare()  # here, where autograd records
-        root = x.requires_grad_()
-        after = equations.state_after(equations.full(root))
-        outputs = list(zip(after.fields(), gradients, strict=True))
-        by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
-    assert by_root is not None
-    # what users write may have derivatives that are not its own: their product with lambda is held against autograd's
-    x = x.detach().requires_grad_(model.has_user_hooks and equations.constraints is None)
-    fixed, residual, values = _linearised(form, equations, leaves, donor, x)
-    if model.has_user_hooks:
-        refuse_unregistered(model, residual, [x, *leaves])
-    multiplier, conditions, of_contacts = _adjoint(fixed, x, values, by_root * weight, accepted)
-    with torch.enable_grad():
-        products = [(residual, multiplier * weight)]
-        if conditions is not None:
-            products.append((conditions.residual(equations, x), of_contacts))
-        *through_root, by_x = _pulled_back(products, [*wanted, x] if x.requires_grad else [*wanted, root])
-    if by_x is not None:
-        position, velocity, time = equations.evaluated_at(equations.full(x.detach()))
-        at = equations.start.state.replace(q=position, velocity=velocity, time=time).detach()
-        refuse_wrong_matrix(model, at, equations.start.control, by_x, by_root * weight, accepted)
-    return tuple(_difference(a, b, t) for a, b, t in zip(direct, through_root, wanted, strict=True))
-
-
-def _linearised(
-    form: _Form, equations: StepEquations, leaves: Sequence[Tensor], donor: Tensor | None, x: Tensor
-) -> tuple[StepEquations, Tensor, Tensor]:
-    """Return the equations for `_adjoint`, their residual at x as autograd records it, and their matrix there."""
-    compiled = equations.model.compilation.active
-    if equations.closed and not compiled:
-        with torch.enable_grad():  # in one evaluation, of which autograd does not record the matrix
-            residual, values = equations.residual_and_matrix(x)
-        return equations, residual, values.detach()
-    fixed = equations
-    # constraints keep what they find of the equations; compiled steps are of tensors without gradients
-    if equations.constraints is not None or (compiled and equations.closed):
-        fixed = form.equations([t.detach() for t in leaves], donor)
-        fixed.prepare()
-    model = fixed.model
-    values = matrix_values(fixed, x.detach(), model.solver_for(len(x), fixed.start.pairs), model.residual_weight())
-    with torch.enable_grad():
-        return fixed, equations.residual(x), values
-
-
-def _pulled_back(outputs, inputs: list[Tensor], keep: bool = False) -> tuple[Tensor | None, ...]:
-    """Return the gradients by the inputs of pairs of outputs and the gradients by these; None where there is none."""
-    outputs = [(y, g) for y, g in outputs if y.requires_grad]
-    if not outputs:
-        return (None,) * len(inputs)
-    values, gradients = zip(*outputs, strict=True)
-    return torch.autograd.grad(values, inputs, gradients, retain_graph=keep, allow_unused=True)
-
-
-def _difference(a: Tensor | None, b: Tensor | None, like: Tensor) -> Tensor:
-    """Return a - b, where None is zero."""
-    if b is None:
-        return torch.zeros_like(like) if a is None else a
-    return -b if a is None else a - b
-
-
-@torch.no_grad()
-def _adjoint(equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor):
-    """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A cannot be factored.
-
-    And, where contacts are constraints, their KKT conditions and the multipliers of these.
-    """
-    solver = equations.model.solver_for(len(rows), equations.start.pairs)
-    factor = solver.factor(values, rows=rows)
-    solution = factor.solve(rhs, transpose=True)
-    lost = rows & ~factor.ok
-    if bool(lost.any()) and solver.solves_indefinite and solver.pattern.symmetric:
-        again = solver.factor(values, rows=lost, indefinite=True)
-        solution = torch.where(lost[:, None], again.solve(rhs, transpose=True), solution)
-        factor = again if bool(again.ok[rows].all()) else factor
-        lost = lost & ~again.ok
-    conditions, of_contacts = None, None
-    if equations.constraints is not None:
-        conditions = KKTConditions(equations, x, factor, rows)
-        solution, of_contacts = conditions.multipliers(rhs)
-    return torch.where(lost[:, None], torch.nan, solution), conditions, of_contacts
+        return gradients_at_root(form, leaves, donor, *given)

@@ -40,6 +40,7 @@ class StepKind:
     movable_places : where tensors of the model stand that are inputs of a step.
     seen : how many such steps were taken without a recording.
     recording : of them, once there is one.
+    gradients : by which of the inputs require them, how often they were asked for, and their recording, if any.
     refused : whether they turned out not to be recordable.
     """
 
@@ -62,6 +63,7 @@ class StepKind:
         self._alive = [tensors[place] for place in self._held]
         self.seen = 0
         self.recording: Any = None
+        self.gradients: dict[tuple[bool, ...], list[Any]] = {}
         self.refused = False
 
     def fits(self, problem: StepProblem) -> bool:
@@ -75,6 +77,11 @@ class StepKind:
         load = [] if self.all_forces else [_load(problem)]
         controls = self.controls(problem.control).values()
         return [*problem.state.fields(), problem.running, *load, *controls, *self._moved()]
+
+    def captures(self, place: Place) -> bool:
+        """Return whether recordings know the tensor in a place by its address, as it is none of their inputs."""
+        module, name = place
+        return any(module is own for own in self._modules) and (module, name) not in self.movable_places
 
     def controls(self, control: Control) -> dict[str, Tensor]:
         """Return what of a control the equations read."""

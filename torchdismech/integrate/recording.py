@@ -182,6 +182,7 @@ class RecordedStep:
     Attributes
     ----------
     values : the static buffers in the places of the model's tensors.
+    pool : where what the recordings make on the way lives.
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
@@ -202,11 +203,12 @@ class RecordedStep:
         alone = SelfContacts([], model.body)
         varies = _Varying(model.body, model.terms, model.forces, alone, model.mechanics.layout)
         self._mechanics = model.mechanics if kind.all_forces else varies
+        self.pool = memory_pool(model.device)
         self._record(model.device, inputs, problem.dt)
 
     def _record(self, device: torch.device, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
         """Record the parts, each on numbers that those before it have made."""
-        pool = memory_pool(device)
+        pool = self.pool
         self._give(inputs, dt)
         with self.values.in_place():
             self._setup: Recording[Any] | Tape[Any] = recorded(self._set_up, device, pool)

@@ -8,6 +8,7 @@ many at a time (`strided.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Generic, TypeVar
@@ -129,7 +130,8 @@ class _Recorder(TorchDispatchMode):
         if self.looks_away:
             return func(*args, **kwargs)
         _refuse_reading(func, args)
-        result = func(*args, **kwargs)
+        with self._looking_away():  # what an operator of the library's own does is part of it
+            result = func(*args, **kwargs)
         reads = _storages((args, kwargs))
         self._keep((args, kwargs))
         if func._schema.is_mutable:
@@ -156,6 +158,9 @@ class _Recorder(TorchDispatchMode):
     ) -> None:
         """Keep an operation, as rows of a table where compiled code can do what it does."""
         writes = reads if func._schema.is_mutable else _storages(result)
+        if _name(func) in FILLED and result.numel():  # the same number everywhere: a copy of it
+            func, args, kwargs = aten.clone.default, (result.flatten()[0].clone().expand_as(result),), {}
+            self._keep(args)
         rows = self._rows(func, args, kwargs, result)
         call = None if rows is not None else self._call(func, args, kwargs, result)
         self.operations.append(_Operation(call, reads, writes, constant, rows))
@@ -196,12 +201,18 @@ class _Recorder(TorchDispatchMode):
         self._keep(given)
         self.memory += [array for array in given if not isinstance(array, Tensor)]
         touched = _storages(given)
+        with self._looking_away():
+            work()
+        self.operations.append(_Operation(work, touched, touched, constant=False))
+
+    @contextmanager
+    def _looking_away(self) -> Iterator[None]:
+        """Keep nothing of what is done meanwhile."""
         self.looks_away = True
         try:
-            work()
+            yield
         finally:
             self.looks_away = False
-        self.operations.append(_Operation(work, touched, touched, constant=False))
 
     def calls(self, outputs: Any) -> Iterator[Callable[[], Any]]:
         """Yield what is to be called: operations one by one, or as many as one table has in a row."""

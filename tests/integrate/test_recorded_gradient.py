@@ -1,0 +1,177 @@
+"""Gradients of recorded steps by recordings of their own: every bit as without, and only where they hold."""
+
+import pytest
+import torch
+
+from tests.integrate.recordings import BATCH, INTEGRATORS, LOADS, ROBOTS, rods, rods_on_cpu
+from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
+from torchdismech.integrate import gradient, recorded_gradient, recording
+
+ROLLOUTS = 3
+STEPS = 5
+TRAINED = {"rods": "bend_twist.EI1", "hinges": "hinge.hinge", "mid-edges": "midedge.stiffness"}
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Record steps and gradients from the first on; say of each backward pass of a step whether a recording took it."""
+    monkeypatch.setattr(recording, "SEEN", 0)
+    monkeypatch.setattr(recorded_gradient, "SEEN", 1)
+    said, plain = [], gradient.recorded_gradients
+
+    def told(*given):
+        found = plain(*given)
+        said.append(found is not None)
+        return found
+
+    monkeypatch.setattr(gradient, "recorded_gradients", told)
+    return said
+
+
+def found_by(model, integrator, tensors, rows, steps=STEPS, control=None, speed=0.1):
+    """Return the gradients by tensors, and by the velocity before some rollouts, in which each moves otherwise."""
+    found = []
+    for k in range(ROLLOUTS):
+        state = model.initial_state(batch=rows)
+        torch.manual_seed(k)
+        velocity = (speed * torch.rand_like(state.velocity)).requires_grad_()
+        held = None if control is None else (lambda time, model: control)
+        run = unroll(model, state.replace(velocity=velocity), integrator, steps, schedule=held)
+        leaves = [velocity, *tensors]
+        found += torch.autograd.grad((run.q[-1] ** 2).sum() + run.velocity[-1].sum(), leaves)
+        found.append(run.q)
+        with torch.no_grad():  # as an optimiser does: recordings read what the tensors are now
+            for tensor in tensors:
+                tensor.mul_(1.01)
+    return [tensor.detach() for tensor in found]
+
+
+def with_and_without(recorded, monkeypatch, run):
+    """Return what a function finds with recorded gradients and without."""
+    found = run()
+    with monkeypatch.context() as patch:
+        patch.setattr(gradient, "recorded_gradients", lambda *given: None)
+        return found, run()
+
+
+def assert_every_bit(pair):
+    """Compare tensors, one by one."""
+    for a, b in zip(*pair, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("integrator", [*INTEGRATORS, "bdf2"])
+@pytest.mark.parametrize("robot", ROBOTS)
+def test_every_bit_is_kept(robot, integrator, recorded, monkeypatch):
+    """Differentiate steps of robots that differ by states and by trained constants."""
+    make = {**INTEGRATORS, "bdf2": lambda: BDF2(1e-2)}[integrator]
+
+    def run():
+        model = ROBOTS[robot](compile=False)
+        factor = trainable.scaled(model, [TRAINED[robot]])
+        return found_by(model, make(), list(factor.parameters()), BATCH)
+
+    pair = with_and_without(recorded, monkeypatch, run)
+    assert_every_bit(pair)
+    assert all(recorded), "each step is differentiated by a recording"
+    assert all(bool((g != 0).any()) for g in pair[0])
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_loads_keep_every_bit(load, recorded, monkeypatch):
+    """Differentiate steps with loads that change within them, and with contact with obstacles."""
+
+    def run():
+        return found_by(rods_on_cpu(3, LOADS[load]()), ImplicitEuler(5e-3), [], 3)
+
+    assert_every_bit(with_and_without(recorded, monkeypatch, run))
+    assert any(recorded) or load == "explicit"
+
+
+def test_controls_are_differentiated(recorded, monkeypatch):
+    """Differentiate by what a control sets, values of the model by name among it."""
+    curvature = torch.full((2, 7, 2), 0.01, dtype=torch.float64).requires_grad_()
+    viscosity = torch.tensor([0.1, 0.3], dtype=torch.float64)[:, None].requires_grad_()
+
+    def run():
+        model = rods_on_cpu(2, forces.Viscous(0.2))
+        name = next(name for name in model.places if "viscosity" in name or "coefficient" in name)
+        control = Control(natural_curvature=curvature, values={name: viscosity})
+        found = []
+        for _ in range(2):
+            run = unroll(model, model.initial_state(2), ImplicitEuler(1e-2), 3, schedule=lambda time, model: control)
+            found += torch.autograd.grad((run.q[-1] ** 2).sum(), [curvature, viscosity])
+        return found
+
+    assert_every_bit(with_and_without(recorded, monkeypatch, run))
+    assert all(recorded)
+
+
+def test_parts_of_a_batch(recorded, monkeypatch):
+    """Serve all parts by the same recordings, each with its own constants."""
+
+    def run():
+        model = rods(compile=False)
+        factor = trainable.scaled(model, ["bend_twist.EI1"], (BATCH, 1))
+        return found_by(model, ImplicitEuler(1e-2, chunk=2), list(factor.parameters()), BATCH)
+
+    assert_every_bit(with_and_without(recorded, monkeypatch, run))
+    assert all(recorded)
+
+
+def test_robots_that_fail_are_left_to_others(recorded, monkeypatch):
+    """Differentiate a step that some robot did not take as ever: the others' gradients are theirs alone."""
+
+    def run():
+        model = rods(compile=False)
+        state = model.initial_state(batch=BATCH)
+        velocity = torch.zeros_like(state.velocity)
+        velocity[0] = torch.nan
+        velocity.requires_grad_()
+        after, _ = ImplicitEuler(1e-2).step(model, state.replace(velocity=velocity))
+        return torch.autograd.grad((after.q[1:] ** 2).sum(), [velocity])
+
+    assert_every_bit(with_and_without(recorded, monkeypatch, run))
+    assert not recorded
+
+
+def test_a_matrix_that_cannot_be_factored(recorded, monkeypatch):
+    """Leave a step to others whose matrix has no factor at its root."""
+    model = rods_on_cpu()
+    state = model.initial_state(1)
+    integrator = ImplicitEuler(1e-2)
+    velocity = torch.zeros_like(state.velocity).requires_grad_()
+    for _ in range(2):
+        after, _ = integrator.step(model, state.replace(velocity=velocity))
+        torch.autograd.grad(after.q.sum(), velocity)
+    (taken,) = {id(kept): kept for kept in model.recordings[0].gradients.values()}.values()
+    assert recorded[-1]
+    replay = taken[1]._tape.replay
+    monkeypatch.setattr(
+        taken[1], "_tape", type("Tape", (), {"replay": lambda self: (replay()[0], torch.tensor(False))})()
+    )
+    after, _ = integrator.step(model, state.replace(velocity=velocity))
+    (found,) = torch.autograd.grad(after.q.sum(), velocity)
+    assert not recorded[-1] and found.isfinite().all()
+
+
+def test_what_a_recording_knows_by_address(recorded):
+    """Leave steps to others that depend on a tensor which a recording would take for a constant."""
+    model = rods_on_cpu()
+    model.term("bend_twist").stencil.alignment.requires_grad_()  # is no input of a recording
+    found = found_by(model, ImplicitEuler(1e-2), [model.term("bend_twist").stencil.alignment], 1)
+    assert recorded and not any(recorded)
+    assert all(bool((g != 0).any()) for g in found)
+
+
+def test_wait_before_a_recording(monkeypatch):
+    """Record once some steps of a kind were differentiated, apart for each set of tensors that require gradients."""
+    monkeypatch.setattr(recording, "SEEN", 0)
+    model, integrator = rods_on_cpu(), ImplicitEuler(1e-2)
+    state = model.initial_state(1)
+    for k in range(recorded_gradient.SEEN + 1):
+        velocity = torch.zeros_like(state.velocity).requires_grad_()
+        after, _ = integrator.step(model, state.replace(velocity=velocity))
+        torch.autograd.grad(after.q.sum(), velocity)
+        (kept,) = model.recordings[0].gradients.values()
+        assert (kept[1] is not None) == (k + 1 >= recorded_gradient.SEEN)

@@ -1,0 +1,197 @@
+"""The gradients of a step at its root, by the adjoint: formulas in `gradient.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.candidates import ContactCandidates
+from torchdismech.integrate.constrained import KKTConditions
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.inspection import refuse_wrong_matrix
+from torchdismech.integrate.kinds import StepKind
+from torchdismech.integrate.problem import Method, StepProblem
+from torchdismech.model import Model
+from torchdismech.registration import refuse_unregistered
+from torchdismech.solve.newton import matrix_values
+from torchdismech.state import Control, State, tensor_fields
+from torchdismech.values import Values
+
+__all__ = ["Adjoint", "Form", "gradients_at_root", "multipliers"]
+
+# lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
+Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
+Solved = Callable[[StepEquations, Tensor, Tensor, Tensor, Tensor], Adjoint]
+
+
+@dataclass
+class Form:
+    """A step without the tensors that it depends on, which autograd keeps: of its state, of its control, of the model.
+
+    Attributes
+    ----------
+    kind, n_held : of its state, see `State`.
+    controls : names of the control's tensors.
+    places : of the model's tensors.
+    candidates : what was looked at for contact; None where nothing can touch.
+    recorded_as : the kind of steps that a recording took it as; None where none did.
+    """
+
+    model: Model
+    method: Method
+    dt: float | Tensor
+    share: float
+    running: Tensor
+    kind: type[State]
+    n_held: int
+    controls: tuple[str, ...]
+    places: Values
+    candidates: ContactCandidates | None = None
+    recorded_as: StepKind | None = None
+
+    @classmethod
+    def of(cls, problem: StepProblem, values: Values) -> Form:
+        """Return the form of a step that depends on these values of the model."""
+        controls = tuple(problem.control.tensors())
+        state = problem.state
+        rest = (problem.running, type(state), state.n_held, controls, values.without_tensors())
+        return cls(problem.model, problem.method, problem.dt, problem.share, *rest)
+
+    @property
+    def count(self) -> int:
+        """Number of the state's tensors."""
+        return len(tensor_fields(self.kind))
+
+    @property
+    def own(self) -> int:
+        """Number of the state's and the control's tensors: those of the model come after them."""
+        return self.count + len(self.controls)
+
+    @property
+    def time(self) -> int:
+        """Number of the time among the state's tensors."""
+        return tensor_fields(self.kind).index("time")
+
+    def problem(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepProblem:
+        """Return the step from tensors of state and control; of these robots (B,) of the batch, if given."""
+        own = tensors[: self.own] if robots is None else [tensor[robots] for tensor in tensors[: self.own]]
+        control = Control.of(dict(zip(self.controls, own[self.count :], strict=True)))
+        state = self.kind(*own[: self.count], n_held=self.n_held)
+        return StepProblem(self.model, self.method, state, control, self.dt, self.running, share=self.share)
+
+    def equations(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepEquations:
+        """Return the equations of the step from these tensors; of some robots (B,) of the batch, if given."""
+        problem = self.problem(tensors, robots)
+        return problem.equations() if self.candidates is None else self.candidates.equations(problem, robots)
+
+
+def gradients_at_root(
+    form: Form,
+    leaves: Sequence[Tensor],
+    donor: Tensor | None,
+    q: Tensor,
+    accepted: Tensor,
+    gradients,
+    wanted: list[Tensor],
+    solved: Solved | None = None,
+) -> tuple[Tensor, ...]:
+    """Return the gradients by the tensors in `wanted`, of leaves or of what stands in the model.
+
+    Parameters
+    ----------
+    leaves : of state, control and model.
+    donor : (B,) for each robot the one whose root stands in for it, itself where it was solved; None for all.
+    q : (B, n) at the root.
+    accepted : (B,) robots that were solved.
+    gradients : by the fields of the state after the step.
+    solved : solves the adjoint equations; by default `multipliers`.
+    """
+    model, weight = form.model, accepted[:, None].to(q.dtype)
+    x = q.index_select(1, model.free_index)
+    with torch.enable_grad():
+        equations = form.equations(leaves, donor)
+        equations.prepare()  # here, where autograd records
+        root = x.requires_grad_()
+        after = equations.state_after(equations.full(root))
+        outputs = list(zip(after.fields(), gradients, strict=True))
+        by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
+    assert by_root is not None
+    # what users write may have derivatives that are not its own: their product with lambda is held against autograd's
+    x = x.detach().requires_grad_(model.has_user_hooks and equations.constraints is None)
+    fixed, residual, values = _linearised(form, equations, leaves, donor, x)
+    if model.has_user_hooks:
+        refuse_unregistered(model, residual, [x, *leaves])
+    solved = multipliers if solved is None else solved
+    multiplier, conditions, of_contacts = solved(fixed, x, values, by_root * weight, accepted)
+    with torch.enable_grad():
+        products = [(residual, multiplier * weight)]
+        if conditions is not None:
+            assert of_contacts is not None
+            products.append((conditions.residual(equations, x), of_contacts))
+        *through_root, by_x = _pulled_back(products, [*wanted, x] if x.requires_grad else [*wanted, root])
+    if by_x is not None:
+        position, velocity, time = equations.evaluated_at(equations.full(x.detach()))
+        at = equations.start.state.replace(q=position, velocity=velocity, time=time).detach()
+        refuse_wrong_matrix(model, at, equations.start.control, by_x, by_root * weight, accepted)
+    return tuple(_difference(a, b, t) for a, b, t in zip(direct, through_root, wanted, strict=True))
+
+
+def _linearised(
+    form: Form, equations: StepEquations, leaves: Sequence[Tensor], donor: Tensor | None, x: Tensor
+) -> tuple[StepEquations, Tensor, Tensor]:
+    """Return the equations for `multipliers`, their residual at x as autograd records it, and their matrix there."""
+    compiled = equations.model.compilation.active
+    if equations.closed and not compiled:
+        with torch.enable_grad():  # in one evaluation, of which autograd does not record the matrix
+            residual, values = equations.residual_and_matrix(x)
+        return equations, residual, values.detach()
+    fixed = equations
+    # constraints keep what they find of the equations; compiled steps are of tensors without gradients
+    if equations.constraints is not None or (compiled and equations.closed):
+        fixed = form.equations([t.detach() for t in leaves], donor)
+        fixed.prepare()
+    model = fixed.model
+    values = matrix_values(fixed, x.detach(), model.solver_for(len(x), fixed.start.pairs), model.residual_weight())
+    with torch.enable_grad():
+        return fixed, equations.residual(x), values
+
+
+def _pulled_back(outputs, inputs: list[Tensor], keep: bool = False) -> tuple[Tensor | None, ...]:
+    """Return the gradients by the inputs of pairs of outputs and the gradients by these; None where there is none."""
+    outputs = [(y, g) for y, g in outputs if y.requires_grad]
+    if not outputs:
+        return (None,) * len(inputs)
+    values, gradients = zip(*outputs, strict=True)
+    return torch.autograd.grad(values, inputs, gradients, retain_graph=keep, allow_unused=True)
+
+
+def _difference(a: Tensor | None, b: Tensor | None, like: Tensor) -> Tensor:
+    """Return a - b, where None is zero."""
+    if b is None:
+        return torch.zeros_like(like) if a is None else a
+    return -b if a is None else a - b
+
+
+@torch.no_grad()
+def multipliers(equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor) -> Adjoint:
+    """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A cannot be factored.
+
+    And, where contacts are constraints, their KKT conditions and the multipliers of these.
+    """
+    solver = equations.model.solver_for(len(rows), equations.start.pairs)
+    factor = solver.factor(values, rows=rows)
+    solution = factor.solve(rhs, transpose=True)
+    lost = rows & ~factor.ok
+    if bool(lost.any()) and solver.solves_indefinite and solver.pattern.symmetric:
+        again = solver.factor(values, rows=lost, indefinite=True)
+        solution = torch.where(lost[:, None], again.solve(rhs, transpose=True), solution)
+        factor = again if bool(again.ok[rows].all()) else factor
+        lost = lost & ~again.ok
+    conditions, of_contacts = None, None
+    if equations.constraints is not None:
+        conditions = KKTConditions(equations, x, factor, rows)
+        solution, of_contacts = conditions.multipliers(rhs)
+    return torch.where(lost[:, None], torch.nan, solution), conditions, of_contacts

@@ -1,0 +1,159 @@
+"""Gradients of recorded steps, recorded as tapes themselves: what `recording.py` says of steps holds for them, too.
+
+Where the robots of a batch are few, a backward pass is Python as well: some thousand calls of torch and of its autograd
+for one evaluation and one solve. A step that a recording took is differentiated by another one, of the same kind, once
+some were differentiated without. It gives the gradients by all that the kind's recordings are given: state, control,
+and the model's tensors that may be others in the next step, as they are evaluated. From these on to the tensors that
+they are made of (`trainable.scaled` and other parametrizations) autograd goes as ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.fused import differentiated, watched
+from torchdismech.integrate.adjoint import Adjoint, Form, gradients_at_root
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.kinds import StepKind
+from torchdismech.native.graphs import Unrecordable, recorded
+from torchdismech.values import Values, evaluated
+
+__all__ = ["recorded_gradients"]
+
+SEEN = 8  # steps of a kind that are differentiated before it is recorded, which takes about as long as these
+
+
+def recorded_gradients(
+    form: Form, leaves: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor], wanted: Sequence[Tensor]
+) -> tuple[Tensor, ...] | None:
+    """Return the gradients by the tensors in `wanted` of a step that solved all robots; None where no recording serves.
+
+    Parameters
+    ----------
+    leaves : of state, control and model; the latter stand in the model.
+    q : (B, n) at the root.
+    gradients : by the fields of the state after the step.
+    """
+    kind: StepKind | None = form.recorded_as
+    if kind is None or not kind.all_forces or form.model.has_user_hooks or watched():
+        return None
+    with torch.enable_grad():
+        made = evaluated(form.model)
+    with made.in_place():
+        problem = form.problem(leaves)
+        if not kind.fits(problem) or any(map(kind.captures, form.places.tensors)):
+            return None
+        inputs = kind.inputs(problem)
+        step = _recording(kind, form, inputs, q, gradients)
+    found = None if step is None else step.by_inputs(form, inputs, q, gradients)
+    return None if found is None else _passed_on(inputs, found, wanted)
+
+
+def _recording(
+    kind: StepKind, form: Form, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
+) -> RecordedGradients | None:
+    """Return the recording for inputs of which the same ones require gradients; None before there is one."""
+    which = tuple(tensor.requires_grad for tensor in inputs)
+    kept = kind.gradients.setdefault(which, [0, None])
+    kept[0] += 1
+    if kept[0] == SEEN:
+        try:
+            kept[1] = RecordedGradients(kind, form, inputs, q, gradients)
+        except Unrecordable:  # some operation of it reads numbers
+            kept[1] = None
+    return kept[1]
+
+
+def _passed_on(
+    inputs: Sequence[Tensor], found: Sequence[Tensor | None], wanted: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Return the gradients by the tensors that inputs are, or are made of, from those by the inputs."""
+    total: dict[int, Tensor] = {}
+    made = []
+    for tensor, gradient in zip(inputs, found, strict=True):
+        if gradient is not None and tensor.is_leaf:
+            total[id(tensor)] = gradient
+        elif gradient is not None:
+            made.append((tensor, gradient))
+    if made:
+        outputs, by_outputs = zip(*made, strict=True)
+        further = torch.autograd.grad(outputs, wanted, by_outputs, allow_unused=True)
+        for tensor, gradient in zip(wanted, further, strict=True):
+            if gradient is not None:
+                total[id(tensor)] = total[id(tensor)] + gradient if id(tensor) in total else gradient
+    return tuple(total[id(t)] if id(t) in total else torch.zeros_like(t) for t in wanted)
+
+
+class RecordedGradients:
+    """The gradients of steps of a kind on static buffers, by those inputs of the steps that require them.
+
+    Parameters
+    ----------
+    kind : of the steps.
+    form : of one of them.
+    inputs : what the kind's recordings are given in it.
+    q, gradients : see `recorded_gradients`.
+    """
+
+    def __init__(
+        self, kind: StepKind, form: Form, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
+    ) -> None:
+        self._kind, self._needs = kind, [tensor.requires_grad for tensor in inputs]
+        given = [*inputs, q, *gradients]
+        self._static = [torch.empty_like(t, memory_format=torch.contiguous_format).detach() for t in given]
+        self._of_dtype = [
+            [k for k, t in enumerate(given) if t.dtype == dtype] for dtype in dict.fromkeys(t.dtype for t in given)
+        ]
+        running = self._static[form.count]
+        self._form = dataclasses.replace(form, dt=q.new_empty(()), running=running, places=Values())
+        self._solvable: Tensor | None = None
+        self._give(form, given)
+        self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
+
+    def by_inputs(
+        self, form: Form, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
+    ) -> list[Tensor | None] | None:
+        """Return the gradients by the inputs, None for those that require none; none at all where a matrix is singular.
+
+        What then can be done is for others to do.
+        """
+        self._give(form, [*inputs, q, *gradients])
+        found, solvable = self._tape.replay()
+        if not bool(solvable):
+            return None
+        by_needed = iter(found)
+        return [next(by_needed).clone() if need else None for need in self._needs]
+
+    def _give(self, form: Form, given: Sequence[Tensor]) -> None:
+        """Write what a step is given, its root and the gradients by its results to the static buffers."""
+        with torch.no_grad():
+            for places in self._of_dtype:  # as torch then takes one call for many
+                torch._foreach_copy_([self._static[k] for k in places], [given[k] for k in places])
+        assert isinstance(self._form.dt, Tensor)
+        self._form.dt.fill_(form.dt)
+
+    def _at_root(self) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return the gradients, and whether all matrices could be factored."""
+        form, count = self._form, len(self._needs)
+        inputs = [t.detach().requires_grad_(need) for t, need in zip(self._static, self._needs, strict=False)]
+        q, *gradients = self._static[count:]
+        own = [*inputs[: form.count], *inputs[form.count + 1 : form.own + 1]]  # the rows that run stand between
+        values = Values(dict(zip(self._kind.movable_places, inputs[form.own + 1 :], strict=True)))
+        wanted = [tensor for tensor, need in zip(inputs, self._needs, strict=True) if need]
+        every = torch.ones(len(q), dtype=torch.bool)
+        with values.in_place(), differentiated():
+            found = gradients_at_root(form, own, None, q, every, gradients, wanted, self._multipliers)
+        assert self._solvable is not None
+        return found, self._solvable
+
+    def _multipliers(self, equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor) -> Adjoint:
+        """Return the solution of the adjoint equations; whether there is one is kept."""
+        with torch.no_grad():
+            factor = equations.solver().factor(values, rows=rows)
+            self._solvable = factor.ok.all()
+            return factor.solve(rhs, transpose=True), None, None
