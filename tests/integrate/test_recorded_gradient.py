@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.integrate.recordings import BATCH, INTEGRATORS, LOADS, ROBOTS, rods, rods_on_cpu
-from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
+from torchdismech import BDF2, Control, ImplicitEuler, InputError, forces, trainable, unroll
 from torchdismech.integrate import gradient, recorded_gradient, recording
 
 ROLLOUTS = 3
@@ -105,6 +105,64 @@ def test_controls_are_differentiated(recorded, monkeypatch):
 
     assert_every_bit(with_and_without(recorded, monkeypatch, run))
     assert all(recorded)
+
+
+class Pull(forces.Force):
+    """A user's force on all nodes, held within a step: a linear map of the velocities, which is trained."""
+
+    def __init__(self):
+        super().__init__(explicit=True)
+        self.map = torch.nn.Linear(3, 3, dtype=torch.float64)
+
+    def forward(self, state, control):
+        """Return the force (B, n)."""
+        return 1e-3 * self.body.on_nodes(self.map(state.node_velocities))
+
+
+def pulled():
+    """Return rods that a learned force pulls, the same each time."""
+    torch.manual_seed(0)
+    return rods_on_cpu(2, Pull())
+
+
+def test_learned_loads_keep_every_bit(recorded, monkeypatch):
+    """Differentiate by the weights of a force of a user's own, by the state and by a force that a control sets."""
+    pushed = torch.full((2, 39), 1e-4, dtype=torch.float64).requires_grad_()
+
+    def run():
+        model = pulled()
+        control = Control(force=pushed)
+        return found_by(
+            model,
+            ImplicitEuler(1e-2),
+            [*(p for p in model.parameters() if p.requires_grad), pushed],
+            2,
+            control=control,
+        )
+
+    found = run()
+    with torch.no_grad():
+        pushed.fill_(1e-4)
+    with monkeypatch.context() as patch:
+        patch.setattr(gradient, "recorded_gradients", lambda *given: None)
+        expected = run()
+    # autograd sums what reaches the state through the load in another order
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12 * float(b.abs().max()))
+    assert all(recorded)
+
+
+def test_unregistered_weights_are_refused(recorded):
+    """Refuse a load that depends on weights which are not the model's, recorded or not."""
+    model = pulled()
+    pull = next(force for force in model.forces if isinstance(force, Pull))
+    weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    pull.map.forward = lambda velocity: velocity * weight
+    pull.kept = weight
+    state = model.initial_state(2)
+    velocity = torch.ones_like(state.velocity).requires_grad_()
+    with pytest.raises(InputError, match="not registered"):
+        found_by(model, ImplicitEuler(1e-2), [velocity], 2)
 
 
 def test_parts_of_a_batch(recorded, monkeypatch):

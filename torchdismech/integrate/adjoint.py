@@ -14,6 +14,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.inspection import refuse_wrong_matrix
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import Method, StepProblem
+from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
 from torchdismech.registration import refuse_unregistered
 from torchdismech.solve.newton import matrix_values
@@ -38,6 +39,8 @@ class Form:
     places : of the model's tensors.
     candidates : what was looked at for contact; None where nothing can touch.
     recorded_as : the kind of steps that a recording took it as; None where none did.
+    mechanics, load : in place of the model's, without the external forces that do not change within the step, and the
+        sum (B, n) of these; None where they are found as ever.
     """
 
     model: Model
@@ -51,6 +54,8 @@ class Form:
     places: Values
     candidates: ContactCandidates | None = None
     recorded_as: StepKind | None = None
+    mechanics: Mechanics | None = None
+    load: Tensor | None = None
 
     @classmethod
     def of(cls, problem: StepProblem, values: Values) -> Form:
@@ -85,6 +90,10 @@ class Form:
     def equations(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepEquations:
         """Return the equations of the step from these tensors; of some robots (B,) of the batch, if given."""
         problem = self.problem(tensors, robots)
+        if self.load is not None:
+            equations = problem.equations(mechanics=self.mechanics)
+            equations.hold(self.load)
+            return equations
         return problem.equations() if self.candidates is None else self.candidates.equations(problem, robots)
 
 
@@ -107,7 +116,7 @@ def gradients_at_root(
     q : (B, n) at the root.
     accepted : (B,) robots that were solved.
     gradients : by the fields of the state after the step.
-    solved : solves the adjoint equations; by default `multipliers`.
+    solved : solves the adjoint equations; by default `multipliers`, and what users wrote is held against autograd.
     """
     model, weight = form.model, accepted[:, None].to(q.dtype)
     x = q.index_select(1, model.free_index)
@@ -120,9 +129,10 @@ def gradients_at_root(
         by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
     assert by_root is not None
     # what users write may have derivatives that are not its own: their product with lambda is held against autograd's
-    x = x.detach().requires_grad_(model.has_user_hooks and equations.constraints is None)
+    inspected = model.has_user_hooks and solved is None
+    x = x.detach().requires_grad_(inspected and equations.constraints is None)
     fixed, residual, values = _linearised(form, equations, leaves, donor, x)
-    if model.has_user_hooks:
+    if inspected:
         refuse_unregistered(model, residual, [x, *leaves])
     solved = multipliers if solved is None else solved
     multiplier, conditions, of_contacts = solved(fixed, x, values, by_root * weight, accepted)

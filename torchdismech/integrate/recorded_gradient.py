@@ -3,8 +3,9 @@
 Where the robots of a batch are few, a backward pass is Python as well: some thousand calls of torch and of its autograd
 for one evaluation and one solve. A step that a recording took is differentiated by another one, of the same kind, once
 some were differentiated without. It gives the gradients by all that the kind's recordings are given: state, control,
-and the model's tensors that may be others in the next step, as they are evaluated. From these on to the tensors that
-they are made of (`trainable.scaled` and other parametrizations) autograd goes as ever.
+the sum of loads of users' own that do not change within a step, and the model's tensors that may be others in the next
+step, as they are evaluated. From these on to the tensors that they are made of (weights of learned loads,
+`trainable.scaled` and other parametrizations) autograd goes as ever.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torchdismech.integrate.adjoint import Adjoint, Form, gradients_at_root
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.native.graphs import Unrecordable, recorded
+from torchdismech.registration import refuse_unregistered
 from torchdismech.values import Values, evaluated
 
 __all__ = ["recorded_gradients"]
@@ -40,7 +42,7 @@ def recorded_gradients(
     gradients : by the fields of the state after the step.
     """
     kind: StepKind | None = form.recorded_as
-    if kind is None or not kind.all_forces or form.model.has_user_hooks or watched():
+    if kind is None or kind.recording is None or watched():
         return None
     with torch.enable_grad():
         made = evaluated(form.model)
@@ -48,7 +50,10 @@ def recorded_gradients(
         problem = form.problem(leaves)
         if not kind.fits(problem) or any(map(kind.captures, form.places.tensors)):
             return None
-        inputs = kind.inputs(problem)
+        with torch.enable_grad():
+            inputs = kind.inputs(problem)
+        if not kind.all_forces:
+            refuse_unregistered(form.model, inputs[form.count + 1], leaves)
         step = _recording(kind, form, inputs, q, gradients)
     found = None if step is None else step.by_inputs(form, inputs, q, gradients)
     return None if found is None else _passed_on(inputs, found, wanted)
@@ -110,7 +115,10 @@ class RecordedGradients:
             [k for k, t in enumerate(given) if t.dtype == dtype] for dtype in dict.fromkeys(t.dtype for t in given)
         ]
         running = self._static[form.count]
-        self._form = dataclasses.replace(form, dt=q.new_empty(()), running=running, places=Values())
+        controls = [name for name in form.controls if kind.all_forces or name != "force"]
+        self._form = dataclasses.replace(
+            form, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values()
+        )
         self._solvable: Tensor | None = None
         self._give(form, given)
         self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
@@ -142,8 +150,12 @@ class RecordedGradients:
         form, count = self._form, len(self._needs)
         inputs = [t.detach().requires_grad_(need) for t, need in zip(self._static, self._needs, strict=False)]
         q, *gradients = self._static[count:]
-        own = [*inputs[: form.count], *inputs[form.count + 1 : form.own + 1]]  # the rows that run stand between
-        values = Values(dict(zip(self._kind.movable_places, inputs[form.own + 1 :], strict=True)))
+        state, rest = inputs[: form.count], inputs[form.count + 1 :]  # the rows that run stand between
+        if not self._kind.all_forces:
+            load, *rest = rest
+            form = dataclasses.replace(form, mechanics=self._kind.recording.mechanics, load=load)
+        own, moved = [*state, *rest[: len(form.controls)]], rest[len(form.controls) :]
+        values = Values(dict(zip(self._kind.movable_places, moved, strict=True)))
         wanted = [tensor for tensor, need in zip(inputs, self._needs, strict=True) if need]
         every = torch.ones(len(q), dtype=torch.bool)
         with values.in_place(), differentiated():

@@ -182,6 +182,7 @@ class RecordedStep:
     Attributes
     ----------
     values : the static buffers in the places of the model's tensors.
+    mechanics : what the recordings evaluate: without the external forces that are given as their sum, if they are.
     pool : where what the recordings make on the way lives.
     """
 
@@ -202,7 +203,7 @@ class RecordedStep:
         self._problem = problem.replace(state=state, control=control, running=running, dt=dt, values=self.values)
         alone = SelfContacts([], model.body)
         varies = _Varying(model.body, model.terms, model.forces, alone, model.mechanics.layout)
-        self._mechanics = model.mechanics if kind.all_forces else varies
+        self.mechanics = model.mechanics if kind.all_forces else varies
         self.pool = memory_pool(model.device)
         self._record(model.device, inputs, problem.dt)
 
@@ -294,7 +295,7 @@ class RecordedStep:
         """Return the equations and all that the rounds need."""
         problem = self._problem
         running = problem.running & problem.state.finite()
-        equations = problem.equations(mechanics=self._mechanics)
+        equations = problem.equations(mechanics=self.mechanics)
         if self._load is not None:
             equations.hold(self._load)
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, True)
