@@ -35,7 +35,7 @@ torch.library.register_autograd("torchdismech::batch_last", lambda ctx, gradient
 
 def dofs_of(q: Tensor) -> Tensor:
     """Return q (n, B), as stencils read it, for q (B, n)."""
-    return torch.ops.torchdismech.batch_last(q) if watched() or not fits(q) else _written_out(q)
+    return torch.ops.torchdismech.batch_last(q) if watched() else _written_out(q)
 
 
 class Assembly(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import torch
@@ -55,16 +56,14 @@ def values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int
     """
     if not torch.is_grad_enabled() or not any(t.requires_grad for _, _, read in programs for t in read):
         return plain_values_of(programs, robots)
-    found = [_Differentiable.apply(program, springs, robots, *read) for program, springs, read in programs]
-    first, second = (list(lists) for lists in zip(*found, strict=True))
-    return (first[0], second[0]) if len(found) == 1 else (torch.cat(first), torch.cat(second))
+    return _Differentiable.apply(programs, robots, *[t for _, _, read in programs for t in read])
 
 
 class _Differentiable(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, program: Program, springs: int, robots: int, *read: Tensor):  # noqa: D102
-        first, second = program.values(springs, robots, read)
-        ctx.program, ctx.springs = program, springs
+    def forward(ctx, programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int, *read: Tensor):  # noqa: D102
+        first, second = plain_values_of(programs, robots)
+        ctx.programs = [(program, springs, len(given)) for program, springs, given in programs]
         ctx.save_for_backward(*read)
         ctx.mark_non_differentiable(second)
         return first, second
@@ -73,14 +72,24 @@ class _Differentiable(torch.autograd.Function):
     def backward(ctx, by_first: Tensor, _: Tensor):  # noqa: D102
         if torch.is_grad_enabled():
             raise RuntimeError("loops can be differentiated once; second derivatives are for torch's own operations")
-        if ctx.program not in _pullbacks:
-            _pullbacks[ctx.program] = Pullback(ctx.program)
-        wanted = {k for k, need in enumerate(ctx.needs_input_grad[3:]) if need}
-        found = _pullbacks[ctx.program].gradients(ctx.springs, ctx.saved_tensors, by_first, wanted)
-        return None, None, None, *(found.get(k) for k in range(len(ctx.saved_tensors)))
+        rows, read, needed = 0, iter(ctx.saved_tensors), iter(ctx.needs_input_grad[2:])
+        found: list[Tensor | None] = []
+        for program, springs, count in ctx.programs:
+            given = list(islice(read, count))
+            wanted = {k for k, need in enumerate(islice(needed, count)) if need}
+            part = by_first[rows : (rows := rows + program.counts[0] * springs)]
+            gradients = _pullback_of(program).gradients(springs, given, part, wanted) if wanted else {}
+            found += [gradients.get(k) for k in range(count)]
+        return None, None, *found
 
 
 _pullbacks: dict[Program, Pullback] = {}
+
+
+def _pullback_of(program: Program) -> Pullback:
+    if program not in _pullbacks:
+        _pullbacks[program] = Pullback(program)
+    return _pullbacks[program]
 
 
 class Pullback:

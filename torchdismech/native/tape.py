@@ -32,7 +32,7 @@ aten = torch.ops.aten
 # operations that give memory with nothing in it
 EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 # operations whose result depends on shapes and plain numbers alone
-FILLED = {"full_like", "ones_like", "zeros_like", "new_full", "new_ones", "new_zeros"}
+FILLED = {"full", "ones", "zeros", "full_like", "ones_like", "zeros_like", "new_full", "new_ones", "new_zeros"}
 COPIES = {"_to_copy", "clone"}
 NUMBERS_ON_THE_HOST = (Tensor.numpy, Tensor.tolist, Tensor.__array__)
 
@@ -142,7 +142,7 @@ class _Recorder(TorchDispatchMode):
 
     def _take_in(self, func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any, reads: frozenset) -> None:
         """Keep an operation that makes new tensors."""
-        empty = _name(func) in EMPTY
+        empty = _name(func) in EMPTY or not any(tensor.numel() for tensor in _tensors(result))
         constant = not empty and reads <= self._same
         for tensor in _tensors(result):
             if constant:

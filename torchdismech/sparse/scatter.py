@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.fused import fits, watched
-from torchdismech.native import Unavailable, function_of, in_threads
+from torchdismech.native import Unavailable, function_of, in_threads, taping
 from torchdismech.native.gpu import Kernels, kernels
 
 __all__ = ["Scatter"]
@@ -74,6 +74,20 @@ for _name, _function in (("row_sums", _row_sums), ("sums", _sums)):
 torch.library.register_autograd("torchdismech::row_sums", _transposed_sums, setup_context=_remember)
 
 
+class _TapedSums(torch.autograd.Function):
+    """`row_sums` as a tape can hold it: operators of torch would make a result that is copied then."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, *matrices: Tensor) -> Tensor:  # noqa: D102
+        ctx.save_for_backward(*matrices)
+        return _row_sums(*matrices, x)  # type: ignore[call-arg]
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # noqa: D102
+        saved = ctx.saved_tensors
+        return _row_sums(*saved[3:], *saved[:3], gradient), *[None] * 6  # type: ignore[call-arg]
+
+
 def _gpu_kernels() -> Kernels | None:
     """Return the kernels for GPUs, if they can be had."""
     try:
@@ -122,7 +136,10 @@ class Scatter(nn.Module):
     def forward(self, source: Tensor) -> Tensor:
         """Map (number of sources, B) to (number of targets, B)."""
         if not fits(source):
-            return torch.ops.torchdismech.row_sums(*self._stored("matrix"), *self._stored("transposed"), source)
+            matrices = (*self._stored("matrix"), *self._stored("transposed"))
+            if taping():
+                return _TapedSums.apply(source, *matrices)
+            return torch.ops.torchdismech.row_sums(*matrices, source)
         sums = torch.ops.torchdismech.sums if watched() else _sums
         return sums(*self._stored("matrix"), self.shape[1], source)
 
