@@ -137,8 +137,9 @@ def test_threads_find_the_same(monkeypatch):
         (lambda a: [a if a else -a], "decision by the value"),
         (lambda a: [a**0.5], "a power of 0.5"),
         (lambda a: [a[:2] * 1], "the index slice"),
-        (lambda a: [1.0], "no attribute '_value'"),
-        (lambda a: [a.flatten()], "no attribute 'flatten'"),
+        (lambda a: [1.0], "a result that is a float"),
+        (lambda a: [a.flatten()], "the attribute flatten of a tensor"),
+        (lambda a: [torch.where((a > 0).flatten(), a, 0.0)], "the attribute flatten of a condition"),
         (lambda a: [a * float(a)], "float"),
     ],
 )
@@ -146,6 +147,12 @@ def test_what_is_not_elementwise_is_refused(function, message):
     """Say what cannot be recorded."""
     with pytest.raises(Unfusable, match=message):
         recorded(lambda given: (function(*given), []), [(4, 2)], torch.float64)
+
+
+def test_mistakes_are_told():
+    """Let through what is wrong with a function itself, instead of leaving it to torch without a word."""
+    with pytest.raises(AttributeError, match="NoneType"):
+        recorded(lambda given: ([None.gap], []), [(4, 2)], torch.float64)
 
 
 def test_constants_that_do_not_fit_are_refused():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.fused.source import source
-from torchdismech.fused.symbols import Leaf, Record, Unfusable
+from torchdismech.fused.symbols import Leaf, Record, Symbol, Unfusable
 from torchdismech.native import in_threads, made, taping
 
 __all__ = ["Program", "compiled", "plain_values_of", "recorded", "watched"]
@@ -208,8 +208,8 @@ def recorded(
     record = Record()
     try:
         found = function([Leaf(record, place, shape) for place, shape in enumerate(shapes)])
-        first, second = ([value._value() for value in values] for values in found)
-    except (AttributeError, TypeError, ValueError) as error:  # what symbols cannot do; torch says if it is a mistake
+        first, second = ([Symbol.of(value).number for value in values] for values in found)
+    except (TypeError, ValueError) as error:  # of operators and functions that symbols are no arguments of
         raise Unfusable(str(error)) from error
     return compiled(record, first, second, dtype)
 

@@ -93,6 +93,11 @@ class _Recorded(ABC):
             raise Unfusable(f"{getattr(function, '__name__', function)}")
         return known(*args)
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python asks for, to find out whether it is there
+            raise AttributeError(name)
+        raise Unfusable(f"the attribute {name} of a tensor")
+
     def __add__(self, other: Any) -> Symbol:
         return _binary("add", self, other)
 
@@ -168,6 +173,11 @@ class Condition:
     def __invert__(self) -> Condition:
         return Condition(self.record, self.record.value("not", self.number))
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise Unfusable(f"the attribute {name} of a condition")
+
     def __bool__(self) -> bool:
         raise Unfusable("a decision by the value of a tensor")
 
@@ -183,8 +193,10 @@ class Symbol(_Recorded):
         self.record, self.number = record, number
 
     @classmethod
-    def of(cls, given: _Recorded) -> Symbol:
-        """Return the value of a leaf, or of another symbol."""
+    def of(cls, given: Any) -> Symbol:
+        """Return the value of a leaf, or of another symbol; refuse all else."""
+        if not isinstance(given, _Recorded):
+            raise Unfusable(f"a result that is a {type(given).__name__}")
         return cls(given.record, given._value())
 
     @property
