@@ -136,12 +136,7 @@ class RigidChain(ReducedModel):
         if space:
             moduli["shear"] = _values(shear, "shear", count, True)  # type: ignore[arg-type]
         eta = _values(viscosity, "viscosity", count, from_zero=True)
-        robots_of = {x.shape[0] for x in (step, d, rho, eta, *moduli.values()) if x.dim() == 2} - {1}
-        if len(robots_of) > 1:
-            raise InputError(
-                "length, diameter, density, youngs, viscosity, shear: given for different numbers of robots: "
-                f"{sorted(robots_of)}"
-            )
+        _refuse_unlike_batches(step, d, rho, eta, *moduli.values())
         share = torch.ones(count, dtype=d.dtype)
         share[0] = share[-1] = 0.5
         lengths = step * share
@@ -371,6 +366,16 @@ def _values(value: Values, name: str, count: int, above_zero: bool = False, from
         kind = "finite numbers from 0 up" if from_zero else "finite numbers"
         raise InputError(f"{name}: expected {kind}, got {value}")
     return tensor
+
+
+def _refuse_unlike_batches(*values: Tensor) -> None:
+    """Refuse numbers of a cylinder that are given for different numbers of robots."""
+    robots = {x.shape[0] for x in values if x.dim() == 2} - {1}
+    if len(robots) > 1:
+        raise InputError(
+            "length, diameter, density, youngs, viscosity, shear: given for different numbers of robots: "
+            f"{sorted(robots)}"
+        )
 
 
 def _in_series(rigidity: Tensor, step: Tensor, count: int) -> Tensor:
