@@ -362,7 +362,18 @@ class PneumaticArm(ReducedModel):
         zero = torch.zeros_like(state.time)
         count = torch.zeros(state.batch, dtype=torch.long, device=zero.device)
         nothing = {"active": count, "sticking": count, "sliding": count, "penetration": zero}
-        return nothing | {f"force/{obstacle.name}": zero[:, None].expand(-1, 3) for obstacle in self.obstacles}
+        return nothing | self.reported_forces(zero.new_zeros(state.batch, len(self.obstacles) * self.n_plates, 3))
+
+    def reported_forces(self, force: Tensor) -> dict[str, Tensor]:
+        """Return forces (B, C, 3) of the contacts, obstacle by obstacle, by the names in a report."""
+        on_plates = force.unflatten(1, (len(self.obstacles), self.n_plates))  # (B, O, P, 3)
+        names = [obstacle.name for obstacle in self.obstacles]
+        loads = torch.linalg.vector_norm(on_plates, dim=-1).sum(2)
+        return {
+            **{f"force/{name}": on_plates[:, k].sum(1) for k, name in enumerate(names)},
+            **{f"load/{name}": loads[:, k] for k, name in enumerate(names)},
+            "node_force": torch.nn.functional.pad(on_plates.sum(1), (0, 0, 1, 0)),  # nothing touches the base
+        }
 
     def check_batch(self, state: ArmState, control: Control) -> None:
         """Refuse states and controls that do not belong to the arm."""

@@ -118,7 +118,7 @@ class Trajectory:
         chains of rigid elements the angles of their joints.
     iterations, iterations_max, residual, status : (T, B), as in `Frame`.
     energies : (T, B) [J] by name.
-    contact : (T, B) or (T, B, 3) by name, as in `Frame`.
+    contact : (T, B), (T, B, 3) or, of nodes, (T, B, N, 3) by name, as in `Frame`.
     rod_edges, triangles : (E, 2), (F, 3) node indices.
     state : the last full state, after `state_step` steps.
     memory : (B, ...) by name, what the run's controller remembers at that state; nothing without one that does.

@@ -128,8 +128,8 @@ def draw_trajectory(
             time = trajectory.time[frame].item()
             colour = "0.5" if obstacle.path is None else colour_of_time.to_rgba(np.asarray(time))
             draw_obstacle(view, obstacle, robot, batch, time, colour)
-    if any(name.startswith("force/") for name in trajectory.contact):
-        _draw_forces(view, ContactForces(trajectory, obstacles), shown, robot)
+    if "node_force" in trajectory.contact:
+        _draw_forces(view, ContactForces(trajectory), shown, robot)
     _label(figure, left, trajectory, colour_of_time, axes, unit)
     left.set_title(f"robot {robot} of {batch}" if batch > 1 else "robot 0")
     _draw_displacement(figure.add_subplot(1, 2, 2), trajectory, paths[:, :, node], robot, node)
@@ -209,8 +209,9 @@ def _draw_forces(view: View, forces: ContactForces, rows: np.ndarray, robot: int
     """Draw the contact forces on a robot in some frames, the largest of the run as long as the shapes allow."""
     limits = [getattr(view.plot, f"get_{'xyz'[k]}lim")() for k in range(len(view.axes))]
     scale = LONGEST * np.ptp(limits, axis=1).max() / forces.largest if forces.largest else 0.0
-    ways = scale * forces.forces(rows, np.array([robot]))[:, 0][..., view.axes]  # (T, K, axes)
-    places = view.factor * forces.places(rows, np.array([robot]))[:, 0][..., view.axes]
+    where = (rows, np.array([robot]), forces.nodes(rows, np.array([robot])))
+    ways = scale * forces.forces(*where)[:, 0][..., view.axes]  # (T, K, axes)
+    places = view.factor * forces.places(*where)[:, 0][..., view.axes]
     shown = np.linalg.norm(ways, axis=-1) > LEAST * LONGEST * np.ptp(limits, axis=1).max()
     if not shown.any():
         return

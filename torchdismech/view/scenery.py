@@ -13,7 +13,7 @@ from torchdismech.contact import Obstacle
 from torchdismech.errors import InputError
 from torchdismech.io.recorded import recorded
 from torchdismech.trajectory import Trajectory
-from torchdismech.view.arrows import Arrows, ContactForces
+from torchdismech.view.arrows import VERTICES, Arrows, ContactForces
 from torchdismech.view.colours import Scale
 from torchdismech.view.surfaces import ObstacleSurface, RobotSurface, Sections
 
@@ -106,15 +106,11 @@ class Scenery:
         self.low, self.high = (low + self.offsets).min(0), (high + self.offsets).max(0)
         given = obstacles if obstacles is not None else [] if known is None else known.obstacles
         self.obstacles = self._placed(given, low, high, apart)
-        self.arrows = self._arrows(given, float((high - low).max())) if contact else None
+        self.arrows = self._arrows(float((high - low).max())) if contact else None
 
-    def _arrows(self, obstacles: Sequence[Obstacle], size: float) -> Arrows:
+    def _arrows(self, size: float) -> Arrows:
         """Return the arrows of contact forces, and make room for them in what is seen."""
-        forces = ContactForces(self.trajectory, obstacles)
-        if forces.unknown:
-            names = ", ".join(forces.unknown)
-            self.remarks.append(f"arrows of {names} begin at the robot's middle: the file does not say where it is")
-        arrows = Arrows(forces, self.frames, self.robots, size)
+        arrows = Arrows(ContactForces(self.trajectory), self.frames, self.robots, size)
         down, up = arrows.reach()
         self.low, self.high = self.low + down, self.high + up
         return arrows
@@ -129,7 +125,8 @@ class Scenery:
 
     def __iter__(self) -> Iterator[Shown]:
         """Yield the frames; their surfaces are made for many frames at a time."""
-        size = max(1, AT_ONCE // max(1, len(self.robots) * len(self.surface.node)))
+        arrows = 0 if self.arrows is None else VERTICES * self.arrows.count
+        size = max(1, AT_ONCE // max(1, len(self.robots) * len(self.surface.node) + arrows))
         for first in range(0, len(self.frames), size):
             yield from self._block(slice(first, first + size))
 
