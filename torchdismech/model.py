@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech import constants
+from torchdismech.appearance import Appearance
 from torchdismech.body import Body
 from torchdismech.clamps import posed, rest_poses
 from torchdismech.compilation import Compilation, Cost, Setting
@@ -422,6 +423,10 @@ class Model(nn.Module):
     def _energies(self, state: State, control: Control) -> dict[str, Tensor]:
         warn_of_twist(self.terms, state)
         return self.mechanics.energies(self.start_step(state, control), state)
+
+    def appearance(self) -> Appearance:
+        """Return what of the robots can be seen beside their nodes: sections of rods, obstacles."""
+        return Appearance.of(self.body.sections, self.obstacles)
 
     def contact_report(self, state: State) -> Report:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""

@@ -73,7 +73,7 @@ def test_a_run_shows_its_contact_forces(tmp_path):
     """Show the forces of a scene's floor and ball in movies, in pictures and in the command; keep them in the view."""
     path = run_of(tmp_path, SCENE)
     run = Trajectory.load(path)
-    scenery = Scenery(run, [0], folder=tmp_path, contact=True)
+    scenery = Scenery(run, [0], contact=True)
     assert scenery.arrows is not None and not scenery.remarks
     last = scenery.shown(len(scenery) - 1)
     assert (last.arrows[0] >= scenery.low - 0.01).all() and (last.arrows[0] <= scenery.high + 0.01).all()
@@ -96,7 +96,7 @@ def test_arrows_are_red_in_pictures(tmp_path):
     run = Trajectory.load(run_of(tmp_path, SCENE))
 
     def red(contact: bool) -> int:
-        scenery = Scenery(run, [0], folder=tmp_path, contact=contact)
+        scenery = Scenery(run, [0], contact=contact)
         picture = list(pictures(scenery, (240, 180)))[-2].astype(int)[50:]  # below the words
         return int(((picture[..., 0] > 120) & (picture[..., 1:] < 90).all(-1)).sum())
 
@@ -122,9 +122,9 @@ def test_figures_have_arrows(tmp_path):
 def test_the_page_shows_them(tmp_path):
     """Turn arrows on and off."""
     pytest.importorskip("viser")
-    from torchdismech.view.page import Page, Wanted
+    from torchdismech.view.page import Page
 
-    page = Page(Trajectory.load(run_of(tmp_path, SCENE)), Wanted(folder=tmp_path), port=18090)
+    page = Page(Trajectory.load(run_of(tmp_path, SCENE)), port=18090)
     try:
         assert page._stage._arrows is None
         page._contact.value, page.frame.value = True, 8

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.appearance import Appearance
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
@@ -354,6 +355,10 @@ class PneumaticArm(ReducedModel):
         moved = posture.motion(self.shape_rate(velocity).permute(2, 1, 0))[0].flatten(1, 2).permute(2, 1, 0)
         velocities = torch.cat([torch.zeros_like(moved[:, :1]), moved], 1)
         return ArmState(q, velocity, impulses, self._from_base(self.plates(posture)[0]), velocities, time)
+
+    def appearance(self) -> Appearance:
+        """Return what of the robots can be seen beside their points: the obstacles."""
+        return Appearance.of(None, list(self.obstacles))
 
     def contact_report(self, state: ArmState) -> dict[str, Tensor]:
         """Return the report of no step: nothing touches yet; {} for an arm without obstacles."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdismech.contact import Obstacle
 from torchdismech.errors import InputError
 from torchdismech.geometry.surface import find_surface
 from torchdismech.trajectory import Trajectory
@@ -37,10 +36,9 @@ def save_picture(
     robot: int = 0,
     node: int = -1,
     snapshots: int | None = None,
-    obstacles: Sequence[Obstacle] = (),
 ) -> None:
     """Draw a trajectory to a file, whose ending (.png, .pdf, .svg) says the format; arguments as `draw_trajectory`."""
-    write_figure(path, lambda: draw_trajectory(trajectory, robot, node, snapshots, obstacles))
+    write_figure(path, lambda: draw_trajectory(trajectory, robot, node, snapshots))
 
 
 def pictured(
@@ -49,13 +47,12 @@ def pictured(
     robot: int = 0,
     node: int = -1,
     snapshots: int | None = None,
-    obstacles: Sequence[Obstacle] = (),
 ) -> None:
     """Draw as `save_picture` does where matplotlib is installed, and print which file was written, or why none was."""
     if importlib.util.find_spec("matplotlib") is None:
         print(f"no {path}: pictures need matplotlib, pip install 'torchdismech[view]'")
         return
-    save_picture(trajectory, path, robot, node, snapshots, obstacles)
+    save_picture(trajectory, path, robot, node, snapshots)
     print(f"wrote {path}")
 
 
@@ -80,20 +77,18 @@ def draw_trajectory(
     robot: int = 0,
     node: int = -1,
     snapshots: int | None = None,
-    obstacles: Sequence[Obstacle] = (),
 ) -> Figure:
     """Return a figure of one robot's shapes over time and of one node's displacement.
 
-    Rods are lines; shells are shaded, translucent surfaces, always in space. Forces of contacts that the run keeps are
-    arrows (see `view.arrows`).
+    Rods are lines; shells are shaded, translucent surfaces, always in space. Obstacles that the run keeps are drawn,
+    too, those that move with each shape; a flat picture shows their section with the robot's plane. Forces of contacts
+    are arrows (see `view.arrows`).
 
     Parameters
     ----------
     robot : which robot of the batch.
     node : whose path is drawn; -1 is the last.
     snapshots : number of shapes, evenly in time; by default 9, or 4 of a robot with shells.
-    obstacles : drawn with the robot, as in `model.obstacles`; those that move with each shape. A flat picture shows
-        their section with the robot's plane.
 
     Raises
     ------
@@ -122,7 +117,7 @@ def draw_trajectory(
     count = (SNAPSHOTS_OF_SHELLS if shells else SNAPSHOTS) if snapshots is None else snapshots
     colour_of_time, shown = _draw_shapes(left, trajectory, shapes * factor, node, axes, count)
     view = View(left, tuple(axes), factor, shapes[0, 0])
-    for obstacle in obstacles:
+    for obstacle in trajectory.appearance().things:
         # what moves has the colour of the time, as the robot has
         for frame in shown if obstacle.path is not None else shown[:1]:
             time = trajectory.time[frame].item()
