@@ -339,7 +339,7 @@ class Model(nn.Module):
         self,
         state: State,
         velocity: Tensor | Sequence[float],
-        angular_velocity: Tensor | Sequence[float],
+        angular_velocity: Tensor | Sequence[float] = (0.0, 0.0, 0.0),
         center: Tensor | Sequence[float] | None = None,
         nodes: Sequence[int] | None = None,
     ) -> State:
@@ -349,7 +349,7 @@ class Model(nn.Module):
 
         Parameters
         ----------
-        velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it.
+        velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it, by default without spin.
         center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
         nodes : which; None: all.
         """

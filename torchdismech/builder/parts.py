@@ -34,10 +34,11 @@ def warn_of_passing(body: Body, join_distance: float) -> None:
         found = _passing(body, kernel, first, second, *radii)
         if found is not None:
             one, other = (body.said_of_part(body.part_of_node[node]) for node in found)
+            one_place = f"one place (nodes closer than join_distance, {join_distance:g} m, are one)"
             warnings.warn(
                 f"robot: {one} and {other} go through each other near nodes {found[0]} and {found[1]} and are not "
-                f"joined: give both a node at one place (to {join_distance:g} m); or, if that is meant, "
-                "warnings.filterwarnings('ignore', 'robot: .* not joined')",
+                f"joined: give both a node at {one_place}, "
+                "or, if that is meant, warnings.filterwarnings('ignore', 'robot: .* not joined')",
                 stacklevel=3,  # said where finalize is called
             )
             return
