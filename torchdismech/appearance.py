@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,7 @@ class Appearance:
         InputError
             It is damaged.
         """
-        try:
-            given = json.loads(text)
-            sections = None if given["sections"] is None else _sections(given["sections"])
-            return cls(sections, [_thing(each) for each in given["things"]], dict(given["unknown"]))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RuntimeError) as error:
-            raise InputError(f"the attribute {KEY!r} of the run is damaged: {error!r}") from error
+        return _read(text)
 
     @classmethod
     def joined(cls, parts: Sequence[Appearance]) -> Appearance:
@@ -89,6 +85,16 @@ class Appearance:
             sections = {name: getattr(self.sections, name).tolist() for name in ("height", "width", "round")}
         things = [_told(thing) for thing in self.things]
         return json.dumps({"sections": sections, "things": things, "unknown": dict(self.unknown)})
+
+
+@lru_cache(maxsize=4)  # meshes take half a second for 20,000 triangles, and a run is shown again and again
+def _read(text: str) -> Appearance:
+    try:
+        given = json.loads(text)
+        sections = None if given["sections"] is None else _sections(given["sections"])
+        return Appearance(sections, [_thing(each) for each in given["things"]], dict(given["unknown"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RuntimeError) as error:
+        raise InputError(f"the attribute {KEY!r} of the run is damaged: {error!r}") from error
 
 
 def _sizes(shape: Shape) -> dict[str, Tensor]:

@@ -96,6 +96,20 @@ def test_forces_on_nodes_of_parts(make):
     assert bool((2 * load >= sum(f.norm(dim=-1) for f in on_parts) * (1 - 1e-12)).all()) and bool((load > 0).all())
 
 
+@pytest.mark.parametrize("name", ROBOTS)
+def test_robots_of_a_batch_report_what_they_report_alone(name):
+    """Give row i of a batch what robot i gives alone."""
+    model = ROBOTS[name]("penalty", True)
+    _, both = ImplicitEuler(5e-3).step(model, model.initial_state(), throw=True)
+    for i in range(2):
+        alone = ROBOTS[name]("penalty", True, slice(i, i + 1))
+        _, own = ImplicitEuler(5e-3).step(alone, alone.initial_state(), throw=True)
+        assert own.contact.keys() == both.contact.keys()
+        for key, value in own.contact.items():
+            # the same sums, by vectors of other lengths; forces are some 0.1 N
+            torch.testing.assert_close(both.contact[key][i : i + 1], value, rtol=1e-9, atol=1e-12, msg=key)
+
+
 @pytest.mark.parametrize(
     ("make", "integrator", "steps"),
     [(lambda: Penalty(200.0, 1e-3), Static(), 1), (Complementarity, ImplicitEuler(1e-2), 20)],

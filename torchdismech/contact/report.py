@@ -66,7 +66,9 @@ class _Tally:
 
     def add_pairs(self, name: str, robot: Tensor, force: Tensor, on_nodes: Tensor) -> None:
         """Take note of pairs: their forces (S, 3) on the first of two surfaces, and on all nodes (B, N, 3)."""
-        self.loads[name] = self.loads[name].index_add(0, robot, torch.linalg.vector_norm(force, dim=1))
+        size = torch.linalg.vector_norm(force, dim=1)
+        # index_put sums in a fixed order on every device; index_add does not
+        self.loads[name] = self.loads[name].index_put((robot,), size, accumulate=True)
         self.inner = self.inner + on_nodes
 
     def report(self) -> Report:

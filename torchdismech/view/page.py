@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdismech.appearance import Appearance
+from torchdismech.appearance import KEY, Appearance
 from torchdismech.errors import InputError
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 from torchdismech.view.arrows import COLOUR
@@ -175,8 +175,9 @@ class Live:
 
     def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance) -> None:
         """Learn what all frames have in common."""
-        self._topology = (rod_edges, triangles, appearance)
-        self._recorder.start(rows, *self._topology)
+        self._topology = (rod_edges, triangles)
+        self._attributes = {KEY: appearance.text()}
+        self._recorder.start(rows, *self._topology, appearance)
 
     def append(self, frame: Frame) -> None:
         """Show a frame and keep it."""
@@ -185,7 +186,7 @@ class Live:
         alone = Recorder()
         alone.start(1, *self._topology)
         alone.append(frame)
-        scenery = self._wanted.scenery(alone.trajectory())
+        scenery = self._wanted.scenery(replace(alone.trajectory(), attributes=self._attributes))
         self._stage = _Stage(self._server, scenery) if self._stage is None else self._stage
         self._stage.show(scenery.shown(0))
         self._time.content = f"time {float(scenery.times[0]):.4g} s, step {frame.step}"
