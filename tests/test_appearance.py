@@ -1,5 +1,6 @@
 """What runs keep of how robots and obstacles look: from models and scenes alike, in memory and in files."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -119,6 +120,8 @@ def test_shapes_of_ones_own_are_named():
         lambda given: "{",
         lambda given: "[]",
         lambda given: json.dumps(given | {"sections": given["sections"] | {"height": [1.0]}}),
+        lambda given: json.dumps(given | {"sections": given["sections"] | {"width": [[0.0, 1.0, 1.0]]}}),
+        lambda given: json.dumps(given | {"things": [given["things"][1] | {"name": 3}]}),
         lambda given: json.dumps(given | {"things": [given["things"][1] | {"shape": "Obstacle"}]}),
         lambda given: json.dumps(given | {"things": [given["things"][1] | {"sizes": {"radius": 1.0}}]}),
         lambda given: json.dumps(
@@ -131,3 +134,14 @@ def test_damaged_texts_are_refused(damage):
     """Refuse what is not what was written, in one sentence."""
     with pytest.raises(InputError, match=f"{KEY}.*damaged|Sphere"):
         Appearance.read(damage(seen(built().appearance())))
+
+
+def test_sections_of_other_robots_are_refused():
+    """Say that sections and robots of a run do not fit, and what to do; show it then."""
+    model = built()
+    run = rollout(model, model.initial_state(3), ImplicitEuler(1e-3), 1)
+    kept = {name: getattr(run, name)[:, :2] for name in ("positions", "velocities", "twist")}
+    two = dataclasses.replace(run, state=run.state.rows(slice(0, 2)), **kept)
+    with pytest.raises(InputError, match="2 robots of 3 rod edges, and sections of 3 of 3: give --radius"):
+        Scenery(two, [0])
+    assert Scenery(two, [0], radius=1e-3).half.shape == (1, 3, 2)

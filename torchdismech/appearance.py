@@ -117,10 +117,14 @@ def _sections(given: Mapping[str, Any]) -> Sections:
     edges = sections.round.shape
     if len(edges) != 1 or any(size.ndim not in (1, 2) or size.shape[-1:] != edges for size in sizes.values()):
         raise ValueError("sections are not those of as many edges")
+    if not all((np.isfinite(size) & (size > 0)).all() for size in sizes.values()):
+        raise ValueError("sizes of sections are not all positive")
     return sections
 
 
 def _thing(given: Mapping[str, Any]) -> Thing:
+    if not isinstance(given["name"], str):
+        raise TypeError("the name of a thing is no text")
     path = None if given["path"] is None else Path(**given["path"])
     return Thing(given["name"], SHAPES[given["shape"]](**given["sizes"]), path)
 

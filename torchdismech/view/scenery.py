@@ -99,8 +99,10 @@ class Scenery:
         """Return the sections of the rods; say where they are guessed."""
         edges = len(self.trajectory.rod_edges)
         if radius is None and known.sections is not None:
-            if len(known.sections.round) != edges:
-                raise InputError(f"the run has {edges} rod edges, and sections of {len(known.sections.round)}")
+            rows, count = np.atleast_2d(known.sections.height).shape
+            if count != edges or rows not in (1, self.trajectory.batch):
+                robots = f"{self.trajectory.batch} robots of {edges} rod edges"
+                raise InputError(f"the run has {robots}, and sections of {rows} of {count}: give --radius")
             return known.sections
         if radius is None and edges:
             radius = guessed_radius(self.trajectory)
