@@ -61,7 +61,7 @@ def of_scene(name: str, robots: tuple[int, ...], **options: Any) -> Scenery:
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "run.h5"
         run_scene(scene, scene.build("cpu", allow_code=True), saved)  # so the file knows its scene
-        return Scenery(Trajectory.load(saved), robots, folder=path.parent, **options)
+        return Scenery(Trajectory.load(saved), robots, **options)
 
 
 def of_basic(name: str, **options: Any) -> Scenery:
@@ -73,7 +73,7 @@ def of_basic(name: str, **options: Any) -> Scenery:
             made = runpy.run_path(str(ROOT / "examples" / "basics" / f"{name}.py"))
         finally:
             os.chdir(here)
-    return Scenery(made["run"], [0], obstacles=made["model"].obstacles, **options)
+    return Scenery(made["run"], [0], **options)
 
 
 def still(shot: Shot, scenery: Scenery) -> Image.Image:

@@ -264,6 +264,8 @@ def test_thrown_takes_numbers():
     given = model.thrown(start, velocity=(1, 0, 2), angular_velocity=[0.0, 3.0, 0.0], center=(0, 0, 0))
     vectors = [torch.tensor(x, dtype=torch.float64) for x in ([1.0, 0, 2], [0, 3.0, 0], [0.0, 0, 0])]
     assert torch.equal(given.velocity, model.thrown(start, *vectors).velocity)
+    straight = model.thrown(start, velocity=(1, 0, 2))
+    assert torch.equal(straight.velocity, model.thrown(start, (1, 0, 2), (0, 0, 0)).velocity)
     with pytest.raises(InputError, match=r"angular_velocity has to be \(3,\) or \(2, 3\), got \(2,\)"):
         model.thrown(start, (0, 0, 0), (1, 2))
 

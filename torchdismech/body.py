@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchdismech.geometry.surface import Surface
 from torchdismech.geometry.topology import Held, Rod, Springs
 
-__all__ = ["Body", "Clamp", "PartNames"]
+__all__ = ["Body", "Clamp", "PartNames", "Sections"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,21 @@ class PartNames:
     triangles: np.ndarray
 
 
+@dataclass(frozen=True)
+class Sections:
+    """The sections of rods, as they are seen.
+
+    Attributes
+    ----------
+    height, width : (E,) or (B, E) sizes along the first and second director [m].
+    round : (E,) bool, whether a section is a circle, not a rectangle.
+    """
+
+    height: np.ndarray
+    width: np.ndarray
+    round: np.ndarray
+
+
 class Body(nn.Module):
     """Topology (fixed) and sizes (buffers; each may carry a leading robot dimension).
 
@@ -62,6 +77,7 @@ class Body(nn.Module):
     rods, springs : the chains and bend-twist springs found in rod edges and joint edges; then those of what is held.
     surface : the triangles, their edges and hinges.
     part_names : how rod edges and triangles are called.
+    sections : of the rod edges.
     mass : (..., n) lumped mass of each dof [kg; kg m^2 for twist angles; 0 for angles without inertia].
     directors : (A, 3) reference directors of the framed edges at rest.
     held_tangents : (H, 3) directions in which rods are held at rest.
@@ -123,6 +139,7 @@ class Body(nn.Module):
         held: Held,
         clamps: Sequence[Clamp],
         part_names: PartNames,
+        sections: Sections,
         directors: Tensor,
         held_tangents: Tensor,
         **sizes: Tensor,
@@ -135,7 +152,7 @@ class Body(nn.Module):
         self.springs = springs
         self.surface = surface
         self.held, self.clamps = held, tuple(clamps)
-        self.part_names = part_names
+        self.part_names, self.sections = part_names, sections
         self.register_buffer("nodes", nodes)
         self.register_buffer("directors", directors)
         self.register_buffer("held_tangents", held_tangents)
@@ -184,6 +201,15 @@ class Body(nn.Module):
     def parts(self) -> int:
         """Return how many parts the robot has that no edge joins."""
         return int(self.part_of_node.max()) + 1
+
+    def said_of_part(self, number: int) -> str:
+        """Return what messages call a part: its number, the names of what was added, how many nodes it has."""
+        nodes = np.flatnonzero(self.part_of_node == number)
+        named = self.part_names
+        own = np.isin(self.rod_edges[:, 0], nodes), np.isin(self.triangles[:, 0], nodes)
+        numbers = {*named.edges[own[0]].tolist(), *named.triangles[own[1]].tolist()} - {-1}
+        names = [repr(named.names[k]) for k in sorted(numbers)]
+        return f"part{number} ({', '.join([*names, f'{len(nodes)} nodes from {nodes[0]} on'])})"
 
     @property
     def n_angles(self) -> int:

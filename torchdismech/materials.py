@@ -30,10 +30,11 @@ class Circle:
     radius: Number
 
     def constants(self) -> dict[str, Tensor]:
-        """Return area, second moments I1 and I2, torsion constant J, polar moment, drag radius."""
+        """Return area, second moments I1 and I2, torsion constant J, polar moment, drag radius, sizes."""
         r = positive(self.radius, "Circle.radius")
         second = math.pi * r**4 / 4
-        return {"area": math.pi * r**2, "I1": second, "I2": second, "J": 2 * second, "polar": 2 * second, "radius": r}
+        sizes = {"radius": r, "height": 2 * r, "width": 2 * r}
+        return {"area": math.pi * r**2, "I1": second, "I2": second, "J": 2 * second, "polar": 2 * second, **sizes}
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,14 @@ class Rectangle:
     height: Number
 
     def constants(self) -> dict[str, Tensor]:
-        """Return area, second moments I1 and I2, torsion constant J, polar moment, drag radius."""
+        """Return area, second moments I1 and I2, torsion constant J, polar moment, drag radius, sizes."""
         w, h = positive(self.width, "Rectangle.width"), positive(self.height, "Rectangle.height")
         long, short = torch.maximum(w, h), torch.minimum(w, h)
         ratio = short / long
         torsion = long * short**3 * (1 / 3 - 0.21 * ratio * (1 - ratio**4 / 12))
         i1, i2 = w * h**3 / 12, h * w**3 / 12
-        return {"area": w * h, "I1": i1, "I2": i2, "J": torsion, "polar": i1 + i2, "radius": short / 2}
+        sizes = {"radius": short / 2, "height": h, "width": w}
+        return {"area": w * h, "I1": i1, "I2": i2, "J": torsion, "polar": i1 + i2, **sizes}
 
 
 @dataclass(frozen=True)

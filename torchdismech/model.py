@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech import constants
+from torchdismech.appearance import Appearance
 from torchdismech.body import Body
 from torchdismech.clamps import posed, rest_poses
 from torchdismech.compilation import Compilation, Cost, Setting
@@ -338,7 +339,7 @@ class Model(nn.Module):
         self,
         state: State,
         velocity: Tensor | Sequence[float],
-        angular_velocity: Tensor | Sequence[float],
+        angular_velocity: Tensor | Sequence[float] = (0.0, 0.0, 0.0),
         center: Tensor | Sequence[float] | None = None,
         nodes: Sequence[int] | None = None,
     ) -> State:
@@ -348,7 +349,7 @@ class Model(nn.Module):
 
         Parameters
         ----------
-        velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it.
+        velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it, by default without spin.
         center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
         nodes : which; None: all.
         """
@@ -422,6 +423,10 @@ class Model(nn.Module):
     def _energies(self, state: State, control: Control) -> dict[str, Tensor]:
         warn_of_twist(self.terms, state)
         return self.mechanics.energies(self.start_step(state, control), state)
+
+    def appearance(self) -> Appearance:
+        """Return what of the robots can be seen beside their nodes: sections of rods, obstacles."""
+        return Appearance.of(self.body.sections, self.obstacles)
 
     def contact_report(self, state: State) -> Report:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.appearance import Appearance
 from torchdismech.values import Place
 
 __all__ = ["ReducedModel"]
@@ -42,6 +43,10 @@ class ReducedModel(nn.Module):
     def triangles(self) -> np.ndarray:
         """Faces (0, 3): there are none."""
         return np.zeros((0, 3), dtype=np.int64)
+
+    def appearance(self) -> Appearance:
+        """Return what of the robots can be seen beside their points: obstacles, if they have some."""
+        return Appearance(None, [])
 
     @property
     def dtype(self) -> torch.dtype:

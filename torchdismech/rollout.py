@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from torchdismech.appearance import Appearance
 from torchdismech.control.protocol import Controller, Memory, answered, begun, expected, kept
 from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.state import BatchState, Control, State
@@ -41,6 +42,9 @@ class Robots(Protocol):
     @property
     def contact_report(self) -> Callable[..., Mapping[str, Tensor]]: ...  # noqa: D102
 
+    @property
+    def appearance(self) -> Callable[[], Appearance]: ...  # noqa: D102
+
 
 class Stepper(Protocol[M_contra, S]):
     """What steps them, each kind of robots its own."""
@@ -65,8 +69,8 @@ class Observe(Protocol[S_contra]):
 class Writer(Protocol):
     """Takes the frames of a run: `Recorder` keeps them in memory, `TrajectoryWriter` in a file."""
 
-    def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray) -> None:
-        """Learn how many frames will come and the topology."""
+    def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance) -> None:
+        """Learn how many frames will come, the topology, and what else can be seen of the robots."""
         ...
 
     def append(self, frame: Frame) -> None:
@@ -123,7 +127,7 @@ def rollout(
     if steps < 1 or every < 1:
         raise InputError(f"rollout: steps and every have to be at least 1, got steps={steps}, every={every}")
     writer = Recorder() if writer is None else writer
-    writer.start(1 + -(-steps // every), model.rod_edges, model.triangles)
+    writer.start(1 + -(-steps // every), model.rod_edges, model.triangles, model.appearance())
     bar = _progress_bar(steps, state.batch) if progress else None
     asked = (schedule, every, throw, running, bar, controller, memory, strains, reactions)
     try:

@@ -32,6 +32,7 @@ MOST_SHORT_ONES = 64  # of recordings shorter than MOST_FRAMES, which say less e
 MOST_FRAMES = 100
 MOST_CONSTANTS = 200
 CORRELATED = 0.7  # from there on pairs are told
+MOST_DIRECTIONS = 5  # of those that nothing determines are told, the least determined first
 SHOWN = 0.2  # of a direction: what a constant has to have in it to be named
 
 
@@ -80,9 +81,9 @@ class Certainty:
         return sorted(strong, key=lambda pair: -abs(pair[2]))
 
     def warnings(self) -> list[str]:
-        """Return a sentence for each direction that nothing determines."""
+        """Return a sentence for each of the least determined directions, and on whether the fit has converged."""
         told = []
-        for direction in self.loose:
+        for direction in self.loose[:MOST_DIRECTIONS]:
             largest = direction.abs().max()
             parts = [(float(w), n) for w, n in zip(direction, self.names, strict=True) if abs(w) >= SHOWN * largest]
             together = " ".join(f"{weight:+.2f} {name}" for weight, name in parts[:8])
@@ -91,6 +92,9 @@ class Certainty:
                 f"warning: the recordings do not determine {together}{more} (in logarithms, or units of shifts): they "
                 "say less about it than was known before; leave a constant out, or give it a prior (mean, spread)"
             )
+        if len(self.loose) > MOST_DIRECTIONS:
+            count = len(self.loose) - MOST_DIRECTIONS
+            told.append(f"warning: nor do they determine {count} directions more, which are in certainty.json")
         return told + self._missed()
 
     def _missed(self) -> list[str]:

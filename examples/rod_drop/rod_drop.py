@@ -94,7 +94,7 @@ def main() -> None:
     print(f"{'E [MPa]':>8}{'mu':>6}{'way [mm]':>10}{'load/weight':>13}{'overlap [mm]':>14}")
     for e, mu, way, load, overlap in zip(YOUNGS, FRICTION, drop.ways, drop.loads, drop.overlaps, strict=True):
         print(f"{1e-6 * e:8g}{mu:6.2f}{1e3 * way:10.3f}{load:13.4f}{1e3 * overlap:14.4f}")
-    pictured(trajectory, Path("rod_drop.png"), robot=2, node=0, obstacles=model.obstacles)
+    pictured(trajectory, Path("rod_drop.png"), robot=2, node=0)
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def main() -> None:
         found = "".join(f"{1e3 * c.ways[-1, b]:12.4f}{1e3 * c.drifts[b]:10.4f}" for c in crawls.values())
         print(f"{mu:6g}{1e3 * stroke:8g}{1e3 * way:10.4f}{found}")
     model, trajectory = runs["constraint"]
-    pictured(trajectory, Path("caterpillar.png"), robot=1, node=0, snapshots=4, obstacles=model.obstacles)
+    pictured(trajectory, Path("caterpillar.png"), robot=1, node=0, snapshots=4)
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def main() -> None:
         carried = FINGERS * mu * grasp.squeezes[k] / grasp.weight
         row = carried, 1e3 * grasp.lifts[k], grasp.holds[k], grasp.floors[k], 1e3 * grasp.overlaps[k]
         print(f"{mu:14g}" + "".join(f"{float(value):14.4f}" for value in row))
-    pictured(trajectory, Path("grasp.png"), robot=len(FRICTION) - 1, snapshots=3, obstacles=robot.model.obstacles)
+    pictured(trajectory, Path("grasp.png"), robot=len(FRICTION) - 1, snapshots=3)
 
 
 if __name__ == "__main__":

@@ -155,9 +155,7 @@ def main() -> None:
     print("way in each period [mm]; friction, wave")
     for mu, wave, way in zip(frictions, waves, ways(model, trajectory).T, strict=True):
         print(f"{mu:6g}{wave:4g}   " + "".join(f"{1e3 * float(w):12.5f}" for w in way))
-    pictured(
-        trajectory, Path("magnetic_crawler.png"), FRICTIONS.index(FRICTION), snapshots=4, obstacles=model.obstacles
-    )
+    pictured(trajectory, Path("magnetic_crawler.png"), FRICTIONS.index(FRICTION), snapshots=4)
     print(f"way in each period, friction {FRICTION:g}, step [ms]")
     for dt in (1e-3, 5e-4, 2.5e-4):
         way = ways(*simulated([FRICTION], [1.0], periods=4, dt=dt, progress=True))[:, 0]

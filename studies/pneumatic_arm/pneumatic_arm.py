@@ -70,7 +70,7 @@ def main() -> None:
             deepest = trajectory.contact["penetration"][trajectory.time <= time + 1e-9].max()
             print(f"{name:5}{time:10.1f}{stick:7}{slide:7}{apart:7}{deepest:12.1e}")
         path = Path(f"pneumatic_arm_{name[0]}{'_draped' if len(name) > 1 else ''}.png")
-        pictured(trajectory, path, snapshots=6, obstacles=list(scene.arm.obstacles))
+        pictured(trajectory, path, snapshots=6)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ def frame(step: int, numbers: torch.Generator) -> Frame:
     state = State(some(n), some(n), some(n), some(NODES - 1, 3), some(NODES - 1, 3), some(NODES - 2), time)
     count = torch.full((BATCH,), step)
     energies = {"kinetic": some(), "bend": some()}
-    contact = {"active": count, "penetration": some(), "force/floor": some(3)}
+    contact = {"active": count, "penetration": some(), "force/floor": some(3), "load/floor": some()}
+    contact["node_force"] = some(NODES, 3)
     return Frame(step, state, count, count, some(), torch.zeros_like(count), energies, contact)
 
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from tests.contact.robots import ROBOTS, constrained_crossing, constrained_on_obstacles, numbers
-from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Trajectory, forces, rollout
-from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty
+from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Static, Trajectory, forces, rollout
+from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 
 RESPONSES = {
     "penalty": lambda: (Penalty(50.0, 1e-4), Friction(0.3, 1e-3)),
@@ -66,6 +66,71 @@ def test_report_in_the_file(tmp_path, make):
     assert {f"force/{o.name}" for o in model.obstacles} < set(read.contact)
     assert set(read.contact) == set(run.contact)
     assert all(torch.equal(read.contact[name], values) for name, values in run.contact.items())
+
+
+@pytest.mark.parametrize("make", [lambda: ROBOTS["obstacles"]("penalty", True), lambda: constrained_on_obstacles(0.3)])
+def test_forces_on_nodes(make):
+    """Add up to those of the obstacles, and nowhere pull: loads are at least as large as forces."""
+    model = make()
+    _, info = ImplicitEuler(5e-3).step(model, model.initial_state(), throw=True)
+    forces = torch.stack([info.contact[f"force/{o.name}"] for o in model.obstacles])
+    loads = torch.stack([info.contact[f"load/{o.name}"] for o in model.obstacles])
+    # the same numbers, added in another order
+    torch.testing.assert_close(info.contact["node_force"].sum(1), forces.sum(0), rtol=1e-12, atol=1e-14)
+    assert bool((loads > 0).any()) and bool((loads >= forces.norm(dim=-1) * (1 - 1e-12)).all())
+    assert bool((loads.sum(0) >= info.contact["node_force"].norm(dim=-1).sum(1) * (1 - 1e-12)).all())
+
+
+@pytest.mark.parametrize("make", [lambda: ROBOTS["shell"]("penalty", True), lambda: constrained_crossing(0.3)])
+def test_forces_on_nodes_of_parts(make):
+    """Give the nodes of each part what the rest does to it, and the contact a load that says how hard it presses."""
+    model = make()
+    _, info = ImplicitEuler(5e-3).step(model, model.initial_state(), throw=True)
+    parts = model.body.part_of_node
+    on_parts = [info.contact["node_force"][:, parts == k].sum(1) for k in range(parts.max() + 1)]
+    for k, force in enumerate(on_parts):
+        # the same numbers, added in another order
+        torch.testing.assert_close(force, info.contact[f"force/part{k}"], rtol=1e-12, atol=1e-14)
+    load = info.contact["load/self_contact"]
+    # each pair pushes two parts, or two places of one
+    assert bool((2 * load >= sum(f.norm(dim=-1) for f in on_parts) * (1 - 1e-12)).all()) and bool((load > 0).all())
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_robots_of_a_batch_report_what_they_report_alone(name):
+    """Give row i of a batch what robot i gives alone."""
+    model = ROBOTS[name]("penalty", True)
+    _, both = ImplicitEuler(5e-3).step(model, model.initial_state(), throw=True)
+    for i in range(2):
+        alone = ROBOTS[name]("penalty", True, slice(i, i + 1))
+        _, own = ImplicitEuler(5e-3).step(alone, alone.initial_state(), throw=True)
+        assert own.contact.keys() == both.contact.keys()
+        for key, value in own.contact.items():
+            # the same sums, by vectors of other lengths; forces are some 0.1 N
+            torch.testing.assert_close(both.contact[key][i : i + 1], value, rtol=1e-9, atol=1e-12, msg=key)
+
+
+@pytest.mark.parametrize(
+    ("make", "integrator", "steps"),
+    [(lambda: Penalty(200.0, 1e-3), Static(), 1), (Complementarity, ImplicitEuler(1e-2), 20)],
+)
+def test_loads_of_named_contacts(make, integrator, steps):
+    """Let a pile of three rods press on a floor: each contact bears the weight of what lies on it."""
+    builder = RobotBuilder()
+    for k, name in enumerate(("low", "middle", "high")):
+        x = np.linspace([-0.02, 0, 0], [0.02, 0, 0], 3) if k % 2 == 0 else np.linspace([0, -0.02, 0], [0, 0.02, 0], 3)
+        nodes = builder.add_rod(x + [0, 0, 1e-3 + 2e-3 * k], Circle(1e-3), Material(1e9, 1e4, 0.4), name=name)
+        builder.clamp(nodes=nodes.tolist(), axes="xy")
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), make(), name="floor"))
+    builder.add_contact(SelfContact(make(), between=("low", "middle"), name="bottom"))
+    builder.add_contact(SelfContact(make(), between=("middle", "high")))
+    model = builder.finalize()
+    run = rollout(model, model.initial_state(), integrator, steps, every=steps, throw=True)
+    weight = 9.81 * model.body.node_mass().sum() / 3
+    loads = [float(run.contact[f"load/{name}"][-1] / weight) for name in ("floor", "bottom", "middle-high")]
+    # forces balance to 1e-6 of those at play; what still swings after the steps is less than that
+    assert loads == pytest.approx([3, 2, 1], rel=1e-4)
 
 
 def test_no_report_without_contact():

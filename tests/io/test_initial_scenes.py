@@ -20,7 +20,6 @@ from torchdismech import (
 )
 from torchdismech.cli import app
 from torchdismech.environments import Environment
-from torchdismech.io.recorded import recorded
 from torchdismech.io.run import run_scene
 
 NODES = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.0], [0.3, 0.0, 0.0], [0.4, 0.0, 0.0]]
@@ -306,8 +305,7 @@ def test_runs_are_resumed_and_looked_at(load, tmp_path):
     scene = load(text)
     resumed, first = run_scene(scene, scene.build(), tmp_path / "run.h5", resume=tmp_path / "run.h5")
     assert first == 5 and torch.equal(resumed.positions[-1], whole.positions[-1])
-    told = recorded(Trajectory.load(tmp_path / "run.h5"), tmp_path)
-    assert told.half[0, :, 1].tolist() == [4e-3, 4e-3, 3e-3, 3e-3]
+    assert resumed.appearance().sections.width.tolist() == [8e-3, 8e-3, 6e-3, 6e-3]
     assert json.loads(resumed.attributes["files"]).keys() == {"initial.positions_file"}
 
 

@@ -1,5 +1,7 @@
 """Error bars: what data tell, what they do not, how priors weigh in, and how far the optimum is."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -54,6 +56,14 @@ def test_what_nothing_determines_is_told_with_its_direction():
     held = _certainty(numbers(1.0, 1.0), independent(matrix), 1e-3)
     assert held.spreads[0] == pytest.approx(0.5 * 0.5**0.5, rel=1e-3)  # the prior does, half a unit's square each
     assert "b and a correlate" in held.told() or "a  2 +-" in held.told()
+
+
+def test_many_directions_are_counted():
+    """Tell of five directions that nothing determines, and how many more there are."""
+    found = _certainty(numbers(0.0, 0.0), independent(1e4 * torch.eye(2, dtype=torch.float64)), 1e-3)
+    told = dataclasses.replace(found, loose=torch.tensor([[1.0, 0.0]] * 7)).warnings()
+    assert len(told) == 6 and all("do not determine" in sentence for sentence in told[:5])
+    assert told[5] == "warning: nor do they determine 2 directions more, which are in certainty.json"
 
 
 def test_fit_that_stands_beside_its_optimum_is_told_by_how_much():

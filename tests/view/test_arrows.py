@@ -1,4 +1,4 @@
-"""Arrows of contact forces: where they begin, which way they go, how long they are, and where they are shown."""
+"""Arrows of contact forces: which way they go, how long they are, and where they are shown."""
 
 import dataclasses
 
@@ -10,12 +10,11 @@ from typer.testing import CliRunner
 from tests.view.runs import made_up, run_of, twisting
 from torchdismech import InputError, Trajectory
 from torchdismech.cli import app
-from torchdismech.contact import HalfSpace, Obstacle, Penalty, Sphere
 from torchdismech.geometry.surface import find_surface
 from torchdismech.view.arrows import LONGEST, Arrows, ContactForces
 from torchdismech.view.scenery import Scenery
 
-ROW = np.array([0])
+ROWS, ROBOT = np.array([0, 1]), np.array([0])
 # a rod falls on a floor and on a ball below its left end
 SCENE = """
 [robot]
@@ -42,41 +41,29 @@ every = 4
 """
 
 
-def touching(forces: dict[str, list[list[float]]], nodes: np.ndarray, edges) -> Trajectory:
-    """Return a run of one frame and one robot that keeps forces by name."""
-    run = made_up(nodes[None], edges)
-    given = {f"force/{name}": torch.tensor(force, dtype=torch.float64)[None] for name, force in forces.items()}
-    return dataclasses.replace(run, contact=given)
-
-
-def test_arrows_begin_where_robots_touch():
-    """Begin at the nearest node, between two that are equally near, and in the middle of parts."""
-    nodes = np.array([[0.0, 0, 0], [0.1, 0, 0.5], [0.2, 0, 0], [0.0, 1, 0.4], [0.2, 1, 0.8]])
-    forces = {"floor": [[0.0, 0, 2]], "ball": [[1.0, 0, 0]], "part1": [[0.0, 1, 0]], "wall": [[0.0, 0, 1]]}
-    run = touching(forces, nodes, [[0, 1], [1, 2], [3, 4]])
-    floor = Obstacle(HalfSpace((0, 0, -0.1), (0, 0, 1)), Penalty(1.0, 1e-3), name="floor")
-    ball = Obstacle(Sphere((0.2, 1, 1), 0.1), Penalty(1.0, 1e-3), name="ball")
-    found = ContactForces(run, [floor, ball])
-    assert found.names == list(forces) and found.unknown == ["wall"] and found.largest == 2.0
-    places = found.places(ROW, ROW)[0, 0]
-    # nodes that are not the nearest count by exp(-distance / (0.02 of the size of 1 m)): exp(-20) and less
-    expected = [[0.1, 0, 0], [0.2, 1, 0.8], [0.1, 1, 0.6], nodes.mean(0)]
-    np.testing.assert_allclose(places, expected, atol=1e-6)
+def touching(forces: list[list[list[float]]], nodes: np.ndarray, edges) -> Trajectory:
+    """Return a run of one robot, which stays where it is, that keeps forces (T, N, 3)."""
+    given = torch.tensor(forces, dtype=torch.float64)[:, None]
+    run = made_up(np.repeat(nodes[None], len(given), axis=0), edges)
+    return dataclasses.replace(run, contact={"node_force": given})
 
 
 def test_arrows_go_the_way_of_the_force():
-    """Reach along the forces, the largest as far as is said, with a closed surface; draw no small ones."""
-    forces = {"a": [[0.0, 3, 4]], "b": [[1.0, 0, 0]], "c": [[0.0, 0, 1e-3]]}
-    found = ContactForces(touching(forces, np.eye(3), [[0, 1], [1, 2]]), [])
-    arrows = Arrows(found, ROW, ROW, size=2.0)
-    vertices, normals = (x[0].reshape(3, -1, 3) for x in arrows.vertices(slice(0, 1), np.array([[0.0, 0, 1]])))
-    place = np.array([1 / 3, 1 / 3, 4 / 3])  # the robot's middle, a metre higher
-    tips = vertices[:, -1] - place
-    np.testing.assert_allclose(tips[:2], LONGEST * 2.0 / 5 * np.array([[0, 3, 4], [1, 0, 0]]), atol=1e-6)  # float32
-    assert np.ptp(vertices[2], axis=0).max() == 0 and arrows.said == "longest arrow 5 N"
-    surface = find_surface(arrows.faces[: len(arrows.faces) // 3])
+    """Begin at the nodes and reach along the forces, the largest as far as is said; draw no small ones."""
+    forces = [[[0.0, 3, 4], [1.0, 0, 0], [0.0, 0, 4e-3]], [[0.0, 0, 0], [0.0, 0, 0], [0.0, 0, 0]]]
+    found = ContactForces(touching(forces, np.eye(3), [[0, 1], [1, 2]]))
+    assert found.largest == 5.0 and found.nodes(ROWS, ROBOT).tolist() == [0, 1]
+    arrows = Arrows(found, ROWS, ROBOT, size=2.0)
+    assert arrows.count == 2 and arrows.said == "longest arrow 5 N"
+    vertices, normals = (x.reshape(2, 2, -1, 3) for x in arrows.vertices(slice(0, 2), np.array([[0.0, 0, 1]])))
+    places = np.eye(3)[:2] + [0, 0, 1]  # the robot is shown a metre higher
+    ways = LONGEST * 2.0 / 5 * np.array([[0, 3, 4], [1, 0, 0]])
+    np.testing.assert_allclose(vertices[0, :, -1], places + ways, atol=1e-6)  # float32
+    np.testing.assert_allclose(vertices[0, :, 0], places, atol=1e-6)
+    assert np.ptp(vertices[1], axis=1).max() == 0  # without a force they are points
+    surface = find_surface(arrows.faces[: len(arrows.faces) // 2])
     assert len(surface.hinges) == len(surface.edges)  # no edge has one side only
-    outwards = ((vertices[0] - vertices[0].mean(0)) * normals[0]).sum(-1)
+    outwards = ((vertices[0, 0] - vertices[0, 0].mean(0)) * normals[0, 0]).sum(-1)
     assert outwards[0] > 0 and outwards[-1] > 0  # the foot and the tip
     low, high = arrows.reach()
     np.testing.assert_allclose([low, high], [[0, 0, 0], [0.12, 0.36, 0.48]])
@@ -86,16 +73,16 @@ def test_a_run_shows_its_contact_forces(tmp_path):
     """Show the forces of a scene's floor and ball in movies, in pictures and in the command; keep them in the view."""
     path = run_of(tmp_path, SCENE)
     run = Trajectory.load(path)
-    scenery = Scenery(run, [0], folder=tmp_path, contact=True)
+    scenery = Scenery(run, [0], contact=True)
     assert scenery.arrows is not None and not scenery.remarks
     last = scenery.shown(len(scenery) - 1)
     assert (last.arrows[0] >= scenery.low - 0.01).all() and (last.arrows[0] <= scenery.high + 0.01).all()
-    forces = ContactForces(run, [placed.surface._obstacle for placed in scenery.obstacles])
-    rows = scenery.frames[-1:]
-    force = dict(zip(forces.names, forces.forces(rows, ROW)[0, 0], strict=True))
-    place = dict(zip(forces.names, forces.places(rows, ROW)[0, 0], strict=True))
-    assert force["floor"][2] > 0 and abs(place["floor"][2]) < 0.01 and place["floor"][0] > 0.1
-    assert force["obstacle0"][2] > 0 and place["obstacle0"][0] < 0.1 and place["obstacle0"][2] > 0.03
+    forces, rows = ContactForces(run), scenery.frames[-1:]
+    nodes = forces.nodes(rows, ROBOT)
+    force, place = (x[0, 0] for x in (forces.forces(rows, ROBOT, nodes), forces.places(rows, ROBOT, nodes)))
+    assert 0 in nodes and 4 in nodes and (force[:, 2] > 0).all()  # on the ball and on the floor
+    np.testing.assert_allclose(force.sum(0), sum(run.contact[f"force/{n}"][-1, 0] for n in ("floor", "obstacle0")))
+    assert np.array_equal(place, run.positions[-1, 0, nodes])
     out = tmp_path / "run.gif"
     call = ["movie", str(path), "--out", str(out), "--contact", "--no-progress", "--size", "160x120"]
     assert CliRunner().invoke(app, call).exit_code == 0 and out.exists()
@@ -109,7 +96,7 @@ def test_arrows_are_red_in_pictures(tmp_path):
     run = Trajectory.load(run_of(tmp_path, SCENE))
 
     def red(contact: bool) -> int:
-        scenery = Scenery(run, [0], folder=tmp_path, contact=contact)
+        scenery = Scenery(run, [0], contact=contact)
         picture = list(pictures(scenery, (240, 180)))[-2].astype(int)[50:]  # below the words
         return int(((picture[..., 0] > 120) & (picture[..., 1:] < 90).all(-1)).sum())
 
@@ -135,9 +122,9 @@ def test_figures_have_arrows(tmp_path):
 def test_the_page_shows_them(tmp_path):
     """Turn arrows on and off."""
     pytest.importorskip("viser")
-    from torchdismech.view.page import Page, Wanted
+    from torchdismech.view.page import Page
 
-    page = Page(Trajectory.load(run_of(tmp_path, SCENE)), Wanted(folder=tmp_path), port=18090)
+    page = Page(Trajectory.load(run_of(tmp_path, SCENE)), port=18090)
     try:
         assert page._stage._arrows is None
         page._contact.value, page.frame.value = True, 8
@@ -150,7 +137,20 @@ def test_the_page_shows_them(tmp_path):
         page.close()
 
 
+def test_runs_in_which_nothing_touches_have_none(tmp_path):
+    """Show runs that might touch something and do not, without arrows."""
+    pytest.importorskip("PIL")
+    from torchdismech.view.movie import pictures
+
+    scenery = Scenery(touching([[[0.0, 0, 0]] * 3], np.eye(3), [[0, 1], [1, 2]]), [0], contact=True)
+    assert scenery.arrows is not None and scenery.arrows.count == 0 and len(list(pictures(scenery, (64, 64)))) == 1
+
+
 def test_runs_without_contact_are_refused():
-    """Say that there is nothing to show."""
+    """Say that there is nothing to show, or that a file of before does not say where forces act."""
+    run = twisting()[0]
     with pytest.raises(InputError, match="--contact: the run has no contact forces"):
-        Scenery(twisting()[0], [0], contact=True)
+        Scenery(run, [0], contact=True)
+    before = dataclasses.replace(run, contact={"active": torch.zeros(len(run.time), 2)})
+    with pytest.raises(InputError, match="of an earlier version"):
+        Scenery(before, [0], contact=True)

@@ -51,7 +51,7 @@ def settled(browser: Browser, page: Page) -> np.ndarray:
 @pytest.fixture
 def page(tmp_path):
     """Return a page with the run of three robots, a floor and a ball."""
-    page = Page(Trajectory.load(run_of(tmp_path)), Wanted(folder=tmp_path), port=PORT)
+    page = Page(Trajectory.load(run_of(tmp_path)), port=PORT)
     yield page
     page.close()
 
@@ -77,7 +77,7 @@ def test_run_is_shown_while_it_goes_on():
     builder = RobotBuilder()
     builder.add_rod(np.linspace([0, 0, 0], [0.1, 0, 0], 4), Circle(3e-3), Material(1e6, 1000.0))
     model = builder.finalize()
-    live = Live(model, port=PORT)
+    live = Live(port=PORT)
     try:
         run = rollout(model, model.initial_state(2), ImplicitEuler(1e-3), 3, writer=live)
         assert len(run.time) == 4 and live._time.content == "time 0.003 s, step 3"

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.view.runs import SCENE, made_up, run_of, twisting
+from tests.view.runs import made_up, run_of, twisting
 from torchdismech import InputError, Trajectory
 from torchdismech.geometry.frames import rotated
 from torchdismech.view.colours import Scale, node_values
 from torchdismech.view.directors import material_directors
 from torchdismech.view.scenery import Scenery, chosen_robots
-from torchdismech.view.surfaces import Sections
 from torchdismech.view.tubes import Profile, Tubes
 
 ARC = np.linspace(0, 1.2, 6)
@@ -121,7 +120,7 @@ def test_colours_follow_the_scale():
 
 
 def test_file_tells_sections_and_obstacles(tmp_path):
-    """Read sections, drawn radii, the floor and the ball from the scene in the file; put robots side by side."""
+    """Read sections, drawn radii, the floor and the ball from the file of a scene; put robots side by side."""
     run = Trajectory.load(run_of(tmp_path))
     scenery = Scenery(run, [0, 2], apart=True)
     assert not scenery.remarks and [p.surface.name for p in scenery.obstacles] == ["floor"] * 2 + ["obstacle0"] * 2
@@ -137,29 +136,15 @@ def test_file_tells_sections_and_obstacles(tmp_path):
     assert scenery.offsets[1, 0] > 0.3 and scenery.surface.shell.sum() == 2
 
 
-def test_without_a_scene_the_radius_is_said():
+def test_radius_that_a_run_does_not_keep_is_said():
     """Take a quarter of the median edge and say so; take what is asked for; refuse what is none."""
-    run, _ = twisting()
+    run = made_up(BENT[None], CHAIN)
     scenery = Scenery(run, [0])
-    assert "0.0125 m, a quarter of an edge" in scenery.remarks[0]
+    # chords of 0.24 rad on a circle of 1 m
+    assert "0.0599 m, a quarter of an edge" in scenery.remarks[0]
     assert not Scenery(run, [0], radius=1e-3).remarks
-    given = Sections.uniform(6, 2e-3, "")
-    assert not Scenery(run, [0], sections=given, obstacles=[]).remarks
     with pytest.raises(InputError, match="radius: expected a positive number of metres, got nan"):
         Scenery(run, [0], radius=float("nan"))
-
-
-def test_missing_mesh_of_an_obstacle_is_said(tmp_path):
-    """Show the rest where the file of a mesh is not beside the run any more."""
-    import trimesh
-
-    trimesh.creation.box((0.1, 0.1, 0.1)).apply_translation((1.0, 0, 0.5)).export(tmp_path / "box.stl")
-    text = SCENE.replace('shape = "sphere"\ncenter = [0.4, 0, 0.2]\nradius = 0.03', 'shape = "mesh"\nfile = "box.stl"')
-    run = Trajectory.load(run_of(tmp_path, text))
-    assert len(Scenery(run, [0], folder=tmp_path).obstacles) == 2
-    (tmp_path / "box.stl").unlink()
-    scenery = Scenery(run, [0], folder=tmp_path)
-    assert len(scenery.obstacles) == 1 and "not shown" in scenery.remarks[0] and "box.stl" in scenery.remarks[0]
 
 
 def test_robots_are_chosen_by_a_text():

@@ -65,6 +65,7 @@ def robot_body(
         held,
         clamped_parts(clamps, framed, held),
         _part_names(rods, shells),
+        rods.sections(),
         directors,
         held_tangents,
         mass=lumped_mass(rods, shells, masses, count, len(joints) + len(carried) + 4 * len(held.nodes), dtype),

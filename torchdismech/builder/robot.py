@@ -12,6 +12,7 @@ from torch import Tensor
 from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, free_dofs, held_directions
 from torchdismech.builder.elements import broadcastable, refuse_lost
+from torchdismech.builder.parts import warn_of_passing
 from torchdismech.builder.planar import refuse_out_of_plane
 from torchdismech.builder.rods import (
     RodGroup,
@@ -152,7 +153,7 @@ class RobotBuilder:
         directors = None if directors is None else np.asarray(directors, dtype=float)
         if directors is not None and directors.shape != (len(pairs), 3):
             raise InputError(f"directors: expected one of each edge, ({len(pairs)}, 3), got {directors.shape}")
-        self._rods.append(RodGroup(index[pairs], constants, natural, directors, name))
+        self._rods.append(RodGroup(index[pairs], constants, isinstance(section, Circle), natural, directors, name))
         return index
 
     def add_shell(
@@ -329,6 +330,7 @@ class RobotBuilder:
         collected = self._nodes, rods, shells, self._clamps, self._masses
         kinds = self.joints == "stiff", self.mass == "consistent"
         body, joint_weights, directors = robot_body(*collected, *kinds, dtype)
+        warn_of_passing(body, self.join_distance)
         terms = [
             *stretch_terms(body, rods),
             *bend_twist_terms(body, rods, directors, joint_weights, self._stiffened, self.curvature == "averaged"),

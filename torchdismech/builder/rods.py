@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
-from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost, robot_dimension
+from torchdismech.body import Body, Sections
+from torchdismech.builder.elements import at_nodes, broadcastable, joined, per_element, refuse_lost, robot_dimension
 from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import REST_BRANCH, first_director, transported, unit
@@ -38,6 +38,7 @@ class RodGroup:
 
     edges: np.ndarray
     constants: dict[str, Tensor]  # per edge: density, area, ..., EA, EI1, EI2, GJ
+    round: bool  # circles, not rectangles
     natural: str
     directors: np.ndarray | None
     name: str | None
@@ -67,6 +68,13 @@ class Rods:
     def volume(self) -> Tensor:
         """Return the volume of each edge (.., E) [m^3]."""
         return self.constant("area") * self.length
+
+    def sections(self) -> Sections:
+        """Return the sections of the edges, as they are seen."""
+        sizes = {name: per_element(self.constant(name), len(self.edges)) for name in ("height", "width")}
+        circles = np.repeat([group.round for group in self.groups], [len(group.edges) for group in self.groups])
+        arrays = {name: size.detach().cpu().numpy() for name, size in sizes.items()}
+        return Sections(**arrays, round=circles.astype(bool))
 
     def node_mass(self, n_nodes: int) -> Tensor:
         """Return the mass (.., N) that the rods give to nodes [kg]."""

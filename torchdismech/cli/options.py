@@ -79,7 +79,7 @@ Colour = Annotated[str, typer.Option(help="robot: one colour each; or stretch, c
 Apart = Annotated[bool, typer.Option("--apart", help="Put the robots side by side; else they are overlaid.")]
 Contact = Annotated[bool, typer.Option("--contact", help="Show the forces of contacts as arrows.")]
 Radius = Annotated[
-    float | None, typer.Option(help="Of all rods [m]; by default what the scene in the file says, else 1/4 of an edge.")
+    float | None, typer.Option(help="Of all rods [m]; by default as the file says, else 1/4 of an edge.")
 ]
 
 

@@ -37,7 +37,6 @@ def plot(
     """Draw shapes of a robot at several times, and how a node moves."""
     from torchdismech.errors import InputError
     from torchdismech.io.outputs import is_picture, refuse_input, refuse_overwriting
-    from torchdismech.io.recorded import recorded
     from torchdismech.trajectory import Trajectory
     from torchdismech.view import save_curves, save_picture
 
@@ -53,8 +52,7 @@ def plot(
     if curves:
         save_curves(trajectory, path, robot, energies, contact, strains)
     else:
-        known = recorded(trajectory, run.parent)
-        save_picture(trajectory, path, robot, node, snapshots, [] if known is None else known.obstacles)
+        save_picture(trajectory, path, robot, node, snapshots)
     say_written(path)
 
 
@@ -133,7 +131,7 @@ def view(
     from torchdismech.trajectory import Trajectory
     from torchdismech.view.page import Page, Wanted
 
-    wanted = Wanted(robots, colour, apart, radius, folder=run.parent, contact=contact)
+    wanted = Wanted(robots, colour, apart, radius, contact)
     page = Page(Trajectory.load(run), wanted, every, host, port, fps)
     _say_remarks(page.scenery)
     interrupts.say_at_the_end(f"{run} is as it was")
@@ -150,7 +148,7 @@ def _scenery(
 
     trajectory = Trajectory.load(run)
     chosen = chosen_robots(robots, trajectory.batch)
-    scenery = Scenery(trajectory, chosen, every, colour, apart, radius, folder=run.parent, contact=contact)
+    scenery = Scenery(trajectory, chosen, every, colour, apart, radius, contact)
     _say_remarks(scenery)
     return scenery
 

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.appearance import Appearance
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
@@ -355,6 +356,10 @@ class PneumaticArm(ReducedModel):
         velocities = torch.cat([torch.zeros_like(moved[:, :1]), moved], 1)
         return ArmState(q, velocity, impulses, self._from_base(self.plates(posture)[0]), velocities, time)
 
+    def appearance(self) -> Appearance:
+        """Return what of the robots can be seen beside their points: the obstacles."""
+        return Appearance.of(None, list(self.obstacles))
+
     def contact_report(self, state: ArmState) -> dict[str, Tensor]:
         """Return the report of no step: nothing touches yet; {} for an arm without obstacles."""
         if not len(self.obstacles):
@@ -362,7 +367,18 @@ class PneumaticArm(ReducedModel):
         zero = torch.zeros_like(state.time)
         count = torch.zeros(state.batch, dtype=torch.long, device=zero.device)
         nothing = {"active": count, "sticking": count, "sliding": count, "penetration": zero}
-        return nothing | {f"force/{obstacle.name}": zero[:, None].expand(-1, 3) for obstacle in self.obstacles}
+        return nothing | self.reported_forces(zero.new_zeros(state.batch, len(self.obstacles) * self.n_plates, 3))
+
+    def reported_forces(self, force: Tensor) -> dict[str, Tensor]:
+        """Return forces (B, C, 3) of the contacts, obstacle by obstacle, by the names in a report."""
+        on_plates = force.unflatten(1, (len(self.obstacles), self.n_plates))  # (B, O, P, 3)
+        names = [obstacle.name for obstacle in self.obstacles]
+        loads = torch.linalg.vector_norm(on_plates, dim=-1).sum(2)
+        return {
+            **{f"force/{name}": on_plates[:, k].sum(1) for k, name in enumerate(names)},
+            **{f"load/{name}": loads[:, k] for k, name in enumerate(names)},
+            "node_force": torch.nn.functional.pad(on_plates.sum(1), (0, 0, 1, 0)),  # nothing touches the base
+        }
 
     def check_batch(self, state: ArmState, control: Control) -> None:
         """Refuse states and controls that do not belong to the arm."""

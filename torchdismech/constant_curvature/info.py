@@ -41,7 +41,8 @@ class ArmStepInfo:
     residual : largest violation of the contact laws [m/s]; 0 without contact.
     substeps : 1.
     contact : "active", "sticking", "sliding" numbers of contacts; "penetration" the largest overlap at the end of the
-        step [m]; "force/NAME" (B, 3) of each obstacle on the arm [N]. {} for an arm without obstacles.
+        step [m]; "force/NAME" (B, 3) of each obstacle on the arm [N], "load/NAME" (B,) how large its forces on single
+        plates are all together, "node_force" (B, N, 3) on base, disks and end plates. {} for an arm without obstacles.
     plates : the same for each contact; None for an arm without obstacles.
     solved : bool, whether the contact problem was solved, also where there was none.
     """

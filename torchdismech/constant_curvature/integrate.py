@@ -60,7 +60,7 @@ class _Impulses:
     Attributes
     ----------
     velocity : (B, n) at the end of the step, with derivatives; nothing else has any.
-    impulse : (B, C, 3) per contact, normal first; force : (B, O, 3) sums over the plates, along the world's axes.
+    impulse : (B, C, 3) per contact, normal first; force : (B, C, 3) per contact, along the world's axes [N].
     sticking, sliding : (B, C). solved : (B,). iterations, residual : (B,).
     """
 
@@ -267,10 +267,9 @@ class ArmIntegrator:
         rows, count = len(free), len(model.obstacles) * model.n_plates
         nothing = free.new_zeros(rows, count, 3)
         none = torch.zeros(rows, count, dtype=torch.bool, device=free.device)
-        force = free.new_zeros(rows, len(model.obstacles), 3)
         zero = torch.zeros(rows, dtype=torch.long, device=free.device)
         solved = torch.ones(rows, dtype=torch.bool, device=free.device)
-        untouched = _Impulses(free, nothing, force, none, none, solved, zero, free.new_zeros(rows))
+        untouched = _Impulses(free, nothing, nothing, none, none, solved, zero, free.new_zeros(rows))
         if contacts is None:
             return untouched
         if bowed is not None:
@@ -332,7 +331,6 @@ class ArmIntegrator:
         step = torch.linalg.solve_triangular(factor.mT, shared @ impulse[..., None], upper=True)[..., 0]
         each = impulse.detach().unflatten(1, (count, 3))
         world = (frames.detach().mT @ each[..., None])[..., 0] / self.dt
-        owner = torch.nn.functional.one_hot(order // model.n_plates, len(model.obstacles)).to(free)
         sticking, sliding = (
             torch.zeros_like(contacts.gap, dtype=torch.bool).scatter(1, order, x)
             for x in (solution.sticking, solution.sliding)
@@ -342,7 +340,7 @@ class ArmIntegrator:
         return _Impulses(
             free + step,
             torch.zeros_like(before).scatter(1, index, each),
-            owner.mT @ world,
+            torch.zeros_like(before).scatter(1, index, world),
             sticking,
             sliding,
             (solution.status == Status.CONVERGED) | close,
@@ -408,7 +406,7 @@ class ArmIntegrator:
         contact = {name: torch.where(made, which.sum(1), 0) for name, which in counts.items()}
         contact["penetration"] = torch.where(made, (-gap).clamp(min=0.0).amax(1), 0.0)
         force = torch.where(made[:, None, None], touched.force, 0.0)
-        contact |= {f"force/{obstacle.name}": force[:, k] for k, obstacle in enumerate(model.obstacles)}
+        contact |= model.reported_forces(force)
         report = PlateReport(
             torch.where(made[:, None], gap, torch.nan),
             torch.where(made[:, None, None], touched.impulse, 0.0),

@@ -14,10 +14,11 @@ from torchdismech.fused import Fused, is_own
 from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
-__all__ = ["Kernel", "PairBlocks", "PairLoops", "PairTable", "Touching", "distances", "touching", "vectors"]
+__all__ = ["FIRST", "Kernel", "PairBlocks", "PairLoops", "PairTable", "Touching", "distances", "touching", "vectors"]
 
 SMALLEST = 1e-37  # m^2, of squared distances, so that normals are finite
 Kernel = Callable[..., Closest]  # of four nodes, for edges then the c^2 that rounds them
+FIRST: dict[Kernel, int] = {closest_segments: 2, closest_on_triangle: 1}  # how many nodes are the first primitive's
 
 
 @dataclass(frozen=True, eq=False)

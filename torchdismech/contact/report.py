@@ -1,4 +1,4 @@
-"""What contact did in a step: how many surfaces touched, how deep, which stuck or slid, and with what force."""
+"""What contact did in a step: how many surfaces touched, how deep, which stuck or slid, and with what force where."""
 
 from __future__ import annotations
 
@@ -10,26 +10,40 @@ from torchdismech.body import Body
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.self_contact import Pairs, SelfContacts
+from torchdismech.contact.pairs import FIRST
+from torchdismech.contact.self_contact import Pairs, SelfContacts, summed
 from torchdismech.state import State
 
 __all__ = ["Report", "contact_report"]
 
 # "active", "sticking", "sliding" (B,) numbers of contacts; "penetration" (B,) the largest overlap [m];
-# "force/NAME" (B, 3) [N]: from each obstacle on the robot, and from the rest of the robot on each of its parts
+# "force/NAME" (B, 3) [N]: from each obstacle on the robot, and from the rest of the robot on each of its parts;
+# "load/NAME" (B,) [N]: how large the forces of an obstacle, or of the pairs of a `SelfContact`, are all together;
+# "node_force" (B, N, 3) [N]: from all contacts on each node
 Report = dict[str, Tensor]
 
 FULL = 1 - 1e-9  # of the cone: more friction counts as sliding
 
 
 class _Tally:
-    """Counts of contacts."""
+    """Counts and forces of contacts.
 
-    def __init__(self, like: Tensor):
-        self.counts = {
-            name: like.new_zeros(like.shape[0], dtype=torch.long) for name in ("active", "sticking", "sliding")
-        }
-        self.penetration = like.new_zeros(like.shape[0])
+    Parameters
+    ----------
+    q : (B, n) of the robots. nodes : how many each has. names : of the contacts between parts.
+
+    Attributes
+    ----------
+    forces : (B, 3) of each obstacle on the robot [N]; loads : (B,) of each contact [N].
+    outer, inner : (B, N, 3) forces on the nodes, from obstacles and from other parts of the robot [N].
+    """
+
+    def __init__(self, q: Tensor, nodes: int, names: list[str]):
+        self.counts = {name: q.new_zeros(len(q), dtype=torch.long) for name in ("active", "sticking", "sliding")}
+        self.penetration = q.new_zeros(len(q))
+        self.forces: Report = {}
+        self.loads: Report = {name: q.new_zeros(len(q)) for name in names}
+        self.outer = self.inner = q.new_zeros(len(q), nodes, 3)
 
     def overlap(self, gap: Tensor) -> None:
         """Take note of gaps (B, N) of which no load is known."""
@@ -44,6 +58,25 @@ class _Tally:
             self.counts[name] = self.counts[name].index_add(0, robot, which.long())
         overlap = (-gap).clamp_min(0)
         self.penetration = self.penetration.scatter_reduce(0, robot, overlap, "amax")
+
+    def add_obstacle(self, name: str, force: Tensor) -> None:
+        """Take note of the forces (B, N, 3) of an obstacle on the nodes."""
+        self.forces[name], self.loads[name] = force.sum(1), torch.linalg.vector_norm(force, dim=-1).sum(1)
+        self.outer = self.outer + force
+
+    def add_pairs(self, name: str, robot: Tensor, force: Tensor, on_nodes: Tensor) -> None:
+        """Take note of pairs: their forces (S, 3) on the first of two surfaces, and on all nodes (B, N, 3)."""
+        size = torch.linalg.vector_norm(force, dim=1)
+        # index_put sums in a fixed order on every device; index_add does not
+        self.loads[name] = self.loads[name].index_put((robot,), size, accumulate=True)
+        self.inner = self.inner + on_nodes
+
+    def report(self) -> Report:
+        """Return what was taken note of."""
+        forces = {f"force/{name}": force for name, force in self.forces.items()}
+        loads = {f"load/{name}": load for name, load in self.loads.items()}
+        on_nodes = {"node_force": self.outer + self.inner}
+        return {**self.counts, "penetration": self.penetration, **forces, **loads, **on_nodes}
 
 
 @torch.no_grad()
@@ -65,29 +98,22 @@ def contact_report(
     """
     if not obstacles and not len(self_contacts):
         return {}
-    labels = body.part_of_node
-    nothing = state.q.new_zeros(state.batch, len(labels), 3)
-    tally, forces = _Tally(state.q), {f"force/{o.name}": nothing[:, 0] for o in obstacles}
+    tally = _Tally(state.q, body.n_nodes, [contact.name for contact in self_contacts])
     for obstacle in obstacles:
         if obstacle.constrained:
             tally.overlap(obstacle.gap(state.q, state.time))
+            tally.add_obstacle(obstacle.name, torch.zeros_like(tally.outer))
         else:
-            forces[f"force/{obstacle.name}"] = _add_obstacle(tally, obstacle, state)
-    inner = nothing
+            _add_obstacle(tally, obstacle, state)
     if pairs is not None:
         _add_pairs(tally, self_contacts, state, pairs)
-        own = self_contacts.force(pairs, state.q, state.velocity)
-        inner = own[:, : 3 * body.n_nodes].unflatten(1, (-1, 3))
     if constraints is not None:
-        of_obstacles, of_pairs = _add_constraints(tally, constraints, state.q, nothing)
-        forces, inner = forces | of_obstacles, inner + of_pairs
-    if len(self_contacts):
-        forces |= _by_part(labels, inner)
-    return {**tally.counts, "penetration": tally.penetration, **forces}
+        _add_constraints(tally, self_contacts, constraints, state.q)
+    return tally.report() | (_by_part(body.part_of_node, tally.inner) if len(self_contacts) else {})
 
 
-def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> Tensor:
-    """Count the contacts with an obstacle and return its force (B, 3) on the robot."""
+def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
+    """Take note of the contacts with an obstacle that is a force."""
     law = obstacle.law
     assert not isinstance(law, ConstraintLaw)
     points, velocity = obstacle.relative(state)
@@ -100,40 +126,43 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> Tensor:
         slides = torch.linalg.vector_norm(along, dim=-1) > law.friction.slip_velocity
         slides = slides.flatten()
     tally.add(robot, gap.flatten(), (gap < law.response.tolerance).flatten(), slides)
-    return law.forces(gap, normal, velocity).sum(1)
+    tally.add_obstacle(obstacle.name, law.forces(gap, normal, velocity))
 
 
 def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs) -> None:
-    """Count the contacts of a robot with itself."""
+    """Take note of the contacts of a robot with itself that are forces."""
     for found in contacts.touching(pairs, state.q, state.velocity):
         friction = found.constants.friction
         slides = None if friction is None else found.sliding() > friction[1]
         tally.add(found.robot, found.gap, torch.ones_like(found.gap, dtype=torch.bool), slides)
+        force = found.force()
+        first = force.unflatten(0, (4, 3))[: FIRST[found.table.kernel]].sum(0)
+        on_nodes = summed(found, force, state.q)[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
+        tally.add_pairs(contacts[found.table.contact].name, found.robot, first.t(), on_nodes)
 
 
-def _add_constraints(tally: _Tally, constraints: ConstraintSet, q: Tensor, nothing: Tensor) -> tuple[Report, Tensor]:
-    """Count the contacts that are constraints; return the forces of obstacles, and of other parts on nodes (B, N, 3).
-
-    `nothing` are zeros of the latter's shape.
-    """
-    contacts = constraints.at(q, constraints.time)
-    load = constraints.load
+def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: ConstraintSet, q: Tensor) -> None:
+    """Take note of the contacts that are constraints."""
+    found, load = constraints.at(q, constraints.time), constraints.load
     friction = torch.linalg.vector_norm(load[:, 1:], dim=1)
     slides = friction >= FULL * constraints.friction * load[:, 0]
-    tally.add(
-        constraints.robot, contacts.gap, load[:, 0] > 0, slides if bool((constraints.friction > 0).any()) else None
-    )
-    arms = constraints.arms(contacts)
-    nodal = (load.unsqueeze(1) @ arms).view(-1, 4, 3)
-    forces: Report = {}
+    rough = bool((constraints.friction > 0).any())
+    tally.add(constraints.robot, found.gap, load[:, 0] > 0, slides if rough else None)
+    forces = (load.unsqueeze(1) @ constraints.arms(found)).view(-1, 4, 3)
+    nothing = torch.zeros_like(tally.outer)
     offset = 0
     for obstacle, near in zip(constraints.obstacles, constraints.places.near, strict=True):
         mine = slice(offset, offset + int(near.sum()))
         offset = mine.stop
-        total = q.new_zeros(len(q), 3)
-        forces[f"force/{obstacle.name}"] = total.index_add(0, constraints.robot[mine], nodal[mine].sum(1))
-    index = (constraints.robot[offset:].unsqueeze(1), constraints.nodes[offset:])
-    return forces, nothing.index_put(index, nodal[offset:], accumulate=True)
+        where = (constraints.robot[mine], constraints.nodes[mine, 0])
+        tally.add_obstacle(obstacle.name, nothing.index_put(where, forces[mine, 0], accumulate=True))
+    for table in () if constraints.places.pairs is None else constraints.places.pairs.tables:
+        mine = slice(offset, offset + len(table))
+        offset = mine.stop
+        where = (constraints.robot[mine, None], constraints.nodes[mine])
+        on_nodes = nothing.index_put(where, forces[mine], accumulate=True)
+        first = forces[mine, : FIRST[table.kernel]].sum(1)
+        tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], first, on_nodes)
 
 
 def _by_part(labels: np.ndarray, force: Tensor) -> Report:

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torchdismech.body import Body
 from torchdismech.contact.broad_phase import adjacent, overlapping, padded
 from torchdismech.contact.law import ConstraintLaw, law_of
-from torchdismech.contact.pairs import Kernel, PairLoops, PairTable, Touching, distances, touching
+from torchdismech.contact.pairs import FIRST, Kernel, PairLoops, PairTable, Touching, distances, touching
 from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.contact.shares import Ruled, Share, shares
 from torchdismech.errors import InputError
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 
-__all__ = ["Pairs", "SelfContact", "SelfContacts"]
+__all__ = ["Pairs", "SelfContact", "SelfContacts", "summed"]
 
 ROUNDING = 0.02  # closest points of parallel edges are told apart well, and distances are 1e-4 of the reach too large
 KERNELS: tuple[Kernel, Kernel] = (closest_segments, closest_on_triangle)  # edges with edges, points with triangles
@@ -225,7 +225,7 @@ class SelfContact(nn.Module):
         """
         middle, room = 0.5 * (low + high), 0.5 * torch.linalg.vector_norm(high - low, dim=-1)
         x = middle[robot[:, None], nodes]  # (K, 4, 3)
-        rooms, split = room[robot[:, None], nodes], 2 if kernel is closest_segments else 1
+        rooms, split = room[robot[:, None], nodes], FIRST[kernel]
         moves = rooms[:, :split].amax(1) + rooms[:, split:].amax(1)
         tolerance = of_robots(self.law.response.tolerance, robot)
         return distances(kernel, x.flatten(1).t()) <= reach + tolerance + moves

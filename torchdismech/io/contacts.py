@@ -37,7 +37,7 @@ from torchdismech.model import Model
 if TYPE_CHECKING:
     from torchdismech.io.scene import Scene
 
-__all__ = ["add_contacts", "contact_radius", "obstacle_of", "refuse_overlap"]
+__all__ = ["add_contacts", "contact_radius", "refuse_overlap"]
 
 POTENTIALS: dict[str, type[Penalty] | type[Barrier]] = {"penalty": Penalty, "barrier": Barrier}
 ROUNDING = 1e-12  # of components of unit vectors
@@ -61,12 +61,6 @@ def contact_radius(scene: Scene, k: int) -> Number | None:
     """Return the contact radius that a [[rod]] table gives, a number or (B, 1); None where the section decides."""
     given = scene.document.rod[k].contact_radius
     return None if given is None else scene.numbers.scalar(("rod", k, "contact_radius"), given)
-
-
-def obstacle_of(scene: Scene, key: Key, table: schema.Law) -> Obstacle | None:
-    """Return the obstacle that a table describes; None of contact of the robot with itself."""
-    contact = _contact(scene, key, table)
-    return contact if isinstance(contact, Obstacle) else None
 
 
 def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContact:

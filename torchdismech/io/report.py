@@ -26,6 +26,8 @@ from torchdismech.trajectory import Trajectory
 
 __all__ = ["failures", "summary", "what_will_run"]
 
+MOST_PARTS = 6  # that are listed one by one
+
 
 def summary(trajectory: Trajectory, first_step: int, wall: float, path: Path, compiled: bool) -> dict[str, str]:
     """Return what a run came to; steps that an earlier run did count only where said."""
@@ -76,14 +78,15 @@ def what_will_run(
     whole = "the batch" if at_once == scene.batch else f"{at_once} robots, as many as are stepped at a time"
     strains = sum(term.stencil.count * len(term.stencil.strains) for term in model.terms)
     asked = strains * document.output.strains + 6 * len(model.body.clamps) * document.output.reactions
-    stored = 8 * frames * scene.batch * (6 * nodes + model.body.n_angles + asked)
+    of_nodes = (6 if model.contact.none else 9) * nodes  # positions, velocities, and forces of contacts
+    stored = 8 * frames * scene.batch * (of_nodes + model.body.n_angles + asked)
     return {
         "scene": str(scene.path),
         "robots": f"{scene.batch}, {'planar' if document.robot.planar else 'in space'}, on {model.device}",
         "nodes": str(nodes),
         "rod edges": f"{edges} (rods: {len(model.body.rods)})",
         "triangles": f"{len(model.triangles)} (hinges: {len(model.hinges)})",
-        "bodies": f"{model.body.parts()} that no edge joins" if model.body.parts() > 1 else "1",
+        "bodies": _bodies(model),
         "springs": str(len(model.springs)),
         "dofs": f"{model.n_dofs}, of which free {model.n_free - model.slides.n_across}",
         "start": _beginning(scene),
@@ -101,6 +104,16 @@ def what_will_run(
         "file": f"{frames} frames, about {size_of(stored)}",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
     }
+
+
+def _bodies(model: Model) -> str:
+    """Return how many parts there are that no edge joins, and which, so that a joint that was forgotten is seen."""
+    count = model.body.parts()
+    if count == 1:
+        return "1"
+    said = [model.body.said_of_part(k) for k in range(min(count, MOST_PARTS))]
+    more = [f"and {count - MOST_PARTS} more"] if count > MOST_PARTS else []
+    return f"{count} that no edge joins: {', '.join([*said, *more])}"
 
 
 def _beginning(scene: Scene) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from torchdismech import interrupts
+from torchdismech.appearance import Appearance
 from torchdismech.control import Memory
 from torchdismech.errors import SimulationError, Status
 from torchdismech.io.resume import attributes, earlier_run
@@ -110,11 +111,13 @@ class _Gathering:
         self.first, self.steps = first, steps
         self.last: Frame  # of this process's own robots
 
-    def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray) -> None:
-        """Learn how many frames will come and the topology."""
+    def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance) -> None:
+        """Learn how many frames will come, the topology, and what else can be seen of the robots of all processes."""
         self._topology = (rod_edges, triangles)
-        if self.processes.writes:
-            self.writer.start(rows, rod_edges, triangles)
+        texts = self.processes.gathered(appearance.text())
+        if texts is not None:
+            whole = appearance if len(texts) == 1 else Appearance.joined([Appearance.read(text) for text in texts])
+            self.writer.start(rows, rod_edges, triangles, whole)
 
     def append(self, frame: Frame) -> None:
         """Write the frames of all processes as one."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
+from torchdismech.body import Body, Sections
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.geometry.surface import find_surface
@@ -182,5 +182,10 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
     directors = body.directors[angle]
     springs = springs.joined(held.springs(edges, body.n_angles - body.n_held))
     nodes, tangents = body.nodes[node], body.held_tangents
-    called = dataclasses.replace(body.part_names, edges=body.part_names.edges[edge.numpy()])
-    return Body(nodes, edges, joints, normals, rods, springs, surface, held, (), called, directors, tangents, **sizes)
+    which = edge.numpy()
+    height, width, circles = (x[..., which] for x in (body.sections.height, body.sections.width, body.sections.round))
+    called = dataclasses.replace(body.part_names, edges=body.part_names.edges[which])
+    seen = Sections(height, width, circles)
+    return Body(
+        nodes, edges, joints, normals, rods, springs, surface, held, (), called, seen, directors, tangents, **sizes
+    )

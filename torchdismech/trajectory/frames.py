@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.appearance import KEY, Appearance
 from torchdismech.errors import InputError
 from torchdismech.state import State
 from torchdismech.trajectory.owner import OwnerMark
@@ -118,14 +119,14 @@ class Trajectory:
         chains of rigid elements the angles of their joints.
     iterations, iterations_max, residual, status : (T, B), as in `Frame`.
     energies : (T, B) [J] by name.
-    contact : (T, B) or (T, B, 3) by name, as in `Frame`.
+    contact : (T, B), (T, B, 3) or, of nodes, (T, B, N, 3) by name, as in `Frame`.
     rod_edges, triangles : (E, 2), (F, 3) node indices.
     state : the last full state, after `state_step` steps.
     memory : (B, ...) by name, what the run's controller remembers at that state; nothing without one that does.
     strains : (T, B, ...) by name, as in `Frame`.
     reactions : (T, B, 6) by clamp, as in `Frame`: force [N] and torque about the mean of its nodes [N m].
     randomized : (B,) by dotted name, what was drawn for each robot.
-    attributes : texts: the scene, the package's version, dtype.
+    attributes : texts: the scene, what can be seen of the robots (see `appearance`), the package's version, dtype.
     """
 
     step: Tensor
@@ -158,6 +159,16 @@ class Trajectory:
     def failed(self) -> Tensor:
         """Whether a step of each robot failed, (B,) bool."""
         return (self.status != 0).any(0)
+
+    def appearance(self) -> Appearance:
+        """Return what the run keeps of sections and obstacles; nothing where it does not say what they are.
+
+        Raises
+        ------
+        InputError
+            What it keeps is damaged.
+        """
+        return Appearance.read(self.attributes[KEY]) if KEY in self.attributes else Appearance(None, [])
 
     def save(self, path: str | Path) -> None:
         """Write the file, replacing one of that name when all is written.
@@ -213,9 +224,12 @@ class Recorder:
     def __init__(self) -> None:
         self._frames: list[Frame] = []
 
-    def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray) -> None:
-        """Learn the topology."""
+    def start(
+        self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance | None = None
+    ) -> None:
+        """Learn the topology, and what else can be seen of the robots."""
         self._rod_edges, self._triangles = rod_edges, triangles
+        self._attributes = {} if appearance is None else {KEY: appearance.text()}
 
     def append(self, frame: Frame) -> None:
         """Keep a frame."""
@@ -241,6 +255,7 @@ class Recorder:
             state=frames[-1].state,
             state_step=frames[-1].step,
             memory=dict(frames[-1].memory),
+            attributes=dict(self._attributes),
         )
 
 

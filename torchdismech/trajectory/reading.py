@@ -125,10 +125,20 @@ def _rows(members: Members) -> dict[str, h5py.Dataset]:
     if members.has("reaction"):
         shapes |= {f"reaction/{name}": ("T", "B", 6) for name in members.names("reaction")}
     if members.has("contact"):
-        shapes |= {f"contact/{name}": ("T", "B") for name in members.names("contact") if name != "force"}
-        forces = members.names("contact/force") if "force" in members.names("contact") else []
-        shapes |= {f"contact/force/{name}": ("T", "B", 3) for name in forces}
+        shapes |= _contact_shapes(members)
     return {name: members.dataset(name, shape, _kinds(name)) for name, shape in shapes.items()}
+
+
+def _contact_shapes(members: Members) -> dict[str, Shape]:
+    """Return the shapes of what contact did, by dataset."""
+    names = members.names("contact")
+    shapes: dict[str, Shape] = {f"contact/{name}": ("T", "B") for name in names if name not in ("force", "load")}
+    for group, axes in (("force", ("T", "B", 3)), ("load", ("T", "B"))):
+        if group in names:
+            shapes |= {f"contact/{group}/{name}": axes for name in members.names(f"contact/{group}")}
+    if "node_force" in names:
+        shapes["contact/node_force"] = SHAPES["positions"]
+    return shapes
 
 
 def _kinds(name: str) -> tuple[np.dtype, ...]:

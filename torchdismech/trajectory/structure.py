@@ -73,6 +73,7 @@ UNITS = {
     "contact/sticking": "1",
     "contact/sliding": "1",
     "contact/penetration": "m",
+    "contact/node_force": "N",
     "state/q": "m, rad",
     "state/velocity": "m/s, rad/s",
     "state/acceleration": "m/s^2, rad/s^2",
@@ -193,7 +194,7 @@ def _allocated(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dty
     kind = h5py.h5t.py_create(dtype, logical=True)
     dataset = h5py.h5d.create(group.id, name.rpartition("/")[2].encode(), kind, space, layout)
     unit = "J" if name.startswith("energy/") else UNITS.get(name.replace("backup/", ""))
-    unit = "N" if name.startswith("contact/force/") else unit
+    unit = "N" if name.startswith(("contact/force/", "contact/load/")) else unit
     unit = "N, N m" if name.startswith("reaction/") else unit
     unit = STRAIN_UNITS.get(name.removeprefix("strain/").rstrip("12"), "1") if name.startswith("strain/") else unit
     if unit is not None:

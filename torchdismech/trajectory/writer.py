@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from torchdismech.appearance import KEY, Appearance
 from torchdismech.errors import InputError, Status
 from torchdismech.trajectory.frames import Frame, Recorder, Trajectory
 from torchdismech.trajectory.owner import OwnerMark, writable
@@ -49,8 +50,12 @@ class TrajectoryWriter:
         self._file: NumbersFile | None = None
         self._capacity = 0  # rows; none before `start`
 
-    def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray) -> None:
-        """Learn how many frames will come, the initial one included, and the topology; from now on nobody else writes.
+    def start(
+        self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance | None = None
+    ) -> None:
+        """Learn how many frames will come, the initial one included, and what all have in common.
+
+        From now on nobody else writes.
 
         Raises
         ------
@@ -62,6 +67,8 @@ class TrajectoryWriter:
         # the initial frame of a resumed run is the last one of what was done before
         self._capacity = rows if self.resume is None else len(self.resume.time) - 1 + rows
         self.rod_edges, self.triangles = rod_edges, triangles
+        if appearance is not None:
+            self.attributes[KEY] = appearance.text()
 
     def append(self, frame: Frame) -> None:
         """Write a frame and then its state."""

@@ -39,8 +39,8 @@ def draw_curves(
     """Return a figure of a robot's energies, its contacts and its strains over time.
 
     Energies: each, and their sum. Contact: how many there are, how deep surfaces overlap, the size of the force of each
-    obstacle on the robot. Strains: of each kind the largest, the mean and the smallest over the robot. A run without
-    time is drawn over its steps.
+    obstacle on the robot and of the other parts on each part, and the load of each contact by its name. Strains: of
+    each kind the largest, the mean and the smallest over the robot. A run without time is drawn over its steps.
 
     Raises
     ------
@@ -98,11 +98,15 @@ def _contacts(trajectory: Trajectory, robot: int) -> list[tuple[str, dict[str, n
     curves = _of_robot(trajectory.contact, robot)
     if not curves:
         raise InputError("--contact: nothing can touch in this run: it has neither obstacles nor self-contact")
-    forces = {name.removeprefix("force/"): values for name, values in curves.items() if name.startswith("force/")}
+    forces, loads = (
+        {name.removeprefix(kind): values for name, values in curves.items() if name.startswith(kind)}
+        for kind in ("force/", "load/")
+    )
     panels = [
         ("contacts", {name: curves[name] for name in COUNTS if name in curves}),
         ("overlap [m]", {"penetration": curves["penetration"]}),
         ("force [N]", {name: np.linalg.norm(values, axis=-1) for name, values in forces.items()}),
+        ("load [N]", loads),
     ]
     return [(label, found) for label, found in panels if found]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdismech.contact import Obstacle
 from torchdismech.errors import InputError
 from torchdismech.geometry.surface import find_surface
 from torchdismech.trajectory import Trajectory
@@ -37,10 +36,9 @@ def save_picture(
     robot: int = 0,
     node: int = -1,
     snapshots: int | None = None,
-    obstacles: Sequence[Obstacle] = (),
 ) -> None:
     """Draw a trajectory to a file, whose ending (.png, .pdf, .svg) says the format; arguments as `draw_trajectory`."""
-    write_figure(path, lambda: draw_trajectory(trajectory, robot, node, snapshots, obstacles))
+    write_figure(path, lambda: draw_trajectory(trajectory, robot, node, snapshots))
 
 
 def pictured(
@@ -49,13 +47,12 @@ def pictured(
     robot: int = 0,
     node: int = -1,
     snapshots: int | None = None,
-    obstacles: Sequence[Obstacle] = (),
 ) -> None:
     """Draw as `save_picture` does where matplotlib is installed, and print which file was written, or why none was."""
     if importlib.util.find_spec("matplotlib") is None:
         print(f"no {path}: pictures need matplotlib, pip install 'torchdismech[view]'")
         return
-    save_picture(trajectory, path, robot, node, snapshots, obstacles)
+    save_picture(trajectory, path, robot, node, snapshots)
     print(f"wrote {path}")
 
 
@@ -80,20 +77,18 @@ def draw_trajectory(
     robot: int = 0,
     node: int = -1,
     snapshots: int | None = None,
-    obstacles: Sequence[Obstacle] = (),
 ) -> Figure:
     """Return a figure of one robot's shapes over time and of one node's displacement.
 
-    Rods are lines; shells are shaded, translucent surfaces, always in space. Forces of contacts that the run keeps are
-    arrows (see `view.arrows`).
+    Rods are lines; shells are shaded, translucent surfaces, always in space. Obstacles that the run keeps are drawn,
+    too, those that move with each shape; a flat picture shows their section with the robot's plane. Forces of contacts
+    are arrows (see `view.arrows`).
 
     Parameters
     ----------
     robot : which robot of the batch.
     node : whose path is drawn; -1 is the last.
     snapshots : number of shapes, evenly in time; by default 9, or 4 of a robot with shells.
-    obstacles : drawn with the robot, as in `model.obstacles`; those that move with each shape. A flat picture shows
-        their section with the robot's plane.
 
     Raises
     ------
@@ -122,14 +117,14 @@ def draw_trajectory(
     count = (SNAPSHOTS_OF_SHELLS if shells else SNAPSHOTS) if snapshots is None else snapshots
     colour_of_time, shown = _draw_shapes(left, trajectory, shapes * factor, node, axes, count)
     view = View(left, tuple(axes), factor, shapes[0, 0])
-    for obstacle in obstacles:
+    for obstacle in trajectory.appearance().things:
         # what moves has the colour of the time, as the robot has
         for frame in shown if obstacle.path is not None else shown[:1]:
             time = trajectory.time[frame].item()
             colour = "0.5" if obstacle.path is None else colour_of_time.to_rgba(np.asarray(time))
             draw_obstacle(view, obstacle, robot, batch, time, colour)
-    if any(name.startswith("force/") for name in trajectory.contact):
-        _draw_forces(view, ContactForces(trajectory, obstacles), shown, robot)
+    if "node_force" in trajectory.contact:
+        _draw_forces(view, ContactForces(trajectory), shown, robot)
     _label(figure, left, trajectory, colour_of_time, axes, unit)
     left.set_title(f"robot {robot} of {batch}" if batch > 1 else "robot 0")
     _draw_displacement(figure.add_subplot(1, 2, 2), trajectory, paths[:, :, node], robot, node)
@@ -209,8 +204,9 @@ def _draw_forces(view: View, forces: ContactForces, rows: np.ndarray, robot: int
     """Draw the contact forces on a robot in some frames, the largest of the run as long as the shapes allow."""
     limits = [getattr(view.plot, f"get_{'xyz'[k]}lim")() for k in range(len(view.axes))]
     scale = LONGEST * np.ptp(limits, axis=1).max() / forces.largest if forces.largest else 0.0
-    ways = scale * forces.forces(rows, np.array([robot]))[:, 0][..., view.axes]  # (T, K, axes)
-    places = view.factor * forces.places(rows, np.array([robot]))[:, 0][..., view.axes]
+    where = (rows, np.array([robot]), forces.nodes(rows, np.array([robot])))
+    ways = scale * forces.forces(*where)[:, 0][..., view.axes]  # (T, K, axes)
+    places = view.factor * forces.places(*where)[:, 0][..., view.axes]
     shown = np.linalg.norm(ways, axis=-1) > LEAST * LONGEST * np.ptp(limits, axis=1).max()
     if not shown.any():
         return

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Obstacle, Sphere
+from torchdismech.appearance import Thing
+from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Sphere
 from torchdismech.contact.mesh import Mesh
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
@@ -39,7 +40,7 @@ class View:
     through: np.ndarray
 
 
-def draw_obstacle(view: View, obstacle: Obstacle, robot: int, batch: int, time: float, colour: Any) -> None:
+def draw_obstacle(view: View, obstacle: Thing, robot: int, batch: int, time: float, colour: Any) -> None:
     """Draw the obstacle of a robot, out of a batch, where it is at a time [s]."""
     displacement = obstacle_displacement(obstacle, robot, batch, time)
     if len(view.axes) == 2:
@@ -48,7 +49,7 @@ def draw_obstacle(view: View, obstacle: Obstacle, robot: int, batch: int, time: 
         _draw_surface(view, obstacle.shape, displacement, robot, colour)
 
 
-def obstacle_displacement(obstacle: Obstacle, robot: int, batch: int, time: float) -> np.ndarray:
+def obstacle_displacement(obstacle: Thing, robot: int, batch: int, time: float) -> np.ndarray:
     """Return how far (3,) the obstacle of a robot has moved [m]."""
     if obstacle.path is None:
         return np.zeros(3)

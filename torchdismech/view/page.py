@@ -5,23 +5,19 @@ from __future__ import annotations
 import errno
 import socket
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdismech.contact import Obstacle
+from torchdismech.appearance import KEY, Appearance
 from torchdismech.errors import InputError
-from torchdismech.model import Model
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 from torchdismech.view.arrows import COLOUR
 from torchdismech.view.colours import QUANTITIES
 from torchdismech.view.gltf import still_glb
 from torchdismech.view.raster import Camera
 from torchdismech.view.scenery import Scenery, Shown, chosen_robots
-from torchdismech.view.surfaces import Sections
 
 if TYPE_CHECKING:
     from viser import ViserServer
@@ -37,16 +33,13 @@ FIELD = 0.9  # rad, the angle of the page's camera from top to bottom
 class Wanted:
     """What a page shows: robots as `chosen_robots` reads them, a colour, side by side or overlaid, the radius of rods.
 
-    `sections` and `obstacles` are those of a run from Python; see `Scenery`. `contact` shows contact forces as arrows.
+    `contact` shows contact forces as arrows.
     """
 
     robots: str = "all"
     colour: str = "robot"
     apart: bool = False
     radius: float | None = None
-    sections: Sections | None = None
-    obstacles: Sequence[Obstacle] | None = None
-    folder: Path = Path()
     contact: bool = False
 
     def scenery(self, trajectory: Trajectory, every: int = 1) -> Scenery:
@@ -59,9 +52,6 @@ class Wanted:
             self.colour,
             self.apart,
             self.radius,
-            self.sections,
-            self.obstacles,
-            self.folder,
             self.contact,
         )
 
@@ -166,31 +156,28 @@ class Page:
 
 
 class Live:
-    """A page that shows a run while it goes on: `rollout(..., writer=Live(model))`; it keeps the frames, too.
+    """A page that shows a run while it goes on: `rollout(..., writer=Live())`; it keeps the frames, too.
 
     The page stays after the run until `stop`, at its last frame.
 
     Parameters
     ----------
-    model : of the robots; it says how thick rods are, and what obstacles there are.
-    wanted : what is shown; without sections and obstacles, those of the model.
+    wanted : what is shown.
     host, port : as of `Page`.
     """
 
-    def __init__(self, model: Model, wanted: Wanted | None = None, host: str = "127.0.0.1", port: int = 8080):
-        wanted = Wanted() if wanted is None else wanted
-        obstacles = list(model.obstacles) if wanted.obstacles is None else wanted.obstacles
-        sections = _sections_of(model) if wanted.sections is None else wanted.sections
-        self._wanted = replace(wanted, sections=sections, obstacles=obstacles)
+    def __init__(self, wanted: Wanted | None = None, host: str = "127.0.0.1", port: int = 8080):
+        self._wanted = Wanted() if wanted is None else wanted
         self._server, self._recorder = _server(host, port), Recorder()
         self._time = self._server.gui.add_markdown("")
         self._stage: _Stage | None = None
         self.address = f"http://{self._server.get_host()}:{self._server.get_port()}"
 
-    def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray) -> None:
-        """Learn the topology."""
+    def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance) -> None:
+        """Learn what all frames have in common."""
         self._topology = (rod_edges, triangles)
-        self._recorder.start(rows, *self._topology)
+        self._attributes = {KEY: appearance.text()}
+        self._recorder.start(rows, *self._topology, appearance)
 
     def append(self, frame: Frame) -> None:
         """Show a frame and keep it."""
@@ -199,7 +186,7 @@ class Live:
         alone = Recorder()
         alone.start(1, *self._topology)
         alone.append(frame)
-        scenery = self._wanted.scenery(alone.trajectory())
+        scenery = self._wanted.scenery(replace(alone.trajectory(), attributes=self._attributes))
         self._stage = _Stage(self._server, scenery) if self._stage is None else self._stage
         self._stage.show(scenery.shown(0))
         self._time.content = f"time {float(scenery.times[0]):.4g} s, step {frame.step}"
@@ -285,13 +272,6 @@ def _server(host: str, port: int) -> ViserServer:
             why = error.strerror or error
             raise InputError(f"--host {host} --port {port}: no page can be served there: {why}") from error
     return viser.ViserServer(host=host, port=port, label="torchdismech", verbose=False)
-
-
-def _sections_of(model: Model) -> Sections:
-    """Return circles of the radius with which each rod edge touches other things."""
-    radius = model.body.edge_contact_radius.detach().cpu().numpy()
-    half = np.repeat(radius.reshape(-1, radius.shape[-1])[..., None], 2, axis=-1)
-    return Sections(half, np.ones(radius.shape[-1], dtype=bool), "")
 
 
 def _legend(scenery: Scenery) -> str:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from torchdismech.contact import Obstacle
+from torchdismech.appearance import Appearance, Thing
+from torchdismech.body import Sections
 from torchdismech.errors import InputError
-from torchdismech.io.recorded import recorded
 from torchdismech.trajectory import Trajectory
-from torchdismech.view.arrows import Arrows, ContactForces
+from torchdismech.view.arrows import VERTICES, Arrows, ContactForces
 from torchdismech.view.colours import Scale
-from torchdismech.view.surfaces import ObstacleSurface, RobotSurface, Sections
+from torchdismech.view.surfaces import ObstacleSurface, RobotSurface, circles, guessed_radius
 
 __all__ = ["Placed", "Scenery", "Shown", "chosen_robots"]
 
@@ -56,10 +55,7 @@ class Scenery:
     every : take each so many frames, and the last one.
     colour : "robot", or one of `colours.QUANTITIES`.
     apart : put robots side by side; else they are overlaid, with the obstacles of the first of them.
-    radius : of all rods [m], in place of what the file says.
-    sections, obstacles : of a run from Python; by default what the scene in the file says, else a radius of a quarter
-        of an edge and no obstacles.
-    folder : where the files of meshes are looked for.
+    radius : of all rods [m], in place of what the run says; where it says nothing, a quarter of an edge.
     contact : show the forces of contacts as arrows (`arrows`).
 
     Attributes
@@ -82,39 +78,41 @@ class Scenery:
         colour: str = "robot",
         apart: bool = False,
         radius: float | None = None,
-        sections: Sections | None = None,
-        obstacles: Sequence[Obstacle] | None = None,
-        folder: Path = Path(),
         contact: bool = False,
     ):
         self.trajectory, self.robots = trajectory, np.array(robots, dtype=np.int64)
         self.frames = _every(len(trajectory.time), every)
-        known = recorded(trajectory, folder) if sections is None or obstacles is None else None
-        self.remarks = [] if known is None else list(known.missing)
-        if radius is not None:
-            sections = Sections.uniform(len(trajectory.rod_edges), radius, "")
-        elif sections is None and known is not None:
-            sections = Sections(known.half, known.round, "")
-        sections = Sections.default(trajectory) if sections is None else sections
-        self.remarks += [sections.said] if sections.said else []
+        known = trajectory.appearance()
+        self.remarks = [f"not shown: {name}: {kind} is a shape of its own" for name, kind in known.unknown.items()]
+        sections = self._sections(known, radius)
         self.surface = RobotSurface(trajectory, sections, self.robots)
         self.half = self.surface.half
         self._directors = self.surface.directors(self.frames)
         self.scale = self._scale(colour)
-        low, high = self._reach(2 * float(sections.half.max(initial=0.0)))
+        low, high = self._reach(max(float(x.max(initial=0.0)) for x in (sections.height, sections.width)))
         self.offsets = _side_by_side(len(robots), (high - low).max(0)) if apart else np.zeros((len(robots), 3))
         self.low, self.high = (low + self.offsets).min(0), (high + self.offsets).max(0)
-        given = obstacles if obstacles is not None else [] if known is None else known.obstacles
-        self.obstacles = self._placed(given, low, high, apart)
-        self.arrows = self._arrows(given, float((high - low).max())) if contact else None
+        self.obstacles = self._placed(known.things, low, high, apart)
+        self.arrows = self._arrows(float((high - low).max())) if contact else None
 
-    def _arrows(self, obstacles: Sequence[Obstacle], size: float) -> Arrows:
+    def _sections(self, known: Appearance, radius: float | None) -> Sections:
+        """Return the sections of the rods; say where they are guessed."""
+        edges = len(self.trajectory.rod_edges)
+        if radius is None and known.sections is not None:
+            rows, count = np.atleast_2d(known.sections.height).shape
+            if count != edges or rows not in (1, self.trajectory.batch):
+                robots = f"{self.trajectory.batch} robots of {edges} rod edges"
+                raise InputError(f"the run has {robots}, and sections of {rows} of {count}: give --radius")
+            return known.sections
+        if radius is None and edges:
+            radius = guessed_radius(self.trajectory)
+            said = f"a radius of {radius:.3g} m, a quarter of an edge: the run does not say theirs"
+            self.remarks.append(f"rods are drawn with {said}")
+        return circles(edges, 1.0 if radius is None else radius)
+
+    def _arrows(self, size: float) -> Arrows:
         """Return the arrows of contact forces, and make room for them in what is seen."""
-        forces = ContactForces(self.trajectory, obstacles)
-        if forces.unknown:
-            names = ", ".join(forces.unknown)
-            self.remarks.append(f"arrows of {names} begin at the robot's middle: the file does not say where it is")
-        arrows = Arrows(forces, self.frames, self.robots, size)
+        arrows = Arrows(ContactForces(self.trajectory), self.frames, self.robots, size)
         down, up = arrows.reach()
         self.low, self.high = self.low + down, self.high + up
         return arrows
@@ -129,7 +127,8 @@ class Scenery:
 
     def __iter__(self) -> Iterator[Shown]:
         """Yield the frames; their surfaces are made for many frames at a time."""
-        size = max(1, AT_ONCE // max(1, len(self.robots) * len(self.surface.node)))
+        arrows = 0 if self.arrows is None else VERTICES * self.arrows.count
+        size = max(1, AT_ONCE // max(1, len(self.robots) * len(self.surface.node) + arrows))
         for first in range(0, len(self.frames), size):
             yield from self._block(slice(first, first + size))
 
@@ -167,7 +166,7 @@ class Scenery:
         low = np.min([frame.min(1) for frame in own], axis=0) - 0.5 * thickness
         return low, np.max([frame.max(1) for frame in own], axis=0) + 0.5 * thickness
 
-    def _placed(self, obstacles: Sequence[Obstacle], low: np.ndarray, high: np.ndarray, apart: bool) -> list[Placed]:
+    def _placed(self, obstacles: Sequence[Thing], low: np.ndarray, high: np.ndarray, apart: bool) -> list[Placed]:
         batch = self.trajectory.batch
         if not apart:
             first = int(self.robots[0])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from torchdismech.contact import HalfSpace, Obstacle
+from torchdismech.appearance import Thing
+from torchdismech.body import Sections
+from torchdismech.contact import HalfSpace
 from torchdismech.errors import InputError
 from torchdismech.trajectory import Trajectory
 from torchdismech.view.colours import Scale, distinct, node_values
@@ -16,44 +17,26 @@ from torchdismech.view.directors import material_directors
 from torchdismech.view.obstacles import floor_of, obstacle_displacement, surface_of
 from torchdismech.view.tubes import Profile, Tubes
 
-__all__ = ["ObstacleSurface", "RobotSurface", "Sections", "vertex_normals"]
+__all__ = ["ObstacleSurface", "RobotSurface", "circles", "guessed_radius", "vertex_normals"]
 
 DEFAULT_RADIUS = 0.25  # of the median edge length: of rods whose sections nobody knows
 STRIPE = 0.35  # brightness of the stripe along the first director
 OBSTACLE = np.array([150, 150, 150], dtype=np.uint8)
 
 
-@dataclass(frozen=True)
-class Sections:
-    """Sections of rods.
+def circles(edges: int, radius: float) -> Sections:
+    """Return circles of one radius [m]."""
+    if not (np.isfinite(radius) and radius > 0):
+        raise InputError(f"radius: expected a positive number of metres, got {radius}")
+    return Sections(np.full(edges, 2 * radius), np.full(edges, 2 * radius), np.ones(edges, dtype=bool))
 
-    Attributes
-    ----------
-    half : (B or 1, E, 2) half of the sizes along the first and second director [m].
-    round : (E,) whether a section is a circle, not a rectangle.
-    said : where the sizes are from.
-    """
 
-    half: np.ndarray
-    round: np.ndarray
-    said: str
-
-    @classmethod
-    def uniform(cls, edges: int, radius: float, said: str) -> Sections:
-        """Return circles of one radius [m]."""
-        if not (np.isfinite(radius) and radius > 0):
-            raise InputError(f"radius: expected a positive number of metres, got {radius}")
-        return cls(np.full((1, edges, 2), radius), np.ones(edges, dtype=bool), said)
-
-    @classmethod
-    def default(cls, trajectory: Trajectory) -> Sections:
-        """Return circles whose radius is a quarter of the median edge length, as nothing says what it is."""
-        edges = trajectory.rod_edges
-        x = trajectory.positions[0].numpy()
-        lengths = np.linalg.norm(x[:, edges[:, 1]] - x[:, edges[:, 0]], axis=-1)
-        radius = DEFAULT_RADIUS * float(np.median(lengths)) if len(edges) else 1.0
-        said = f"rods are drawn with a radius of {radius:.3g} m, a quarter of an edge: the file does not say theirs"
-        return cls.uniform(len(edges), radius, said if len(edges) else "")
+def guessed_radius(trajectory: Trajectory) -> float:
+    """Return a quarter of the median edge length [m]: a radius where nothing says what it is."""
+    edges = trajectory.rod_edges
+    x = trajectory.positions[0].numpy()
+    lengths = np.linalg.norm(x[:, edges[:, 1]] - x[:, edges[:, 0]], axis=-1)
+    return DEFAULT_RADIUS * float(np.median(lengths))
 
 
 class RobotSurface:
@@ -76,8 +59,9 @@ class RobotSurface:
 
     def __init__(self, trajectory: Trajectory, sections: Sections, robots: np.ndarray):
         self.trajectory, self.robots = trajectory, robots
-        half = np.broadcast_to(sections.half, (trajectory.batch, *sections.half.shape[1:]))
-        self.half = half[robots]
+        of_all = (trajectory.batch, len(sections.round))
+        height, width = (np.broadcast_to(x, of_all)[robots] for x in (sections.height, sections.width))
+        self.half = 0.5 * np.stack([height, width], axis=-1)
         kinds = ((sections.round, Profile.round()), (~sections.round, Profile.rectangle()))
         edges = trajectory.rod_edges
         self._tubes = [(np.flatnonzero(k), Tubes(edges, np.flatnonzero(k), p)) for k, p in kinds if k.any()]
@@ -139,12 +123,12 @@ class ObstacleSurface:
 
     Parameters
     ----------
-    obstacle : as in `model.obstacles`.
+    obstacle : what is seen of it.
     robot, batch : whose obstacle of the batch, which may differ in size and place.
     low, high : (3,) corners of what the robots reach [m].
     """
 
-    def __init__(self, obstacle: Obstacle, robot: int, batch: int, low: np.ndarray, high: np.ndarray):
+    def __init__(self, obstacle: Thing, robot: int, batch: int, low: np.ndarray, high: np.ndarray):
         self.name = obstacle.name
         self._obstacle, self._robot, self._batch = obstacle, robot, batch
         shape = obstacle.shape

@@ -1,0 +1,150 @@
+"""What robots and their obstacles look like: sections of rods, shapes, paths. Runs keep it, so that they can be shown.
+
+It is kept as a text, which is an attribute of a trajectory, `KEY`, and of its file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.body import Sections
+from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Mesh, Obstacle, Path, Sphere
+from torchdismech.contact.shapes import Shape
+from torchdismech.errors import InputError
+
+__all__ = ["KEY", "Appearance", "Thing"]
+
+KEY = "appearance"
+SHAPES: dict[str, type[Shape]] = {shape.__name__: shape for shape in (Box, Capsule, Cylinder, HalfSpace, Mesh, Sphere)}
+
+
+@dataclass(frozen=True)
+class Thing:
+    """What of an obstacle can be seen: its name, its shape, and how it moves; one that rests has no path."""
+
+    name: str
+    shape: Shape
+    path: Path | None
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """What of robots can be seen beside their nodes.
+
+    Attributes
+    ----------
+    sections : of the rods; None of robots that have none.
+    things : the obstacles.
+    unknown : names of obstacles whose shapes are not the library's own, and what these are called.
+    """
+
+    sections: Sections | None
+    things: Sequence[Thing]
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sections: Sections | None, obstacles: Sequence[Obstacle]) -> Appearance:
+        """Return that of a model's parts."""
+        own = [obstacle for obstacle in obstacles if type(obstacle.shape) in SHAPES.values()]
+        others = {o.name: type(o.shape).__name__ for o in obstacles if o not in own}
+        return cls(sections, [Thing(o.name, o.shape, o.path) for o in own], others)
+
+    @classmethod
+    def read(cls, text: str) -> Appearance:
+        """Return what `text` wrote.
+
+        Raises
+        ------
+        InputError
+            It is damaged.
+        """
+        return _read(text)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Appearance]) -> Appearance:
+        """Return that of parts of a batch as one."""
+        first, sections = parts[0], None
+        if first.sections is not None:
+            sizes = {name: _rows([getattr(p.sections, name) for p in parts]) for name in ("height", "width")}
+            sections = Sections(**sizes, round=first.sections.round)
+        things = [_joined(of_parts) for of_parts in zip(*(part.things for part in parts), strict=True)]
+        return cls(sections, things, first.unknown)
+
+    def text(self) -> str:
+        """Return it as a text, which `read` reads."""
+        sections = None
+        if self.sections is not None:
+            sections = {name: getattr(self.sections, name).tolist() for name in ("height", "width", "round")}
+        things = [_told(thing) for thing in self.things]
+        return json.dumps({"sections": sections, "things": things, "unknown": dict(self.unknown)})
+
+
+@lru_cache(maxsize=4)  # meshes take half a second for 20,000 triangles, and a run is shown again and again
+def _read(text: str) -> Appearance:
+    try:
+        given = json.loads(text)
+        sections = None if given["sections"] is None else _sections(given["sections"])
+        return Appearance(sections, [_thing(each) for each in given["things"]], dict(given["unknown"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RuntimeError) as error:
+        raise InputError(f"the attribute {KEY!r} of the run is damaged: {error!r}") from error
+
+
+def _sizes(shape: Shape) -> dict[str, Tensor]:
+    """Return what a shape was made of, by the names of its constructor."""
+    names = ("vertices", "triangles") if isinstance(shape, Mesh) else shape.per_robot
+    return {name: getattr(shape, name).detach().cpu() for name in names}
+
+
+def _told(thing: Thing) -> dict[str, Any]:
+    sizes = {name: value.tolist() for name, value in _sizes(thing.shape).items()}
+    told = {"name": thing.name, "shape": type(thing.shape).__name__, "sizes": sizes, "path": None}
+    if thing.path is not None:
+        told["path"] = {name: getattr(thing.path, name).detach().cpu().tolist() for name in ("times", "displacements")}
+    return told
+
+
+def _sections(given: Mapping[str, Any]) -> Sections:
+    sizes = {name: np.array(given[name], dtype=np.float64) for name in ("height", "width")}
+    sections = Sections(**sizes, round=np.array(given["round"], dtype=bool))
+    edges = sections.round.shape
+    if len(edges) != 1 or any(size.ndim not in (1, 2) or size.shape[-1:] != edges for size in sizes.values()):
+        raise ValueError("sections are not those of as many edges")
+    if not all((np.isfinite(size) & (size > 0)).all() for size in sizes.values()):
+        raise ValueError("sizes of sections are not all positive")
+    return sections
+
+
+def _thing(given: Mapping[str, Any]) -> Thing:
+    if not isinstance(given["name"], str):
+        raise TypeError("the name of a thing is no text")
+    path = None if given["path"] is None else Path(**given["path"])
+    return Thing(given["name"], SHAPES[given["shape"]](**given["sizes"]), path)
+
+
+def _joined(things: Sequence[Thing]) -> Thing:
+    """Return what several parts of a batch have as one."""
+    first = things[0]
+    every = [_sizes(thing.shape) for thing in things]
+    if isinstance(first.shape, Mesh):
+        shape: Shape = first.shape  # the same for all robots
+    else:
+        values = {name: [sizes[name].numpy() for sizes in every] for name in first.shape.per_robot}
+        shape = type(first.shape)(**{name: torch.as_tensor(_rows(value)) for name, value in values.items()})
+    path = first.path
+    if path is not None and path.displacements.dim() == 3:
+        ways = [thing.path.displacements for thing in things if thing.path is not None]
+        path = Path(path.times, torch.cat(ways, dim=1))
+    return Thing(first.name, shape, path)
+
+
+def _rows(values: Sequence[np.ndarray]) -> np.ndarray:
+    """Return what is given for each robot of several parts, (B, k) each, as one; what is for all stays as it is."""
+    return np.concatenate(values) if values[0].ndim == 2 else values[0]

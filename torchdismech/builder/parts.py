@@ -1,0 +1,79 @@
+"""Parts of a robot that go through each other although no edge joins them: most often a joint that was forgotten."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.contact.broad_phase import overlapping
+from torchdismech.contact.pairs import Kernel, vectors
+from torchdismech.geometry.distances import closest_on_triangle, closest_segments
+
+__all__ = ["warn_of_passing"]
+
+
+@torch.no_grad()
+def warn_of_passing(body: Body, join_distance: float) -> None:
+    """Warn once where two parts come nearer to each other than the thinner of them is thick, and are not joined.
+
+    Parts that lie on each other stay farther apart, and so does what is thrown, so that these are not warned of.
+    """
+    if body.parts() == 1:
+        return
+    edges = torch.as_tensor(body.links)
+    points, triangles = torch.arange(body.n_nodes)[:, None], torch.as_tensor(body.triangles)
+    thick = torch.cat([_least(body.edge_contact_radius), _least(body.side_contact_radius())])
+    sizes = _least(body.node_contact_radius()), _least(body.face_contact_radius)
+    for kernel, first, second, radii in (
+        (closest_segments, edges, edges, (thick, thick)),
+        (closest_on_triangle, points, triangles, sizes),
+    ):
+        found = _passing(body, kernel, first, second, *radii)
+        if found is not None:
+            one, other = (body.said_of_part(body.part_of_node[node]) for node in found)
+            one_place = f"one place (nodes closer than join_distance, {join_distance:g} m, are one)"
+            warnings.warn(
+                f"robot: {one} and {other} go through each other near nodes {found[0]} and {found[1]} and are not "
+                f"joined: give both a node at {one_place}, "
+                "or, if that is meant, warnings.filterwarnings('ignore', 'robot: .* not joined')",
+                stacklevel=3,  # said where finalize is called
+            )
+            return
+
+
+def _passing(
+    body: Body, kernel: Kernel, first: Tensor, second: Tensor, radius: Tensor, other: Tensor
+) -> tuple[int, int] | None:
+    """Return a node of each of two parts that go through each other; None where none do.
+
+    Parameters
+    ----------
+    first, second : nodes of edges and edges, or of points and triangles.
+    radius, other : of their surfaces [m].
+    """
+    boxes, others = (_boxes(body.nodes[nodes], r) for nodes, r in ((first, radius), (second, other)))
+    _, i, j = overlapping(*boxes) if first is second else overlapping(*boxes, *others)
+    part = torch.as_tensor(body.part_of_node)
+    apart = part[first[i, 0]] != part[second[j, 0]]
+    i, j = i[apart], j[apart]
+    corners = vectors(body.nodes[torch.cat([first[i], second[j]], dim=1)].flatten(1).t())
+    distance = kernel(*corners).squared_distance(corners).sqrt()
+    near = (distance < torch.minimum(radius[i], other[j])).nonzero().flatten()
+    if not len(near):
+        return None
+    k = near[distance[near].argmin()]
+    return int(first[i[k], 0]), int(second[j[k], 0])
+
+
+def _boxes(corners: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """Return boxes (1, M, 3) about primitives with corners (M, k, 3), half their radius wider on each side."""
+    more = 0.5 * radius[:, None]
+    return (corners.amin(1) - more)[None], (corners.amax(1) + more)[None]
+
+
+def _least(radius: Tensor) -> Tensor:
+    """Return the least that radii (.., M) are in any robot, (M,)."""
+    return radius if radius.dim() == 1 else radius.amin(0)
