@@ -126,7 +126,7 @@ class Coupling:
             values.view(-1).index_put_((target[:, k : k + CHUNK],), entries, accumulate=True)
 
     def _entries(self, count: int) -> IndexMap:
-        """Return which entries (a, b, i, j) of a block of so many nodes are summed, flattened: half of symmetric ones."""
+        """Return which entries (a, b, i, j) of a block of so many nodes are summed, flat: half of symmetric ones."""
         if count not in self._summed:
             a, b, i, j = np.indices((3, 3, count, count))
             kept = ~((i < j) | ((i == j) & (a < b))) if self.pattern.symmetric else np.ones(a.shape, dtype=bool)
