@@ -73,7 +73,8 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
     response, friction = _law(scene, key, table)
     if isinstance(table, schema.SelfContact):
         named = (table.between, table.themselves, table.name) if isinstance(table, schema.PartContact) else ()
-        return SelfContact(response, friction, table.ring, table.rounding, *(named or (None, table.themselves)))
+        named = named or (None, table.themselves)
+        return SelfContact(response, friction, table.ring, table.rounding, *named, centre_line=table.centre_line)
     if isinstance(table, schema.Floor):
         up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
         height = scene.numbers.scalar((*key, "height"), table.height)
