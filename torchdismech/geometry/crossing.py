@@ -37,7 +37,8 @@ __all__ = ["closest_crossing"]
 ROUNDS = 6  # of Newton's method: from a tenth of an edge off, four reach rounding
 SHORTER = 0.25  # of a step of Newton's method, where the whole one leads away
 NOISE = 1e-12  # of the squared distance: what rounding may add in a step
-BEYOND = 1e-7  # of an edge on both sides of a node, where both cubics count in part
+# of an edge on both sides of a node, where both cubics count in part: a hundred times the rounding of float32
+BEYOND = 1e-5
 CONVEX = 1e-3  # of the product of its diagonal: matrices with a smaller determinant are not taken
 
 
