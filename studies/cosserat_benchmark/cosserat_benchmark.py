@@ -129,7 +129,8 @@ class _Robot:
             builder.add_contact(Obstacle(shape, *law(mu), name=f"obstacle{k}"))
         if scenario.self_contact or len(scenario.rods) > 1:
             mu = max(rod.friction for rod in scenario.rods)
-            builder.add_contact(SelfContact(*law(mu), themselves=scenario.self_contact))
+            contact = SelfContact(*law(mu), themselves=scenario.self_contact, centre_line="smooth")
+            builder.add_contact(contact)
 
     def begun(self) -> State:
         """Return the robot where the scenario has it at time 0, at rest."""

@@ -1,22 +1,23 @@
-"""Two ropes that hang across each other do not stay where theory has them: why, and how fast they leave.
+"""Two ropes that hang across each other slide along each other: how fast, on straight edges and on smooth lines.
 
 Each rope is 1 m long and hangs from two pins 0.8 m apart; the pins of the upper one are 0.1 m lower, so that it is
-carried by the other in the middle, without friction (an experiment of the package `cosseratbench`). In theory both stay
-in their planes, as a rope that has slid along the other by d is pushed back: its surface rises by kappa d^2 / 2. Here a
-rope is a chain of straight edges, and the middle of an edge does not rise. So the stiffness N kappa is missing, N the
-force of the contact and kappa the curvature of the rope that is slid along. That does not depend on the number of
-edges; how far the ropes slide, half an edge and more, does.
+carried by the other in the middle, without friction (an experiment of the package `cosseratbench`). The equilibrium in
+which both stay in their planes is nearly neutral: what swings the lower rope back pulls the upper one over it. But a
+rope that slides along the other by d has to rise by kappa d^2 / 2, and the middle of a straight edge does not rise. So
+on straight edges the stiffness N kappa is missing, N the force of the contact and kappa the curvature of the rope that
+is slid along, however many edges there are.
 
-Of the equilibrium in which both ropes stay in their planes the study prints the eigenvalues of its two unstable modes,
-the lowest eigenvalue with N kappa put in for both ropes (among mixtures of the lowest modes), and the rate at which a
-push of 1e-9 m grows in steps of 2 ms beside those of the modes.
+Of that equilibrium the study prints the lowest two eigenvalues that are not zero (ropes turn about themselves freely)
+and, where the first is negative, the rate at which a push of 1e-7 m grows in steps of 2 ms beside that of the mode.
 
-    python -m studies.crossing_ropes.crossing_ropes --edges 25 51 101
+    python -m studies.crossing_ropes.crossing_ropes --edges 50 51 100 101
 """
 
 from __future__ import annotations
 
 import argparse
+import cmath
+import itertools
 import math
 import warnings
 from dataclasses import dataclass
@@ -30,28 +31,44 @@ from torchdismech.contact import Penalty, SelfContact
 LENGTH, SPAN, RADIUS, DROP = 1.0, 0.8, 5e-3, 0.1  # m
 CLEAR = 0.03  # m, by which the upper rope's pins begin above the other's
 DAMPING = 6.26  # 1/s
-MODES = 60  # that are mixed
-STEP, PUSH, TIME = 2e-3, 1e-9, 0.6  # s, m, s
+MODES, FREE = 8, 1e-3  # modes that are looked at; 1/s^2, eigenvalues below are those of ropes that turn freely
+STEP, PUSH, TIME = 2e-3, 1e-7, 0.6  # s, m, s
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """What is known of the equilibrium in the planes of the ropes.
+    """The equilibrium in the planes of the ropes.
 
     Attributes
     ----------
+    model, state, control : the ropes, where they balance, what holds them there.
     force : of the contact [N].
-    eigenvalues : (2,) of the unstable modes [1/s^2].
-    restored : the lowest eigenvalue with the stiffness of both curvatures [1/s^2].
-    growth : rates (2,) at which they grow under the damping [1/s].
-    measured : rate at which the first grows in time steps [1/s].
+    eigenvalues : (2,) the lowest that are not zero [1/s^2].
+    shape : (n,) of the first mode.
     """
 
+    model: Model
+    state: State
+    control: Control
     force: float
     eigenvalues: list[float]
-    restored: float
-    growth: list[float]
-    measured: float
+    shape: torch.Tensor
+
+    @property
+    def growth(self) -> float:
+        """Rate at which the first mode grows under the damping [1/s]; negative where it dies down."""
+        return (-DAMPING / 2 + cmath.sqrt(DAMPING**2 / 4 - self.eigenvalues[0])).real
+
+    def measured(self) -> float:
+        """Return the rate at which a push along the first mode grows in the second half of some steps [1/s]."""
+        push = PUSH * self.shape / self.shape.abs().max()
+        pushed = self.model.initial_state(q=self.state.q + push, control=self.control)
+        euler, sizes = ImplicitEuler(STEP, force_tolerance=1e-13, relative_tolerance=0.0), []
+        for _ in range(round(TIME / STEP)):
+            pushed, _ = euler.step(self.model, pushed, self.control, throw=True)
+            sizes.append(float((pushed.q - self.state.q)[0] @ self.shape))
+        half = len(sizes) // 2
+        return math.log(sizes[-1] / sizes[half - 1]) / (STEP * (len(sizes) - half))
 
 
 def hanging(edges: int) -> np.ndarray:
@@ -66,7 +83,7 @@ def hanging(edges: int) -> np.ndarray:
     return radius * np.stack([np.sin(angle), math.cos(half) - np.cos(angle)], axis=1)
 
 
-def ropes(edges: int) -> Model:
+def ropes(edges: int, centre_line: str) -> Model:
     """Return both ropes, the upper one clear of the other."""
     builder, zero = RobotBuilder(), np.zeros(edges + 1)
     along, up = hanging(edges).T
@@ -75,7 +92,7 @@ def ropes(edges: int) -> Model:
         builder.clamp(nodes=[index[0], index[-1]], twist=False)
     builder.add_force(forces.Gravity((0, 0, -9.81)))
     builder.add_force(forces.MassDamping(DAMPING))
-    builder.add_contact(SelfContact(Penalty(5e3, 5e-4), themselves=False))
+    builder.add_contact(SelfContact(Penalty(5e3, 5e-4), themselves=False, centre_line=centre_line))
     return builder.finalize(compile=False)
 
 
@@ -94,54 +111,27 @@ def carried(model: Model) -> tuple[State, Control, float]:
     return state, Control(clamped_q=target), float(info.contact["force/part0"][0, 2].abs())
 
 
-def crossing(edges: int) -> Crossing:
-    """Return what is known of ropes with so many edges each, an odd number."""
-    model = ropes(edges)
+def crossing(edges: int, centre_line: str) -> Crossing:
+    """Return the equilibrium of ropes with so many edges each; an odd number crosses in the middle of an edge."""
+    model = ropes(edges, centre_line)
     state, control, force = carried(model)
     found = modes(model, state, MODES, control)
-    half, middle = edges + 1, edges // 2
-    ends = found.shape[0, :, : 3 * len(model.nodes)].unflatten(1, (2, half, 3))[:, :, middle : middle + 2].mean(2)
-    slides = (ends[:, 0] - ends[:, 1])[:, :2]  # along x, the lower rope, and along y, the upper one
-    bends = [_curvature(rope[middle - 1 : middle + 3]) for rope in state.positions[0].split(half)]
-    stiffness = force * (slides * slides.new_tensor(bends)) @ slides.T
-    restored = torch.linalg.eigvalsh(found.eigenvalue[0].diag() + stiffness)[0].item()
-    eigenvalues = found.eigenvalue[0, :2].tolist()
-    growth = [-DAMPING / 2 + math.sqrt(DAMPING**2 / 4 - value) for value in eigenvalues]
-    return Crossing(force, eigenvalues, restored, growth, _measured(model, state, control, found.shape[0, 0]))
+    held = found.eigenvalue[0].abs() > FREE
+    return Crossing(model, state, control, force, found.eigenvalue[0, held][:2].tolist(), found.shape[0, held][0])
 
 
-def _curvature(nodes: torch.Tensor) -> float:
-    """Return the curvature of a rope about the middle of four nodes (4, 3) [1/m]."""
-    along = nodes.diff(dim=0)
-    tangent = torch.nn.functional.normalize(along, dim=1)
-    turns = torch.linalg.vector_norm(tangent.diff(dim=0), dim=1)
-    return float(turns.mean() / torch.linalg.vector_norm(along, dim=1).mean())
-
-
-def _measured(model: Model, state: State, control: Control, shape: torch.Tensor) -> float:
-    """Return the rate at which a push along a mode grows in the second half of some steps [1/s]."""
-    push = PUSH * shape / shape.abs().max()
-    pushed = model.initial_state(q=state.q + push, control=control)
-    euler, sizes = ImplicitEuler(STEP, force_tolerance=1e-13, relative_tolerance=0.0), []
-    for _ in range(round(TIME / STEP)):
-        pushed, _ = euler.step(model, pushed, control, throw=True)
-        sizes.append(float((pushed.q - state.q)[0] @ shape))
-    half = len(sizes) // 2
-    return math.log(sizes[-1] / sizes[half - 1]) / (STEP * (len(sizes) - half))
-
-
-def main(counts: list[int]) -> list[Crossing]:
-    """Print what is known, a line for each number of edges, and return it."""
-    found = [crossing(edges) for edges in counts]
-    for edges, of in zip(counts, found, strict=True):
-        values = "{:.1f} and {:.1f}".format(*of.eigenvalues)
-        rates = "{:.2f} and {:.2f}".format(*of.growth)
-        print(f"{edges} edges: {of.force:.4f} N; {values} 1/s^2, with N kappa {of.restored:.1f} 1/s^2; ", end="")
-        print(f"growth {rates} 1/s, the first in steps {of.measured:.2f} 1/s")
-    return found
+def main(counts: list[int]) -> None:
+    """Print what is known on straight edges and on smooth lines, for each number of edges."""
+    for edges, centre_line in itertools.product(counts, ("straight", "smooth")):
+        found = crossing(edges, centre_line)
+        values = "{:.1f} and {:.1f}".format(*found.eigenvalues)
+        steps = f", in steps {found.measured():.2f} 1/s" if found.growth > 0 else ""
+        print(
+            f"{edges} edges, {centre_line}: {found.force:.4f} N; {values} 1/s^2; growth {found.growth:.2f} 1/s{steps}"
+        )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--edges", nargs="+", type=int, default=[25, 51, 101], help="of each rope, odd numbers")
+    parser.add_argument("--edges", nargs="+", type=int, default=[50, 51, 100, 101], help="of each rope")
     main(parser.parse_args().edges)

@@ -11,6 +11,7 @@ from torchdismech.contact import coupling
 from torchdismech.contact.coupling import CHUNK, CouplingCache, StepPairs
 from torchdismech.contact.pairs import PairBlocks, PairTable
 from torchdismech.contact.self_contact import Pairs
+from torchdismech.geometry.crossing import closest_crossing
 
 GAINS = (0.7, 30.0)  # of position and velocity
 
@@ -39,7 +40,7 @@ def summed_one_by_one(model, q, velocity, pairs: StepPairs) -> torch.Tensor:
 
 @pytest.mark.parametrize("by", ["code", "torch"])
 @pytest.mark.parametrize("rough", [False, True])
-@pytest.mark.parametrize("kind", ["rods", "shell"])
+@pytest.mark.parametrize("kind", ["rods", "lines", "shell"])
 def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     """Place every pair's block in the matrix of its robot, on top of what was there; clamped dofs drop out."""
     if by == "torch":
@@ -47,6 +48,8 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     model, q, velocity, pairs = pressed(kind, rough)
     expected = summed_one_by_one(model, q, velocity, pairs)
     assert bool((expected.abs().amax((1, 2)) > 0).all())  # both robots touch themselves
+    crossing = [table for table in pairs.pairs.tables if table.kernel is closest_crossing]
+    assert all(bool(table.filled.any(1).all()) for table in crossing) and bool(crossing) == (kind == "lines")
     own = torch.randn(model.pattern.nnz, 2, dtype=q.dtype, generator=torch.Generator().manual_seed(0))
     _, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
     found = pairs.coupling.pattern.to_dense(values) - model.pattern.to_dense(own)
@@ -72,13 +75,14 @@ def test_other_pairs_in_the_next_iteration(by, monkeypatch):
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12  # as above
 
 
-def test_rows_are_those_of_robots_alone():
+@pytest.mark.parametrize("kind", ["rods", "lines"])
+def test_rows_are_those_of_robots_alone(kind):
     """Give a robot the same matrix in a batch as alone."""
-    model, q, velocity, pairs = pressed("rods", True)
+    model, q, velocity, pairs = pressed(kind, True)
     own = torch.zeros(model.pattern.nnz, 2, dtype=q.dtype)
     both = pairs.coupling.pattern.to_dense(pairs.added(model.self_contacts, q, velocity, own, *GAINS)[1])
     for row in range(2):
-        alone = ROBOTS["rods"]("penalty", True, slice(row, row + 1))
+        alone = ROBOTS[kind]("penalty", True, slice(row, row + 1))
         x, v = q[row : row + 1], velocity[row : row + 1]
         single = alone.contact.may_touch(x, x, torch.zeros(1, dtype=q.dtype))
         values = single.added(alone.self_contacts, x, v, own[:, :1], *GAINS)[1]
@@ -119,18 +123,20 @@ def test_blocks_of_parts_are_those_of_all():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("rough", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 2, None])
-def test_compiled_sums_are_torchs(count, rough, dtype, monkeypatch):
+@pytest.mark.parametrize("nodes", [4, 8])
+def test_compiled_sums_are_torchs(nodes, count, rough, dtype, monkeypatch):
     """Add few blocks, which go to the values at once, and many, which are gathered first, as torch does."""
-    model, q, velocity, pairs = pressed("rods", rough)
-    (found,) = model.self_contacts.touching(pairs.pairs, q, velocity)
-    assert 100 * len(found.chosen) > 2 * pairs.coupling.pattern.nnz  # else none were gathered, see blocks.cpp
-    chosen = found.chosen[:count]
+    model, q, velocity, pairs = pressed("rods" if nodes == 4 else "lines", rough)
+    (found,) = (of for of in model.self_contacts.touching(pairs.pairs, q, velocity) if of.table.nodes.shape[2] == nodes)
+    many = found.chosen if nodes == 4 else found.chosen.repeat_interleave(10)  # lines have one closest pair a robot
+    assert 100 * len(many) > 2 * pairs.coupling.pattern.nnz  # else none were gathered, see blocks.cpp
+    chosen = many[:count]
     generator = torch.Generator().manual_seed(2)
 
     def random(*shape):
         return torch.randn(*shape, len(chosen), generator=generator, dtype=torch.float64).to(dtype)
 
-    blocks = PairBlocks(random(4), random(3, 3), random(2, 4, 3), random(2, 4, 3))
+    blocks = PairBlocks(random(nodes), random(3, 3), random(2, nodes, 3), random(2, nodes, 3))
     found = dataclasses.replace(found, chosen=chosen)
     sums = []
     for by in ("code", "torch"):

@@ -17,6 +17,7 @@ from torchdismech import (
 )
 from torchdismech.contact import Barrier, Box, Capsule, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
+from torchdismech.geometry.crossing import closest_crossing
 
 RADIUS, DT = 5e-3, 1e-2
 INTEGRATORS = {"euler": ImplicitEuler, "midpoint": ImplicitMidpoint, "newmark": Newmark}
@@ -25,13 +26,13 @@ RESPONSES = {"penalty": lambda: Penalty(2e7, 1e-3), "barrier": lambda: Barrier(1
 SPEEDS = torch.tensor([0.02, 0.1, 0.9, 1.1, 3.0, 30.0, 100.0], dtype=torch.float64)  # diameters a step
 
 
-def crossed(response) -> Model:
+def crossed(response, centre_line: str = "straight") -> Model:
     """Return a held rod along x and a free one along y above it."""
     builder, material = RobotBuilder(), Material(1e8, 1000.0)
     held = builder.add_rod(straight((-0.1, 0.007, 0), (0.1, 0.007, 0), 6), Circle(RADIUS), material)
     builder.add_rod(straight((0.013, -0.1, 3 * RADIUS), (0.013, 0.1, 3 * RADIUS), 6), Circle(RADIUS), material)
     builder.clamp(nodes=held.tolist())
-    builder.add_contact(SelfContact(response))
+    builder.add_contact(SelfContact(response, centre_line=centre_line))
     return builder.finalize()
 
 
@@ -64,9 +65,10 @@ def shot(model: Model, state, integrator, steps: int = 8):
 
 @pytest.mark.parametrize("response", RESPONSES)
 @pytest.mark.parametrize("integrator", INTEGRATORS)
-def test_rods_shot_at_each_other(integrator, response):
+@pytest.mark.parametrize("centre_line", ["straight", "smooth"])
+def test_rods_shot_at_each_other(centre_line, integrator, response):
     """Never let a rod get through another in silence, at any speed."""
-    model = crossed(RESPONSES[response]())
+    model = crossed(RESPONSES[response](), centre_line)
     # few iterations: a step that fails is no silence
     _, status, least = shot(model, falling(model), INTEGRATORS[integrator](DT, max_iterations=12), steps=5)
     assert float(least.min()) > 0
@@ -125,9 +127,10 @@ def test_all_kinds_of_pairs():
     assert pairs_passed(pairs, q0, q1).tolist() == [True, False, False, True]
 
 
-def test_head_on():
+@pytest.mark.parametrize("centre_line", ["straight", "smooth"])
+def test_head_on(centre_line):
     """Find rods that pass straight through each other, where rounding makes their way as long as their distances."""
-    model = crossed(Penalty(1e4, 1e-3))
+    model = crossed(Penalty(1e4, 1e-3), centre_line)
     rng, count = np.random.default_rng(1), 200
     start = model.initial_state(batch=count).positions.clone()
     start[:, 6:, 2] += torch.as_tensor(rng.uniform(0, 0.1, (count, 1)))
@@ -136,6 +139,7 @@ def test_head_on():
     angles = start.new_zeros(count, model.body.n_angles)
     q0, q1 = (torch.cat([x.flatten(1), angles], dim=1) for x in (start, end))
     pairs = model.contact.may_touch(q0, q1, torch.full((count,), 1e-3, dtype=torch.float64)).pairs
+    assert len(pairs.tables[-1]) > 0 and (pairs.tables[-1].kernel is closest_crossing) == (centre_line == "smooth")
     assert bool(pairs_passed(pairs, q0, q1).all())
 
 

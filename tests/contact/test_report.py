@@ -81,7 +81,14 @@ def test_forces_on_nodes(make):
     assert bool((loads.sum(0) >= info.contact["node_force"].norm(dim=-1).sum(1) * (1 - 1e-12)).all())
 
 
-@pytest.mark.parametrize("make", [lambda: ROBOTS["shell"]("penalty", True), lambda: constrained_crossing(0.3)])
+PARTS = {
+    "shell": lambda: ROBOTS["shell"]("penalty", True),
+    "smooth lines": lambda: ROBOTS["lines"]("penalty", True),
+    "constraints": lambda: constrained_crossing(0.3),
+}
+
+
+@pytest.mark.parametrize("make", PARTS.values(), ids=PARTS)
 def test_forces_on_nodes_of_parts(make):
     """Give the nodes of each part what the rest does to it, and the contact a load that says how hard it presses."""
     model = make()

@@ -25,6 +25,14 @@ class TestRodsSliding(TestRodsRubbing):
         return model
 
 
+class TestRodsThatCross(TestRodsRubbing):
+    """The same on smooth centre lines."""
+
+    def model(self):
+        """Return the rods."""
+        return ROBOTS["lines"]("penalty", True)
+
+
 class TestShellAndRodsAtABarrier(GradientCase):
     """A shell and two rods held apart by a barrier, with friction, in the midpoint rule."""
 

@@ -20,7 +20,7 @@ from torchdismech import (
     rollout,
 )
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.contact.self_contact import ROUNDING
+from torchdismech.contact.self_contact import CENTRE_LINES, ROUNDING
 from torchdismech.elastic import LinearElastic, MooneyRivlin, NeoHookean
 from torchdismech.forces import LineLoad, PointMoment
 from torchdismech.io import schema_contact
@@ -330,8 +330,37 @@ def test_rounding(load):
     assert torch.equal(run(load(text + own)).positions, expected(ROUNDING).positions)
 
 
+def test_centre_line(load):
+    """Let rods touch as smooth lines where they cross, as `SelfContact.centre_line` does."""
+    across = [[0.105, y, 0.0095] for y in (-0.15, -0.05, 0.05, 0.15)]
+    nodes = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.02, 0.0], *across]
+    edges = [[0, 1], [1, 2], [3, 4], [4, 5], [5, 6]]
+    text = HEAD["rod"].replace(str(NODES), str(nodes)).replace(str(EDGES), str(edges)) + SIMULATION
+
+    def expected(centre_line):
+        builder = RobotBuilder()
+        builder.add_nodes(nodes)
+        builder.add_rods(nodes, edges, Circle(5e-3), Material(1e6, 1000.0))
+        builder.clamp(nodes=[0, 1])
+        builder.add_force(forces.Gravity([1.0, 2.0, -9.81]))
+        builder.add_contact(SelfContact(Penalty(10.0, 1e-3), centre_line=centre_line))
+        return by_hand(builder, ImplicitEuler(0.01, max_substeps=16))
+
+    own = "[self_contact]\nstiffness = 10.0\ntolerance = 1e-3\n"
+    same(run(load(text + own + 'centre_line = "smooth"\n')), expected("smooth"), expected("straight"))
+    assert torch.equal(run(load(text + own)).positions, expected("straight").positions)
+    constraint = '[self_contact]\nresponse = "complementarity"\ncentre_line = "smooth"\n'
+    with pytest.raises(
+        InputError, match=r"self_contact: SelfContact.centre_line: 'smooth' goes with Penalty or Barrier"
+    ):
+        load(text + constraint).build()
+
+
 def test_choices_are_those_of_python():
-    """Offer the methods and the default of rounding that Python has."""
+    """Offer the methods, the default of rounding and the centre lines that Python has."""
+    lines = schema_contact.SelfContact.model_fields["centre_line"]
+    assert lines.annotation is not None and lines.annotation.__args__ == CENTRE_LINES
+    assert lines.default == SelfContact(Penalty(1.0, 1.0)).centre_line
     methods = schema_contact.Law.model_fields["method"].annotation
     assert methods is not None and set(CONTACT_METHODS) == set(methods.__args__[0].__args__)
     assert schema_contact.SelfContact.model_fields["rounding"].default == ROUNDING

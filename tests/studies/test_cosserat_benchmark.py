@@ -13,7 +13,7 @@ LIMITS = {
     "pendulum": {"period_error": 1.9e-5},
     "capstan": {"slide": 7e-6},
     "twist": {"critical_twist_error": 6.2e-3},
-    "crossing": {"shape_error": 7.7e-3, "lift_error": 5.3e-3},
+    "crossing": {"shape_error": 6.6e-4, "lift_error": 6.4e-4, "settling_residual": 1e-6},
 }
 
 

@@ -22,7 +22,6 @@ __all__ = ["CouplingCache", "StepPairs"]
 CHUNK = 4096  # pairs whose blocks torch multiplies out at a time: they stay in a processor's cache
 KEPT = 4  # the pattern is made anew, with what it needs only, when it joins so many times more nodes than needed
 LISTED = 4_000_000  # pairs of nodes of which a table is kept: 32 MB
-LOCAL = np.tril_indices(4)  # pairs of the four nodes of a pair of primitives, each once
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Coupling:
     before : solvers of the pattern before this one.
     own : places of the entries of the matrix without contact.
     blocks : where the blocks of pairs of nodes stand.
-    ranks : for each table of pairs, which of the blocks (10, C) the pairs of nodes in `LOCAL` have.
+    ranks : for each table of pairs, which of the blocks (n (n + 1) / 2, C) the pairs of their n nodes have, each once.
     sliding : what nodes that slide make of the values; None without any.
     """
 
@@ -100,6 +99,7 @@ class Coupling:
         self.sliding = sliding
         self._targets: dict[PairTable, tuple[Tensor, Tensor]] = {}
         self._of_pairs: dict[PairTable, Tensor] = {}
+        self._summed: dict[int, IndexMap] = {}
 
     def widened(self, values: Tensor) -> Tensor:
         """Return values of the pattern without contact on the one with it (nnz + 1, B); the last row is spare."""
@@ -114,35 +114,33 @@ class Coupling:
             return
         where = (found.chosen, found.table.places[0], self._node_blocks(found.table), self.blocks.rows)
         arrays = (*where, blocks.weights, blocks.matrix, blocks.left, blocks.right, values)
-        sizes = (len(found.chosen), *values.shape, self.pattern.symmetric)
+        sizes = (len(blocks.weights), len(found.chosen), *values.shape, self.pattern.symmetric)
         taped(partial(add, *sizes, *(array.data_ptr() for array in arrays)), *arrays)
 
     def _add_by_torch(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
-        rows = self._entries.on(values.device)
+        rows = self._entries(len(blocks.weights)).on(values.device)
         target = self._target(found, values.shape[1])
         for k in range(0, len(found.chosen), CHUNK):
             entries = blocks.entries(slice(k, k + CHUNK)).index_select(0, rows)
             # index_put sums in a fixed order on every device; index_add does not
             values.view(-1).index_put_((target[:, k : k + CHUNK],), entries, accumulate=True)
 
-    @cached_property
-    def _entries(self) -> IndexMap:
-        """Entries of a pair's block that are summed, (a, b, i, j) flattened; those with i >= j if symmetric."""
-        return IndexMap(np.flatnonzero(self._summed))
-
-    @cached_property
-    def _summed(self) -> np.ndarray:
-        """Flags (3, 3, 4, 4) of the entries (a, b, i, j) of a pair's block that are summed."""
-        a, b, i, j = np.indices((3, 3, 4, 4))
-        return ~((i < j) | ((i == j) & (a < b))) if self.pattern.symmetric else np.ones((3, 3, 4, 4), dtype=bool)
+    def _entries(self, count: int) -> IndexMap:
+        """Return which entries (a, b, i, j) of a block of so many nodes are summed, flat: half of symmetric ones."""
+        if count not in self._summed:
+            a, b, i, j = np.indices((3, 3, count, count))
+            kept = ~((i < j) | ((i == j) & (a < b))) if self.pattern.symmetric else np.ones(a.shape, dtype=bool)
+            self._summed[count] = IndexMap(np.flatnonzero(kept))
+        return self._summed[count]
 
     def _node_blocks(self, table: PairTable) -> Tensor:
-        """Return which of `blocks` (C, 16) the nodes i and j of each pair of a table have, row by row."""
+        """Return which of `blocks` (C, n^2) the nodes i and j of each pair of a table have, row by row."""
         if table not in self._of_pairs:
-            nodes = table.nodes[table.places].t()  # (4, C)
-            i, j = (torch.as_tensor(x.ravel(), device=nodes.device) for x in np.indices((4, 4)))
-            local = np.zeros((4, 4), dtype=np.int64)
-            local[LOCAL] = local.T[LOCAL] = np.arange(len(LOCAL[0]))
+            nodes = table.nodes[table.places].t()  # (n, C)
+            count = len(nodes)
+            i, j = (torch.as_tensor(x.ravel(), device=nodes.device) for x in np.indices((count, count)))
+            once, local = np.tril_indices(count), np.zeros((count, count), dtype=np.int64)
+            local[once] = local.T[once] = np.arange(len(once[0]))
             rank = self.ranks[table][torch.as_tensor(local.ravel(), device=nodes.device)]
             self._of_pairs[table] = (rank + len(self.blocks.keys) * (nodes[i] < nodes[j])).t().contiguous()
         return self._of_pairs[table]
@@ -155,9 +153,10 @@ class Coupling:
         chosen, table = found.chosen, found.table
         if table in self._targets and torch.equal(self._targets[table][0], chosen):
             return self._targets[table][1]
-        rank = self._node_blocks(table).index_select(0, chosen).t()  # (16, A)
-        target = self.blocks.places.on(chosen.device).index_select(1, rank.flatten()).view(9 * 16, -1)
-        target = target.index_select(0, self._entries.on(chosen.device)) * batch + found.robot
+        rank = self._node_blocks(table).index_select(0, chosen).t()  # (n^2, A)
+        target = self.blocks.places.on(chosen.device).index_select(1, rank.flatten()).view(9 * len(rank), -1)
+        entries = self._entries(table.nodes.shape[2]).on(chosen.device)
+        target = target.index_select(0, entries) * batch + found.robot
         self._targets[table] = (chosen, target)
         return target
 
@@ -218,12 +217,13 @@ class CouplingCache:
 
     def coupling(self, pairs: Pairs) -> Coupling:
         """Return the coupling for these pairs."""
-        count, (i, j) = len(self.unknown), LOCAL
+        count = len(self.unknown)
         keys = []
         for table in pairs.tables:
-            nodes = table.nodes[table.places].t()  # (4, C)
+            nodes = table.nodes[table.places].t()  # (n, C)
+            i, j = np.tril_indices(len(nodes))
             first, second = nodes[i], nodes[j]
-            keys.append(torch.maximum(first, second) * count + torch.minimum(first, second))  # (10, C)
+            keys.append(torch.maximum(first, second) * count + torch.minimum(first, second))  # (n (n + 1) / 2, C)
         rank = self._ranks(torch.cat([k.flatten() for k in keys]))
         parts = zip(pairs.tables, rank.split([k.numel() for k in keys]), keys, strict=True)
         ranks = {table: r.view_as(k) for table, r, k in parts}

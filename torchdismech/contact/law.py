@@ -161,6 +161,11 @@ class Partials(NamedTuple):
     by_normal: Mat3
     by_velocity: Mat3 | None
 
+    def times(self, share: Tensor) -> Partials:
+        """Return a share of all of it."""
+        by_velocity = None if self.by_velocity is None else self.by_velocity.times(share)
+        return Partials(self.force.times(share), self.by_gap.times(share), self.by_normal.times(share), by_velocity)
+
 
 def _forces(law: ContactLaw, gap: Tensor, normal: Tensor, velocity: Tensor, *given: Tensor) -> tuple:
     normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))

@@ -11,14 +11,17 @@ from torch import Tensor
 
 from torchdismech.contact.law import ContactLaw, LawConstants
 from torchdismech.fused import Fused, is_own
+from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
 __all__ = ["FIRST", "Kernel", "PairBlocks", "PairLoops", "PairTable", "Touching", "distances", "touching", "vectors"]
 
+FIXED = 17  # rows of a `Geometry` before the weights of the nodes
 SMALLEST = 1e-37  # m^2, of squared distances, so that normals are finite
-Kernel = Callable[..., Closest]  # of four nodes, for edges then the c^2 that rounds them
-FIRST: dict[Kernel, int] = {closest_segments: 2, closest_on_triangle: 1}  # how many nodes are the first primitive's
+Kernel = Callable[..., Closest]  # of the nodes, then what else a pair has: see `PairTable.more`
+# which of a pair's nodes are those of the first primitive
+FIRST: dict[Kernel, list[int]] = {closest_segments: [0, 1], closest_on_triangle: [0], closest_crossing: [0, 1, 4, 5]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +31,12 @@ class PairTable:
     Attributes
     ----------
     kernel : finds closest points of the kind.
-    nodes : (B, P, 4) the nodes of each pair in the order of the kernel; 0 in empty places.
+    nodes : (B, P, n) the nodes of each pair in the order of the kernel, 4 or 8; 0 in empty places.
     reach : (B, P) the sum of the two radii [m].
     filled : (B, P) bool, which places hold a pair.
     rounding : of edges, in parts of the reach; see `geometry.distances`.
     contact : number of the contact that rules them, among those of the robot's parts.
+    goes_on : (B, P, 4) where smooth lines go on, see `geometry.crossing`; None of other kinds.
     """
 
     kernel: Kernel
@@ -41,6 +45,7 @@ class PairTable:
     filled: Tensor
     rounding: float = 0.0
     contact: int = 0
+    goes_on: Tensor | None = None
     _flat: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -54,7 +59,8 @@ class PairTable:
     def rows(self, index: Tensor) -> PairTable:
         """Return the table of the robots that `index` selects."""
         selected = (self.nodes[index], self.reach[index], self.filled[index])
-        return PairTable(self.kernel, *selected, self.rounding, self.contact)
+        goes_on = None if self.goes_on is None else self.goes_on[index]
+        return PairTable(self.kernel, *selected, self.rounding, self.contact, goes_on)
 
     @cached_property
     def places(self) -> tuple[Tensor, Tensor]:
@@ -64,7 +70,7 @@ class PairTable:
 
     @cached_property
     def dofs(self) -> Tensor:
-        """Coordinates (12, C) of the nodes of each pair, as numbers in q (B, n) of one robot."""
+        """Coordinates (3 n, C) of the nodes of each pair, as numbers in q of one robot."""
         nodes = self.nodes[self.places].t()
         return (3 * nodes.unsqueeze(1) + torch.arange(3, device=nodes.device)[:, None]).flatten(0, 1)
 
@@ -74,22 +80,24 @@ class PairTable:
         return self.reach[self.places]
 
     @cached_property
-    def leans(self) -> list[Tensor]:
-        """c^2 of each pair (C,) [m^2], if edges are rounded: what the kernel takes after the nodes."""
+    def more(self) -> list[Tensor]:
+        """What the kernel takes after the nodes (C,): c^2 [m^2] if edges are rounded, where smooth lines go on."""
+        if self.goes_on is not None:
+            return list(self.goes_on[self.places].t().contiguous())
         return [(self.rounding * self.reaches) ** 2] if self.rounding else []
 
     def closest(self, nodes: tuple[Vec3, ...]) -> Closest:
         """Return the closest points of all pairs whose nodes are where given."""
-        return self.kernel(*nodes, *self.leans)
+        return self.kernel(*nodes, *self.more)
 
     def gathered(self, vector: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """Return the coordinates (12, C) of q, or of velocities, (B, n); of the chosen pairs if given."""
+        """Return the nodes' coordinates (3 n, C) in q, or velocities, of all robots; of the chosen pairs if given."""
         places = self._places_in(vector.shape[1])
         places = places if chosen is None else places.index_select(1, chosen)
         return vector.reshape(-1).index_select(0, places.view(-1)).view(places.shape)  # three times as fast as [places]
 
     def _places_in(self, size: int) -> Tensor:
-        """Return where the coordinates (12, C) stand in vectors (B, size) of all robots, one after the other."""
+        """Return where the coordinates (3 n, C) stand in vectors (B, size) of all robots, one after the other."""
         if size not in self._flat:
             self._flat[size] = self.places[0] * size + self.dofs
         return self._flat[size]
@@ -115,49 +123,44 @@ class PairLoops:
 
 @dataclass(frozen=True)
 class Geometry:
-    """How pairs lie, in components (A,).
+    """How pairs of n nodes lie, in components (A,).
 
     Attributes
     ----------
-    weights : four of the nodes; r = sum_i w_i x_i leads from the second primitive to the first.
-    slides : how the four weights change as the closest points move, two ways; see `geometry.distances`.
-    along : dr/ds of both slides [m].
-    stiffening : what rounding adds to their scalar products [m^2].
     gap : [m].
     normal, velocity : r over the distance; velocity of the first closest point against the second [m/s].
     distance : |r|, or D of rounded edges [m].
+    share : how far the closest points are this pair's, 0 to 1.
+    along : dr/ds of both slides [m].
+    stiffening : what rounding and bending add to their scalar products [m^2].
+    weights : n of the nodes; r = sum_i w_i x_i leads from the second primitive to the first.
+    slides : how the weights change as the closest points move, two ways; see `geometry.distances`.
     """
 
-    weights: tuple
-    slides: tuple[tuple, tuple]
-    along: tuple[Vec3, Vec3]
-    stiffening: tuple
     gap: Tensor
     normal: Vec3
     velocity: Vec3
     distance: Tensor
+    share: Tensor
+    along: tuple[Vec3, Vec3]
+    stiffening: tuple
+    weights: tuple
+    slides: tuple[tuple, tuple]
 
     @classmethod
     def of(cls, rows: Tensor) -> Geometry:
-        """Return it of its 28 components, one after the other."""
+        """Return it of its 17 + 3 n components, one after the other."""
         c = tuple(rows.unbind(0))
-        along = Vec3(*c[12:15]), Vec3(*c[15:18])
-        return cls(c[:4], (c[4:8], c[8:12]), along, c[18:20], c[20], Vec3(*c[21:24]), Vec3(*c[24:27]), c[27])
+        normal, velocity, first, second = (Vec3(*c[k : k + 3]) for k in (1, 4, 9, 12))
+        n = (len(c) - FIXED) // 3
+        weights, *slides = (c[k : k + n] for k in (FIXED, FIXED + n, FIXED + 2 * n))
+        return cls(c[0], normal, velocity, c[7], c[8], (first, second), c[15:FIXED], weights, (slides[0], slides[1]))
 
     def rows(self) -> list:
-        """Return its 28 components, one after the other."""
-        along = [*self.along[0].components(), *self.along[1].components()]
-        moving = [*self.normal.components(), *self.velocity.components()]
-        return [
-            *self.weights,
-            *self.slides[0],
-            *self.slides[1],
-            *along,
-            *self.stiffening,
-            self.gap,
-            *moving,
-            self.distance,
-        ]
+        """Return its components, one after the other."""
+        normal, velocity, first, second = (v.components() for v in (self.normal, self.velocity, *self.along))
+        moving = [self.gap, *normal, *velocity, self.distance, self.share, *first, *second]
+        return [*moving, *self.stiffening, *self.weights, *self.slides[0], *self.slides[1]]
 
 
 @dataclass(frozen=True)
@@ -168,8 +171,8 @@ class Touching:
     ----------
     table : of the pairs.
     chosen : (A,) their places in the list of the table's pairs.
-    geometry : (28, A) the rows of `Geometry`.
-    nodal_velocity : (12, A) [m/s].
+    geometry : (17 + 3 n, A) the rows of `Geometry`.
+    nodal_velocity : (3 n, A) [m/s].
     constants : of the law, each () or (A,).
     loops : find forces.
     """
@@ -184,7 +187,12 @@ class Touching:
     @property
     def gap(self) -> Tensor:
         """The gaps (A,) [m]."""
-        return self.geometry[20]
+        return self.geometry[0]
+
+    @property
+    def share(self) -> Tensor:
+        """How far (A,) the closest points are the pair's own, 0 to 1."""
+        return self.geometry[8]
 
     @property
     def robot(self) -> Tensor:
@@ -193,11 +201,11 @@ class Touching:
 
     def sliding(self) -> Tensor:
         """Return how fast (A,) the surfaces slide along each other [m/s]."""
-        normal, velocity = self.geometry[21:24], self.geometry[24:27]
+        normal, velocity = self.geometry[1:4], self.geometry[4:7]
         return torch.linalg.vector_norm(velocity - (velocity * normal).sum(0) * normal, dim=0)
 
     def force(self) -> Tensor:
-        """Return the forces (12, A) on the nodes of each pair [N]."""
+        """Return the forces (3 n, A) on the nodes of each pair [N]."""
         return self.loops.force.of_columns(self.geometry, *self.constants.given())
 
     def force_and_blocks(self, position_gain: float, velocity_gain: float | Tensor) -> tuple[Tensor, PairBlocks]:
@@ -205,9 +213,10 @@ class Touching:
         like = self.geometry
         gains = (torch.as_tensor(gain, dtype=like.dtype, device=like.device) for gain in (position_gain, velocity_gain))
         found = self.loops.derivatives.of_columns(like, self.nodal_velocity, *gains, *self.constants.given())
-        force, matrix, left, right = found.split([12, 9, 24, 24])
-        blocks = PairBlocks(like[:4], matrix.view(3, 3, -1), left.view(2, 4, 3, -1), right.view(2, 4, 3, -1))
-        return force, blocks
+        n = (len(like) - FIXED) // 3
+        force, matrix, left, right = found.split([3 * n, 9, 6 * n, 6 * n])
+        left, right = left.view(2, n, 3, -1), right.view(2, n, 3, -1)
+        return force, PairBlocks(like[FIXED : FIXED + n], matrix.view(3, 3, -1), left, right)
 
 
 @dataclass(frozen=True)
@@ -216,9 +225,9 @@ class PairBlocks:
 
     Attributes
     ----------
-    weights : (4, A) w.
+    weights : (n, A) w.
     matrix : (3, 3, A) M.
-    left, right : (2, 4, 3, A) l and r.
+    left, right : (2, n, 3, A) l and r.
     """
 
     weights: Tensor
@@ -227,9 +236,9 @@ class PairBlocks:
     right: Tensor
 
     def entries(self, part: slice) -> Tensor:
-        """Return the entries (144, ..) of some of the pairs, in the order (a, b, i, j)."""
+        """Return the entries (9 n^2, ..) of some of the pairs, in the order (a, b, i, j)."""
         weights = self.weights[:, part]
-        left, right = (x[..., part].transpose(1, 2) for x in (self.left, self.right))  # (2, 3, 4, ..)
+        left, right = (x[..., part].transpose(1, 2) for x in (self.left, self.right))  # (2, 3, n, ..)
         total = self.matrix[:, :, None, None, part] * (weights.unsqueeze(1) * weights)
         for k in range(2):
             total.addcmul_(left[k, :, None, :, None], right[k, None, :, None, :])
@@ -248,52 +257,59 @@ def touching(loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, co
     x = table.gathered(q)
     robot = table.places[0]
     with torch.no_grad():
-        gap = loops.gap.of_columns(x, table.reaches, *table.leans)[0]
+        gap = loops.gap.of_columns(x, table.reaches, *table.more)[0]
         chosen = (gap < constants.at(robot).tolerance).nonzero().squeeze(1)
     moving = table.gathered(velocity, chosen)
-    given = (x[:, chosen], moving, table.reaches[chosen], *(lean[chosen] for lean in table.leans))
+    given = (x[:, chosen], moving, table.reaches[chosen], *(of_all[chosen] for of_all in table.more))
     # autograd has to follow the closest points, too
     geometry = torch.stack(loops.followed(*given)) if torch.is_grad_enabled() else loops.geometry.of_columns(*given)
     return Touching(table, chosen, geometry, moving, constants.at(robot[chosen]), loops)
 
 
 def distances(kernel: Kernel, coordinates: Tensor) -> Tensor:
-    """Return the distances (C,) of pairs with these coordinates (12, C), edges not rounded [m]."""
+    """Return the distances (C,) of pairs of four nodes with these coordinates (12, C), edges not rounded [m]."""
     return _DISTANCES[kernel].of_columns(coordinates)[0]
 
 
 # ---- what is found for each pair, by components ------------------------------------------------------------------
 
 
-def _distance(kernel: Kernel, x: Tensor, *lean: Tensor) -> list:
+def _distance(kernel: Kernel, x: Tensor) -> list:
     nodes = vectors(x)
-    return [torch.sqrt(kernel(*nodes, *lean).squared_distance(nodes))]
+    return [torch.sqrt(kernel(*nodes).squared_distance(nodes))]
 
 
-def _gap(kernel: Kernel, x: Tensor, reach: Tensor, *lean: Tensor) -> list:
-    return [_distance(kernel, x, *lean)[0] - reach]
-
-
-def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Tensor, *lean: Tensor) -> list:
-    """Return the rows of `Geometry` for coordinates and velocities (12, A); autograd can `follow` closest points."""
+def _gap(kernel: Kernel, x: Tensor, reach: Tensor, *more: Tensor) -> list:
+    """Return the gap; infinite where the closest points are another pair's."""
     nodes = vectors(x)
-    closest = kernel(*nodes, *lean)
+    closest = kernel(*nodes, *more)
+    gap = torch.sqrt(closest.squared_distance(nodes)) - reach
+    if closest.share is None:
+        return [gap]
+    return [torch.where(closest.share > 0, gap, torch.full_like(gap, torch.inf))]
+
+
+def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Tensor, *more: Tensor) -> list:
+    """Return the rows of `Geometry` for coordinates and velocities (3 n, A); autograd can `follow` closest points."""
+    nodes = vectors(x)
+    closest = kernel(*nodes, *more)
     if follow:
         closest = closest.differentiable(nodes)
     squared = closest.squared_distance(nodes)
     distance = torch.sqrt(torch.maximum(squared, torch.full_like(squared, SMALLEST)))
     normal = closest.difference(nodes).times(1 / distance)
     velocity = combined(closest.weights, vectors(moving))
-    along, more = closest.slid(nodes), closest.stiffening()
-    stiffening = tuple(by + torch.zeros_like(distance) for by in more)
-    gap = distance - reach
-    return Geometry(closest.weights, closest.slides, along, stiffening, gap, normal, velocity, distance).rows()
+    stiffening = tuple(by + torch.zeros_like(distance) for by in closest.stiffening())
+    share = torch.ones_like(distance) if closest.share is None else closest.share
+    place = (closest.slid(nodes), stiffening, closest.weights, closest.slides)
+    return Geometry(distance - reach, normal, velocity, distance, share, *place).rows()
 
 
 def _force(law: ContactLaw, geometry: Tensor, *given: Tensor) -> list:
     """Return the forces on the nodes, by components."""
     at = Geometry.of(geometry)
-    return _on_nodes(at.weights, law.force(at.gap, at.normal, at.velocity, LawConstants.of(*given)))
+    force = law.force(at.gap, at.normal, at.velocity, LawConstants.of(*given))
+    return _on_nodes(at.weights, force.times(at.share))
 
 
 def _derivatives(
@@ -301,7 +317,8 @@ def _derivatives(
 ) -> list:
     """Return the forces on the nodes, and matrix, left and right of `PairBlocks`, by components."""
     at = Geometry.of(geometry)
-    force, by_gap, by_normal, by_velocity = law.partials(at.gap, at.normal, at.velocity, LawConstants.of(*given))
+    partials = law.partials(at.gap, at.normal, at.velocity, LawConstants.of(*given)).times(at.share)
+    force, by_gap, by_normal, by_velocity = partials
     # the normal turns by (1 - n n^T) / D dr, the gap changes by n dr
     across = by_normal - Mat3.outer(by_normal.applied(at.normal), at.normal)
     matrix = (across.times(1 / at.distance) + Mat3.outer(by_gap, at.normal)).times(-position_gain)
@@ -326,7 +343,7 @@ def _derivatives(
 
 
 def _on_nodes(weights: tuple, vector: Vec3) -> list:
-    """Return a vector on four nodes by their weights, twelve components."""
+    """Return a vector on nodes by their weights, three components for each."""
     return [component * weight for weight in weights for component in vector.components()]
 
 
@@ -334,10 +351,10 @@ def _sums(first: list, second: list) -> list:
     return [a + b for a, b in zip(first, second, strict=True)]
 
 
-def vectors(coordinates: Tensor) -> tuple[Vec3, Vec3, Vec3, Vec3]:
-    """Return four nodes of their coordinates (12, C)."""
+def vectors(coordinates: Tensor) -> tuple[Vec3, ...]:
+    """Return the nodes of their coordinates (3 n, C)."""
     x = coordinates.unbind(0)
-    return Vec3(*x[:3]), Vec3(*x[3:6]), Vec3(*x[6:9]), Vec3(*x[9:])
+    return tuple(Vec3(*x[k : k + 3]) for k in range(0, len(x), 3))
 
 
 _DISTANCES = {

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pairs import PairTable, distances
+from torchdismech.contact.pairs import Kernel, PairTable, distances
 from torchdismech.contact.self_contact import Pairs
+from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_segments
 from torchdismech.state import State
 
@@ -36,25 +37,36 @@ def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
     for table in pairs.tables:
         if not len(table):
             continue
-        x0, x1 = table.gathered(start), table.gathered(end)
-        motion = _relative_motion(x1 - x0, 2 if table.kernel is closest_segments else 1)
-        between = distances(table.kernel, x0) + distances(table.kernel, x1)
+        x0, x1 = _corners(table, start), _corners(table, end)
+        kernel = _of_corners(table)
+        motion = _relative_motion(x1 - x0, 2 if kernel is closest_segments else 1)
+        between = distances(kernel, x0) + distances(kernel, x1)
         suspect = motion + 2 * TOUCH * table.reaches >= between
         if not bool(suspect.any()):
             continue
-        met = _met(table, x0[:, suspect], (x1 - x0)[:, suspect], motion[suspect], table.reaches[suspect])
+        met = _met(kernel, x0[:, suspect], (x1 - x0)[:, suspect], motion[suspect], table.reaches[suspect])
         robot = table.places[0][suspect]
         passed[robot[met]] = True
     return passed
 
 
-def _met(table: PairTable, x: Tensor, way: Tensor, motion: Tensor, reach: Tensor) -> Tensor:
+def _corners(table: PairTable, vector: Tensor) -> Tensor:
+    """Return the coordinates (12, C) of the ends of edges, or of points and triangles, in q (B, n)."""
+    return table.gathered(vector)[:12]
+
+
+def _of_corners(table: PairTable) -> Kernel:
+    """Return what finds the distances of a table's corners: smooth lines pass where their edges do."""
+    return closest_segments if table.kernel is closest_crossing else table.kernel
+
+
+def _met(kernel: Kernel, x: Tensor, way: Tensor, motion: Tensor, reach: Tensor) -> Tensor:
     """Return which pairs (A,) come within `TOUCH` of each other on the way from x (12, A)."""
     share = torch.zeros_like(motion)
     done = torch.zeros_like(motion, dtype=torch.bool)
     met = torch.zeros_like(done)
     for _ in range(ADVANCES):
-        distance = distances(table.kernel, x + share * way)
+        distance = distances(kernel, x + share * way)
         met = met | (~done & ~(distance > TOUCH * reach))  # also where it is NaN
         done = done | met
         share = share + torch.where(done, 0.0, distance / motion)

@@ -136,7 +136,7 @@ def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs
         slides = None if friction is None else found.sliding() > friction[1]
         tally.add(found.robot, found.gap, torch.ones_like(found.gap, dtype=torch.bool), slides)
         force = found.force()
-        first = force.unflatten(0, (4, 3))[: FIRST[found.table.kernel]].sum(0)
+        first = force.unflatten(0, (-1, 3))[FIRST[found.table.kernel]].sum(0)
         on_nodes = summed(found, force, state.q)[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
         tally.add_pairs(contacts[found.table.contact].name, found.robot, first.t(), on_nodes)
 
@@ -161,7 +161,7 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
         offset = mine.stop
         where = (constraints.robot[mine, None], constraints.nodes[mine])
         on_nodes = nothing.index_put(where, forces[mine], accumulate=True)
-        first = forces[mine, : FIRST[table.kernel]].sum(1)
+        first = forces[mine][:, FIRST[table.kernel]].sum(1)
         tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], first, on_nodes)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,17 +16,21 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.contact.broad_phase import adjacent, overlapping, padded
+from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.pairs import FIRST, Kernel, PairLoops, PairTable, Touching, distances, touching
 from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.contact.shares import Ruled, Share, shares
 from torchdismech.errors import InputError
+from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 
 __all__ = ["Pairs", "SelfContact", "SelfContacts", "summed"]
 
 ROUNDING = 0.02  # closest points of parallel edges are told apart well, and distances are 1e-4 of the reach too large
-KERNELS: tuple[Kernel, Kernel] = (closest_segments, closest_on_triangle)  # edges with edges, points with triangles
+# edges with edges, points with triangles, smooth lines with each other
+KERNELS: tuple[Kernel, ...] = (closest_segments, closest_on_triangle, closest_crossing)
+CENTRE_LINES = ("straight", "smooth")
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,26 @@ class Primitives(nn.Module):
         return self.radius[index] if self.radius.dim() == 1 else self.radius[robot % len(self.radius), index]
 
 
+class _Near(NamedTuple):
+    """Pairs of primitives that may touch, by robot: (K,) each.
+
+    Attributes
+    ----------
+    robot : number of the robot.
+    first, second : numbers of the primitives.
+    reach : the sum of the two radii [m].
+    """
+
+    robot: Tensor
+    first: Tensor
+    second: Tensor
+    reach: Tensor
+
+    def chosen(self, which: Tensor) -> _Near:
+        """Return some of them."""
+        return _Near(*(of[which] for of in self))
+
+
 class SelfContact(nn.Module):
     """Contact between the parts of a robot.
 
@@ -108,6 +133,10 @@ class SelfContact(nn.Module):
         in the middle. Distances come out larger by up to rounding^2 / 4 of that sum. 0 for none.
     between : names of the two parts that touch each other, twice the same for a part that touches itself; names are
         those of `add_rod`, `add_rods` and `add_shell`. None: all parts.
+    centre_line : "straight": rods touch as chains of straight edges, as in the papers. "smooth": where they cross, they
+        touch as smooth lines through their nodes, see `geometry.crossing`, so that the force does not jump as a contact
+        slides from edge to edge, and knows the rods' curvature; where they lie along each other (less than 30 degrees
+        apart, or bent more sharply than about their distance) as straight edges. For potentials.
     themselves : whether a piece touches itself, too. A piece is what hangs together and has one name (or none): ropes
         that are not tied to each other are a piece each, and with False each touches the others alone.
     name : what reports call it; by default "self_contact", or the two names with "-" between.
@@ -127,8 +156,11 @@ class SelfContact(nn.Module):
         between: Sequence[str] | None = None,
         themselves: bool = True,
         name: str | None = None,
+        centre_line: str = "straight",
     ):
         super().__init__()
+        if centre_line not in CENTRE_LINES:
+            raise InputError(f"SelfContact.centre_line: expected 'straight' or 'smooth', got {centre_line!r}")
         if not 0 <= rounding <= 1:
             raise InputError(f"SelfContact.rounding: expected a number from 0 to 1, got {rounding}")
         self.rounding = float(rounding)
@@ -145,6 +177,9 @@ class SelfContact(nn.Module):
         self.ruled = Ruled(f"SelfContact {self.name!r}", None if between is None else (*between,), themselves)  # type: ignore[arg-type]
         self.law = law_of(response, friction)
         self.ring = ring
+        self.centre_line = centre_line
+        if centre_line == "smooth" and self.constrained:
+            raise InputError("SelfContact.centre_line: 'smooth' goes with Penalty or Barrier, not with Complementarity")
         # places for pairs of each kind; kept from step to step, so that shapes change seldom
         self._capacity = dict.fromkeys(KERNELS, 0)
         law = self.law
@@ -175,6 +210,7 @@ class SelfContact(nn.Module):
         points = np.arange(body.n_nodes)[:, None]
         self.points = Primitives(points, body.node_contact_radius(), share.nodes, of_nodes)
         self.triangles = Primitives(body.triangles, body.face_contact_radius, share.triangles, of_triangles)
+        self.lines = CentreLines(body, of_edges) if self.centre_line == "smooth" else None
         ring = self._neighbours(of_edges) if self.ring is None else self.ring
         links, corners, sides = body.links[of_edges], points[of_nodes], body.triangles[of_triangles]
         self.register_buffer("_near_edges", adjacent(links, None, body.links, ring), persistent=False)
@@ -190,42 +226,68 @@ class SelfContact(nn.Module):
 
     def tables(self, low: Tensor, high: Tensor, number: int) -> list[PairTable]:
         """Return the pairs that may touch while the nodes stay in boxes (B, N, 3); `number` is that of this contact."""
-        found = [self._table(closest_segments, low, high, self.edges, self.edges, self._near_edges)]
+        edges = self._near(closest_segments, low, high, self.edges, self.edges, self._near_edges)
+        found = []
+        if self.lines is not None:
+            crossing = self.lines.cross(0.5 * (low + high), edges.robot, edges.first, edges.second, edges.reach)
+            found = [self._table(closest_crossing, edges.chosen(crossing), len(low))]
+            edges = edges.chosen(~crossing)
+        found.insert(0, self._table(closest_segments, edges, len(low)))
         if len(self.triangles.nodes):
-            near = self._near_triangles
-            found.append(self._table(closest_on_triangle, low, high, self.points, self.triangles, near))
+            near = self._near(closest_on_triangle, low, high, self.points, self.triangles, self._near_triangles)
+            found.append(self._table(closest_on_triangle, near, len(low)))
         return [dataclasses.replace(table, contact=number) for table in found]
 
-    def _table(
+    def _near(
         self, kernel: Kernel, low: Tensor, high: Tensor, first: Primitives, second: Primitives, near: Tensor
-    ) -> PairTable:
+    ) -> _Near:
         """Return the pairs of primitives that may touch while the nodes stay in their boxes (B, N, 3)."""
-        batch, half = low.shape[0], 0.5 * self.law.response.tolerance
-        boxes = first.boxes(low, high, half)
-        others = (None, None) if second is first else second.boxes(low, high, half)
+        middle, room = 0.5 * (low + high), 0.5 * torch.linalg.vector_norm(high - low, dim=-1)
+        more = 0.5 * self.law.response.tolerance
+        smooth = self.lines if kernel is closest_segments else None
+        bulges = None if smooth is None else smooth.bulges(middle, room)
+        boxes = first.boxes(low, high, more if bulges is None else more + bulges)
+        others = (None, None) if second is first else second.boxes(low, high, more)
         robot, i, j = overlapping(*boxes, others[0], others[1], near)
         if len(self.own) > 1:
             ruled = self.own[first.kind[i], second.kind[j]]
             robot, i, j = robot[ruled], i[ruled], j[ruled]
-        nodes = torch.cat([first.nodes[i], second.nodes[j]], dim=-1)
-        reach = first.radii(robot, i) + second.radii(robot, j)
-        close = self._close(kernel, low, high, robot, nodes, reach)
-        robot, i, j, nodes, reach = (x[close] for x in (robot, i, j, nodes, reach))
-        index, filled = padded(robot, i, j, batch, self._capacity[kernel])
-        self._capacity[kernel] = index.shape[1]
-        rounding = self.rounding if kernel is closest_segments else 0.0
-        table = PairTable(kernel, index.new_zeros(*filled.shape, 4), low.new_zeros(filled.shape), filled, rounding)
-        table.nodes[filled], table.reach[filled] = nodes, reach
-        return table
+        found = _Near(robot, i, j, first.radii(robot, i) + second.radii(robot, j))
+        beyond = found.reach if bulges is None else found.reach + bulges[robot, i] + bulges[robot, j]
+        return found.chosen(self._close(kernel, middle, room, robot, self._nodes(kernel, found), beyond))
 
-    def _close(self, kernel: Kernel, low, high, robot: Tensor, nodes: Tensor, reach: Tensor) -> Tensor:
+    def _nodes(self, kernel: Kernel, pairs: _Near) -> Tensor:
+        """Return the nodes (K, 4) of pairs of edges, or of points and triangles."""
+        first, second = (self.edges, self.edges) if kernel is closest_segments else (self.points, self.triangles)
+        return torch.cat([first.nodes[pairs.first], second.nodes[pairs.second]], dim=-1)
+
+    def _table(self, kernel: Kernel, pairs: _Near, batch: int) -> PairTable:
+        """Return pairs of a kind as a table for so many robots."""
+        index, filled = padded(pairs.robot, pairs.first, pairs.second, batch, self._capacity[kernel])
+        self._capacity[kernel] = index.shape[1]
+        goes_on = None
+        if kernel is closest_crossing:
+            assert self.lines is not None
+            nodes, beyond = self.lines.of_pairs(pairs.first, pairs.second)
+            goes_on = pairs.reach.new_zeros(*filled.shape, 4)
+            goes_on[filled] = beyond.to(goes_on)
+        else:
+            nodes = self._nodes(kernel, pairs)
+        rounding = self.rounding if kernel is closest_segments else 0.0
+        all_nodes, reach = index.new_zeros(*filled.shape, nodes.shape[1]), pairs.reach.new_zeros(filled.shape)
+        all_nodes[filled], reach[filled] = nodes, pairs.reach
+        return PairTable(kernel, all_nodes, reach, filled, rounding, goes_on=goes_on)
+
+    def _close(
+        self, kernel: Kernel, middle: Tensor, room: Tensor, robot: Tensor, nodes: Tensor, reach: Tensor
+    ) -> Tensor:
         """Return which of the pairs (K,) can get into contact: boxes say little of long edges that lie askew.
 
-        A distance changes by no more than the nodes move, so it is enough to know it in the middle of their boxes.
+        A distance changes by no more than the nodes move, by up to `room` (B, N), so it is enough to know it in the
+        middle (B, N, 3) of their boxes.
         """
-        middle, room = 0.5 * (low + high), 0.5 * torch.linalg.vector_norm(high - low, dim=-1)
         x = middle[robot[:, None], nodes]  # (K, 4, 3)
-        rooms, split = room[robot[:, None], nodes], FIRST[kernel]
+        rooms, split = room[robot[:, None], nodes], len(FIRST[kernel])
         moves = rooms[:, :split].amax(1) + rooms[:, split:].amax(1)
         tolerance = of_robots(self.law.response.tolerance, robot)
         return distances(kernel, x.flatten(1).t()) <= reach + tolerance + moves
@@ -240,7 +302,7 @@ class SelfContact(nn.Module):
     def energy(self, found: Touching) -> Tensor:
         """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
         assert not isinstance(self.law, ConstraintLaw)
-        return self.law.energy(found.gap, found.constants)
+        return found.share * self.law.energy(found.gap, found.constants)
 
 
 class SelfContacts(nn.ModuleList):
@@ -312,7 +374,7 @@ class SelfContacts(nn.ModuleList):
 
 
 def summed(found: Touching, force: Tensor, q: Tensor) -> Tensor:
-    """Return the forces (12, A) on the nodes of pairs, summed at the dofs (B, n)."""
+    """Return the forces on the nodes of pairs, a row for each coordinate, summed at the dofs (B, n)."""
     batch, n = q.shape
     index = found.robot * n + found.table.dofs[:, found.chosen]
     # index_put sums in a fixed order on every device; index_add does not

@@ -28,7 +28,7 @@ V. J. Lumelsky, On fast computation of distance between line segments, Informati
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -40,23 +40,28 @@ __all__ = ["Closest", "closest_on_triangle", "closest_segments", "combined", "in
 PARALLEL = 1e-10  # sin^2 of the angle between segments below which they count as parallel: keeps 6 digits of s
 FLAT = 1e-14  # area^2 over side^4 below which a triangle counts as a segment
 
-Slide = tuple[Tensor, Tensor, Tensor, Tensor]
+Weights = tuple[Tensor, ...]  # of the nodes of a pair
 
 
 @dataclass(frozen=True)
 class Closest:
-    """Closest points of pairs of four nodes; components of equal shape.
+    """Closest points of pairs of nodes; components of equal shape.
 
     Attributes
     ----------
-    weights : four tensors w_i: the difference of the closest points is r = sum_i w_i x_i.
-    slides : two directions in which w may change, four tensors each; all zero where a direction is held.
+    weights : one tensor w_i for each node: the difference of the closest points is r = sum_i w_i x_i.
+    slides : two directions in which w may change, as many tensors each; all zero where a direction is held.
     lean : c^2 of rounded edges [m^2]; None where nothing is rounded.
+    bending : r . r_ss of both directions where w is no affine function of s [m^2]; None where it is.
+    share : how far the closest points are this pair's, 0 to 1: those of smooth lines may be another's, see
+        `geometry.crossing`; None where all are its own.
     """
 
-    weights: tuple[Tensor, Tensor, Tensor, Tensor]
-    slides: tuple[Slide, Slide]
+    weights: Weights
+    slides: tuple[Weights, Weights]
     lean: Tensor | None = None
+    bending: tuple[Tensor, Tensor] | None = None
+    share: Tensor | None = None
 
     def difference(self, nodes: tuple[Vec3, ...]) -> Vec3:
         """Return r [m], from the closest point of the second primitive to that of the first."""
@@ -75,7 +80,9 @@ class Closest:
         return r.dot(r) + self.lean * (s * s + t * t)
 
     def stiffening(self) -> tuple[Tensor, Tensor] | tuple[float, float]:
-        """Return what rounding adds to the diagonal of G [m^2]."""
+        """Return what rounding and bending add to the diagonal of G [m^2]."""
+        if self.bending is not None:
+            return self.bending
         return (0.0, 0.0) if self.lean is None else (self.lean * self.slides[0][1], self.lean * self.slides[1][2])
 
     def differentiable(self, nodes: tuple[Vec3, ...]) -> Closest:
@@ -89,7 +96,7 @@ class Closest:
         g11, g12, g22 = inverse_gram(e, f, more)
         s, t = g11 * a + g12 * b, g12 * a + g22 * b
         weights = tuple(w + s * x + t * y for w, x, y in zip(self.weights, self.slides[0], self.slides[1], strict=True))
-        return Closest(weights, self.slides, self.lean)  # type: ignore[arg-type]
+        return replace(self, weights=weights)
 
     def _from_middle(self) -> tuple[Tensor, Tensor]:
         """Return s - 1/2 and t - 1/2 of edges."""

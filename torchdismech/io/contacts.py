@@ -66,8 +66,9 @@ def contact_radius(scene: Scene, k: int) -> Number | None:
 def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContact:
     response, friction = _law(scene, key, table)
     if isinstance(table, schema.SelfContact):
-        named = (table.between, table.themselves, table.name) if isinstance(table, schema.PartContact) else ()
-        return SelfContact(response, friction, table.ring, table.rounding, *(named or (None, table.themselves)))
+        between, name = (table.between, table.name) if isinstance(table, schema.PartContact) else (None, None)
+        who = (between, table.themselves, name)
+        return SelfContact(response, friction, table.ring, table.rounding, *who, centre_line=table.centre_line)
     if isinstance(table, schema.Floor):
         up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
         height = scene.numbers.scalar((*key, "height"), table.height)

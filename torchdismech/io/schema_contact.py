@@ -113,6 +113,9 @@ class SelfContact(Law):
     rounding: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.02, description="radius, over their reach, by which edges are rounded where they are nearly parallel"
     )
+    centre_line: Literal["straight", "smooth"] = Field(
+        default="straight", description="what rods that cross touch as: chains of straight edges, or smooth lines"
+    )
     themselves: bool = Field(
         default=True, description="true or false: what hangs together, and has one name, touches itself, too"
     )

@@ -254,7 +254,7 @@ def _declare(code: ctypes.CDLL) -> None:
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
         add_blocks = getattr(code, f"add_blocks_{dtype}")
-        add_blocks.argtypes = [number] * 4 + [array] * 9
+        add_blocks.argtypes = [number] * 5 + [array] * 9
         factor.restype = solve.restype = weighted_sums.restype = add_blocks.restype = None
     for what in ("torque", "factor", "solve", "acceleration"):
         for dtype in ("float64", "complex128") if what in ("factor", "solve") else ("float64",):
