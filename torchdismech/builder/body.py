@@ -70,19 +70,26 @@ def robot_body(
         held_tangents,
         mass=lumped_mass(rods, shells, masses, count, len(joints) + len(carried) + 4 * len(held.nodes), dtype),
         link_mass=link_mass(rods, shells) if consistent else nodes.new_zeros(()),
-        edge_length=rods.length,
-        edge_area=per_element(rods.constant("area"), len(rods.edges)),
-        edge_radius=per_element(rods.constant("radius"), len(rods.edges)),
-        edge_contact_radius=per_element(rods.constant("contact_radius"), len(rods.edges)),
-        shell_edge_length=shells.edge_length,
-        face_area=shells.face_area,
-        face_contact_radius=per_element(0.5 * shells.constant("thickness"), len(surface.triangles)),
-        hinge_angle=natural_hinge_angles(shells, nodes),
-        node_length=at_nodes(0.5 * rods.length, rods.edges, count) + shells.node_length(count),
-        node_volume=at_nodes(0.5 * rods.volume(), rods.edges, count)
-        + at_nodes(shells.volume() / 3, surface.triangles, count),
+        **_sizes(rods, shells, nodes),
     )
     return body.to(dtype), weights, directors
+
+
+def _sizes(rods: Rods, shells: Shells, nodes: Tensor) -> dict[str, Tensor]:
+    """Return lengths, areas, radii, angles and volumes of elements at rest, by the names that `Body` gives them."""
+    count, triangles = len(nodes), shells.surface.triangles
+    volume = at_nodes(0.5 * rods.volume(), rods.edges, count) + at_nodes(shells.volume() / 3, triangles, count)
+    of_rods = {name: per_element(rods.constant(name), len(rods.edges)) for name in ("area", "radius", "contact_radius")}
+    return {
+        **{f"edge_{name}": values for name, values in of_rods.items()},
+        "edge_length": rods.length,
+        "shell_edge_length": shells.edge_length,
+        "face_area": shells.face_area,
+        "face_contact_radius": per_element(0.5 * shells.constant("thickness"), len(triangles)),
+        "hinge_angle": natural_hinge_angles(shells, nodes),
+        "node_length": at_nodes(0.5 * rods.length, rods.edges, count) + shells.node_length(count),
+        "node_volume": volume,
+    }
 
 
 def _part_names(rods: Rods, shells: Shells) -> PartNames:

@@ -190,14 +190,9 @@ class ArmIntegrator:
             ended = _gaps(model, posture, time + self.dt) if torch.is_grad_enabled() else gap
             bowed = ended - self._ahead(model, dynamics.posture, reach, (end - q) / self.dt)
         with torch.no_grad():
-            finite = torch.isfinite(end).all(1) & torch.isfinite(end_velocity).all(1)
-            passed = self._passed(model, dynamics.posture, posture)
-            if self.unsolved == "fail":
-                status = torch.where((status == 0) & ~touched.solved, int(Status.CONTACT_UNSOLVED), status)
-            status = torch.where((status == 0) & (singular != 0), int(Status.SINGULAR), status)
-            status = torch.where((status == 0) & passed, int(Status.PASSED_THROUGH), status)
-            status = torch.where((status == 0) & ~_long(model, end), int(Status.COLLAPSED), status)
-            status = torch.where((status == 0) & ~finite, int(Status.NOT_FINITE), status)
+            passed, lost = self._passed(model, dynamics.posture, posture), ~_finite(end, end_velocity)
+            unsolved = ~touched.solved if self.unsolved == "fail" else torch.zeros_like(touched.solved)
+            status = _status_after(status, unsolved, singular != 0, passed, ~_long(model, end), lost)
             status = torch.where(running, status, int(Status.CONVERGED))
         made = running & (status == Status.CONVERGED)
         after = model.state_of(posture, end, end_velocity, touched.impulse, time + self.dt)
@@ -414,6 +409,32 @@ class ArmIntegrator:
             counts["sliding"] & made[:, None],
         )
         return ArmStepInfo(status, touched.iterations, touched.residual, ones, contact, report, touched.solved)
+
+
+def _status_after(
+    status: Tensor, unsolved: Tensor, singular: Tensor, passed: Tensor, collapsed: Tensor, lost: Tensor
+) -> Tensor:
+    """Return the status (B,) of robots after a step: the first of these (B,) that holds for a robot says why it failed.
+
+    Parameters
+    ----------
+    status : before the step. lost : the step led to numbers that are not finite.
+    """
+    reasons = {
+        Status.CONTACT_UNSOLVED: unsolved,
+        Status.SINGULAR: singular,
+        Status.PASSED_THROUGH: passed,
+        Status.COLLAPSED: collapsed,
+        Status.NOT_FINITE: lost,
+    }
+    for reason, rows in reasons.items():
+        status = torch.where((status == Status.CONVERGED) & rows, int(reason), status)
+    return status
+
+
+def _finite(*values: Tensor) -> Tensor:
+    """Return the robots (B,) whose values (B, n) are all finite."""
+    return torch.stack([torch.isfinite(value).all(1) for value in values]).all(0)
 
 
 def _sound(model: PneumaticArm, state: ArmState, force: Tensor) -> Tensor:

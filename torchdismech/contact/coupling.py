@@ -28,11 +28,13 @@ LISTED = 4_000_000  # pairs of nodes of which a table is kept: 32 MB
 class Layout:
     """Where the 3 x 3 blocks of all pairs of nodes that a pattern joins stand in its values.
 
+    There are 2 U blocks: of each pair that with the rows of i and the columns of j, then those the other way round.
+
     Attributes
     ----------
     keys : (U,) increasing keys i * N + j of the pairs of nodes, i >= j.
-    places : (9, 2 U) of the entries with the rows of i and the columns of j, then of those the other way round; one
-        past the values for what is not in the matrix: clamped dofs, and one of two equal entries of a symmetric block.
+    places : (9, 2 U) of the blocks' entries; one past the values for what is not in the matrix: clamped dofs, and one
+        of two equal entries of a symmetric block.
     nodes : N.
     """
 
@@ -53,14 +55,30 @@ class Layout:
         places[kept] = pattern.position(rows[kept], cols[kept])
         return cls(keys, IndexMap(places), len(unknown))
 
+    def blocks(self, keys: Tensor) -> Tensor:
+        """Return which of the blocks have the rows of a node i and the columns of j, by keys i * N + j; -1 for none."""
+        if self._listed is not None:
+            return self._listed.on(keys.device)[keys]
+        i, j = keys // self.nodes, keys % self.nodes
+        key, sorted_keys = torch.maximum(i, j) * self.nodes + torch.minimum(i, j), self._keys.on(keys.device)
+        rank = torch.searchsorted(sorted_keys, key).clamp(max=max(len(sorted_keys) - 1, 0))
+        there = sorted_keys[rank] == key if len(sorted_keys) else torch.zeros_like(key, dtype=torch.bool)
+        return torch.where(there, rank + len(sorted_keys) * (i < j), -1)
+
     @cached_property
-    def ranks(self) -> IndexMap | None:
-        """The number among `keys` of each possible key, -1 of others; None where these are too many to be listed."""
+    def _keys(self) -> IndexMap:
+        return IndexMap(self.keys)
+
+    @cached_property
+    def _listed(self) -> IndexMap | None:
+        """What `blocks` gives for each possible key; None where these are too many to be listed."""
         if self.nodes**2 > LISTED:
             return None
-        ranks = np.full(self.nodes**2, -1)
-        ranks[self.keys] = np.arange(len(self.keys))
-        return IndexMap(ranks)
+        listed, count = np.full(self.nodes**2, -1), len(self.keys)
+        i, j = self.keys // self.nodes, self.keys % self.nodes
+        listed[j * self.nodes + i] = count + np.arange(count)
+        listed[self.keys] = np.arange(count)  # also of nodes with themselves
+        return IndexMap(listed)
 
     @cached_property
     def rows(self) -> Tensor:
@@ -77,7 +95,7 @@ class Coupling:
     before : solvers of the pattern before this one.
     own : places of the entries of the matrix without contact.
     blocks : where the blocks of pairs of nodes stand.
-    ranks : for each table of pairs, which of the blocks (n (n + 1) / 2, C) the pairs of their n nodes have, each once.
+    of_pairs : for each table of pairs, which of the blocks (C, n^2) the nodes i and j of each pair have, row by row.
     sliding : what nodes that slide make of the values; None without any.
     """
 
@@ -88,17 +106,16 @@ class Coupling:
         before: dict,
         own: IndexMap,
         blocks: Layout,
-        ranks: dict[PairTable, Tensor],
+        of_pairs: dict[PairTable, Tensor],
         sliding: SlidingEntries | None,
     ):
         self.pattern = pattern
         self.solvers, self.before = solvers, before
         self.own = own
         self.blocks = blocks
-        self.ranks = ranks
+        self.of_pairs = of_pairs
         self.sliding = sliding
         self._targets: dict[PairTable, tuple[Tensor, Tensor]] = {}
-        self._of_pairs: dict[PairTable, Tensor] = {}
         self._summed: dict[int, IndexMap] = {}
 
     def widened(self, values: Tensor) -> Tensor:
@@ -112,7 +129,7 @@ class Coupling:
         if add is None:
             self._add_by_torch(values, found, blocks)
             return
-        where = (found.chosen, found.table.places[0], self._node_blocks(found.table), self.blocks.rows)
+        where = (found.chosen, found.table.places[0], self.of_pairs[found.table], self.blocks.rows)
         arrays = (*where, blocks.weights, blocks.matrix, blocks.left, blocks.right, values)
         sizes = (len(blocks.weights), len(found.chosen), *values.shape, self.pattern.symmetric)
         taped(partial(add, *sizes, *(array.data_ptr() for array in arrays)), *arrays)
@@ -133,18 +150,6 @@ class Coupling:
             self._summed[count] = IndexMap(np.flatnonzero(kept))
         return self._summed[count]
 
-    def _node_blocks(self, table: PairTable) -> Tensor:
-        """Return which of `blocks` (C, n^2) the nodes i and j of each pair of a table have, row by row."""
-        if table not in self._of_pairs:
-            nodes = table.nodes[table.places].t()  # (n, C)
-            count = len(nodes)
-            i, j = (torch.as_tensor(x.ravel(), device=nodes.device) for x in np.indices((count, count)))
-            once, local = np.tril_indices(count), np.zeros((count, count), dtype=np.int64)
-            local[once] = local.T[once] = np.arange(len(once[0]))
-            rank = self.ranks[table][torch.as_tensor(local.ravel(), device=nodes.device)]
-            self._of_pairs[table] = (rank + len(self.blocks.keys) * (nodes[i] < nodes[j])).t().contiguous()
-        return self._of_pairs[table]
-
     def _target(self, found: Touching, batch: int) -> Tensor:
         """Return where the summed entries of pairs that touch go, (entries, A) as numbers in (nnz + 1, B).
 
@@ -153,7 +158,7 @@ class Coupling:
         chosen, table = found.chosen, found.table
         if table in self._targets and torch.equal(self._targets[table][0], chosen):
             return self._targets[table][1]
-        rank = self._node_blocks(table).index_select(0, chosen).t()  # (n^2, A)
+        rank = self.of_pairs[table].index_select(0, chosen).t()  # (n^2, A)
         target = self.blocks.places.on(chosen.device).index_select(1, rank.flatten()).view(9 * len(rank), -1)
         entries = self._entries(table.nodes.shape[2]).on(chosen.device)
         target = target.index_select(0, entries) * batch + found.robot
@@ -217,38 +222,28 @@ class CouplingCache:
 
     def coupling(self, pairs: Pairs) -> Coupling:
         """Return the coupling for these pairs."""
+        keys = {table: self._keys(table) for table in pairs.tables}
+        of_pairs = {table: self._blocks.blocks(k) for table, k in keys.items()}
+        if any(bool((blocks < 0).any()) for blocks in of_pairs.values()):
+            self._extend(self._distinct(torch.cat([k.flatten() for k in keys.values()])))
+            of_pairs = {table: self._blocks.blocks(k) for table, k in keys.items()}
+        return Coupling(self.pattern, self.solvers, self._before, self._own, self._blocks, of_pairs, self.sliding)
+
+    def _keys(self, table: PairTable) -> Tensor:
+        """Return the keys (C, n^2) of the nodes i and j of each pair of a table, row by row; see `Layout.blocks`."""
+        nodes = table.nodes[table.places]  # (C, n)
+        return (nodes[:, :, None] * len(self.unknown) + nodes[:, None, :]).flatten(1)
+
+    def _distinct(self, keys: Tensor) -> np.ndarray:
+        """Return the distinct keys of pairs of nodes i >= j among all of them, increasing."""
         count = len(self.unknown)
-        keys = []
-        for table in pairs.tables:
-            nodes = table.nodes[table.places].t()  # (n, C)
-            i, j = np.tril_indices(len(nodes))
-            first, second = nodes[i], nodes[j]
-            keys.append(torch.maximum(first, second) * count + torch.minimum(first, second))  # (n (n + 1) / 2, C)
-        rank = self._ranks(torch.cat([k.flatten() for k in keys]))
-        parts = zip(pairs.tables, rank.split([k.numel() for k in keys]), keys, strict=True)
-        ranks = {table: r.view_as(k) for table, r, k in parts}
-        return Coupling(self.pattern, self.solvers, self._before, self._own, self._blocks, ranks, self.sliding)
-
-    def _ranks(self, keys: Tensor) -> Tensor:
-        """Return which of the pairs of nodes that the pattern joins each of these is, by their keys (K,)."""
-        listed = self._blocks.ranks
-        if listed is None:
-            return self._ranks_among_many(keys)
-        rank = listed.on(keys.device)[keys]
-        if bool((rank < 0).any()):
-            met = torch.zeros(len(listed.array), dtype=torch.bool, device=keys.device)
+        if count**2 <= LISTED:  # to sort them would take ten times as long
+            met = torch.zeros(count**2, dtype=torch.bool, device=keys.device)
             met[keys] = True
-            self._extend(met.nonzero().squeeze(1).cpu().numpy())
-            return self._ranks(keys)
-        return rank
-
-    def _ranks_among_many(self, keys: Tensor) -> Tensor:
-        """Return the same where there are too many nodes for a list of all their pairs; it sorts."""
-        unique, inverse = torch.unique(keys, return_inverse=True)
-        needed = unique.cpu().numpy()
-        if not np.isin(needed, self._blocks.keys, assume_unique=True).all():
-            self._extend(needed)
-        return torch.as_tensor(np.searchsorted(self._blocks.keys, needed), device=inverse.device)[inverse]
+            found = met.nonzero().squeeze(1)
+        else:
+            found = keys.unique()
+        return found[found // count >= found % count].cpu().numpy()
 
     def _extend(self, needed: np.ndarray) -> None:
         """Make a pattern that joins these pairs of nodes, and those that it joined before if they are not too many."""

@@ -90,17 +90,20 @@ class PairTable:
         """Return the closest points of all pairs whose nodes are where given."""
         return self.kernel(*nodes, *self.more)
 
-    def gathered(self, vector: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """Return the nodes' coordinates (3 n, C) in q, or velocities, of all robots; of the chosen pairs if given."""
-        places = self._places_in(vector.shape[1])
-        places = places if chosen is None else places.index_select(1, chosen)
-        return vector.reshape(-1).index_select(0, places.view(-1)).view(places.shape)  # three times as fast as [places]
+    def gathered(self, vector: Tensor) -> Tensor:
+        """Return the nodes' coordinates (3 n, C) in q, or velocities, of all robots."""
+        return numbers_at(self.places_in(vector.shape[1]), vector)
 
-    def _places_in(self, size: int) -> Tensor:
+    def places_in(self, size: int) -> Tensor:
         """Return where the coordinates (3 n, C) stand in vectors (B, size) of all robots, one after the other."""
         if size not in self._flat:
             self._flat[size] = self.places[0] * size + self.dofs
         return self._flat[size]
+
+
+def numbers_at(places: Tensor, vector: Tensor) -> Tensor:
+    """Return the numbers of a vector (B, n) at some places in all of it."""
+    return vector.reshape(-1).index_select(0, places.view(-1)).view(places.shape)  # three times as fast as [places]
 
 
 class PairLoops:
@@ -171,6 +174,7 @@ class Touching:
     ----------
     table : of the pairs.
     chosen : (A,) their places in the list of the table's pairs.
+    places : (3 n, A) of their nodes' coordinates in vectors of all robots.
     geometry : (17 + 3 n, A) the rows of `Geometry`.
     nodal_velocity : (3 n, A) [m/s].
     constants : of the law, each () or (A,).
@@ -179,6 +183,7 @@ class Touching:
 
     table: PairTable
     chosen: Tensor
+    places: Tensor
     geometry: Tensor
     nodal_velocity: Tensor
     constants: LawConstants
@@ -259,11 +264,13 @@ def touching(loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, co
     with torch.no_grad():
         gap = loops.gap.of_columns(x, table.reaches, *table.more)[0]
         chosen = (gap < constants.at(robot).tolerance).nonzero().squeeze(1)
-    moving = table.gathered(velocity, chosen)
-    given = (x[:, chosen], moving, table.reaches[chosen], *(of_all[chosen] for of_all in table.more))
+    places = table.places_in(q.shape[1]).index_select(1, chosen)
+    moving = numbers_at(places, velocity)
+    of_pairs = (of_all.index_select(0, chosen) for of_all in (table.reaches, *table.more))
+    given = (x.index_select(1, chosen), moving, *of_pairs)
     # autograd has to follow the closest points, too
     geometry = torch.stack(loops.followed(*given)) if torch.is_grad_enabled() else loops.geometry.of_columns(*given)
-    return Touching(table, chosen, geometry, moving, constants.at(robot[chosen]), loops)
+    return Touching(table, chosen, places, geometry, moving, constants.at(robot[chosen]), loops)
 
 
 def distances(kernel: Kernel, coordinates: Tensor) -> Tensor:

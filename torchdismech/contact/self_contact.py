@@ -375,11 +375,9 @@ class SelfContacts(nn.ModuleList):
 
 def summed(found: Touching, force: Tensor, q: Tensor) -> Tensor:
     """Return the forces on the nodes of pairs, a row for each coordinate, summed at the dofs (B, n)."""
-    batch, n = q.shape
-    index = found.robot * n + found.table.dofs[:, found.chosen]
     # index_put sums in a fixed order on every device; index_add does not
-    total = q.new_zeros(batch * n).index_put((index.flatten(),), force.flatten(), accumulate=True)
-    return total.view(batch, n)
+    total = q.new_zeros(q.numel()).index_put((found.places.flatten(),), force.flatten(), accumulate=True)
+    return total.view(q.shape)
 
 
 def _side_by_side(rods: Tensor, shells: Tensor) -> Tensor:
