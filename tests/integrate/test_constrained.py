@@ -240,11 +240,11 @@ def test_options_without_meaning_are_refused():
 
 
 def leaning(mu: float, batch: int = 2):
-    """Return a rod clamped above a floor, which another one, clamped as well, presses down; one robot on its side."""
+    """Return a rod clamped above a floor, and another one that lies on its first edge, so that the clamp feels that."""
     builder = RobotBuilder()
     section, material = Circle(2e-3), Material(1e6, 1100.0)
     low = builder.add_rod(np.linspace([0, 0, 0.004], [0.1, 0, 0.002], 9), section, material)
-    high = builder.add_rod(np.linspace([0.06, -0.05, 0.0095], [0.06, 0.05, 0.0068], 8), section, material)
+    high = builder.add_rod(np.linspace([0.005, -0.05, 0.0095], [0.005, 0.05, 0.0065], 8), section, material)
     for node in (low[0], high[0]):
         builder.clamp(nodes=[int(node)], direction="rest")
     gravity = torch.tensor([[0.5, 0.2, -9.81], [0.0, -1.0, -7.0]], dtype=torch.float64)[:batch]
