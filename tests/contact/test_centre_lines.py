@@ -134,11 +134,14 @@ def test_rods_along_each_other_touch_as_straight_edges():
 class Ring:
     """A ring and a rod that stands on it, along the ring's axis, at some angle about that."""
 
-    def __init__(self, centre_line: str):
+    def __init__(self, centre_line: str, turned: bool = False):
+        """Build it; with `turned`, every third edge of the ring is stored the other way round."""
         builder = RobotBuilder()
         angle = 2 * np.pi * np.arange(EDGES) / EDGES
         ring = HOOP * np.stack([np.cos(angle), np.sin(angle), 0 * angle], 1)
         edges = np.stack([np.arange(EDGES), (np.arange(EDGES) + 1) % EDGES], 1)
+        if turned:
+            edges[::3] = edges[::3, ::-1].copy()
         section, material = Circle(RADIUS), Material(1e6, 1000.0)
         builder.add_rods(ring, edges, section, material)
         builder.add_rod(straight((2 * HOOP, 0, -0.03), (2 * HOOP, 0, 0.04), 4), section, material)
@@ -196,6 +199,26 @@ def test_force_is_continuous_at_nodes():
     force = Ring("smooth").force(angles)
     # 5e-5 of an edge farther along; rounding of a place over the width: 1e-16 / 1e-5
     assert float((force - force.mean(0)).abs().max()) < 1e-6 * float(force[:, 0].mean())
+
+
+def test_edges_may_be_stored_either_way():
+    """Find the same lines, whichever way their edges are stored."""
+    angles = 2 * torch.pi / EDGES * torch.linspace(0, 3, 20, dtype=torch.float64)
+    # rounding of a place, 1e-16, over the width in which cubics share
+    assert torch.allclose(Ring("smooth").force(angles), Ring("smooth", turned=True).force(angles), rtol=0, atol=1e-10)
+
+
+def test_edges_of_different_lengths():
+    """Take the curvature of a line for whether it crosses, not how its edges grow longer."""
+    builder = RobotBuilder()
+    along = np.array([0.0, 0.02, 0.04, 0.07, 0.12, 0.18])
+    builder.add_rod(np.stack([along, 0 * along, 0 * along], 1), Circle(RADIUS), Material(1e6, 1000.0))
+    builder.add_rod(straight((0.055, -0.1, 0.0099), (0.055, 0.11, 0.0099), 6), Circle(RADIUS), Material(1e6, 1000.0))
+    builder.add_contact(SelfContact(Penalty(STIFFNESS, TOLERANCE), centre_line="smooth"))
+    model = builder.finalize()
+    q = model.initial_state().q
+    touching = model.self_contacts.touching(model.contact.touching(q).pairs, q, torch.zeros_like(q))
+    assert {found.table.kernel: len(found.chosen) for found in touching if len(found.chosen)} == {closest_crossing: 1}
 
 
 def test_stiffness_at_nodes():

@@ -237,3 +237,62 @@ def test_options_without_meaning_are_refused():
     builder.add_contact(Obstacle(Sphere((0, 0, -1), 0.1), Complementarity(method="gauss_seidel"), name="ball"))
     with pytest.raises(InputError, match="gauss_seidel"):
         builder.finalize()
+
+
+def leaning(mu: float, batch: int = 2):
+    """Return a rod clamped above a floor, and another one that lies on its first edge, so that the clamp feels that."""
+    builder = RobotBuilder()
+    section, material = Circle(2e-3), Material(1e6, 1100.0)
+    low = builder.add_rod(np.linspace([0, 0, 0.004], [0.1, 0, 0.002], 9), section, material)
+    high = builder.add_rod(np.linspace([0.005, -0.05, 0.0095], [0.005, 0.05, 0.0065], 8), section, material)
+    for node in (low[0], high[0]):
+        builder.clamp(nodes=[int(node)], direction="rest")
+    gravity = torch.tensor([[0.5, 0.2, -9.81], [0.0, -1.0, -7.0]], dtype=torch.float64)[:batch]
+    builder.add_force(forces.Gravity(gravity))
+    floor = HalfSpace((0, 0, 0), (0, 0, 1))
+    builder.add_contact(Obstacle(floor, Complementarity(), Friction(mu) if mu else None, name="floor"))
+    builder.add_contact(SelfContact(Complementarity(), Friction(mu) if mu else None, themselves=False))
+    return builder.finalize(compile=False)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.4])
+def test_reactions_of_clamps(mu):
+    """Carry, with what the floor does, weight and the change of momentum; rods press on each other in between."""
+    model, steps = leaning(mu), ImplicitEuler(5e-3, force_tolerance=1e-13, relative_tolerance=0.0)
+    state, nodes, pressed = model.initial_state(2), 3 * model.body.n_nodes, 0
+    for _ in range(12):
+        before = state
+        state, info = steps.step(model, before, throw=True)
+        wrench = steps.reactions(model, before, state)
+        gained = model.body.mass * (state.velocity - before.velocity) / steps.dt
+        weight = sum(force(before, Control()) for force in model.forces)
+        missing = (gained - weight)[:, :nodes].unflatten(1, (-1, 3)).sum(1) - info.contact["force/floor"]
+        # 1e-9: a residual of 1e-13 N on each node, and rounding of stiffnesses of 1e3 N/m times 1e-16 m
+        torch.testing.assert_close(wrench[:, :, :3].sum(1), missing, rtol=0, atol=1e-9)
+        lifted = info.contact["force/part1"].abs().amax(1) > 0
+        pressed += int(((info.contact["force/floor"][:, 2] > 0) & lifted).sum())
+    assert pressed > 10  # of 24 robot-steps, with both contacts
+
+
+def test_gradients_of_reactions():
+    """Differentiate a reaction by gravity through a step with contacts, as differences do."""
+    model, steps = leaning(0.4, 1), ImplicitEuler(5e-3, force_tolerance=1e-13, relative_tolerance=0.0)
+    state = model.initial_state()
+    for _ in range(8):
+        state, _ = steps.step(model, state, throw=True)
+    acceleration = model.forces[0].acceleration
+
+    def reaction():
+        after, info = steps.step(model, state, throw=True)
+        assert int(info.contact["active"][0]) > 1
+        return steps.reactions(model, state, after)[0, 0, 2]
+
+    h, ends = 1e-4, []
+    for change in (h, -2 * h):
+        acceleration[..., 2] += change
+        ends.append(float(reaction()))
+    acceleration[..., 2] += h
+    acceleration.requires_grad_()
+    (gradient,) = torch.autograd.grad(reaction(), acceleration)
+    # rounding of forces, 1e-11 N over the step
+    assert float(gradient[..., 2]) == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-5)

@@ -20,7 +20,7 @@ ROOM = 2.0  # how many times as far as in the limit edges have to be from having
 
 
 class CentreLines(nn.Module):
-    """The smooth lines through the nodes of rods, edge by edge.
+    """The smooth lines of rods, edge by edge; see `geometry.crossing`.
 
     Parameters
     ----------
@@ -40,18 +40,13 @@ class CentreLines(nn.Module):
         self.register_buffer("nodes", torch.as_tensor(nodes), persistent=False)  # (M, 4) start, end, before, after
         self.register_buffer("goes_on", torch.as_tensor(goes_on), persistent=False)  # (M, 2)
 
-    def bends(self, positions: Tensor) -> Tensor:
-        """Return the larger second difference (B, M) at both ends of each edge [m]; nodes are at (B, N, 3)."""
-        start, end, before, after = positions[:, self.nodes].unbind(2)
-        differences = torch.stack([before - 2 * start + end, start - 2 * end + after], dim=2)
-        return (torch.linalg.vector_norm(differences, dim=-1) * self.goes_on).amax(2)
-
     def bulges(self, middle: Tensor, room: Tensor) -> Tensor:
         """Return how far (B, M) lines may be from their edges while nodes stay within `room` (B, N) of (B, N, 3) [m].
 
         A twelfth of a second difference, which changes by four times what nodes move.
         """
-        return (self.bends(middle) + 4 * room[:, self.nodes].amax(2)) / 12
+        bends = torch.linalg.vector_norm(self._bends(middle), dim=-1).amax(2)
+        return (bends + 4 * room[:, self.nodes].amax(2)) / 12
 
     def cross(self, positions: Tensor, robot: Tensor, i: Tensor, j: Tensor, reach: Tensor) -> Tensor:
         """Return which of the pairs (K,) of edges i and j of robots cross, as lines of which one at least is curved.
@@ -65,12 +60,19 @@ class CentreLines(nn.Module):
         """
         edge = positions[:, self.nodes[:, 1]] - positions[:, self.nodes[:, 0]]
         squared = edge.square().sum(-1)
-        curvature = self.bends(positions) / squared
+        across = torch.linalg.cross(edge.unsqueeze(2).expand(-1, -1, 2, -1), self._bends(positions))
+        curvature = torch.linalg.vector_norm(across, dim=-1).amax(2) / squared**1.5
         e, f = edge[robot, i], edge[robot, j]
         turned = torch.linalg.cross(e, f).square().sum(-1) / (squared[robot, i] * squared[robot, j])
         bound = (ROOM * reach * (curvature[robot, i] + curvature[robot, j])).clamp_min(CROSSING)
         apart = (self.nodes[i].unsqueeze(2) != self.nodes[j].unsqueeze(1)).flatten(1).all(1)
         return (turned > bound) & apart & (self.goes_on[i].any(1) | self.goes_on[j].any(1))
+
+    def _bends(self, positions: Tensor) -> Tensor:
+        """Return the second differences (B, M, 2, 3) at both ends of each edge [m], zero where the line ends."""
+        start, end, before, after = positions[:, self.nodes].unbind(2)
+        differences = torch.stack([before - 2 * start + end, start - 2 * end + after], dim=2)
+        return differences * self.goes_on.unsqueeze(-1)
 
     def of_pairs(self, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
         """Return the nodes (K, 8) of pairs of edges, and where their lines go on (K, 4), for `closest_crossing`."""

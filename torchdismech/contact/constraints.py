@@ -11,6 +11,7 @@ do, are those at the start of the step, so that s is linear in q. The nodes of a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,10 @@ from torchdismech.geometry.vec3 import Vec3
 from torchdismech.sparse import Pattern
 from torchdismech.state import State
 
-__all__ = ["ConstraintSet", "Contacts", "Places", "places_of"]
+__all__ = ["REDUNDANT", "TOUCHING", "ConstraintSet", "Contacts", "Places", "places_of"]
+
+TOUCHING = 2.0  # tolerances: contacts with a smaller gap may have borne a load in a step that is over
+REDUNDANT = 1e-11  # singular values below this part of the largest count as zero
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,31 @@ class ConstraintSet:
         batch, n = like.shape
         index = (self.robot.unsqueeze(1) * n + self.dofs).flatten()
         return like.new_zeros(batch * n).index_put((index,), nodal.flatten(), accumulate=True).view(batch, n)
+
+    def balancing(self, q: Tensor, wanted: Tensor, felt: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return loads (S, 3) of contacts that touch at q (B, n) with the wanted force (B, n), as unknowns feel it.
+
+        Redundant contacts share it by the smallest loads; contacts of clamped nodes, which feel nothing, bear none.
+
+        Parameters
+        ----------
+        felt : what the unknowns feel (k, n_free) of forces (k, n).
+        """
+        contacts = self.at(q, self.time)
+        rubs = (self.friction > 0)[:, None, None]
+        arms = self.arms(contacts)
+        arms = torch.cat([arms[:, :1], torch.where(rubs, arms[:, 1:], 0.0)], dim=1)
+        touches = contacts.gap <= TOUCHING * self.tolerance[self.robot]
+        loads = torch.zeros_like(self.load)
+        for robot in range(len(wanted)):
+            chosen = (touches & (self.robot == robot)).nonzero().flatten()
+            row = torch.arange(3 * len(chosen), device=q.device).view(-1, 3, 1)
+            place = (row.expand(-1, 3, 12), self.dofs[chosen].unsqueeze(1).expand(-1, 3, 12))
+            forces = q.new_zeros(row.numel(), q.shape[1]).index_put(place, arms[chosen], accumulate=True)
+            inverse = torch.linalg.pinv(felt(forces).mT, rtol=REDUNDANT)
+            found = inverse @ felt(wanted[robot : robot + 1]).squeeze(0)
+            loads = loads.index_put((chosen,), found.view(-1, 3))
+        return loads
 
     def force(self, q: Tensor) -> Tensor:
         """Return the force (B, n) of the present load at q (B, n)."""

@@ -8,17 +8,29 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact import Obstacle
-from torchdismech.contact.constraints import ConstraintSet, Places
+from torchdismech.contact.constraints import TOUCHING, ConstraintSet, Places
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.state import State
 
-__all__ = ["ContactCandidates"]
+__all__ = ["ContactCandidates", "constraints_at"]
 
 SEARCHES = 4  # how often a step is solved again with more pairs
 MARGIN = 0.25  # of the largest motion that inertia leads to: how much further anything may get
+
+
+def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
+    """Return the constraints of a step that was solved at q (B, n), of what touches there; None without any."""
+    contact, state, end = problem.model.contact, problem.state, problem.end
+    if not contact.constrained:
+        return None
+    bounds = [obstacle for obstacle in contact.obstacles if obstacle.constrained]
+    near = tuple(obstacle.gap(q, end) <= TOUCHING * obstacle.law.response.tolerance for obstacle in bounds)
+    touching = contact.touching(q)
+    pairs = None if touching is None else touching.pairs.of_contacts(contact.self_contacts.constrained)
+    return ConstraintSet(bounds, contact.self_contacts, state, end, Places(near, pairs))
 
 
 class ContactCandidates:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchdismech.contact.constraints import ConstraintSet, places_of
+from torchdismech.contact.constraints import REDUNDANT, ConstraintSet, places_of
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve.complementarity import solve_contact
@@ -23,7 +23,6 @@ __all__ = ["KKTConditions", "constrained_newton"]
 
 SMALLEST_STEP = 2.0**-10
 NEAR = 0.1  # of the distance that a step looks at: contacts that come nearer without loads may bear one
-REDUNDANT = 1e-11  # singular values below this part of the largest count as zero
 ACCURACY = 1e-10  # of the contact problem of an iterate, in parts of its largest gap or slide
 
 

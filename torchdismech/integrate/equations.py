@@ -220,10 +220,16 @@ class StepEquations:
         return values - stiffness
 
     def reaction(self, q: Tensor) -> Tensor:
-        """Return the generalised force (B, n) of the clamps on the robot at q (B, n), zero where it moves freely."""
+        """Return the generalised force (B, n) of the clamps on the robot at q (B, n), zero where it moves freely.
+
+        With contacts that are constraints, their loads are found from the balance of forces at q and left in them.
+        """
         force = self.mechanics.force(self.start, *self.evaluated_at(q), self.load)
         inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
-        return self.model.with_held(torch.zeros_like(q), inertia - force)
+        missing = inertia - force
+        if self.constraints is not None:
+            self.constraints.load = self.constraints.balancing(q, missing, self.model.on_unknowns)
+        return self.model.with_held(torch.zeros_like(q), missing - self._constraint_force(q))
 
     def _count(self) -> None:
         """Add an evaluation to what the model has done, but for those that are traced."""

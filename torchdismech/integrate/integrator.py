@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchdismech.clamps import wrenches
 from torchdismech.errors import InputError, SimulationError
+from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.easing import is_sharp
 from torchdismech.integrate.equations import StepEquations
@@ -125,10 +126,8 @@ class Solver(ABC):
         Parameters
         ----------
         before, after, control : of the step, which this integrator took in one part. The loads of contacts that are
-            constraints are known within a step only: those models are refused.
+            constraints are found from the balance of forces; those of clamped nodes are not known, and left out.
         """
-        if model.contact.constrained:
-            raise InputError("reactions: with contact by Complementarity they are not known; take Penalty or Barrier")
         control = control or Control()
         self._check(model, before, control)
         values = model.values_of(control)
@@ -136,7 +135,7 @@ class Solver(ABC):
         with values.in_place():
             running = torch.ones(before.batch, dtype=torch.bool, device=before.q.device)
             problem = StepProblem(model, self, start, model.posed(start, control), self._step_length, running, values)
-            equations = problem.equations(model.contact.touching(after.q))
+            equations = problem.equations(model.contact.touching(after.q), constraints_at(problem, after.q))
             there, _, _ = equations.evaluated_at(after.q)
             tangents = model.frames.tangents(there)
             return wrenches(model.body, tangents, start, there, equations.reaction(after.q))

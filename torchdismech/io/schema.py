@@ -379,11 +379,6 @@ class Document(Contacts):
     def _reactions_are_known(self) -> Document:
         if self.output.reactions and not self.clamp:
             raise ValueError("output.reactions: nothing is held: add [[clamp]], or remove the key")
-        if self.output.reactions and (constraints := self.keys_with("complementarity")):
-            raise ValueError(
-                f'output.reactions: not known where contact is a constraint: take response = "penalty" or "barrier" in '
-                f"{constraints[0]}, or remove the key"
-            )
         return self
 
     @model_validator(mode="after")
