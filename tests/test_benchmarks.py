@@ -7,7 +7,20 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from benchmarks import accuracy, calls, closed_loop, cosserat, jobs, machine, peers, profile, rods, shards, table
+from benchmarks import (
+    accuracy,
+    calls,
+    closed_loop,
+    cosserat,
+    jobs,
+    machine,
+    peer_swimmer,
+    peers,
+    profile,
+    rods,
+    shards,
+    table,
+)
 
 
 def test_a_job_in_a_process_of_its_own_becomes_a_row_of_the_table():
@@ -31,9 +44,21 @@ def test_the_loop_round_a_numpy_rod_is_ours(monkeypatch):
     """Close the same loop round the peer's rod for three steps: its nodes are where ours are."""
     monkeypatch.setattr(closed_loop, "REPEATS", 1)
     monkeypatch.setattr(closed_loop, "NODES", 21)
-    row = closed_loop.peer_row(3)
+    row = closed_loop.numpy_row(3)
     # steps are solved to 1e-9 N, of forces of 1e-3 N, and move by 1e-4 m; measured: 7e-11 m after 20 steps
     assert row.error is not None and row.error < 1e-9
+
+
+def test_the_loop_round_a_cosserat_rod_is_near(monkeypatch):
+    """Close the same loop round PyElastica's rod, whose curvature has the same sign: it follows as ours does."""
+    pytest.importorskip("elastica")
+    monkeypatch.setattr(closed_loop, "NODES", 21)
+    strains, table = closed_loop.reference(10)
+    ours = closed_loop.ours_after(strains, table, 10, *peer_swimmer.PYELASTICA_GAINS)
+    found = closed_loop.pyelastica_run(table, 10, step=1e-5).nodes
+    moved = ours - np.stack([np.linspace(0, 0.1, 21), np.zeros(21)], axis=1)
+    # its rod is not damped and swings about ours while the wave grows; measured: 12 % of the displacement
+    assert abs(found - ours).max() < 0.2 * abs(moved).max()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import torch
 from tests.integrate.recordings import BATCH, INTEGRATORS, LOADS, ROBOTS, rods, rods_on_cpu
 from torchdismech import BDF2, Control, ImplicitEuler, InputError, forces, trainable, unroll
 from torchdismech.integrate import gradient, recorded_gradient, recording
+from torchdismech.native.graphs import Unrecordable
 
 ROLLOUTS = 3
 STEPS = 5
@@ -219,6 +220,20 @@ def test_what_a_recording_knows_by_address(recorded):
     model.term("bend_twist").stencil.alignment.requires_grad_()  # is no input of a recording
     found = found_by(model, ImplicitEuler(1e-2), [model.term("bend_twist").stencil.alignment], 1)
     assert recorded and not any(recorded)
+    assert all(bool((g != 0).any()) for g in found)
+
+
+def test_what_reads_numbers_is_left_alone(recorded, monkeypatch):
+    """Differentiate as ever where an operation turns out to read numbers, and try to record once."""
+    tries = []
+
+    def refused(*given):
+        tries.append(given)
+        raise Unrecordable("reads numbers")
+
+    monkeypatch.setattr(recorded_gradient, "recorded", refused)
+    found = found_by(rods_on_cpu(), ImplicitEuler(1e-2), [], 1)
+    assert len(tries) == 1 and recorded and not any(recorded)
     assert all(bool((g != 0).any()) for g in found)
 
 

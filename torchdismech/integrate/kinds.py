@@ -41,7 +41,7 @@ class StepKind:
     seen : how many such steps were taken without a recording.
     recording : of them, once there is one.
     gradients : by which of the inputs require them, how often they were asked for, and their recording, if any.
-    refused : whether they turned out not to be recordable.
+    refused, gradients_refused : whether they, or their gradients, turned out not to be recordable.
     """
 
     def __init__(self, problem: StepProblem, wait: int):
@@ -64,7 +64,7 @@ class StepKind:
         self.seen = 0
         self.recording: Any = None
         self.gradients: dict[tuple[bool, ...], list[Any]] = {}
-        self.refused = False
+        self.refused = self.gradients_refused = False
 
     def fits(self, problem: StepProblem) -> bool:
         """Return whether a step is of this kind."""

@@ -42,7 +42,7 @@ def recorded_gradients(
     gradients : by the fields of the state after the step.
     """
     kind: StepKind | None = form.recorded_as
-    if kind is None or kind.recording is None or watched():
+    if kind is None or kind.recording is None or kind.gradients_refused or watched():
         return None
     with torch.enable_grad():
         made = evaluated(form.model)
@@ -70,7 +70,7 @@ def _recording(
         try:
             kept[1] = RecordedGradients(kind, form, inputs, q, gradients)
         except Unrecordable:  # some operation of it reads numbers
-            kept[1] = None
+            kind.gradients_refused = True
     return kept[1]
 
 
