@@ -38,13 +38,15 @@ def summed_one_by_one(model, q, velocity, pairs: StepPairs) -> torch.Tensor:
     return total[:, model.free_index][:, :, model.free_index]
 
 
-@pytest.mark.parametrize("by", ["code", "torch"])
+@pytest.mark.parametrize("by", ["code", "torch", "many nodes"])
 @pytest.mark.parametrize("rough", [False, True])
 @pytest.mark.parametrize("kind", ["rods", "lines", "shell"])
 def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     """Place every pair's block in the matrix of its robot, on top of what was there; clamped dofs drop out."""
     if by == "torch":
         monkeypatch.setattr(coupling, "function_of", lambda name, dtype: None)
+    if by == "many nodes":  # too many for a list of all their pairs: blocks are searched for
+        monkeypatch.setattr(coupling, "LISTED", 0)
     model, q, velocity, pairs = pressed(kind, rough)
     expected = summed_one_by_one(model, q, velocity, pairs)
     assert bool((expected.abs().amax((1, 2)) > 0).all())  # both robots touch themselves

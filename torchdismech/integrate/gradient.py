@@ -58,6 +58,7 @@ def differentiable_step(problem: StepProblem) -> tuple[State, StepInfo]:
         with (Values() if compiled else made).in_place():
             after, info, candidates = _solved(given.replace(values=problem.values | made))
     if form is not None:
+        # of the recordings that which served last comes first
         form.recorded_as = problem.model.recordings[0] if candidates is None else None
         form.candidates = None if candidates is None or candidates.none else candidates.without_state()
         after = after.with_fields(_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))
