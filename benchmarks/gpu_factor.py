@@ -37,7 +37,8 @@ SHARE = 0.4  # of the device's free memory that a factor may take
 def rod_pattern(nodes: int, symmetric: bool = True) -> Pattern:
     """Return the pattern of a cantilever, unsymmetric with drag."""
     loads = [] if symmetric else [forces.Resistive(0.5, 1.0)]
-    return rods.cantilever_model(rods.Case(1e6, 1, "eager", 1, 1e-2, rod=Cantilever(nodes=nodes)), *loads).pattern
+    case = rods.Case(1e6, 1, "eager", 1, 1e-2, rod=Cantilever(nodes=nodes))
+    return rods.cantilever_model(case, *loads).layout.pattern
 
 
 def factor_part(look: Look) -> Iterator[Record]:
@@ -50,7 +51,7 @@ def factor_part(look: Look) -> Iterator[Record]:
         kind = "Cholesky" if symmetric else "LU"
         yield from compared(look, f"factor: rod, {nodes} nodes, {kind}", pattern, on_rods, many)
     for case in ("plate, hinges", "plate, mid-edge normals"):
-        pattern = shells.CASES[case](1, False, "cpu").pattern
+        pattern = shells.CASES[case](1, False, "cpu").layout.pattern
         yield from compared(
             look, f"factor: {case}", pattern, ["blocks", "multifrontal"], many[:1] if look.tiny else (1, 64, 1024)
         )

@@ -246,7 +246,7 @@ def test_copies_begin_anew(copied, monkeypatch, compiled):
     twin = copied(model)
     assert twin.compilation.setting == "auto" and twin.compilation.cost == model.compilation.cost
     assert twin.compilation.counts() == [] and not twin.compilation.active
-    assert twin._layout.elastic.compilation is twin.compilation
+    assert twin.layout.elastic.compilation is twin.compilation
     assert not any("compilation" in name for name in model.state_dict())
     assert (stepped(twin) - expected).abs().max() < ROUNDING
     assert twin.compilation.active
@@ -314,7 +314,7 @@ def test_without_a_compiler_steps_stay_eager(monkeypatch, compiled, capsys):
     model = rod()
     assert torch.equal(stepped(model), stepped(rod(compile=False)))
     assert capsys.readouterr().err.count("$CXX = 'no-such-compiler' is not found") == 1
-    assert compiled == [] and "no-such-compiler" in model.why_eager()
+    assert compiled == [] and "no-such-compiler" in model.mechanics.why_eager()
 
 
 def test_what_torch_cannot_compile_stays_eager(monkeypatch, traced, capsys):
@@ -340,7 +340,7 @@ def test_backward_passes_fall_back(monkeypatch, traced):
         loss = unroll(model, model.initial_state(batch=2).detach(), ImplicitEuler(1e-2), 2).q[-1].square().sum()
         if switch:
             after_evaluations(monkeypatch, model, 1)
-            model.compile_if_long(2, model.initial_state(batch=2).q)
+            model.compilation.consider(2, model.initial_state(batch=2).q, model.mechanics.why_eager)
             assert model.compilation.active
         found.append(torch.autograd.grad(loss, factor.log_factor)[0].item())
     assert found[1] == found[0] and "torch.compile fails" in model.compilation.refusal

@@ -14,6 +14,7 @@ from torchdismech.body import Body, Clamp
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import signed_angle, transported
 from torchdismech.geometry.quaternions import rotation_matrix
+from torchdismech.kinematics import Frames
 from torchdismech.state import Control, State
 
 __all__ = ["points", "posed", "rest_poses", "wrenches"]
@@ -34,14 +35,10 @@ def rest_poses(body: Body) -> Tensor:
     return torch.cat([points(body), identity.expand(len(body.clamps), -1)], dim=1)
 
 
-def posed(body: Body, tangents: Tensor, state: State, control: Control) -> Control:
+def posed(body: Body, frames: Frames, state: State, control: Control) -> Control:
     """Return the control with its poses (B, C, 7), if it has any, written into `clamped_q`.
 
     Angles of edges turn by less than half a turn from where they are, so many turns take many steps.
-
-    Parameters
-    ----------
-    tangents : (A, 3) unit tangents of the framed edges at rest.
     """
     if control.pose is None:
         return control
@@ -49,6 +46,7 @@ def posed(body: Body, tangents: Tensor, state: State, control: Control) -> Contr
     if not bool(((size - 1).abs() < UNIT).all()):
         worst = float(size.flatten()[(size - 1).abs().argmax()])
         raise InputError(f"Control.pose: expected unit quaternions (w, x, y, z), got one of length {worst:.6g}")
+    tangents = frames.tangents(body.rest_q[None])[0]
     q = state.q if control.clamped_q is None else control.clamped_q
     for k, (clamp, point) in enumerate(zip(body.clamps, points(body), strict=True)):
         position, rotation = control.pose[:, k, :3], rotation_matrix(control.pose[:, k, 3:] / size[:, k, None])

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.body import Body
-from torchdismech.slides import Slides
 from torchdismech.sparse import Pattern, Scatter
+from torchdismech.unknowns import Unknowns
 
 __all__ = ["Inertia"]
 
@@ -25,14 +25,14 @@ class Inertia(nn.Module):
     Parameters
     ----------
     body : with `link_mass` w (.., L), zero for lumped masses.
-    unknown : (n,) number of each dof among the unknowns, -1 where clamped.
+    unknowns : of the robot.
     pattern : of the matrix, in which nodes that a link joins are coupled.
     """
 
     _start: Tensor
     _end: Tensor
 
-    def __init__(self, body: Body, unknown: np.ndarray, pattern: Pattern):
+    def __init__(self, body: Body, unknowns: Unknowns, pattern: Pattern):
         super().__init__()
         self._body = (body,)  # the model's own, not registered a second time
         self.consistent = body.consistent_mass
@@ -47,7 +47,7 @@ class Inertia(nn.Module):
         )
         places, sources, signs = [], [], []
         for a, b, sign in ((start, start, 1), (end, end, 1), (start, end, -1), (end, start, -1)):
-            row, col = unknown[a], unknown[b]
+            row, col = unknowns.number[a], unknowns.number[b]
             keep = (row >= 0) & (col >= 0) & ((row >= col) | (not pattern.symmetric))
             places.append(pattern.position(row[keep], col[keep]))
             sources.append((count // 3)[keep])
@@ -78,8 +78,9 @@ class Inertia(nn.Module):
         weights = self._body[0].link_mass
         return self._entries(weights.unsqueeze(-1) if weights.dim() == 1 else weights.t().contiguous())
 
-    def solved(self, force: Tensor, moves: Tensor, slides: Slides) -> Tensor:
-        """Return the acceleration (B, n) of the dofs that move (n,) under a force (B, n), zero in the others."""
+    def solved(self, force: Tensor, unknowns: Unknowns) -> Tensor:
+        """Return the acceleration (B, n) of unknowns with inertia under a force (B, n), zero in all other dofs."""
+        moves, slides = unknowns.free & ~unknowns.algebraic, unknowns.slides
 
         def moving(vector: Tensor) -> Tensor:
             own = torch.where(moves, vector, 0.0)

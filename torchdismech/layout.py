@@ -13,8 +13,9 @@ from torchdismech.compilation import Compilation
 from torchdismech.elastic import Assembly, ElasticTerm
 from torchdismech.forces import Force
 from torchdismech.inertia import Inertia
-from torchdismech.slides import Slides, SlidingEntries
+from torchdismech.slides import SlidingEntries
 from torchdismech.sparse import Pattern, Scatter
+from torchdismech.unknowns import Unknowns
 
 __all__ = ["MatrixLayout"]
 
@@ -25,9 +26,7 @@ class MatrixLayout(nn.Module):
     Parameters
     ----------
     body, terms, forces : of the robot.
-    unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
-    slides : nodes that slide.
-    algebraic : (n,) bool, unknowns without inertia.
+    unknowns : of the robot.
     symmetric : whether the sum of all derivatives is a symmetric matrix.
     compilation : see `Assembly`.
 
@@ -36,13 +35,11 @@ class MatrixLayout(nn.Module):
     pattern : of the matrix.
     elastic : the sums of all terms into forces and values.
     inertia : the mass matrix.
-    free_index : (n_free,) the dofs that are unknowns.
     force_scatters : for each force and each of its blocks, the sum into the values (nnz, B).
     sliding : what nodes that slide make of the values; None without any.
     """
 
     force_scatters: Sequence[Sequence[Scatter]]
-    free_index: Tensor
     _diagonal: Tensor
     _algebraic_rows: Tensor
     _algebraic_cols: Tensor
@@ -52,14 +49,12 @@ class MatrixLayout(nn.Module):
         body: Body,
         terms: Sequence[ElasticTerm],
         forces: Sequence[Force],
-        unknown: np.ndarray,
-        slides: Slides,
-        algebraic: np.ndarray,
+        unknowns: Unknowns,
         symmetric: bool,
         compilation: Compilation,
     ):
         super().__init__()
-        dtype = body.nodes.dtype
+        dtype, unknown, slides = body.nodes.dtype, unknowns.number, unknowns.slides
         loads = [force for force in forces if force.varies and force.by_stencils]
         placed = [_placed_blocks(force, unknown) for force in forces]
         summed: list[ElasticTerm] = [*terms, *(load.term for load in loads)]  # type: ignore[list-item]
@@ -71,23 +66,23 @@ class MatrixLayout(nn.Module):
         rows, cols = slides.coupled(unknown, rows, cols)
         if not symmetric:  # solvers want a pattern that is symmetric in structure
             rows, cols = np.concatenate([rows, cols]), np.concatenate([cols, rows])
-        self.pattern = Pattern.union(int(unknown.max()) + 1, rows, cols, symmetric, _chain_order(body, unknown))
+        self._unknowns = (unknowns,)  # the model's own, not registered a second time
+        self.pattern = Pattern.union(unknowns.count, rows, cols, symmetric, _chain_order(body, unknown))
         self.elastic = Assembly(terms, loads, body.n_dofs, unknown, self.pattern, dtype, compilation)
         self.force_scatters = nn.ModuleList(  # type: ignore[assignment]
             nn.ModuleList(_block_scatter(self.pattern, r, c, dtype) for r, c in blocks) for blocks in placed
         )
-        self.inertia = Inertia(body, unknown, self.pattern)
+        self.inertia = Inertia(body, unknowns, self.pattern)
         self.sliding = None if slides.none else SlidingEntries(slides, unknown, self.pattern)
-        self.register_buffer("free_index", torch.as_tensor(np.flatnonzero(unknown >= 0)), persistent=False)
         self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
-        massless = algebraic[unknown >= 0]
+        massless = unknowns.algebraic[unknowns.index].cpu().numpy()
         self._some_algebraic = bool(massless.any())
         for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
             self.register_buffer(f"_algebraic_{name}", torch.as_tensor(massless[index])[:, None], persistent=False)
 
     def add_mass(self, values: Tensor, gain: float | Tensor) -> None:
         """Add the mass matrix times a gain to the values (nnz, B), in place."""
-        mass = gain * self.inertia.mass[..., self.free_index]
+        mass = gain * self.inertia.mass[..., self._unknowns[0].index]
         values[self._diagonal] += mass.expand(values.shape[1], -1).t() if mass.dim() == 2 else mass.unsqueeze(-1)
         coupling = self.inertia.coupling()
         if coupling is not None:

@@ -20,6 +20,7 @@ from torchdismech.elastic.term import TermConstants
 from torchdismech.forces import Force
 from torchdismech.inertia import Inertia
 from torchdismech.layout import MatrixLayout
+from torchdismech.native import Unavailable, compiler
 from torchdismech.state import Control, State
 
 __all__ = ["Gains", "Mechanics", "StepStart", "shared"]
@@ -291,6 +292,17 @@ class Mechanics:
     def uncompiled_terms(self) -> list[str]:
         """Return the terms whose derivatives come from autograd and therefore stay eager when compiling."""
         return [term.name for term in self.layout.elastic.terms if not term.closed_form]
+
+    def why_eager(self) -> str | None:
+        """Return why compile="auto" does not compile this robot; None where it may."""
+        if names := self.uncompiled_terms():
+            return f"derivatives of {', '.join(names)} come from autograd, write them in closed form"
+        if self.body.nodes.device.type == "cpu":
+            try:
+                compiler()
+            except Unavailable as error:
+                return str(error)
+        return None
 
 
 def shared(share: float | Tensor, values: Tensor) -> Tensor:

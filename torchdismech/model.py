@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torchdismech import constants
 from torchdismech.appearance import Appearance
 from torchdismech.body import Body
-from torchdismech.clamps import posed, rest_poses
+from torchdismech.clamps import rest_poses
 from torchdismech.compilation import Compilation, Cost, Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.contact.coupling import StepPairs
@@ -39,19 +38,15 @@ from torchdismech.kinematics import Frames
 from torchdismech.layout import MatrixLayout
 from torchdismech.mechanics import Mechanics, StepStart
 from torchdismech.memory import block_entries, derivatives, robots_at_a_time
-from torchdismech.native import Unavailable, compiler
-from torchdismech.slides import Slides, SlidingEntries
+from torchdismech.slides import Slides
 from torchdismech.solve import linear
-from torchdismech.sparse import Pattern
+from torchdismech.solvers import Solvers
 from torchdismech.state import Control, State
 from torchdismech.trials import try_hooks
+from torchdismech.unknowns import Unknowns
 from torchdismech.values import Place, Values, per_robot, refuse_unfitting, robots_within
 
 __all__ = ["Model"]
-
-# Factorisations that the pattern of a step with contact is expected to serve: a knot and folded sheets that move needed
-# a new one every 1 to 5 steps of 2 to 5 iterations.
-COUPLING_SERVES = 30
 
 
 class Model(nn.Module):
@@ -59,8 +54,9 @@ class Model(nn.Module):
 
     It owns the modules: the body, elastic terms, forces and self-contact, whose tensors are its parameters (material
     constants) and buffers (rest sizes); each may be per element and per robot. Beside them stand the rooms that work on
-    these: `frames` carries the frames of edges along, `mechanics` sums forces and their matrix, `contact` finds what
-    may touch, `compilation` says what runs compiled.
+    these: `unknowns` says which dofs a step solves for, `frames` carries the frames of edges along, `mechanics` sums
+    forces and their matrix, `layout` knows where these stand in the matrix, `solvers` has the linear solvers, `contact`
+    finds what may touch, `compilation` says what runs compiled.
 
     Parameters
     ----------
@@ -84,8 +80,6 @@ class Model(nn.Module):
     self_contacts: SelfContacts
     terms: Sequence[ElasticTerm]
     forces: Sequence[Force]
-    free: Tensor
-    algebraic: Tensor
 
     def __init__(
         self,
@@ -99,16 +93,10 @@ class Model(nn.Module):
         slides: Slides | None = None,
     ):
         super().__init__()
-        if not free.any():
-            raise InputError("every dof of the robot is clamped: nothing can move")
         self.body = body
         self.terms = nn.ModuleList(terms)  # type: ignore[assignment]
         self.forces = nn.ModuleList(forces)  # type: ignore[assignment]
-        self.slides = slides or Slides(np.zeros(0, dtype=np.int64), np.zeros((0, 3, 3)), body.nodes.dtype)
-        self.unknown = np.where(free, np.cumsum(free) - 1, -1)
-        self.register_buffer("free", torch.as_tensor(free), persistent=False)
-        massless = (body.mass == 0).reshape(-1, self.n_dofs)
-        self.register_buffer("algebraic", massless.all(0) & self.free.to(massless.device), persistent=False)
+        self.unknowns = Unknowns(body, free, slides)
         for force in forces:
             force.bind(body)
         self.self_contacts = SelfContacts(self_contacts, body)
@@ -119,10 +107,7 @@ class Model(nn.Module):
         work = derivatives(summed) + block_entries(forces)  # with what was found out about users' forces
         self.compilation.cost = Cost.estimated(len(terms), work)
         self._lay_out()
-        self.solver_name, self.solver_options = linear.named(solver)
-        self._solvers: dict[tuple[torch.device, int], linear.Solver] = {}
-        if self.solver_name != "auto":
-            self.solver_for(1)  # refuse here what does not go with the matrix
+        self.solvers = Solvers(solver, body, self.layout.pattern)
         self.recordings: list[Any] = []  # see `integrate.recording`
         self.has_user_hooks = is_of_user(self)
 
@@ -138,37 +123,11 @@ class Model(nn.Module):
         """Find where the terms and forces stand in the matrix, and make the rooms that work with it."""
         symmetric = all(f.symmetric for f in self.forces if f.varies)
         symmetric &= self.self_contacts.symmetric
-        placed = (self.unknown, self.slides, self.algebraic.cpu().numpy(), symmetric, self.compilation)
-        self._layout = MatrixLayout(self.body, self.terms, self.forces, *placed)
-        self.mechanics = Mechanics(self.body, self.terms, self.forces, self.self_contacts, self._layout)
-        of_matrix = (self.pattern, self.unknown, self._layout.sliding)
+        rooms = (self.body, self.terms, self.forces)
+        self.layout = MatrixLayout(*rooms, self.unknowns, symmetric, self.compilation)
+        self.mechanics = Mechanics(*rooms, self.self_contacts, self.layout)
+        of_matrix = (self.unknowns, self.layout.pattern, self.layout.sliding)
         self.contact = ContactModel(self.body, self.obstacles, self.self_contacts, *of_matrix)
-
-    def compile_if_long(
-        self, rows: int, q: Tensor, ahead: float = 0.0, unless: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Compile for so many robots at a time from now on, under "auto" and if the work done and `ahead` pays for it.
-
-        Parameters
-        ----------
-        q : of all robots.
-        ahead : eager work that is known to come [s], see `Compilation`.
-        unless : says whether steps of so many robots are faster without, see `integrate.recording`.
-        """
-        self.compilation.consider(rows, q, self.why_eager, ahead, unless)
-
-    def why_eager(self) -> str | None:
-        """Return why "auto" does not compile this model; None where it may."""
-        if self.compilation.refusal is not None:
-            return self.compilation.refusal
-        if names := self.mechanics.uncompiled_terms():
-            return f"derivatives of {', '.join(names)} come from autograd, write them in closed form"
-        if self.device.type == "cpu":
-            try:
-                compiler()
-            except Unavailable as error:
-                return str(error)
-        return None
 
     # ---- what it is made of ------------------------------------------------------------------------------------
 
@@ -178,19 +137,9 @@ class Model(nn.Module):
         return self.body.n_dofs
 
     @property
-    def n_free(self) -> int:
-        """Number of unknowns: dofs that are not clamped, all of a node that slides."""
-        return len(self.free_index)
-
-    @property
-    def free_index(self) -> Tensor:
-        """Dofs (n_free,) that are unknowns."""
-        return self._layout.free_index
-
-    @property
-    def pattern(self) -> Pattern:
-        """Where the entries of the matrix stand (of a robot whose parts do not touch each other)."""
-        return self._layout.pattern
+    def free(self) -> Tensor:
+        """Dofs that move (n,), bool; the others are clamped."""
+        return self.unknowns.free
 
     @property
     def nodes(self) -> Tensor:
@@ -252,24 +201,6 @@ class Model(nn.Module):
             raise InputError(f"the model's parameters are given for different numbers of robots: {sorted(numbers)}")
         return max(numbers, default=None)
 
-    def solver_for(self, batch: int, pairs: StepPairs | None = None) -> linear.Solver:
-        """Return the linear solver for the matrices of so many robots on the model's device."""
-        if self.solver_name != "auto":
-            batch = 1  # a named solver is the same for all
-        key = (self.device, batch)
-        pattern, solvers, known = self.pattern, self._solvers, {}
-        if pairs is not None:
-            pattern, solvers = pairs.coupling.pattern, pairs.coupling.solvers
-            known = pairs.coupling.before | solvers
-        if key not in solvers:
-            if self.solver_name == "auto":
-                served = math.inf if pairs is None else COUPLING_SERVES
-                like = next((solver for (device, _), solver in known.items() if device == self.device), None)
-                solvers[key] = linear.choose(pattern, batch, self.device, served, like)
-            else:
-                solvers[key] = linear.make(self.solver_name, pattern, **self.solver_options)
-        return solvers[key]
-
     # ---- its numbers -------------------------------------------------------------------------------------------
 
     @cached_property
@@ -288,10 +219,6 @@ class Model(nn.Module):
         states = state.split(size)
         values = [Values()] * len(states) if self.batch is None else per_robot(self).split(size, len(states))
         return list(zip(values, states, control.split(size, len(states)), strict=True))
-
-    def values_of_robot(self, robot: int) -> Values:
-        """Return what is given for one robot of the batch; nothing where the model serves any number."""
-        return Values() if self.batch is None else per_robot(self).rows(robot, 1)
 
     def _by_parts(
         self, function: Callable[[State, Control], dict[str, Tensor]], state: State, control: Control
@@ -354,7 +281,7 @@ class Model(nn.Module):
         nodes : which; None: all.
         """
         moving = rigid_velocity(self.body, state, velocity, angular_velocity, center, nodes)
-        return self.accelerated(state.replace(velocity=self.with_held(moving, 0.0)))
+        return self.accelerated(state.replace(velocity=self.unknowns.with_held(moving, 0.0)))
 
     def accelerated(self, state: State, control: Control | None = None) -> State:
         """Return the state with the acceleration that the forces give its free dofs there."""
@@ -364,20 +291,13 @@ class Model(nn.Module):
             force = self._by_parts(self._force_at, state, control)["force"]
             if self.contact.needs_feasible_iterates:
                 refuse_closed_gaps(force, self.body.n_nodes)
-            moves = self.free & ~self.algebraic
-            acceleration = self.mechanics.inertia.solved(force, moves, self.slides)
+            acceleration = self.mechanics.inertia.solved(force, self.unknowns)
         return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
 
     @property
     def rest_poses(self) -> Tensor:
         """Poses (C, 7) of the clamps at rest, in the order in which they were made; see `Control.pose`."""
         return rest_poses(self.body)
-
-    def posed(self, state: State, control: Control) -> Control:
-        """Return the control with the poses of clamps, if it sets them, as `clamped_q` of a step from `state`."""
-        if control.pose is None:
-            return control
-        return posed(self.body, self.frames.tangents(self.body.rest_q[None])[0], state, control)
 
     def rest_state(self, batch: int) -> State:
         """Return robots at rest in the rest shape; their acceleration is not known yet."""
@@ -443,44 +363,6 @@ class Model(nn.Module):
 
     def _strains(self, state: State, control: Control) -> dict[str, Tensor]:
         return self.mechanics.strains(state, control)
-
-    # ---- unknowns ----------------------------------------------------------------------------------------------
-
-    def expand(self, free_values: Tensor, full: Tensor) -> Tensor:
-        """Return `full` (B, n) with its free dofs replaced by `free_values` (B, n_free), as far as clamps let them."""
-        moved = full.index_copy(1, self.free_index, free_values)
-        return moved if self.slides.none else self.slides.joined(moved, full)
-
-    def with_held(self, moving: Tensor, held: Tensor | float) -> Tensor:
-        """Return `moving` (B, n) as far as clamps let the robot move, `held` (B, n) as far as they hold it.
-
-        They hold clamped dofs, and nodes that slide across their lines.
-        """
-        joined = torch.where(self.free, moving, held)
-        return joined if self.slides.none else self.slides.joined(joined, held)
-
-    def on_unknowns(self, force: Tensor) -> Tensor:
-        """Return the part (B, n_free) of forces (B, n) that may move something, as the unknowns feel it."""
-        felt = force if self.slides.none else self.slides.joined(force, 0.0)
-        return felt.index_select(1, self.free_index)
-
-    def sliding_on(self, pairs: StepPairs | None) -> SlidingEntries | None:
-        """Return what nodes that slide make of the values of a matrix, None without any.
-
-        Parameters
-        ----------
-        pairs : what may touch in the step.
-        """
-        return self._layout.sliding if pairs is None else pairs.coupling.sliding
-
-    def residual_weight(self) -> Tensor:
-        """Return the weights (n_free,) that make a residual of forces and torques one norm in N.
-
-        Forces count as they are, torques over the mean edge length.
-        """
-        length = self.body.typical_length()
-        twist = self.free_index >= 3 * self.body.n_nodes
-        return torch.where(twist, 1 / length, torch.ones_like(length))
 
     def check_batch(self, state: State, control: Control) -> None:
         """Refuse states and controls that do not belong to this model."""

@@ -23,6 +23,7 @@ from cosseratbench.scenario import Cylinder, End, EndCondition, Rod
 from torch import Tensor
 
 from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, Model, RobotBuilder, State, forces
+from torchdismech.clamps import posed
 from torchdismech.contact import Cylinder as CylinderShape
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.geometry.frames import rotated, signed_angle, transported
@@ -142,8 +143,8 @@ class _Robot:
         carried = transported(rest.director[:, :count], rest.tangent[:, :count], along)
         angles = signed_angle(carried, self.directors[None].to(carried), along)
         q = body.q_of(positions, torch.cat([angles, rest.q.new_zeros(1, body.n_angles - count)], 1))
-        posed = self.model.initial_state(q=q)
-        held = self.model.posed(posed, self.control(0.0)).clamped_q
+        there = self.model.initial_state(q=q)
+        held = posed(body, self.model.frames, there, self.control(0.0)).clamped_q
         if held is not None:
             q = torch.cat([q[:, : body.first_held], held[:, body.first_held :]], 1)
             angles_held = torch.arange(3 * body.n_nodes + count, body.first_held)

@@ -55,8 +55,8 @@ def test_steps_evaluate_it_with_the_elastic_terms(name):
         matrix = torch.zeros(2, model.n_dofs, model.n_dofs, dtype=torch.float64)
         for k, dofs in enumerate(force.blocks()[0].rows):
             matrix[:, dofs[:, None], dofs] -= share * block[:, k]
-        free = model.free_index
-        difference = model.pattern.to_dense(values) - without.pattern.to_dense(elastic)
+        free = model.unknowns.index
+        difference = model.layout.pattern.to_dense(values) - without.pattern.to_dense(elastic)
         assert torch.allclose(difference, matrix[:, free][:, :, free], rtol=0, atol=1e-12 * elastic.abs().max().item())
     assert model.energies(state)["magnetic"].tolist() == force.potential(state, Control()).tolist()
 
@@ -320,7 +320,7 @@ def test_learned_fields_are_looked_at():
     with pytest.raises(InputError, match="two evaluations at the same state differ"):
         coil(Noise())
     model, _ = coil(Swirl())
-    assert model.mechanics.uncompiled_terms() == ["magnetic"] and "magnetic" in model.why_eager()
+    assert model.mechanics.uncompiled_terms() == ["magnetic"] and "magnetic" in model.mechanics.why_eager()
     assert coil((0.0, 0.0, 1.0))[0].mechanics.uncompiled_terms() == []
 
 

@@ -60,8 +60,8 @@ def frequency_errors(edges: int) -> np.ndarray:
     state = model.initial_state()
     start = model.start_step(state)
     _, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
-    stiffness = model.pattern.to_dense(values)[0].numpy()
-    mass = np.diag(model.body.mass[model.free_index].numpy())
+    stiffness = model.layout.pattern.to_dense(values)[0].numpy()
+    mass = np.diag(model.body.mass[model.unknowns.index].numpy())
     squares = scipy.linalg.eigh(stiffness, mass, eigvals_only=True, subset_by_index=[0, 5])[::2]
     exact = np.array([1.8751040687, 4.6940911330, 7.8547574382]) ** 2 * math.sqrt(EI / MASS_PER_LENGTH) / LENGTH**2
     return np.sqrt(squares) / exact - 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from torchdismech.errors import InputError
 from torchdismech.slides import SlidingEntries
 from torchdismech.sparse import Pattern
 from torchdismech.state import State
+from torchdismech.unknowns import Unknowns
 from torchdismech.values import Place, Values
 
 __all__ = ["ContactModel"]
@@ -32,7 +32,7 @@ class ContactModel:
     obstacles : what it may touch.
     self_contacts : how its parts touch each other; without any they pass through each other.
     pattern : of the matrix of a robot whose parts do not touch each other.
-    unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
+    unknowns : of the robot.
     sliding : what nodes that slide make of values on the pattern; None without any.
 
     Raises
@@ -46,12 +46,12 @@ class ContactModel:
         body: Body,
         obstacles: Sequence[Obstacle],
         self_contacts: SelfContacts,
+        unknowns: Unknowns,
         pattern: Pattern,
-        unknown: np.ndarray,
         sliding: SlidingEntries | None,
     ):
         self.body, self.obstacles, self.self_contacts = body, list(obstacles), self_contacts
-        self._couplings = CouplingCache(pattern, unknown[: 3 * body.n_nodes], sliding)
+        self._couplings = CouplingCache(pattern, unknowns.number[: 3 * body.n_nodes], sliding)
         self._check_constraints(body.nodes.dtype)
 
     def _check_constraints(self, dtype: torch.dtype) -> None:

@@ -51,7 +51,7 @@ class Assembly(nn.Module):
     n : number of dofs.
     unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
     pattern : of the matrix.
-    compilation : says whether they run compiled; derivatives by autograd run eagerly (see `Model.uncompiled_terms`).
+    compilation : says whether they run compiled; derivatives by autograd run eagerly.
     """
 
     def __init__(

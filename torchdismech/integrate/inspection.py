@@ -12,6 +12,7 @@ from torchdismech.hooks import what_is_wrong
 from torchdismech.model import Model
 from torchdismech.registration import refuse_unregistered
 from torchdismech.state import Control, State
+from torchdismech.values import per_robot
 
 __all__ = ["cause_in_hooks", "refuse_hidden_tensors", "refuse_wrong_matrix"]
 
@@ -28,7 +29,7 @@ def refuse_hidden_tensors(model: Model, state: State, control: Control) -> None:
     at, control = state.rows(slice(1)).detach(), control.rows(slice(1))
     # hooks of its own: checkpointing counts what is saved, and this runs once
     with (
-        model.values_of_robot(0).in_place(),
+        per_robot(model).rows(0, 1).in_place(),
         torch.enable_grad(),
         torch.autograd.graph.saved_tensors_hooks(_same, _same),
     ):
@@ -48,7 +49,7 @@ def cause_in_hooks(model: Model, state: State, control: Control, rows: Tensor) -
         return None
     for robot in rows.nonzero().flatten()[:FEW].tolist():
         row = slice(robot, robot + 1)
-        with model.values_of_robot(robot).in_place():
+        with per_robot(model).rows(robot, 1).in_place():
             wrong = what_is_wrong(model.forces, model.terms, state.rows(row), control.rows(row), rows[row])
         if wrong:
             return wrong

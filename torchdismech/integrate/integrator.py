@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
-from torchdismech.clamps import wrenches
+from torchdismech.clamps import posed, wrenches
 from torchdismech.errors import InputError, SimulationError
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
@@ -100,7 +100,7 @@ class Solver(ABC):
         control = control or Control()
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         self._check(model, state, control)
-        control = model.posed(state, control)
+        control = posed(model.body, model.frames, state, control)
         values = model.values_of(control)
         with values.in_place():
             if torch.is_grad_enabled():
@@ -131,10 +131,11 @@ class Solver(ABC):
         control = control or Control()
         self._check(model, before, control)
         values = model.values_of(control)
-        start, control = self.scheme.started(before, self._step_length), control.replace(values={})
+        start = self.scheme.started(before, self._step_length)
+        control = posed(model.body, model.frames, start, control.replace(values={}))
         with values.in_place():
             running = torch.ones(before.batch, dtype=torch.bool, device=before.q.device)
-            problem = StepProblem(model, self, start, model.posed(start, control), self._step_length, running, values)
+            problem = StepProblem(model, self, start, control, self._step_length, running, values)
             equations = problem.equations(model.contact.touching(after.q), constraints_at(problem, after.q))
             there, _, _ = equations.evaluated_at(after.q)
             tangents = model.frames.tangents(there)
@@ -148,13 +149,15 @@ class Solver(ABC):
 
     def _compile_if_long(self, model: Model, rows: int, q: Tensor, ahead: float = 0.0) -> None:
         """Compile if that pays, for so many robots at a time; not where eager steps are recorded, which is faster."""
-        model.compile_if_long(rows, q, ahead, lambda: takes_tapes(model, self, q[:rows]))
+        model.compilation.consider(
+            rows, q, model.mechanics.why_eager, ahead, unless=lambda: takes_tapes(model, self, q[:rows])
+        )
 
     @torch.no_grad()
     def _warn_of_loads_that_do_not_count(self, model: Model, state: State) -> None:
         """Say so where a robot's loads are below the residual that counts as solved: it would not move."""
         start = StepStart(state, Control(), [], model.mechanics.held_force(state, Control()))
-        load = model.on_unknowns(model.mechanics.constant_load(start, state.time)).norm(dim=1)
+        load = model.unknowns.felt(model.mechanics.constant_load(start, state.time)).norm(dim=1)
         small = (load > 0) & (load < self.force_tolerance)
         if bool(small.any()):
             robot = int(small.nonzero()[0])
@@ -184,7 +187,7 @@ class Solver(ABC):
         self._check(model, state, control)
         if control.values:
             raise InputError("equations: Control.values hold during a step; put them into the model, by values_of")
-        control, state = model.posed(state, control), self.scheme.started(state, self._step_length)
+        control, state = posed(model.body, model.frames, state, control), self.scheme.started(state, self._step_length)
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
         problem = StepProblem(model, self, state, control, self._step_length, running)
         return problem.equations(model.contact.touching(state.q))

@@ -1,0 +1,92 @@
+"""The unknowns of a robot: which dofs move, how clamps and slides hold the others, and how vectors go to and fro."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.body import Body
+from torchdismech.errors import InputError
+from torchdismech.slides import Slides
+
+__all__ = ["Unknowns"]
+
+
+class Unknowns(nn.Module):
+    """The dofs of a robot that a step solves for.
+
+    A vector of unknowns (B, n_free) has the free dofs of a vector of dofs (B, n), in their order. Nodes that slide keep
+    all of theirs; what would move them across their lines moves nothing (see `slides`).
+
+    Parameters
+    ----------
+    body : of the robot.
+    free : (n,) bool, dofs that move; the others are clamped (or prescribed by `Control.clamped_q`).
+    slides : nodes whose free dofs move along lines and in planes alone; None: none.
+
+    Attributes
+    ----------
+    free : (n,) bool.
+    algebraic : (n,) bool, unknowns without inertia.
+    index : (n_free,) the dofs that are unknowns.
+    number : (n,) the number of each dof among the unknowns, -1 where it is clamped; an array of numpy.
+
+    Raises
+    ------
+    InputError
+        Nothing can move.
+    """
+
+    free: Tensor
+    algebraic: Tensor
+    index: Tensor
+
+    def __init__(self, body: Body, free: np.ndarray, slides: Slides | None = None):
+        super().__init__()
+        if not free.any():
+            raise InputError("every dof of the robot is clamped: nothing can move")
+        self._body = (body,)  # the model's own, not registered a second time
+        self.slides = slides or Slides(np.zeros(0, dtype=np.int64), np.zeros((0, 3, 3)), body.nodes.dtype)
+        self.number = np.where(free, np.cumsum(free) - 1, -1)
+        self.register_buffer("free", torch.as_tensor(free), persistent=False)
+        massless = (body.mass == 0).reshape(-1, body.n_dofs)
+        self.register_buffer("algebraic", massless.all(0) & self.free.to(massless.device), persistent=False)
+        self.register_buffer("index", torch.as_tensor(np.flatnonzero(free)), persistent=False)
+
+    @property
+    def count(self) -> int:
+        """Number of unknowns n_free: dofs that are not clamped, all of a node that slides."""
+        return len(self.index)
+
+    def picked(self, whole: Tensor) -> Tensor:
+        """Return the unknowns (B, n_free) among all dofs (B, n)."""
+        return whole.index_select(1, self.index)
+
+    def expand(self, unknowns: Tensor, whole: Tensor) -> Tensor:
+        """Return all dofs `whole` (B, n) with these unknowns (B, n_free) in them, as far as clamps let them move."""
+        moved = whole.index_copy(1, self.index, unknowns)
+        return moved if self.slides.none else self.slides.joined(moved, whole)
+
+    def with_held(self, moving: Tensor, held: Tensor | float) -> Tensor:
+        """Return `moving` (B, n) as far as clamps let the robot move, `held` (B, n) as far as they hold it.
+
+        They hold clamped dofs, and nodes that slide across their lines.
+        """
+        joined = torch.where(self.free, moving, held)
+        return joined if self.slides.none else self.slides.joined(joined, held)
+
+    def felt(self, force: Tensor) -> Tensor:
+        """Return the part (B, n_free) of forces (B, n) that may move something, as the unknowns feel it."""
+        along = force if self.slides.none else self.slides.joined(force, 0.0)
+        return self.picked(along)
+
+    def residual_weight(self) -> Tensor:
+        """Return the weights (n_free,) that make a residual of forces and torques one norm in N.
+
+        Forces count as they are, torques over the mean edge length.
+        """
+        (body,) = self._body
+        length = body.typical_length()
+        twist = self.index >= 3 * body.n_nodes
+        return torch.where(twist, 1 / length, torch.ones_like(length))
