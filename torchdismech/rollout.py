@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -225,33 +226,35 @@ class Unrolled(Generic[S]):
 
 
 @dataclass(frozen=True)
-class _Part(Generic[S]):
-    """Some steps of a rollout: q, velocity (steps, B, n), iterations (steps, B), and what the next step starts from.
-
-    `observed` is what was asked for, (steps, B, ...) by name.
-    """
+class _Steps:
+    """Some steps of a rollout: q, velocity (steps, B, n), iterations (steps, B), what was asked for (steps, B, ...)."""
 
     q: Tensor
     velocity: Tensor
     iterations: Tensor
     observed: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class _Reached(Generic[S]):
+    """What the next step starts from."""
+
     state: S
     memory: Memory
     status: Tensor
 
 
-def _part(
+def _taken(
     model: M,
     integrator: Stepper[M, S],
     schedule: Callable[[Tensor, M], Control] | None,
     controller: Controller | None,
     observe: Observe[S] | None,
     count: int,
-    state: S,
-    memory: Memory,
-    status: Tensor,
-) -> _Part[S]:
-    """Return so many steps, a function of state, memory and status: so a part can be taken again."""
+    at: _Reached[S],
+) -> tuple[_Steps, _Reached[S]]:
+    """Return so many steps, a function of where they start: so they can be taken again."""
+    state, memory, status = at.state, at.memory, at.status
     q, velocity, iterations, observed = [], [], [], []
     for _ in range(count):
         scheduled = _scheduled(model, state, integrator, schedule)
@@ -265,7 +268,8 @@ def _part(
         velocity.append(state.velocity)
         iterations.append(info.iterations)
     seen = {name: torch.stack([values[name] for values in observed]) for name in observed[0]}
-    return _Part(torch.stack(q), torch.stack(velocity), torch.stack(iterations), seen, state, memory, status)
+    steps = _Steps(torch.stack(q), torch.stack(velocity), torch.stack(iterations), seen)
+    return steps, _Reached(state, memory, status)
 
 
 def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
@@ -311,43 +315,45 @@ def unroll(
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
     bar = _progress_bar(steps, state.batch) if progress else None
-    status = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
-    initial = state
-    parts: list[tuple[Tensor, Tensor, Tensor]] = []
-    observed: list[Mapping[str, Tensor]] = []
-
-    def taken(count: int, state: S, memory: Memory, status: Tensor) -> _Part[S]:
-        return _part(model, integrator, schedule, controller, observe, count, state, memory, status)
-
+    at = _Reached(state, memory, torch.zeros(state.batch, dtype=torch.long, device=state.q.device))
+    parts: list[_Steps] = []
+    take = partial(_taken, model, integrator, schedule, controller, observe)
+    if checkpoint_every is not None and torch.is_grad_enabled():
+        take = partial(checkpoint, take, use_reentrant=False)
     try:
         for first in range(0, steps, checkpoint_every or 1):
-            given = (min(checkpoint_every or 1, steps - first), state, memory, status)
-            if checkpoint_every is None or not torch.is_grad_enabled():
-                part = taken(*given)
-            else:
-                part = checkpoint(taken, *given, use_reentrant=False)
-            parts.append((part.q, part.velocity, part.iterations))
-            observed.append(part.observed)
-            state, memory, status = part.state, part.memory, part.status
-            if throw and bool((status != Status.CONVERGED).any()):
-                raise SimulationError.from_status(status, f"unroll: step {first + 1} of {steps}")
+            count = min(checkpoint_every or 1, steps - first)
+            part, at = take(count, at)
+            parts.append(part)
+            if throw and bool((at.status != Status.CONVERGED).any()):
+                raise SimulationError.from_status(at.status, f"unroll: step {first + 1} of {steps}")
             if bar is not None:
-                bar.update(given[0])
+                bar.update(count)
     finally:
         if bar is not None:
             bar.close()
+    _warn_of_failures(at.status)
+    return _joined(state, parts, at)
+
+
+def _warn_of_failures(status: Tensor) -> None:
+    """Name the robots that failed, if some did."""
     if bool((status != Status.CONVERGED).any()):
         failure = SimulationError.from_status(status, "unroll")
         advice = "they stay at their last good state, and what is differentiated is that state; or set throw=True"
-        warnings.warn(f"{failure}; {advice}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{failure}; {advice}", RuntimeWarning, stacklevel=3)
+
+
+def _joined(initial: S, parts: Sequence[_Steps], end: _Reached[S]) -> Unrolled[S]:
+    """Return the steps of all parts, one after the other."""
     return Unrolled(
-        torch.cat([initial.q[None], *(q for q, _, _ in parts)]),
-        torch.cat([initial.velocity[None], *(velocity for _, velocity, _ in parts)]),
-        state,
-        status,
-        torch.cat([iterations for _, _, iterations in parts]),
-        memory,
-        {name: torch.cat([values[name] for values in observed]) for name in observed[0]},
+        torch.cat([initial.q[None], *(part.q for part in parts)]),
+        torch.cat([initial.velocity[None], *(part.velocity for part in parts)]),
+        end.state,
+        end.status,
+        torch.cat([part.iterations for part in parts]),
+        end.memory,
+        {name: torch.cat([part.observed[name] for part in parts]) for name in parts[0].observed},
     )
 
 

@@ -18,6 +18,7 @@ import torch
 
 from studies.pneumatic_arm.scenarios import LENGTHS, MASSES, RADIUS, STIFFNESS, hanging
 from torchdismech import Circle, Material, RobotBuilder, Static, forces
+from torchdismech.constant_curvature import equilibrium
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.errors import SimulationError, Status
 
@@ -52,7 +53,7 @@ def pair(tilt: float, force: float = FORCE) -> tuple[np.ndarray, np.ndarray]:
         q = rest
         for share in np.arange(1, 11) / 10:  # of the weight, so that each search begins near
             arm.gravity[2] = -9.81 * share
-            q, status = arm.equilibrium(q, pushed)
+            q, status = equilibrium(arm, q, pushed)
             if status.item() != Status.CONVERGED:
                 raise SimulationError.from_status(status, f"rest of an arm leaning by {tilt} degrees")
         return axes(arm, q), rods(axes(arm, rest), arm.shape(rest)[0, :, 0].numpy())

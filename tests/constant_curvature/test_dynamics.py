@@ -8,7 +8,7 @@ import torch
 
 from tests.constant_curvature.arms import paper_arm, poses
 from torchdismech import Control, rollout
-from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
+from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm, equilibrium
 from torchdismech.errors import Status
 
 MASSES = np.array([1.17, 0.54, 0.265])
@@ -60,7 +60,7 @@ def test_quadrature_converges():
 def test_hanging_arm_sags_by_its_weight():
     """Each section carries half of its own weight, as it is spread over its length, and all of those below."""
     arm = paper_arm(disks=0)
-    q, status = arm.equilibrium(torch.zeros(1, 9, dtype=torch.float64))
+    q, status = equilibrium(arm, torch.zeros(1, 9, dtype=torch.float64))
     carried = MASSES / 2 + np.append(np.cumsum(MASSES[::-1])[::-1][1:], 0.0)
     assert status.item() == Status.CONVERGED
     assert np.allclose(q[0].numpy().reshape(3, 3), (9.81 * carried / (3 * 265.0))[:, None], rtol=1e-9)
@@ -70,7 +70,7 @@ def test_one_section_bends_as_its_springs_say():
     """Hold a weightless section's bend under unequal forces against 1.5 K r^2 a radian, without gravity."""
     arm = PneumaticArm([0.15], 0.5, 0.04, 265.0, gravity=(0.0, 0.0, 0.0))
     force = torch.tensor([[2.0, 0.0, -2.0]], dtype=torch.float64)
-    q, _ = arm.equilibrium(torch.zeros(1, 3, dtype=torch.float64), force)
+    q, _ = equilibrium(arm, torch.zeros(1, 3, dtype=torch.float64), force)
     bend = arm.shape(q)[0, 0, 1:]
     moment = -0.04 * torch.tensor([2.0 - 2.0 * math.cos(4 * math.pi / 3), -2.0 * math.sin(4 * math.pi / 3)])
     assert torch.allclose(bend, moment.double() / (1.5 * 265.0 * 0.04**2), rtol=1e-9)
@@ -79,7 +79,7 @@ def test_one_section_bends_as_its_springs_say():
 def test_small_oscillations_have_the_frequencies_of_the_eigenproblem():
     """Let the lowest mode of the hanging arm swing a period of the eigenproblem without damping: it comes back."""
     arm = paper_arm(disks=0, damping=0.0, quadrature=4)
-    rest, _ = arm.equilibrium(torch.zeros(1, 9, dtype=torch.float64))
+    rest, _ = equilibrium(arm, torch.zeros(1, 9, dtype=torch.float64))
     stiffness = torch.func.jacfwd(lambda x: arm.dynamics(x[None], torch.zeros(1, 9).double()).bias[0])(rest[0])
     stiffness = stiffness + torch.diag(arm.stiffness.expand(9))
     mass = arm.mass_matrix(rest)[0]

@@ -28,7 +28,7 @@ from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw
-from torchdismech.errors import InputError, Status
+from torchdismech.errors import InputError
 from torchdismech.forces.base import vector
 from torchdismech.materials import Number
 from torchdismech.reduced import ReducedModel
@@ -281,50 +281,6 @@ class PneumaticArm(ReducedModel):
         kinetic = 0.5 * ((mass @ state.velocity[..., None])[..., 0] * state.velocity).sum(1)
         return {"kinetic": kinetic, **self.potential(state.q)}
 
-    def equilibrium(self, q: Tensor, force: Tensor | None = None, iterations: int = 50) -> tuple[Tensor, Tensor]:
-        """Return elongations (B, n) at rest near a guess, under gravity and a force on the chambers, and a status (B,).
-
-        Newton's method on K l + G(l) = force, without obstacles; the step is halved until the residual gets smaller. It
-        finds stable and unstable equilibria alike.
-
-        Parameters
-        ----------
-        q : (B, n) where the search starts [m].
-        force : (B, n) on the chambers [N]; none by default.
-        """
-        force = torch.zeros_like(q) if force is None else force
-
-        def residual(x: Tensor) -> Tensor:
-            return self.dynamics(x, torch.zeros_like(x)).bias + self.stiffness * x - force
-
-        with torch.no_grad():
-            error = residual(q)
-            goal = 1e-10 * (1 + error.abs().amax(1))
-            for _ in range(iterations):
-                if bool((error.abs().amax(1) <= goal).all()):
-                    break
-                with torch.enable_grad():
-                    at = q.detach().requires_grad_(True)
-                    left = residual(at)
-                    slopes = [torch.autograd.grad(left[:, k].sum(), at, retain_graph=True)[0] for k in range(len(q[0]))]
-                step = torch.linalg.solve_ex(torch.stack(slopes, 1), error[..., None])[0][..., 0]
-                part = torch.ones_like(goal)
-                size = error.square().sum(1)
-                for _ in range(20):
-                    trial = residual(q - part[:, None] * step)
-                    worse = ~(trial.square().sum(1) < size)
-                    if not bool(worse.any()):
-                        break
-                    part = torch.where(worse, 0.5 * part, part)
-                good = trial.square().sum(1) < size  # False where it is NaN
-                q, error = (
-                    torch.where(good[:, None], q - part[:, None] * step, q),
-                    torch.where(good[:, None], trial, error),
-                )
-        solved = error.abs().amax(1) <= goal
-        status = torch.where(solved, int(Status.CONVERGED), int(Status.MAX_ITERATIONS))
-        return q, torch.where(torch.isfinite(error).all(1), status, int(Status.NOT_FINITE))
-
     # ---- states ----------------------------------------------------------------------------------------------------
 
     def initial_state(
@@ -345,13 +301,11 @@ class PneumaticArm(ReducedModel):
         impulses = zero.new_zeros(batch, len(self.obstacles) * self.n_plates, 3)
         return self.state(q, velocity, impulses, zero[:, 0])
 
-    def state(self, q: Tensor, velocity: Tensor, impulses: Tensor, time: Tensor) -> ArmState:
-        """Return the state of arms with these elongations and rates (B, n) at these times (B,)."""
-        posture = self.posture(q)
-        return self.state_of(posture, q, velocity, impulses, time)
-
-    def state_of(self, posture: Posture, q: Tensor, velocity: Tensor, impulses: Tensor, time: Tensor) -> ArmState:
-        """Return the same from a posture at q."""
+    def state(
+        self, q: Tensor, velocity: Tensor, impulses: Tensor, time: Tensor, posture: Posture | None = None
+    ) -> ArmState:
+        """Return the state of arms with these elongations and rates (B, n) at times (B,); `posture` is that at q."""
+        posture = self.posture(q) if posture is None else posture
         moved = posture.motion(self.shape_rate(velocity).permute(2, 1, 0))[0].flatten(1, 2).permute(2, 1, 0)
         velocities = torch.cat([torch.zeros_like(moved[:, :1]), moved], 1)
         return ArmState(q, velocity, impulses, self._from_base(self.plates(posture)[0]), velocities, time)

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from torchdismech.constant_curvature.arm import ArmDynamics, PneumaticArm
 from torchdismech.constant_curvature.contacts import Contacts, contact_frames, contacts_at, jacobian
+from torchdismech.constant_curvature.failures import finite_rows, long_enough, status_after, status_before
 from torchdismech.constant_curvature.info import ArmStepInfo, PlateReport
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
@@ -164,7 +165,7 @@ class ArmIntegrator:
         model.check_batch(state, control)
         self._check_arm(model)
         force = torch.zeros_like(state.q) if control.force is None else control.force
-        status = _sound(model, state, force)
+        status = status_before(model, state, force)
         fit = (status == Status.CONVERGED)[:, None]
         # what does not run, or is not sound, is computed with harmless numbers and then left as it was
         going = fit & running[:, None]
@@ -190,12 +191,12 @@ class ArmIntegrator:
             ended = _gaps(model, posture, time + self.dt) if torch.is_grad_enabled() else gap
             bowed = ended - self._ahead(model, dynamics.posture, reach, (end - q) / self.dt)
         with torch.no_grad():
-            passed, lost = self._passed(model, dynamics.posture, posture), ~_finite(end, end_velocity)
+            passed, lost = self._passed(model, dynamics.posture, posture), ~finite_rows(end, end_velocity)
             unsolved = ~touched.solved if self.unsolved == "fail" else torch.zeros_like(touched.solved)
-            status = _status_after(status, unsolved, singular != 0, passed, ~_long(model, end), lost)
+            status = status_after(status, unsolved, singular != 0, passed, ~long_enough(model, end), lost)
             status = torch.where(running, status, int(Status.CONVERGED))
         made = running & (status == Status.CONVERGED)
-        after = model.state_of(posture, end, end_velocity, touched.impulse, time + self.dt)
+        after = model.state(end, end_velocity, touched.impulse, time + self.dt, posture)
         info = self._info(model, touched, gap, status, made)
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, f"step from t = {float(state.time.max()):g} s")
@@ -409,45 +410,6 @@ class ArmIntegrator:
             counts["sliding"] & made[:, None],
         )
         return ArmStepInfo(status, touched.iterations, touched.residual, ones, contact, report, touched.solved)
-
-
-def _status_after(
-    status: Tensor, unsolved: Tensor, singular: Tensor, passed: Tensor, collapsed: Tensor, lost: Tensor
-) -> Tensor:
-    """Return the status (B,) of robots after a step: the first of these (B,) that holds for a robot says why it failed.
-
-    Parameters
-    ----------
-    status : before the step. lost : the step led to numbers that are not finite.
-    """
-    reasons = {
-        Status.CONTACT_UNSOLVED: unsolved,
-        Status.SINGULAR: singular,
-        Status.PASSED_THROUGH: passed,
-        Status.COLLAPSED: collapsed,
-        Status.NOT_FINITE: lost,
-    }
-    for reason, rows in reasons.items():
-        status = torch.where((status == Status.CONVERGED) & rows, int(reason), status)
-    return status
-
-
-def _finite(*values: Tensor) -> Tensor:
-    """Return the robots (B,) whose values (B, n) are all finite."""
-    return torch.stack([torch.isfinite(value).all(1) for value in values]).all(0)
-
-
-def _sound(model: PneumaticArm, state: ArmState, force: Tensor) -> Tensor:
-    """Return the status (B,) of rows before their step: whether their numbers can be computed with."""
-    with torch.no_grad():
-        finite = torch.isfinite(state.q + state.velocity + force).all(1)
-        status = torch.where(_long(model, state.q), int(Status.CONVERGED), int(Status.COLLAPSED))
-        return torch.where(finite, status, int(Status.NOT_FINITE))
-
-
-def _long(model: PneumaticArm, q: Tensor) -> Tensor:
-    """Return the robots (B,) whose sections all have a length above zero."""
-    return (model.shape(q)[..., 0] > 0).all(1)
 
 
 def _method(model: PneumaticArm) -> str:

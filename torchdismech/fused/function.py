@@ -64,7 +64,8 @@ class Fused:
         program = self._program(tensors)
         if program is None:
             return torch.stack([value.expand(springs, robots) for value in self.function(*tensors)])
-        return _found(program, springs, robots, tensors).unflatten(0, (program.counts[0], springs))
+        found, _ = values_of([(program, springs, program.read_among(tensors))], robots)
+        return found.unflatten(0, (program.counts[0], springs))
 
     def of_columns(self, *tensors: Tensor) -> Tensor:
         """Return the values (k, C) of tensors (.., C) or (), each column alone: no tensor has springs."""
@@ -72,7 +73,7 @@ class Fused:
         program = self._program(tensors)
         if program is None:
             return torch.stack([value.expand(columns) for value in self.function(*tensors)])
-        return _found(program, 1, columns, tensors)
+        return values_of([(program, 1, program.read_among(tensors))], columns)[0]
 
     def _program(self, tensors: Sequence[Tensor]) -> Program | None:
         """Return the program for tensors like these, or None where torch has to evaluate the function."""
@@ -88,12 +89,6 @@ class Fused:
                 warn_if_broken(self.name, error)
             self._programs[key] = program
         return self._programs[key]
-
-
-def _found(program: Program, springs: int, robots: int, tensors: Sequence[Tensor]) -> Tensor:
-    """Return what a program of one list finds (k S, B)."""
-    found, _ = values_of([(program, springs, [tensors[place] for place in program.places])], robots)
-    return found
 
 
 def warn_if_broken(name: str, error: Unavailable) -> None:

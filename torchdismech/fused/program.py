@@ -16,7 +16,7 @@ from torchdismech.fused.source import source
 from torchdismech.fused.symbols import Leaf, Record, Symbol, Unfusable
 from torchdismech.native import in_threads, made, taping
 
-__all__ = ["Program", "compiled", "plain_values_of", "recorded", "watched"]
+__all__ = ["Program", "compiled", "recorded", "values_by_operator", "values_now", "watched"]
 
 OPERATIONS_A_THREAD = 2_000_000  # about 1 ms
 LAYOUTS = 256  # of a program's tensors that are kept in mind
@@ -62,6 +62,10 @@ class Program:
         self._layout = lru_cache(LAYOUTS)(self._inputs)
         self.number = len(_programs)
         _programs.append(self)
+
+    def read_among(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the tensors that are read, among those that the function is given."""
+        return [tensors[place] for place in self.places]
 
     def values(self, springs: int, robots: int, read: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return the lists (values x springs, B); `read` as for `write`."""
@@ -129,7 +133,7 @@ def _check(found: int, wanted: int, what: str) -> None:
         raise InputError(f"a constant of {found} {what} does not fit {wanted}")
 
 
-def plain_values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:
+def values_now(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:
     """Return the first lists of programs one after the other, and the second ones, (rows, B).
 
     Parameters
@@ -137,8 +141,17 @@ def plain_values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robot
     programs : with the number of springs of each and the tensors that it reads.
     robots : B.
     """
-    if not watched():
-        return _written(programs, robots)
+    dtype = programs[0][0].dtype
+    sizes = [[program.counts[k] * springs for program, springs, _ in programs] for k in (0, 1)]
+    found = [torch.empty(sum(rows), robots, dtype=dtype) for rows in sizes]
+    parts = [[whole] if len(rows) == 1 else whole.split(rows) for whole, rows in zip(found, sizes, strict=True)]
+    for (program, springs, read), first, second in zip(programs, *parts, strict=True):
+        program.write(springs, read, first, second)
+    return found[0], found[1]
+
+
+def values_by_operator(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:
+    """Return what `values_now` does, by an operator of torch, for who is watching what torch does."""
     rows, numbers, springs, reads, read = [0, 0], [], [], [], []
     for program, count, tensors in programs:
         numbers.append(program.number)
@@ -157,23 +170,12 @@ def watched() -> bool:
     return torch.compiler.is_compiling() or (torch._C._len_torch_dispatch_stack() > 0 and not taping())
 
 
-def _written(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:
-    """Return the lists of `plain_values_of`, found now."""
-    dtype = programs[0][0].dtype
-    sizes = [[program.counts[k] * springs for program, springs, _ in programs] for k in (0, 1)]
-    found = [torch.empty(sum(rows), robots, dtype=dtype) for rows in sizes]
-    parts = [[whole] if len(rows) == 1 else whole.split(rows) for whole, rows in zip(found, sizes, strict=True)]
-    for (program, springs, read), first, second in zip(programs, *parts, strict=True):
-        program.write(springs, read, first, second)
-    return found[0], found[1]
-
-
 def _values(
     numbers: list[int], springs: list[int], reads: list[int], read: list[Tensor], first: int, second: int, robots: int
 ) -> tuple[Tensor, Tensor]:
     left = iter(read)
     given = zip(numbers, springs, reads, strict=True)
-    return _written([(_programs[k], count, list(islice(left, tensors))) for k, count, tensors in given], robots)
+    return values_now([(_programs[k], count, list(islice(left, tensors))) for k, count, tensors in given], robots)
 
 
 # An operator of torch, so that recorded and compiled graphs may hold it.

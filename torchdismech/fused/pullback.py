@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdismech.fused.program import Program, compiled, plain_values_of
+from torchdismech.fused.program import Program, compiled, values_by_operator, values_now, watched
 from torchdismech.fused.symbols import Input, Leaf, Record, Symbol, chosen
 
 __all__ = ["differentiated", "is_differentiated", "values_of"]
@@ -55,14 +55,14 @@ def values_of(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int
     robots : B.
     """
     if not torch.is_grad_enabled() or not any(t.requires_grad for _, _, read in programs for t in read):
-        return plain_values_of(programs, robots)
+        return values_by_operator(programs, robots) if watched() else values_now(programs, robots)
     return _Differentiable.apply(programs, robots, *[t for _, _, read in programs for t in read])
 
 
 class _Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx, programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int, *read: Tensor):  # noqa: D102
-        first, second = plain_values_of(programs, robots)
+        first, second = values_by_operator(programs, robots) if watched() else values_now(programs, robots)
         ctx.programs = [(program, springs, len(given)) for program, springs, given in programs]
         ctx.save_for_backward(*read)
         ctx.mark_non_differentiable(second)

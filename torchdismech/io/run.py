@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from torchdismech import interrupts
 from torchdismech.appearance import Appearance
@@ -18,6 +20,7 @@ from torchdismech.io.resume import attributes, earlier_run
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.processes import ALONE, Processes
 from torchdismech.rollout import rollout
+from torchdismech.state import State
 from torchdismech.trajectory import Frame, OwnerMark, Recorder, Trajectory, TrajectoryWriter
 
 __all__ = ["run_scene"]
@@ -57,40 +60,63 @@ def run_scene(
     rows = processes.own(scene.batch)
     with processes.together(), OwnerMark(path) if processes.writes else nullcontext() as mark:
         before = None if resume is None else earlier_run(scene, setup, resume, rows, force_resume)
-        state, first, running = setup.state, 0, None
-        memory: Memory | None = None
-        if before is not None:
-            first, converged = before.state_step, before.status[-1, rows] == Status.CONVERGED
-            state, running = before.state.rows(rows).to(state.q.device), converged.to(state.q.device)
-            memory = {name: value[rows].to(state.q.device) for name, value in before.memory.items()}
+        at = _Standing(setup.state) if before is None else _Standing.at_the_end_of(before, rows, setup.state.q.device)
+        first = at.step
         # by all steps of the scene: a run that is resumed is compiled where one in one go would be
         setup.integrator.prepare(setup.model, setup.state, setup.steps)
         kept = attributes(scene, setup.model)
         for count, every in _legs(first, setup.steps, setup.every):
             writer = TrajectoryWriter(path, scene.randomized, kept, before, mark)
-            frames = _Gathering(writer, processes, 0 if before is None else before.state_step, setup.steps)
+            frames = _Gathering(writer, processes, at.step, setup.steps)
             try:
-                before = rollout(
-                    setup.model,
-                    state,
-                    setup.integrator,
-                    count,
-                    schedule=setup.schedule,
-                    every=every,
-                    writer=frames,
-                    progress=progress and processes.writes,
-                    throw=throw,
-                    running=running,
-                    controller=setup.controller,
-                    memory=memory,
-                    strains=setup.strains,
-                    reactions=setup.reactions,
-                )
+                before = _rolled_out(setup, at, count, every, frames, progress and processes.writes, throw)
             except SimulationError as error:
                 raise _in_whole(error, rows, scene.batch) from None
-            state, running = frames.last.state, frames.last.status == Status.CONVERGED
-            memory = frames.last.memory
+            at = at.after(count, frames.last)
     return (before if processes.writes else None), first
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """Where this process's robots are in a run: state, steps taken, which still run, memory of the controller."""
+
+    state: State
+    step: int = 0
+    running: Tensor | None = None
+    memory: Memory | None = None
+
+    @classmethod
+    def at_the_end_of(cls, run: Trajectory, rows: slice, device: torch.device) -> _Standing:
+        """Return where some robots were when an earlier run ended."""
+        memory = {name: value[rows].to(device) for name, value in run.memory.items()}
+        running = run.status[-1, rows] == Status.CONVERGED
+        return cls(run.state.rows(rows).to(device), run.state_step, running.to(device), memory)
+
+    def after(self, steps: int, last: Frame) -> _Standing:
+        """Return where the robots are so many steps later, by the last frame of these."""
+        return _Standing(last.state, self.step + steps, last.status == Status.CONVERGED, last.memory)
+
+
+def _rolled_out(
+    setup: Setup, at: _Standing, steps: int, every: int, frames: _Gathering, progress: bool, throw: bool
+) -> Trajectory:
+    """Take so many steps of a scene from where its robots are."""
+    return rollout(
+        setup.model,
+        at.state,
+        setup.integrator,
+        steps,
+        schedule=setup.schedule,
+        every=every,
+        writer=frames,
+        progress=progress,
+        throw=throw,
+        running=at.running,
+        controller=setup.controller,
+        memory=at.memory,
+        strains=setup.strains,
+        reactions=setup.reactions,
+    )
 
 
 def _in_whole(error: SimulationError, rows: slice, batch: int) -> SimulationError:

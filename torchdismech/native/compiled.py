@@ -271,7 +271,7 @@ def in_threads(function: Callable, arguments: tuple[Tensor | np.ndarray | float,
 
     Tensors and arrays are handed over by their addresses; they have to be contiguous.
     """
-    given = [_address(a) for a in arguments]
+    given = tuple(map(_address, arguments))
     threads = 1 if most < 2 else min(torch.get_num_threads(), parts, most)
     whole = partial(function, *given, 0, parts)
     taped(whole if threads < 2 else partial(_divided, partial(function, *given), parts, threads), *arguments)

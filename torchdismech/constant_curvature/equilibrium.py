@@ -1,0 +1,56 @@
+"""Postures in which pneumatic arms are at rest."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchdismech.constant_curvature.arm import PneumaticArm
+from torchdismech.errors import Status
+
+__all__ = ["equilibrium"]
+
+HALVINGS = 20  # of a step
+
+
+def equilibrium(
+    arm: PneumaticArm, q: Tensor, force: Tensor | None = None, iterations: int = 50
+) -> tuple[Tensor, Tensor]:
+    """Return elongations (B, n) at rest near a guess, under gravity and a force on the chambers, and a status (B,).
+
+    Newton's method on K l + G(l) = force, without obstacles; the step is halved until the residual gets smaller. It
+    finds stable and unstable equilibria alike.
+
+    Parameters
+    ----------
+    q : (B, n) where the search starts [m].
+    force : (B, n) on the chambers [N]; none by default.
+    """
+    force = torch.zeros_like(q) if force is None else force
+
+    def residual(x: Tensor) -> Tensor:
+        return arm.dynamics(x, torch.zeros_like(x)).bias + arm.stiffness * x - force
+
+    with torch.no_grad():
+        error = residual(q)
+        goal = 1e-10 * (1 + error.abs().amax(1))
+        for _ in range(iterations):
+            if bool((error.abs().amax(1) <= goal).all()):
+                break
+            with torch.enable_grad():
+                at = q.detach().requires_grad_(True)
+                left = residual(at)
+                slopes = [torch.autograd.grad(left[:, k].sum(), at, retain_graph=True)[0] for k in range(len(q[0]))]
+            step = torch.linalg.solve_ex(torch.stack(slopes, 1), error[..., None])[0][..., 0]
+            part = torch.ones_like(goal)
+            size = error.square().sum(1)
+            for _ in range(HALVINGS):
+                trial = residual(q - part[:, None] * step)
+                worse = ~(trial.square().sum(1) < size)
+                if not bool(worse.any()):
+                    break
+                part = torch.where(worse, 0.5 * part, part)
+            good = (trial.square().sum(1) < size)[:, None]  # False where it is NaN
+            q, error = torch.where(good, q - part[:, None] * step, q), torch.where(good, trial, error)
+    status = torch.where(error.abs().amax(1) <= goal, int(Status.CONVERGED), int(Status.MAX_ITERATIONS))
+    return q, torch.where(torch.isfinite(error).all(1), status, int(Status.NOT_FINITE))
