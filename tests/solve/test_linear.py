@@ -1,13 +1,20 @@
 """One contract that every linear solver meets, and what is particular to each."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.solve.linear_contract import (
+    BATCH,
+    DirectSolverContract,
+    LinearSolverContract,
+    assert_close,
+    reference,
+    require_compiler,
+    right_sides,
+)
 from tests.solve.topologies import (
     TOPOLOGIES,
     chain,
@@ -20,257 +27,10 @@ from tests.solve.topologies import (
     star,
 )
 from torchdismech.errors import InputError
-from torchdismech.native import Unavailable, compiled, gpu, library
+from torchdismech.native import Unavailable, compiled, gpu
 from torchdismech.solve import linear
 from torchdismech.solve.linear.banded import BandedSolver
-from torchdismech.solve.linear.product import TorchProduct, make_product
 from torchdismech.sparse import Pattern
-
-BATCH = 5
-BAD = 2  # the robot that tests spoil
-
-
-def right_sides(pattern, batch=BATCH):
-    """Return (batch, n) random right-hand sides."""
-    return torch.from_numpy(np.random.default_rng(1).normal(size=(batch, pattern.n)))
-
-
-def reference(pattern, values, rhs, transpose=False):
-    """Return numpy's solutions (batch, n)."""
-    dense = pattern.to_dense(values.double()).numpy()
-    dense = dense.transpose(0, 2, 1) if transpose else dense
-    return torch.from_numpy(np.linalg.solve(dense, rhs.double().numpy()[:, :, None])[:, :, 0])
-
-
-def assert_close(x, expected, relative):
-    """Compare row by row in the largest norm."""
-    error = (x.double() - expected).abs().amax(1) / expected.abs().amax(1)
-    assert error.max() <= relative, f"relative error {error.max():.2e}"
-
-
-@pytest.fixture(params=TOPOLOGIES)
-def topology(request):
-    """A function that makes the pattern of one topology."""
-    return TOPOLOGIES[request.param]
-
-
-def require_compiler():
-    """Skip where the compiled code cannot be had, and say why."""
-    try:
-        library()
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-
-
-class LinearSolverContract:
-    """What a solver promises; a subclass says how to make it."""
-
-    relative = 1e-11  # direct: condition numbers here are below 1e3, so about 1e-13 is expected
-    relative_float32 = 1e-4  # the same with a machine epsilon of 1.2e-7
-
-    def solver(self, pattern, dtype=torch.float64):
-        """Return the solver under test."""
-        raise NotImplementedError
-
-    def kinds(self):
-        """Return the kinds of matrices that it solves."""
-        return ["definite", "indefinite", "unsymmetric"]
-
-    def problem(self, topology, kind, batch=BATCH):
-        """Return pattern, values and options of `factor` for a kind of matrices."""
-        pattern = topology(symmetric=kind != "unsymmetric")
-        options = {"indefinite": True} if kind == "indefinite" else {}
-        return pattern, random_values(pattern, kind, batch), options
-
-    @pytest.mark.parametrize("transpose", [False, True])
-    def test_agrees_with_numpy(self, topology, transpose):
-        """Solve with A and with A^T as numpy does, for every kind of matrix."""
-        for kind in self.kinds():
-            pattern, values, options = self.problem(topology, kind)
-            rhs = right_sides(pattern)
-            factor = self.solver(pattern).factor(values, **options)
-            assert factor.ok.all()
-            x = factor.solve(rhs, transpose=transpose)
-            assert factor.ok.all()
-            assert_close(x, reference(pattern, values, rhs, transpose), self.relative)
-
-    def test_float32(self, topology):
-        """Solve in float32 to its accuracy, and return float32."""
-        for kind in self.kinds():
-            pattern, values, options = self.problem(topology, kind)
-            values, rhs = values.float(), right_sides(pattern).float()
-            factor = self.solver(pattern, torch.float32).factor(values, **options)
-            x = factor.solve(rhs)
-            assert factor.ok.all()
-            assert x.dtype == torch.float32
-            assert_close(x, reference(pattern, values, rhs), self.relative_float32)
-
-    def test_one_robot(self, topology):
-        """Solve a batch of one."""
-        for kind in self.kinds():
-            pattern, values, options = self.problem(topology, kind, batch=1)
-            rhs = right_sides(pattern, 1)
-            x = self.solver(pattern).factor(values, **options).solve(rhs)
-            assert_close(x, reference(pattern, values, rhs), self.relative)
-
-    def test_each_robot_as_if_alone(self, topology):
-        """Give each robot of a batch what it gets in a batch of one."""
-        for kind in self.kinds():
-            pattern, values, options = self.problem(topology, kind)
-            rhs = right_sides(pattern)
-            solver = self.solver(pattern)
-            together = solver.factor(values, **options).solve(rhs)
-            for row in range(BATCH):
-                alone = solver.factor(values[:, row : row + 1], **options).solve(rhs[row : row + 1])
-                assert_close(together[row : row + 1], alone, self.relative)
-
-    def test_only_the_rows_asked_for(self, topology):
-        """Solve the rows that are asked for; the others are zero and not ok."""
-        for kind in self.kinds():
-            pattern, values, options = self.problem(topology, kind)
-            rows = torch.tensor([True, False, False, True, False])
-            values[:, ~rows] = torch.nan  # what is not asked for is not looked at
-            rhs = right_sides(pattern)
-            factor = self.solver(pattern).factor(values, rows, **options)
-            x = factor.solve(rhs)
-            assert torch.equal(factor.ok, rows)
-            assert torch.equal(x[~rows], torch.zeros_like(x[~rows]))
-            assert_close(x[rows], reference(pattern, values[:, rows], rhs[rows]), self.relative)
-
-    def test_no_rows_at_all(self, topology):
-        """Return zeros when no row is asked for."""
-        pattern, values, _ = self.problem(topology, "definite")
-        factor = self.solver(pattern).factor(values, torch.zeros(BATCH, dtype=torch.bool))
-        assert not factor.ok.any()
-        assert torch.equal(factor.solve(right_sides(pattern)), torch.zeros(BATCH, pattern.n, dtype=torch.float64))
-
-    def spoilt(self, pattern, values, fault):
-        """Return the values with one robot's matrix made unsolvable."""
-        values = values.clone()
-        if fault in ("nan", "inf"):
-            values[pattern.nnz // 2, BAD] = float(fault)
-        elif fault == "inf on the diagonal":
-            values[pattern.diagonal[pattern.n // 2], BAD] = torch.inf
-        elif fault == "indefinite":
-            values[pattern.diagonal[pattern.n // 2], BAD] *= -1
-        else:  # singular: an unknown that nothing holds
-            loose = pattern.n // 2
-            values[torch.from_numpy((pattern.rows == loose) | (pattern.cols == loose)), BAD] = 0
-        return values
-
-    @pytest.mark.parametrize("fault", ["nan", "inf", "inf on the diagonal", "indefinite", "singular"])
-    def test_a_failed_row_leaves_the_others_alone(self, topology, fault):
-        """Flag the spoilt robot, give it zeros, and change no bit of the others."""
-        for kind in self.kinds():
-            if fault == "indefinite" and (kind != "definite" or "indefinite" in self.kinds_that_need_no_definiteness()):
-                continue
-            pattern, values, options = self.problem(topology, kind)
-            rhs, solver = right_sides(pattern), self.solver(pattern)
-            healthy = solver.factor(values, **options).solve(rhs)
-            factor = solver.factor(self.spoilt(pattern, values, fault), **options)
-            x = factor.solve(rhs)
-            others = torch.arange(BATCH) != BAD
-            assert torch.equal(factor.ok, others), f"{kind}, {fault}: ok = {factor.ok.tolist()}"
-            assert torch.equal(x[~others], torch.zeros_like(x[~others]))
-            assert torch.equal(x[others], healthy[others])
-
-    def kinds_that_need_no_definiteness(self):
-        """Return "indefinite" for a solver that does not notice whether a symmetric matrix is definite."""
-        return []
-
-    def test_a_bad_right_side_stays_in_its_row(self, topology):
-        """Keep a NaN right-hand side out of the other rows."""
-        pattern, values, _ = self.problem(topology, "definite")
-        rhs = right_sides(pattern)
-        factor = self.solver(pattern).factor(values)
-        healthy = factor.solve(rhs)
-        rhs[BAD, 0] = torch.nan
-        others = torch.arange(BATCH) != BAD
-        assert torch.equal(factor.solve(rhs)[others], healthy[others])
-
-    def test_inputs_are_left_as_they_were(self, topology):
-        """Write neither into the values nor into the right-hand side, and solve twice alike."""
-        for kind in self.kinds():
-            pattern, values, options = self.problem(topology, kind)
-            rhs = right_sides(pattern)
-            kept = values.clone(), rhs.clone()
-            factor = self.solver(pattern).factor(values, **options)
-            assert torch.equal(factor.solve(rhs), factor.solve(rhs))
-            assert torch.equal(values, kept[0])
-            assert torch.equal(rhs, kept[1])
-
-    def test_symbolic_part_serves_many_values(self):
-        """Hold several factors of one solver at the same time."""
-        pattern, first, _ = self.problem(chain, "definite")
-        second = random_values(pattern, "definite", BATCH, seed=7)
-        rhs, solver = right_sides(pattern), self.solver(pattern)
-        factors = [solver.factor(values) for values in (first, second)]
-        for factor, values in zip(factors, (first, second), strict=True):
-            assert_close(factor.solve(rhs), reference(pattern, values, rhs), self.relative)
-
-    def test_tiny_patterns(self):
-        """Solve with one unknown, with a diagonal matrix, and with a full one."""
-        full = cliques([range(4)], 4)
-        for pattern in (Pattern.union(1, [], [], True), Pattern.union(5, [], [], True), full):
-            values = random_values(pattern, "definite", BATCH)
-            rhs = right_sides(pattern)
-            x = self.solver(pattern).factor(values).solve(rhs)
-            assert_close(x, reference(pattern, values, rhs), self.relative)
-
-    def test_wrong_shapes_are_refused(self):
-        """Name what was expected and what came."""
-        pattern, values, _ = self.problem(chain, "definite")
-        solver = self.solver(pattern)
-        with pytest.raises(InputError, match="values must be"):
-            solver.factor(values[:-1])
-        with pytest.raises(InputError, match="float32 or float64"):
-            solver.factor(values.half())
-        with pytest.raises(InputError, match="rows must be"):
-            solver.factor(values, torch.ones(BATCH))
-        factor = solver.factor(values)
-        with pytest.raises(InputError, match="rhs must be"):
-            factor.solve(right_sides(pattern)[:, :-1])
-        with pytest.raises(InputError, match="rhs must be"):
-            factor.solve(right_sides(pattern).float())
-
-    def test_describes_itself(self):
-        """Say the size in words, and estimate memory that grows with the batch."""
-        pattern = chain()
-        solver = self.solver(pattern)
-        assert str(pattern.n) in solver.describe()
-        assert 0 < solver.memory(1) < solver.memory(10)
-
-
-class DirectSolverContract(LinearSolverContract):
-    """What only a direct method knows: before the solve, and of every pivot."""
-
-    def test_rows_that_fail_among_those_asked_for(self, topology):
-        """Flag the row that was asked for and failed; it is zero like those not asked for."""
-        for kind in self.kinds():
-            pattern, values, options = self.problem(topology, kind)
-            rows = torch.arange(BATCH) >= BAD
-            factor = self.solver(pattern).factor(self.spoilt(pattern, values, "nan"), rows, **options)
-            x = factor.solve(right_sides(pattern))
-            assert torch.equal(factor.ok, torch.arange(BATCH) > BAD)
-            assert torch.equal(x[~factor.ok], torch.zeros_like(x[~factor.ok]))
-
-    def test_a_loose_unknown_is_found_wherever_it_is(self, topology):
-        """Report a zero pivot at the start, in the middle and at the end of the elimination."""
-        for kind in self.kinds():
-            pattern, values, options = self.problem(topology, kind, batch=1)
-            values = values.repeat(1, pattern.n)  # robot k has unknown k loose
-            for k in range(pattern.n):
-                values[torch.from_numpy((pattern.rows == k) | (pattern.cols == k)), k] = 0
-            assert not self.solver(pattern).factor(values, **options).ok.any()
-
-    def test_a_nan_that_no_pivot_meets(self):
-        """Report a NaN above the diagonal where there is nothing below to eliminate."""
-        pattern = Pattern.union(4, [0, 1, 2], [1, 2, 3], False, np.arange(4))
-        values = random_values(pattern, "unsymmetric", BATCH)
-        for entry in range(pattern.nnz):
-            spoilt = values.clone()
-            spoilt[entry, BAD] = torch.nan
-            assert torch.equal(self.solver(pattern).factor(spoilt).ok, torch.arange(BATCH) != BAD)
 
 
 class TestDense(DirectSolverContract):
@@ -424,6 +184,7 @@ def wild_values(pattern, batch):
     return torch.from_numpy(np.random.default_rng(3).normal(size=(pattern.nnz, batch)))
 
 
+@pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES)
 @pytest.mark.parametrize("name", ["dense", "banded"])
 def test_indefinite_without_dominance(name, topology):
     """Solve wild indefinite matrices with full partial pivoting."""
@@ -437,6 +198,7 @@ def test_indefinite_without_dominance(name, topology):
     assert (residual.abs().amax(1) <= 1e-13 * pattern.n * x.abs().amax(1) + 1e-13).all()
 
 
+@pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES)
 @pytest.mark.parametrize("options", [{"name": "multifrontal"}, {"name": "banded", "method": "blocks"}])
 def test_pivoting_within_blocks_is_good_or_reported(options, topology):
     """Solve most wild matrices though rows are exchanged within blocks only, and report those that grow too much."""
@@ -493,178 +255,6 @@ class TestBandedLayout:
         """Name the methods."""
         with pytest.raises(InputError, match="lapack"):
             linear.make("banded", chain(), method="magic")
-
-
-# --- Iterative methods ------------------------------------------------------------------------------------------------
-
-
-def stiff_chain_values(pattern, batch, contrast=1e6):
-    """Return values of a rod-like matrix: mass plus springs along the chain, `contrast` times stiffer.
-
-    Its condition number is about the contrast: too much for a float32 factor alone.
-    """
-    rng = np.random.default_rng(5)
-    dense = np.zeros((batch, pattern.n, pattern.n))
-    dense[:, range(pattern.n), range(pattern.n)] = rng.uniform(1, 2, size=(batch, pattern.n))
-    place = {int(u): k for k, u in enumerate(pattern.order_hint)}
-    walk = sorted(place, key=place.__getitem__)
-    for a, b in zip(walk[:-1], walk[1:], strict=True):
-        k = contrast * rng.uniform(0.5, 1, size=batch)
-        for i, j, sign in ((a, a, 1), (b, b, 1), (a, b, -1), (b, a, -1)):
-            dense[:, i, j] += sign * k
-    return torch.from_numpy(dense[:, pattern.rows, pattern.cols].T.copy())
-
-
-@pytest.mark.parametrize("name", ["pcg", "bicgstab"])
-class TestPreconditioners:
-    """A factor of another matrix in place of block Jacobi."""
-
-    def test_float32_factor_inside_float64(self, name):
-        """Reach float64 accuracy in a few iterations, which the float32 factor alone does not."""
-        pattern = chain(51)
-        values, rhs = stiff_chain_values(pattern, 4), right_sides(pattern, 4)
-        coarse = linear.make("banded", pattern).factor(values.float())
-        factor = linear.make(name, pattern, tolerance=1e-10).factor(values, preconditioner=coarse)
-        x = factor.solve(rhs)
-        assert factor.ok.all()
-        assert factor.iterations.max() <= 5  # 3 measured
-        dense = pattern.to_dense(values)
-        residual = torch.einsum("bij,bj->bi", dense, x) - rhs
-        assert (residual.norm(dim=1) <= 1.1e-10 * rhs.norm(dim=1)).all()  # summed in another order here
-        single = coarse.solve(rhs.float()).double()
-        residual = torch.einsum("bij,bj->bi", dense, single) - rhs
-        assert (residual.norm(dim=1) > 1e-4 * rhs.norm(dim=1)).all()
-
-    def test_factor_of_a_nearby_matrix(self, name):
-        """Need few iterations for a matrix that differs in a few entries, as contact makes it."""
-        pattern = chain(51)
-        values, rhs = stiff_chain_values(pattern, 4), right_sides(pattern, 4)
-        factor = linear.make("banded", pattern).factor(values)
-        touched = values.clone()
-        touched[pattern.diagonal[:6]] += 1e5
-        iterated = linear.make(name, pattern, tolerance=1e-10).factor(touched, preconditioner=factor)
-        x = iterated.solve(rhs)
-        assert iterated.ok.all()
-        assert iterated.iterations.max() <= 20  # six changed entries: about seven distinct eigenvalues
-        assert_close(x, reference(pattern, touched, rhs), 1e-6)
-
-    def test_row_without_a_preconditioner_is_not_ok(self, name):
-        """Leave out the rows whose preconditioner failed."""
-        pattern = chain()
-        values = random_values(pattern, "definite", 3)
-        spoilt = values.clone()
-        spoilt[0, 1] = torch.nan
-        coarse = linear.make("banded", pattern).factor(spoilt)
-        factor = linear.make(name, pattern).factor(values, preconditioner=coarse)
-        assert torch.equal(factor.ok, torch.tensor([True, False, True]))
-        factor.solve(right_sides(pattern, 3))
-        assert torch.equal(factor.ok, torch.tensor([True, False, True]))
-
-    def test_a_nan_is_known_before_the_solve(self, name):
-        """Flag values that are not finite at once, though the preconditioner is sound."""
-        pattern = chain()
-        values = random_values(pattern, "definite", 3)
-        coarse = linear.make("banded", pattern).factor(values)
-        spoilt = values.clone()
-        spoilt[0, 1] = torch.nan
-        factor = linear.make(name, pattern).factor(spoilt, preconditioner=coarse)
-        assert torch.equal(factor.ok, torch.tensor([True, False, True]))
-
-    def test_true_residual_decides_and_is_worked_on(self, name):
-        """Go on from the true residual where rounding has driven the recurred one away from it."""
-        pattern = chain(51)
-        values, rhs = stiff_chain_values(pattern, 4, contrast=1e8), right_sides(pattern, 4)
-        coarse = linear.make("banded", pattern).factor(values.float())
-        factor = linear.make(name, pattern, tolerance=3e-9).factor(values, preconditioner=coarse)
-        factor.solve(rhs)
-        assert factor.ok.all()
-
-    def test_preconditioner_of_another_batch_is_refused(self, name):
-        """Name both shapes."""
-        pattern = chain()
-        coarse = linear.make("banded", pattern).factor(random_values(pattern, "definite", 2))
-        with pytest.raises(InputError, match="preconditioner"):
-            linear.make(name, pattern).factor(random_values(pattern, "definite", 3), preconditioner=coarse)
-
-
-@pytest.mark.parametrize("name", ["pcg", "bicgstab"])
-class TestIteration:
-    """Convergence per row."""
-
-    def test_unreachable_tolerance_is_not_ok(self, name):
-        """Judge by the true residual: a tolerance below rounding is never met."""
-        pattern = chain()
-        factor = linear.make(name, pattern, tolerance=1e-30).factor(stiff_chain_values(pattern, 3))
-        x = factor.solve(right_sides(pattern, 3))
-        assert not factor.ok.any()
-        assert torch.equal(x, torch.zeros_like(x))
-
-    def test_too_few_iterations_are_not_ok(self, name):
-        """Stop at max_iterations, and say so for the rows concerned only."""
-        pattern = chain(51)
-        values = stiff_chain_values(pattern, 3)
-        values[:, 1] = 0
-        values[pattern.diagonal, 1] = 2.0  # solved by the block Jacobi preconditioner at once
-        factor = linear.make(name, pattern, max_iterations=3).factor(values)
-        factor.solve(right_sides(pattern, 3))
-        assert torch.equal(factor.ok, torch.tensor([False, True, False]))
-        assert factor.iterations.tolist() == [3, 1, 3]
-
-    def test_zero_right_side_costs_nothing(self, name):
-        """Return zero without iterating."""
-        pattern = chain()
-        factor = linear.make(name, pattern).factor(random_values(pattern, "definite", 3))
-        x = factor.solve(torch.zeros(3, pattern.n, dtype=torch.float64))
-        assert factor.ok.all()
-        assert not x.any()
-        assert not factor.iterations.any()
-
-    def test_tiny_right_side(self, name):
-        """Solve to the same relative accuracy whatever the size of the right-hand side."""
-        pattern = chain()
-        values, rhs = random_values(pattern, "definite", 3), 1e-200 * right_sides(pattern, 3)
-        coarse = linear.make("banded", pattern).factor(values.float())
-        factor = linear.make(name, pattern).factor(values, preconditioner=coarse)
-        x = factor.solve(rhs)
-        assert factor.ok.all()
-        assert_close(x, reference(pattern, values, rhs), 1e-6)  # tolerance 1e-8 times a condition number below 100
-
-    @pytest.mark.parametrize(
-        "options", [{"tolerance": 0.0}, {"max_iterations": 0}, {"block_size": 0}, {"product": "abacus"}]
-    )
-    def test_bad_options_are_refused(self, name, options):
-        """Refuse at construction."""
-        with pytest.raises(InputError):
-            linear.make(name, chain(), **options)
-
-
-class TestProduct:
-    """Sparse matrix times vector, by both backends."""
-
-    @pytest.mark.parametrize("name", ["torch", "torch-sparse"])
-    @pytest.mark.parametrize("transpose", [False, True])
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_agrees_with_dense(self, name, transpose, dtype):
-        """Multiply with every matrix of a batch, transposed or not."""
-        if name == "torch-sparse" and importlib.util.find_spec("torch_sparse") is None:
-            pytest.skip("the optional package torch-sparse is not installed")
-        pattern = star(symmetric=False)
-        values = random_values(pattern, "unsymmetric", BATCH).to(dtype)
-        x = right_sides(pattern).t().contiguous().to(dtype)
-        dense = pattern.to_dense(values)
-        expected = torch.einsum("bji,jb->ib" if transpose else "bij,jb->ib", dense, x)
-        product = make_product(name, pattern).bind(values, transpose)
-        torch.testing.assert_close(product(x), expected)
-
-    @pytest.mark.skipif(importlib.util.find_spec("torch_sparse") is not None, reason="torch-sparse is installed")
-    def test_missing_package_is_named(self):
-        """Say what to install when torch-sparse is asked for and missing."""
-        with pytest.raises(ImportError, match=r"pip install torchdismech\[sparse\]"):
-            linear.make("pcg", chain(), product="torch-sparse")
-
-    def test_solver_uses_the_backend_asked_for(self):
-        """Multiply by the named backend."""
-        assert isinstance(linear.make("pcg", chain(), product="torch").product, TorchProduct)
 
 
 # --- Choice ---------------------------------------------------------------------------------------------------------
