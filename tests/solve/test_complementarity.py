@@ -8,95 +8,22 @@ import pytest
 import torch
 from scipy.optimize import nnls
 
+from tests.solve.contact_problems import (
+    METHODS,
+    block,
+    disks_on_plane,
+    every,
+    normal_numbers,
+    random_contacts,
+    violation,
+)
 from torchdismech.errors import InputError, Status
 from torchdismech.solve.complementarity import (
-    differentiable_impulses,
     independent_contacts,
     solve_contact,
     solve_lcp,
 )
 from torchdismech.solve.complementarity.pyramid import PyramidSystem, pyramid_directions, pyramid_matrix
-
-METHODS = ["interior_point", "fischer_burmeister", "gauss_seidel"]
-
-
-def normal_numbers(*shape, seed=0):
-    """Return normally distributed float64 numbers."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def every(mu):
-    """Return the mask of all contacts."""
-    return torch.ones_like(mu, dtype=torch.bool)
-
-
-def random_contacts(rows, contacts, freedoms, disparity, friction=1.5, seed=0):
-    """Return W = J M^-1 J^T, b = J u and mu of random bodies whose masses differ up to 10^disparity."""
-    generator = torch.Generator().manual_seed(seed)
-    jacobian = torch.randn(rows, 3 * contacts, freedoms, generator=generator, dtype=torch.float64)
-    mass = 10 ** (disparity * torch.rand(rows, freedoms, generator=generator, dtype=torch.float64))
-    motion = torch.randn(rows, freedoms, 1, generator=generator, dtype=torch.float64)
-    mu = friction * torch.rand(rows, contacts, generator=generator, dtype=torch.float64)
-    return jacobian @ (jacobian.mT / mass[..., None]), (jacobian @ motion)[..., 0], mu
-
-
-def disks_on_plane(rows, contacts, friction=0.2, seed=0):
-    """Return contacts along a stiff arm of 9 freedoms pressed on a plane: redundant, stiff, little friction."""
-    generator = torch.Generator().manual_seed(seed)
-    place = torch.linspace(0.05, 1.0, contacts, dtype=torch.float64)
-    start = torch.arange(3, dtype=torch.float64) / 3
-    past = (place[:, None] - start).clamp(min=0.0)
-    shapes = past.clamp(max=1 / 3) + 0.5 * past.square()  # (C, 3)
-    jacobian = torch.zeros(rows, contacts, 3, 9, dtype=torch.float64)
-    for axis in range(3):
-        jacobian[:, :, axis, 3 * axis : 3 * axis + 3] = shapes
-    tilt = torch.randn(rows, 1, 3, 9, generator=generator, dtype=torch.float64)
-    jacobian = (jacobian + 0.05 * tilt * place[:, None, None]).flatten(1, 2)
-    stiffness = 10 ** (6 * torch.rand(9, generator=generator, dtype=torch.float64))  # [N/m], 1 to 1e6
-    matrix = 0.15 * torch.eye(9, dtype=torch.float64) + torch.diag((1e-3**2 + 1e-3 * 1e-2) * stiffness)
-    motion = torch.randn(rows, 9, 1, generator=generator, dtype=torch.float64)
-    motion[:, :3] = -motion[:, :3].abs()
-    mu = friction * torch.rand(rows, contacts, generator=generator, dtype=torch.float64)
-    return jacobian @ torch.linalg.solve(matrix, jacobian.mT), (jacobian @ motion)[..., 0], mu
-
-
-def block(velocity, mass=2.0, size=(0.4, 0.3, 0.1)):
-    """Return W and b (1, 12), and the total of impulses (3, 12), of a box on its four lower corners.
-
-    velocity : (vz, vx, vy) of its centre.
-    """
-    a, b, c = size
-    corners = torch.tensor([[x * a / 2, y * b / 2, -c / 2] for x in (-1, 1) for y in (-1, 1)], dtype=torch.float64)
-    inertia = mass / 12 * torch.tensor([b * b + c * c, a * a + c * c, a * a + b * b], dtype=torch.float64)
-    axes = torch.tensor([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]], dtype=torch.float64)  # normal, tangents
-    blocks = [torch.cat([axes, torch.linalg.cross(r.expand(3, 3), axes)], 1) for r in corners]
-    jacobian = torch.cat(blocks)
-    inverse = torch.diag(1 / torch.cat([torch.full((3,), mass, dtype=torch.float64), inertia]))
-    twist = torch.cat([axes.T @ torch.tensor(velocity, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)])
-    total = torch.eye(3, dtype=torch.float64).repeat(1, 4)
-    return (jacobian @ inverse @ jacobian.T)[None], (jacobian @ twist)[None], total
-
-
-def violation(delassus, free, mu, impulses):
-    """Return the largest violation (B,) of Coulomb's law, relative to |b|: an independent statement of it."""
-    p = impulses.unflatten(1, (-1, 3))
-    v = ((delassus @ impulses[..., None])[..., 0] + free).unflatten(1, (-1, 3))
-    own = delassus.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3)).amax(2)
-    size, speed = p[..., 1:].norm(dim=2), v[..., 1:].norm(dim=2)
-    limit = mu * p[..., 0]
-    penetration = (-v[..., 0]).clamp(min=0)
-    tension = own * (-p[..., 0]).clamp(min=0)
-    both = torch.minimum(own * p[..., 0], v[..., 0]).clamp(min=0)
-    over = own * (size - limit).clamp(min=0)
-    # sliding inside the cone, and sliding that friction does not oppose: both are lack of dissipation
-    idle = torch.minimum(own * (limit - size).clamp(min=0), speed)
-    along = (p[..., 1:] * v[..., 1:]).sum(2)
-    power = torch.where(
-        size * speed > 0, speed * (1 + along / (size * speed).clamp(min=1e-300)), torch.zeros_like(speed)
-    )
-    power = torch.minimum(power, own * size)
-    worst = torch.stack([penetration, tension, both, over, idle, power]).amax((0, 2))
-    return worst / free.abs().amax(1)
 
 
 class TestOneContact:
@@ -359,92 +286,6 @@ def enumerated(matrix, q):
         if (z >= 0).all() and (matrix @ z + q)[~free].min(initial=0.0) >= 0:
             return z
     raise AssertionError("no complementary basis")
-
-
-class TestDerivatives:
-    """Derivatives of impulses by W, b and mu, against central differences of the solver."""
-
-    STEP = 1e-6
-
-    def differences(self, inputs, direction, weights):
-        """Return the central difference (B,) of the weighted impulses, and where no contact changed its mode."""
-        ends = []
-        for sign in (1.0, -1.0):
-            moved = [x + sign * self.STEP * d for x, d in zip(inputs, direction, strict=True)]
-            ends.append(solve_contact(*moved, every(inputs[2]), tolerance=1e-12))
-        values = [(end.impulses * weights).sum(1) for end in ends]
-        same = (ends[0].sticking == ends[1].sticking) & (ends[0].sliding == ends[1].sliding)
-        solved = (ends[0].status == Status.CONVERGED) & (ends[1].status == Status.CONVERGED)
-        return (values[0] - values[1]) / (2 * self.STEP), same.all(1) & solved
-
-    @pytest.mark.parametrize("contacts", [1, 4])
-    def test_match_central_differences(self, contacts):
-        """Follow W, b and mu through sticking, sliding and open contacts."""
-        inputs = random_contacts(16, contacts, 3 * contacts + 2, 0.0, seed=contacts)
-        weights = normal_numbers(16, 3 * contacts, seed=7)
-        solution = solve_contact(*inputs, every(inputs[2]), tolerance=1e-12)
-        assert (solution.status == Status.CONVERGED).all()
-        assert solution.sticking.any()
-        assert solution.sliding.any()
-        leaves = [x.clone().requires_grad_() for x in inputs]
-        impulses = differentiable_impulses(solution, *leaves)
-        # a root to 1e-12 is a root: the step changes it by 1e-12 |b| over the smallest eigenvalue of W (1e-2)
-        torch.testing.assert_close(impulses.detach(), solution.impulses, rtol=0, atol=1e-9)
-        gradients = torch.autograd.grad((impulses * weights).sum(), leaves)
-        for k in range(3):
-            direction = [torch.zeros_like(x) for x in inputs]
-            direction[k] = 0.1 * normal_numbers(*inputs[k].shape, seed=k)
-            if k == 0:
-                direction[k] = direction[k] + direction[k].mT
-            expected, smooth = self.differences(inputs, direction, weights)
-            exact = (gradients[k] * direction[k]).flatten(1).sum(1)
-            assert smooth.sum() >= 12
-            # differences of a solution to 1e-12 over steps of 1e-6
-            torch.testing.assert_close(exact[smooth], expected[smooth], rtol=1e-5, atol=1e-5)
-
-    @pytest.mark.parametrize(("velocity", "friction"), [([-1.0, 0.2, 0.1], 0.5), ([-1.0, 3.0, 4.0], 0.25)])
-    def test_of_redundant_contacts(self, velocity, friction):
-        """Get the derivative of the total impulse of a box right, sticking and sliding."""
-        delassus, free, total = block(velocity)
-        mu = torch.full((1, 4), friction, dtype=torch.float64)
-        solution = solve_contact(delassus, free, mu, every(mu), tolerance=1e-12)
-        free.requires_grad_()
-        impulses = differentiable_impulses(solution, delassus, free, mu)
-        for k in range(3):
-            (gradient,) = torch.autograd.grad((total @ impulses[0])[k], free, retain_graph=True)
-            for axis in range(3):  # the box as a whole moves faster
-                change = torch.zeros(3, dtype=torch.float64)
-                change[axis] = 1.0
-                exact = (gradient[0] * change.repeat(4)).sum().item()
-                ends = []
-                for sign in (1.0, -1.0):
-                    moved = [x + sign * 1e-4 * c for x, c in zip(velocity, change.tolist(), strict=True)]
-                    other = solve_contact(*block(moved)[:2], mu, every(mu), tolerance=1e-12)
-                    ends.append((total @ other.impulses[0])[k].item())
-                # second order in the step of 1e-4 over speeds of 1
-                assert exact == pytest.approx((ends[0] - ends[1]) / 2e-4, abs=1e-6)
-
-    def test_padding_and_failed_rows_have_none(self):
-        """Give zero derivatives, not NaN, to padding that holds NaN and to rows that did not converge."""
-        delassus, free, mu = random_contacts(3, 2, 8, 0.0)
-        active = every(mu)
-        active[0, 1] = False
-        delassus[0, 3:], delassus[0, :, 3:], free[0, 3:], mu[0, 1] = (torch.nan,) * 4
-        free[2, 0] = torch.nan
-        solution = solve_contact(delassus, free, mu, active)
-        leaves = [x.requires_grad_() for x in (delassus, free, mu)]
-        impulses = differentiable_impulses(solution, *leaves)
-        gradients = torch.autograd.grad(impulses.sum(), leaves)
-        assert all(torch.isfinite(g).all() for g in gradients)
-        assert all((g[2] == 0).all() for g in gradients)
-        assert (gradients[1][0, 3:] == 0).all()
-
-    def test_refuses_the_pyramid(self):
-        """Refuse a solution on the pyramid, whose impulses obey other equations."""
-        delassus, free, mu = random_contacts(1, 1, 3, 0.0)
-        solution = solve_contact(delassus, free, mu, every(mu), cone="pyramid")
-        with pytest.raises(InputError, match="second-order cone"):
-            differentiable_impulses(solution, delassus, free, mu)
 
 
 def test_independent_contacts_span_the_normals():

@@ -1,0 +1,88 @@
+"""Forces of users and the rods that they act on."""
+
+import torch
+from torch import nn
+
+from tests.rods import rod_through
+from torchdismech import (
+    Circle,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Newmark,
+    forces,
+    helix,
+)
+
+INTEGRATORS = {
+    "euler": ImplicitEuler(0.005, force_tolerance=1e-11, relative_tolerance=0),
+    "midpoint": ImplicitMidpoint(0.005, force_tolerance=1e-11, relative_tolerance=0),
+    "newmark": Newmark(0.005, force_tolerance=1e-11, relative_tolerance=0),
+}
+
+
+RATE = 800.0  # 1/s; explicit steps of 5 ms multiply the velocity by -3
+
+
+class OwnDamping(forces.Force):
+    """Mass damping as a user writes it: nothing but `forward`."""
+
+    def forward(self, state, control):
+        """Return -rate m v on the nodes."""
+        return self.body.on_nodes(-RATE * self.body.node_mass().unsqueeze(-1) * state.node_velocities)
+
+
+class Swirl(forces.Force):
+    """A force on nodes and twist angles that depends on neighbours, positions and velocities; not symmetric."""
+
+    def forward(self, state, control):
+        """Return pushes along and across the edges, and torques."""
+        x, u, edges = state.positions, state.node_velocities, torch.as_tensor(self.body.rod_edges)
+        e = x[:, edges[:, 1]] - x[:, edges[:, 0]]
+        push = 0.1 * torch.linalg.cross(u[:, edges[:, 0]], e) + 0.01 * torch.tanh(30 * e)
+        total = torch.zeros_like(x).index_add(1, edges[:, 1], push)
+        return torch.cat([total.flatten(1), 1e-4 * torch.sin(state.twist) * e[..., 2]], dim=1)
+
+
+class Centred(forces.Force):
+    """A spring of every node to the mean of all: every dof depends on every other."""
+
+    def forward(self, state, control):
+        """Return the force towards the mean position."""
+        x = state.positions
+        return self.body.on_nodes(-0.5 * (x - x.mean(1, keepdim=True)))
+
+
+class Learned(forces.Force):
+    """A network on each edge, whose last layer starts from zero: untrained it depends on nothing."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.network = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+        nn.init.zeros_(self.network[2].weight)
+        nn.init.zeros_(self.network[2].bias)
+
+    def forward(self, state, control):
+        """Return equal and opposite pushes on the ends of edges."""
+        x, u, edges = state.positions, state.node_velocities, torch.as_tensor(self.body.rod_edges)
+        start, end = edges[:, 0], edges[:, 1]
+        push = 1e-3 * self.network(torch.cat([x[:, end] - x[:, start], u[:, end] - u[:, start]], dim=-1))
+        return self.body.on_nodes(torch.zeros_like(x).index_add(1, start, push).index_add(1, end, -push))
+
+
+def rod(*loads, batch=None, clamp=True, energy=None, youngs=1e6):
+    """Return a rod of seven nodes, curved and clamped, with the forces."""
+    shape = helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 7)
+    stiffness = youngs if batch is None else torch.linspace(youngs, 2 * youngs, batch, dtype=torch.float64)[:, None]
+    builder = rod_through(shape, Circle(2e-3), Material(stiffness, 1000.0), loads, "edge" if clamp else "not")
+    if energy is not None:
+        builder.add_energy("bend_twist", energy)
+    return builder.finalize(compile=False)
+
+
+def moving(model, batch=2):
+    """Return states of robots that are bent and move."""
+    noise = torch.randn(2, batch, model.n_dofs, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    rest = model.initial_state(batch=batch)
+    return model.initial_state(q=rest.q + 1e-4 * noise[0], velocity=0.01 * noise[1])
