@@ -76,14 +76,14 @@ class MatrixLayout(nn.Module):
         self.sliding = None if slides.none else SlidingEntries(slides, unknown, self.pattern)
         self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
         massless = unknowns.algebraic[unknowns.index].cpu().numpy()
-        self._some_algebraic = bool(massless.any())
         for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
             self.register_buffer(f"_algebraic_{name}", torch.as_tensor(massless[index])[:, None], persistent=False)
 
     def add_mass(self, values: Tensor, gain: float | Tensor) -> None:
         """Add the mass matrix times a gain to the values (nnz, B), in place."""
         mass = gain * self.inertia.mass[..., self._unknowns[0].index]
-        values[self._diagonal] += mass.expand(values.shape[1], -1).t() if mass.dim() == 2 else mass.unsqueeze(-1)
+        by_robot = mass if mass.dim() == 2 else mass[None]
+        values.index_add_(0, self._diagonal, by_robot.expand(values.shape[1], -1).t())
         coupling = self.inertia.coupling()
         if coupling is not None:
             values -= gain * coupling
@@ -95,7 +95,7 @@ class MatrixLayout(nn.Module):
 
         An algebraic unknown is seen with a gain of 1 instead of `position_gain`, and its row is divided by it.
         """
-        if position_gain == 1 or not self._some_algebraic:
+        if position_gain == 1 or not self._unknowns[0].some_algebraic:
             return position_gain, velocity_gain
         row = torch.where(self._algebraic_rows, 1 / position_gain, 1.0).to(dtype)
         column = torch.where(self._algebraic_cols, 1.0, position_gain).to(dtype)

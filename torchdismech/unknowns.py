@@ -29,6 +29,7 @@ class Unknowns(nn.Module):
     ----------
     free : (n,) bool.
     algebraic : (n,) bool, unknowns without inertia.
+    some_algebraic : whether there are any.
     index : (n_free,) the dofs that are unknowns.
     number : (n,) the number of each dof among the unknowns, -1 where it is clamped; an array of numpy.
 
@@ -52,6 +53,7 @@ class Unknowns(nn.Module):
         self.register_buffer("free", torch.as_tensor(free), persistent=False)
         massless = (body.mass == 0).reshape(-1, body.n_dofs)
         self.register_buffer("algebraic", massless.all(0) & self.free.to(massless.device), persistent=False)
+        self.some_algebraic = bool(self.algebraic.any())
         self.register_buffer("index", torch.as_tensor(np.flatnonzero(free)), persistent=False)
 
     @property
@@ -80,6 +82,10 @@ class Unknowns(nn.Module):
         """Return the part (B, n_free) of forces (B, n) that may move something, as the unknowns feel it."""
         along = force if self.slides.none else self.slides.joined(force, 0.0)
         return self.picked(along)
+
+    def where_algebraic(self, there: Tensor | float, elsewhere: Tensor) -> Tensor:
+        """Return `elsewhere` (B, n), in unknowns without inertia `there`."""
+        return torch.where(self.algebraic, there, elsewhere) if self.some_algebraic else elsewhere
 
     def residual_weight(self) -> Tensor:
         """Return the weights (n_free,) that make a residual of forces and torques one norm in N.

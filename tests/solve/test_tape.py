@@ -80,6 +80,17 @@ TABLED = {
     "indexed from the end": (lambda x: x.t()[PLACES], X),
     "put": (lambda x, y: x.t().index_put((ORDER,), y[:, 0]), X, OTHER),
     "copied to": (lambda x, y: x.index_copy(1, ORDER, y), X, OTHER),
+    "added to": (lambda x, y: x.index_add(1, ORDER, y), X, OTHER),
+    "added to rows, some of them twice": (
+        lambda x, y: x.index_add(0, torch.tensor([1, 1, 0]), y.t()[:, :3]),
+        X[:, :2],
+        OTHER,
+    ),
+    "added to one after the other": (lambda x, y: x[0].index_add(0, torch.tensor([1, 1, 0]), y[0]), X, OTHER),
+    "added to whole numbers": (lambda x, y: x.clone().index_add_(1, ORDER, y), WHOLE, WHOLE.flip(0)),
+    "filled at places": (lambda x: x.index_fill(1, ORDER[:2], 3.0), X),
+    "of a slice": (lambda x: torch.ops.aten.slice_backward(x[:, :2], [2, 5], 1, 1, 5, 2), X),
+    "of a part": (lambda x: torch.ops.aten.select_backward(x[0], [2, 3], 0, 1), X),
     "joined": (lambda x, y: torch.cat([x, y[:, :1]], 1), X, OTHER),
     "stacked": (lambda x, y: torch.stack([x, y], 2), X, OTHER),
     "largest": (lambda x: x.amax(1), X),
@@ -106,6 +117,25 @@ def test_operations_in_the_table(name):
         own.copy_(x)
     torch.testing.assert_close(tape.replay(), code(*given), rtol=0, atol=0, equal_nan=True)
     assert len(tape.operations) == 1
+
+
+def test_what_nobody_reads_is_not_done_again():
+    """Leave out what is written and not read, keep what is read, held elsewhere, or written outside of the tape."""
+    x, outside, held = torch.rand(4), torch.zeros(4), []
+
+    def code():
+        lost = (x * 2).add_(1)  # not read by anyone: two operations
+        held.append(x * 3)
+        outside.copy_(x)
+        return x + lost.new_ones(4)
+
+    tape = recorded(code, CPU, None)
+    x.fill_(7.0)
+    assert tape.replay().tolist() == [8.0] * 4
+    assert held[-1].tolist() == [21.0] * 4 and outside.tolist() == [7.0] * 4
+    kept = recorded(lambda: (x * 2).add_(1) + x, CPU, None)
+    x.fill_(3.0)
+    assert kept.replay().tolist() == [10.0] * 4
 
 
 def test_places_that_are_not_there():

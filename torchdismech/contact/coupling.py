@@ -132,7 +132,7 @@ class Coupling:
         where = (found.chosen, found.table.places[0], self.of_pairs[found.table], self.blocks.rows)
         arrays = (*where, blocks.weights, blocks.matrix, blocks.left, blocks.right, values)
         sizes = (len(blocks.weights), len(found.chosen), *values.shape, self.pattern.symmetric)
-        taped(partial(add, *sizes, *(array.data_ptr() for array in arrays)), *arrays)
+        taped(partial(add, *sizes, *(array.data_ptr() for array in arrays)), *arrays, reads=())
 
     def _add_by_torch(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
         rows = self._entries(len(blocks.weights)).on(values.device)

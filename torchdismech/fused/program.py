@@ -88,7 +88,7 @@ class Program:
         numbers, pointers = self._layout(springs, robots, tuple([(leaf.shape, leaf.stride()) for leaf in read]))
         inputs = numbers + np.array([*[leaf.data_ptr() for leaf in read], 0])[pointers]
         threads = self.operations * size // OPERATIONS_A_THREAD
-        in_threads(self.code.fused, (springs, robots, inputs, first, second), parts, threads)
+        in_threads(self.code.fused, (springs, robots, inputs, first, second), parts, threads, read)
 
     def _inputs(
         self, springs: int, robots: int, forms: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]

@@ -165,21 +165,22 @@ class StepEquations:
         if scheme.position == 1:
             return q, velocity, time
         there = state.q + scheme.position * (q - state.q)
-        return torch.where(self.model.unknowns.algebraic, q, there), velocity, time
+        return self.model.unknowns.where_algebraic(q, there), velocity, time
 
     def state_after(self, q: Tensor) -> State:
         """Return the state after the step, at q (B, n).
 
         Algebraic angles get their mean velocity, which serves as a guess in the next step and for nothing else.
         """
-        state, scheme, algebraic = self.start.state, self.scheme, self.model.unknowns.algebraic
+        state, scheme, unknowns = self.start.state, self.scheme, self.model.unknowns
         moved = self.model.frames.moved(state, q)
         if not scheme.inertial:
             zero = torch.zeros_like(q)
             return moved.replace(velocity=zero, acceleration=zero)
         velocity = scheme.rate(scheme.end_velocity, state, q, self.dt)
-        velocity = torch.where(algebraic, (q - state.q) / self.dt, velocity)
-        acceleration = torch.where(algebraic, 0.0, self.acceleration(q))
+        if unknowns.some_algebraic:
+            velocity = unknowns.where_algebraic((q - state.q) / self.dt, velocity)
+        acceleration = unknowns.where_algebraic(0.0, self.acceleration(q))
         time, history = state.time + self.dt, scheme.remembered(state, q)
         return moved.replace(velocity=velocity, acceleration=acceleration, time=time, **history)
 
@@ -254,7 +255,7 @@ class StepEquations:
 
     def _row_weight(self) -> Tensor | float:
         """Return what the rows of the residual (n,) are multiplied by: 1, for algebraic angles 1 / position_gain."""
-        if self.scheme.position == 1:
+        if self.scheme.position == 1 or not self.model.unknowns.some_algebraic:
             return 1.0
         return torch.where(self.model.unknowns.algebraic, 1 / self.scheme.position, 1.0)
 
@@ -273,7 +274,7 @@ class StepEquations:
         load = load + summed
         if self.scheme.inertial:  # the internal force is what the state's acceleration leaves of the external one
             times = mechanics.inertia.times
-            internal = torch.where(model.unknowns.algebraic, 0.0, times(state.acceleration) - load)
+            internal = model.unknowns.where_algebraic(0.0, times(state.acceleration) - load)
             forces = [internal, load, times(state.velocity) / self.dt]
         else:
             forces = [mechanics.elastic_force(start, state.q) - summed, load]

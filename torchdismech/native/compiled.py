@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -266,15 +266,23 @@ def _declare(code: ctypes.CDLL) -> None:
     code.space_turn_float64.restype = None
 
 
-def in_threads(function: Callable, arguments: tuple[Tensor | np.ndarray | float, ...], parts: int, most: int) -> None:
+def in_threads(
+    function: Callable,
+    arguments: tuple[Tensor | np.ndarray | float, ...],
+    parts: int,
+    most: int,
+    reads: Sequence[Tensor] = (),
+) -> None:
     """Call function(*arguments, first, last) for all of `parts`, by as many threads as torch uses, at most `most`.
 
-    Tensors and arrays are handed over by their addresses; they have to be contiguous.
+    Tensors and arrays are handed over by their addresses; they have to be contiguous. `reads` are tensors that the
+    function knows by other ways.
     """
     given = tuple(map(_address, arguments))
     threads = 1 if most < 2 else min(torch.get_num_threads(), parts, most)
     whole = partial(function, *given, 0, parts)
-    taped(whole if threads < 2 else partial(_divided, partial(function, *given), parts, threads), *arguments)
+    work = whole if threads < 2 else partial(_divided, partial(function, *given), parts, threads)
+    taped(work, *arguments, reads=reads)
 
 
 def _divided(function: Callable, parts: int, threads: int) -> None:

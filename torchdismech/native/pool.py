@@ -20,11 +20,15 @@ class Pool:
 
     Whoever runs the same operations in the same order again may do so by the addresses alone. So tapes that share a
     pool are replayed one after the other, and what one of them leaves for another is held on to in Python.
+
+    Attributes
+    ----------
+    blocks : where all of them begin.
     """
 
     def __init__(self) -> None:
         self._free: dict[int, list[np.ndarray]] = {}  # blocks that no tensor lives in, by size; the last came last
-        self._blocks: set[int] = set()  # where all blocks begin
+        self.blocks: set[int] = set()
 
     def adopt(self, tensor: Tensor, keep_numbers: bool = True) -> None:
         """Move a tensor, of which there is no view yet, to the pool."""
@@ -38,7 +42,12 @@ class Pool:
 
     def owns(self, tensor: Tensor) -> bool:
         """Return whether a tensor lives here."""
-        return tensor.untyped_storage().data_ptr() in self._blocks
+        return tensor.untyped_storage().data_ptr() in self.blocks
+
+    def taken(self) -> set[int]:
+        """Return where the blocks begin that tensors live in now."""
+        free = {block.ctypes.data for blocks in self._free.values() for block in blocks}
+        return self.blocks - free
 
     def borrowed(self, tensor: Tensor) -> Tensor:
         """Return a tensor on the memory of one that lives here, which others may take all the same."""
@@ -61,7 +70,7 @@ class Pool:
         whole = np.empty(size + ALIGNMENT, dtype=np.uint8)
         start = -whole.ctypes.data % ALIGNMENT
         block = whole[start : start + size]
-        self._blocks.add(block.ctypes.data)
+        self.blocks.add(block.ctypes.data)
         return block
 
 

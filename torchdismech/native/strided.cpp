@@ -11,7 +11,7 @@ constexpr int DIMS = 4;
 
 // The order is that of `CODES` and `TYPES` in strided.py.
 enum Code {
-  COPY, GATHER, SCATTER, WHERE,
+  COPY, GATHER, SCATTER, ADD_AT, WHERE,
   NEGATIVE, ABSOLUTE, RECIPROCAL, SQUARE, NOT,
   ADD, SUBTRACT, MULTIPLY, DIVIDE, MAXIMUM, MINIMUM, AND, OR,
   EQUAL, DIFFERENT, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL
@@ -26,7 +26,7 @@ struct Operand {
 
 // An operation. Operand 0 is written. `type` is that of the numbers that are read, `made` that of those that are written
 // by COPY. GATHER reads operand 1 at the places 0 to `places` that operand 2 says, `along` bytes apart; SCATTER writes
-// operand 0 likewise.
+// operand 0 likewise, and ADD_AT adds to it, one number after the other.
 struct Row {
   int64_t code, type, made, along, places, size[DIMS];
   Operand operand[DIMS];
@@ -233,6 +233,26 @@ inline void scatter_line(char* to, int64_t step, char* from, int64_t other, cons
   }
 }
 
+// Add the numbers of operand 1 to those of operand 0 at its places. Returns whether all places are there.
+template <typename T>
+bool added_at(const Row& row) {
+  bool there = true;
+  Places place{row.along, row.places};
+  each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
+    if (p[2] != place.first) place.look(p[2], s[2], s[2] ? count : 1);
+    if (!place.there()) {
+      there = false;
+    } else if (!s[2] && s[0] == sizeof(T) && s[1] == sizeof(T)) {  // one place for the whole line
+      T* to = reinterpret_cast<T*>(p[0] + place(0));
+      const T* more = reinterpret_cast<const T*>(p[1]);
+      APART for (int64_t k = 0; k < count; ++k) to[k] += more[k];
+    } else {
+      for (int64_t k = 0; k < count; ++k) at<T>(p[0] + place(s[2] ? k : 0), k, s[0]) += at<T>(p[1], k, s[1]);
+    }
+  });
+  return there;
+}
+
 // What moves numbers without looking at them: T is a type of their size. Returns whether all places are there.
 template <typename T>
 bool moved(const Row& row) {
@@ -323,6 +343,14 @@ bool carried_out(const Row& row) {
       case INT64: return moved<int64_t>(row);
       case FLOAT32: return moved<int32_t>(row);
       default: return moved<bool>(row);
+    }
+  }
+  if (row.code == ADD_AT) {
+    switch (row.type) {
+      case FLOAT64: return added_at<double>(row);
+      case FLOAT32: return added_at<float>(row);
+      case INT64: return added_at<int64_t>(row);
+      default: return false;
     }
   }
   const bool copies = row.code == COPY;

@@ -21,7 +21,7 @@ __all__ = ["Rows", "Untabled", "carried_out", "rows_of"]
 
 # in the order of strided.cpp
 CODES = (
-    *("copy", "gather", "scatter", "where"),
+    *("copy", "gather", "scatter", "add_at", "where"),
     *("neg", "abs", "reciprocal", "square", "not"),
     *("add", "sub", "mul", "div", "maximum", "minimum", "and", "or"),
     *("eq", "ne", "lt", "le", "gt", "ge"),
@@ -62,7 +62,11 @@ class Rows:
         """Add an operation that writes `out`; what it reads broadcasts to that."""
         made, kind = TYPES[out.dtype], TYPES[read[-1].dtype if name == "where" else read[0].dtype]
         if out.numel():
-            sizes, strides = _folded(out.shape, [_strides(x, out.shape) for x in (out, *read)])
+            steps = [_strides(x, out.shape) for x in (out, *read)]
+            written = steps[0]
+            if name in ("scatter", "add_at"):  # steps along the index are those between places
+                written = [along if by_index else step for step, by_index in zip(steps[0], steps[2], strict=True)]
+            sizes, strides = _folded(out.shape, steps, written)
             operands = np.zeros((DIMS, 1 + DIMS), dtype=np.int64)
             for k, (tensor, steps) in enumerate(zip((out, *read), strides, strict=True)):
                 operands[k] = [tensor.data_ptr(), *steps]
@@ -132,12 +136,17 @@ def _strides(tensor: Tensor, shape: Sequence[int]) -> list[int]:
     return [size * tensor.element_size() for size in tensor.expand(shape).stride()]
 
 
-def _folded(shape: Sequence[int], strides: list[list[int]]) -> tuple[list[int], list[list[int]]]:
+def _folded(shape: Sequence[int], strides: list[list[int]], written: list[int]) -> tuple[list[int], list[list[int]]]:
     """Return sizes and strides of the same in `DIMS` dimensions: the shortest steps last, what can be one is one.
 
     Where lines along the last dimension would be short, those along the last but one are taken.
+
+    Parameters
+    ----------
+    written : steps in what is written, by which dimensions are put in order first.
     """
-    order = sorted((k for k, size in enumerate(shape) if size > 1), key=lambda k: [-abs(s[k]) for s in strides])
+    by_steps = [written, *strides]
+    order = sorted((k for k, size in enumerate(shape) if size > 1), key=lambda k: [-abs(s[k]) for s in by_steps])
     sizes: list[int] = []
     steps: list[list[int]] = []  # of each dimension, of all operands
     for k in order:
@@ -242,11 +251,16 @@ def _scatter(rows: Rows, out: Tensor, dim: int, index: Tensor, values: Tensor) -
     """Write values (K along a dimension) to the parts of `out` that an index (K,) says."""
     if index.dim() != 1 or index.dtype != torch.int64 or not out.dim() or values.dtype != out.dtype:
         raise Untabled("scatter")
+    _at_places(rows, "scatter", out, dim, index, values)
+
+
+def _at_places(rows: Rows, name: str, out: Tensor, dim: int, index: Tensor, values: Tensor) -> None:
+    """Do something with the parts of `out` along a dimension that an index (K,) says, and values for these."""
     shape = [*out.shape]
     shape[dim] = len(index)
     if out.numel():
         whole = out.narrow(dim, 0, 1).expand(shape)
-        rows.add("scatter", whole, values.expand(shape), _along(index, dim % out.dim(), out.dim()), **_places(out, dim))
+        rows.add(name, whole, values.expand(shape), _along(index, dim % out.dim(), out.dim()), **_places(out, dim))
 
 
 def _along(index: Tensor, dim: int, dims: int) -> Tensor:
@@ -274,6 +288,33 @@ def _index_put(
 def _index_copy(rows: Rows, out: Tensor, source: Tensor, dim: int, index: Tensor, values: Tensor) -> None:
     _kept(rows, out, source)
     _scatter(rows, out, dim, index, values)
+
+
+def _index_add(
+    rows: Rows, out: Tensor, source: Tensor, dim: int, index: Tensor, values: Tensor, alpha: float = 1
+) -> None:
+    if alpha != 1 or index.dim() != 1 or index.dtype != torch.int64 or not out.dim() or values.dtype != out.dtype:
+        raise Untabled("index_add")
+    _kept(rows, out, source)
+    _at_places(rows, "add_at", out, dim, index, values)
+
+
+def _index_fill(rows: Rows, out: Tensor, source: Tensor, dim: int, index: Tensor, value: Tensor | float) -> None:
+    _kept(rows, out, source)
+    _scatter(rows, out, dim, index, rows.typed(value, out.dtype))
+
+
+def _slice_backward(
+    rows: Rows, out: Tensor, gradient: Tensor, sizes: Sequence[int], dim: int, start: int, end: int, step: int
+) -> None:
+    """Write the gradient by a whole of which a slice was taken: that by the slice, zero elsewhere."""
+    rows.add("copy", out, rows.typed(0, out.dtype))
+    rows.add("copy", torch.ops.aten.slice(out, dim, start, end, step), gradient)
+
+
+def _select_backward(rows: Rows, out: Tensor, gradient: Tensor, sizes: Sequence[int], dim: int, index: int) -> None:
+    rows.add("copy", out, rows.typed(0, out.dtype))
+    rows.add("copy", out.select(dim, index), gradient)
 
 
 def _kept(rows: Rows, out: Tensor, source: Tensor) -> None:
@@ -344,6 +385,10 @@ WRITERS: dict[str, Callable] = {
     "index": _indexed,
     "index_put": _index_put,
     "index_copy": _index_copy,
+    "index_add": _index_add,
+    "index_fill": _index_fill,
+    "slice_backward": _slice_backward,
+    "select_backward": _select_backward,
     "cat": _joined,
     "stack": _stacked,
     "amax": _reduced("maximum"),

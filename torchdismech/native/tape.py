@@ -7,7 +7,7 @@ many at a time (`strided.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -88,15 +88,18 @@ class _Operation:
 
     Attributes
     ----------
-    call : of torch, or other work; None where there are rows.
+    call : of torch, or other work; None where there are rows, and where memory is taken with nothing in it.
+    reads : None where that may be all that there is.
     constant : whether it makes the same of the same storages each time.
+    makes : whether it writes the whole of what it writes to, as it does where that is new.
     rows : of the table that compiled code carries out.
     """
 
     call: Callable[[], Any] | None
-    reads: frozenset[int]
+    reads: frozenset[int] | None
     writes: frozenset[int]
     constant: bool = True
+    makes: bool = False
     rows: Rows | None = None
 
 
@@ -150,7 +153,9 @@ class _Recorder(TorchDispatchMode):
                 self._same.add(tensor.untyped_storage().data_ptr())
             else:
                 self._pool.adopt(tensor, keep_numbers=not empty)
-        if not empty:
+        if empty:
+            self.operations.append(_Operation(None, frozenset(), _storages(result), constant=False, makes=True))
+        else:
             self._add(func, args, kwargs, result, reads, constant)
 
     def _add(
@@ -163,7 +168,8 @@ class _Recorder(TorchDispatchMode):
             self._keep(args)
         rows = self._rows(func, args, kwargs, result)
         call = None if rows is not None else self._call(func, args, kwargs, result)
-        self.operations.append(_Operation(call, reads, writes, constant, rows))
+        makes = not func._schema.is_mutable
+        self.operations.append(_Operation(call, reads, writes, constant, makes, rows))
 
     def _rows(self, func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) -> Rows | None:
         """Return the rows of a table that do what an operation does, where compiled code can."""
@@ -193,7 +199,7 @@ class _Recorder(TorchDispatchMode):
         """Hold on to tensors that are not in the pool: the operations know some of them by their addresses alone."""
         self.memory += [tensor for tensor in _tensors(tree) if not self._pool.owns(tensor)]
 
-    def take(self, work: Callable[[], Any], given: tuple) -> None:
+    def take(self, work: Callable[[], Any], given: tuple, reads: Sequence[Tensor] | None) -> None:
         """Keep work that torch does not see, and do it."""
         if self.looks_away:  # it is part of other work
             work()
@@ -203,7 +209,8 @@ class _Recorder(TorchDispatchMode):
         touched = _storages(given)
         with self._looking_away():
             work()
-        self.operations.append(_Operation(work, touched, touched, constant=False))
+        read = None if reads is None else touched | _storages(tuple(reads))
+        self.operations.append(_Operation(work, read, touched, constant=False))
 
     @contextmanager
     def _looking_away(self) -> Iterator[None]:
@@ -221,28 +228,48 @@ class _Recorder(TorchDispatchMode):
             if operation.rows is not None:
                 waiting.append(operation.rows)
                 continue
+            if operation.call is None:
+                continue
             if waiting:
                 yield carried_out(waiting)
             waiting = []
-            assert operation.call is not None
             yield operation.call
         if waiting:
             yield carried_out(waiting)
 
     def _needed(self, outputs: Any) -> Iterator[_Operation]:
-        """Yield the operations but for those that make the same numbers each time, which nothing writes to later."""
+        """Yield the operations whose results are used, but for those that make the same numbers each time."""
         makers: dict[int, int] = {}
         for number, operation in enumerate(self.operations):
             for storage in operation.writes:
                 makers[storage] = number if storage not in makers else -1
         changed = _storages(outputs)  # whoever gets them may write to them
         same: set[int] = set()
+        used = self._used(outputs)
         for number, operation in enumerate(self.operations):
+            if not used[number]:
+                continue
             alone = all(makers[storage] == number and storage not in changed for storage in operation.writes)
-            if operation.constant and alone and operation.reads <= same:
+            if operation.constant and alone and operation.reads is not None and operation.reads <= same:
                 same |= operation.writes
             else:
                 yield operation
+
+    def _used(self, outputs: Any) -> list[bool]:
+        """Return for each operation whether something reads what it writes: a later one, or whoever has it at the end.
+
+        Backward passes evaluate a good deal of which they need the derivatives alone.
+        """
+        wanted = _storages(outputs) | self._pool.taken()
+        used = [False] * len(self.operations)
+        for number in range(len(self.operations) - 1, -1, -1):
+            operation = self.operations[number]
+            outside = not operation.writes or not operation.writes <= self._pool.blocks
+            if outside or not operation.writes.isdisjoint(wanted):
+                used[number] = True
+                wanted = wanted - operation.writes if operation.makes else wanted
+                wanted = wanted | (self._pool.blocks if operation.reads is None else operation.reads)
+        return used
 
 
 class _NothingRead(TorchFunctionMode):

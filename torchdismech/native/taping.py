@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+from torch import Tensor
 
 __all__ = ["listened_to_by", "taped", "taping"]
 
@@ -13,7 +15,7 @@ __all__ = ["listened_to_by", "taped", "taping"]
 class Listener(Protocol):
     """What keeps the work while a tape is recorded."""
 
-    def take(self, work: Callable[[], Any], tensors: tuple) -> None:
+    def take(self, work: Callable[[], Any], tensors: tuple, reads: Sequence[Tensor] | None) -> None:
         """Do some work and keep it."""
 
 
@@ -26,18 +28,19 @@ class _Listening(threading.local):
 _here = _Listening()
 
 
-def taped(work: Callable[[], Any], *tensors: Any) -> None:
+def taped(work: Callable[[], Any], *tensors: Any, reads: Sequence[Tensor] | None = None) -> None:
     """Do some work that torch does not see, now and in every replay of the tape that is being recorded, if one is.
 
     Parameters
     ----------
     work : reads and writes memory that exists before, and nothing else that changes.
     tensors : all that it writes, and those that it knows by their addresses alone.
+    reads : what else it reads; None where that is not known, so that it may be anything.
     """
     if _here.listener is None:
         work()
     else:
-        _here.listener.take(work, tensors)
+        _here.listener.take(work, tensors, reads)
 
 
 def taping() -> bool:
