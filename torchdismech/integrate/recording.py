@@ -48,7 +48,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.kinds import StepKind, calls_others, odd, varying
 from torchdismech.integrate.problem import Method, StepProblem
-from torchdismech.integrate.step import brief, further_attempts, newton_options, step_contact, step_info, with_contact
+from torchdismech.integrate.step import brief, further_attempts, newton_options, step_contact, step_info, step_to
 from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
 from torchdismech.native.graphs import Recording, Unrecordable, memory_pool, recorded
@@ -269,10 +269,7 @@ class RecordedStep:
         root = further_attempts(equations, root, others, options, problem.running)
         q = equations.full(root.x)
         info = step_info(equations, root, q, scale, problem.running)
-        candidates = ContactCandidates(problem)
-        if not candidates.none:
-            equations, q, info = with_contact(problem, equations, candidates, q, info)
-        after = equations.compiled(StepEquations.accepted_state)(equations, q, problem.running & info.converged)
+        after, info = step_to(problem, equations, ContactCandidates(problem), q, info)
         info = dataclasses.replace(info, status=self._status(info.status))
         return after.with_fields(field.clone() for field in after.fields()), info
 

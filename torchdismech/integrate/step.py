@@ -25,7 +25,7 @@ from torchdismech.solve.relaxed import relaxed_newton
 from torchdismech.solve.search import NewtonOptions, Root
 from torchdismech.state import State
 
-__all__ = ["brief", "further_attempts", "newton_options", "solved_step", "step_contact", "step_info", "with_contact"]
+__all__ = ["brief", "further_attempts", "newton_options", "solved_step", "step_contact", "step_info", "step_to"]
 
 BRIEF = 20  # iterations after which friction is eased in: most steps with contact take fewer, or several times as many
 
@@ -38,10 +38,18 @@ def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidate
     candidates = ContactCandidates(problem)
     equations = candidates.equations(problem)
     q, info = _root(problem, equations, problem.running)
-    if not candidates.none:
-        equations, q, info = with_contact(problem, equations, candidates, q, info)
-    after = equations.compiled(StepEquations.accepted_state)(equations, q, problem.running & info.converged)
+    after, info = step_to(problem, equations, candidates, q, info)
     return after, info, candidates
+
+
+def step_to(
+    problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
+) -> tuple[State, StepInfo]:
+    """Return the states after a step whose roots are q (B, n), and how it went, once contact is looked at."""
+    if not candidates.none:
+        equations, q, info = _with_contact(problem, equations, candidates, q, info)
+    after = equations.compiled(StepEquations.accepted_state)(equations, q, problem.running & info.converged)
+    return after, info
 
 
 def _root(
@@ -114,7 +122,7 @@ def step_info(equations: StepEquations, root: Root, q: Tensor, scale: Tensor, ru
     return StepInfo.of(root, status, scale)
 
 
-def with_contact(
+def _with_contact(
     problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
 ) -> tuple[StepEquations, Tensor, StepInfo]:
     """Return equations, q (B, n), and how it was found and what contact did.

@@ -62,11 +62,11 @@ class Rows:
         """Add an operation that writes `out`; what it reads broadcasts to that."""
         made, kind = TYPES[out.dtype], TYPES[read[-1].dtype if name == "where" else read[0].dtype]
         if out.numel():
-            steps = [_strides(x, out.shape) for x in (out, *read)]
-            written = steps[0]
+            of_all = [_strides(x, out.shape) for x in (out, *read)]
+            written = of_all[0]
             if name in ("scatter", "add_at"):  # steps along the index are those between places
-                written = [along if by_index else step for step, by_index in zip(steps[0], steps[2], strict=True)]
-            sizes, strides = _folded(out.shape, steps, written)
+                written = [along if by_index else step for step, by_index in zip(of_all[0], of_all[2], strict=True)]
+            sizes, strides = _folded(out.shape, of_all, written)
             operands = np.zeros((DIMS, 1 + DIMS), dtype=np.int64)
             for k, (tensor, steps) in enumerate(zip((out, *read), strides, strict=True)):
                 operands[k] = [tensor.data_ptr(), *steps]
