@@ -11,6 +11,7 @@ from torchdismech.compilation import Compilation
 from torchdismech.fused import Fused
 from torchdismech.geometry.frames import REST_BRANCH
 from torchdismech.geometry.retraction import LengthPreservingMove
+from torchdismech.geometry.rods import reference_twist
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.state import State
 
@@ -44,7 +45,7 @@ class Frames(nn.Module):
         self.register_buffer("_spring_signs", torch.as_tensor(springs.signs, dtype=dtype), persistent=False)
         self._length_preserving = LengthPreservingMove(body.links, free[: 3 * body.n_nodes].reshape(-1, 3), dtype)
         self._carried = Fused(_carried, "frames")
-        self._twist = Fused(_reference_twist, "reference twist")
+        self._twist = Fused(_reference_twists, "reference twist")
 
     def tangents(self, q: Tensor) -> Tensor:
         """Return the unit tangents of the framed edges (B, A, 3) at q (B, n)."""
@@ -112,16 +113,14 @@ def _carried(along: Tensor, tangent: Tensor, director: Tensor) -> tuple:
     return *there.components(), *moved.components()
 
 
-def _reference_twist(previous: Tensor, frames: Tensor, edges: Tensor, signs: Tensor) -> list:
+def _reference_twists(previous: Tensor, frames: Tensor, edges: Tensor, signs: Tensor) -> list:
     """Return the reference twist of springs (S, B) between `edges` (S, 2) with `signs` (2, S, 1)."""
     rows = frames.unbind(0)
     (te, de), (tf, df) = (
         (Vec3(*(x[edge] for x in rows[:3])).times(sign), Vec3(*(x[edge] for x in rows[3:])))
         for edge, sign in zip(edges.unbind(1), signs.unbind(0), strict=True)
     )
-    de = de.transported(te, tf)
-    angle = torch.atan2(de.cross(df).dot(tf), de.dot(df))
-    return [angle + 2 * torch.pi * torch.round((previous - angle) / (2 * torch.pi))]
+    return [reference_twist(de.transported(te, tf), df, tf, previous)]
 
 
 def _components(vectors: Tensor) -> Tensor:

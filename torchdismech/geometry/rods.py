@@ -37,7 +37,7 @@ from torch import Tensor
 
 from torchdismech.geometry.vec3 import Vec3, outer_sym
 
-__all__ = ["PAIRS_3", "PAIRS_8", "BendTwist", "bend_twist", "stretch", "stretch_derivatives"]
+__all__ = ["PAIRS_3", "PAIRS_8", "BendTwist", "bend_twist", "reference_twist", "stretch", "stretch_derivatives"]
 
 PAIRS_3 = [(i, j) for i in range(3) for j in range(i, 3)]
 PAIRS_8 = [(i, j) for i in range(8) for j in range(i, 8)]
@@ -252,6 +252,15 @@ def _turned_between(block: list[Tensor], e: _Edge, f: _Edge, e_by_theta_f: Vec3,
     return [h + a[i] * ft[j] + et[i] * b[j] for h, (i, j) in zip(block, pairs, strict=True)]
 
 
+def reference_twist(carried: Vec3, director: Vec3, tangent: Vec3, previous: Tensor) -> Tensor:
+    """Return the angle from one edge's reference director, carried to the next edge, to that edge's own [rad].
+
+    About the tangent of the next edge, on the branch nearest to the previous angle: no jumps by 2 pi.
+    """
+    angle = torch.atan2(carried.cross(director).dot(tangent), carried.dot(director))
+    return angle + 2 * math.pi * torch.round((previous - angle) * (0.5 / math.pi))
+
+
 def bend_twist(
     e: Vec3,
     f: Vec3,
@@ -283,9 +292,7 @@ def bend_twist(
     tt = (edge_e.t + edge_f.t).times(chi_inverse)
     d = edge_e.d1
     carried = d.times(cosine) + axis.cross(d) + axis.times(axis.dot(d) * chi_inverse)
-    angle = torch.atan2(carried.cross(edge_f.d1).dot(edge_f.t), carried.dot(edge_f.d1))
-    angle = angle + 2 * math.pi * torch.round((previous_twist - angle) * (0.5 / math.pi))
-    tau = theta_f - theta_e + angle
+    tau = theta_f - theta_e + reference_twist(carried, edge_f.d1, edge_f.t, previous_twist)
     follows = 0.0 if averaged else 1.0
     half = tau * (0.5 * follows)
     m1e, m2e = edge_e.directors(theta_e + half)
