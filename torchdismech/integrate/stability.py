@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import diags_array
 from torch import Tensor
 
 from torchdismech.integrate.equations import StepEquations
@@ -131,7 +132,7 @@ def _ways_down(found: _Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
     for robot in saddles.nonzero().flatten().tolist():
         matrix = sparse_matrix(found.pattern, values[:, robot])
         try:
-            eigenvalues, shapes = lowest_modes(matrix, mass[robot], count, precision)
+            eigenvalues, shapes = lowest_modes(matrix, diags_array(mass[robot]), count, precision)
         except (ValueError, ArithmeticError):  # an angle without inertia is unstable: no mode to follow
             continue
         if eigenvalues[0] < 0:
