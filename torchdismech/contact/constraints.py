@@ -80,6 +80,7 @@ class ConstraintSet:
     state : at the start of the step.
     time : (B,) at its end [s].
     places : which contacts to look at.
+    rubs : whether there is friction: at an equilibrium, which takes no time, nothing slides.
 
     Attributes
     ----------
@@ -99,6 +100,7 @@ class ConstraintSet:
         state: State,
         time: Tensor,
         places: Places,
+        rubs: bool = True,
     ):
         self.obstacles, self.places = obstacles, places
         self.time = time
@@ -114,6 +116,7 @@ class ConstraintSet:
             nodes.append(table.nodes[table.places])
             friction.append(_of_robots(self_contacts[table.contact].law.friction, robots[-1], state.q))
         self.robot, self.nodes, self.friction = torch.cat(robots), torch.cat(nodes), torch.cat(friction)
+        self.friction = self.friction if rubs else torch.zeros_like(self.friction)
         begin = self.at(state.q, state.time)
         normal = unit(begin.normal)
         first = first_director(normal)

@@ -23,6 +23,9 @@ __all__ = ["KKTConditions", "constrained_newton"]
 
 SMALLEST_STEP = 2.0**-10
 NEAR = 0.1  # of the distance that a step looks at: contacts that come nearer without loads may bear one
+# Of the largest entry of a matrix: what holds a part where contacts alone do. The loads of a pile of rods are found at
+# 1e-7 to 1e-5; below, gaps without loads are so large that differences of them are lost.
+SUPPORT = 1e-7
 ACCURACY = 1e-10  # of the contact problem of an iterate, in parts of its largest gap or slide
 
 
@@ -92,12 +95,17 @@ class _ConstrainedSearch(Search):
         """Return the factor of the iterate's matrix; where that is indefinite, without the loads' geometric stiffness.
 
         A large load on a curved surface may make it so, and then says nothing of how contacts answer to loads. If it is
-        indefinite without, too, as that of a rod under strong compression, its diagonal is raised.
+        indefinite without, too, as that of a rod under strong compression, its diagonal is raised. Where it is no more
+        than singular, as that of what contacts alone keep from falling, a trace on the diagonal is enough.
         """
         solver, equations = self.options.solver, self.equations
         factor = solver.factor(at.values, rows=active)
         lost = active & ~factor.ok
         if not solver.pattern.symmetric or not bool(lost.any()):
+            return factor
+        factor = JoinedFactor(factor, shifted_factor(solver, at.values, lost, SUPPORT, shifts=1))
+        lost = active & ~factor.ok
+        if not bool(lost.any()):
             return factor
         values = equations.without_geometric_stiffness(at.values, at.x)
         factor = JoinedFactor(factor, solver.factor(values, rows=lost))

@@ -86,12 +86,15 @@ class _Linearised:
 
     @classmethod
     def at(cls, problem: StepProblem) -> _Linearised | None:
-        """Return the equations at the problem's state; None where a matrix does not tell minima from saddles."""
+        """Return the equations at the problem's state; None where a matrix does not tell minima from saddles.
+
+        With contacts that are constraints it would have to be that along what they leave free.
+        """
         model, state = problem.model, problem.state.detach()
         equations = problem.replace(state=state).equations(model.contact.touching(state.q))
         solver = model.solver_for(state.batch, equations.start.pairs)
         definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric  # by Cholesky
-        if not (equations.has_potential and definite_only):
+        if not (equations.has_potential and definite_only) or model.contact.constrained:
             return None
         equations.prepare()
         x = state.q.index_select(1, model.free_index)

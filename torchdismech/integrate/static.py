@@ -38,7 +38,7 @@ class Static(Solver):
     under more than its buckling load. By default such robots leave: after each share they are pushed along the lowest
     mode of small vibrations, as far as that lowers the potential, and search anew, until they are at a minimum. Where
     they may go to several sides alike they go towards +z, else +y, else +x. `StepInfo.stable` tells minima from the
-    rest. What nothing holds against its loads is refused.
+    rest. What nothing holds against its loads is refused. Friction is left out, as nothing slides.
 
     Parameters
     ----------
@@ -47,11 +47,12 @@ class Static(Solver):
         whom there is no way down (a part is free to move without any force) are reported. "report": they stay there,
         `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state
         they had. Stability is told by the Cholesky factor of the matrix. Where there is none (loads without a
-        potential such as drag, friction, pressure; an iterative linear solver) "leave" and "report" leave
-        `StepInfo.stable` at None, and "fail" is refused.
+        potential such as drag, friction, pressure; contacts that are constraints; an iterative linear solver) "leave"
+        and "report" leave `StepInfo.stable` at None, and "fail" is refused.
     Others as for `Solver`.
     """
 
+    takes_constraints = True
     scheme = AT_REST
 
     def __init__(
@@ -145,7 +146,8 @@ class Static(Solver):
         if stable is None:
             raise InputError(
                 'unstable="fail": nothing tells whether equilibria are stable under loads without a potential (drag, '
-                'friction, pressure) or by an iterative linear solver; take "leave" or "report"'
+                "friction, pressure), with contacts that are constraints or by an iterative linear solver; take "
+                '"leave" or "report"'
             )
         status = torch.where(going & ~stable, int(Status.UNSTABLE), info.status)
         return going & stable, dataclasses.replace(info, status=status)
