@@ -67,11 +67,11 @@ def test_penalties_come_to_it():
     """Differ from a penalty's equilibrium by what this lets overlap: a tenth of that at ten times the stiffness."""
     exact, _ = at_rest(above_a_floor(2e-2, edges=10))
     off = []
-    for stiffness in (1e3, 1e4):
+    for stiffness in (1e2, 1e3):
         soft = above_a_floor(2e-2, 10, response=Penalty(stiffness, tolerance=10e-3 / stiffness))
         after, _ = at_rest(soft)
         off.append((after.positions - exact.positions).abs().max().item())
-    assert off[0] < 1e-5
+    assert off[0] < 1e-4
     assert off[0] / off[1] == pytest.approx(10, rel=0.1)  # overlaps change where the rod lifts off, in their proportion
 
 

@@ -212,13 +212,16 @@ class ConstraintSet:
 
     def add_geometric_stiffness(self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
         """Add the geometric stiffness of the present loads to values (nnz, B), in place."""
+        stiffness = self.at(q, self.time, with_stiffness=True).geometric_stiffness
+        assert stiffness is not None
+        self.add_blocks(values, -self.load[:, 0, None, None] * stiffness, pattern, unknown)
+
+    def add_blocks(self, values: Tensor, blocks: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
+        """Add a block (S, 12, 12) for each contact's nodes to values (nnz, B), in place."""
         if self._entries is None:
             self._entries = self._places_in(pattern, unknown)
         place, robot, source = self._entries
-        stiffness = self.at(q, self.time, with_stiffness=True).geometric_stiffness
-        assert stiffness is not None
-        entries = (-self.load[:, 0, None, None] * stiffness).flatten()[source]
-        values.view(-1).index_put_((place * values.shape[1] + robot,), entries, accumulate=True)
+        values.view(-1).index_put_((place * values.shape[1] + robot,), blocks.flatten()[source], accumulate=True)
 
     def _places_in(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Return place in the values, robot and source in the flat blocks (S, 12, 12) of the entries that count."""
