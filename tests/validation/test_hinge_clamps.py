@@ -1,4 +1,4 @@
-"""Clamped sides of shells that bend by hinges: what two held rows of nodes cost, and what the page on shells advises."""
+"""Clamped sides of shells that bend by hinges: what two held rows of nodes cost, and what the page on shells says."""
 
 import numpy as np
 import pytest
