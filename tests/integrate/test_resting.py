@@ -10,7 +10,7 @@ import math
 import pytest
 import torch
 
-from torchdismech import Circle, Control, InputError, Material, RobotBuilder, Static, forces, straight
+from torchdismech import Circle, Control, Material, RobotBuilder, Static, Status, forces, straight
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty
 
 LENGTH, RADIUS, YOUNGS, DENSITY = 1.0, 2e-3, 1e7, 1000.0
@@ -83,7 +83,7 @@ def test_finds_the_same_in_other_ways(options):
     after, info = at_rest(model, Static(force_tolerance=1e-12, relative_tolerance=0.0, **options))
     # gaps to 1e-8 m, the contact's tolerance
     torch.testing.assert_close(after.q, expected.q, rtol=0, atol=1e-7)
-    assert info.stable is None
+    assert info.stable.tolist() == [True]
 
 
 def test_feels_no_friction():
@@ -166,7 +166,34 @@ def test_moves_with_what_moves_it():
     assert difference.abs().max().item() < 1e-7  # gaps to 1e-8 m
 
 
-def test_stability_is_not_told():
-    """Refuse to fail those that are unstable: the matrix does not tell where contacts are constraints."""
-    with pytest.raises(InputError, match="contacts that are constraints"):
-        at_rest(above_a_floor(0.1), Static(unstable="fail"))
+def column(weight: float, load: float = 3.0):
+    """Return a column in a plane that lies on a floor, hinged at both ends, under a load in parts of Euler's."""
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), 21), Circle(RADIUS), Material(YOUNGS, DENSITY))
+    builder.clamp(nodes=[0])
+    builder.clamp(nodes=[20], axes="yz")
+    builder.add_force(forces.Gravity((0.0, 0.0, -weight)))
+    builder.add_force(forces.PointForce([20], (-load * math.pi**2 * EI / LENGTH**2, 0.0, 0.0)))
+    floor = HalfSpace((0, 0, -RADIUS), (0, 0, 1))
+    builder.add_contact(Obstacle(floor, Complementarity(), name="floor"))
+    return builder.finalize(compile=False)
+
+
+def test_tells_stability():
+    """Hold a column down by its weight where its matrix alone is indefinite; without weight it may lift off."""
+    after, info = at_rest(column(9.81))
+    assert info.stable.tolist() == [True]
+    assert after.positions[0, :, 2].abs().max().item() < 1e-8
+    with pytest.warns(RuntimeWarning, match="robot 0 is no minimum"):
+        _, info = at_rest(column(0.0))
+    assert info.stable.tolist() == [False]
+    assert at_rest(column(0.0, load=0.9))[1].stable.tolist() == [True]  # below Euler's load nothing has to hold it
+
+
+def test_unstable_ones_may_fail():
+    """Fail where nothing holds a column."""
+    static = Static(force_tolerance=1e-12, relative_tolerance=0.0, unstable="fail")
+    model = column(0.0)
+    after, info = static.step(model, model.initial_state())
+    assert info.status.tolist() == [Status.UNSTABLE]
+    assert torch.equal(after.q, model.initial_state().q)

@@ -22,7 +22,7 @@ from torchdismech.contact.constraints import ConstraintSet, Contacts
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve.search import Iterate
 
-__all__ = ["HeldContacts", "held_contacts"]
+__all__ = ["HeldContacts", "held_contacts", "stiffened"]
 
 FEW = 8  # contacts of a robot below which W costs less than a second factor
 STIFFNESS = 1e6  # of a contact, in parts of the largest entry on A's diagonal
@@ -71,6 +71,22 @@ def held_contacts(
     return search.found(which, rows & (count >= FEW))
 
 
+def stiffened(equations: StepEquations, values: Tensor, arms: Tensor, held: Tensor, stiffness: Tensor) -> Tensor:
+    """Return the values (nnz, B) of A + s J^T J for those of A.
+
+    Parameters
+    ----------
+    arms : (S, 3, 12) of the contacts, see `ConstraintSet.arms`.
+    held : (S, 3) which gaps and slides have a stiffness s.
+    stiffness : (S, 1) s [N/m].
+    """
+    assert equations.constraints is not None
+    pulling = torch.where(held.unsqueeze(2), arms, 0.0)
+    blocks, values = stiffness.unsqueeze(2) * (pulling.mT @ pulling), values.clone()
+    equations.constraints.add_blocks(values, blocks, equations.solver().pattern, equations.model.unknown)
+    return values
+
+
 class _Holding:
     """The equations of held contacts at an iterate."""
 
@@ -88,7 +104,7 @@ class _Holding:
         self.before = constraints.load
         self.unloaded = at.residual + self.forces_of(self.before)
         diagonal = at.values[self.solver.diagonal(at.values.device)].abs().amax(0)
-        self.stiffness = (STIFFNESS * diagonal)[constraints.robot].unsqueeze(1)  # (S, 1)
+        self.stiffness = STIFFNESS * diagonal[constraints.robot].unsqueeze(1)  # (S, 1)
 
     def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
@@ -124,7 +140,8 @@ class _Holding:
     def _solution(self, which: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return step (B, n_free) and loads (S, 3) with these contacts (S,) held, and where (B,) there are some."""
         held = which.unsqueeze(1) & self.wanted
-        factor = self.solver.factor(self._stiffened(held), rows=rows)
+        values = stiffened(self.equations, self.at.values, self.arms, held, self.stiffness)
+        factor = self.solver.factor(values, rows=rows)
         load = torch.where(held, self.before, 0.0)
         for _ in range(MULTIPLIERS):
             step = factor.solve(
@@ -132,14 +149,6 @@ class _Holding:
             )
             load = torch.where(held, load - self.stiffness * self.after(step), 0.0)
         return step, load, factor.ok
-
-    def _stiffened(self, held: Tensor) -> Tensor:
-        """Return the values (nnz, B) of A + s J^T J over what is held (S, 3)."""
-        values, model = self.at.values.clone(), self.equations.model
-        pulling = torch.where(held.unsqueeze(2), self.arms, 0.0)
-        blocks = self.stiffness.unsqueeze(2) * (pulling.mT @ pulling)
-        self.constraints.add_blocks(values, blocks, self.solver.pattern, model.unknown)
-        return values
 
     def _outside(self, load: Tensor) -> Tensor:
         """Return which loads (S,) are outside of their cones, or not finite."""

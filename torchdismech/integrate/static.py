@@ -47,8 +47,9 @@ class Static(Solver):
         whom there is no way down (a part is free to move without any force) are reported. "report": they stay there,
         `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state
         they had. Stability is told by the Cholesky factor of the matrix. Where there is none (loads without a
-        potential such as drag, friction, pressure; contacts that are constraints; an iterative linear solver) "leave"
-        and "report" leave `StepInfo.stable` at None, and "fail" is refused.
+        potential such as drag, friction, pressure; an iterative linear solver) "leave" and "report" leave
+        `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints stability is told, contacts
+        under load being closed, and "leave" does what "report" does.
     Others as for `Solver`.
     """
 
@@ -146,8 +147,7 @@ class Static(Solver):
         if stable is None:
             raise InputError(
                 'unstable="fail": nothing tells whether equilibria are stable under loads without a potential (drag, '
-                "friction, pressure), with contacts that are constraints or by an iterative linear solver; take "
-                '"leave" or "report"'
+                'friction, pressure) or by an iterative linear solver; take "leave" or "report"'
             )
         status = torch.where(going & ~stable, int(Status.UNSTABLE), info.status)
         return going & stable, dataclasses.replace(info, status=status)
