@@ -85,7 +85,7 @@ class ConstraintSet:
     Attributes
     ----------
     robot : (S,) the robot of each contact.
-    nodes : (S, 4) its nodes; those without weight are 0.
+    nodes, dofs : (S, 4), (S, 12) its nodes, those without weight being 0, and their coordinates in one robot's q.
     friction : (S,) coefficients.
     load : (S, 3) normal load and tangential loads along `tangents` [N].
     tolerance : (B,) [m], by how much the laws may be broken.
@@ -117,6 +117,7 @@ class ConstraintSet:
             friction.append(_of_robots(self_contacts[table.contact].law.friction, robots[-1], state.q))
         self.robot, self.nodes, self.friction = torch.cat(robots), torch.cat(nodes), torch.cat(friction)
         self.friction = self.friction if rubs else torch.zeros_like(self.friction)
+        self.dofs = (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
         begin = self.at(state.q, state.time)
         normal = unit(begin.normal)
         first = first_director(normal)
@@ -164,11 +165,6 @@ class ConstraintSet:
         normal = contacts.normal.unsqueeze(1) * contacts.weights.unsqueeze(2)  # (S, 4, 3)
         slide = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]  # (S, 2, 4, 3)
         return torch.cat([normal.unsqueeze(1), slide], dim=1).flatten(2)
-
-    @property
-    def dofs(self) -> Tensor:
-        """Coordinates (S, 12) of each contact's nodes, as numbers in one robot's q."""
-        return (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
 
     def motions_of(self, arms: Tensor, vector: Tensor) -> Tensor:
         """Return (S, k): arms (S, k, 12) times a vector (B, n)."""
