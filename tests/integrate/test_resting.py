@@ -156,11 +156,11 @@ def test_what_holds_nothing_else_lies():
 
 def test_moves_with_what_moves_it():
     """Come to the floor's height where a clamp is lowered onto it, from far above it."""
-    model = above_a_floor(0.3)
+    model = above_a_floor(0.3, edges=10)
     target = model.initial_state().q.clone()
     target[0, 2] -= 0.2
     lowered, _ = STATIC.step(model, model.initial_state(), Control(clamped_q=target), throw=True)
-    expected, _ = at_rest(above_a_floor(0.1))
+    expected, _ = at_rest(above_a_floor(0.1, edges=10))
     difference = lowered.positions - expected.positions
     difference[..., 2] += 0.2
     assert difference.abs().max().item() < 1e-7  # gaps to 1e-8 m
