@@ -236,17 +236,17 @@ def parts(model: Model, run: Steps) -> tuple[float, float, float, str]:
     contact = model.self_contacts
     pairs = model.contact.may_touch(state.q, run.ahead, slack)
     start = model.start_step(state, None, DT, pairs)
-    solver = model.solver_for(batch, pairs)
+    solver = model.solvers.of(batch, pairs)
     at = (state.q, state.velocity, state.time)
     force, values = model.mechanics.force_and_stiffness(start, *at, Gains(1.0, 1 / DT, 1 / DT**2))
-    residual = force.index_select(1, model.free_index)
+    residual = model.unknowns.picked(force)
     factor = timed(lambda: solver.factor(values).solve(residual))
     if pairs is None:
         obstacle = model.obstacles[0]
         return 0.0, timed(lambda: obstacle.derivatives(state, start.control)), factor, solver.describe()
     nodes = [q[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3)) for q in (state.q, run.ahead)]
     broad = timed(lambda: contact.pairs(nodes[0], nodes[1], slack))
-    own = values.new_zeros(model.pattern.nnz, batch)
+    own = values.new_zeros(model.layout.pattern.nnz, batch)
     forces_time = timed(lambda: pairs.added(contact, state.q, state.velocity, own, 1.0, 1 / DT))
     return broad, forces_time, factor, solver.describe()
 
@@ -267,7 +267,7 @@ def measured(name: str, batch: int, steps: int, compile: bool, device: str) -> R
         case=name,
         batch=batch,
         primitives=len(model.body.links) + len(model.triangles),
-        unknowns=model.n_free,
+        unknowns=model.unknowns.count,
         solver=solver,
         active=run.active,
         step_ms=1e3 * run.seconds,

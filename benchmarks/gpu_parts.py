@@ -150,7 +150,7 @@ def cost(subject: Subject, look: Look, backward: bool = False) -> Row:
         converged=int(converged.sum()),
         peak_mb=peak_bytes(subject.device) / 1e6,
         note=f"{iterations:.2f} iterations, {len(times)} times {len(infos)} steps (median; least "
-        f"{min(times) / statistics.median(times):.2f} of it), {subject.model.solver_for(batch).name}",
+        f"{min(times) / statistics.median(times):.2f} of it), {subject.model.solvers.of(batch).name}",
     )
 
 

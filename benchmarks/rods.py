@@ -151,7 +151,7 @@ def measure(case: Case) -> Run:
     tips = state.positions[:, -1]
     return Run(
         case=case,
-        linear_solver=model.solver_for(case.batch).name,
+        linear_solver=model.solvers.of(case.batch).name,
         repeats=len(costs),
         cpu_seconds=statistics.median(costs),
         first_step_seconds=first_step_seconds,

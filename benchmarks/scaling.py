@@ -149,7 +149,7 @@ def measured(case: Case) -> Cost:
     """Return what a case costs in this process."""
     torch.set_num_threads(1)
     model, build = timed(lambda: model_of(case))
-    _, analysis = timed(lambda: model.solver_for(chunk_size(model, case.batch, "auto")))
+    _, analysis = timed(lambda: model.solvers.of(chunk_size(model, case.batch, "auto")))
     at_a_time = chunk_size(model, case.batch, "auto")
     state, start = timed(lambda: model.initial_state(batch=case.batch))
     peak = peak_bytes()

@@ -137,8 +137,8 @@ def measured(
         compiled=compile,
         nodes=model.body.n_nodes,
         triangles=len(model.triangles),
-        unknowns=model.n_free,
-        solver=model.solver_for(batch).describe(),
+        unknowns=model.unknowns.count,
+        solver=model.solvers.of(batch).describe(),
         step_ms=1e3 * step,
         iteration_ms=1e3 * step / mean,
         factor_ms=1e3 * factor,
@@ -158,8 +158,8 @@ def parts(model: Model, integrator: ImplicitEuler, state: State) -> tuple[float,
     """Return the seconds a robot of a factorisation with its solve, and of an evaluation of force and matrix."""
     equations = integrator.equations(model, state)
     equations.prepare()
-    x, weight = state.q[:, model.free_index], model.residual_weight()
-    solver, device = model.solver_for(state.batch), model.device.type
+    x, weight = state.q[:, model.unknowns.index], model.unknowns.residual_weight()
+    solver, device = model.solvers.of(state.batch), model.device.type
 
     def timed(work: Callable[[], Tensor]) -> float:
         times = []

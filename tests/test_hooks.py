@@ -137,9 +137,9 @@ def test_the_newton_matrix_has_the_derivatives_of_a_force(cls, name):
         nn.init.constant_(force.network[2].weight, 0.3)
     integrator = Static() if name == "static" else INTEGRATORS[name]
     balance = integrator.equations(model, moving(model))
-    x = moving(model).q.index_select(1, model.free_index)
+    x = moving(model).model.unknowns.picked(q)
     _, values = balance.residual_and_matrix(x)
-    pattern, size = model.pattern, x.shape[1]
+    pattern, size = model.layout.pattern, x.shape[1]
     dense = torch.zeros(x.shape[0], size, size, dtype=torch.float64)
     dense[:, pattern.rows, pattern.cols] = values.t()
     for k in range(0, size, 5):
@@ -191,7 +191,7 @@ def test_a_potential_may_be_claimed():
             return (state.positions - self.body.nodes).square().sum((1, 2))
 
     model = rod(Spring())
-    assert model.pattern.symmetric and model.mechanics.conservative(at_rest=False)
+    assert model.layout.pattern.symmetric and model.mechanics.conservative(at_rest=False)
     _, info = ImplicitEuler(0.02).step(model, moving(model))
     assert info.converged.all()
 

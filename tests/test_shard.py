@@ -172,10 +172,10 @@ def test_motion_does_not_depend_on_the_part(scene):
     """Cut 40 robots where one alone would take another solver and another way to sum up forces."""
     text = re.sub(r"nodes = \[\[.*\nrod_edges.*", star(16, 3), SCENE, count=1)
     scene.write_text(re.sub('"environment.gravity.2".*', "", text).replace("max_iterations = 3", ""))
-    assert load_scene(scene, {"batch.size": 1}).build().model.solver_for(1).name == "banded"
+    assert load_scene(scene, {"batch.size": 1}).build().model.solvers.of(1).name == "banded"
     scene_of_all = load_scene(scene, {"batch.size": 40})
     whole, first, rest = (s.build() for s in (scene_of_all, *map(scene_of_all.part, (slice(0, 1), slice(1, 40)))))
-    assert [s.model.solver_for(s.state.batch).name for s in (whole, first, rest)] == ["multifrontal"] * 3
+    assert [s.model.solvers.of(s.state.batch).name for s in (whole, first, rest)] == ["multifrontal"] * 3
     expected, found = run(whole), [run(first), run(rest)]
     assert not expected.failed.any()
     for name in ("positions", "velocities", "twist", "iterations", "residual"):

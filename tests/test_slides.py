@@ -171,7 +171,7 @@ def test_an_equilibrium_and_its_modes():
     for turn in (None, ANYHOW):
         model = arch(turn)
         state, info = Static(force_tolerance=1e-12).step(model, model.initial_state(), throw=True)
-        most = model.n_free - model.slides.n_across
+        most = model.unknowns.count - model.unknowns.slides.n_across
         back = torch.eye(3, dtype=torch.float64) if turn is None else torch.as_tensor(turn)
         found.append((state.positions @ back, modes(model, state, most).eigenvalue, info.stable))
         with pytest.raises(InputError, match=f"from 1 to {most}"):
@@ -196,20 +196,22 @@ def test_the_matrix_is_the_residuals_derivative():
     model = arch(ANYHOW)
     state, _ = ImplicitMidpoint(0.01).step(model, model.initial_state(), throw=True)
     equations = ImplicitMidpoint(0.01).equations(model, state)
-    x = state.q[:, model.free_index]
-    matrix = model.pattern.to_dense(matrix_values(equations, x, model.solver_for(2), model.residual_weight()))
+    x = state.q[:, model.unknowns.index]
+    matrix = model.layout.pattern.to_dense(
+        matrix_values(equations, x, model.solvers.of(2), model.unknowns.residual_weight())
+    )
     scale = matrix.abs().max()
-    for k in range(model.n_free):
+    for k in range(model.unknowns.count):
         step = torch.zeros_like(x)
         step[:, k] = 1e-6
         slope = (equations.residual(x + step) - equations.residual(x - step)) / 2e-6
-        own = int(model.free_index[k]) // 3
+        own = int(model.unknowns.index[k]) // 3
         if own not in (4, 8):
             assert (matrix[:, :, k] - slope).abs().max() < 1e-8 * scale  # of second order in 1e-6 m
             continue
-        at = [i for i, dof in enumerate(model.free_index.tolist()) if dof // 3 == own]
-        allowed = model.slides.allowed[[4, 8].index(own)]
-        others = [i for i in range(model.n_free) if i not in at]
+        at = [i for i, dof in enumerate(model.unknowns.index.tolist()) if dof // 3 == own]
+        allowed = model.unknowns.slides.allowed[[4, 8].index(own)]
+        others = [i for i in range(model.unknowns.count) if i not in at]
         assert (matrix[:, others, k] - slope[:, others]).abs().max() < 1e-8 * scale
         within = matrix[:, at][:, :, at] @ allowed
         assert (within[:, :, at.index(k)] - slope[:, at]).abs().max() < 1e-8 * scale
@@ -319,11 +321,13 @@ def test_what_clamps_hold_adds_up():
     free = model.free[:18].view(6, 3)
     assert free[0].tolist() == [False, False, True] and free[1].tolist() == [True, False, True]
     assert not bool(free[4].any()) and free[5].tolist() == [True, True, False]
-    assert model.slides.nodes.tolist() == [2, 3, 5]
+    assert model.unknowns.slides.nodes.tolist() == [2, 3, 5]
     allowed = torch.tensor([[1, -1, 0], [-1, 1, 0], [0, 0, 0]], dtype=torch.float64) / 2
-    torch.testing.assert_close(model.slides.allowed[1], allowed, rtol=0, atol=1e-15)
-    torch.testing.assert_close(model.slides.allowed[2], allowed, rtol=0, atol=1e-15)
-    torch.testing.assert_close(model.slides.allowed[0], allowed + torch.diag(torch.tensor([0.0, 0, 1])).to(allowed))
+    torch.testing.assert_close(model.unknowns.slides.allowed[1], allowed, rtol=0, atol=1e-15)
+    torch.testing.assert_close(model.unknowns.slides.allowed[2], allowed, rtol=0, atol=1e-15)
+    torch.testing.assert_close(
+        model.unknowns.slides.allowed[0], allowed + torch.diag(torch.tensor([0.0, 0, 1])).to(allowed)
+    )
 
 
 def test_what_is_nearly_an_axis_is_none():
@@ -334,9 +338,9 @@ def test_what_is_nearly_an_axis_is_none():
         builder.clamp(nodes=[2 * node], along=(1e200, 1e200 * off, 0))
         builder.clamp(nodes=[2 * node + 1], normal=(1e-200, 0, 1e-200 * off))
     model = builder.finalize(compile=False)
-    assert model.slides.nodes.tolist() == [0, 1, 2, 3]
+    assert model.unknowns.slides.nodes.tolist() == [0, 1, 2, 3]
     for node, off in enumerate((1e-8, 1e-11)):
-        along, across = model.slides.allowed[2 * node : 2 * node + 2]
+        along, across = model.unknowns.slides.allowed[2 * node : 2 * node + 2]
         assert along[0, 1].item() == pytest.approx(off, rel=1e-4)  # rounding of 1e-16
         assert across[0, 2].item() == pytest.approx(-off, rel=1e-4)
     free = model.free[:18].view(6, 3)

@@ -209,10 +209,10 @@ class TestShapes:
         shape = found.shape[0]
         start = model.start_step(state)
         _, values = model.mechanics.force_and_stiffness(start, state.q, state.velocity, state.time)
-        free = shape[:, model.free_index]
+        free = shape[:, model.unknowns.index]
         eye = torch.eye(6, dtype=torch.float64)
         assert torch.allclose(model.mechanics.inertia.times(shape) @ shape.T, eye, atol=1e-9)
-        stiffness = free @ model.pattern.to_dense(values)[0] @ free.T
+        stiffness = free @ model.layout.pattern.to_dense(values)[0] @ free.T
         # rounding of the stiffness: 1e-16 of its largest eigenvalue, 1e8 / s^2
         assert torch.allclose(stiffness, torch.diag(found.eigenvalue[0]), atol=1e-6)
         assert (shape[:, ~model.free] == 0).all()
@@ -228,11 +228,11 @@ class TestShapes:
         found = modes(model, state, 3)
         start = model.start_step(state)
         _, values = model.mechanics.force_and_stiffness(start, state.q, state.velocity, state.time)
-        shape = found.shape[0][:, model.free_index]
-        force = shape @ model.pattern.to_dense(values)[0]
-        massless = model.algebraic[model.free_index]
+        shape = found.shape[0][:, model.unknowns.index]
+        force = shape @ model.layout.pattern.to_dense(values)[0]
+        massless = model.unknowns.algebraic[model.unknowns.index]
         assert massless.any() and force[:, massless].abs().max() < 1e-9 * force[:, ~massless].abs().max()
-        pulled = found.eigenvalue[0, :, None] * shape * model.body.mass[model.free_index]
+        pulled = found.eigenvalue[0, :, None] * shape * model.body.mass[model.unknowns.index]
         assert torch.allclose(force, pulled, rtol=0, atol=1e-6 * pulled.abs().max().item())  # rounding, as above
 
     def test_sparse_and_dense_agree(self, monkeypatch):

@@ -160,8 +160,8 @@ def _check(model: Model, state: State, control: Control, last: float, steps: int
         raise InputError(f"follow.length: expected a number above 0 and up to 1, got {length!r}")
     if not model.contact.none:
         raise InputError("follow: paths go through what stands in their way; build the robot without contact")
-    if not model.solver_for(state.batch).solves_indefinite:
-        raise InputError(f"follow: solver {model.solver_name!r} cannot solve beyond limit points; take a direct one")
+    if not model.solvers.of(state.batch).solves_indefinite:
+        raise InputError(f"follow: solver {model.solvers.name!r} cannot solve beyond limit points; take a direct one")
 
 
 class _Point(NamedTuple):
@@ -208,13 +208,13 @@ class _Walk:
         model, state = self.model, problem.state
         nodes, count = model.nodes, model.body.n_nodes
         extent = torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
-        of_nodes = model.free_index < 3 * count
+        of_nodes = model.unknowns.index < 3 * count
         self.metric = torch.where(of_nodes, 1 / (count * extent**2), 1 / count).to(state.q)
         self.running = problem.running
         self.status = torch.zeros_like(self.running, dtype=torch.long)
         self.unit, self.part = torch.ones_like(state.time), torch.ones_like(state.time)
         zero, forward = torch.zeros_like(state.time), torch.full_like(state.time, 1.0 if last > 0 else -1.0)
-        x = state.q.index_select(1, model.free_index)
+        x = model.unknowns.picked(state.q)
         self.at = _Point(state, zero, torch.zeros_like(x), forward, torch.zeros_like(self.running))
         self.reached = torch.zeros_like(self.running)
 
@@ -230,7 +230,7 @@ class _Walk:
             points.append(self.at)
             lengths.append(lengths[-1] + torch.where(arrived, way, 0.0))
             counts = counts + arrived
-        told = self.model.pattern.symmetric and self._equations(self.at.state, self.at.factor).has_potential
+        told = self.model.layout.pattern.symmetric and self._equations(self.at.state, self.at.factor).has_potential
         return EquilibriumPath(
             torch.stack([point.factor for point in points]),
             torch.stack([point.slope for point in points]),
@@ -300,8 +300,8 @@ class _Walk:
         ----------
         rows : (B,) robots to look at.
         """
-        weight, method = self.model.residual_weight(), self.problem.method
-        x0, factor = at.state.q.index_select(1, self.model.free_index), at.factor + size * at.slope
+        weight, method = self.model.unknowns.residual_weight(), self.problem.method
+        x0, factor = self.model.unknowns.picked(at.state.q), at.factor + size * at.slope
         equations = self._equations(at.state, factor)
         solver = equations.solver()
         tolerance = method.tolerance(equations.force_scale(weight))
@@ -338,7 +338,7 @@ class _Walk:
         """
         state = equations.accepted_state(equations.full(x), rows)
         there = self._equations(state, factor)
-        x = state.q.index_select(1, self.model.free_index)
+        x = self.model.unknowns.picked(state.q)
         solver = there.solver()
         _, values = there.residual_and_matrix(x)
         factors, definite = _factored(solver, values, rows)
@@ -376,7 +376,7 @@ class _Walk:
 
     def _way(self, a: _Point, b: _Point) -> Tensor:
         """Return the motion (B, n_free) between points."""
-        return (b.state.q - a.state.q).index_select(1, self.model.free_index)
+        return (b.state.q - a.state.q).index_select(1, self.model.unknowns.index)
 
 
 def _ended(going: Tensor, status: Tensor, norm: Tensor, solved: Tensor, iterations: Tensor, most: int) -> Tensor:

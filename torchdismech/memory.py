@@ -96,7 +96,7 @@ def evaluation_bytes(model: Robot) -> int:
     """
     terms = [*model.terms, *(force.term for force in model.forces if force.varies and force.by_stencils)]
     numbers = NUMBERS_A_DERIVATIVE * derivatives(terms) + NUMBERS_A_BLOCK_ENTRY * block_entries(model.forces)
-    return model.nodes.element_size() * (numbers + NUMBERS_A_DOF * model.n_dofs + MATRICES * model.pattern.nnz)
+    return model.nodes.element_size() * (numbers + NUMBERS_A_DOF * model.n_dofs + MATRICES * model.layout.pattern.nnz)
 
 
 def robots_at_a_time(model: Robot, batch: int) -> int:
@@ -113,7 +113,7 @@ def robots_at_a_time(model: Robot, batch: int) -> int:
 def step_bytes(model: Robot, batch: int) -> int:
     """Return an estimate of the bytes that a step of so many robots takes at its peak: evaluation and factor."""
     share = model.nodes.element_size() / 8  # solvers count numbers of 8 bytes
-    return batch * evaluation_bytes(model) + int(share * model.solver_for(batch).memory(batch, model.device))
+    return batch * evaluation_bytes(model) + int(share * model.solvers.of(batch).memory(batch, model.device))
 
 
 def available_bytes(device: torch.device) -> int:

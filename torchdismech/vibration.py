@@ -105,7 +105,7 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
     """
     control = control or Control()
     model.check_batch(state, control)
-    most = int((model.free & ~model.algebraic).sum()) - model.slides.n_across
+    most = int((model.free & ~model.unknowns.algebraic).sum()) - model.unknowns.slides.n_across
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= most:
         raise InputError(f"modes: count has to be a whole number from 1 to {most} (free dofs with mass), got {count!r}")
     if model.contact.constrained:
@@ -131,9 +131,9 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     at = (state.q, state.velocity, state.time)
     force, values = model.mechanics.force_and_stiffness(start, *at)
     _, damped = model.mechanics.force_and_stiffness(elapsing, *at, Gains(velocity=1 / INSTANT))
-    pattern = model.solver_for(1, start.pairs).pattern
+    pattern = model.solvers.of(1, start.pairs).pattern
     # of motions: one for each unknown, of nodes that slide those along their lines
-    motions = model.slides.motions(model.unknown)
+    motions = model.unknowns.slides.motions(model.unknowns.number)
     stiffness = motions.T @ sparse_matrix(pattern, values[:, 0]) @ motions
     damping = motions.T @ sparse_matrix(pattern, (damped - values)[:, 0] * INSTANT) @ motions
     mass = motions.T @ sparse_matrix(pattern, _masses(model, values)[:, 0]) @ motions
@@ -145,8 +145,8 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     _refuse_flutter(robot, stiffness, eigenvalue, shape, precision)
     by_mode = np.einsum("ik,ik->k", shape, damping @ shape)
     free = torch.as_tensor((motions @ shape).T.copy()).to(state.q)
-    whole = model.expand(free, state.q.new_zeros(count, model.n_dofs))
-    imbalance = torch.linalg.vector_norm(model.on_unknowns(force) * model.residual_weight(), dim=1)
+    whole = model.unknowns.expand(free, state.q.new_zeros(count, model.n_dofs))
+    imbalance = torch.linalg.vector_norm(model.unknowns.felt(force) * model.unknowns.residual_weight(), dim=1)
     return (
         torch.as_tensor(eigenvalue)[None].to(state.q),
         whole[None],

@@ -136,7 +136,7 @@ class PhysicsSystem(System):
             return None
         state, _ = self.start(window.to(self.device))
         elastic = self.model.mechanics.elastic_force(self.model.start_step(state), state.q).detach()
-        index = self.model.free_index[self.model.free_index < 3 * self.model.body.n_nodes]
+        index = self.model.unknowns.index[self.model.unknowns.index < 3 * self.model.body.n_nodes]
         size, of = (f[:, index].square().mean().sqrt() for f in (self._learned_force(state), elastic))
         return float(size / of)
 

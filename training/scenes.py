@@ -119,7 +119,7 @@ class SceneSystem(PhysicsSystem):
             velocity = torch.zeros_like(state.q).index_copy(
                 1, self._free.to(state.q.device), self._begin.spread * window.start
             )
-            state = state.replace(velocity=model.with_held(velocity, 0.0))
+            state = state.replace(velocity=model.unknowns.with_held(velocity, 0.0))
         return state, status
 
     def _measured_start(self, window: Window) -> State:
@@ -128,7 +128,7 @@ class SceneSystem(PhysicsSystem):
         angles = first.new_zeros(len(first), self.model.n_dofs - 3 * len(nodes))
         q = self.model.body.q_of(second)
         velocity = torch.cat([((second - first) / self.dt).flatten(1), angles], dim=1)
-        velocity = self.model.with_held(velocity, 0.0)
+        velocity = self.model.unknowns.with_held(velocity, 0.0)
         return self.model.initial_state(q=q, velocity=velocity).replace(time=window.time + self.dt)
 
     def schedule(self, window: Window, state: State) -> Schedule:

@@ -35,7 +35,7 @@ def summed_one_by_one(model, q, velocity, pairs: StepPairs) -> torch.Tensor:
         for block, robot, chosen in zip(whole(blocks), found.robot, found.chosen, strict=True):
             dofs = found.table.dofs[:, chosen]
             total[robot, dofs[:, None], dofs] += block
-    return total[:, model.free_index][:, :, model.free_index]
+    return total[:, model.unknowns.index][:, :, model.unknowns.index]
 
 
 @pytest.mark.parametrize("by", ["code", "torch", "many nodes"])
@@ -52,9 +52,9 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     assert bool((expected.abs().amax((1, 2)) > 0).all())  # both robots touch themselves
     crossing = [table for table in pairs.pairs.tables if table.kernel is closest_crossing]
     assert all(bool(table.filled.any(1).all()) for table in crossing) and bool(crossing) == (kind == "lines")
-    own = torch.randn(model.pattern.nnz, 2, dtype=q.dtype, generator=torch.Generator().manual_seed(0))
+    own = torch.randn(model.layout.pattern.nnz, 2, dtype=q.dtype, generator=torch.Generator().manual_seed(0))
     _, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
-    found = pairs.coupling.pattern.to_dense(values) - model.pattern.to_dense(own)
+    found = pairs.coupling.pattern.to_dense(values) - model.layout.pattern.to_dense(own)
     # 1e-12 of the largest entry: sums in another order
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12
 
@@ -65,7 +65,7 @@ def test_other_pairs_in_the_next_iteration(by, monkeypatch):
     if by == "torch":
         monkeypatch.setattr(coupling, "function_of", lambda name, dtype: None)
     model, q, velocity, pairs = pressed("shell", True)
-    own = torch.zeros(model.pattern.nnz, 2, dtype=q.dtype)
+    own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
     pairs.added(model.self_contacts, q, velocity, own, *GAINS)
     before = sum(len(f.chosen) for f in model.self_contacts.touching(pairs.pairs, q, velocity))
     moved = q.clone()
@@ -81,7 +81,7 @@ def test_other_pairs_in_the_next_iteration(by, monkeypatch):
 def test_rows_are_those_of_robots_alone(kind):
     """Give a robot the same matrix in a batch as alone."""
     model, q, velocity, pairs = pressed(kind, True)
-    own = torch.zeros(model.pattern.nnz, 2, dtype=q.dtype)
+    own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
     both = pairs.coupling.pattern.to_dense(pairs.added(model.self_contacts, q, velocity, own, *GAINS)[1])
     for row in range(2):
         alone = ROBOTS[kind]("penalty", True, slice(row, row + 1))
@@ -100,10 +100,10 @@ def test_pattern_is_kept_while_it_suffices():
     last = slice(int(first.filled.sum(1).amin()) - 1, None)  # of nodes that are not clamped
     one = PairTable(first.kernel, first.nodes[:, last], first.reach[:, last], first.filled[:, last])
     few = Pairs((one,), many.low, many.high)
-    cache = CouplingCache(model.pattern, model.unknown[: 3 * model.body.n_nodes], None)
+    cache = CouplingCache(model.layout.pattern, model.unknowns.number[: 3 * model.body.n_nodes], None)
     small = cache.coupling(few)
     grown = cache.coupling(many)
-    assert grown.pattern.nnz > small.pattern.nnz > model.pattern.nnz
+    assert grown.pattern.nnz > small.pattern.nnz > model.layout.pattern.nnz
     assert set(small.pattern.keys.tolist()) <= set(grown.pattern.keys.tolist())
     again = cache.coupling(few)
     assert again.pattern is grown.pattern and again.solvers is grown.solvers

@@ -114,7 +114,7 @@ def test_a_stage_that_fails_is_taken_in_shorter_ones(monkeypatch):
     for _ in range(6):
         state, _ = ImplicitEuler(2e-3).step(model, state, throw=True)
     equations = ImplicitEuler(2e-3).equations(model, state)
-    options = NewtonOptions(equations.solver(), model.residual_weight(), torch.full((2,), 1e-9).double(), 50)
+    options = NewtonOptions(equations.solver(), model.unknowns.residual_weight(), torch.full((2,), 1e-9).double(), 50)
     first, both = equations.guess(True), torch.tensor([True, True])
     expected = easing.eased_newton(equations, first, options, both)
     assert (expected.status == Status.CONVERGED).all()

@@ -117,7 +117,7 @@ def test_forces_of_several_contacts_add_up():
         generator = torch.Generator().manual_seed(1)
         velocity = 0.1 * torch.randn(state.q.shape, generator=generator, dtype=state.q.dtype)
         pairs = model.contact.touching(state.q)
-        own = torch.zeros(model.pattern.nnz, 1, dtype=state.q.dtype)
+        own = torch.zeros(model.layout.pattern.nnz, 1, dtype=state.q.dtype)
         force, values = pairs.added(model.self_contacts, state.q, velocity, own, 0.7, 30.0)
         assert torch.equal(force, model.self_contacts.force(pairs.pairs, state.q, velocity))
         return force, pairs.coupling.pattern.to_dense(values), model.self_contacts.energies(pairs.pairs, state.q)

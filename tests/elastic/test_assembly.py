@@ -24,9 +24,9 @@ def test_second_derivatives_by_clamped_dofs_are_not_found():
     for model in (flat, free):
         start = model.start_step(model.initial_state(batch=2), Control())
         force, values = model.mechanics.force_and_stiffness(start, q, torch.zeros_like(q), q.new_zeros(2))
-        matrices.append(model.pattern.to_dense(values))
+        matrices.append(model.layout.pattern.to_dense(values))
         forces.append(force)
-    of_plane = free.unknown[flat.free_index.numpy()]
+    of_plane = free.unknown[flat.unknowns.index.numpy()]
     torch.testing.assert_close(matrices[0], matrices[1][:, of_plane][:, :, of_plane], rtol=0, atol=0)
     torch.testing.assert_close(forces[0], forces[1], rtol=0, atol=0)
     edges, bends = 6, 5

@@ -88,9 +88,9 @@ def test_matrix_is_the_derivative_of_the_residual(integrator):
     state = model.initial_state(q=model.initial_state().q + noise(), velocity=20 * noise())
     start = model.start_step(state, None, integrator.scheme.time * integrator.dt)
     balance = StepEquations(model, integrator.scheme, start, state.q, integrator.dt)
-    x = (state.q + noise())[:, model.free_index]
+    x = (state.q + noise())[:, model.unknowns.index]
     _, values = balance.residual_and_matrix(x)
-    matrix = model.pattern.to_dense(values)[0]
+    matrix = model.layout.pattern.to_dense(values)[0]
     for k in range(0, x.shape[1], 7):
         step = torch.zeros_like(x)
         step[0, k] = 1e-8

@@ -117,7 +117,7 @@ class TestMeaning:
             force, values = model.mechanics.force_and_stiffness(
                 model.start_step(state), q, torch.zeros_like(q), state.time
             )
-            matrix = model.pattern.to_dense(values)[0][normals][:, normals]
+            matrix = model.layout.pattern.to_dense(values)[0][normals][:, normals]
             q[0, normals] += torch.linalg.solve(matrix, force[0, normals])
         return model, state.replace(q=q)
 

@@ -105,13 +105,13 @@ def bent(model, batch=2):
 def matrix_by_differences(model, state):
     """Return minus the derivative (B, m, m) of the elastic force by the unknowns, by central differences."""
     start, columns = model.start_step(state), []
-    for dof in model.free_index.tolist():
+    for dof in model.unknowns.index.tolist():
         step = torch.zeros_like(state.q)
         step[:, dof] = 1e-7
         difference = model.mechanics.elastic_force(start, state.q - step) - model.mechanics.elastic_force(
             start, state.q + step
         )
-        columns.append(difference[:, model.free_index] / 2e-7)
+        columns.append(difference[:, model.unknowns.index] / 2e-7)
     return torch.stack(columns, -1)
 
 
@@ -124,7 +124,7 @@ def test_own_stencil():
     start = model.start_step(state)
     still = torch.zeros_like(state.q)
     _, values = model.mechanics.force_and_stiffness(start, state.q, still, state.time)
-    matrix, differences = model.pattern.to_dense(values), matrix_by_differences(model, state)
+    matrix, differences = model.layout.pattern.to_dense(values), matrix_by_differences(model, state)
     # central differences: rounding of forces of 1 N over 1e-7 m, against entries of 1e3 N/m
     assert (matrix - differences).abs().max() < 1e-6 * matrix.abs().max()
     with torch.no_grad():  # as steps are solved
@@ -180,7 +180,7 @@ def test_a_stencil_reads_points_between_nodes(weights):
     # rounding of forces of some 10 N in stretching, which the difference loses
     assert (force - expected).abs().max() < 1e-10 * expected.abs().max()
     _, values = model.mechanics.force_and_stiffness(model.start_step(state), state.q, torch.zeros_like(q), state.time)
-    matrix, differences = model.pattern.to_dense(values), matrix_by_differences(model, state)
+    matrix, differences = model.layout.pattern.to_dense(values), matrix_by_differences(model, state)
     # central differences, as above; the springs' entries are some 1 % of the largest
     assert (matrix - differences).abs().max() < 1e-7 * matrix.abs().max()
     check_stencil(model.term("ties").stencil, state).raise_if_failed()

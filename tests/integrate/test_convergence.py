@@ -77,12 +77,12 @@ def test_the_force_scale_is_that_of_the_forces(rule, loads):
     noise = torch.randn(state.q.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     state = state.replace(velocity=0.1 * noise * model.free)
     for count in range(4):
-        start, weight = model.start_step(state, elapsed=dt), model.residual_weight()
+        start, weight = model.start_step(state, elapsed=dt), model.unknowns.residual_weight()
         elastic = model.mechanics.elastic_force(start, state.q)
         load = model.mechanics.constant_load(start, state.time)
         load = load + model.mechanics.varying_load(start, state.q, state.velocity, state.time)
         forces_there = (model.body.mass * state.velocity / dt, load, elastic)
-        norms = [(weight * force[:, model.free_index]).norm(dim=1) for force in forces_there]
+        norms = [(weight * force[:, model.unknowns.index]).norm(dim=1) for force in forces_there]
         state, info = step.step(model, state, throw=True)
         if count > 0:  # the first one does not know the acceleration that belongs to a given velocity
             # to what the step before left of its residual, and to the turn of the frames on the way: 3e-6 found

@@ -32,7 +32,7 @@ def matrices(model, state):
     _, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
     mass = torch.zeros_like(values)
     model.mechanics.layout.add_mass(mass, 1.0)
-    return model.pattern.to_dense(values)[0].numpy(), model.pattern.to_dense(mass)[0].numpy()
+    return model.layout.pattern.to_dense(values)[0].numpy(), model.layout.pattern.to_dense(mass)[0].numpy()
 
 
 def frequency_errors(edges: int, mass: str) -> np.ndarray:
@@ -65,7 +65,7 @@ def test_a_hanging_chain():
         model = builder.finalize(compile=False)
         state, _ = Static(force_tolerance=1e-11).step(model, model.initial_state(), throw=True)
         stiffness_matrix, masses = matrices(model, state)
-        sway = np.flatnonzero(np.isin(model.free_index.numpy(), np.arange(0, 153, 3)))
+        sway = np.flatnonzero(np.isin(model.unknowns.index.numpy(), np.arange(0, 153, 3)))
         square = scipy.linalg.eigh(
             stiffness_matrix[np.ix_(sway, sway)], masses[np.ix_(sway, sway)], eigvals_only=True, subset_by_index=[0, 0]
         )[0]
@@ -100,10 +100,10 @@ def test_the_matrix_is_the_derivative_of_the_residual(integrator, kind):
     generator = torch.Generator().manual_seed(0)
     state = state.replace(velocity=torch.randn(state.q.shape, dtype=torch.float64, generator=generator))
     equations = integrator(1e-3).equations(model, state)
-    x = state.q.index_select(1, model.free_index)
+    x = model.unknowns.picked(state.q)
     x = x + 1e-4 * torch.randn(x.shape, dtype=torch.float64, generator=generator)
     _, values = equations.residual_and_matrix(x)
-    matrix = model.pattern.to_dense(values)
+    matrix = model.layout.pattern.to_dense(values)
     move = torch.randn(x.shape, dtype=torch.float64, generator=generator)
     step = 1e-6
     expected = (equations.residual(x + step * move) - equations.residual(x - step * move)) / (2 * step)
@@ -121,8 +121,8 @@ def test_first_accelerations_are_those_of_the_mass_matrix():
     held = rod(6, "consistent", loads=[Gravity((0, 0, -9.81))])
     state = held.initial_state()
     _, mass = matrices(held, state)
-    load = held.forces[0](state, None)[0, held.free_index].numpy()
-    found = state.acceleration[0, held.free_index].numpy()
+    load = held.forces[0](state, None)[0, held.unknowns.index].numpy()
+    found = state.acceleration[0, held.unknowns.index].numpy()
     assert found == pytest.approx(np.linalg.solve(mass, load), rel=1e-12, abs=1e-12)
 
 

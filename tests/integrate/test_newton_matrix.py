@@ -94,7 +94,7 @@ def balance_far_from_the_start(integrator, model, far: float = 5.0, size: float 
     end = state.q + noise(far * lengths)
     start = model.start_step(state, control, pairs=model.contact.may_touch(state.q, end, end.new_full((2,), 0.01)))
     balance = StepEquations(model, integrator.scheme, start, state.q, getattr(integrator, "dt", 0.0))
-    unknowns = end[:, model.free_index]
+    unknowns = end[:, model.unknowns.index]
     if not len(model.triangles) and far > 1:
         turned = (model.frames.tangents(balance.full(unknowns)) * state.tangent).sum(-1)
         assert turned.min() < 0.0  # some edge turned by more than 90 degrees
@@ -116,7 +116,7 @@ def test_matrix_of_shells(integrator, loads, shape):
     """Match central differences of the residual; mid-edge normals and joints have no inertia."""
     model = shells.robot(shape, SHELL_FORCES[loads](), relaxation_time=2e-3)
     if shape != "hinge":
-        assert model.algebraic.any()
+        assert model.unknowns.algebraic.any()
     check_matrix(*balance_far_from_the_start(INTEGRATORS[integrator], model, far=0.5))
 
 
@@ -130,13 +130,13 @@ def check_matrix(balance, x) -> None:
     """Hold the matrix against central differences of the residual at x."""
     model = balance.model
     residual, values = balance.residual_and_matrix(x)
-    matrix = model.solver_for(len(x), balance.start.pairs).pattern.to_dense(values)
+    matrix = model.solvers.of(len(x), balance.start.pairs).pattern.to_dense(values)
     assert torch.allclose(residual, balance.residual(x), rtol=1e-12, atol=1e-12 * residual.abs().max().item())
     columns = []
     for k in range(x.shape[1]):
         # steps of 1e-6 of an edge (30 mm) or of 1 rad: truncation 1e-12, rounding 1e-10 of the entries
         step = torch.zeros_like(x)
-        step[:, k] = 1e-6 if model.free_index[k] >= 3 * len(model.nodes) else 3e-8
+        step[:, k] = 1e-6 if model.unknowns.index[k] >= 3 * len(model.nodes) else 3e-8
         columns.append((balance.residual(x + step) - balance.residual(x - step)) / (2 * step[0, k]))
     differences = torch.stack(columns, dim=-1)
     scale = matrix.abs().amax((1, 2), keepdim=True)

@@ -48,7 +48,7 @@ def test_solvers_agree(solver, fluid):
 def test_options_reach_the_solver():
     """Give a Krylov solver few iterations: it says so, by its own status; and enough: it agrees."""
     model = net({"name": "pcg", "tolerance": 1e-11, "max_iterations": 400, "block_size": 4}, False)
-    solver = model.solver_for(2)
+    solver = model.solvers.of(2)
     assert (solver.tolerance, solver.max_iterations) == (1e-11, 400)
     given = {"name": "pcg", "tolerance": 1e-11}
     assert (after_some_steps(given, False) - after_some_steps("auto", False)).abs().max() < 1e-7  # as above

@@ -146,7 +146,7 @@ def test_linear_solvers(load, solver):
     other = "bicgstab" if solver != {"name": "pcg", "tolerance": 1e-3} else "dense"  # both Krylov solvers may agree
     same(run(scene), by_hand(built("rod"), solver=solver), by_hand(built("rod"), solver=other))
     model = scene.build().model
-    assert (model.solver_name, model.solver_options) == linear.named(solver)
+    assert (model.solvers.name, model.solvers.options) == linear.named(solver)
 
 
 def _inline(table):

@@ -185,7 +185,7 @@ def test_every_key_of_a_rod_reaches_the_model(load):
 def test_lines_and_planes_of_clamps_reach_the_model(load):
     """Let nodes slide along the lines and in the planes of a scene."""
     clamps = "[[clamp]]\nnodes = [2]\nalong = [1, 0, 1]\n[[clamp]]\nnodes = [4]\nnormal = [0, 1, 1]\n"
-    slides = load(ROBOT + ROD + clamps + SIMULATION).build().model.slides
+    slides = load(ROBOT + ROD + clamps + SIMULATION).build().model.unknowns.slides
     assert slides.nodes.tolist() == [2, 4]
     line, plane = (
         torch.tensor(matrix).double() / 2

@@ -55,8 +55,8 @@ def test_steps_evaluate_it_with_the_elastic_terms(name):
         matrix = torch.zeros(2, model.n_dofs, model.n_dofs, dtype=torch.float64)
         for k, dofs in enumerate(force.blocks()[0].rows):
             matrix[:, dofs[:, None], dofs] -= share * block[:, k]
-        free = model.free_index
-        difference = model.pattern.to_dense(values) - without.pattern.to_dense(elastic)
+        free = model.unknowns.index
+        difference = model.layout.pattern.to_dense(values) - without.pattern.to_dense(elastic)
         assert torch.allclose(difference, matrix[:, free][:, :, free], rtol=0, atol=1e-12 * elastic.abs().max().item())
     assert model.energies(state)["magnetic"].tolist() == force.potential(state, Control()).tolist()
 

@@ -141,7 +141,7 @@ class TestStructures:
         state = reference_state(model, data)
         start = model.start_step(state)
         force, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
-        return data, force[0].numpy(), model.pattern.to_dense(values)[0].numpy()
+        return data, force[0].numpy(), model.layout.pattern.to_dense(values)[0].numpy()
 
     @pytest.mark.parametrize("keep", ["s", "b", "t"])
     def test_force_and_stiffness(self, name, keep):

@@ -140,7 +140,7 @@ class TestStructures:
         assert close(force, numbers.ours(data["F" + letter]))
         if part != "midedge":  # the file's matrix of that part is not the derivative of its force
             jacobian = data[{"s": "Js", "h": "Jh"}.get(letter, f"J{letter}_bergou")]
-            assert close(-model.pattern.to_dense(values)[0].numpy(), numbers.ours_matrix(jacobian))
+            assert close(-model.layout.pattern.to_dense(values)[0].numpy(), numbers.ours_matrix(jacobian))
         column = ["stretch", "bend", "twist", "hinge", "midedge"].index(part) + 2
         pairs = zip(model.terms, start.constants, strict=True)
         found = sum(term.energies(state.q.t(), constants).get(part, 0) for term, constants in pairs)

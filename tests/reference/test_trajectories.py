@@ -225,10 +225,10 @@ def parachute_errors(stopped_early: bool) -> list[float]:
     for step in range(1, 41):
         if stopped_early:
             balance = StepEquations(model, integrator.scheme, model.start_step(state), state.q, integrator.dt)
-            x = state.q[:, model.free_index]
+            x = state.q[:, model.unknowns.index]
             for _ in range(int(data["newton_iters"][step - 1])):
                 residual, values = balance.residual_and_matrix(x)
-                x = x - model.solver_for(1).factor(values).solve(residual)
+                x = x - model.solvers.of(1).factor(values).solve(residual)
             state = balance.state_after(balance.full(x))
         else:
             state, _ = integrator.step(model, state, throw=True)

@@ -105,9 +105,9 @@ def test_rows_are_bitwise_independent():
     for control in (bent(), other):
         start = model.start_step(state, control)
         balance = StepEquations(model, rule.scheme, start, state.q, getattr(rule, "dt", 0.0))
-        x = state.q[:, model.free_index]
+        x = state.q[:, model.unknowns.index]
         residual, values = balance.residual_and_matrix(x)
-        direction = model.solver_for(3).factor(values).solve(-residual)
+        direction = model.solvers.of(3).factor(values).solve(-residual)
         results.append((residual, values.t(), balance.advanced(x, direction)))
     for first, second in zip(*results, strict=True):
         assert torch.equal(first[[0, 2]], second[[0, 2]])

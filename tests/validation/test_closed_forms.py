@@ -122,8 +122,8 @@ def test_bending_frequencies():
     state = model.initial_state()
     start = model.start_step(state)
     _, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
-    stiffness = model.pattern.to_dense(values)[0].numpy()
-    mass = np.diag(model.body.mass[model.free_index].numpy())
+    stiffness = model.layout.pattern.to_dense(values)[0].numpy()
+    mass = np.diag(model.body.mass[model.unknowns.index].numpy())
     squares = scipy.linalg.eigh(stiffness, mass, eigvals_only=True)
     # a round rod bends alike in two planes: frequencies come in pairs; twist and stretch are far above
     found = np.sqrt(squares[:6:2])
@@ -173,7 +173,7 @@ def test_euler_buckling():
         q[:, 0 : 3 * 81 : 3] = torch.where(x > x[:, 1:2], x[:, 1:2] + (x - x[:, 1:2]) * (1 - strain), x)
         start = model.start_step(state)
         _, values = model.mechanics.force_and_stiffness(start, q, torch.zeros_like(q), state.time)
-        return torch.linalg.eigvalsh(model.pattern.to_dense(values))[0, 0].item()
+        return torch.linalg.eigvalsh(model.layout.pattern.to_dense(values))[0, 0].item()
 
     assert softest(0.9 * critical) > 0 > softest(1.1 * critical)
     found = scipy.optimize.brentq(softest, 0.9 * critical, 1.1 * critical, rtol=1e-6)
@@ -221,7 +221,7 @@ def test_planar_mode():
     builder.clamp(nodes=[0, 1])
     builder.add_force(forces.Gravity((0, 5.0, -9.81)))
     model = builder.finalize()
-    assert model.n_free == 2 * 9
+    assert model.unknowns.count == 2 * 9
     state = model.initial_state()
     for _ in range(10):
         state, _ = ImplicitEuler(0.01).step(model, state, throw=True)

@@ -61,7 +61,7 @@ def test_joints_add_no_mass():
     assert (angles[:20] > 0).all() and (angles[20:] == 0).all() and len(angles) == 20 + len(model.body.joint_edges)
     massless = torch.zeros(model.n_dofs, dtype=torch.bool)
     massless[3 * model.body.n_nodes + 20 :] = True
-    assert torch.equal(model.algebraic, massless & model.free)
+    assert torch.equal(model.unknowns.algebraic, massless & model.free)
 
 
 def test_joint_edges_are_the_sides_of_the_triangles_at_the_rod():

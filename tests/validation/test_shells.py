@@ -89,11 +89,11 @@ class TestRigidMotions:
         for state in (before, after):
             start = model.start_step(state)
             force, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
-            found.append((force[0], model.pattern.to_dense(values)[0]))
+            found.append((force[0], model.layout.pattern.to_dense(values)[0]))
         blocks = [turn] * model.body.n_nodes + [torch.ones(1, 1, dtype=torch.float64)] * model.body.n_angles
         every = torch.block_diag(*blocks)
         (force, matrix), (force_after, matrix_after) = found
-        index = model.free_index
+        index = model.unknowns.index
         assert torch.allclose(every @ force, force_after, rtol=0, atol=1e-9 * force.abs().max().item())
         expected = every[index][:, index] @ matrix @ every[index][:, index].mT
         assert torch.allclose(expected, matrix_after, rtol=0, atol=1e-9 * matrix.abs().max().item())

@@ -19,7 +19,7 @@ def least_eigenvalue(model, state) -> float:
     """Return that of the stiffness of the free dofs at a state [N/m and N m]."""
     start = model.start_step(state)
     _, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
-    return torch.linalg.eigvalsh(model.pattern.to_dense(values))[0, 0].item()
+    return torch.linalg.eigvalsh(model.layout.pattern.to_dense(values))[0, 0].item()
 
 
 def critical_moment(nodes: int, tension: float, curvature: str) -> float:

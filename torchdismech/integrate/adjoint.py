@@ -119,7 +119,7 @@ def gradients_at_root(
     solved : solves the adjoint equations; by default `multipliers`, and what users wrote is held against autograd.
     """
     model, weight = form.model, accepted[:, None].to(q.dtype)
-    x = q.index_select(1, model.free_index)
+    x = model.unknowns.picked(q)
     with torch.enable_grad():
         equations = form.equations(leaves, donor)
         equations.prepare()  # here, where autograd records
@@ -164,7 +164,9 @@ def _linearised(
         fixed = form.equations([t.detach() for t in leaves], donor)
         fixed.prepare()
     model = fixed.model
-    values = matrix_values(fixed, x.detach(), model.solver_for(len(x), fixed.start.pairs), model.residual_weight())
+    values = matrix_values(
+        fixed, x.detach(), model.solvers.of(len(x), fixed.start.pairs), model.unknowns.residual_weight()
+    )
     with torch.enable_grad():
         return fixed, equations.residual(x), values
 
@@ -191,7 +193,7 @@ def multipliers(equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor
 
     And, where contacts are constraints, their KKT conditions and the multipliers of these.
     """
-    solver = equations.model.solver_for(len(rows), equations.start.pairs)
+    solver = equations.model.solvers.of(len(rows), equations.start.pairs)
     factor = solver.factor(values, rows=rows)
     solution = factor.solve(rhs, transpose=True)
     lost = rows & ~factor.ok

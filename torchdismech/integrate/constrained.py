@@ -168,11 +168,11 @@ class _Delassus:
     def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
         like = self.equations.base
-        return self.equations.model.on_unknowns(self.constraints.forces_of(self.arms, load, like))
+        return self.equations.model.unknowns.felt(self.constraints.forces_of(self.arms, load, like))
 
     def motions_of(self, step: Tensor) -> Tensor:
         """Return how gaps and slides (S, 3) change with the free dofs (B, n_free)."""
-        whole = self.equations.model.expand(step, torch.zeros_like(self.equations.base))
+        whole = self.equations.model.unknowns.expand(step, torch.zeros_like(self.equations.base))
         return self.constraints.motions_of(self.arms, whole)
 
     def carried(self, load: Tensor) -> Tensor:

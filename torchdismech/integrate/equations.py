@@ -119,7 +119,7 @@ class StepEquations:
 
     def solver(self) -> Solver:
         """Return the linear solver for the matrices of these robots."""
-        return self.model.solver_for(self.base.shape[0], self.start.pairs)
+        return self.model.solvers.of(self.base.shape[0], self.start.pairs)
 
     @property
     def closed(self) -> bool:
@@ -164,14 +164,14 @@ class StepEquations:
         if scheme.position == 1:
             return q, velocity, time
         there = state.q + scheme.position * (q - state.q)
-        return torch.where(self.model.algebraic, q, there), velocity, time
+        return torch.where(self.model.unknowns.algebraic, q, there), velocity, time
 
     def state_after(self, q: Tensor) -> State:
         """Return the state after the step, at q (B, n).
 
         Algebraic angles get their mean velocity, which serves as a guess in the next step and for nothing else.
         """
-        state, scheme, algebraic = self.start.state, self.scheme, self.model.algebraic
+        state, scheme, algebraic = self.start.state, self.scheme, self.model.unknowns.algebraic
         moved = self.model.frames.moved(state, q)
         if not scheme.inertial:
             zero = torch.zeros_like(q)
@@ -188,7 +188,7 @@ class StepEquations:
 
     def full(self, x: Tensor) -> Tensor:
         """Return q (B, n) for the unknowns x (B, n_free)."""
-        return self.model.expand(x, self.base)
+        return self.model.unknowns.expand(x, self.base)
 
     def residual(self, x: Tensor) -> Tensor:
         """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
@@ -205,7 +205,7 @@ class StepEquations:
         force, values = self.mechanics.force_and_stiffness(self.start, *at, self.gains, self.load)
         if self.constraints is not None:
             pattern = self.solver().pattern
-            self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknown)
+            self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknowns.number)
         if (sliding := self.model.sliding_on(self.start.pairs)) is not None:
             sliding.hold(values)
         return self._with_inertia(q, force + self._constraint_force(q)), values
@@ -214,7 +214,9 @@ class StepEquations:
         """Return the values (nnz, B) of the matrix at x without what the loads of constraints have in it."""
         assert self.constraints is not None
         stiffness = torch.zeros_like(values)
-        self.constraints.add_geometric_stiffness(stiffness, self.full(x), self.solver().pattern, self.model.unknown)
+        self.constraints.add_geometric_stiffness(
+            stiffness, self.full(x), self.solver().pattern, self.model.unknowns.number
+        )
         if (sliding := self.model.sliding_on(self.start.pairs)) is not None:
             sliding.project(stiffness)
         return values - stiffness
@@ -228,8 +230,8 @@ class StepEquations:
         inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
         missing = inertia - force
         if self.constraints is not None:
-            self.constraints.load = self.constraints.balancing(q, missing, self.model.on_unknowns)
-        return self.model.with_held(torch.zeros_like(q), missing - self._constraint_force(q))
+            self.constraints.load = self.constraints.balancing(q, missing, self.model.unknowns.felt)
+        return self.model.unknowns.with_held(torch.zeros_like(q), missing - self._constraint_force(q))
 
     def _count(self) -> None:
         """Add an evaluation to what the model has done, but for those that are traced."""
@@ -242,17 +244,17 @@ class StepEquations:
 
     def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
         inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
-        return self.model.on_unknowns((inertia - force) * self._row_weight())
+        return self.model.unknowns.felt((inertia - force) * self._row_weight())
 
     def _row_weight(self) -> Tensor | float:
         """Return what the rows of the residual (n,) are multiplied by: 1, for algebraic angles 1 / position_gain."""
         if self.scheme.position == 1:
             return 1.0
-        return torch.where(self.model.algebraic, 1 / self.scheme.position, 1.0)
+        return torch.where(self.model.unknowns.algebraic, 1 / self.scheme.position, 1.0)
 
     def inertia(self) -> Tensor:
         """Return the inertia's part of the matrix's diagonal (n_free, 1) or (n_free, B)."""
-        mass = self.gains.mass * self.model.body.mass[..., self.model.free_index]
+        mass = self.gains.mass * self.model.body.mass[..., self.model.unknowns.index]
         return mass.unsqueeze(-1) if mass.dim() == 1 else mass.t()
 
     def force_scale(self, weight: Tensor) -> Tensor:
@@ -265,11 +267,11 @@ class StepEquations:
         load = load + summed
         if self.scheme.inertial:  # the internal force is what the state's acceleration leaves of the external one
             times = mechanics.inertia.times
-            internal = torch.where(model.algebraic, 0.0, times(state.acceleration) - load)
+            internal = torch.where(model.unknowns.algebraic, 0.0, times(state.acceleration) - load)
             forces = [internal, load, times(state.velocity) / self.dt]
         else:
             forces = [mechanics.elastic_force(start, state.q) - summed, load]
-        return sum(torch.linalg.vector_norm(model.on_unknowns(f) * weight, dim=1) for f in forces)
+        return sum(torch.linalg.vector_norm(model.unknowns.felt(f) * weight, dim=1) for f in forces)
 
     def setup(self, x: Tensor | None, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights of a residual's norm (n_free,), the force scale (B,) and the first iterate (B, n_free).
@@ -278,7 +280,7 @@ class StepEquations:
         ----------
         x : first iterate, or None for the guess that is `ahead` or not.
         """
-        weight = self.model.residual_weight()
+        weight = self.model.unknowns.residual_weight()
         return weight, self.force_scale(weight), self.guess(ahead) if x is None else x
 
     def guess(self, ahead: bool) -> Tensor:
@@ -289,12 +291,12 @@ class StepEquations:
         model, state = self.model, self.start.state
         step = self.base - state.q
         if ahead:
-            step = model.with_held(self.dt * (state.velocity + self._gained()), step)
+            step = model.unknowns.with_held(self.dt * (state.velocity + self._gained()), step)
         there = model.frames.moved_by(state.q, step)
         for obstacle in model.obstacles:
             if obstacle.law.response.feasible_only:
                 there = obstacle.feasible(there, state, state.time + self.dt)
-        return there.index_select(1, model.free_index)
+        return model.unknowns.picked(there)
 
     def _gained(self) -> Tensor | float:
         """Return the velocity (B, n) that the present acceleration adds on average, where it is smooth enough to tell.
@@ -314,8 +316,8 @@ class StepEquations:
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, edges keeping the length that the step asks for to first order."""
         q = self.full(x)
-        moved = self.model.frames.moved_by(q, self.model.expand(step, torch.zeros_like(q)))
-        return moved.index_select(1, self.model.free_index)
+        moved = self.model.frames.moved_by(q, self.model.unknowns.expand(step, torch.zeros_like(q)))
+        return self.model.unknowns.picked(moved)
 
     def trust_radius(self) -> Tensor:
         """Return how far (), in m, a step that descends the potential may move a node; angles count by their arc."""

@@ -60,7 +60,7 @@ def held_contacts(
     """
     constraints = equations.constraints
     assert constraints is not None
-    if constraints.method != "interior_point" or not equations.model.slides.none:
+    if constraints.method != "interior_point" or not equations.model.unknowns.slides.none:
         return HeldContacts(torch.zeros_like(rows), torch.zeros_like(at.x), torch.zeros_like(constraints.load))
     search = _Holding(equations, constraints, at, contacts, arms)
     bears = constraints.load[:, 0] > 0
@@ -83,7 +83,7 @@ def stiffened(equations: StepEquations, values: Tensor, arms: Tensor, held: Tens
     assert equations.constraints is not None
     pulling = torch.where(held.unsqueeze(2), arms, 0.0)
     blocks, values = stiffness.unsqueeze(2) * (pulling.mT @ pulling), values.clone()
-    equations.constraints.add_blocks(values, blocks, equations.solver().pattern, equations.model.unknown)
+    equations.constraints.add_blocks(values, blocks, equations.solver().pattern, equations.model.unknowns.number)
     return values
 
 
@@ -108,11 +108,11 @@ class _Holding:
 
     def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
-        return self.equations.model.on_unknowns(self.constraints.forces_of(self.arms, load, self.equations.base))
+        return self.equations.model.unknowns.felt(self.constraints.forces_of(self.arms, load, self.equations.base))
 
     def after(self, step: Tensor) -> Tensor:
         """Return gaps and slides (S, 3) after a step (B, n_free)."""
-        whole = self.equations.model.expand(step, torch.zeros_like(self.equations.base))
+        whole = self.equations.model.unknowns.expand(step, torch.zeros_like(self.equations.base))
         return self.offset + self.constraints.motions_of(self.arms, whole)
 
     def found(self, which: Tensor, rows: Tensor) -> HeldContacts:

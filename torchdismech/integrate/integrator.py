@@ -154,7 +154,7 @@ class Solver(ABC):
     def _warn_of_loads_that_do_not_count(self, model: Model, state: State) -> None:
         """Say so where a robot's loads are below the residual that counts as solved: it would not move."""
         start = StepStart(state, Control(), [], model.mechanics.held_force(state, Control()))
-        load = model.on_unknowns(model.mechanics.constant_load(start, state.time)).norm(dim=1)
+        load = model.unknowns.felt(model.mechanics.constant_load(start, state.time)).norm(dim=1)
         small = (load > 0) & (load < self.force_tolerance)
         if bool(small.any()):
             robot = int(small.nonzero()[0])

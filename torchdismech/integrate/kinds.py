@@ -93,7 +93,7 @@ class StepKind:
     def _objects_of(self, problem: StepProblem) -> list[Any]:
         """Return the solver and the modules, as they hang together."""
         model = problem.model
-        found: list[Any] = [model.solver_for(problem.state.batch), model.self_contacts, *self._roots(model)]
+        found: list[Any] = [model.solvers.of(problem.state.batch), model.self_contacts, *self._roots(model)]
         for module in self._modules:
             found += _children(module)
         return found

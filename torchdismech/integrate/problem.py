@@ -77,13 +77,13 @@ class StepProblem:
     def clamped_q(self) -> Tensor:
         """The q (B, n) whose clamped dofs are where the control holds them at the end of the step."""
         state, target = self.state, self.control.clamped_q
-        return state.q if target is None else self.model.with_held(state.q, target)
+        return state.q if target is None else self.model.unknowns.with_held(state.q, target)
 
     def ahead(self) -> Tensor:
         """Return where (B, n) inertia and the clamps lead."""
         state, moves = self.state, self.method.scheme.inertial
         free = state.q + self.dt * state.velocity if moves else state.q
-        return self.model.with_held(free, self.clamped_q)
+        return self.model.unknowns.with_held(free, self.clamped_q)
 
     def equations(
         self,

@@ -150,8 +150,8 @@ def unrecorded(model: Model) -> str | None:
         return "forces that call a function of the user's"
     if terms := model.mechanics.uncompiled_terms():
         return f"derivatives by autograd ({', '.join(terms)})"
-    direct = model.solver_name == "auto" or issubclass(linear.SOLVERS[model.solver_name], DirectSolver)
-    return None if direct else f"the solver {model.solver_name}, which reads numbers"
+    direct = model.solvers.name == "auto" or issubclass(linear.SOLVERS[model.solvers.name], DirectSolver)
+    return None if direct else f"the solver {model.solvers.name}, which reads numbers"
 
 
 def _kind_of(problem: StepProblem) -> StepKind | None:

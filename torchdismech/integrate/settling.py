@@ -56,7 +56,7 @@ def _settled(problem: StepProblem, tried: StepInfo) -> tuple[State, StepInfo]:
     after, info, search = problem.state, tried, _Descent(problem)
     iterations = tried.iterations
     while (near := search.next_pause()) is not None:
-        start = near.replace(q=problem.model.with_held(near.q, problem.clamped_q), time=problem.state.time)
+        start = near.replace(q=problem.model.unknowns.with_held(near.q, problem.clamped_q), time=problem.state.time)
         found, info = differentiable_step(problem.replace(state=start))
         iterations = iterations + info.iterations
         if bool(info.converged.all()):
@@ -116,7 +116,7 @@ class _Descent:
 
 def _nearer(problem: StepProblem, at: State, most: float) -> Control:
     """Return the control with clamps that come nearer to where they are to be by so much [m] at most."""
-    way = problem.model.with_held(torch.zeros_like(at.q), problem.clamped_q - at.q)
+    way = problem.model.unknowns.with_held(torch.zeros_like(at.q), problem.clamped_q - at.q)
     share = (most / way.abs().amax(1, keepdim=True)).clamp(max=1.0)
     return problem.control.replace(clamped_q=torch.where(share < 1, at.q + share * way, problem.clamped_q))
 
@@ -133,7 +133,7 @@ def _first_acceleration(problem: StepProblem) -> float:
     equations = problem.replace(control=problem.control.replace(clamped_q=None)).equations(
         model.contact.touching(state.q)
     )
-    mass = model.body.mass[..., model.free_index]
-    force = equations.residual(state.q.index_select(1, model.free_index)).abs()
-    nodes = (mass.reshape(-1, mass.shape[-1])[0] > 0) & (model.free_index < 3 * model.body.n_nodes)
+    mass = model.body.mass[..., model.unknowns.index]
+    force = equations.residual(model.unknowns.picked(state.q)).abs()
+    nodes = (mass.reshape(-1, mass.shape[-1])[0] > 0) & (model.unknowns.index < 3 * model.body.n_nodes)
     return max(float((force / mass)[..., nodes].max()), LEAST)

@@ -95,15 +95,15 @@ class _Linearised:
         model, state = problem.model, problem.state.detach()
         here = problem.replace(state=state)
         equations = here.equations(model.contact.touching(state.q), constraints_at(here, state.q))
-        solver = model.solver_for(state.batch, equations.start.pairs)
+        solver = model.solvers.of(state.batch, equations.start.pairs)
         definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric  # by Cholesky
         if not (equations.mechanics.conservative(at_rest=True) and definite_only):
             return None
         equations.prepare()
-        x = state.q.index_select(1, model.free_index)
+        x = model.unknowns.picked(state.q)
         if equations.constraints is not None:
             equations.reaction(state.q)  # which finds their loads
-        values = matrix_values(equations, x, solver, model.residual_weight())
+        values = matrix_values(equations, x, solver, model.unknowns.residual_weight())
         if equations.constraints is not None:
             values = _with_contacts_closed(here, equations, values)
         minima = solver.factor(values, rows=problem.running).ok & problem.running
@@ -154,7 +154,7 @@ def _ways_down(found: _Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
     for robots without a way down.
     """
     model, values = found.equations.model, found.values
-    mass = model.body.mass[..., model.free_index].expand(len(saddles), -1).double().cpu().numpy()
+    mass = model.body.mass[..., model.unknowns.index].expand(len(saddles), -1).double().cpu().numpy()
     count, precision = min(FEW, int((mass[0] > 0).sum())), torch.finfo(values.dtype).eps
     ways, curvatures = torch.zeros_like(found.x), found.x.new_zeros(len(saddles))
     for robot in saddles.nonzero().flatten().tolist():
@@ -166,7 +166,7 @@ def _ways_down(found: _Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
         if eigenvalues[0] < 0:
             alike = eigenvalues <= (1 - ALIKE) * eigenvalues[0]
             way = torch.as_tensor(_aligned(model, shapes[:, alike], mass[robot])).to(found.x)
-            reach = (way / model.residual_weight()).abs().max()
+            reach = (way / model.unknowns.residual_weight()).abs().max()
             ways[robot], curvatures[robot] = way / reach, eigenvalues[0] / reach**2
     return ways, curvatures
 
@@ -177,7 +177,7 @@ def _aligned(model: Model, shapes: np.ndarray, mass: np.ndarray) -> np.ndarray:
     Nodes count the more the higher their number, so that one direction of a wave has more of it. What decides does not
     change with rounding, as the sign and the mixture of eigenvectors would.
     """
-    dof, nodes = model.free_index.cpu().numpy(), 3 * model.body.n_nodes
+    dof, nodes = model.unknowns.index.cpu().numpy(), 3 * model.body.n_nodes
     kind = np.where(dof < nodes, dof % 3, 3)
     for axis in (2, 1, 0, 3):
         field = mass * np.where(kind == axis, 1.0 + dof, 0.0)

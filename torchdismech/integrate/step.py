@@ -49,7 +49,7 @@ def _root(
 ) -> tuple[Tensor, StepInfo]:
     """Return q (B, n) where the forces balance and how it was found; `near` is tried first as an iterate."""
     attempts = [(False, "plain")] * (near is not None) + list(problem.method.attempts(equations))
-    first = None if near is None else near.index_select(1, problem.model.free_index)
+    first = None if near is None else problem.model.unknowns.picked(near)
     ahead, way = attempts[0]
     equations.prepare()
     weight, scale, first = equations.compiled(StepEquations.setup)(equations, first, ahead)

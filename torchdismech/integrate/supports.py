@@ -72,7 +72,7 @@ def _loose_ways(model: Model, parts: np.ndarray) -> np.ndarray:
     free = model.free.cpu().numpy()[: 3 * model.body.n_nodes].reshape(-1, 3)
     held = (~_unfelt(model, parts)).astype(float)[:, None] * np.eye(3)  # a sum of projections of each part
     np.add.at(held, parts, (~free).astype(float)[:, None] * np.eye(3))
-    for node, allowed in model.slides.by_node():
+    for node, allowed in model.unknowns.slides.by_node():
         held[parts[node]] += np.diag(free[node].astype(float)) - allowed  # what is clamped along an axis counts already
     ways = np.zeros_like(held)
     for part, matrix in enumerate(held):

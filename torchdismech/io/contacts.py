@@ -175,7 +175,9 @@ def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, 
     """Return the gaps (B, N) of the nodes [m], and which clamps keep from moving across the obstacle's surface."""
     points = x - obstacle.displacement(x.new_zeros(len(x))).unsqueeze(1)
     distance, normal, _ = obstacle.shape.distance_and_derivatives(points)
-    moves = model.with_held(model.body.on_nodes(normal), 0.0)[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3))
+    moves = model.unknowns.with_held(model.body.on_nodes(normal), 0.0)[:, : 3 * model.body.n_nodes].unflatten(
+        1, (-1, 3)
+    )
     return obstacle.clearance(distance), (moves.abs() <= ROUNDING).all(2)
 
 

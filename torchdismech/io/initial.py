@@ -47,7 +47,7 @@ def initial_state(scene: Scene, model: Model) -> State:
     _refuse_out_of_plane(scene, model, state)
     _refuse_displaced_clamps(scene, model, state)
     refuse_overlap(scene, model, state.positions)
-    state = state.replace(velocity=model.with_held(state.velocity, 0.0))
+    state = state.replace(velocity=model.unknowns.with_held(state.velocity, 0.0))
     if table.velocity is None and table.angular_velocity is None:
         state = model.accelerated(state)
     else:
@@ -220,7 +220,7 @@ def _refuse_displaced_clamps(scene: Scene, model: Model, state: State) -> None:
     """Refuse [[move]] where what is clamped does not begin where the robot was built: motions are told from there."""
     if not scene.document.move:
         return
-    off = model.with_held(torch.zeros_like(state.q), state.q - model.body.rest_q).abs() > AS_BUILT
+    off = model.unknowns.with_held(torch.zeros_like(state.q), state.q - model.body.rest_q).abs() > AS_BUILT
     if bool(off.any()):
         robot, dof = off.nonzero()[0].tolist()
         what = f"node {dof // 3}" if dof < 3 * model.body.n_nodes else "an edge"

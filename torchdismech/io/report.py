@@ -88,7 +88,7 @@ def what_will_run(
         "triangles": f"{len(model.triangles)} (hinges: {len(model.hinges)})",
         "bodies": _bodies(model),
         "springs": str(len(model.springs)),
-        "dofs": f"{model.n_dofs}, of which free {model.n_free - model.slides.n_across}",
+        "dofs": f"{model.n_dofs}, of which free {model.unknowns.count - model.unknowns.slides.n_across}",
         "start": _beginning(scene),
         "forces": ", ".join(type(f).__name__ for f in model.forces if f not in model.obstacles) or "none",
         "contact": _contact(scene, model),
@@ -97,7 +97,7 @@ def what_will_run(
         "integrator": steps,
         "terms": _terms(model),
         "kernels": _kernels(scene, model, integrator, state),
-        "solver": model.solver_for(at_once).describe(),
+        "solver": model.solvers.of(at_once).describe(),
         **({"steps on a GPU": _recording(model)} if model.device.type == "cuda" else {}),
         "factorisation": f"{1e3 * _factor_time(model, state, at_once):.3g} ms a robot to factor and solve, measured",
         "memory": f"about {size_of(step_bytes(model, at_once))} for a step of {whole}",
@@ -227,7 +227,7 @@ def _factor_time(model: Model, state: State, batch: int) -> float:
     with values_of_part.in_place():
         start = model.start_step(part)
         _, values = model.mechanics.force_and_stiffness(start, part.q, part.velocity, part.time, Gains(mass=1e4))
-    solver, rhs = model.solver_for(batch), torch.ones_like(part.q[:, model.free_index])
+    solver, rhs = model.solvers.of(batch), torch.ones_like(part.q[:, model.unknowns.index])
     times = []
     for _ in range(3):
         began = time.perf_counter()

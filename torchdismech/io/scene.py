@@ -156,7 +156,7 @@ class Scene:
         model = build_model(self, device, run_code=True, add=add)
         state = initial_state(self, model)
         if self.batch < self.whole:
-            model.solver_name = model.solver_for(self.whole).name
+            model.solvers.name = model.solvers.of(self.whole).name
         schedule = build_schedule(self, model)
         if "actuation.python" in code:
             function = load_function(self.path, code["actuation.python"])
