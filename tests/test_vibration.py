@@ -31,9 +31,9 @@ CLAMPED_FREE = np.array([1.8751040687, 4.6940911330, 7.8547574382]) ** 2 * BEAM
 FREE_FREE = np.array([4.7300407449, 7.8532046241, 10.9956078380]) ** 2 * BEAM
 
 
-def rod(edges=20, clamp=(0,), planar=False, loads=(), contact=None, direction="rest", **material):
+def rod(edges=20, clamp=(0,), planar=False, loads=(), contact=None, direction="rest", mass="lumped", **material):
     """Return a rod along x, held in its direction at some nodes."""
-    points, builder = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), RobotBuilder(planar=planar)
+    points, builder = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), RobotBuilder(planar=planar, mass=mass)
     made = Material(**{"youngs": YOUNGS, "density": DENSITY, **material})
     rod_through(points, Circle(RADIUS), made, loads, "not", builder)
     for node in clamp:
@@ -79,16 +79,18 @@ class TestRods:
         assert np.abs(errors[0]).max() < 0.023  # lumped masses: see test_clamps
         assert orders(*errors) == pytest.approx([2, 2, 2], abs=0.05)
 
-    def test_free(self):
+    @pytest.mark.parametrize(("mass", "most", "order"), [("lumped", 0.01, 2), ("consistent", 5e-6, 4)])
+    def test_free(self, mass, most, order):
         """Find six motions of a rigid body, exactly zero, the spin about the axis among them, and bending in pairs."""
         errors = []
         for edges in (20, 40):
-            model = rod(edges, clamp=())
+            model = rod(edges, clamp=(), mass=mass)
             found = modes(model, model.initial_state(), 12)
             assert (found.eigenvalue[0, :6] == 0).all() and found.stable.all()
             errors.append(found.frequency[0, 6:].numpy()[::2] / FREE_FREE - 1)
-        assert np.abs(errors[1]).max() < 0.01
-        assert orders(*errors) == pytest.approx([2, 2, 2], abs=0.05)
+        assert np.abs(errors[1]).max() < most
+        # what the springs of a chain and consistent masses are off by cancels to second order (docs/rods.md)
+        assert orders(*errors) == pytest.approx([order] * 3, abs=0.2)
 
     @pytest.mark.parametrize("strain", [0.05, 1e-4])
     def test_strings_under_tension(self, strain):
@@ -123,11 +125,11 @@ class TestPlates:
 
     LEISSA = {"free": [13.468, 19.596, 24.270], "cantilever": [3.471, 8.506, 21.283]}
 
-    def frequencies(self, side: str, divisions: int) -> np.ndarray:
+    def frequencies(self, side: str, divisions: int, mass: str) -> np.ndarray:
         """Return the first three, by mid-edge bending on a mesh of squares."""
         youngs, thickness, poisson = 1e9, 1e-3, 0.3
         mesh = meshes.rectangle(1.0, 1.0, 1 / divisions, "cross")
-        builder = RobotBuilder()
+        builder = RobotBuilder(mass=mass)
         builder.add_shell(mesh.nodes, mesh.triangles, thickness, Material(youngs, DENSITY, poisson), "midedge")
         rigid = 0 if side == "cantilever" else 6
         if side == "cantilever":
@@ -138,10 +140,11 @@ class TestPlates:
         rigidity = youngs * thickness**3 / (12 * (1 - poisson**2))
         return 2 * math.pi * found.frequency[0, rigid:].numpy() * math.sqrt(DENSITY * thickness / rigidity)
 
+    @pytest.mark.parametrize("mass", ["lumped", "consistent"])
     @pytest.mark.parametrize("side", LEISSA)
-    def test_square(self, side):
+    def test_square(self, side, mass):
         """Come to Leissa's numbers: at second order on free plates, within 2 % at 20 cells a side on all."""
-        coarse, fine = self.frequencies(side, 10), self.frequencies(side, 20)
+        coarse, fine = self.frequencies(side, 10, mass), self.frequencies(side, 20, mass)
         exact = np.array(self.LEISSA[side])
         assert fine == pytest.approx(exact, rel=0.02)
         assert (np.abs(fine - exact) < 0.5 * np.abs(coarse - exact)).all()
@@ -197,9 +200,10 @@ class TestDamping:
 class TestShapes:
     """What modes are made of."""
 
-    def test_mass_one_and_uncoupled(self):
+    @pytest.mark.parametrize("mass", ["lumped", "consistent"])
+    def test_mass_one_and_uncoupled(self, mass):
         """Shapes have a mass of 1 kg, and neither masses nor stiffness couple them; clamped dofs stay."""
-        model = rod()
+        model = rod(mass=mass)
         state = model.initial_state()
         found = modes(model, state, 6)
         shape = found.shape[0]
@@ -207,7 +211,7 @@ class TestShapes:
         _, values = model.mechanics.force_and_stiffness(start, state.q, state.velocity, state.time)
         free = shape[:, model.unknowns.index]
         eye = torch.eye(6, dtype=torch.float64)
-        assert torch.allclose((shape * model.body.mass) @ shape.T, eye, atol=1e-9)
+        assert torch.allclose(model.mechanics.inertia.times(shape) @ shape.T, eye, atol=1e-9)
         stiffness = free @ model.layout.pattern.to_dense(values)[0] @ free.T
         # rounding of the stiffness: 1e-16 of its largest eigenvalue, 1e8 / s^2
         assert torch.allclose(stiffness, torch.diag(found.eigenvalue[0]), atol=1e-6)
@@ -233,7 +237,8 @@ class TestShapes:
 
     def test_sparse_and_dense_agree(self, monkeypatch):
         """Find the same by shift-invert as by all eigenvalues at once: zero, in pairs, and negative ones."""
-        for model, strain in ((rod(60, clamp=()), 0.0), (rod(60, clamp=(0, 60)), -0.02)):
+        consistent = rod(60, mass="consistent")
+        for model, strain in ((rod(60, clamp=()), 0.0), (rod(60, clamp=(0, 60)), -0.02), (consistent, 0.0)):
             state, found = stretched(model, strain), []
             for limit in (10**6, 0):
                 monkeypatch.setattr(eigen, "DENSE", limit)
@@ -295,14 +300,6 @@ class TestRefusals:
         floor = Obstacle(HalfSpace((0.0, 0.0, -1.0), (0.0, 0.0, 1.0)), Complementarity())
         model = rod(10, contact=floor)
         with pytest.raises(InputError, match="Complementarity has no stiffness"):
-            modes(model, model.initial_state(), 1)
-
-    def test_consistent_masses(self):
-        """Masses that couple nodes are not on the diagonal that is read here."""
-        builder = RobotBuilder(mass="consistent")
-        builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), 5), Circle(RADIUS), Material(YOUNGS, DENSITY))
-        model = builder.finalize(compile=False)
-        with pytest.raises(InputError, match='build the robot with mass="lumped"'):
             modes(model, model.initial_state(), 1)
 
     def test_loads_that_follow(self):

@@ -33,7 +33,7 @@ class Modes:
     ----------
     eigenvalue : (B, count) square of the angular frequency [1/s^2]; negative where the state is unstable, exactly 0
         where rounding leaves nothing to tell, as for the motions of a rigid body that nothing holds.
-    shape : (B, count, n) what each dof moves [m, rad], the generalised mass (the sum of mass * shape^2) being 1 kg. The
+    shape : (B, count, n) what each dof moves [m, rad], the generalised mass shape^T M shape being 1 kg. The
         sign is such that the largest entry is positive. Modes of one frequency may come in any mixture.
     damping : (B, count) generalised damping of each mode [1/s].
     imbalance : (B,) norm of the forces on free dofs at the state [N] (torques over the mean edge length): zero at an
@@ -83,9 +83,9 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
     """Return the lowest modes of small vibrations about a state, at rest there.
 
     The eigenvalues of K shape = eigenvalue * M shape: K are the derivatives of all forces (elastic, contact, loads) by
-    the free dofs, M the lumped masses. Angles without inertia follow the others at once. Damping is that of forces that
-    change with velocity and of dissipation, shape^T C shape. A state that is no equilibrium has modes, too: those of
-    the forces' derivatives there; `Modes.imbalance` tells.
+    the free dofs, M the masses, lumped or consistent. Angles without inertia follow the others at once. Damping is that
+    of forces that change with velocity and of dissipation, shape^T C shape. A state that is no equilibrium has modes,
+    too: those of the forces' derivatives there; `Modes.imbalance` tells.
 
     Matrices are made where the model is; the eigenvalues are found on the CPU, robot by robot, whatever the device.
     Nothing is recorded for gradients.
@@ -100,7 +100,7 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
     ------
     InputError
         A count that there is not, a state that is not finite, contacts that are constraints (they have no stiffness),
-        consistent masses, an angle without inertia that nothing holds, forces whose derivatives are not symmetric in
+        an angle without inertia that nothing holds, forces whose derivatives are not symmetric in
         these modes (those that follow the robot may make it flutter, which modes do not tell).
     """
     control = control or Control()
@@ -110,8 +110,6 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
         raise InputError(f"modes: count has to be a whole number from 1 to {most} (free dofs with mass), got {count!r}")
     if model.contact.constrained:
         raise InputError("modes: contact by Complementarity has no stiffness; take Penalty or Barrier")
-    if model.body.consistent_mass:
-        raise InputError('modes: a consistent mass matrix is not taken; build the robot with mass="lumped"')
     if not bool(state.finite().all()):
         raise InputError("modes: the state holds numbers that are not finite")
     state = state.replace(velocity=torch.zeros_like(state.q))
@@ -138,7 +136,7 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     motions = model.unknowns.slides.motions(model.unknowns.number)
     stiffness = motions.T @ sparse_matrix(pattern, values[:, 0]) @ motions
     damping = motions.T @ sparse_matrix(pattern, (damped - values)[:, 0] * INSTANT) @ motions
-    mass = model.body.mass.reshape(-1, model.n_dofs)[0, model.unknowns.index].double().cpu().numpy() @ motions.power(2)
+    mass = motions.T @ sparse_matrix(pattern, _masses(model, values)[:, 0]) @ motions
     precision = torch.finfo(model.dtype).eps
     try:
         eigenvalue, shape = lowest_modes(0.5 * (stiffness + stiffness.T), mass, count, precision)
@@ -155,6 +153,13 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
         torch.as_tensor(by_mode)[None].to(state.q),
         imbalance,
     )
+
+
+def _masses(model: Model, like: Tensor) -> Tensor:
+    """Return the values (nnz, B) of the mass matrix."""
+    values = torch.zeros_like(like)
+    model.mechanics.layout.add_mass(values, 1.0)
+    return values
 
 
 def _refuse_flutter(robot: int, stiffness: Any, eigenvalue: np.ndarray, shape: np.ndarray, precision: float) -> None:

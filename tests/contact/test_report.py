@@ -119,7 +119,11 @@ def test_robots_of_a_batch_report_what_they_report_alone(name):
 
 @pytest.mark.parametrize(
     ("make", "integrator", "steps"),
-    [(lambda: Penalty(200.0, 1e-3), Static(), 1), (Complementarity, ImplicitEuler(1e-2), 20)],
+    [
+        (lambda: Penalty(200.0, 1e-3), Static(), 1),
+        (Complementarity, ImplicitEuler(1e-2), 20),
+        (Complementarity, Static(), 1),
+    ],
 )
 def test_loads_of_named_contacts(make, integrator, steps):
     """Let a pile of three rods press on a floor: each contact bears the weight of what lies on it."""

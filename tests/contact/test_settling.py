@@ -5,10 +5,14 @@ import pytest
 import torch
 
 from torchdismech import Circle, Control, Material, RobotBuilder, forces
-from torchdismech.contact import Barrier, Penalty, SelfContact
+from torchdismech.contact import Barrier, Complementarity, Penalty, SelfContact
 from torchdismech.integrate import Static
 
-LAWS = {"penalty": lambda: Penalty(1e3, tolerance=1e-3), "barrier": lambda: Barrier(1e3, tolerance=1e-3)}
+LAWS = {
+    "penalty": lambda: Penalty(1e3, tolerance=1e-3),
+    "barrier": lambda: Barrier(1e3, tolerance=1e-3),
+    "complementarity": lambda: Complementarity(),
+}
 
 
 def crossing(law: str, weight: float | torch.Tensor = 9.81, nodes: int = 21):
@@ -28,7 +32,7 @@ def crossing(law: str, weight: float | torch.Tensor = 9.81, nodes: int = 21):
     return model, Control(pose=pose)
 
 
-@pytest.mark.parametrize("law", ["penalty", pytest.param("barrier", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("law", ["penalty", "complementarity", pytest.param("barrier", marks=pytest.mark.slow)])
 def test_ropes_come_to_rest_on_each_other(law):
     """Lower one onto the other in one step: the upper hangs on the lower, which carries what it is pulled by."""
     model, control = crossing(law)
@@ -39,7 +43,7 @@ def test_ropes_come_to_rest_on_each_other(law):
     # the upper lies on the lower: a diameter, less the overlap or more by the gap, 1 mm at most
     assert upper - lower == pytest.approx(0.01, abs=1e-3)
     steps = Static(force_tolerance=1e-9, load_steps=10)
-    if law == "penalty":  # which finds the contact if the ropes come near in small shares
+    if law != "barrier":  # these find the contact if the ropes come near in small shares
         expected, _ = steps.step(model, model.initial_state(), control, throw=True)
         # one equilibrium, each to 1e-9 N of forces with stiffnesses of 1 N/m and more
         torch.testing.assert_close(after.positions, expected.positions, rtol=0, atol=1e-8)

@@ -47,6 +47,22 @@ def test_an_arc_has_its_curvature():
     torch.testing.assert_close(found, torch.full_like(found, 2 * np.tan(phi / 2) / (LENGTH / 20)), rtol=1e-10, atol=0)
 
 
+def test_curvatures_do_not_know_the_clamp_rule():
+    """Measure and set them per Voronoi length, however the energy is added up at a clamp."""
+    states, controls = [], []
+    for rule in ("trapezoidal", "gregory"):
+        builder = RobotBuilder(clamp_rule=rule)
+        builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), 6), Circle(1e-3), Material(1e6, 1000.0))
+        builder.clamp(nodes=[0], direction="rest")
+        model = builder.finalize(compile=False)
+        strains, state = Strains(model, ("curvature", "twist")), moving(model)
+        measured = strains.measured(state, model)
+        states.append(measured)
+        controls.append(strains.set_by(measured, Control(), model).natural_curvature)
+    assert torch.equal(*states)
+    assert torch.equal(*controls)
+
+
 def spiral(nodes: int, curvature: float, torsion: float, turning: float):
     """Return nodes (N, 3) on a helix, edges of LENGTH / (N - 1), and directors (E, 3) that turn against its normals.
 

@@ -14,7 +14,6 @@ from torchdismech import (
     Material,
     Newmark,
     RobotBuilder,
-    Static,
     Status,
     forces,
     meshes,
@@ -214,7 +213,7 @@ def test_methods(method):
     assert torch.allclose(ends[0], ends[1], atol=1e-8)  # the tolerance of steps, 1e-8 of their forces
 
 
-@pytest.mark.parametrize("integrator", [ImplicitMidpoint(1e-3), Newmark(1e-3), Static()])
+@pytest.mark.parametrize("integrator", [ImplicitMidpoint(1e-3), Newmark(1e-3)])
 def test_other_integrators_are_refused(integrator):
     """Say which integrator goes with constraints."""
     model = constrained_crossing(0.3)

@@ -44,6 +44,14 @@ def test_a_direction_is_that_of_python(load):
     torch.testing.assert_close(state.q, expected.q, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("rule", ["trapezoidal", "gregory"])
+def test_rules_at_clamps(load, rule):
+    """Have the clamp's spring half an edge long, or 5/12 of one."""
+    model, _ = last_state(load(ROBOT.replace("[robot]\n", f'[robot]\nclamp_rule = "{rule}"\n') + HELD))
+    length = {"trapezoidal": 0.05, "gregory": 0.1 * 5 / 12}[rule]
+    assert model.term("bend_twist").scale[-1].item() == pytest.approx(length)
+
+
 def test_a_given_direction(load):
     """Hold a rod at 45 degrees to where it was built: that is its shape without loads."""
     model, state = last_state(load(ROBOT + HELD.replace('"rest"', "[1, 0, 1]")))

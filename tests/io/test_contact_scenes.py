@@ -275,6 +275,16 @@ def test_floor_carries_the_weight(load):
     assert (2 * 100.0 * overlap.sum()).item() == pytest.approx(WEIGHT, rel=1e-3)
 
 
+def test_rests_on_a_floor_that_is_a_constraint(load):
+    """Find the equilibrium of a rod that is held above the floor."""
+    floor = '[floor]\nresponse = "complementarity"\n'
+    held = '[[clamp]]\nnodes = [0]\ndirection = "rest"\n'
+    trajectory = run(load(rod(2 * RADIUS) + floor + held + GRAVITY.format(0) + '[simulation]\nintegrator = "static"\n'))
+    assert trajectory.positions[-1, 0, -1, 2].item() == pytest.approx(RADIUS, abs=1e-8)
+    # .59 for a beam that leaves the floor at .12 m; the rod has four edges
+    assert trajectory.contact["force/floor"][-1, 0, 2].item() / WEIGHT == pytest.approx(0.59, abs=0.1)
+
+
 def test_friction_holds_below_its_angle_and_slides_above(load):
     """Tilt gravity by 0.2 on floors of friction 0.3 and 0.1: one rod sticks, the other slides as it should."""
     text = rod(RADIUS) + GRAVITY.format(0.2 * 9.81) + time(0.2) + FLOOR + "friction = 0.3\n"

@@ -678,10 +678,6 @@ MALFORMED = {
         ),
         'obstacle.0.response: expected "penalty" or "barrier" with integrator = "implicit_midpoint"',
     ),
-    "constraint in statics": (
-        scene_text(self_contact='response = "complementarity"', simulation='integrator = "static"'),
-        'self_contact.response: expected "penalty" or "barrier" with integrator = "static"',
-    ),
     "constraint without line search": (
         scene_text(floor=constraint(), simulation=GOOD["simulation"] + "\nline_search = false"),
         "simulation.line_search: expected true, got false",

@@ -1,15 +1,14 @@
-"""Clamps with a direction: rods bend, twist and vibrate as held ones do, to second order in the length of edges."""
+"""Clamps with a direction: rods bend, twist and vibrate as held ones do, to second or third order in edges' length."""
 
 import math
 
 import numpy as np
 import pytest
-import scipy.linalg
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, Control, Material, RobotBuilder, straight
-from torchdismech.forces import Gravity
+from torchdismech import Circle, Control, Material, RobotBuilder, modes, straight
+from torchdismech.forces import Gravity, PointMoment
 from torchdismech.integrate import Static
 
 LENGTH, RADIUS, YOUNGS, DENSITY = 1.0, 5e-3, 1e7, 1000.0
@@ -18,10 +17,10 @@ GJ = 0.5 * EI * 4 / 3  # nu = 1/2: G = E/3, J = 2 I
 MASS_PER_LENGTH = DENSITY * math.pi * RADIUS**2
 
 
-def cantilever(edges: int, forces=(), direction="rest"):
+def cantilever(edges: int, forces=(), direction="rest", mass="lumped", rule="trapezoidal"):
     """Return a rod along x, held at its first node in a direction or by its first two nodes."""
     points, material = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1), Material(YOUNGS, DENSITY)
-    builder = rod_through(points, Circle(RADIUS), material, forces, "not")
+    builder = rod_through(points, Circle(RADIUS), material, forces, "not", RobotBuilder(mass=mass, clamp_rule=rule))
     builder.clamp(nodes=[0] if direction else [0, 1], direction=direction)
     return builder.finalize(compile=False)
 
@@ -40,53 +39,88 @@ def dof_force(model, dof: int, value: float) -> Control:
     return Control(force=force)
 
 
-def tip_load_error(edges: int, direction="rest") -> float:
+def tip_load_error(edges: int, rule: str, direction="rest") -> float:
     """Return that of the deflection by a load at the tip, as a part of it."""
-    model, load = cantilever(edges, direction=direction), 1e-3 * EI / LENGTH**2
+    model, load = cantilever(edges, direction=direction, rule=rule), 1e-3 * EI / LENGTH**2
     sag = -settled(model, dof_force(model, 3 * edges + 2, -load)).positions[0, -1, 2].item()
     return sag / (load * LENGTH**3 / (3 * EI)) - 1
 
 
-def own_weight_error(edges: int) -> float:
+def own_weight_error(edges: int, rule: str) -> float:
     """Return that of the deflection by its weight."""
     gravity = 1e-3 * EI / (MASS_PER_LENGTH * LENGTH**3)
-    sag = -settled(cantilever(edges, [Gravity((0, 0, -gravity))])).positions[0, -1, 2].item()
+    sag = -settled(cantilever(edges, [Gravity((0, 0, -gravity))], rule=rule)).positions[0, -1, 2].item()
     return sag / (MASS_PER_LENGTH * gravity * LENGTH**4 / (8 * EI)) - 1
 
 
-def frequency_errors(edges: int) -> np.ndarray:
+def tip_moment_error(edges: int, rule: str) -> float:
+    """Return that of the deflection by a moment on the last edge, as a part of it."""
+    turn = 1e-3  # of the tip
+    model = cantilever(edges, [PointMoment((0.0, turn * EI / LENGTH, 0.0), edges=[edges - 1])], rule=rule)
+    return -settled(model).positions[0, -1, 2].item() / (0.5 * turn * LENGTH) - 1
+
+
+def frequency_errors(edges: int, mass: str, rule: str) -> np.ndarray:
     """Return those of the first three bending modes (each comes twice, in two planes)."""
-    model = cantilever(edges)
-    state = model.initial_state()
-    start = model.start_step(state)
-    _, values = model.mechanics.force_and_stiffness(start, state.q, torch.zeros_like(state.q), state.time)
-    stiffness = model.layout.pattern.to_dense(values)[0].numpy()
-    mass = np.diag(model.body.mass[model.unknowns.index].numpy())
-    squares = scipy.linalg.eigh(stiffness, mass, eigvals_only=True, subset_by_index=[0, 5])[::2]
+    model = cantilever(edges, mass=mass, rule=rule)
+    found = 2 * math.pi * modes(model, model.initial_state(), 6).frequency[0, ::2].numpy()
     exact = np.array([1.8751040687, 4.6940911330, 7.8547574382]) ** 2 * math.sqrt(EI / MASS_PER_LENGTH) / LENGTH**2
-    return np.sqrt(squares) / exact - 1
+    return found / exact - 1
 
 
+@pytest.mark.parametrize(("rule", "most", "order"), [("trapezoidal", 3e-3, 2), ("gregory", 1.3e-4, 3)])
 @pytest.mark.parametrize("error", [tip_load_error, own_weight_error])
-def test_deflections_are_of_second_order(error):
-    """A fourth of the error with twice the edges."""
-    coarse, fine = error(20), error(40)
-    assert abs(coarse) < 3e-3
-    # of second order: 4; deflections of .03 % of the length are linear to 1e-6 of themselves, the error at 40 is 3e-4
-    assert coarse / fine == pytest.approx(4, rel=0.02)
+def test_orders_of_deflections(error, rule, most, order):
+    """A fourth of the error with twice the edges, or an eighth."""
+    coarse, fine = error(20, rule), error(40, rule)
+    assert abs(coarse) < most
+    # deflections of .03 % of the length are linear to 1e-7 of themselves, the errors at 40 are 4e-6 and more; terms of
+    # the next order have a share of 1/40
+    assert coarse / fine == pytest.approx(2**order, rel=0.03)
+
+
+def test_a_moment_at_a_free_end():
+    """Exact by the trapezoidal rule; by Gregory's the clamp is corrected for and nothing is at the free end."""
+    # linear to turn^2 / 12 = 1e-7, the tolerance of forces a part of 1e-7 of the moment's
+    assert tip_moment_error(20, "trapezoidal") == pytest.approx(0, abs=1e-6)
+    found = [tip_moment_error(edges, "gregory") for edges in (20, 40)]
+    assert found == pytest.approx([-1 / 2400, -1 / 9600], rel=0.01)
 
 
 def test_two_clamped_nodes_are_half_an_edge_too_many():
     """What clamps without a direction cost."""
-    assert tip_load_error(20, None) == pytest.approx(-1.5 / 20, rel=0.05)
+    assert tip_load_error(20, "trapezoidal", None) == pytest.approx(-1.5 / 20, rel=0.05)
 
 
-def test_frequencies_are_of_second_order():
-    """Of bending, in the first three modes."""
-    coarse, fine = frequency_errors(20), frequency_errors(40)
-    # what lumped masses and springs of a chain leave: a wave k has its frequency too low by (k h)^2 / 12 and more
-    assert coarse == pytest.approx([-0.0021, -0.0106, -0.0221], rel=0.02)
-    assert coarse / fine == pytest.approx([4, 4, 4], rel=0.05)
+FREQUENCIES = {
+    ("lumped", "trapezoidal"): ([-0.00211, -0.0106, -0.0221], 2),
+    ("lumped", "gregory"): ([-0.00101, -0.00718, -0.0171], 2),
+    ("consistent", "trapezoidal"): ([-0.00115, -0.00397, -0.00650], 2),
+    ("consistent", "gregory"): ([-0.0000396, -0.000481, -0.00132], 3),
+}
+
+
+@pytest.mark.parametrize(("mass", "rule"), FREQUENCIES)
+def test_frequencies(mass, rule):
+    """Masses and springs of a chain are off by (k h)^2 / 12 each, which cancels; the clamp's part is the rule's."""
+    coarse, fine = frequency_errors(20, mass, rule), frequency_errors(40, mass, rule)
+    expected, order = FREQUENCIES[mass, rule]
+    assert coarse == pytest.approx(expected, rel=0.01)
+    # rounding of frequencies, 1e-9, is 2e-4 of the least error; the next order has a share of (k h)^2 / 12
+    assert coarse / fine == pytest.approx([2**order] * 3, rel=0.05)
+
+
+def test_gregory_moves_a_twelfth_of_an_edge():
+    """From the spring of each clamp to the next along the rod: none between two clamps, none lost."""
+    builder = RobotBuilder(clamp_rule="gregory")
+    points = [(0, 0, 0), (0.12, 0, 0), (0.36, 0, 0), (0.48, 0, 0), (0.6, 0, 0)]
+    builder.add_rod(points, Circle(RADIUS), Material(YOUNGS, DENSITY))
+    builder.clamp(nodes=[0, 3, 4], direction="rest")
+    term = builder.finalize(compile=False).term("bend_twist")
+    # between edges: nodes 1 and 2; at clamps: node 0, node 3 on either side, node 4
+    moved = torch.tensor([0.01, 0.01, -0.01, -0.01, 0.0, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(term.scale - term.stencil.voronoi, moved)
+    torch.testing.assert_close(term.measure, term.scale)
 
 
 def test_twist_is_exact():

@@ -207,11 +207,13 @@ def bend_twist_terms(
     joint_weights: np.ndarray,
     stiffened: Sequence[tuple[np.ndarray, dict[str, Tensor]]],
     averaged: bool,
+    gregory: bool,
 ) -> list[ElasticTerm]:
     """Return the bend-twist term, or none for a robot without springs.
 
     A joint edge bends and twists as the mean of the rod edges at its triangles. `stiffened` springs, given by their
-    nodes (k, 3), have stiffnesses of their own. `averaged` says how curvature is measured, see `BendTwistStencil`.
+    nodes (k, 3), have stiffnesses of their own. `averaged` says how curvature is measured, see `BendTwistStencil`,
+    `gregory` how energy is added up at clamps, see `RobotBuilder`.
     """
     springs = body.springs
     places = [_places(springs, nodes) for nodes, _ in stiffened]
@@ -225,6 +227,8 @@ def bend_twist_terms(
     inside = np.where(held, springs.edges[:, ::-1], springs.edges)
     lengths = torch.where(torch.as_tensor(held), 0.0, length[inside])
     voronoi = lengths.mean(-1)
+    bent = voronoi + torch.as_tensor(_end_corrections(springs, body.held, length.numpy())) if gregory else voronoi
+    stencil.voronoi = voronoi
     stencil.follows, stencil.share = _followed(springs, body.held, voronoi)
     weights = torch.as_tensor(joint_weights)
     names = ("EI1", "EI2", "GJ", "relaxation")
@@ -241,13 +245,34 @@ def bend_twist_terms(
             "bend_twist",
             stencil,
             LinearElastic(constants, parts={"bend": (0, 1), "twist": (2,)}),
-            measure=voronoi,
-            scale=voronoi,
+            measure=bent,
+            scale=bent,
             natural=tuple(torch.where(keep, n, torch.zeros_like(n)) for n in natural),
             controlled=stencil.natural_of,
             dissipation=viscous(constants, relaxation),
         )
     ]
+
+
+def _end_corrections(springs: Springs, held: Held, length: np.ndarray) -> np.ndarray:
+    """Return over how much more than its Voronoi length each spring (S,) bends by Gregory's rule [m].
+
+    Voronoi lengths add up the energy of a rod by the trapezoidal rule. What that is off by comes from the slope of the
+    density at its ends (Euler and Maclaurin); with a twelfth of the edge from the spring of a clamp that holds its
+    direction to the next one along the rod that is gone. Between two clamps of one edge it cancels.
+
+    Parameters
+    ----------
+    length : (E + J,) of the edges.
+    """
+    first, correction = len(springs.nodes) - len(held.nodes), np.zeros(len(springs.nodes))
+    for k, edge in enumerate(held.edges.tolist(), start=first):
+        beside = np.flatnonzero((springs.edges == edge).any(1) & springs.along_rod)
+        beside = beside[beside != k]
+        if len(beside):
+            correction[k] -= length[edge] / 12
+            correction[beside] += length[edge] / 12
+    return correction
 
 
 def _followed(springs: Springs, held: Held, voronoi: Tensor) -> tuple[Tensor, Tensor]:

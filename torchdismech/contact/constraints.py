@@ -80,11 +80,12 @@ class ConstraintSet:
     state : at the start of the step.
     time : (B,) at its end [s].
     places : which contacts to look at.
+    rubs : whether there is friction: at an equilibrium, which takes no time, nothing slides.
 
     Attributes
     ----------
     robot : (S,) the robot of each contact.
-    nodes : (S, 4) its nodes; those without weight are 0.
+    nodes, dofs : (S, 4), (S, 12) its nodes, those without weight being 0, and their coordinates in one robot's q.
     friction : (S,) coefficients.
     load : (S, 3) normal load and tangential loads along `tangents` [N].
     tolerance : (B,) [m], by how much the laws may be broken.
@@ -99,6 +100,7 @@ class ConstraintSet:
         state: State,
         time: Tensor,
         places: Places,
+        rubs: bool = True,
     ):
         self.obstacles, self.places = obstacles, places
         self.time = time
@@ -114,6 +116,8 @@ class ConstraintSet:
             nodes.append(table.nodes[table.places])
             friction.append(_of_robots(self_contacts[table.contact].law.friction, robots[-1], state.q))
         self.robot, self.nodes, self.friction = torch.cat(robots), torch.cat(nodes), torch.cat(friction)
+        self.friction = self.friction if rubs else torch.zeros_like(self.friction)
+        self.dofs = (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
         begin = self.at(state.q, state.time)
         normal = unit(begin.normal)
         first = first_director(normal)
@@ -162,11 +166,6 @@ class ConstraintSet:
         slide = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]  # (S, 2, 4, 3)
         return torch.cat([normal.unsqueeze(1), slide], dim=1).flatten(2)
 
-    @property
-    def dofs(self) -> Tensor:
-        """Coordinates (S, 12) of each contact's nodes, as numbers in one robot's q."""
-        return (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
-
     def motions_of(self, arms: Tensor, vector: Tensor) -> Tensor:
         """Return (S, k): arms (S, k, 12) times a vector (B, n)."""
         return (arms @ vector[self.robot.unsqueeze(1), self.dofs].unsqueeze(2)).squeeze(2)
@@ -209,13 +208,16 @@ class ConstraintSet:
 
     def add_geometric_stiffness(self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
         """Add the geometric stiffness of the present loads to values (nnz, B), in place."""
+        stiffness = self.at(q, self.time, with_stiffness=True).geometric_stiffness
+        assert stiffness is not None
+        self.add_blocks(values, -self.load[:, 0, None, None] * stiffness, pattern, unknown)
+
+    def add_blocks(self, values: Tensor, blocks: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
+        """Add a block (S, 12, 12) for each contact's nodes to values (nnz, B), in place."""
         if self._entries is None:
             self._entries = self._places_in(pattern, unknown)
         place, robot, source = self._entries
-        stiffness = self.at(q, self.time, with_stiffness=True).geometric_stiffness
-        assert stiffness is not None
-        entries = (-self.load[:, 0, None, None] * stiffness).flatten()[source]
-        values.view(-1).index_put_((place * values.shape[1] + robot,), entries, accumulate=True)
+        values.view(-1).index_put_((place * values.shape[1] + robot,), blocks.flatten()[source], accumulate=True)
 
     def _places_in(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Return place in the values, robot and source in the flat blocks (S, 12, 12) of the entries that count."""

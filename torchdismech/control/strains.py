@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.control.neighbours import along_rods
-from torchdismech.elastic import StretchStencil
+from torchdismech.elastic import BendTwistStencil, StretchStencil
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import signed_angle
 from torchdismech.model import Model
@@ -230,9 +230,9 @@ class Strains(nn.Module):
         """Return the lengths (.., elements) that curvature and twist are integrated over; 1 for hinges."""
         if name == "hinge_angle":
             return 1.0
-        scale = model.term("bend_twist").scale
-        assert scale is not None
-        return scale[..., self.index(name)]
+        stencil = model.term("bend_twist").stencil
+        assert isinstance(stencil, BendTwistStencil)
+        return stencil.voronoi[self.index(name)]
 
 
 def _of_robots(label: str, kind: str, vectors: Tensor, count: int, model: Model) -> Tensor:

@@ -245,6 +245,7 @@ class BendTwistStencil(Stencil):
     Attributes
     ----------
     alignment : (S,) [rad], zero at construction.
+    voronoi : (S,) half the length at rest of both edges [m], over which curvature and twist are integrated.
     follows, share : (H,), (H, 3) the spring that each spring of a held tangent follows where natural strains are set,
         and by how much in each strain: lengths of one against the other, zero where there is none.
     """
@@ -253,6 +254,7 @@ class BendTwistStencil(Stencil):
     edges: Tensor
     signs: Tensor
     alignment: Tensor
+    voronoi: Tensor
     follows: Tensor
     share: Tensor
 
@@ -274,6 +276,7 @@ class BendTwistStencil(Stencil):
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
         self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64), persistent=False)
         self.register_buffer("alignment", torch.zeros(len(nodes), dtype=torch.float64))
+        self.register_buffer("voronoi", torch.ones(len(nodes), dtype=torch.float64), persistent=False)
         count = int((nodes < 0).sum())
         self.register_buffer("follows", torch.zeros(count, dtype=torch.int64), persistent=False)
         self.register_buffer("share", torch.zeros(count, 3, dtype=torch.float64), persistent=False)

@@ -30,7 +30,8 @@ def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
     near = tuple(obstacle.gap(q, end) <= TOUCHING * obstacle.law.response.tolerance for obstacle in bounds)
     touching = contact.touching(q)
     pairs = None if touching is None else touching.pairs.of_contacts(contact.self_contacts.constrained)
-    return ConstraintSet(bounds, contact.self_contacts, state, end, Places(near, pairs))
+    rubs = problem.method.scheme.inertial
+    return ConstraintSet(bounds, contact.self_contacts, state, end, Places(near, pairs), rubs)
 
 
 class ContactCandidates:
@@ -44,7 +45,7 @@ class ContactCandidates:
 
     def __init__(self, problem: StepProblem):
         self.model, self.state, self.end = problem.model, problem.state, problem.end
-        self.contact = problem.model.contact
+        self.contact, self.rubs = problem.model.contact, problem.method.scheme.inertial
         self.pairs: StepPairs | None = None
         self.searches = 0
         self.none = self.contact.none
@@ -101,7 +102,7 @@ class ContactCandidates:
         places = Places(self.near, pairs)
         end, slack = (self.end, self.slack) if robots is None else (self.end[robots], self.slack[robots])
         places = places if robots is None else places.rows(robots)
-        found = ConstraintSet(self._bounds(), own, state, end, places)
+        found = ConstraintSet(self._bounds(), own, state, end, places, self.rubs)
         found.search_distance = slack
         if self.load is not None:
             load = self.load if robots is None else self.load[robots]

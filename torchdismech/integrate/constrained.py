@@ -15,6 +15,7 @@ from torch import Tensor
 from torchdismech.contact.constraints import REDUNDANT, ConstraintSet, places_of
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.held import held_contacts
 from torchdismech.solve.complementarity import solve_contact
 from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search, rounding_noise
@@ -23,6 +24,9 @@ __all__ = ["KKTConditions", "constrained_newton"]
 
 SMALLEST_STEP = 2.0**-10
 NEAR = 0.1  # of the distance that a step looks at: contacts that come nearer without loads may bear one
+# Of the largest entry of a matrix: what holds a part where contacts alone do. The loads of a pile of rods are found at
+# 1e-7 to 1e-5; below, gaps without loads are so large that differences of them are lost.
+SUPPORT = 1e-7
 ACCURACY = 1e-10  # of the contact problem of an iterate, in parts of its largest gap or slide
 
 
@@ -78,26 +82,35 @@ class _ConstrainedSearch(Search):
         q = self.equations.full(at.x)
         delassus = _Delassus(self.equations, constraints, q, factor, active)
         free = factor.solve(-(at.residual + delassus.forces_of(before)))  # the residual has the present loads in it
+        held = held_contacts(self.equations, at, delassus.contacts, delassus.arms, free, active & factor.ok)
+        delassus.rows = active & ~held.rows
         loads, solved = delassus.loads(q, free, before)
+        loads = torch.where(held.rows[constraints.robot].unsqueeze(1), held.load, loads)
         outcome = torch.where(active & ~solved & (outcome == RUNNING), int(Status.CONTACT_UNSOLVED), outcome)
         going = active & (outcome == RUNNING)
         constraints.load = torch.where(going[constraints.robot].unsqueeze(1), loads, before)
-        step = torch.where(going[:, None], free + delassus.carried(constraints.load), 0.0)
+        step = torch.where(held.rows[:, None], held.step, free + delassus.carried(loads))
+        step = torch.where(going[:, None], step, 0.0)
         residual = at.residual - delassus.forces_of(constraints.load - before)
         there, found = self._searched(at, step, self.options.norm(residual), factor, going)
         outcome = torch.where(going & ~found, int(Status.LINE_SEARCH_FAILED), outcome)
-        return there, delassus.violation(self.equations.full(there.x)), outcome
+        return there, delassus.violation(self.equations.full(there.x), held.rows), outcome
 
     def _factored(self, at: Iterate, active: Tensor) -> Factor:
         """Return the factor of the iterate's matrix; where that is indefinite, without the loads' geometric stiffness.
 
         A large load on a curved surface may make it so, and then says nothing of how contacts answer to loads. If it is
-        indefinite without, too, as that of a rod under strong compression, its diagonal is raised.
+        indefinite without, too, as that of a rod under strong compression, its diagonal is raised. Where it is no more
+        than singular, as that of what contacts alone keep from falling, a trace on the diagonal is enough.
         """
         solver, equations = self.options.solver, self.equations
         factor = solver.factor(at.values, rows=active)
         lost = active & ~factor.ok
         if not solver.pattern.symmetric or not bool(lost.any()):
+            return factor
+        factor = JoinedFactor(factor, shifted_factor(solver, at.values, lost, SUPPORT, shifts=1))
+        lost = active & ~factor.ok
+        if not bool(lost.any()):
             return factor
         values = equations.without_geometric_stiffness(at.values, at.x)
         factor = JoinedFactor(factor, solver.factor(values, rows=lost))
@@ -226,15 +239,17 @@ class _Delassus:
         self.compliance[self.chosen] = compliance[self.robot, self.place]
         return matrix
 
-    def violation(self, q: Tensor) -> Tensor:
+    def violation(self, q: Tensor, held: Tensor) -> Tensor:
         """Return by how much (B,) [m] the worst contact of each robot breaks a law at q (B, n).
 
         Overlap; distance under load; of friction, how far the surfaces slid against what a load on the cone does. A
-        load counts as the length that it moves its own contact by.
+        load counts as the length that it moves its own contact by. Where contacts were held (B,) that is not known, and
+        any load counts as large: those that bear one may neither be apart nor slide.
         """
         constraints = self.constraints
         gap = constraints.at(q, constraints.time).gap
-        bearing = self.compliance * constraints.load
+        stays = held[constraints.robot] & (constraints.load[:, 0] > 0)
+        bearing = torch.where(stays.unsqueeze(1), torch.inf, self.compliance) * constraints.load
         worst = torch.maximum(torch.minimum(bearing[:, 0], gap).abs(), -gap).where(
             bearing[:, 0] != 0, (-gap).clamp_min(0)
         )
@@ -247,6 +262,8 @@ class _Delassus:
             length = torch.linalg.vector_norm(wanted, dim=1)
             back = wanted * (most / length.clamp_min(torch.finfo(gap.dtype).tiny)).clamp(max=1).unsqueeze(1)
             off = torch.linalg.vector_norm(drag - back, dim=1) * stiff
+            slid = torch.linalg.vector_norm(constraints.slide(q), dim=1)
+            off = torch.where(stays, torch.where(constraints.friction > 0, slid, 0.0), off)
             worst = torch.where(constraints.load[:, 0] > 0, torch.maximum(worst, off), worst)
         return gap.new_zeros(len(self.rows)).scatter_reduce(0, constraints.robot, worst, "amax")
 

@@ -228,8 +228,9 @@ class Solver(ABC):
         refuse_negative(model)
         if model.contact.constrained and not self.takes_constraints:
             raise InputError(
-                f"contact by Complementarity goes with ImplicitEuler, got {type(self).__name__}: a constraint that "
-                "stops a moving body takes its energy, which this integrator would keep; or take Penalty or Barrier"
+                f"contact by Complementarity goes with ImplicitEuler and Static, got {type(self).__name__}: a "
+                "constraint that stops a moving body takes its energy, which this integrator would keep; or take "
+                "Penalty or Barrier"
             )
         if not self.line_search and model.contact.needs_feasible_iterates:
             raise InputError("line_search: contact by Barrier needs it, to keep surfaces apart; set line_search=True")

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import diags_array
 from torch import Tensor
 
+from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.held import stiffened
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.settling import settled_step
@@ -28,6 +31,9 @@ HALVINGS = 12  # of a push that does not lower the potential as its curvature sa
 DROP = 0.1  # ... by this part at least
 FEW = 4  # modes that are looked at: as many directions as the lowest one may have, and more
 ALIKE = 1e-3  # relative: eigenvalues so near to the lowest are of one mode that has several directions
+# Of the largest entry of the matrix: how stiff contacts are that bear a load. Softer ones would give way, of stiffer
+# ones rounding hides how soft the rest is.
+FIRM = 1e3
 SEEN = 1e-3  # part of a mode along an axis that decides on its sign
 
 
@@ -73,7 +79,7 @@ class _Linearised:
 
     Attributes
     ----------
-    x, values : unknowns (B, n_free), matrix (nnz, B) on a pattern.
+    x, values : unknowns (B, n_free), matrix (nnz, B) on a pattern, with what keeps contacts that bear a load closed.
     minima : (B,) whether a running robot's matrix is positive definite.
     """
 
@@ -87,16 +93,37 @@ class _Linearised:
     def at(cls, problem: StepProblem) -> _Linearised | None:
         """Return the equations at the problem's state; None where a matrix does not tell minima from saddles."""
         model, state = problem.model, problem.state.detach()
-        equations = problem.replace(state=state).equations(model.contact.touching(state.q))
+        here = problem.replace(state=state)
+        equations = here.equations(model.contact.touching(state.q), constraints_at(here, state.q))
         solver = model.solvers.of(state.batch, equations.start.pairs)
         definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric  # by Cholesky
-        if not (equations.has_potential and definite_only):
+        if not (equations.mechanics.conservative(at_rest=True) and definite_only):
             return None
         equations.prepare()
         x = model.unknowns.picked(state.q)
+        if equations.constraints is not None:
+            equations.reaction(state.q)  # which finds their loads
         values = matrix_values(equations, x, solver, model.unknowns.residual_weight())
+        if equations.constraints is not None:
+            values = _with_contacts_closed(here, equations, values)
         minima = solver.factor(values, rows=problem.running).ok & problem.running
         return cls(equations, x, solver.pattern, values, minima)
+
+
+def _with_contacts_closed(problem: StepProblem, equations: StepEquations, values: Tensor) -> Tensor:
+    """Return the values (nnz, B) of a matrix in which contacts that bear a load are firm.
+
+    It is positive definite where the matrix itself is along all motions that keep these contacts closed. Those that
+    touch without a load may open.
+    """
+    constraints = equations.constraints
+    assert constraints is not None
+    arms = constraints.arms(constraints.at(problem.state.q, constraints.time))
+    least = problem.method.tolerance(torch.zeros_like(constraints.time))[constraints.robot]
+    held = torch.zeros_like(constraints.load, dtype=torch.bool)
+    held[:, 0] = constraints.load[:, 0] > least
+    diagonal = values[equations.solver().diagonal(values.device)].abs().amax(0)
+    return stiffened(equations, values, arms, held, FIRM * diagonal[constraints.robot].unsqueeze(1))
 
 
 def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Tensor | None]:
@@ -107,11 +134,13 @@ def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Ten
     state = problem.state
     with torch.no_grad():
         found = _Linearised.at(problem)
+        stay = torch.zeros_like(problem.running)
         if found is None:
-            return state, torch.zeros_like(problem.running), None
+            return state, stay, None
         saddles = problem.running & ~found.minima
-        if not bool(saddles.any()):
-            return state, saddles, found.minima
+        # the potential alone does not tell how far a robot may be pushed along constraints
+        if not bool(saddles.any()) or found.equations.constraints is not None:
+            return state, stay, found.minima
         there, pushes = _pushed_unknowns(found, *_ways_down(found, saddles), tolerance)
         step = torch.where(pushes[:, None], found.equations.full(there) - state.q, 0.0)
     moved = problem.model.frames.moved(state, state.q + step)
@@ -131,7 +160,7 @@ def _ways_down(found: _Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
     for robot in saddles.nonzero().flatten().tolist():
         matrix = sparse_matrix(found.pattern, values[:, robot])
         try:
-            eigenvalues, shapes = lowest_modes(matrix, mass[robot], count, precision)
+            eigenvalues, shapes = lowest_modes(matrix, diags_array(mass[robot]), count, precision)
         except (ValueError, ArithmeticError):  # an angle without inertia is unstable: no mode to follow
             continue
         if eigenvalues[0] < 0:

@@ -38,7 +38,7 @@ class Static(Solver):
     under more than its buckling load. By default such robots leave: after each share they are pushed along the lowest
     mode of small vibrations, as far as that lowers the potential, and search anew, until they are at a minimum. Where
     they may go to several sides alike they go towards +z, else +y, else +x. `StepInfo.stable` tells minima from the
-    rest. What nothing holds against its loads is refused.
+    rest. What nothing holds against its loads is refused. Friction is left out, as nothing slides.
 
     Parameters
     ----------
@@ -48,10 +48,12 @@ class Static(Solver):
         `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state
         they had. Stability is told by the Cholesky factor of the matrix. Where there is none (loads without a
         potential such as drag, friction, pressure; an iterative linear solver) "leave" and "report" leave
-        `StepInfo.stable` at None, and "fail" is refused.
+        `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints stability is told, contacts
+        under load being closed, and "leave" does what "report" does.
     Others as for `Solver`.
     """
 
+    takes_constraints = True
     scheme = AT_REST
 
     def __init__(

@@ -363,10 +363,10 @@ class Document(Contacts):
     @model_validator(mode="after")
     def _responses_that_can_be_solved(self) -> Document:
         constraints, integrator = self.keys_with("complementarity"), self.simulation.integrator
-        if constraints and integrator != "implicit_euler":
+        if constraints and integrator not in ("implicit_euler", "static"):
             raise ValueError(
                 f'{constraints[0]}.response: expected "penalty" or "barrier" with integrator = "{integrator}", got '
-                '"complementarity", which goes with "implicit_euler" alone'
+                '"complementarity", which goes with "implicit_euler" and "static" alone'
             )
         searched = self.keys_with("barrier") + constraints
         if searched and not self.simulation.line_search:

@@ -59,6 +59,10 @@ class Robot(Table):
     mass: Literal["lumped", "consistent"] = Field(
         default="lumped", description="at the nodes, or consistent with motion that is linear along edges"
     )
+    clamp_rule: Literal["trapezoidal", "gregory"] = Field(
+        default="trapezoidal",
+        description="how the energy of rods is added up at clamps with a direction: errors of second or third order",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Robot:

@@ -21,12 +21,11 @@ SHIFT = 1e-11  # of the largest eigenvalue: below it the shifted matrix would be
 # Units in the last place of the largest eigenvalue up to which an eigenvalue counts as zero: those of rigid motions of
 # rods and shells, of 20 to 600 unknowns, come out within half a unit.
 ROUNDING = 2
+LEAST = 0.5  # of its diagonal: what is left of the mass matrix of an edge, a triangle and so a robot in any motion
 DOUBLE = float(np.finfo(float).eps)
 
 
-def lowest_modes(
-    stiffness: Any, mass: np.ndarray, count: int, precision: float = DOUBLE
-) -> tuple[np.ndarray, np.ndarray]:
+def lowest_modes(stiffness: Any, mass: Any, count: int, precision: float = DOUBLE) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest `count` eigenvalues and shapes of K v = w M v; shapes (n, count) have v^T M v = 1.
 
     Unknowns without mass are eliminated, K_aa v_a = -K_am v_m. Eigenvalues that are zero but for rounding are zero.
@@ -34,7 +33,8 @@ def lowest_modes(
     Parameters
     ----------
     stiffness : (n, n) symmetric scipy matrix, which may be singular or indefinite.
-    mass : (n,) zero or above.
+    mass : (n, n) symmetric scipy matrix, positive definite but for unknowns without mass, whose rows are zero. It may
+        couple unknowns as consistent masses of rods and triangles do, see `LEAST`.
     precision : relative, with which the stiffness is known.
 
     Raises
@@ -44,12 +44,12 @@ def lowest_modes(
     ArithmeticError
         The eigenvalues do not settle.
     """
-    if not (np.isfinite(stiffness.data).all() and np.isfinite(mass).all()):
+    if not (np.isfinite(stiffness.data).all() and np.isfinite(mass.data).all()):
         raise ValueError("the stiffness or the mass is not finite")
-    condensed = _Condensed(stiffness.tocsc(), mass)
+    condensed = _Condensed(stiffness.tocsc(), mass.tocsc())
     block = count + max(EXTRA, count // 2)
     if condensed.size <= max(DENSE, 2 * DEPTH * block):
-        eigenvalue, vectors = np.linalg.eigh(condensed.dense())
+        eigenvalue, vectors = condensed.ritz(np.eye(condensed.size))
     else:
         eigenvalue, vectors = _lowest(condensed, count, block)
     eigenvalue, shape = eigenvalue[:count], condensed.shape(vectors[:, :count])
@@ -71,7 +71,7 @@ def sparse_matrix(pattern: Pattern, values: Tensor) -> Any:
 
 
 class _Condensed:
-    """The stiffness of the unknowns with mass, those without following, in units in which the mass is 1.
+    """The stiffness of the unknowns with mass, those without following, in units in which the masses' diagonal is 1.
 
     Attributes
     ----------
@@ -79,11 +79,14 @@ class _Condensed:
     largest : bound of the largest eigenvalue.
     """
 
-    def __init__(self, stiffness: Any, mass: np.ndarray):
+    def __init__(self, stiffness: Any, mass: Any):
         self.stiffness, self.mass = stiffness, mass
-        self.moving, self.massless = np.flatnonzero(mass > 0), np.flatnonzero(mass <= 0)
-        self.size, self.root = len(self.moving), np.sqrt(mass[mass > 0])[:, None]
-        rows = stiffness.tocsr()
+        own = mass.diagonal()
+        self.moving, self.massless = np.flatnonzero(own > 0), np.flatnonzero(own <= 0)
+        self.size, self.root = len(self.moving), np.sqrt(own[own > 0])[:, None]
+        rows, masses = stiffness.tocsr(), mass.tocsr()[self.moving][:, self.moving]
+        masses.eliminate_zeros()
+        self._masses = None if masses.nnz == self.size else masses
         self._moving, self._coupling = rows[self.moving][:, self.moving], rows[self.massless][:, self.moving]
         self._massless = None
         if len(self.massless):
@@ -91,6 +94,8 @@ class _Condensed:
             if self._massless is None:
                 raise ValueError("an angle without inertia is held by nothing, or pushed away from where it is")
         self.largest = float((abs(self._moving) @ (1 / self.root) / self.root).max())  # Gershgorin's
+        if self._masses is not None:
+            self.largest /= LEAST
 
     def follow(self, moved: np.ndarray) -> np.ndarray:
         """Return where (a, k) unknowns without mass go as those with mass move (m, k)."""
@@ -103,34 +108,40 @@ class _Condensed:
         moved = y / self.root
         return (self._moving @ moved + self._coupling.T @ self.follow(moved)) / self.root
 
-    def dense(self) -> np.ndarray:
-        """Return the condensed matrix."""
-        matrix = self.product(np.eye(self.size))
-        return 0.5 * (matrix + matrix.T)
+    def inert(self, y: np.ndarray) -> np.ndarray:
+        """Return the masses in these units times y (m, k)."""
+        return y if self._masses is None else (self._masses @ (y / self.root)) / self.root
+
+    def ritz(self, space: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return eigenvalues (k,) and vectors (m, k) in a space with orthonormal vectors (m, k)."""
+        from scipy.linalg import eigh
+
+        matrix = space.T @ self.product(space)
+        masses = None if self._masses is None else space.T @ self.inert(space)
+        eigenvalue, mixture = eigh(0.5 * (matrix + matrix.T), masses)
+        return eigenvalue, space @ mixture
 
     def shape(self, y: np.ndarray) -> np.ndarray:
         """Return what all unknowns (n, k) move in modes y (m, k)."""
-        shape = np.zeros((len(self.mass), y.shape[1]))
+        shape = np.zeros((self.mass.shape[0], y.shape[1]))
         shape[self.moving] = y / self.root
         shape[self.massless] = self.follow(shape[self.moving])
         return shape
 
     def shifted(self) -> Any:
         """Return a factor of K + shift M, the least shift of some tries that makes it positive definite."""
-        from scipy.sparse import diags_array
-
         shift = SHIFT * self.largest
         while shift < 10 * self.largest:
-            factor = _positive_factor(self.stiffness + shift * diags_array(self.mass))
+            factor = _positive_factor(self.stiffness + shift * self.mass)
             if factor is not None:
                 return factor
             shift *= 10
         raise ValueError("no shift makes the stiffness positive definite")
 
     def inverse(self, factor: Any, y: np.ndarray) -> np.ndarray:
-        """Return the inverse of the condensed and shifted matrix times y (m, k)."""
-        rhs = np.zeros((len(self.mass), y.shape[1]))
-        rhs[self.moving] = self.root * y
+        """Return the inverse of the condensed and shifted matrix times the masses times y (m, k)."""
+        rhs = np.zeros((self.mass.shape[0], y.shape[1]))
+        rhs[self.moving] = self.root * self.inert(y)
         return self.root * factor.solve(rhs)[self.moving]
 
 
@@ -164,9 +175,7 @@ def _lowest(condensed: _Condensed, count: int, block: int) -> tuple[np.ndarray, 
         for _ in range(DEPTH):
             basis.append(np.linalg.qr(condensed.inverse(factor, basis[-1]))[0])
         space = np.linalg.qr(np.hstack(basis[1:]))[0]
-        matrix = space.T @ condensed.product(space)
-        eigenvalue, mixture = np.linalg.eigh(0.5 * (matrix + matrix.T))
-        vectors = space @ mixture[:, :block]
+        eigenvalue, vectors = (found[..., :block] for found in condensed.ritz(space))
         change = np.abs(eigenvalue[:count] - before)
         if (change <= SETTLED * np.abs(eigenvalue[:count]) + NOISE * DOUBLE * condensed.largest).all():
             return eigenvalue, vectors

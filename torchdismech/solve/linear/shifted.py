@@ -11,13 +11,18 @@ SHIFTS = 14  # how often a matrix is shifted, tenfold each time ...
 LEAST_SHIFT = 1e-11  # ... from this part of its largest entry on; what presses an edge inside out takes more than once
 
 
-def shifted_factor(solver, values: Tensor, rows: Tensor):
-    """Return the factor of some rows' symmetric matrices, their diagonals raised until they are positive definite."""
+def shifted_factor(solver, values: Tensor, rows: Tensor, least: float = LEAST_SHIFT, shifts: int = SHIFTS):
+    """Return the factor of some rows' symmetric matrices, their diagonals raised until they are positive definite.
+
+    Parameters
+    ----------
+    least, shifts : by which part of the largest entry, and how often, tenfold each time.
+    """
     diagonal = solver.diagonal(values.device)
     scale = values[diagonal].abs().amax(0)
     shift, missing = torch.zeros_like(scale), rows
-    for k in range(SHIFTS):
-        shift = torch.where(missing, LEAST_SHIFT * 10.0**k * scale, shift)
+    for k in range(shifts):
+        shift = torch.where(missing, least * 10.0**k * scale, shift)
         shifted = values.clone()
         shifted[diagonal] += shift
         factor = solver.factor(shifted, rows=rows)

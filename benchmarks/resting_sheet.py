@@ -1,0 +1,58 @@
+"""CPU time of a step of a sheet that lies on a rough floor, contact being a constraint.
+
+``python -m benchmarks.resting_sheet`` prints medians of steps at rest for sheets of more and more nodes: with contacts
+that stay as equations, and by Delassus' operator, which the others need (`torchdismech/integrate/held.py`).
+"""
+
+import time
+
+import numpy as np
+import torch
+
+from torchdismech import ImplicitEuler, Material, Model, RobotBuilder, forces, meshes
+from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle
+from torchdismech.integrate import held
+
+SIZES = ((0.06, 0.02), (0.12, 0.02), (0.2, 0.018), (0.4, 0.018))  # m: side and spacing
+LANDING, STEPS = 4, 10
+DENSE = 200  # nodes up to which Delassus' operator is timed, too
+
+
+def sheet(side: float, spacing: float) -> Model:
+    """Return a sheet of rubber 1 mm thick, .1 mm above the floor."""
+    mesh = meshes.rectangle(side, side, spacing)
+    builder = RobotBuilder()
+    nodes, rubber = mesh.nodes + [0, 0, 6e-4], Material(1e6, 1000.0, 0.3)
+    builder.add_shell(nodes, mesh.triangles, 1e-3, rubber, "hinge", membrane="springs")
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    floor = HalfSpace((0, 0, 0), (0, 0, 1))
+    builder.add_contact(Obstacle(floor, Complementarity(), Friction(0.5), name="floor"))
+    return builder.finalize(compile=False)
+
+
+def step_time(model: Model) -> float:
+    """Return the median CPU time of a step after landing [s]."""
+    state, steps, taken = model.initial_state(), ImplicitEuler(2e-3), []
+    for _ in range(LANDING + STEPS):
+        begin = time.process_time()
+        state, _ = steps.step(model, state, throw=True)
+        taken.append(time.process_time() - begin)
+    return float(np.median(taken[LANDING:]))
+
+
+def main() -> None:
+    """Print the table."""
+    torch.set_num_threads(1)
+    few = held.FEW
+    print("| nodes | contacts as equations [s] | Delassus' operator [s] |\n|---|---|---|")
+    for side, spacing in SIZES:
+        model = sheet(side, spacing)
+        short = step_time(model)
+        held.FEW = model.body.n_nodes + 1
+        whole = f"{step_time(model):.3f}" if model.body.n_nodes <= DENSE else ""
+        held.FEW = few
+        print(f"| {model.body.n_nodes} | {short:.3f} | {whole} |")
+
+
+if __name__ == "__main__":
+    main()

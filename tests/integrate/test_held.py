@@ -1,0 +1,92 @@
+"""Contacts that stay as they are need no complementarity problem: the same steps come out as with one."""
+
+import pytest
+import torch
+
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, meshes, rollout, straight
+from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Sphere
+from torchdismech.integrate import constrained, held
+
+FLOOR = HalfSpace, ((0.0, 0.0, 0.0), (0.0, 0.0, 1.0))
+STEP = {"force_tolerance": 1e-12, "relative_tolerance": 0.0}
+
+
+def sheet(gravity, mu, rows=slice(None), obstacles=(FLOOR,), method="interior_point"):
+    """Return square sheets of 25 nodes, .6 mm above the floor, under gravities (B, 3)."""
+    mesh = meshes.rectangle(0.08, 0.08, 0.02, "right")
+    builder = RobotBuilder()
+    builder.add_shell(mesh.nodes + [0, 0, 6e-4], mesh.triangles, 1e-3, Material(1e6, 1000.0, 0.3), "hinge")
+    builder.add_force(forces.Gravity(torch.tensor(gravity, dtype=torch.float64)[rows]))
+    for k, (shape, sizes) in enumerate(obstacles):
+        friction = Friction(mu) if mu else None
+        builder.add_contact(Obstacle(shape(*sizes), Complementarity(method=method), friction, name=f"obstacle{k}"))
+    return builder.finalize(compile=False)
+
+
+def rods_on_each_other():
+    """Return two rods that cross on a floor, pressed by gravity, with contact of nodes and of edges."""
+    builder = RobotBuilder()
+    for line in (
+        straight((-0.05, 0, 1.1e-3), (0.05, 0, 1.1e-3), 12),
+        straight((0, -0.05, 3.3e-3), (0, 0.05, 3.3e-3), 12),
+    ):
+        builder.add_rod(line, Circle(1e-3), Material(1e6, 1000.0))
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    shape, sizes = FLOOR
+    builder.add_contact(Obstacle(shape(*sizes), Complementarity(), Friction(0.5), name="floor"))
+    builder.add_contact(SelfContact(Complementarity(), Friction(0.5), themselves=False))
+    return builder.finalize(compile=False)
+
+
+DOWN, ASLANT, STEEP = (0.0, 0.0, -9.81), (2.0, 0.0, -9.8), (8.0, 0.0, -5.0)
+ROBOTS = {
+    "smooth floor": lambda: sheet([DOWN], 0.0),
+    "rough slopes, one too steep": lambda: sheet([ASLANT, STEEP, DOWN], 0.5),
+    "ball and floor": lambda: sheet([DOWN], 0.4, obstacles=(FLOOR, (Sphere, ((0.04, 0.04, -0.0392), 0.04)))),
+    "rods": rods_on_each_other,
+}
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_steps_are_those_of_the_complementarity_problem(name, monkeypatch):
+    """Fall, land and rest, in the same steps with the same loads."""
+    made, asked, held_contacts = [], [], held.held_contacts
+
+    def counted(*arguments):
+        found = held_contacts(*arguments)
+        asked.append(found.rows.any().item())
+        return found
+
+    monkeypatch.setattr(constrained, "held_contacts", counted)
+    for few in (held.FEW, 10**9):
+        monkeypatch.setattr(held, "FEW", few)
+        model = ROBOTS[name]()
+        made.append(rollout(model, model.initial_state(), ImplicitEuler(2e-3, **STEP), steps=12, throw=True))
+        assert any(asked) == (few < 10**9)
+        asked.clear()
+    short, whole = made
+    # gaps are zero to 1e-10 m here and to 1e-10 of the largest there; forces to 1e-12 N, masses of some 1e-5 kg
+    torch.testing.assert_close(short.positions, whole.positions, rtol=0, atol=1e-8)
+    for contact, force in short.contact.items():
+        if contact.startswith("force/"):
+            torch.testing.assert_close(force, whole.contact[contact], rtol=0, atol=1e-5)
+
+
+def test_each_robot_is_its_own():
+    """Take a robot whose contacts stay beside one that slides as each alone."""
+    gravity = [ASLANT, STEEP]
+    together = sheet(gravity, 0.5)
+    run = rollout(together, together.initial_state(), ImplicitEuler(2e-3, **STEP), steps=6, throw=True)
+    for k in range(2):
+        alone = sheet(gravity, 0.5, slice(k, k + 1))
+        own = rollout(alone, alone.initial_state(), ImplicitEuler(2e-3, **STEP), steps=6, throw=True)
+        torch.testing.assert_close(run.positions[:, k], own.positions[:, 0], rtol=0, atol=1e-9)  # forces to 1e-12 N
+
+
+def test_other_methods_are_asked():
+    """Find the loads by the method that was chosen."""
+    ends = []
+    for method in ("interior_point", "fischer_burmeister"):
+        model = sheet([DOWN], 0.5, method=method)
+        ends.append(rollout(model, model.initial_state(), ImplicitEuler(2e-3, **STEP), steps=4, throw=True).state.q)
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-8)
