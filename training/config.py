@@ -101,6 +101,8 @@ class Robot(Table):
     Attributes
     ----------
     gripped : nodes whose motion is given, negative ones counted from the end.
+    hold : what is gripped: "nodes" only, so that the rod bends at the last of them over half of either edge, or the
+        "direction", too, in which it leaves them: that of the gripped edge, exact at the last node.
     hold_twist : edges between gripped nodes do not turn about themselves.
     linear_density : [kg/m]. Positions cannot tell it: it sets the scale of all forces.
     bending, twisting : EI [N m^2] and GJ [N m^2] to start from; stretching : EA [N].
@@ -109,6 +111,7 @@ class Robot(Table):
     """
 
     gripped: list[int] = Field(min_length=1)
+    hold: Literal["nodes", "direction"] = "nodes"
     hold_twist: bool = True
     linear_density: float = Field(0.1, gt=1e-9, le=1e6)
     bending: Stiffness = 5e-3
