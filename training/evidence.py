@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Evidence", "Prior", "StartSlopes", "evidence_of", "noise_covariance"]
+__all__ = ["Evidence", "Normal", "Prior", "StartSlopes", "evidence_of", "noise_covariance", "normal_equations"]
 
 
 LEAST = 1e-3  # noise that is there in any case, over the scale of the loss, independent from number to number
@@ -109,24 +109,52 @@ def _stepped(
     residual: Tensor, columns: Tensor, scale: float, prior: Prior, starts: StartSlopes | None
 ) -> tuple[Tensor, Tensor]:
     """Return the step (P,) to the optimum, and the residuals (B, T, C) there, as far as they are linear."""
+    step, moved = normal_equations(residual, columns, scale, prior, starts).step()
+    residual = residual + columns @ step
+    return step, residual if starts is None else residual + torch.einsum("btcs,bs->btc", starts.slopes, moved)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """The equations of a Gauss-Newton step of P numbers, the starts (B, S) eliminated.
+
+    Attributes
+    ----------
+    matrix, gradient : (P, P), (P,), with the priors' parts.
+    follow : (B, S, P): if the numbers move by p, the best starts move by -follow p ...
+    own : ... and by own (B, S) in any case.
+    """
+
+    matrix: Tensor
+    gradient: Tensor
+    follow: Tensor
+    own: Tensor
+
+    def step(self, damping: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Return the steps of the numbers (P,) and of the starts (B, S).
+
+        The numbers do not move in directions that neither data nor priors determine. `damping` is added to the matrix:
+        one says that a move of one unit is as unlikely as a prior of that standard deviation makes it.
+        """
+        matrix = 0.5 * (self.matrix + self.matrix.T) + damping * torch.eye(len(self.matrix)).to(self.matrix)
+        step = -torch.linalg.pinv(matrix, rtol=SINGULAR, hermitian=True) @ self.gradient
+        return step, self.own - self.follow @ step
+
+
+def normal_equations(
+    residual: Tensor, columns: Tensor, scale: float, prior: Prior, starts: StartSlopes | None
+) -> Normal:
+    """Return the equations of the step to the optimum, for what `evidence_of` is given."""
     weight = _size(residual, scale) / scale**2
     force = weight * residual  # rho'
-    weighted, follow = _reduced(columns, weight, starts)
+    matrix, follow = _reduced(columns, weight, starts)
+    matrix = matrix + torch.diag(prior.known)
     gradient = torch.einsum("btcp,btc->p", columns, force) + prior.pull
     if starts is None:
-        step = _step_of(weighted, gradient, prior)
-        return step, residual + columns @ step
+        return Normal(matrix, gradient, follow, follow.new_zeros(follow.shape[:2]))
     of_starts = torch.einsum("btcs,btc->bs", starts.slopes, force) + starts.now
     gradient = gradient - torch.einsum("bsp,bs->p", follow, of_starts)
-    step = _step_of(weighted, gradient, prior)
-    moved = -(follow @ step) - torch.linalg.solve(_square(starts, weight), of_starts)
-    return step, residual + columns @ step + torch.einsum("btcs,bs->btc", starts.slopes, moved)
-
-
-def _step_of(weighted: Tensor, gradient: Tensor, prior: Prior) -> Tensor:
-    """Return the step (P,) to the optimum; none in directions that neither data nor priors determine."""
-    matrix = weighted + torch.diag(prior.known)
-    return -torch.linalg.pinv(0.5 * (matrix + matrix.T), rtol=SINGULAR, hermitian=True) @ gradient
+    return Normal(matrix, gradient, follow, -torch.linalg.solve(_square(starts, weight), of_starts))
 
 
 def _square(starts: StartSlopes, weight: Tensor) -> Tensor:

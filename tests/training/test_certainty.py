@@ -7,21 +7,22 @@ import pytest
 import torch
 
 from tests.training import simulated
-from training.certainty import Certainty, _certainty, _doubt, _most_recordings, _Number, certainty_of
+from training.certainty import Certainty, _certainty, _doubt, _most_recordings, certainty_of
 from training.config import Config, Constant
 from training.constants import Named, Trained
 from training.evidence import Evidence
 from training.fitting import recordings_of
 from training.loop import Trainer
+from training.residuals import Number
 from training.systems import build
 
-UNIT = {"parameter": torch.zeros(1), "index": 0, "unit": 1.0}
+UNIT = {"entry": "a", "index": 0, "unit": 1.0}
 
 
-def numbers(*priors: float) -> list[_Number]:
+def numbers(*priors: float) -> list[Number]:
     """Return two numbers of value 2 and 3, whose units change them by 0.5 each."""
     return [
-        _Number(name=name, prior=prior, pull=0.0, value=value, spread_of_one=0.5, **UNIT)
+        Number(name=name, prior=prior, pull=0.0, value=value, spread_of_one=0.5, **UNIT)
         for name, prior, value in zip("ab", priors, (2.0, 3.0), strict=True)
     ]
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from training.certainty import _certainty, _Number
+from training.certainty import _certainty
 from training.evidence import Prior, StartSlopes, evidence_of, noise_covariance
+from training.residuals import Number
 
 RECORDINGS, FRAMES, COORDINATES, NUMBERS = 6, 60, 12, 2
 NOISE = 2e-3
@@ -39,9 +40,9 @@ def best(columns: torch.Tensor, measured: torch.Tensor) -> torch.Tensor:
     return torch.linalg.lstsq(columns.flatten(0, 2), measured.flatten()[:, None]).solution[:, 0]
 
 
-def numbers(count: int = NUMBERS) -> list[_Number]:
+def numbers(count: int = NUMBERS) -> list[Number]:
     """Return numbers without priors, in units of one."""
-    return [_Number(f"{k}", torch.zeros(1), 0, 1.0, 0.0, 0.0, 1.0, 1.0) for k in range(count)]
+    return [Number(f"{k}", f"{k}", 0, 1.0, 0.0, 0.0, 1.0, 1.0) for k in range(count)]
 
 
 NOTHING_KNOWN = Prior(torch.zeros(NUMBERS).double(), torch.zeros(NUMBERS).double())
