@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Certainty", "certainty_of"]
 
-MOST_RECORDINGS = 8  # that are looked at; the others are taken to be like them
+MOST_RECORDINGS = 16  # that are looked at; the others are taken to be like them
 MOST_SHORT_ONES = 64  # of recordings shorter than MOST_FRAMES, which say less each
 MOST_FRAMES = 100
 MOST_CONSTANTS = 200
 CORRELATED = 0.7  # from there on pairs are told
 MOST_DIRECTIONS = 5  # of those that nothing determines are told, the least determined first
+ALARMS = 0.05  # share of converged fits that may be warned of as if they were not
 SHOWN = 0.2  # of a direction: what a constant has to have in it to be named
 
 
@@ -97,8 +99,8 @@ class Certainty:
         return told + self._missed()
 
     def _missed(self) -> list[str]:
-        """Return a sentence if the fit stands farther from its optimum than noise leaves open."""
-        if self.distance <= 1 + 2 * self.doubt:
+        """Return a sentence if the fit stands farther from its optimum than what was looked at leaves open."""
+        if self.distance <= 1 + self.doubt * _longest_by_chance(2 * len(self.names)):
             return []
         far = sorted(zip(self.steps, self.names, strict=True), key=lambda step: -abs(step[0]))
         parts = ", ".join(f"{name} {step:+.3g}" for step, name in far[:8] if abs(step) > 0.5)
@@ -161,6 +163,11 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     evidence = evidence_of(slopes.residual, slopes.measured, slopes.columns, scale, prior, slopes.starts)
     everything = 3 * int(trainer.fitted.valid[:, system.given + system.warm_up :].sum())
     return _certainty(numbers, evidence, noise, share, _doubt(share, int(slopes.measured.sum()), everything))
+
+
+def _longest_by_chance(count: int) -> float:
+    """Return what the longest of so many normal deviates exceeds in a share `ALARMS` of all cases, or fewer."""
+    return NormalDist().inv_cdf(1 - 0.5 * ALARMS / count)
 
 
 def _doubt(share: float, looked_at: int, everything: int) -> float:
