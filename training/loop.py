@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -193,7 +194,8 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = stage.rates[group["name"]] * self._decay(stage)
         self._optimizer.zero_grad()
-        prediction = self._predicted(window, stage)
+        with self._placed(stage):
+            prediction = self.system.predict(self._noisy(window, stage), stage.checkpoint_every)
         rows = self._rows(prediction, window)
         # a window of which a step failed says nothing: it is counted and left out
         rows = torch.where(prediction.good, rows, 0.0)
@@ -215,7 +217,8 @@ class Trainer:
         window = self._window(cut.recording[chosen], cut.first[chosen], horizon)
         residual = Residual(self.system, window.replace(start=None if window.start is None else window.start.detach()))
         share = int(residual.measured.sum()) / self._measured
-        descent = descended(residual, numbers_of(self.system), self.config.loss, share)
+        with self._placed(stage):
+            descent = descended(residual, numbers_of(self.system), self.config.loss, share)
         if not bool(descent.good.any()):
             raise InputError(
                 f"stage {stage.name!r}: none of its windows is predicted to its end with each constant a little higher "
@@ -298,10 +301,11 @@ class Trainer:
             self._sampler = WindowSampler(self._cut(horizon), stage.batch, self._seed, *place)
         return self._sampler
 
-    def _predicted(self, window: Window, stage: Stage) -> Prediction:
-        """Return what the system makes of a window; say where in the fit it refuses its constants."""
+    @contextmanager
+    def _placed(self, stage: Stage) -> Iterator[None]:
+        """Say where in the fit a system refuses its constants."""
         try:
-            return self.system.predict(self._noisy(window, stage), stage.checkpoint_every)
+            yield
         except InputError as error:
             raise InputError(
                 f'stage {stage.name!r}, batch {self.progress.total + 1}: {error}; a constant of kind "factor" keeps '
