@@ -143,7 +143,10 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     if not isinstance(system, PhysicsSystem) or not system.entries or not trainer.processes.writes:
         return None
     numbers = numbers_of(system)
-    if not 0 < len(numbers) <= MOST_CONSTANTS or not any("constants" in s.train for s in trainer.config.stages):
+    if not numbers or not any("constants" in s.train for s in trainer.config.stages):
+        return None
+    if len(numbers) > MOST_CONSTANTS:
+        print(f"warning: no error bars: {len(numbers)} numbers are trained, they are for at most {MOST_CONSTANTS}")
         return None
     count = min(len(trainer.fitted), _most_recordings(trainer.fitted.frames))
     rows = torch.linspace(0, len(trainer.fitted) - 1, count).long()

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from tests import scenes
 from torchdismech import InputError, unroll
 from torchdismech.io.scene import load_scene
-from training import checkpoint
+from training import certainty, checkpoint
 from training.certainty import certainty_of
 from training.config import Config
 from training.config_scene import Markers
@@ -451,6 +451,16 @@ def test_the_config_on_the_page_is_valid():
     for block in re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL):
         if "[[stages]]" in block:
             assert Config.model_validate(tomllib.loads(block)).stages
+
+
+def test_error_bars_of_too_many_numbers_are_not_left_out_in_silence(folder, monkeypatch, capsys):
+    """Say that there are none, and why."""
+    monkeypatch.setattr(certainty, "MOST_CONSTANTS", 1)
+    per_spring = {"bending": {"tensors": ["bend_twist.EI1", "bend_twist.EI2"], "per": "element"}}
+    config = Config.model_validate(tables(folder, constants=per_spring))
+    recordings, _ = recordings_of(config, "train")
+    assert certainty_of(Trainer(config, build(config, recordings), recordings, recordings, folder)) is None
+    assert "no error bars: 2 numbers are trained, they are for at most 1" in capsys.readouterr().out
 
 
 def test_a_step_to_the_optimum_leads_nearer_to_it(folder):
