@@ -85,6 +85,8 @@ ROOMS = {
             "training.metrics",
             "training.certainty",
             "training.evidence",
+            "training.residuals",
+            "training.gauss_newton",
         ),
         "training.md",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,9 +103,9 @@ class Board:
         progress: Progress,
         loss: float,
         horizon: int,
-        iterations: float,
-        norms: dict[str, float],
-        rates: dict[str, float],
+        iterations: float | None,
+        norms: Mapping[str, float],
+        rates: Mapping[str, float],
         speed: float,
     ) -> None:
         """Write how a batch went."""
@@ -114,7 +114,8 @@ class Board:
         add("train/horizon", horizon, step)
         add("train/stage", progress.stage, step)
         add("train/skipped_batches", progress.skipped, step)
-        add("newton/iterations", iterations, step)
+        if iterations is not None:
+            add("newton/iterations", iterations, step)
         add("newton/unconverged_rows", progress.unconverged, step)
         add("speed/robot_steps_per_second", speed, step)
         for group in norms:

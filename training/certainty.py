@@ -1,9 +1,8 @@
 """How sure a fit is of its constants: error bars, correlations, and how far it stands from its optimum.
 
-Residuals of open-loop predictions are differentiated by differences, in units in which each constant may be expected
-to change by about one: its prior's standard deviation, else a factor e, or the unit of a shift. What follows from that
-is in `training.evidence`: a covariance that knows how residuals go together in time and between markers, and the
-Gauss-Newton step that is left. Errors of the model itself are in the error bars as far as they look like noise: what it
+Residuals of open-loop predictions are differentiated by `training.residuals`. What follows from that is in
+`training.evidence`: a covariance that knows how residuals go together in time and between markers, and the Gauss-Newton
+step that is left. Errors of the model itself are in the error bars as far as they look like noise: what it
 does wrong in the same way in all recordings moves the constants, and no error bar tells.
 """
 
@@ -11,13 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from training.evidence import Evidence, Prior, StartSlopes, evidence_of
+from training.evidence import Evidence, evidence_of
 from training.physics import PhysicsSystem
+from training.residuals import Number, Residual, numbers_of, prior_of
 from training.starts import whole
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Certainty", "certainty_of"]
 
-STEP = 1e-2  # of the differences, in these units: its error is 1e-4, far above that of Newton's method
-MOST_RECORDINGS = 8  # that are looked at; the others are taken to be like them
+MOST_RECORDINGS = 16  # that are looked at; the others are taken to be like them
 MOST_SHORT_ONES = 64  # of recordings shorter than MOST_FRAMES, which say less each
 MOST_FRAMES = 100
 MOST_CONSTANTS = 200
 CORRELATED = 0.7  # from there on pairs are told
 MOST_DIRECTIONS = 5  # of those that nothing determines are told, the least determined first
+ALARMS = 0.05  # share of converged fits that may be warned of as if they were not
 SHOWN = 0.2  # of a direction: what a constant has to have in it to be named
 
 
@@ -98,8 +99,8 @@ class Certainty:
         return told + self._missed()
 
     def _missed(self) -> list[str]:
-        """Return a sentence if the fit stands farther from its optimum than noise leaves open."""
-        if self.distance <= 1 + 2 * self.doubt:
+        """Return a sentence if the fit stands farther from its optimum than what was looked at leaves open."""
+        if self.distance <= 1 + self.doubt * _longest_by_chance(2 * len(self.names)):
             return []
         far = sorted(zip(self.steps, self.names, strict=True), key=lambda step: -abs(step[0]))
         parts = ", ".join(f"{name} {step:+.3g}" for step, name in far[:8] if abs(step) > 0.5)
@@ -141,25 +142,35 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     system = trainer.system
     if not isinstance(system, PhysicsSystem) or not system.entries or not trainer.processes.writes:
         return None
-    numbers = _numbers(system)
-    if not 0 < len(numbers) <= MOST_CONSTANTS or not any("constants" in s.train for s in trainer.config.stages):
+    numbers = numbers_of(system)
+    if not numbers or not any("constants" in s.train for s in trainer.config.stages):
+        return None
+    if len(numbers) > MOST_CONSTANTS:
+        print(f"warning: no error bars: {len(numbers)} numbers are trained, they are for at most {MOST_CONSTANTS}")
         return None
     count = min(len(trainer.fitted), _most_recordings(trainer.fitted.frames))
     rows = torch.linspace(0, len(trainer.fitted) - 1, count).long()
-    window = _window(system, trainer.fitted.subset(rows))
-    start = None
-    if trainer.starts is not None:
-        start = trainer.starts.fitted.detach()[rows.to(system.device)]
-    residual = _Residual(system, window.replace(start=start))
-    now, measured = residual(), residual.coordinates
-    noise = float(now.square().sum().div(measured.sum().clamp_min(1)).sqrt())
-    share = len(trainer.fitted) / count  # of what was measured that is looked at, counted as if all were alike
-    columns = torch.stack([number.slope(residual) for number in numbers], dim=-1)  # (B, T, C, P)
-    starts = None if start is None else StartSlopes(start, _slopes_of_starts(residual, start))
-    known, pull = (torch.tensor(x).to(now) / share for x in ([n.prior for n in numbers], [n.pull for n in numbers]))
-    evidence = evidence_of(now, measured, columns, trainer.config.loss.scale, Prior(known, pull), starts)
+    start = None if trainer.starts is None else trainer.starts.fitted.detach()[rows.to(system.device)]
+    window = _window(system, trainer.fitted.subset(rows)).replace(start=start)
+    slopes = Residual(system, window).slopes(numbers)
+    looked_at = int(slopes.good.sum())
+    if not looked_at:
+        print(
+            "warning: no error bars: no recording is predicted to its end with each constant a little higher and lower"
+        )
+        return None
+    noise = float(slopes.residual.square().sum().div(slopes.measured.sum().clamp_min(1)).sqrt())
+    share = len(trainer.fitted) / looked_at  # of what was measured that is looked at, counted as if all were alike
+    prior = prior_of(numbers, 1 / share, slopes.residual)
+    scale = trainer.config.loss.scale
+    evidence = evidence_of(slopes.residual, slopes.measured, slopes.columns, scale, prior, slopes.starts)
     everything = 3 * int(trainer.fitted.valid[:, system.given + system.warm_up :].sum())
-    return _certainty(numbers, evidence, noise, share, _doubt(share, int(measured.sum()), everything))
+    return _certainty(numbers, evidence, noise, share, _doubt(share, int(slopes.measured.sum()), everything))
+
+
+def _longest_by_chance(count: int) -> float:
+    """Return what the longest of so many normal deviates exceeds in a share `ALARMS` of all cases, or fewer."""
+    return NormalDist().inv_cdf(1 - 0.5 * ALARMS / count)
 
 
 def _doubt(share: float, looked_at: int, everything: int) -> float:
@@ -180,93 +191,8 @@ def _window(system: PhysicsSystem, recordings: Recordings) -> Window:
     return whole(system, recordings, frames=min(recordings.frames, MOST_FRAMES + system.given))
 
 
-class _Residual:
-    """Residuals (B, T, C) of predictions of a window, of C = 3 M coordinates; zero where nothing was measured."""
-
-    def __init__(self, system: PhysicsSystem, window: Window):
-        self.system, self.window = system, window
-        self.measured = window.valid[:, system.given :].clone()
-        self.measured[:, : system.warm_up] = False
-
-    @property
-    def coordinates(self) -> Tensor:
-        """Which of the residuals were measured, (B, T, C)."""
-        return self.measured.repeat_interleave(3, dim=2)
-
-    def __call__(self) -> Tensor:
-        return self._of(self.window, self.measured)
-
-    def repeated(self, times: int, start: Tensor) -> Tensor:
-        """Return the residuals (times B, T, C) with other starts (times B, S)."""
-
-        def again(x: Tensor) -> Tensor:
-            return x.repeat(times, *[1] * (x.dim() - 1))
-
-        own = self.window
-        tensors = {name: again(getattr(own, name)) for name in ("positions", "valid", "inputs", "time")}
-        history = {name: again(value) for name, value in own.history.items()}
-        return self._of(own.replace(**tensors, history=history, start=start), again(self.measured))
-
-    def _of(self, window: Window, measured: Tensor) -> Tensor:
-        prediction = self.system.predict(window)
-        off = prediction.positions - window.positions[:, self.system.given :]
-        return torch.where(measured[..., None] & prediction.good[:, None, None, None], off, 0.0).flatten(2)
-
-
-@dataclass(frozen=True)
-class _Number:
-    """A single number that was trained: its place in a parameter, its unit there, and what it stands for."""
-
-    name: str
-    parameter: Tensor
-    index: int
-    unit: float
-    prior: float  # 1 where there is one, else 0
-    pull: float  # of the prior: how far the number is above its mean, in its standard deviations
-    value: float
-    spread_of_one: float  # change of the value with one unit
-
-    def slope(self, residual: _Residual) -> Tensor:
-        """Return the derivative (B, T, C) by the number in its units."""
-        flat = self.parameter.data.view(-1)
-        before = flat[self.index].clone()
-        ends = []
-        for sign in (1, -1):
-            flat[self.index] = before + sign * STEP * self.unit
-            ends.append(residual())
-        flat[self.index] = before
-        return (ends[0] - ends[1]) / (2 * STEP)
-
-
-def _numbers(system: PhysicsSystem) -> list[_Number]:
-    """Return all numbers that are trained."""
-    found = []
-    for name, trained in system.entries.items():
-        parameter = trained.parameter
-        spread, value, mask = (t.flatten() for t in (trained.spread, trained.value, trained.mask))
-        pull = ((parameter - trained.center) / trained.spread).detach().flatten()
-        for k in mask.nonzero().flatten().tolist():
-            label = name if parameter.numel() == 1 else f"{name}[{k}]"
-            known = bool(spread[k].isfinite())
-            unit = float(spread[k]) if known else 1.0
-            own = float(value[k] if value.numel() == parameter.numel() else value.double().mean())
-            factor = trained.constant_kind == "factor"
-            of_one = abs(own) * unit if factor else trained.unit * unit
-            found.append(_Number(label, parameter, k, unit, float(known), float(pull[k]), own, of_one))
-    return found
-
-
-def _slopes_of_starts(residual: _Residual, start: Tensor) -> Tensor:
-    """Return the derivatives (B, T, C, S) of the residuals by the starts (B, S)."""
-    batch, size = start.shape
-    sides = STEP * torch.eye(size).to(start)
-    moved = torch.cat([start[None] + sign * sides[:, None] for sign in (1, -1)]).flatten(0, 1)  # (2 S B, S)
-    ends = residual.repeated(2 * size, moved).unflatten(0, (2, size, batch))
-    return ((ends[0] - ends[1]) / (2 * STEP)).permute(1, 2, 3, 0)
-
-
 def _certainty(
-    numbers: list[_Number], evidence: Evidence, noise: float, share: float = 1.0, doubt: float = 0.0
+    numbers: list[Number], evidence: Evidence, noise: float, share: float = 1.0, doubt: float = 0.0
 ) -> Certainty:
     """Return the certainty in the units of the numbers, if there are `share` times the recordings of the evidence."""
     step, curvature, scatter = (x.cpu() for x in (evidence.step, evidence.curvature, evidence.scatter))

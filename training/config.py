@@ -101,6 +101,8 @@ class Robot(Table):
     Attributes
     ----------
     gripped : nodes whose motion is given, negative ones counted from the end.
+    hold : what is gripped: "nodes" only, so that the rod bends at the last of them over half of either edge, or the
+        "direction", too, in which it leaves them: that of the gripped edge, exact at the last node.
     hold_twist : edges between gripped nodes do not turn about themselves.
     linear_density : [kg/m]. Positions cannot tell it: it sets the scale of all forces.
     bending, twisting : EI [N m^2] and GJ [N m^2] to start from; stretching : EA [N].
@@ -109,6 +111,7 @@ class Robot(Table):
     """
 
     gripped: list[int] = Field(min_length=1)
+    hold: Literal["nodes", "direction"] = "nodes"
     hold_twist: bool = True
     linear_density: float = Field(0.1, gt=1e-9, le=1e6)
     bending: Stiffness = 5e-3
@@ -206,7 +209,7 @@ class Loss(Table):
 
 
 class Noise(Table):
-    """Noise on where windows start, so that errors on the way are met in training.
+    """Noise on where windows start, so that errors on the way are met in training; not in "gauss_newton" stages.
 
     Attributes
     ----------
@@ -227,6 +230,9 @@ class Stage(Table):
     ----------
     name : of the stage: its weights are kept as after-NAME.
     train : which groups of parameters move: "constants", "learned", and "starts" where starts are fitted.
+    method : "adam": a batch of other windows in each iteration. "gauss_newton": for constants (and starts); each
+        iteration is a step to the optimum of `batch` windows, the same ones in the whole stage, without noise on their
+        starts. It ends where a step brings next to nothing, so a few iterations do; it has no rates, decay and clip.
     iterations : number of batches.
     horizon : frames to predict; several are taken in turn for equal shares of the iterations.
     batch : windows a batch, over all processes.
@@ -239,6 +245,7 @@ class Stage(Table):
 
     name: Word
     train: list[Group] = Field(min_length=1)
+    method: Literal["adam", "gauss_newton"] = "adam"
     iterations: int = Field(ge=1, le=10_000_000)
     horizon: list[Annotated[int, Field(ge=1)]] = Field([50, 100], min_length=1)
     batch: int = Field(24, ge=1, le=100_000)
@@ -256,7 +263,20 @@ class Stage(Table):
             raise ValueError(f"rates has no entry for {', '.join(missing)}")
         if len(set(self.train)) < len(self.train):
             raise ValueError(f"train names a group twice: {', '.join(self.train)}")
+        if self.method == "gauss_newton":
+            self._refuse_what_adam_has()
         return self
+
+    def _refuse_what_adam_has(self) -> None:
+        """Refuse what has no meaning for Gauss-Newton steps."""
+        if "constants" not in self.train or "learned" in self.train:
+            raise ValueError(
+                f'method: "gauss_newton" is for constants, and starts beside them: got {", ".join(self.train)}'
+            )
+        fields = type(self).model_fields
+        for name in ("rates", "decay", "clip", "checkpoint_every"):
+            if getattr(self, name) != fields[name].default:
+                raise ValueError(f'{name}: "gauss_newton" has none: leave it out')
 
 
 class Logging(Table):

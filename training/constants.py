@@ -34,7 +34,7 @@ class AddedMass(nn.Module):
 
     Attributes
     ----------
-    mass : (N,) of the nodes [kg].
+    mass : (N,) or (B, N) of the nodes [kg].
     """
 
     mass: Tensor
@@ -45,8 +45,8 @@ class AddedMass(nn.Module):
 
     def forward(self, base: Tensor) -> Tensor:
         """Return the masses (.., n) of all dofs."""
-        nodes = self.mass.repeat_interleave(3)
-        return base + torch.cat([nodes, nodes.new_zeros(base.shape[-1] - len(nodes))])
+        nodes = self.mass.repeat_interleave(3, dim=-1)
+        return base + nn.functional.pad(nodes, (0, base.shape[-1] - nodes.shape[-1]))
 
 
 class Trained(nn.Module):
@@ -67,6 +67,7 @@ class Trained(nn.Module):
     def __init__(self, named: Named, name: str, constant: Constant, counts: Mapping[str, int]):
         super().__init__()
         self.place = _found(named, name, constant.tensors)[0]
+        self._dimensions = _dimensions(named, name, constant)
         base = getattr(*self.place).detach()
         shape = _shape(named, name, constant, counts)
         if constant.kind == "factor":
@@ -93,6 +94,13 @@ class Trained(nn.Module):
     def value(self) -> Tensor:
         """The present value of the first tensor."""
         return getattr(*self.place).detach()
+
+    def for_robots(self, moves: Tensor) -> Tensor:
+        """Return the parameter for each of B robots, off the present one by moves (B, numbers of it)."""
+        own = self.parameter.detach()
+        if own.dim():
+            return own + moves.view(-1, *own.shape)
+        return own + moves.view(-1, *[1] * self._dimensions)
 
     def penalty(self) -> Tensor:
         """Return half the sum of squares of the distances from the prior's mean, in its standard deviations."""
@@ -124,7 +132,23 @@ def _shape(named: Named, name: str, constant: Constant, counts: Mapping[str, int
     value = getattr(*named.places[tensor])
     if not value.ndim:
         raise InputError(f'constants.{name}: {tensor} is one number for all elements: expected per = "all"')
-    return tuple(value.shape[-2:]) if tensor.endswith((".gain", ".offset")) else (int(value.shape[-1]),)
+    return _elements(tensor, value)
+
+
+def _dimensions(named: Named, name: str, constant: Constant) -> int:
+    """Return how many dimensions the tensors have for one robot; refuse lists and tables in one entry."""
+    found = {t: len(_elements(t, getattr(*named.places[t]))) or 1 for t in constant.tensors}
+    if len({*found.values()}) > 1:
+        raise InputError(
+            f"constants.{name}: {min(found, key=lambda t: found[t])} is a list of numbers and "
+            f"{max(found, key=lambda t: found[t])} a table: train them by entries of their own"
+        )
+    return found[constant.tensors[0]]
+
+
+def _elements(tensor: str, value: Tensor) -> tuple[int, ...]:
+    """Return the shape of a named tensor for one robot."""
+    return tuple(value.shape[-2:]) if tensor.endswith((".gain", ".offset")) else tuple(value.shape[-1:])
 
 
 def _mask(name: str, constant: Constant, parameter: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ class LinearMap(nn.Module):
 
     Attributes
     ----------
-    gain : (elements, columns); offset : (elements,).
+    gain : (elements, columns); offset : (1, elements); or for each robot, behind a dimension B.
     """
 
     gain: Tensor
@@ -36,11 +36,11 @@ class LinearMap(nn.Module):
     def __init__(self, gain: Tensor, offset: Tensor):
         super().__init__()
         self.register_buffer("gain", gain, persistent=False)
-        self.register_buffer("offset", offset, persistent=False)
+        self.register_buffer("offset", offset[None], persistent=False)
 
     def forward(self, inputs: Tensor, time: Tensor) -> Tensor:
         """Return (B, F, elements) of inputs (B, F, columns)."""
-        return inputs @ self.gain.T + self.offset
+        return inputs @ self.gain.mT + self.offset
 
 
 class DriveMap(nn.Module):

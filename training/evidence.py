@@ -19,6 +19,11 @@ residuals of motions go together: from frame to frame, and from marker to marker
 product, the same at all times:
 
     Cov(rho'_{t,c}, rho'_{s,d}) = time[|t - s|] * between[c, d].
+
+Recordings also differ from each other in ways that are no such noise: markers slip, a hand holds on in another way, and
+what a model cannot do is another thing in each. So the optimum is found without one recording at a time, too (the
+jackknife, Tukey 1958). Where that says that something is known less well, and there are enough recordings to tell, it
+is believed.
 """
 
 from __future__ import annotations
@@ -28,9 +33,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Evidence", "Prior", "StartSlopes", "evidence_of", "noise_covariance"]
+__all__ = ["Evidence", "Normal", "Prior", "StartSlopes", "evidence_of", "noise_covariance", "normal_equations"]
 
 
+FEWEST = 8  # recordings that tell how they differ
 LEAST = 1e-3  # noise that is there in any case, over the scale of the loss, independent from number to number
 SINGULAR = 1e-12  # eigenvalues, over the largest, that count as zero
 
@@ -91,13 +97,39 @@ def evidence_of(
     """
     step, residual = _stepped(residual, columns, scale, prior, starts)
     size = _size(residual, scale)
-    curvature, follow = _reduced(columns, size**3 / scale**2, starts)  # rho''
+    curvatures, follow = _reduced(columns, size**3 / scale**2, starts)  # rho''
+    curvature = curvatures.sum(0)
     led = columns if starts is None else columns - torch.einsum("btcs,bsp->btcp", starts.slopes, follow)
-    time, between = noise_covariance(residual * size / scale**2, measured)  # rho'
+    force = residual * size / scale**2  # rho'
+    time, between = noise_covariance(force, measured)
     correlated = torch.einsum("ts,bscq->btcq", time, torch.einsum("cd,bsdq->bscq", between, led))
     # the start's own prior has the variance one
     scatter = torch.einsum("btcp,btcq->pq", led, correlated) + torch.einsum("bsp,bsq->pq", follow, follow)
-    return Evidence(step, curvature, scatter + LEAST**2 * curvature)
+    scatter = scatter + LEAST**2 * curvature
+    seen = measured.flatten(1).any(1)
+    gradients = torch.einsum("btcp,btc->bp", led, force)
+    return Evidence(step, curvature, _widened(scatter, curvatures[seen], gradients[seen], prior))
+
+
+def _widened(scatter: Tensor, curvatures: Tensor, gradients: Tensor, prior: Prior) -> Tensor:
+    """Return the scatter (P, P) by which nothing is known better than the optima without one recording say.
+
+    Parameters
+    ----------
+    curvatures, gradients : (B, P, P), (B, P), of each recording where all of them together have their optimum.
+    """
+    count, whole = len(gradients), curvatures.sum(0)
+    if count < FEWEST:
+        return scatter
+    floor = SINGULAR * float((whole.diagonal() + prior.known).max())
+    whole = whole + torch.diag(prior.known + floor)
+    without = torch.linalg.solve(whole - curvatures, gradients)
+    inverse = torch.linalg.inv(whole)
+    # along each principal direction by itself: of how these go together a few recordings know nothing
+    by_noise, directions = torch.linalg.eigh(inverse @ scatter @ inverse)
+    by_recordings = ((without - without.mean(0)) @ directions).square().sum(0) * (count - 1) / count
+    led = whole @ directions
+    return (led * torch.maximum(by_noise, by_recordings)) @ led.T
 
 
 def _size(residual: Tensor, scale: float) -> Tensor:
@@ -109,24 +141,52 @@ def _stepped(
     residual: Tensor, columns: Tensor, scale: float, prior: Prior, starts: StartSlopes | None
 ) -> tuple[Tensor, Tensor]:
     """Return the step (P,) to the optimum, and the residuals (B, T, C) there, as far as they are linear."""
+    step, moved = normal_equations(residual, columns, scale, prior, starts).step()
+    residual = residual + columns @ step
+    return step, residual if starts is None else residual + torch.einsum("btcs,bs->btc", starts.slopes, moved)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """The equations of a Gauss-Newton step of P numbers, the starts (B, S) eliminated.
+
+    Attributes
+    ----------
+    matrix, gradient : (P, P), (P,), with the priors' parts.
+    follow : (B, S, P): if the numbers move by p, the best starts move by -follow p ...
+    own : ... and by own (B, S) in any case.
+    """
+
+    matrix: Tensor
+    gradient: Tensor
+    follow: Tensor
+    own: Tensor
+
+    def step(self, damping: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Return the steps of the numbers (P,) and of the starts (B, S).
+
+        The numbers do not move in directions that neither data nor priors determine. `damping` is added to the matrix:
+        one says that a move of one unit is as unlikely as a prior of that standard deviation makes it.
+        """
+        matrix = 0.5 * (self.matrix + self.matrix.T) + damping * torch.eye(len(self.matrix)).to(self.matrix)
+        step = -torch.linalg.pinv(matrix, rtol=SINGULAR, hermitian=True) @ self.gradient
+        return step, self.own - self.follow @ step
+
+
+def normal_equations(
+    residual: Tensor, columns: Tensor, scale: float, prior: Prior, starts: StartSlopes | None
+) -> Normal:
+    """Return the equations of the step to the optimum, for what `evidence_of` is given."""
     weight = _size(residual, scale) / scale**2
     force = weight * residual  # rho'
-    weighted, follow = _reduced(columns, weight, starts)
+    matrix, follow = _reduced(columns, weight, starts)
+    matrix = matrix.sum(0) + torch.diag(prior.known)
     gradient = torch.einsum("btcp,btc->p", columns, force) + prior.pull
     if starts is None:
-        step = _step_of(weighted, gradient, prior)
-        return step, residual + columns @ step
+        return Normal(matrix, gradient, follow, follow.new_zeros(follow.shape[:2]))
     of_starts = torch.einsum("btcs,btc->bs", starts.slopes, force) + starts.now
     gradient = gradient - torch.einsum("bsp,bs->p", follow, of_starts)
-    step = _step_of(weighted, gradient, prior)
-    moved = -(follow @ step) - torch.linalg.solve(_square(starts, weight), of_starts)
-    return step, residual + columns @ step + torch.einsum("btcs,bs->btc", starts.slopes, moved)
-
-
-def _step_of(weighted: Tensor, gradient: Tensor, prior: Prior) -> Tensor:
-    """Return the step (P,) to the optimum; none in directions that neither data nor priors determine."""
-    matrix = weighted + torch.diag(prior.known)
-    return -torch.linalg.pinv(0.5 * (matrix + matrix.T), rtol=SINGULAR, hermitian=True) @ gradient
+    return Normal(matrix, gradient, follow, -torch.linalg.solve(_square(starts, weight), of_starts))
 
 
 def _square(starts: StartSlopes, weight: Tensor) -> Tensor:
@@ -136,17 +196,17 @@ def _square(starts: StartSlopes, weight: Tensor) -> Tensor:
 
 
 def _reduced(columns: Tensor, weight: Tensor, starts: StartSlopes | None) -> tuple[Tensor, Tensor]:
-    """Return J^T weight J (P, P) with the starts eliminated, and by how much the best starts follow, (B, S, P).
+    """Return J^T weight J of each recording (B, P, P), its start eliminated, and how the best starts follow, (B, S, P).
 
     If the numbers move by p, the best starts move by -follow p.
     """
     heavy = weight[..., None] * columns
-    matrix = torch.einsum("btcp,btcq->pq", columns, heavy)
+    matrix = torch.einsum("btcp,btcq->bpq", columns, heavy)
     if starts is None:
         return matrix, columns.new_zeros(len(columns), 0, columns.shape[-1])
     mixed = torch.einsum("btcs,btcp->bsp", starts.slopes, heavy)
     follow = torch.linalg.solve(_square(starts, weight), mixed)
-    return matrix - torch.einsum("bsp,bsq->pq", mixed, follow), follow
+    return matrix - torch.einsum("bsp,bsq->bpq", mixed, follow), follow
 
 
 def noise_covariance(force: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from training.config import Config
 from training.files import made_folder, only_writer, write
 from training.loop import Trainer
 from training.metrics import Errors, baselines
-from training.systems import build, undetermined
+from training.systems import build, undetermined, unsettled
 
 __all__ = ["fit", "measured", "recordings_of"]
 
@@ -63,8 +63,7 @@ def fit(
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
     system = build(config, fitted, device_of_process(config.device), allow_code)
     trainer = Trainer(config, system, fitted, held_out, folder, processes)
-    if warning := undetermined(config):
-        messages.append(f"warning: {warning}")
+    messages += [f"warning: {warning}" for warning in (undetermined(config), unsettled(config, fitted)) if warning]
     if not config.data.held_out:
         messages.append("warning: no recording is held out: errors are of what was trained on")
     with _taken(folder, resume, processes):

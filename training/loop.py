@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -19,18 +21,47 @@ from torchdismech.processes import ALONE, Processes
 from training import checkpoint
 from training.board import Board
 from training.config import Config, Stage
-from training.data import Recordings, Window, WindowSampler, gather, windows
+from training.data import Recordings, Window, Windows, WindowSampler, gather, windows
 from training.fingerprints import fingerprints
+from training.gauss_newton import descended
 from training.looks import Looks
 from training.metrics import robust_loss
+from training.physics import PhysicsSystem
+from training.residuals import Residual, numbers_of
 from training.resuming import Progress, differences, read_facts
 from training.starts import Starts, coordinates
 from training.system import Prediction, System, refuse_unlike
 
 __all__ = ["Trainer"]
 
+NUMBER = 8  # bytes
+COPIES = 4  # of derivatives, while the equations of a Gauss-Newton step are made
+
 ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
 BYTES_A_NODE = 173  # and step that a backward pass goes through: see docs/gradients.md
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How an iteration went.
+
+    Attributes
+    ----------
+    loss : mean over windows [m], before the weights were moved; windows : how many there were.
+    failed : windows of which a step failed, left out; status : (B,) of the windows' predictions, None if not asked for.
+    iterations : of Newton's method a step; None if not asked for.
+    norms, rates : of the gradient, and of learning, by group.
+    settled : whether further iterations would bring next to nothing.
+    """
+
+    loss: float
+    windows: int
+    failed: int
+    status: Tensor | None = None
+    iterations: float | None = None
+    norms: Mapping[str, float] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    settled: bool = False
 
 
 class Trainer:
@@ -75,6 +106,7 @@ class Trainer:
                 raise InputError(
                     f"stage {stage.name!r}: batch {stage.batch} does not divide among {processes.world} processes"
                 )
+            self._refuse_unfitting_method(stage)
             self._refuse_oversized(stage)
         self._history = system.history(fitted)
         self._measured = int(coordinates(fitted.valid[:, system.given :]).sum())
@@ -116,7 +148,7 @@ class Trainer:
     def _begin(self, stage: Stage) -> None:
         """Make optimiser and sampler, unless the stage goes on from a checkpoint that has brought them."""
         self._train_only(stage)
-        if self._optimizer is None:
+        if self._optimizer is None and stage.method == "adam":
             self._optimizer = self._new_optimizer(stage)
 
     def _end(self) -> None:
@@ -133,14 +165,37 @@ class Trainer:
     def _iterate(self, stage: Stage) -> None:
         begun = time.perf_counter()
         progress, horizon = self.progress, self._horizon(stage)
-        sampler = self._sampler_for(stage, horizon)
-        recording, first = next(sampler)
+        batch = self._by_adam(stage, horizon) if stage.method == "adam" else self._by_gauss_newton(stage, horizon)
+        progress.unconverged += batch.failed
+        progress.iteration = stage.iterations if batch.settled else progress.iteration + 1
+        progress.total += 1
+        seconds = time.perf_counter() - begun
+        progress.seconds += seconds
+        self._bar.update(1)
+        self._bar.set_postfix(
+            stage=stage.name, loss=f"{1e3 * batch.loss:.2f}mm", best=f"{1e3 * progress.best:.2f}mm", refresh=False
+        )
+        if self.board is not None and progress.total % self.config.logging.every == 0:
+            speed = batch.windows * horizon / seconds
+            self.board.batch(progress, batch.loss, horizon, batch.iterations, batch.norms, batch.rates, speed)
+            self.board.constants(progress.total, self.system.values())
+        if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
+            if batch.status is not None:
+                self._refuse_hopeless(batch.status)
+            self._look()
+        if progress.total % self.config.logging.save_every == 0:
+            self.save()
+
+    def _by_adam(self, stage: Stage, horizon: int) -> Batch:
+        """Move the weights along the gradient of the next windows."""
+        recording, first = next(self._sampler_for(stage, horizon))
         window = self._window(recording, first, horizon)
         assert self._optimizer is not None
         for group in self._optimizer.param_groups:
             group["lr"] = stage.rates[group["name"]] * self._decay(stage)
         self._optimizer.zero_grad()
-        prediction = self._predicted(window, stage)
+        with self._placed(stage):
+            prediction = self.system.predict(self._noisy(window, stage), stage.checkpoint_every)
         rows = self._rows(prediction, window)
         # a window of which a step failed says nothing: it is counted and left out
         rows = torch.where(prediction.good, rows, 0.0)
@@ -149,26 +204,30 @@ class Trainer:
         if finite and failed < stage.batch:
             self._optimizer.step()
         else:
-            progress.skipped += 1
-        progress.unconverged += failed
-        progress.iteration += 1
-        progress.total += 1
-        seconds = time.perf_counter() - begun
-        progress.seconds += seconds
-        self._bar.update(1)
-        self._bar.set_postfix(
-            stage=stage.name, loss=f"{1e3 * loss:.2f}mm", best=f"{1e3 * progress.best:.2f}mm", refresh=False
-        )
-        if self.board is not None and progress.total % self.config.logging.every == 0:
-            rates = {g["name"]: g["lr"] for g in self._optimizer.param_groups}
-            steps = stage.batch * horizon
-            self.board.batch(progress, loss, horizon, prediction.iterations, norms, rates, steps / seconds)
-            self.board.constants(progress.total, self.system.values())
-        if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
-            self._refuse_hopeless(prediction)
-            self._look()
-        if progress.total % self.config.logging.save_every == 0:
-            self.save()
+            self.progress.skipped += 1
+        rates = {g["name"]: g["lr"] for g in self._optimizer.param_groups}
+        return Batch(loss, stage.batch, failed, prediction.status, prediction.iterations, norms, rates)
+
+    def _by_gauss_newton(self, stage: Stage, horizon: int) -> Batch:
+        """Move the constants to the optimum of the stage's windows, as far as one step leads there."""
+        assert isinstance(self.system, PhysicsSystem)  # else the stage was refused
+        cut = self._cut(horizon)
+        generator = torch.Generator().manual_seed(self._seed)
+        chosen = torch.randperm(len(cut), generator=generator)[: stage.batch].sort().values
+        window = self._window(cut.recording[chosen], cut.first[chosen], horizon)
+        residual = Residual(self.system, window.replace(start=None if window.start is None else window.start.detach()))
+        share = int(residual.measured.sum()) / self._measured
+        with self._placed(stage):
+            descent = descended(residual, numbers_of(self.system), self.config.loss, share)
+        if not bool(descent.good.any()):
+            raise InputError(
+                f"stage {stage.name!r}: none of its windows is predicted to its end with each constant a little higher "
+                "and lower: look at [robot] and [simulation] in the config, or let a stage by Adam go before"
+            )
+        if self.starts is not None and descent.start is not None:
+            self.starts.fitted.data[cut.recording[chosen].to(self.system.device)] = descent.start
+        failed = int((~descent.good).sum())
+        return Batch(descent.before, len(chosen), failed, settled=descent.settled)
 
     def _window(self, recording: Tensor, first: Tensor, horizon: int) -> Window:
         """Return windows of the recordings that are trained on, on the system's device."""
@@ -226,19 +285,27 @@ class Trainer:
         done = self.progress.iteration / stage.iterations
         return stage.decay + (1 - stage.decay) * 0.5 * (1 + math.cos(math.pi * done))
 
+    @property
+    def _seed(self) -> int:
+        """What decides the windows of the present stage."""
+        return self.config.seed + 1000 * (self.progress.stage + 1)
+
+    def _cut(self, horizon: int) -> Windows:
+        """Return all windows of so many frames to predict."""
+        system, stride = self.system, max(1, horizon // 10)
+        return windows(self.fitted, horizon, stride, system.given, system.measured, system.anywhere)
+
     def _sampler_for(self, stage: Stage, horizon: int) -> WindowSampler:
         if self._sampler is None or self._sampler.windows.steps != horizon:
-            seed = self.config.seed + 1000 * (self.progress.stage + 1)
             place = (self.processes.rank, self.processes.world)
-            system, stride = self.system, max(1, horizon // 10)
-            cut = windows(self.fitted, horizon, stride, system.given, system.measured, system.anywhere)
-            self._sampler = WindowSampler(cut, stage.batch, seed, *place)
+            self._sampler = WindowSampler(self._cut(horizon), stage.batch, self._seed, *place)
         return self._sampler
 
-    def _predicted(self, window: Window, stage: Stage) -> Prediction:
-        """Return what the system makes of a window; say where in the fit it refuses its constants."""
+    @contextmanager
+    def _placed(self, stage: Stage) -> Iterator[None]:
+        """Say where in the fit a system refuses its constants."""
         try:
-            return self.system.predict(self._noisy(window, stage), stage.checkpoint_every)
+            yield
         except InputError as error:
             raise InputError(
                 f'stage {stage.name!r}, batch {self.progress.total + 1}: {error}; a constant of kind "factor" keeps '
@@ -300,8 +367,23 @@ class Trainer:
         if not self.system.measured and (self.config.noise.position or self.config.noise.velocity):
             raise InputError("noise: it is added to measured starts, and these are not measured: leave it out")
 
+    def _refuse_unfitting_method(self, stage: Stage) -> None:
+        """Refuse Gauss-Newton steps where there is nothing for them, or not all of it in one process."""
+        if stage.method == "adam":
+            return
+        name = f'stage {stage.name!r}: "gauss_newton"'
+        if not isinstance(self.system, PhysicsSystem) or not numbers_of(self.system):
+            raise InputError(f"{name} is for the constants of a simulated robot, and there are none")
+        if self.processes.world > 1:
+            raise InputError(f"{name} runs in one process, not in {self.processes.world}")
+        if self.starts is not None and "starts" not in stage.train:
+            raise InputError(f'{name} finds starts along with constants: add "starts" to train')
+
     def _refuse_oversized(self, stage: Stage) -> None:
-        """Refuse a batch whose backward pass cannot fit into memory, before hours have gone into the stages before."""
+        """Refuse a batch that cannot fit into memory, before hours have gone into the stages before."""
+        if stage.method == "gauss_newton":
+            self._refuse_oversized_equations(stage)
+            return
         steps = max(stage.horizon) * self.system.substeps
         kept = steps if stage.checkpoint_every is None else steps / stage.checkpoint_every + stage.checkpoint_every
         nodes = max(self.fitted.nodes, self.system.n_nodes)
@@ -314,11 +396,24 @@ class Trainer:
                 f"checkpoint_every = {max(1, math.isqrt(steps))}"
             )
 
-    def _refuse_hopeless(self, prediction: Prediction) -> None:
-        """Refuse to go on where no batch so far could be learnt from."""
+    def _refuse_oversized_equations(self, stage: Stage) -> None:
+        """Refuse more derivatives than fit into memory."""
+        assert isinstance(self.system, PhysicsSystem)  # else the stage was refused
+        count, longest = len(numbers_of(self.system)) + self.system.start_size, max(stage.horizon)
+        batch = min(stage.batch, len(self._cut(longest)))
+        needed = COPIES * NUMBER * batch * longest * 3 * self.fitted.nodes * count
+        free = available_bytes(self.system.device)
+        if needed > free:
+            raise InputError(
+                f"stage {stage.name!r}: the derivatives of {batch} windows by {count} numbers take about "
+                f"{size_of(needed)}, and {size_of(free)} are free: take a smaller batch or horizon"
+            )
+
+    def _refuse_hopeless(self, status: Tensor) -> None:
+        """Refuse to go on where no batch so far could be learnt from; `status` (B,) is that of the last one."""
         if self.progress.skipped < self.progress.total:
             return
-        failed = prediction.status[~prediction.good].tolist()
+        failed = status[status != Status.CONVERGED].tolist()
         why = Status(max(set(failed), key=failed.count)).explanation if failed else "its gradient is not finite"
         raise InputError(
             f"none of the {self.progress.total} batches so far could be learnt from: {why}; look at [robot], "

@@ -22,7 +22,7 @@ class MarkerTable(nn.Module):
 
     Attributes
     ----------
-    position, rotation : (3,) of the scene's origin [m] and axes [rad] in the recordings' frame.
+    position, rotation : (3,) or (B, 3) of the scene's origin [m] and axes [rad] in the recordings' frame.
     weight : (M, N) of the nodes in the place of each marker, before its offset.
     """
 
@@ -63,20 +63,26 @@ class MarkerTable(nn.Module):
         return {"offset": torch.stack(rows, dim=1)}
 
     def places(self, nodes: Tensor, offset: Tensor | None) -> Tensor:
-        """Return the markers (..., M, 3) in the recordings' frame for nodes (..., N, 3) in the scene's."""
+        """Return the markers (B, ..., M, 3) in the recordings' frame for nodes (B, ..., N, 3) in the scene's."""
         places = torch.einsum("mn,...nc->...mc", self.weight, nodes)
         return self.recorded(places if offset is None else places + offset)
 
     def recorded(self, x: Tensor) -> Tensor:
-        """Return points (..., 3) of the scene in the recordings' frame."""
-        return x @ self._turn().T + self.position
+        """Return points (B, ..., M, 3) of the scene in the recordings' frame."""
+        turn, origin = self._pose(x)
+        return x @ turn.mT + origin
 
     def in_scene(self, x: Tensor) -> Tensor:
-        """Return points (..., 3) of the recordings in the scene's frame."""
-        return (x - self.position) @ self._turn()
+        """Return points (B, ..., M, 3) of the recordings in the scene's frame."""
+        turn, origin = self._pose(x)
+        return (x - origin) @ turn
 
-    def _turn(self) -> Tensor:
-        return rotation_matrix(quaternion(self.rotation))
+    def _pose(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scene's axes (3, 3) and origin (3,), or those of each robot, which go with points (B, ..., 3)."""
+        turn, between = rotation_matrix(quaternion(self.rotation)), [1] * (x.dim() - 3)
+        origin = self.position
+        turn = turn if turn.dim() == 2 else turn.view(-1, *between, 3, 3)
+        return turn, origin if origin.dim() == 1 else origin.view(-1, *between, 1, 3)
 
     def _offset(self, point: Marker, after: State, control: Control) -> Tensor:
         """Return how far a marker is from what it is fixed to (B, 3)."""

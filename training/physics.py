@@ -34,7 +34,8 @@ class PhysicsSystem(System):
     ----------
     model, integrator : what is stepped; learned : terms of it by name (see `add_terms`).
     dt : time between two frames [s], divided into `substeps`.
-    places : constants beside those of the model, by name; modules that hold them are submodules already.
+    places : constants beside those of the model, by name; modules that hold them are submodules already. Predictions
+        have to take each for single robots, too, behind a dimension B: derivatives for error bars are made so.
     """
 
     def __init__(

@@ -70,7 +70,10 @@ def builder_of(robot: Robot, tree: Tree) -> RobotBuilder:
     builder.add_rods(
         nodes.numpy(), tree.edges.numpy(), section, material, "straight", stiffness, directors=directors.numpy()
     )
-    builder.clamp(nodes=gripped_nodes(robot, tree.trunk + 1), twist=robot.hold_twist)
+    gripped = gripped_nodes(robot, tree.trunk + 1)
+    builder.clamp(nodes=gripped, twist=robot.hold_twist)
+    if robot.hold == "direction" and (directed := _directed(gripped, tree)):
+        builder.clamp(nodes=directed, twist=robot.hold_twist, direction="rest")
     builder.add_force(forces.Gravity(robot.gravity))
     builder.add_force(forces.Viscous(robot.drag))
     time = robot.relaxation_time
@@ -78,6 +81,27 @@ def builder_of(robot: Robot, tree: Tree) -> RobotBuilder:
     viscosity = {name: torch.tensor(time * value, dtype=torch.float64) for name, value in damping.items()}
     builder.add_dissipation("bend_twist", LinearElastic(viscosity))
     return builder
+
+
+def _directed(gripped: list[int], tree: Tree) -> list[int]:
+    """Return the gripped nodes at which a chain goes over from a gripped edge to a free one."""
+    chain, held = range(tree.trunk + 1), set(gripped)
+    found = [k for k in gripped if {k - 1, k + 1} <= set(chain) and (k - 1 in held) != (k + 1 in held)]
+    branching = [k for k in found if bool((tree.edges[tree.trunk :, 0] == k).any())]
+    if branching:
+        raise InputError(
+            f'robot.hold: a branch begins at gripped node {branching[0]}: expected "nodes", as its direction there is '
+            "not known"
+        )
+    return found
+
+
+def _leading(model: Model) -> list[int]:
+    """Return for each held tangent (H) the gripped edge of the chain whose direction it has."""
+    if not model.body.n_held:
+        return []
+    gripped = set(model.body.clamps[0].nodes.tolist())
+    return [node - 1 if node - 1 in gripped else node for node in model.body.held.nodes.tolist()]
 
 
 @dataclass(frozen=True)
@@ -108,7 +132,8 @@ class Turns:
 
 def held_edges(model: Model) -> list[int]:
     """Return the edges of a chain whose turning about themselves is given."""
-    return (~model.free[3 * model.body.n_nodes :]).nonzero().flatten().tolist()
+    first = 3 * model.body.n_nodes
+    return (~model.free[first : first + model.body.n_edges]).nonzero().flatten().tolist()
 
 
 def turns(positions: Tensor, held: list[int], tree: Tree) -> Turns:
@@ -141,16 +166,26 @@ def start(model: Model, first: Tensor, second: Tensor, dt: float, turned: Turns,
     `turned` are the turns (B, ...) at the first frame; between held edges the twist is even, and branches are turned as
     the chain is where they begin.
     """
-    tangent, held = tree.tangents(first), held_edges(model)
+    tangent, held, leading = tree.tangents(first), held_edges(model), _leading(model)
     theta = _between(turned.angle, tree.places(tree.lengths(first)), held)
-    state = model.initial_state(q=torch.cat([first.flatten(1), theta], dim=1)).detach()
-    state = state.replace(director=tree.carried(turned.director, tangent, held[0] if held else 0), tangent=tangent)
+    theta = torch.cat([theta, theta[:, leading]], dim=1)
+    state = model.initial_state(q=_placed(first, theta, leading)).detach()
+    director = tree.carried(turned.director, tangent, held[0] if held else 0)
+    frames = {"director": director, "tangent": tangent}
+    state = state.replace(**{name: torch.cat([own, own[:, leading]], dim=1) for name, own in frames.items()})
     rest = model.rest_state(len(first)).reference_twist  # at branches it may be half a turn: count from there
     beyond = model.frames.reference_twist(state.tangent, state.director) - rest
     state = state.replace(reference_twist=rest + torch.atan2(beyond.sin(), beyond.cos()))
-    velocity = torch.cat([((second - first) / dt).flatten(1), torch.zeros_like(theta)], dim=1)
-    at_second = model.frames.moved(state, torch.cat([second.flatten(1), theta], dim=1))
-    return at_second.replace(velocity=velocity)
+    velocity = torch.zeros_like(state.q)
+    velocity[:, : 3 * model.body.n_nodes] = ((second - first) / dt).flatten(1)
+    return model.frames.moved(state, _placed(second, theta, leading)).replace(velocity=velocity)
+
+
+def _placed(x: Tensor, theta: Tensor, leading: list[int]) -> Tensor:
+    """Return q (..., n) of nodes (..., N, 3), angles (..., A) and held tangents (H) along the edges `leading`."""
+    edges = torch.tensor(leading, dtype=torch.long, device=x.device)
+    along = unit(x[..., edges + 1, :] - x[..., edges, :])
+    return torch.cat([x.flatten(-2), theta, along.flatten(-2)], dim=-1)
 
 
 def _between(angle: Tensor, place: Tensor, held: list[int]) -> Tensor:
@@ -163,13 +198,13 @@ def _between(angle: Tensor, place: Tensor, held: list[int]) -> Tensor:
     return theta
 
 
-def held_motion(positions: Tensor, theta: Tensor, dt: float) -> Schedule:
+def held_motion(model: Model, positions: Tensor, theta: Tensor, dt: float) -> Schedule:
     """Return the schedule that moves the clamped nodes as in the frames (B, T, N, 3), `dt` apart, from time 0 on.
 
-    Between frames they move evenly. Held edges keep their twist angles `theta` (B, E).
+    Between frames they move evenly. Held edges and tangents keep their twist angles, as in `theta` (B, A).
     """
     frames = positions.shape[1]
-    q = torch.cat([positions.flatten(2), theta[:, None].expand(-1, frames, -1)], dim=2)
+    q = _placed(positions, theta[:, None].expand(-1, frames, -1), _leading(model))
 
     def schedule(time: Tensor, model: Model) -> Control:
         place = min(max(float(time[0]) / dt, 0.0), frames - 1.0)

@@ -53,7 +53,7 @@ class RodSystem(PhysicsSystem):
 
     def schedule(self, window: Window, state: State) -> Schedule:
         """Return what moves the gripped nodes as in the window."""
-        return held_motion(window.positions[:, 1:], state.twist, self.dt)
+        return held_motion(self.model, window.positions[:, 1:], state.twist, self.dt)
 
     def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return predictions without a model: free nodes stay, or follow the gripped ones."""

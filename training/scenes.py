@@ -28,7 +28,7 @@ __all__ = ["SceneSystem"]
 
 
 class ClampPose(nn.Module):
-    """How far a clamp is off where the scene has it: position (3,) [m], rotation (3,), axis times angle [rad]."""
+    """How far a clamp is off where the scene has it: position [m], axis times angle [rad], each (3,) or (B, 3)."""
 
     position: Tensor
     rotation: Tensor
@@ -178,8 +178,8 @@ class SceneSystem(PhysicsSystem):
         if not self._moved_clamps:
             return control
         pose = self.model.rest_poses.expand(batch, -1, -1) if control.pose is None else control.pose
-        shift = torch.stack([clamp.position for clamp in self.clamps])
-        turn = quaternion(torch.stack([clamp.rotation for clamp in self.clamps]))
+        shift = torch.stack([clamp.position.expand(batch, 3) for clamp in self.clamps], dim=1)
+        turn = quaternion(torch.stack([clamp.rotation.expand(batch, 3) for clamp in self.clamps], dim=1))
         return control.replace(pose=torch.cat([pose[..., :3] + shift, product(turn, pose[..., 3:])], dim=-1))
 
     # ---- what is seen of them -----------------------------------------------------------------------------------

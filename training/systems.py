@@ -17,7 +17,7 @@ from training.rods import RodSystem
 from training.scenes import SceneSystem
 from training.system import System
 
-__all__ = ["build", "undetermined"]
+__all__ = ["build", "undetermined", "unsettled"]
 
 
 def build(
@@ -70,3 +70,19 @@ def undetermined(config: Config) -> str | None:
             "and mass multiplied by one number move alike). Leave out one of them, or read the constants as ratios."
         )
     return None
+
+
+def unsettled(config: Config, recordings: Recordings) -> str | None:
+    """Return a warning where windows begin settled in the middle of recordings of a robot that is driven, else None."""
+    begin = config.start
+    if begin is None or begin.state != "settled" or begin.velocity == "fitted" or begin.warm_up:
+        return None
+    short = [stage for stage in config.stages if min(stage.horizon) + 1 < recordings.frames]
+    driven = bool((recordings.inputs != recordings.inputs[:, :1]).any())
+    if not short or not driven:
+        return None
+    return (
+        f"stage {short[0].name!r}: its windows begin anywhere in a recording, at the equilibrium under the inputs of "
+        "that moment, and a robot that is driven may be moving there. Set start.warm_up to the frames that this takes "
+        f"to be forgotten, or take whole recordings: horizon = [{recordings.frames - 1}]"
+    )

@@ -74,7 +74,7 @@ def recorded(count: int, frames: int) -> np.ndarray:
     first = torch.arange(count)
     turned = turns(motion, held_edges(model), TREE).at(first, torch.zeros_like(first))
     state = start(model, motion[:, 0], motion[:, 0], DT, turned, TREE)
-    schedule = held_motion(motion, state.twist, DT)
+    schedule = held_motion(model, motion, state.twist, DT)
     run = unroll(model, state, ImplicitEuler(DT), SETTLING + frames - 1, schedule, progress=True)
     if bool((run.status != 0).any()):
         raise InputError(f"the rod that is to be recorded failed: status {run.status.tolist()}")

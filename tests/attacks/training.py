@@ -43,6 +43,7 @@ held_out = 0.34
 rules = { max_gap = 4, despike_speed = 6.0 }
 [robot]
 gripped = [0, 1]
+hold = "direction"
 linear_density = 0.1
 bending = 3e-3
 gravity = [0.0, 0.0, -9.81]
@@ -69,6 +70,13 @@ horizon = [2, 3]
 batch = 2
 rates = { constants = 0.05, learned = 1e-3 }
 check_every = 2
+[[stages]]
+name = "sharp"
+train = ["constants"]
+method = "gauss_newton"
+iterations = 1
+horizon = [2]
+batch = 2
 [logging]
 save_every = 1
 shapes_at = [0.02, 0.05]

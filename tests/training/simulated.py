@@ -46,7 +46,7 @@ def simulated_positions(robot: Robot = TRUTH, count: int = 5, frames: int = 42) 
     first = torch.arange(count)
     turned = turns(motion, held_edges(model), TREE).at(first, torch.zeros_like(first))
     state = start(model, motion[:, 0], motion[:, 0], DT, turned, TREE)
-    motion = held_motion(motion, state.twist, DT)
+    motion = held_motion(model, motion, state.twist, DT)
     run = unroll(model, state, integrator_of(TIGHT, DT), SETTLING + frames - 1, motion)
     assert (run.status == 0).all()
     return run.positions.transpose(0, 1)[:, SETTLING:]

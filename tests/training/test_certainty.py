@@ -7,21 +7,22 @@ import pytest
 import torch
 
 from tests.training import simulated
-from training.certainty import Certainty, _certainty, _doubt, _most_recordings, _Number, certainty_of
+from training.certainty import Certainty, _certainty, _doubt, _longest_by_chance, _most_recordings, certainty_of
 from training.config import Config, Constant
 from training.constants import Named, Trained
 from training.evidence import Evidence
 from training.fitting import recordings_of
 from training.loop import Trainer
+from training.residuals import Number
 from training.systems import build
 
-UNIT = {"parameter": torch.zeros(1), "index": 0, "unit": 1.0}
+UNIT = {"entry": "a", "index": 0, "unit": 1.0}
 
 
-def numbers(*priors: float) -> list[_Number]:
+def numbers(*priors: float) -> list[Number]:
     """Return two numbers of value 2 and 3, whose units change them by 0.5 each."""
     return [
-        _Number(name=name, prior=prior, pull=0.0, value=value, spread_of_one=0.5, **UNIT)
+        Number(name=name, prior=prior, pull=0.0, value=value, spread_of_one=0.5, **UNIT)
         for name, prior, value in zip("ab", priors, (2.0, 3.0), strict=True)
     ]
 
@@ -83,10 +84,19 @@ def test_fit_that_stands_beside_its_optimum_is_told_by_how_much():
 def test_part_of_the_recordings_leaves_the_optimum_in_doubt():
     """Warn of a longer step only, where a part of the recordings was looked at; say how much that part knows."""
     matrix = torch.tensor([[4.0, 0.0], [0.0, 4.0]], dtype=torch.float64)
-    for step, warned in ((4.0, False), (6.0, True)):  # 1 + 2 x 2 standard deviations
+    # two numbers, and two principal directions: the longest of four is below 2.5 standard deviations in 95 of 100
+    for step, warned in ((5.8, False), (6.2, True)):  # 1 + 2.5 x 2
         found = _certainty(numbers(0.0, 0.0), independent(matrix, (0.5 * step, 0.0)), 1e-3, doubt=2.0)
         assert bool(found.warnings()) == warned
     assert "looked at knows to 2:" in found.warnings()[0]
+
+
+@pytest.mark.parametrize("count", [1, 4, 200])
+def test_longest_step_by_chance_knows_how_many_there_are(count):
+    """Exceed the bound in 5 % of all cases, where that many independent steps are looked at."""
+    draws = torch.randn(4000, count, generator=torch.Generator().manual_seed(1)).abs().amax(1)
+    # 4000 cases know 5 % to 0.35 %; three times that
+    assert float((draws > _longest_by_chance(count)).double().mean()) == pytest.approx(0.05, abs=0.0105)
 
 
 def test_doubt_is_how_the_optima_of_parts_differ():
@@ -102,8 +112,8 @@ def test_doubt_is_how_the_optima_of_parts_differ():
 
 
 def test_more_short_recordings_are_looked_at():
-    """Eight of a hundred frames or more; as many frames in all of shorter ones, as far as 64 go."""
-    assert [_most_recordings(frames) for frames in (3, 20, 100, 500)] == [64, 40, 8, 8]
+    """Sixteen of a hundred frames or more; as many frames in all of shorter ones, as far as 64 go."""
+    assert [_most_recordings(frames) for frames in (3, 40, 100, 500)] == [64, 40, 16, 16]
 
 
 def trained(**changes) -> Trained:

@@ -1,5 +1,6 @@
 """Robots from scenes: where markers are, what drives them, how they start, and what is refused."""
 
+import dataclasses
 import json
 import re
 import tomllib
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from tests import scenes
 from torchdismech import InputError, unroll
 from torchdismech.io.scene import load_scene
-from training import checkpoint
+from training import certainty, checkpoint
 from training.certainty import certainty_of
 from training.config import Config
 from training.config_scene import Markers
@@ -22,7 +23,7 @@ from training.fitting import fit, recordings_of
 from training.loop import Trainer
 from training.markers import MarkerTable
 from training.scenes import SceneSystem
-from training.systems import build
+from training.systems import build, unsettled
 
 DT = 0.01
 SCENE = (
@@ -156,6 +157,23 @@ def test_settled_start_is_the_equilibrium(folder):
     moved = (hanging[0, -1] - hanging[0, 0]).detach().abs().max(), (falling[0, -1] - falling[0, 0]).detach().abs().max()
     assert float(moved[0]) < 1e-6  # the step's tolerance [m]
     assert float(moved[1]) > 1e-4
+
+
+def test_windows_that_begin_settled_while_the_robot_is_driven_are_warned_of(folder):
+    """Say so where inputs change and nothing is left out; not of whole recordings, warm-ups and inputs that stay."""
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
+
+    def warning(recordings, **start):
+        stages = [{"name": "one", "train": ["constants"], "iterations": 1, "horizon": [start.pop("horizon", 3)]}]
+        config = Config.model_validate(tables(folder, data=data, start={"state": "settled", **start}, stages=stages))
+        return unsettled(config, recordings)
+
+    still = read(folder / "beam.npz", "train", inputs=("pull",))
+    moving = dataclasses.replace(still, inputs=still.inputs + torch.arange(6.0, dtype=torch.float64)[:, None])
+    said = warning(moving)
+    assert said is not None and "begin anywhere" in said and "horizon = [5]" in said
+    assert warning(still) is None and warning(moving, warm_up=2) is None and warning(moving, horizon=5) is None
+    assert warning(moving, state="rest") is None
 
 
 def test_measured_start_has_the_velocity_of_two_frames(folder):
@@ -433,6 +451,16 @@ def test_the_config_on_the_page_is_valid():
     for block in re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL):
         if "[[stages]]" in block:
             assert Config.model_validate(tomllib.loads(block)).stages
+
+
+def test_error_bars_of_too_many_numbers_are_not_left_out_in_silence(folder, monkeypatch, capsys):
+    """Say that there are none, and why."""
+    monkeypatch.setattr(certainty, "MOST_CONSTANTS", 1)
+    per_spring = {"bending": {"tensors": ["bend_twist.EI1", "bend_twist.EI2"], "per": "element"}}
+    config = Config.model_validate(tables(folder, constants=per_spring))
+    recordings, _ = recordings_of(config, "train")
+    assert certainty_of(Trainer(config, build(config, recordings), recordings, recordings, folder)) is None
+    assert "no error bars: 2 numbers are trained, they are for at most 1" in capsys.readouterr().out
 
 
 def test_a_step_to_the_optimum_leads_nearer_to_it(folder):

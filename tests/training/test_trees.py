@@ -48,10 +48,11 @@ def test_parts_of_a_tree():
     assert places == pytest.approx([0.015, 0.07, 0.15, 0.23, 0.285, 0.07, 0.07, 0.15])
 
 
-def test_a_turned_tree_is_at_rest_however_it_is_turned():
+@pytest.mark.parametrize("hold", ["nodes", "direction"])
+def test_a_turned_tree_is_at_rest_however_it_is_turned(hold):
     """Built, turned as a whole and seen anew it has no elastic force, and its held edges are not turned."""
     own = tree()
-    model = builder_of(TRUTH, own).finalize(compile=False)
+    model = builder_of(TRUTH.model_copy(update={"hold": hold}), own).finalize(compile=False)
     x = turned_at_random(own.shape()[0])
     found = turns(x, held_edges(model), own)
     assert found.angle.abs().max() < 1e-10  # rounding
@@ -91,7 +92,7 @@ def test_shaken_tree_is_predicted(tmp_path):
     motion[..., 2] += (0.02 * torch.sin(9 * time) * torch.tensor([[1.0], [-1.0]]))[..., None]
     turned = turns(motion, held_edges(model), own).at(torch.arange(2), torch.zeros(2, dtype=torch.long))
     state = start(model, motion[:, 0], motion[:, 0], DT, turned, own)
-    run = unroll(model, state, integrator_of(TIGHT, DT), 11, held_motion(motion, state.twist, DT))
+    run = unroll(model, state, integrator_of(TIGHT, DT), 11, held_motion(model, motion, state.twist, DT))
     data = tmp_path / "tree.npz"
     np.savez(data, train=run.positions.transpose(0, 1).numpy(), edges=np.array(EDGES), dt=DT)
     stage = {"name": "all", "train": ["constants"], "iterations": 1, "horizon": [4], "batch": 2}

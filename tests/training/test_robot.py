@@ -1,0 +1,59 @@
+"""Rods between markers: what their grips hold."""
+
+import pytest
+import torch
+
+from tests.training.simulated import DT, GRIPPED, LENGTHS, TREE, gripped_motion
+from torchdismech import InputError, Static
+from training.config import Robot
+from training.robot import builder_of, held_edges, held_motion, start, turns
+from training.trees import Tree
+
+
+def begun(robot: Robot, tree: Tree, motion: torch.Tensor):
+    """Return the model, its state at the second frame and its schedule, for a motion (B, T, N, 3) of the markers."""
+    model = builder_of(robot, tree).finalize(compile=False)
+    first = torch.arange(len(motion))
+    turned = turns(motion, held_edges(model), tree).at(first, torch.zeros_like(first))
+    state = start(model, motion[:, 0], motion[:, 1], DT, turned, tree)
+    return model, state, held_motion(model, motion[:, 1:], state.twist, DT)
+
+
+@pytest.mark.parametrize(("hold", "low", "high"), [("nodes", 1.2, 1.3), ("direction", 0.98, 1.03)])
+def test_grip_that_holds_a_direction_ends_at_its_last_node(hold, low, high):
+    """Let a stiff rod of eight free edges sag and compare with the beam that begins at the last gripped node."""
+    tree = Tree.chain(torch.full((9,), 0.05, dtype=torch.float64))
+    robot = Robot(gripped=[0, 1], hold=hold, bending=5e-3, linear_density=1e-3)
+    model, state, schedule = begun(robot, tree, tree.shape()[0][None, None].repeat(1, 2, 1, 1))
+    found, info = Static().step(model, state, schedule(state.time, model))
+    sag = 1e-3 * 9.81 * 0.4**4 / (8 * 5e-3)
+    # eight edges: 1.5 % with a direction; nodes alone let the rod bend half an edge earlier, 4 x 1/16 and more
+    assert info.converged.all() and low < -found.positions[0, -1, 2] / sag < high
+
+
+def test_held_directions_are_those_of_gripped_edges():
+    """Move directions with their edges, in the frames and between them; frames and twist of both are the same."""
+    motion = gripped_motion(2, 50)[:, 40:]
+    model, state, schedule = begun(Robot(gripped=GRIPPED, hold="direction"), TREE, motion)
+    assert model.body.held.nodes.tolist() == [1, 1, len(LENGTHS) - 1, len(LENGTHS) - 1]
+    edges = [0, 0, len(LENGTHS) - 1, len(LENGTHS) - 1]
+    assert torch.equal(state.director[:, len(LENGTHS) :], state.director[:, edges])
+    assert torch.equal(state.twist[:, len(LENGTHS) :], state.twist[:, edges])
+    along = TREE.tangents(motion)[:, :, edges]
+    for k in (0.0, 3.0, 3.5):
+        q = schedule(torch.full((2,), k * DT, dtype=torch.float64), model).clamped_q
+        own = q[:, model.body.first_held :].unflatten(1, (-1, 3))
+        before, share = 1 + int(k), k % 1
+        expected = torch.lerp(along[:, before], along[:, before + int(share > 0)], share)
+        torch.testing.assert_close(own, expected)
+    assert torch.equal(state.held_tangents, along[:, 1])
+
+
+def test_branch_at_a_grip_has_no_direction():
+    """Refuse a direction where a branch leaves the last gripped node."""
+    length = torch.full((6,), 0.05, dtype=torch.float64)
+    edges = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [1, 6]])
+    tree = Tree(edges, length, torch.zeros(6, dtype=torch.float64), torch.zeros(6, dtype=torch.float64))
+    with pytest.raises(InputError, match=r"robot.hold: a branch begins at gripped node 1"):
+        builder_of(Robot(gripped=GRIPPED, hold="direction"), tree)
+    builder_of(Robot(gripped=GRIPPED), tree)

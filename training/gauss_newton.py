@@ -1,0 +1,89 @@
+"""Gauss-Newton steps: to the optimum of a few numbers, which a gradient alone finds slowly where these go together.
+
+A step solves the equations of `training.evidence`, damped as Levenberg (1944) and Marquardt (1963) did: so much that no
+number moves by more than two of its units, and ten times more until the loss of the same windows is lower.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from training.config import Loss
+from training.evidence import normal_equations
+from training.physics import PhysicsSystem
+from training.residuals import Number, Residual, prior_of
+
+__all__ = ["Descent", "descended"]
+
+FARTHEST = 2.0  # units that a number moves in one step, a factor of seven: no linear model knows what is beyond
+FIRST, HARDER, TRIES = 1e-3, 10.0, 13  # damping, what it grows by, and how often
+LITTLE = 1e-5  # of the loss: a step that lowers it by less is the last one
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How a step went.
+
+    Attributes
+    ----------
+    before, after : mean loss of the windows [m], with what priors say.
+    good : (B,) bool: windows that could be predicted with all numbers a little higher and lower; others do not count.
+    start : (B, S) what is fitted of starts, after the step; None without.
+    """
+
+    before: float
+    after: float
+    good: Tensor
+    start: Tensor | None
+
+    @property
+    def settled(self) -> bool:
+        """Whether a further step would bring next to nothing."""
+        return self.before - self.after <= LITTLE * self.before
+
+
+@torch.no_grad()
+def descended(residual: Residual, numbers: list[Number], loss: Loss, weight: float) -> Descent:
+    """Move the numbers of a system by one step and return how it went; they stay if no step lowers the loss.
+
+    Parameters
+    ----------
+    weight : of priors, over that of everything measured.
+    """
+    system, slopes = residual.system, residual.slopes(numbers)
+    prior = prior_of(numbers, weight, slopes.residual)
+    normal = normal_equations(slopes.residual, slopes.columns, loss.scale, prior, slopes.starts)
+    start, good = residual.window.start, slopes.good
+    of_one = loss.scale / slopes.measured.sum().clamp_min(1)
+    before = of_one * _loss(slopes.residual, system, loss, weight, start)
+    damping = FIRST
+    for _ in range(TRIES):
+        step, starts_step = normal.step(damping)
+        damping *= HARDER
+        if not bool(step.abs().max() <= FARTHEST):
+            continue
+        moved = None if start is None else start + starts_step
+        _move(system, numbers, step)
+        off, still_good = Residual(system, residual.window.replace(start=moved))()
+        after = of_one * _loss(torch.where(good[:, None, None], off, 0.0), system, loss, weight, moved)
+        if bool((after < before) & (still_good | ~good).all()):
+            return Descent(float(before), float(after), good, moved)
+        _move(system, numbers, -step)
+    return Descent(float(before), float(before), good, start)
+
+
+def _loss(residual: Tensor, system: PhysicsSystem, loss: Loss, weight: float, start: Tensor | None) -> Tensor:
+    """Return the sum over residuals (B, T, C) in units of the loss's scale, with what priors say."""
+    total = (torch.sqrt(1 + (residual / loss.scale).square()) - 1).sum()
+    if (penalty := system.penalty()) is not None:
+        total = total + weight * penalty
+    return total if start is None else total + 0.5 * start.square().sum()
+
+
+def _move(system: PhysicsSystem, numbers: list[Number], step: Tensor) -> None:
+    """Move numbers by a step (P,) in their units."""
+    for number, move in zip(numbers, step.tolist(), strict=True):
+        system.entries[number.entry].parameter.data.view(-1)[number.index] += move * number.unit
