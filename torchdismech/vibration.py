@@ -136,7 +136,7 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     motions = model.unknowns.slides.motions(model.unknowns.number)
     stiffness = motions.T @ sparse_matrix(pattern, values[:, 0]) @ motions
     damping = motions.T @ sparse_matrix(pattern, (damped - values)[:, 0] * INSTANT) @ motions
-    mass = motions.T @ sparse_matrix(pattern, _masses(model, values)[:, 0]) @ motions
+    mass = motions.T @ _mass_matrix(model, values) @ motions
     precision = torch.finfo(model.dtype).eps
     try:
         eigenvalue, shape = lowest_modes(0.5 * (stiffness + stiffness.T), mass, count, precision)
@@ -155,11 +155,12 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     )
 
 
-def _masses(model: Model, like: Tensor) -> Tensor:
-    """Return the values (nnz, B) of the mass matrix."""
-    values = torch.zeros_like(like)
-    model.mechanics.layout.add_mass(values, 1.0)
-    return values
+def _mass_matrix(model: Model, like: Tensor) -> Any:
+    """Return the mass matrix of one robot; it is on the pattern of a robot whose parts do not touch each other."""
+    pattern = model.layout.pattern
+    values = like.new_zeros(pattern.nnz, 1)
+    model.layout.add_mass(values, 1.0)
+    return sparse_matrix(pattern, values[:, 0])
 
 
 def _refuse_flutter(robot: int, stiffness: Any, eigenvalue: np.ndarray, shape: np.ndarray, precision: float) -> None:
