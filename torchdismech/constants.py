@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -9,12 +10,12 @@ from torch.nn.utils import parametrize
 
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
-from torchdismech.elastic import Energy, Stencil, Sum
+from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Stencil, Sum
 from torchdismech.errors import InputError
 from torchdismech.magnetics.force import Magnetised
 from torchdismech.values import Place
 
-__all__ = ["constants"]
+__all__ = ["constants", "parts_of"]
 
 CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")  # contact learns them when the model is made
 
@@ -23,7 +24,7 @@ def constants(model: Any) -> dict[str, Place]:
     """Return the constants of a model by name, each as (module, attribute).
 
     Elastic terms: "bend_twist.EI1", "bend_twist.natural_kappa1", "stretch.rest_length", dissipation
-    "bend_twist.viscous_EI1"; forces: "Gravity.acceleration", with a number behind the second of a kind
+    "bend_twist.viscous_EI1", laws of materials that remember "bend_twist.dahl.EI1"; forces: "Gravity.acceleration", with a number behind the second of a kind
     ("Viscous2.viscosity"), of a magnetic field "Magnetic.field.amplitude"; the body: "mass", "edge_length", ...
 
     Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
@@ -41,9 +42,9 @@ def constants(model: Any) -> dict[str, Place]:
     for term in model.terms:
         for strain in term.stencil.strains:
             found[f"{term.name}.natural_{strain}"] = (term, f"natural_{strain}")
-        for part in term.modules():
-            if isinstance(part, (Stencil, Energy)) and not isinstance(part, Sum):
-                found.update({f"{term.name}.{name}": (part, name) for name in part.per_robot})
+        for label, part in parts_of(term):
+            if isinstance(part, (Stencil, Energy, Inelastic)) and not isinstance(part, Sum):
+                found.update({f"{label}.{name}": (part, name) for name in part.per_robot})
     kinds: dict[str, int] = {}
     for force in model.forces:
         if isinstance(force, Obstacle):
@@ -58,6 +59,14 @@ def constants(model: Any) -> dict[str, Place]:
     if twice := sorted(found.keys() & touching.keys()):
         raise InputError(f"two constants are called {twice[0]!r}; give the obstacle or contact another name")
     return {name: (m, a) for name, (m, a) in (found | touching).items() if getattr(m, a) is not None}
+
+
+def parts_of(term: ElasticTerm) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules in an elastic term with what the names of their constants begin with."""
+    laws = {id(part) for part in term.inelastic.modules()}
+    yield from ((term.name, part) for part in term.modules() if id(part) not in laws)
+    for name, law in term.inelastic.items():
+        yield from ((f"{term.name}.{name}", part) for part in law.modules())
 
 
 def _of_contact(model: Any) -> dict[str, Place]:

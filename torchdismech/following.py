@@ -353,7 +353,7 @@ class _Walk:
     def _equations(self, state: State, factor: Tensor) -> StepEquations:
         """Return the equations of equilibria near a state under load factors (B,)."""
         control = ramped(self.problem, factor)
-        start = self.model.mechanics.start(state, control, None, None, factor)
+        start = self.model.mechanics.start(state, control, None, None, factor, equilibrium=True)
         held = self.problem.replace(state=state, control=control).clamped_q
         return StepEquations(self.model, self.problem.method.scheme, start, held, 0.0)
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic import ElasticTerm, Energy, Sum
+from torchdismech.elastic.term import TermConstants
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import Dependence, Evaluation, products
@@ -339,6 +340,8 @@ def _wrong_term(term: ElasticTerm, state: State, control: Control, rows: Tensor)
         if tuple(shape := energy.density(strains).shape) != expected:
             what = f"a density of shape (stencils, B) = {expected}"
             return f"{type(energy).__name__} ({term.name}): expected {what}, got {tuple(shape)}"
+    if wrong := _wrong_update(term, q, constants):
+        return wrong
     density = term.densities(q, constants)
     if not _same(term.densities(q, constants), density):
         return _not_deterministic(name)
@@ -363,6 +366,20 @@ def _wrong_term(term: ElasticTerm, state: State, control: Control, rows: Tensor)
     return None
 
 
+def _wrong_update(term: ElasticTerm, q: Tensor, constants: TermConstants) -> str | None:
+    """Return what is wrong with the internal variables after a step to q (n, B); None where nothing is."""
+    if constants.since is None:
+        return None
+    found = [tuple(values.shape) for values in term.updated(q, constants, constants.since)]
+    count, expected = sum(len(law.variables) for law in term.laws), (term.stencil.count, q.shape[1])
+    if found != [expected] * count:
+        return (
+            f"{_name(term)}: expected updated() to give {count} internal variables, each of shape (stencils, B) = "
+            f"{expected}, got {found}"
+        )
+    return None
+
+
 def _off(found: Tensor, expected: Tensor, rounded: Tensor, rows: Tensor) -> bool:
     """Return whether derivatives (.., B) are off differences, which are rounded like `rounded`, in some rows (B,)."""
     noise = 10 * torch.finfo(found.dtype).eps * rounded.abs().amax()
@@ -384,7 +401,7 @@ def _energies(term: ElasticTerm) -> list[Energy]:
 
 def _name(term: ElasticTerm) -> str:
     """Return what messages call a term: what users wrote of it, if they did."""
-    own = [type(part).__name__ for part in (*_energies(term), term.stencil) if is_of_user(part)]
+    own = [type(part).__name__ for part in (*_energies(term), *term.laws, term.stencil) if is_of_user(part)]
     return f"{', '.join(own) or type(term.energy).__name__} ({term.name})"
 
 

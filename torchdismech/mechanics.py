@@ -101,6 +101,7 @@ class Mechanics:
         elapsed: float | Tensor | None,
         pairs: StepPairs | None,
         share: float | Tensor = 1.0,
+        equilibrium: bool = False,
     ) -> StepStart:
         """Return what the evaluations of a step from `state` share.
 
@@ -109,15 +110,21 @@ class Mechanics:
         elapsed : time [s] from the state to where forces are evaluated; without it nothing dissipates.
         pairs : what may touch on the way.
         share : how much of the external forces acts, a number or one of each robot (B,).
+        equilibrium : whether an equilibrium is looked for.
         """
-        constants = self.term_constants(state, control, elapsed, share)
+        constants = self.term_constants(state, control, elapsed, share, equilibrium)
         return StepStart(state, control, constants, self.held_force(state, control), pairs, share)
 
     def term_constants(
-        self, state: State, control: Control, elapsed: float | Tensor | None, share: float | Tensor = 1.0
+        self,
+        state: State,
+        control: Control,
+        elapsed: float | Tensor | None,
+        share: float | Tensor = 1.0,
+        equilibrium: bool = False,
     ) -> list[TermConstants]:
         """Return what stays fixed in a step of the terms, then of the loads that are sums over stencils."""
-        constants = [term.constants(state, control, elapsed) for term in self.terms]
+        constants = [term.constants(state, control, elapsed, equilibrium) for term in self.terms]
         for load in self.loads_by_stencils:
             given = load.term_constants(state, control, elapsed)
             whole = isinstance(share, float) and share == 1
@@ -233,6 +240,18 @@ class Mechanics:
                     for gain, blocks in _joined(gains, derivative):
                         values -= gain * scatter(shared(start.share, blocks).flatten(1).t().contiguous())
         return shared(start.share, total)
+
+    # ---- what materials remember -------------------------------------------------------------------------------
+
+    def internal_after(self, start: StepStart, q: Tensor, elapsed: Tensor) -> Tensor | None:
+        """Return the internal variables (B, M) after a step to q (B, n) that takes () so long; None without any."""
+        if start.state.internal is None:
+            return None
+        transposed, found = q.t().contiguous(), []
+        for term, constants in zip(self.terms, start.constants, strict=False):
+            if constants.internal:
+                found += term.updated(transposed, constants, elapsed)
+        return torch.cat(found).t().contiguous()
 
     # ---- potentials --------------------------------------------------------------------------------------------
 

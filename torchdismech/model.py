@@ -21,6 +21,7 @@ from torchdismech.contact.model import ContactModel
 from torchdismech.contact.report import Report
 from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic.inelastic import internal_at_rest, internal_variables, numbered
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.twist import warn_of_twist
 from torchdismech.errors import InputError
@@ -101,6 +102,7 @@ class Model(nn.Module):
             force.bind(body)
         self.self_contacts = SelfContacts(self_contacts, body)
         summed = [*terms, *(force.term for force in forces if force.varies and force.by_stencils)]
+        numbered(terms)
         self.compilation = Compilation(compile, Cost.estimated(len(terms), derivatives(summed)))
         self.frames = Frames(body, free, self.compilation)
         try_hooks(self, body, self.frames, terms, forces, self.batch)
@@ -252,7 +254,8 @@ class Model(nn.Module):
         pass, or `detach()` it.
         """
         number = number_of_robots(batch, q, velocity, self.batch)
-        return self.accelerated(placed_state(self.body, self.frames, number, q, velocity), control)
+        placed = placed_state(self.body, self.frames, number, q, velocity)
+        return self.accelerated(placed.replace(internal=internal_at_rest(self.terms, placed.q)), control)
 
     def posture(self, positions: Tensor) -> Tensor:
         """Return the q (B, n) of robots whose nodes are at positions (B, N, 3) [m], for `initial_state`.
@@ -301,7 +304,8 @@ class Model(nn.Module):
 
     def rest_state(self, batch: int) -> State:
         """Return robots at rest in the rest shape; their acceleration is not known yet."""
-        return rest_state(self.body, self.frames, batch)
+        rest = rest_state(self.body, self.frames, batch)
+        return rest.replace(internal=internal_at_rest(self.terms, rest.q))
 
     def start_step(
         self,
@@ -364,12 +368,23 @@ class Model(nn.Module):
     def _strains(self, state: State, control: Control) -> dict[str, Tensor]:
         return self.mechanics.strains(state, control)
 
+    def internal_variables(self, state: State) -> dict[str, Tensor]:
+        """Return what materials that remember carry, (B, springs) by name: "bend_twist.dahl.EI1", ... (see `elastic`).
+
+        They stand in `State.internal`, and are strains in the library's own laws.
+        """
+        return internal_variables(self.terms, state)
+
     def check_batch(self, state: State, control: Control) -> None:
         """Refuse states and controls that do not belong to this model."""
         if not isinstance(control, Control):
             raise InputError(f"control: expected a Control, got {type(control).__name__}")
         if state.q.shape[1] != self.n_dofs:
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
+        rest = internal_at_rest(self.terms, state.q)
+        kept, expected = (None if x is None else tuple(x.shape) for x in (state.internal, rest))
+        if kept != expected:
+            raise InputError(f"State.internal: this model's materials expect {expected}, got {kept}")
         if self.batch not in (None, state.batch):
             raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
         self.check_control(control, state.batch)

@@ -70,9 +70,11 @@ class BatchState:
 
 
 def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:
-    """Return the names of the tensors that a state, or a kind of states, consists of."""
+    """Return the names of the tensors that a state consists of, or that all states of a kind do."""
     fields: tuple[dataclasses.Field, ...] = dataclasses.fields(kind)  # type: ignore[arg-type]
-    return tuple(f.name for f in fields if f.metadata.get("tensor", True))
+    named = [f.name for f in fields if f.metadata.get("tensor", True)]
+    optional = {f.name for f in fields if f.metadata.get("optional", False)}
+    return tuple(n for n in named if n not in optional or getattr(kind, n) is not None)
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class State(BatchState):
     reference_twist : (B, S) twist of the reference frames at the springs at the anchors [rad], continuous in time.
     time : (B,) [s].
     n_held : number of held tangents H, an int.
+    internal : (B, M) internal variables of materials that remember, see `Model.internal_variables`; None where none
+        does.
     """
 
     q: Tensor
@@ -101,6 +105,12 @@ class State(BatchState):
     reference_twist: Tensor
     time: Tensor
     n_held: int = field(default=0, kw_only=True, metadata={"tensor": False})
+    internal: Tensor | None = field(default=None, kw_only=True, metadata={"optional": True})
+
+    @classmethod
+    def of(cls, state: State) -> State:
+        """Return a state without what a rule of time stepping has added to it."""
+        return cls(**{f.name: getattr(state, f.name) for f in dataclasses.fields(cls)})
 
     @property
     def n_nodes(self) -> int:
@@ -134,6 +144,8 @@ class State(BatchState):
         total = self.time
         for value in (self.q, self.velocity, self.acceleration, self.director, self.tangent, self.reference_twist):
             total = total + value.flatten(1).sum(1)  # a fifth of the time of looking at each number
+        if self.internal is not None:
+            total = total + self.internal.sum(1)
         return torch.isfinite(total)
 
 

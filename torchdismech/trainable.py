@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from torchdismech.constants import constants as constants_of
+from torchdismech.constants import parts_of
 from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
@@ -160,9 +161,9 @@ def _not_negative(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
     for name in model.body.not_negative:
         yield name, model.body, name
     for term in model.terms:
-        for part in term.modules():
+        for label, part in parts_of(term):
             for name in getattr(part, "not_negative", ()):
-                yield f"{term.name}.{name}", part, name
+                yield f"{label}.{name}", part, name
 
 
 def _keeps_sign(module: nn.Module, name: str) -> bool:

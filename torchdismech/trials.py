@@ -9,6 +9,7 @@ from torch import nn
 
 from torchdismech.body import Body
 from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic.inelastic import internal_at_rest
 from torchdismech.elastic.natural import natural_strains
 from torchdismech.forces import Force
 from torchdismech.hooks import TRIALS, check_hooks, is_of_user, refuse_misnamed, settle_dependence
@@ -39,6 +40,7 @@ def try_hooks(
         return
     refuse_misnamed(model)
     state = trial_state(body, frames, min(robots or TRIALS, TRIALS))
+    state = state.replace(internal=internal_at_rest(terms, state.q))
     with leading(model, robots, TRIALS):
         natural = natural_strains(body, terms, state.batch)
         control = natural.replace(clamped_q=state.q, force=torch.zeros_like(state.q))

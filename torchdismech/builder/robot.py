@@ -32,7 +32,7 @@ from torchdismech.builder.shells import (
 )
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
-from torchdismech.elastic import ElasticTerm, Energy, Sum
+from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import check_nodes, check_rods
@@ -95,6 +95,7 @@ class RobotBuilder:
         self._terms: list[ElasticTerm] = []
         self._energies: list[tuple[str, str | None, Energy]] = []
         self._dissipations: list[tuple[str, Energy]] = []
+        self._inelastic: list[tuple[str, str, Inelastic]] = []
         self._stiffened: list[tuple[np.ndarray, dict[str, Tensor]]] = []
 
     @property
@@ -311,6 +312,23 @@ class RobotBuilder:
         _check_choice("energy", name, STRAINS)
         self._dissipations.append((name, dissipation))
 
+    def add_inelastic(self, name: str, law: Inelastic, part: str | None = None) -> None:
+        """Let a term's material remember: `elastic.Dahl` (hysteresis), `elastic.Maxwell` (relaxation), or your own.
+
+        The law's stress acts beside that of the term's energy (see `add_energy` for the terms).
+
+        Parameters
+        ----------
+        part : what constants and reports call the law; by default its class in small letters.
+        """
+        _check_choice("inelastic", name, STRAINS)
+        part = type(law).__name__.lower() if part is None else part
+        if not part.isidentifier():
+            raise InputError(f"add_inelastic: part: expected a name of letters, digits and _, got {part!r}")
+        if any((name, part) == (of, taken) for of, taken, _ in self._inelastic):
+            raise InputError(f"add_inelastic: {name} has a part {part!r} already; give this one another name (part=)")
+        self._inelastic.append((name, part, law))
+
     def finalize(
         self,
         solver: linear.Setting = "auto",
@@ -363,8 +381,8 @@ class RobotBuilder:
     # ---- parts -------------------------------------------------------------------------------------------------
 
     def _add_residuals(self, terms: dict[str, ElasticTerm]) -> None:
-        """Put the energies and dissipations that were added into their terms."""
-        for name in {n for n, *_ in [*self._energies, *self._dissipations]} - set(terms):
+        """Put the energies, dissipations and laws that were added into their terms."""
+        for name in {n for n, *_ in [*self._energies, *self._dissipations, *self._inelastic]} - set(terms):
             raise InputError(f"energy: this robot has no term {name!r}; it has: {', '.join(terms)}")
         for name, part, energy in self._energies:
             own = terms[name].energy
@@ -378,6 +396,9 @@ class RobotBuilder:
             present = terms[name].dissipation
             both = None if present is None else Sum({f"present{k}": present, f"added{k}": dissipation})
             terms[name].dissipation = dissipation if both is None else both
+        for name, part, law in self._inelastic:
+            law.refuse_unlike(len(terms[name].stencil.strains))
+            terms[name].inelastic[part] = law
 
     def _join(self, points: np.ndarray) -> np.ndarray:
         """Add the points that are new and return the index of each."""

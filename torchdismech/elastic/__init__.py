@@ -2,6 +2,7 @@
 
 from torchdismech.elastic.assembly import Assembly
 from torchdismech.elastic.energy import Energy, LinearElastic, Sum, batch_last
+from torchdismech.elastic.inelastic import Dahl, Inelastic, Maxwell, Past
 from torchdismech.elastic.membrane import MembraneStencil, MooneyRivlin, NeoHookean, StVenantKirchhoff
 from torchdismech.elastic.shell import HingeStencil, MidEdgeStencil, Plate
 from torchdismech.elastic.stencil import BendTwistStencil, Stencil, StretchStencil
@@ -10,14 +11,18 @@ from torchdismech.elastic.term import ElasticTerm
 __all__ = [
     "Assembly",
     "BendTwistStencil",
+    "Dahl",
     "ElasticTerm",
     "Energy",
     "HingeStencil",
+    "Inelastic",
     "LinearElastic",
+    "Maxwell",
     "MembraneStencil",
     "MidEdgeStencil",
     "MooneyRivlin",
     "NeoHookean",
+    "Past",
     "Plate",
     "StVenantKirchhoff",
     "Stencil",

@@ -6,7 +6,7 @@ the natural strain; a density is in J per unit of the stencil's measure (rods: J
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 
-__all__ = ["Energy", "LinearElastic", "Sum", "batch_last"]
+__all__ = ["Energy", "LinearElastic", "Strain", "Sum", "batch_last", "derivatives_by_autograd", "slopes_by_autograd"]
 
 Strain = tuple[Tensor, ...]
 
@@ -45,24 +45,14 @@ class Energy(nn.Module):
         """Return the first derivatives of psi. Where autograd records, they can be differentiated further."""
         if self.closed_form:
             return self.derivatives(strain)[0]
-        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (*strain, *self.parameters()))
-        with torch.enable_grad():
-            variables = [s if recorded and s.requires_grad else s.detach().requires_grad_() for s in strain]
-            slopes = _gradient(self.density(tuple(variables)).sum(), variables, create_graph=recorded)
-        return slopes if recorded else [s.detach() for s in slopes]
+        return slopes_by_autograd(self.density, strain, self.parameters())
 
     def derivatives(self, strain: Strain) -> tuple[list[Tensor], list[list[Tensor | None]]]:
         """Return the first derivatives and the matrix of second derivatives of psi; None stands for zero.
 
-        The default differentiates `density` twice by autograd: stencils do not share strains, so the derivative of the
-        sum over all stencils is the derivative of each. Autograd does not record it.
+        The default differentiates `density` twice by autograd, which does not record it.
         """
-        with torch.enable_grad():
-            variables = [s.detach().requires_grad_() for s in strain]
-            total = self.density(tuple(variables)).sum()
-            first = _gradient(total, variables, create_graph=True)
-            second: list[list[Tensor | None]] = [list(_gradient(g.sum(), variables, create_graph=False)) for g in first]
-        return [g.detach() for g in first], second
+        return derivatives_by_autograd(self.density, strain)
 
     def parts(self, strain: Strain) -> dict[str, Tensor]:
         """Return psi split into named parts (S, B), for reports; {} keeps it whole."""
@@ -167,6 +157,32 @@ def _known_sum(entries: list[Tensor | None]) -> Tensor | None:
     """Return the sum of the entries, None standing for zero."""
     known = [e for e in entries if e is not None]
     return sum(known[1:], start=known[0]) if known else None
+
+
+def slopes_by_autograd(density: Callable[[Strain], Tensor], strain: Strain, others: Iterable[Tensor]) -> list[Tensor]:
+    """Return the first derivatives of a density by the strains, each (S, B).
+
+    Where autograd records, they can be differentiated further, by `others` that the density depends on, too.
+    """
+    recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (*strain, *others))
+    with torch.enable_grad():
+        variables = [s if recorded and s.requires_grad else s.detach().requires_grad_() for s in strain]
+        slopes = _gradient(density(tuple(variables)).sum(), variables, create_graph=recorded)
+    return slopes if recorded else [s.detach() for s in slopes]
+
+
+def derivatives_by_autograd(
+    density: Callable[[Strain], Tensor], strain: Strain
+) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+    """Return the first derivatives of a density by the strains, and the matrix of second ones.
+
+    Stencils do not share strains, so the derivative of the sum over all stencils is the derivative of each.
+    """
+    with torch.enable_grad():
+        variables = [s.detach().requires_grad_() for s in strain]
+        first = _gradient(density(tuple(variables)).sum(), variables, create_graph=True)
+        second: list[list[Tensor | None]] = [list(_gradient(g.sum(), variables, create_graph=False)) for g in first]
+    return [g.detach() for g in first], second
 
 
 def _gradient(total: Tensor, variables: list[Tensor], create_graph: bool) -> list[Tensor]:

@@ -11,6 +11,7 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, get_args
 
 import torch
@@ -168,13 +169,19 @@ def _flat(constants: TermConstants, like: Tensor) -> list[Tensor | None]:
     if elapsed is not None and not isinstance(elapsed, Tensor):
         elapsed = like.new_tensor(elapsed)
     before = constants.before or (None,) * len(constants.natural)
-    return [*constants.natural, constants.measure, constants.scale, *constants.stencil, *before, elapsed]
+    internal = [variable for variables in constants.internal for variable in variables]
+    given = [*constants.natural, constants.measure, constants.scale, *constants.stencil, *before, elapsed]
+    return [*given, *internal, constants.since]
 
 
 def _like(constants: TermConstants, flat: list) -> TermConstants:
     """Return constants of the same form, of what `_flat` lists."""
     strains, stencil = len(constants.natural), len(constants.stencil)
     natural, measure, scale = tuple(flat[:strains]), flat[strains], flat[strains + 1]
-    own = tuple(flat[strains + 2 : strains + 2 + stencil])
-    before = None if constants.before is None else tuple(flat[strains + 2 + stencil : -1])
-    return TermConstants(natural, measure, scale, own, before, flat[-1])
+    rest = iter(flat[strains + 2 :])
+    own, before = (tuple(islice(rest, count)) for count in (stencil, strains))
+    elapsed = next(rest)
+    internal = tuple(tuple(islice(rest, len(variables))) for variables in constants.internal)
+    return TermConstants(
+        natural, measure, scale, own, None if constants.before is None else before, elapsed, internal, next(rest)
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic.energy import Energy, batch_last
+from torchdismech.elastic.inelastic import FOREVER, Inelastic, Past
 from torchdismech.elastic.stencil import Stencil
+from torchdismech.errors import InputError
 from torchdismech.sparse import Pattern, sorted_distinct
 from torchdismech.state import Control, State
 
@@ -23,7 +26,8 @@ class TermConstants:
     """What stays fixed in a step, batch last.
 
     `before` and `elapsed`: the strains at the start of the step and the time [s] from there to where forces are
-    evaluated, a number or a tensor (); None where nothing dissipates.
+    evaluated, a number or a tensor (); no `elapsed` where nothing dissipates. `internal` and `since`: the internal
+    variables of each inelastic law at the start of the step, each (S, B), and the time as these see it, see `Past`.
     """
 
     natural: tuple[Tensor | None, ...]
@@ -32,6 +36,8 @@ class TermConstants:
     stencil: tuple[Tensor, ...]
     before: tuple[Tensor, ...] | None = None
     elapsed: float | Tensor | None = None
+    internal: tuple[tuple[Tensor, ...], ...] = ()
+    since: Tensor | None = None
 
 
 class ElasticTerm(nn.Module):
@@ -52,6 +58,11 @@ class ElasticTerm(nn.Module):
     natural : the natural strains, one tensor (broadcasting against (B, S)) per strain, or None for zero.
     controlled : controlled(control, natural): the natural strains that a `Control` sets, its own where it sets none.
     dissipation : D as an `Energy` of the rates, convex and least at zero; None for no damping.
+    inelastic : laws of materials that remember, by name, whose stresses act beside the energy's (see `Inelastic`).
+
+    Attributes
+    ----------
+    first_internal : where the internal variables of these laws begin in `State.internal`; the model sets it.
     """
 
     measure: Tensor | None
@@ -67,9 +78,12 @@ class ElasticTerm(nn.Module):
         natural: tuple[Tensor | None, ...] | None = None,
         controlled=None,
         dissipation: Energy | None = None,
+        inelastic: Mapping[str, Inelastic] | None = None,
     ):
         super().__init__()
         self.name = name
+        self.inelastic = nn.ModuleDict(inelastic)
+        self.first_internal = 0
         self.stencil = stencil
         self.energy = energy
         self.dissipation = dissipation
@@ -88,7 +102,13 @@ class ElasticTerm(nn.Module):
     @property
     def closed_form(self) -> bool:
         """Whether all derivatives are in closed form, none by autograd."""
-        return all(m.closed_form for m in (self.stencil, self.energy, self.dissipation) if m is not None)
+        parts = (self.stencil, self.energy, self.dissipation, *self.inelastic.values())
+        return all(part.closed_form for part in parts if part is not None)
+
+    @property
+    def laws(self) -> list[Inelastic]:
+        """The laws of materials that remember."""
+        return cast(list[Inelastic], list(self.inelastic.values()))
 
     # ---- layout ------------------------------------------------------------------------------------------------
 
@@ -127,8 +147,16 @@ class ElasticTerm(nn.Module):
 
     # ---- evaluation --------------------------------------------------------------------------------------------
 
-    def constants(self, state: State, control: Control, elapsed: float | Tensor | None = None) -> TermConstants:
-        """Return what stays fixed in a step that starts at `state`; without `elapsed` [s] nothing dissipates."""
+    def constants(
+        self, state: State, control: Control, elapsed: float | Tensor | None = None, equilibrium: bool = False
+    ) -> TermConstants:
+        """Return what stays fixed in a step that starts at `state`.
+
+        Parameters
+        ----------
+        elapsed : time [s] to where forces are evaluated; without it nothing dissipates.
+        equilibrium : whether an equilibrium is looked for: what relaxes has done so.
+        """
         natural: list[Tensor | None] = [getattr(self, f"natural_{s}") for s in self.stencil.strains]
         if self.controlled is not None:
             natural = self.controlled(control, natural)
@@ -139,15 +167,54 @@ class ElasticTerm(nn.Module):
             None if self.scale is None else batch_last(self.scale).contiguous(),
             stencil,
         )
-        if self.dissipation is not None and elapsed is not None:
+        dissipates = self.dissipation is not None and elapsed is not None
+        if dissipates or self.inelastic:
             constants.before = self.elastic_strains(state.q.t().contiguous(), constants)
+        if dissipates:
             constants.elapsed = elapsed
+        if self.inelastic:
+            constants.internal = self.internal(state)
+            since = FOREVER if equilibrium else 0.0 if elapsed is None else elapsed
+            constants.since = since if isinstance(since, Tensor) else state.q.new_full((), since)
         return constants
+
+    def internal(self, state: State) -> tuple[tuple[Tensor, ...], ...]:
+        """Return the internal variables of each inelastic law at a state, each (S, B)."""
+        if state.internal is None:
+            raise InputError(
+                f"State.internal: {self.name} remembers, and this state has no internal variables; take one from "
+                "model.initial_state()"
+            )
+        counts = [len(law.variables) for law in self.laws]
+        own = state.internal.narrow(1, self.first_internal, sum(counts) * self.stencil.count)
+        rows = iter(own.t().contiguous().unflatten(0, (-1, self.stencil.count)).unbind())
+        return tuple(tuple(next(rows) for _ in range(count)) for count in counts)
+
+    def updated(self, q: Tensor, constants: TermConstants, elapsed: Tensor) -> list[Tensor]:
+        """Return the internal variables of all inelastic laws, each (S, B), after a step to q (n, B).
+
+        Parameters
+        ----------
+        elapsed : () the time [s] that the whole step takes.
+        """
+        strain, found = self.elastic_strains(q, constants), []
+        for law, past in zip(self.laws, self._pasts(constants), strict=True):
+            found += law.updated(strain, dataclasses.replace(past, elapsed=elapsed))
+        return found
+
+    def _pasts(self, constants: TermConstants) -> list[Past]:
+        """Return what each inelastic law knows of the time before."""
+        if not constants.internal:
+            return []
+        assert constants.before is not None and constants.since is not None
+        return [Past(constants.before, internal, constants.since) for internal in constants.internal]
 
     def energies(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the energy of each part, (B,) [J]."""
         strain = self.elastic_strains(q, constants)
-        parts = self.energy.parts(strain) or {self.name: self.energy.density(strain)}
+        parts = dict(self.energy.parts(strain) or {self.name: self.energy.density(strain)})
+        for (name, law), internal in zip(self.inelastic.items(), constants.internal, strict=True):
+            parts[f"{self.name}.{name}"] = cast(Inelastic, law).stored(internal)
         return {name: (constants.measure * density).sum(0) for name, density in parts.items()}
 
     def potential(self, q: Tensor, constants: TermConstants) -> Tensor:
@@ -160,6 +227,8 @@ class ElasticTerm(nn.Module):
         density = self.energy.density(strain)
         if constants.elapsed is not None:
             density = density + constants.elapsed * self.dissipation.density(_rate(strain, constants))  # type: ignore[union-attr]
+        for law, past in zip(self.laws, self._pasts(constants), strict=True):
+            density = density + law.density(strain, past)
         return density
 
     def strains(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
@@ -185,6 +254,8 @@ class ElasticTerm(nn.Module):
         if constants.elapsed is not None:
             viscous = self.dissipation.slopes(_rate(strain, constants))  # type: ignore[union-attr]
             slopes = [a + b for a, b in zip(slopes, viscous, strict=True)]
+        for law, past in zip(self.laws, self._pasts(constants), strict=True):
+            slopes = [a + b for a, b in zip(slopes, law.slopes(strain, past), strict=True)]
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
         return _combined(first, [factor * s for s in slopes])
 
@@ -207,9 +278,11 @@ class ElasticTerm(nn.Module):
             viscous, by_rate = self.dissipation.derivatives(_rate(strain, constants))  # type: ignore[union-attr]
             slopes = [a + b for a, b in zip(slopes, viscous, strict=True)]
             damped = [[None if r is None else r / elapsed for r in row] for row in by_rate]
-            curvatures = [
-                [_sum(*pair) for pair in zip(*rows, strict=True)] for rows in zip(curvatures, damped, strict=True)
-            ]
+            curvatures = _sums(curvatures, damped)
+        for law, past in zip(self.laws, self._pasts(constants), strict=True):
+            stresses, stiffnesses = law.derivatives(strain, past)
+            slopes = [a + b for a, b in zip(slopes, stresses, strict=True)]
+            curvatures = _sums(curvatures, stiffnesses)
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
         slopes = [factor * s for s in slopes]
         gradient = _combined(first, slopes)
@@ -237,6 +310,14 @@ def _rate(strain: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor,
     """Return the mean rates of the strains since the start of the step."""
     assert constants.before is not None and constants.elapsed is not None
     return tuple((now - before) / constants.elapsed for now, before in zip(strain, constants.before, strict=True))
+
+
+Entries = list[list[Tensor | None]]
+
+
+def _sums(one: Entries, other: Entries) -> Entries:
+    """Return the sum of two matrices of tensors, in which None stands for zero."""
+    return [[_sum(*pair) for pair in zip(*rows, strict=True)] for rows in zip(one, other, strict=True)]
 
 
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:

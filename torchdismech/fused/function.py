@@ -15,6 +15,8 @@ from torchdismech.native import Unavailable, library
 
 __all__ = ["Fused", "fits", "is_own", "loops", "warn_if_broken"]
 
+CONTAINERS = (nn.ModuleDict, nn.ModuleList)
+
 
 def fits(*tensors: Tensor) -> bool:
     """Return whether compiled code may take tensors: numbers on a CPU, which nothing transforms or differentiates.
@@ -104,5 +106,6 @@ def warn_if_broken(name: str, error: Unavailable) -> None:
 
 
 def is_own(module: nn.Module) -> bool:
-    """Return whether a module is one of the library's kinds, with constants that are numbers."""
-    return type(module).__module__.partition(".")[0] == "torchdismech" and not parametrize.is_parametrized(module)
+    """Return whether a module is one of the library's kinds, with constants that are numbers; or holds others."""
+    own = type(module).__module__.partition(".")[0] == "torchdismech" or type(module) in CONTAINERS
+    return own and not parametrize.is_parametrized(module)

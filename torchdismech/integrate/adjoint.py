@@ -34,7 +34,7 @@ class Form:
 
     Attributes
     ----------
-    kind, n_held : of its state, see `State`.
+    kind, fields, n_held : of its state: class, names of its tensors, and see `State`.
     controls : names of the control's tensors.
     places : of the model's tensors.
     candidates : what was looked at for contact; None where nothing can touch.
@@ -49,6 +49,7 @@ class Form:
     share: float
     running: Tensor
     kind: type[State]
+    fields: tuple[str, ...]
     n_held: int
     controls: tuple[str, ...]
     places: Values
@@ -62,13 +63,13 @@ class Form:
         """Return the form of a step that depends on these values of the model."""
         controls = tuple(problem.control.tensors())
         state = problem.state
-        rest = (problem.running, type(state), state.n_held, controls, values.without_tensors())
+        rest = (problem.running, type(state), tensor_fields(state), state.n_held, controls, values.without_tensors())
         return cls(problem.model, problem.method, problem.dt, problem.share, *rest)
 
     @property
     def count(self) -> int:
         """Number of the state's tensors."""
-        return len(tensor_fields(self.kind))
+        return len(self.fields)
 
     @property
     def own(self) -> int:
@@ -78,13 +79,13 @@ class Form:
     @property
     def time(self) -> int:
         """Number of the time among the state's tensors."""
-        return tensor_fields(self.kind).index("time")
+        return self.fields.index("time")
 
     def problem(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepProblem:
         """Return the step from tensors of state and control; of these robots (B,) of the batch, if given."""
         own = tensors[: self.own] if robots is None else [tensor[robots] for tensor in tensors[: self.own]]
         control = Control.of(dict(zip(self.controls, own[self.count :], strict=True)))
-        state = self.kind(*own[: self.count], n_held=self.n_held)
+        state = self.kind(**dict(zip(self.fields, own, strict=False)), n_held=self.n_held)
         return StepProblem(self.model, self.method, state, control, self.dt, self.running, share=self.share)
 
     def equations(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepEquations:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.integrate.scheme import Scheme
-from torchdismech.state import State, tensor_fields
+from torchdismech.state import State
 
 __all__ = ["BDF2", "TwoStepState"]
 
@@ -42,11 +43,11 @@ class _TwoStepScheme(Scheme):
             if bool((state.step_length != dt).any()):
                 raise InputError(
                     f"BDF2: expected a state after steps of {dt:g} s, got one after steps of "
-                    f"{float(state.step_length[0]):g} s; State(*state.fields()[:7], n_held=state.n_held) begins anew"
+                    f"{float(state.step_length[0]):g} s; State.of(state) begins anew"
                 )
             return state
         step, velocity = dt * (state.velocity - 0.5 * dt * state.acceleration), state.velocity - dt * state.acceleration
-        known: dict[str, Any] = {name: getattr(state, name) for name in (*tensor_fields(State), "n_held")}
+        known: dict[str, Any] = {field.name: getattr(state, field.name) for field in dataclasses.fields(State)}
         length = torch.full_like(state.time, dt)
         return TwoStepState(**known, previous_step=step, previous_velocity=velocity, step_length=length)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.elastic.assembly import dofs_of
+from torchdismech.elastic.inelastic import FOREVER
 from torchdismech.errors import InputError
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.mechanics import Gains, Mechanics, StepStart
@@ -111,7 +112,7 @@ class StepEquations:
             state, control = rows(robots), start.control.rows(robots)
             elapsed = self.scheme.time * self.dt if self.scheme.inertial else None
             share = start.share[robots] if isinstance(start.share, Tensor) else start.share
-            constants = self.mechanics.term_constants(state, control, elapsed, share)
+            constants = self.mechanics.term_constants(state, control, elapsed, share, not self.scheme.inertial)
             part = StepStart(state, control, constants, start.held_force[robots], pairs, share)
             equations = StepEquations(self.model, self.scheme, part, self.base[robots], self.dt, self.mechanics)
             equations.descending = self.descending
@@ -173,7 +174,10 @@ class StepEquations:
         Algebraic angles get their mean velocity, which serves as a guess in the next step and for nothing else.
         """
         state, scheme, unknowns = self.start.state, self.scheme, self.model.unknowns
+        elapsed = self.dt if scheme.inertial else torch.full_like(self.dt, FOREVER)
+        internal = self.mechanics.internal_after(self.start, q, elapsed)
         moved = self.model.frames.moved(state, q)
+        moved = moved if internal is None else moved.replace(internal=internal)
         if not scheme.inertial:
             zero = torch.zeros_like(q)
             return moved.replace(velocity=zero, acceleration=zero)

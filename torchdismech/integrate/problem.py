@@ -99,7 +99,8 @@ class StepProblem:
         mechanics : in place of the model's.
         """
         acting = self.model.mechanics if mechanics is None else mechanics
-        start = acting.start(self.state, self.control, self.elapsed, pairs, self.share)
+        inertial = self.method.scheme.inertial
+        start = acting.start(self.state, self.control, self.elapsed, pairs, self.share, equilibrium=not inertial)
         equations = StepEquations(self.model, self.method.scheme, start, self.clamped_q, self.dt, acting)
         equations.constraints = constraints
         return equations

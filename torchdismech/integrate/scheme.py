@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.state import State, tensor_fields
+from torchdismech.state import State
 
 __all__ = ["Scheme"]
 
@@ -49,7 +49,7 @@ class Scheme:
         """
         if type(state) is State:
             return state
-        return State(*state.fields()[: len(tensor_fields(State))], n_held=state.n_held)
+        return State.of(state)
 
     def known_rates(self, state: State, dt: Tensor) -> list[Tensor]:
         """Return the rates (B, n) besides d / dt."""

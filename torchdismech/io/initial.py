@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchdismech.initial import placed_state
 from torchdismech.io.contacts import refuse_overlap
 from torchdismech.io.files import reading
 from torchdismech.io.refusals import SceneError
 from torchdismech.io.schema_initial import Initial
 from torchdismech.io.tables import read_rows
 from torchdismech.model import Model
-from torchdismech.state import State, tensor_fields
+from torchdismech.state import State
 from torchdismech.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -77,8 +76,9 @@ def _placed(scene: Scene, model: Model, table: Initial) -> State:
             run = Trajectory.load(path)
         state = _in_frame(scene, model, table, run)
     else:
-        q = None if table.positions_file is None else _posture(scene, model, table.positions_file)
-        state = placed_state(model.body, model.frames, scene.batch, q, None)
+        state = model.rest_state(scene.batch)
+        if table.positions_file is not None:
+            state = model.frames.moved(state, _posture(scene, model, table.positions_file))
     if table.velocity_file is not None:
         velocity = _of_nodes(scene, model, "velocity_file", table.velocity_file).flatten()
         rest = velocity.new_zeros(model.n_dofs - len(velocity))
@@ -109,7 +109,7 @@ def _in_frame(scene: Scene, model: Model, table: Initial, run: Trajectory) -> St
     if not -frames <= table.frame < frames:
         raise SceneError(scene.path, (KEY, "frame"), f"expected {-frames} to {frames - 1}, got {table.frame}")
     frame = table.frame % frames
-    whole = State(*run.state.fields()[: len(tensor_fields(State))], n_held=run.state.n_held)
+    whole = State.of(run.state)
     last = whole.rows(rows).to(model.nodes)
     if int(run.step[frame]) == run.state_step:
         state = last
@@ -128,7 +128,10 @@ def _carried(scene: Scene, model: Model, run: Trajectory, rows: Tensor, frame: i
     if rest.numel() and not torch.equal(last.held_tangents, rest.expand_as(last.held_tangents)):
         problem = "clamps turned in that run, and only its last frame says how: expected -1"
         raise SceneError(scene.path, (KEY, "frame"), problem)
-    state, found = placed_state(model.body, model.frames, len(rows), None, None), None
+    if last.internal is not None:
+        problem = "what materials remember is stored with the last frame only: expected -1"
+        raise SceneError(scene.path, (KEY, "frame"), problem)
+    state, found = model.rest_state(len(rows)), None
     for k in range(len(run.time)):
         positions, angles = (x[k][rows].to(model.nodes) for x in (run.positions, run.twist))
         state = model.frames.moved(state, model.body.q_of(positions, angles))
@@ -178,6 +181,10 @@ def _refuse_other_robots(scene: Scene, model: Model, run: Trajectory) -> None:
     )
     if not same:
         problem = "is a run of another robot: expected the same nodes, rod edges, triangles and held directions"
+        raise SceneError(scene.path, (KEY, "trajectory"), problem)
+    remembered = [None if x is None else x.shape[1] for x in (state.internal, model.rest_state(1).internal)]  # type: ignore[union-attr]
+    if remembered[0] != remembered[1]:
+        problem = "is a run of a robot of other materials: expected the same laws that remember"
         raise SceneError(scene.path, (KEY, "trajectory"), problem)
 
 

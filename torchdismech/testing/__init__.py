@@ -11,6 +11,7 @@ leaves room for strong curvature.
 """
 
 from torchdismech.testing.forces import check_force
+from torchdismech.testing.inelastic import check_inelastic
 from torchdismech.testing.report import Check, Report
 from torchdismech.testing.symmetry import check_rigid_motion, check_symmetry
 from torchdismech.testing.terms import check_energy, check_stencil
@@ -20,6 +21,7 @@ __all__ = [
     "Report",
     "check_energy",
     "check_force",
+    "check_inelastic",
     "check_rigid_motion",
     "check_stencil",
     "check_symmetry",

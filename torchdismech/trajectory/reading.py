@@ -161,7 +161,9 @@ def _given(members: Members, checked: bool) -> dict[str, h5py.Dataset]:
 def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) -> dict[str, h5py.Dataset]:
     """Return the datasets of a copy of the state."""
     kinds = (members.dataset("positions", SHAPES["positions"], FLOATS).dtype,)
-    fields = {name: members.dataset(f"{copy}/{name}", SHAPES[f"state/{name}"], kinds) for name in tensor_fields(kind)}
+    remembers = kind is not ChainState and members.has(f"{copy}/internal")
+    names = [*tensor_fields(kind), *(["internal"] if remembers else [])]
+    fields = {name: members.dataset(f"{copy}/{name}", SHAPES[f"state/{name}"], kinds) for name in names}
     remembered = members.names(f"{copy}/{MEMORY}") if members.has(f"{copy}/{MEMORY}") else []
     for name in remembered:
         fields[f"{MEMORY}/{name}"] = members.dataset(f"{copy}/{MEMORY}/{name}", ("B", ...), NUMBERS)
@@ -224,7 +226,7 @@ def _state(
         if step >= 0 and (not checked or copy["checksum"][()] == found[-1][1]):
             tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
             memory = _within(tensors, f"{MEMORY}/")
-            own: dict[str, Any] = {name: tensors[name] for name in tensor_fields(kind)} | dict(fixed)
+            own: dict[str, Any] = {name: values for name, values in tensors.items() if "/" not in name} | dict(fixed)
             return kind(**own), memory, step
     raise _Torn(found)
 

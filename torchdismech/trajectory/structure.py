@@ -33,7 +33,7 @@ DATASETS = {
     "residual": "newton/residual",
     "status": "newton/status",
 }
-# T rows, B robots, N nodes, A framed edges (or joints of a chain), n dofs, S springs, E rod edges, F triangles
+# T rows, B robots, N nodes, A framed edges (or joints of a chain), n dofs, S springs, M internal variables, E rod edges, F triangles
 SHAPES: dict[str, tuple[str | int, ...]] = {
     "time": ("T",),
     "step": ("T",),
@@ -50,6 +50,7 @@ SHAPES: dict[str, tuple[str | int, ...]] = {
     "state/director": ("B", "A", 3),
     "state/tangent": ("B", "A", 3),
     "state/reference_twist": ("B", "S"),
+    "state/internal": ("B", "M"),
     "state/positions": ("B", "N", 3),
     "state/node_velocities": ("B", "N", 3),
     "state/time": ("B",),
@@ -80,6 +81,7 @@ UNITS = {
     "state/director": "1",
     "state/tangent": "1",
     "state/reference_twist": "rad",
+    "state/internal": "as the laws of the materials have it",
     "state/positions": "m",
     "state/node_velocities": "m/s",
     "state/time": "s",

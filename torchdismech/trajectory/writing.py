@@ -144,7 +144,7 @@ def _is_row(name: str) -> bool:
 
 def _fields(state: BatchState, memory: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     """Return what a copy of the state consists of, by the names of its datasets."""
-    fields = {name: array_of(getattr(state, name)) for name in tensor_fields(type(state))}
+    fields = {name: array_of(getattr(state, name)) for name in tensor_fields(state)}
     return fields | {f"{MEMORY}/{name}": array_of(value) for name, value in memory.items()}
 
 

@@ -1,0 +1,74 @@
+"""Checks of laws of materials that remember."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchdismech.elastic import Energy, Inelastic, Past
+from torchdismech.testing.report import SAME, Report, comparison, separation_check, shape_check
+from torchdismech.testing.terms import check_energy
+
+__all__ = ["check_inelastic"]
+
+STENCILS, ROBOTS = 6, 3
+
+
+def check_inelastic(law: Inelastic, strains: int, size: float = 1.0, elapsed: float = 0.1) -> Report:
+    """Check a law of a material that remembers in its second step, at random strains of about the given size.
+
+    Checks: what `check_energy` does, of `density` in that step; as many internal variables as `variables` has names,
+    with a number each for every stencil and robot, and `stored` likewise; the same twice; no stencil changes another's
+    variables; at rest nothing changes and nothing is stored; between two steps the stress does not jump.
+
+    Parameters
+    ----------
+    strains : how many strains the law takes.
+    size : their typical size in the law's units (curvatures in 1/m).
+    elapsed : length of the steps [s].
+    """
+    generator = torch.Generator().manual_seed(1)
+    first, now = size * torch.randn(2, strains, STENCILS, ROBOTS, dtype=torch.float64, generator=generator)
+    time, zero = torch.tensor(elapsed, dtype=torch.float64), torch.zeros(STENCILS, ROBOTS, dtype=torch.float64)
+    rest = Past((zero,) * strains, (zero,) * len(law.variables), time)
+    kept = law.updated(tuple(first), rest)
+    past = Past(tuple(first), kept, time)
+    report = Report(f"{type(law).__name__}: {strains} strains of size {size:g}")
+    report.checks.append(shape_check("updated", [kept], (1, len(law.variables)), tuple(zero.shape)))
+    if not report.ok:
+        return report
+    report.checks.append(shape_check("stored", [[law.stored(kept)]], (1, 1), tuple(zero.shape)))
+    if not report.ok:
+        return report
+
+    def updated(strain: Tensor) -> Tensor:
+        return torch.stack(law.updated(tuple(strain), past)).detach()
+
+    def stress(at: Past) -> Tensor:
+        return torch.stack([slope.expand_as(zero) for slope in law.slopes(tuple(now), at)]).detach()
+
+    report.checks += check_energy(_InStep(law, past), strains, size).checks
+    report.checks.append(comparison("updated the same twice", updated(now), updated(now), SAME))
+    report.checks.append(separation_check(updated, now))
+    still = torch.stack(law.updated(rest.strain, rest))
+    report.checks.append(comparison("at rest nothing changes", still, torch.zeros_like(still), SAME))
+    report.checks.append(comparison("at rest nothing is stored", law.stored(rest.internal), zero, SAME))
+    after = Past(tuple(now), law.updated(tuple(now), past), torch.zeros_like(time))
+    report.checks.append(comparison("the stress does not jump", stress(after), stress(past), SAME))
+    return report
+
+
+class _InStep(Energy):
+    """A law in a step of a known past, as an energy of the strains."""
+
+    def __init__(self, law: Inelastic, past: Past):
+        super().__init__()
+        self.law, self.past, self.closed_form = law, past, law.closed_form
+
+    def density(self, strain: tuple[Tensor, ...]) -> Tensor:
+        """Return the density of the law."""
+        return self.law.density(strain, self.past)
+
+    def derivatives(self, strain: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Return the law's derivatives."""
+        return self.law.derivatives(strain, self.past)
