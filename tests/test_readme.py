@@ -27,6 +27,16 @@ def test_the_code_on_shells_runs():
     assert not trajectory.failed.any() and trajectory.positions[-1, 0, :, 2].min() < -0.05
 
 
+def test_the_code_on_materials_runs():
+    """Run the block of docs/materials.md: the cable keeps a bend, silicone creeps back, the elastic rod is straight."""
+    text = (ROOT / "docs" / "materials.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    names: dict = {"__name__": "materials"}
+    exec(compile(block, "materials.md", "exec"), names)
+    assert abs(names["elastic"]) < 1e-4
+    assert names["cable"] < names["silicone"] < -3e-3
+
+
 def test_the_code_on_magnetics_runs():
     """Run the block of docs/magnetics.md: the stronger the field, the more a beam follows."""
     text = (ROOT / "docs" / "magnetics.md").read_text(encoding="utf-8")

@@ -24,8 +24,9 @@ def constants(model: Any) -> dict[str, Place]:
     """Return the constants of a model by name, each as (module, attribute).
 
     Elastic terms: "bend_twist.EI1", "bend_twist.natural_kappa1", "stretch.rest_length", dissipation
-    "bend_twist.viscous_EI1", laws of materials that remember "bend_twist.dahl.EI1"; forces: "Gravity.acceleration", with a number behind the second of a kind
-    ("Viscous2.viscosity"), of a magnetic field "Magnetic.field.amplitude"; the body: "mass", "edge_length", ...
+    "bend_twist.viscous_EI1", laws of materials that remember "bend_twist.dahl.EI1"; forces: "Gravity.acceleration",
+    with a number behind the second of a kind ("Viscous2.viscosity"), of a magnetic field "Magnetic.field.amplitude";
+    the body: "mass", "edge_length", ...
 
     Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
     coefficient), "floor.static_friction", "floor.slip_velocity", "floor.release"; of its shape "floor.point",

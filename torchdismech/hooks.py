@@ -370,7 +370,9 @@ def _wrong_update(term: ElasticTerm, q: Tensor, constants: TermConstants) -> str
     """Return what is wrong with the internal variables after a step to q (n, B); None where nothing is."""
     if constants.since is None:
         return None
-    found = [tuple(values.shape) for values in term.updated(q, constants, constants.since)]
+    found = [
+        tuple(values.shape) for values in term.updated(term.elastic_strains(q, constants), constants, constants.since)
+    ]
     count, expected = sum(len(law.variables) for law in term.laws), (term.stencil.count, q.shape[1])
     if found != [expected] * count:
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -124,7 +125,9 @@ class Mechanics:
         equilibrium: bool = False,
     ) -> list[TermConstants]:
         """Return what stays fixed in a step of the terms, then of the loads that are sums over stencils."""
-        constants = [term.constants(state, control, elapsed, equilibrium) for term in self.terms]
+        strains = [partial(self.layout.elastic.elastic_strains, k) for k in range(len(self.terms))]
+        acting = zip(self.terms, strains, strict=True)
+        constants = [term.constants(state, control, elapsed, equilibrium, found) for term, found in acting]
         for load in self.loads_by_stencils:
             given = load.term_constants(state, control, elapsed)
             whole = isinstance(share, float) and share == 1
@@ -248,9 +251,10 @@ class Mechanics:
         if start.state.internal is None:
             return None
         transposed, found = q.t().contiguous(), []
-        for term, constants in zip(self.terms, start.constants, strict=False):
+        for k, (term, constants) in enumerate(zip(self.terms, start.constants, strict=False)):
             if constants.internal:
-                found += term.updated(transposed, constants, elapsed)
+                strain = self.layout.elastic.elastic_strains(k, transposed, constants)
+                found += term.updated(strain, constants, elapsed)
         return torch.cat(found).t().contiguous()
 
     # ---- potentials --------------------------------------------------------------------------------------------

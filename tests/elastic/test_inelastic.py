@@ -186,15 +186,12 @@ def oscillator(dt, integrator):
     start = model.initial_state()
     q = start.q.clone()
     q[:, 3] += 1e-6 * LENGTH
-    run = unroll(
-        model, model.initial_state(q=q), integrator(dt, force_tolerance=1e-16, relative_tolerance=0.0), round(0.2 / dt)
-    )
-    state = run.state
+    method = integrator(dt, force_tolerance=1e-16, relative_tolerance=0.0)
+    state = unroll(model, model.initial_state(q=q), method, round(0.2 / dt)).state
     mass = float(model.body.mass[..., 3].reshape(-1)[0])
-    rate = torch.tensor(
-        [[0, 1, 0], [-EA / LENGTH / mass, 0, -EA / mass], [0, 1 / LENGTH, -1 / 0.03]], dtype=torch.float64
-    )
-    exact = torch.linalg.matrix_exp(0.2 * rate) @ torch.tensor([1e-6 * LENGTH, 0, 0], dtype=torch.float64)
+    rows = [[0, 1, 0], [-EA / LENGTH / mass, 0, -EA / mass], [0, 1 / LENGTH, -1 / 0.03]]  # of x, its velocity, and z
+    rate, begin = torch.tensor(rows, dtype=torch.float64), torch.tensor([1e-6 * LENGTH, 0, 0], dtype=torch.float64)
+    exact = torch.linalg.matrix_exp(0.2 * rate) @ begin
     return abs(float(state.q[0, 3] - LENGTH - exact[0])) / (1e-6 * LENGTH)
 
 
@@ -308,9 +305,7 @@ def test_robots_alone_and_in_parts(integrator):
     assert float(whole.internal.abs().max()) > 0.1
     for other in (run(limit, 2), type(whole).joined([run(row[None], None) for row in limit])):
         for a, b in zip(whole.fields(), other.fields(), strict=True):
-            torch.testing.assert_close(
-                a, b, rtol=1e-9, atol=1e-9
-            )  # products of other sizes are summed in another order
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)  # sums are in another order
 
 
 def test_recorded_steps_keep_every_bit(monkeypatch):
@@ -393,7 +388,7 @@ def test_two_laws_of_a_kind():
     parts = [k * t / 0.02 * (1 - math.exp(-0.02 / t)) * math.exp(-0.04 / t) for k, t in ((EA, 0.05), (0.5 * EA, 0.5))]
     assert force == pytest.approx(0.01 * (EA + sum(parts)), rel=1e-10)
     assert {"stretch.fast.EA", "stretch.slow.EA"} <= trainable.constants(model).keys()
-    with pytest.raises(InputError, match="has a part 'same' already"):
+    with pytest.raises(InputError, match="has a law called 'same' already"):
         edge(("same", Maxwell({"EA": EA}, 0.05)), ("same", Maxwell({"EA": EA}, 0.05)))
 
 
@@ -429,9 +424,8 @@ def test_training_finds_hysteresis():
     model = weighing(Dahl({name: 0.5 * k for name, k in BENDING.items()}, 1.6))
     stiffness = trainable.scaled(model, ["bend_twist.dahl.EI1"])
     limit = trainable.scaled(model, ["bend_twist.dahl.EI1_limit"])
-    optimizer = torch.optim.LBFGS(
-        [*stiffness.parameters(), *limit.parameters()], max_iter=40, line_search_fn="strong_wolfe"
-    )
+    both = [*stiffness.parameters(), *limit.parameters()]
+    optimizer = torch.optim.LBFGS(both, max_iter=40, line_search_fn="strong_wolfe")
 
     def loss():
         optimizer.zero_grad()
@@ -472,7 +466,7 @@ def test_refusals():
 
 
 def test_own_laws_are_held_to_what_they_claim():
-    """Refuse, when the robot is built, variables of a wrong number and derivatives that are not those of the density."""
+    """Refuse, when the robot is built, too few variables and derivatives that are not those of the density."""
 
     class Mute(Slider):
         def updated(self, strain, past):

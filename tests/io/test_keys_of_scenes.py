@@ -21,7 +21,7 @@ from torchdismech import (
 )
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.contact.self_contact import CENTRE_LINES, ROUNDING
-from torchdismech.elastic import LinearElastic, MooneyRivlin, NeoHookean
+from torchdismech.elastic import Dahl, LinearElastic, Maxwell, MooneyRivlin, NeoHookean
 from torchdismech.forces import LineLoad, PointMoment
 from torchdismech.io import schema_contact
 from torchdismech.io.run import run_scene
@@ -131,6 +131,37 @@ def test_dissipation(load, kind, keys, energies, damping):
         )
     found = run(load(HEAD[kind] + f"relaxation_time = {damping}\n[dissipation]\n{keys}\n" + SIMULATION))
     same(found, by_hand(builder), by_hand(built(kind, damping)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "term", "law"),
+    [
+        ("rod", 'law = "dahl"\nEA = 50.0\nlimit = 1e-3', "stretch", lambda: Dahl({"EA": 50.0}, 1e-3)),
+        (
+            "rod",
+            'law = "maxwell"\nEI1 = 1e-3\nEI2 = 2e-3\nrelaxation_time = 0.02',
+            "bend_twist",
+            lambda: Maxwell({"EI1": 1e-3, "EI2": 2e-3, "GJ": 0.0}, 0.02),
+        ),
+        ("shell", 'law = "dahl"\nbending = 1e-3\nlimit = 0.01', "hinge", lambda: Dahl({"bending": 1e-3}, 0.01)),
+    ],
+)
+def test_inelastic(load, kind, keys, term, law):
+    """Add what `add_inelastic` adds."""
+    builder = built(kind)
+    builder.add_inelastic(term, law())
+    found = run(load(HEAD[kind] + SIMULATION + f"[[inelastic]]\n{keys}\n"))
+    same(found, by_hand(builder), by_hand(built(kind)))
+
+
+def test_inelastic_of_each_robot(load):
+    """Draw a law's numbers, and name two laws of a kind."""
+    tables = '[[inelastic]]\nlaw = "maxwell"\nEA = 50.0\nrelaxation_time = 0.02\n'
+    tables += '[[inelastic]]\nlaw = "maxwell"\nname = "slow"\nEA = 50.0\nrelaxation_time = 0.2\n'
+    tables += '[batch]\nsize = 2\n[batch.randomize]\n"inelastic.1.relaxation_time" = {values = [0.2, 0.4]}\n'
+    model = run(load(HEAD["rod"] + SIMULATION + tables)).state
+    assert model.internal.shape == (2, 2 * len(EDGES))
+    assert not torch.equal(model.internal[0], model.internal[1])
 
 
 # ---- solving -----------------------------------------------------------------------------------------------------
@@ -409,6 +440,20 @@ def test_choices_are_those_of_python():
             "magnetic.dipole.moment: expected a direction that is not zero",
         ),
         (SIMULATION + "[dissipation]\n", "dissipation: expected at least one of EA, EI1"),
+        (SIMULATION + "[[inelastic]]\nlaw = 'dahl'\nEA = 1.0\n", "inelastic.0: limit is missing"),
+        (
+            SIMULATION + "[[inelastic]]\nlaw = 'dahl'\nEA = 1.0\nlimit = 1.0\nrelaxation_time = 1.0\n",
+            "inelastic.0: relaxation_time belongs to the other law",
+        ),
+        (SIMULATION + "[[inelastic]]\nlaw = 'dahl'\nlimit = 1.0\n", "inelastic.0: expected stiffnesses of one kind"),
+        (
+            SIMULATION + "[[inelastic]]\nlaw = 'dahl'\nlimit = 1.0\nEA = 1.0\nGJ = 1.0\n",
+            "inelastic.0: expected stiffnesses of one kind of strain, from EA, EI1, EI2, GJ, membrane, bending; got",
+        ),
+        (
+            SIMULATION + 2 * "[[inelastic]]\nlaw = 'dahl'\nlimit = 1.0\nEA = 1.0\n",
+            "inelastic.1: add_inelastic: stretch has a law called 'dahl' already",
+        ),
         (SIMULATION + "[dissipation]\nEA = -1.0\n", "dissipation.EA: expected greater than or equal to 0"),
         (SIMULATION + "[dissipation]\nbending = 1.0\n", "dissipation.bending: acts on a shell, and the robot has none"),
         (SIMULATION + "[self_contact]\nstiffness = 1.0\nrounding = 2.0\n", "self_contact.rounding: expected less than"),

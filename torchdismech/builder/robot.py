@@ -324,9 +324,9 @@ class RobotBuilder:
         _check_choice("inelastic", name, STRAINS)
         part = type(law).__name__.lower() if part is None else part
         if not part.isidentifier():
-            raise InputError(f"add_inelastic: part: expected a name of letters, digits and _, got {part!r}")
+            raise InputError(f"add_inelastic: expected a name of letters, digits and _, got {part!r}")
         if any((name, part) == (of, taken) for of, taken, _ in self._inelastic):
-            raise InputError(f"add_inelastic: {name} has a part {part!r} already; give this one another name (part=)")
+            raise InputError(f"add_inelastic: {name} has a law called {part!r} already; choose another name")
         self._inelastic.append((name, part, law))
 
     def finalize(

@@ -131,6 +131,12 @@ class Assembly(nn.Module):
         evaluated = self.compilation.form(_strains, q.shape[1], q) if term.closed_form else _strains
         return dict(zip(term.stencil.strains, evaluated(term, q, constants), strict=True))
 
+    def elastic_strains(self, which: int, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
+        """Return what the energy of a term, by its number, is given at q (n, B), each (S, B)."""
+        term, found = self.terms[which], self._by_loop(which, q, constants, "strains")
+        strains = term.strains(q, constants) if found is None else found.unflatten(0, (-1, term.stencil.count)).unbind()
+        return term.scaled(strains, constants)
+
     def gradient(self, which: int, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the gradient (sources, B) of a term, by its number, by its local variables at q (n, B)."""
         found = self._by_loop(which, q, constants[which], "gradient")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,7 @@ from torchdismech.state import State
 
 __all__ = ["FOREVER", "Dahl", "Inelastic", "Maxwell", "Past", "internal_at_rest", "internal_variables", "numbered"]
 
-FOREVER = (
-    1e20  # s, after which an equilibrium is looked for: a finite time, so that derivatives by time constants are 0
-)
+FOREVER = 1e20  # s, after which equilibria are looked for: finite, so that derivatives by relaxation times are 0
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,7 @@ class _PerStrain(Inelastic):
             stiffness = self._stiffness(k)
             first.append(stiffness * z)
             second.append([stiffness * slope if j == k else None for j in range(len(strain))])
-        return first, second  # type: ignore[return-value]
+        return first, second
 
     def updated(self, strain: Strain, past: Past) -> tuple[Tensor, ...]:
         """Return z_i, each (S, B)."""
@@ -265,7 +263,7 @@ class Maxwell(_PerStrain):
 
     def _relaxed(self, past: Past) -> tuple[Tensor, Tensor]:
         """Return what is kept of z over the time, and how much of an even change of the strain it follows."""
-        times = past.elapsed / batch_last(self.relaxation_time)
+        times = past.elapsed / batch_last(cast(Tensor, self.relaxation_time))
         kept = torch.exp(-times)
         small = times < 1e-4  # where the difference below loses digits, three terms of its series are exact
         safe = torch.where(small, 1.0, times)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -38,6 +38,9 @@ class TermConstants:
     elapsed: float | Tensor | None = None
     internal: tuple[tuple[Tensor, ...], ...] = ()
     since: Tensor | None = None
+
+
+Strains = Callable[[Tensor, TermConstants], tuple[Tensor, ...]]  # of q (n, B)
 
 
 class ElasticTerm(nn.Module):
@@ -148,7 +151,12 @@ class ElasticTerm(nn.Module):
     # ---- evaluation --------------------------------------------------------------------------------------------
 
     def constants(
-        self, state: State, control: Control, elapsed: float | Tensor | None = None, equilibrium: bool = False
+        self,
+        state: State,
+        control: Control,
+        elapsed: float | Tensor | None = None,
+        equilibrium: bool = False,
+        strains: Strains | None = None,
     ) -> TermConstants:
         """Return what stays fixed in a step that starts at `state`.
 
@@ -156,6 +164,7 @@ class ElasticTerm(nn.Module):
         ----------
         elapsed : time [s] to where forces are evaluated; without it nothing dissipates.
         equilibrium : whether an equilibrium is looked for: what relaxes has done so.
+        strains : what evaluates the term's `elastic_strains`, as compiled code may; by default these.
         """
         natural: list[Tensor | None] = [getattr(self, f"natural_{s}") for s in self.stencil.strains]
         if self.controlled is not None:
@@ -169,7 +178,8 @@ class ElasticTerm(nn.Module):
         )
         dissipates = self.dissipation is not None and elapsed is not None
         if dissipates or self.inelastic:
-            constants.before = self.elastic_strains(state.q.t().contiguous(), constants)
+            strains = self.elastic_strains if strains is None else strains
+            constants.before = strains(state.q.t().contiguous(), constants)
         if dissipates:
             constants.elapsed = elapsed
         if self.inelastic:
@@ -190,14 +200,14 @@ class ElasticTerm(nn.Module):
         rows = iter(own.t().contiguous().unflatten(0, (-1, self.stencil.count)).unbind())
         return tuple(tuple(next(rows) for _ in range(count)) for count in counts)
 
-    def updated(self, q: Tensor, constants: TermConstants, elapsed: Tensor) -> list[Tensor]:
-        """Return the internal variables of all inelastic laws, each (S, B), after a step to q (n, B).
+    def updated(self, strain: tuple[Tensor, ...], constants: TermConstants, elapsed: Tensor) -> list[Tensor]:
+        """Return the internal variables of all inelastic laws, each (S, B), after a step to elastic strains (S, B).
 
         Parameters
         ----------
         elapsed : () the time [s] that the whole step takes.
         """
-        strain, found = self.elastic_strains(q, constants), []
+        found: list[Tensor] = []
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
             found += law.updated(strain, dataclasses.replace(past, elapsed=elapsed))
         return found
@@ -235,21 +245,22 @@ class ElasticTerm(nn.Module):
         """Return the stencil's strains, each (S, B)."""
         return self.stencil.strain(self.stencil.local(q), *constants.stencil)
 
-    def elastic_strains(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
-        """Return what the energy is given: strains less the natural ones, scaled, each (S, B)."""
-        return self._elastic_strain(self.strains(q, constants), constants)
-
-    def _elastic_strain(self, strains: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:
+    def scaled(self, strains: Sequence[Tensor], constants: TermConstants) -> tuple[Tensor, ...]:
+        """Return what the energy is given for strains of the stencil, each (S, B): less the natural ones, scaled."""
         elastic = []
         for strain, natural in zip(strains, constants.natural, strict=True):
             value = strain if natural is None else strain - natural
             elastic.append(value if constants.scale is None else value / constants.scale)
         return tuple(elastic)
 
+    def elastic_strains(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
+        """Return what the energy is given: strains less the natural ones, scaled, each (S, B)."""
+        return self.scaled(self.strains(q, constants), constants)
+
     def gradient(self, q: Tensor, constants: TermConstants) -> list[Tensor]:
         """Return the gradient by the local variables at q (n, B): k tensors (S, B)."""
         strains, first, _ = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
-        strain = self._elastic_strain(strains, constants)
+        strain = self.scaled(strains, constants)
         slopes = self.energy.slopes(strain)
         if constants.elapsed is not None:
             viscous = self.dissipation.slopes(_rate(strain, constants))  # type: ignore[union-attr]
@@ -271,7 +282,7 @@ class ElasticTerm(nn.Module):
         wanted : which of the pairs; None for all.
         """
         strains, first, second = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
-        strain = self._elastic_strain(strains, constants)
+        strain = self.scaled(strains, constants)
         slopes, curvatures = self.energy.derivatives(strain)
         elapsed = constants.elapsed
         if elapsed is not None:

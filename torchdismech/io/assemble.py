@@ -12,6 +12,7 @@ from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmar
 from torchdismech.io.actuators import actuators
 from torchdismech.io.bodies import (
     add_dissipation,
+    add_inelastic,
     add_rods,
     add_shells,
     refuse_coincident_nodes,
@@ -59,6 +60,7 @@ def build_model(
     add_shells(scene, builder, table_of_triangles)
     stiffen_springs(scene, builder)
     add_dissipation(scene, builder)
+    add_inelastic(scene, builder)
     for k, clamp in enumerate(document.clamp):
         nodes = selected(scene, ("clamp", k), clamp.nodes, clamp.box)
         with naming(scene.path, ("clamp", k)):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 
 from torchdismech.builder import RobotBuilder
-from torchdismech.elastic import LinearElastic, MooneyRivlin, NeoHookean
+from torchdismech.elastic import Dahl, Inelastic, LinearElastic, Maxwell, MooneyRivlin, NeoHookean
 from torchdismech.io import schema_robot
 from torchdismech.io.contacts import contact_radius
 from torchdismech.io.files import reading
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_dissipation",
+    "add_inelastic",
     "add_rods",
     "add_shells",
     "refuse_coincident_nodes",
@@ -31,8 +32,8 @@ __all__ = [
     "table_of_each",
 ]
 
-# the keys of [dissipation] by the term whose rates of strain they are for, and the tables that this takes
-DISSIPATING = {
+# the keys of [dissipation] and [[inelastic]] by the term whose strains they are for, and the tables that this takes
+STIFFNESSES = {
     "stretch": (("EA",), "rod"),
     "bend_twist": (("EI1", "EI2", "GJ"), "rod"),
     "membrane": (("membrane",), "shell"),
@@ -125,21 +126,51 @@ def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
     """Let the strains of all rods and shells dissipate as [dissipation] says."""
     table = scene.document.dissipation
     given = {} if table is None else table.model_dump(exclude_none=True)
-    if "membrane" in given and any(shell.membrane == "continuum" for shell in scene.document.shell):
-        problem = 'is of shells that stretch as springs; with membrane = "continuum" take relaxation_time of [shell]'
-        raise SceneError(scene.path, "dissipation.membrane", problem)
-    if "bending" in given and any(shell.bending == "midedge" for shell in scene.document.shell):
-        problem = 'is of hinges; with bending = "midedge" take relaxation_time of [shell]'
-        raise SceneError(scene.path, "dissipation.bending", problem)
-    for term, (names, kind) in DISSIPATING.items():
-        present = [name for name in names if name in given]
-        if not present:
-            continue
-        if not getattr(scene.document, kind):
-            raise SceneError(scene.path, ("dissipation", present[0]), f"acts on a {kind}, and the robot has none")
-        values = {name: scene.numbers.scalar(("dissipation", name), given.get(name, 0.0)) for name in names}
+    for term, values in _by_term(scene, ("dissipation",), given, "relaxation_time of [shell]").items():
         numbers = {f"viscous_{name}": torch.as_tensor(value, dtype=torch.float64) for name, value in values.items()}
         builder.add_dissipation(term, LinearElastic(numbers))
+
+
+def add_inelastic(scene: Scene, builder: RobotBuilder) -> None:
+    """Let the materials of all rods or shells remember as the [[inelastic]] tables say."""
+    for k, table in enumerate(scene.document.inelastic):
+        key = ("inelastic", k)
+        found = _by_term(scene, key, table.model_dump(exclude_none=True), "what builder.add_inelastic takes in Python")
+        if len(found) != 1:
+            names = ", ".join(name for names, _ in STIFFNESSES.values() for name in names)
+            problem = f"expected stiffnesses of one kind of strain, from {names}; got {' and '.join(found) or 'none'}"
+            raise SceneError(scene.path, key, problem)
+        (term, stiffness), *_ = found.items()
+        law: Inelastic
+        with naming(scene.path, key):
+            if table.law == "dahl":
+                law = Dahl(stiffness, scene.numbers.scalar((*key, "limit"), cast(float, table.limit)))
+            else:
+                time = scene.numbers.scalar((*key, "relaxation_time"), cast(float, table.relaxation_time))
+                law = Maxwell(stiffness, time)
+            builder.add_inelastic(term, law, table.name)
+
+
+def _by_term(scene: Scene, key: Key, given: Mapping[str, Any], instead: str) -> dict[str, dict[str, Any]]:
+    """Return the numbers that a table gives for strains, by the terms that have these.
+
+    Parameters
+    ----------
+    instead : what to take where shells have no such strains.
+    """
+    shells, found = scene.document.shell, {}
+    if "membrane" in given and any(shell.membrane == "continuum" for shell in shells):
+        problem = f'is of shells that stretch as springs; with membrane = "continuum" take {instead}'
+        raise SceneError(scene.path, (*key, "membrane"), problem)
+    if "bending" in given and any(shell.bending == "midedge" for shell in shells):
+        raise SceneError(scene.path, (*key, "bending"), f'is of hinges; with bending = "midedge" take {instead}')
+    for term, (names, kind) in STIFFNESSES.items():
+        present = [name for name in names if name in given]
+        if present and not getattr(scene.document, kind):
+            raise SceneError(scene.path, (*key, present[0]), f"acts on a {kind}, and the robot has none")
+        if present:
+            found[term] = {name: scene.numbers.scalar((*key, name), given.get(name, 0.0)) for name in names}
+    return found
 
 
 def _runs(elements: np.ndarray, table_of: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

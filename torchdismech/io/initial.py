@@ -182,7 +182,7 @@ def _refuse_other_robots(scene: Scene, model: Model, run: Trajectory) -> None:
     if not same:
         problem = "is a run of another robot: expected the same nodes, rod edges, triangles and held directions"
         raise SceneError(scene.path, (KEY, "trajectory"), problem)
-    remembered = [None if x is None else x.shape[1] for x in (state.internal, model.rest_state(1).internal)]  # type: ignore[union-attr]
+    remembered = [None if x is None else x.shape[1] for x in (state.internal, model.rest_state(1).internal)]
     if remembered[0] != remembered[1]:
         problem = "is a run of a robot of other materials: expected the same laws that remember"
         raise SceneError(scene.path, (KEY, "trajectory"), problem)

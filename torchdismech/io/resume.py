@@ -135,9 +135,9 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -
     for name, field in {"nodes": "positions", "degrees of freedom": "q", "framed edges": "director"}.items():
         sizes[name] = (getattr(before.state, field).shape[1], getattr(state, field).shape[1])
     sizes["springs"] = (before.state.reference_twist.shape[-1], state.reference_twist.shape[-1])
-    if type(before.state) is type(state):
-        kept_there, own_ones = (getattr(x, "internal", None) for x in (before.state, state))
-        sizes["internal variables"] = tuple(0 if x is None else x.shape[1] for x in (kept_there, own_ones))
+    internal = [getattr(which, "internal", None) for which in (before.state, state)]
+    was, now = (0 if values is None else values.shape[1] for values in internal)
+    sizes["internal variables"] = (was, now)
     for name, (was, now) in sizes.items():
         if was != now:
             raise InputError(f"{path}: has {was} {name}, and {scene.path} has {now}: its state does not fit")

@@ -32,7 +32,18 @@ from torchdismech.io.schema_controller import Controller
 from torchdismech.io.schema_initial import Initial
 from torchdismech.io.schema_loads import LineLoad, Moment, PointForce
 from torchdismech.io.schema_magnetic import Magnetic
-from torchdismech.io.schema_robot import Clamp, Dissipation, Magnetisable, Mass, Membrane, Robot, Rod, Shell, Spring
+from torchdismech.io.schema_robot import (
+    Clamp,
+    Dissipation,
+    Inelastic,
+    Magnetisable,
+    Mass,
+    Membrane,
+    Robot,
+    Rod,
+    Shell,
+    Spring,
+)
 
 __all__ = ["MOST_STEPS", "Document"]
 
@@ -310,6 +321,7 @@ class Document(Contacts):
     spring: list[Spring] = Field(default=[], description="tables [[spring]]")
     membrane: Membrane | None = Field(default=None, description="table [membrane]")
     dissipation: Dissipation | None = Field(default=None, description="table [dissipation]")
+    inelastic: list[Inelastic] = Field(default=[], description="tables [[inelastic]]")
     mass: list[Mass] = Field(default=[], description="tables [[mass]]")
     clamp: list[Clamp] = Field(default=[], description="tables [[clamp]]")
     move: list[Move] = Field(default=[], description="tables [[move]]")

@@ -24,6 +24,7 @@ __all__ = [
     "Circle",
     "Clamp",
     "Dissipation",
+    "Inelastic",
     "Magnetisable",
     "Mass",
     "Membrane",
@@ -277,6 +278,34 @@ class Dissipation(Table):
     def _not_empty(self) -> Dissipation:
         if not self.model_fields_set:
             raise ValueError(f"expected at least one of {', '.join(type(self).model_fields)}")
+        return self
+
+
+class Inelastic(Table):
+    """[[inelastic]]: a law of a material that remembers, of all rods or of all shells."""
+
+    law: Literal["dahl", "maxwell"] = Field(description='"dahl" for hysteresis, "maxwell" for relaxation')
+    name: str | None = Field(default=None, description="what reports and constants call it, by default as the law")
+    EA: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="stiffness in stretching rods [N]")
+    EI1: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="in their first bending [N m^2]")
+    EI2: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="in their second bending [N m^2]")
+    GJ: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="in twisting them [N m^2]")
+    membrane: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="of shells' edges, per length, where they are springs [N/m]"
+    )
+    bending: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of shells' hinges [N m]")
+    limit: Annotated[Positive, PER_ROBOT] | None = Field(
+        default=None, description="of dahl: the strain that the spring approaches [1; rods' bending and twisting: 1/m]"
+    )
+    relaxation_time: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of maxwell [s]")
+
+    @model_validator(mode="after")
+    def _numbers_of_the_law(self) -> Inelastic:
+        needed, others = ("limit", "relaxation_time") if self.law == "dahl" else ("relaxation_time", "limit")
+        if getattr(self, needed) is None:
+            raise ValueError(f'{needed} is missing: law = "{self.law}" needs it')
+        if getattr(self, others) is not None:
+            raise ValueError(f'{others} belongs to the other law; "{self.law}" does not use it: remove the key')
         return self
 
 

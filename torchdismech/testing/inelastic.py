@@ -35,9 +35,8 @@ def check_inelastic(law: Inelastic, strains: int, size: float = 1.0, elapsed: fl
     past = Past(tuple(first), kept, time)
     report = Report(f"{type(law).__name__}: {strains} strains of size {size:g}")
     report.checks.append(shape_check("updated", [kept], (1, len(law.variables)), tuple(zero.shape)))
-    if not report.ok:
-        return report
-    report.checks.append(shape_check("stored", [[law.stored(kept)]], (1, 1), tuple(zero.shape)))
+    if report.checks[-1].ok:
+        report.checks.append(shape_check("stored", [[law.stored(kept)]], (1, 1), tuple(zero.shape)))
     if not report.ok:
         return report
 

@@ -33,7 +33,8 @@ DATASETS = {
     "residual": "newton/residual",
     "status": "newton/status",
 }
-# T rows, B robots, N nodes, A framed edges (or joints of a chain), n dofs, S springs, M internal variables, E rod edges, F triangles
+# T rows, B robots, N nodes, A framed edges (or joints of a chain), n dofs, S springs, M internal variables,
+# E rod edges, F triangles
 SHAPES: dict[str, tuple[str | int, ...]] = {
     "time": ("T",),
     "step": ("T",),
