@@ -40,6 +40,21 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(scene, tmp_path, integrato
     assert_same_file(whole, parts)
 
 
+def test_resumed_run_remembers(scene, tmp_path):
+    """Go on with the internal variables of the file; refuse a file that has none."""
+    law = '[[inelastic]]\nlaw = "dahl"\nEI1 = 1e-3\nEI2 = 1e-3\nlimit = 0.1\n'
+    whole, parts, without = (tmp_path / f"{name}.h5" for name in ("whole", "parts", "without"))
+    simulate(scene, without, "--steps", 10)
+    scene.write_text(SCENE + law)
+    simulate(scene, whole)
+    simulate(scene, parts, "--steps", 10)
+    simulate(scene, parts, "--resume", parts)
+    assert float(Trajectory.load(whole).state.internal.abs().max()) > 0.01
+    assert_same_file(whole, parts)
+    refused = call("simulate", scene, "--resume", without, "--force-resume", status=2)
+    assert "has 0 internal variables" in refused.stderr
+
+
 @pytest.mark.parametrize(("flag", "first"), [([], 10), ([], 20), (["--no-compile"], 20)])
 def test_resumed_run_is_compiled_where_one_in_one_go_is(scene, tmp_path, monkeypatch, flag, first):
     """Decide by all steps of the scene, not by those that are left: say so in both runs, or not where it is refused."""
