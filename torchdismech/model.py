@@ -23,7 +23,7 @@ from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest, internal_variables, numbered
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
-from torchdismech.elastic.twist import warn_of_twist
+from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.hooks import is_of_user

@@ -21,6 +21,7 @@ from pydantic import (
 from torchdismech.errors import InputError
 from training.config_base import Gravity, Identifier, Name, NamedCode, Stiffness, Table, Word
 from training.config_scene import Drives, Markers, SceneRobot, Start
+from training.config_stages import Loss, Noise, Stage
 from training.data import WITHOUT_SPLITS, Rules
 from training.files import text_of
 from training.options import checked, faults
@@ -28,10 +29,9 @@ from training.options import checked, faults
 __all__ = ["Config", "Constant", "Data", "Logging", "Loss", "Noise", "Robot", "Simulation", "Stage", "Term", "load"]
 
 
-OWN_FILES = ("config", "metrics", "certainty")  # .json in the folder of a run
-
-
 PositiveNumber = Annotated[float, Field(gt=1e-15, le=1e15)]
+
+OWN_FILES = ("config", "metrics", "certainty")  # .json in the folder of a run
 
 
 def _rules(given: Any) -> Any:
@@ -195,88 +195,6 @@ class Simulation(Table):
     relative_tolerance: float = Field(1e-6, ge=0, le=0.01)
     max_substeps: int = Field(4, ge=0, le=1024)
     compile: Literal["auto", True, False] = "auto"
-
-
-class Loss(Table):
-    """Mean over coordinates of a robust distance, in metres: |d| far from zero, d^2 / (2 scale) near it.
-
-    Attributes
-    ----------
-    scale : where the one becomes the other [m]: about the noise of the markers, and what priors are weighed against.
-    """
-
-    scale: float = Field(1e-3, gt=1e-9, le=1e3)
-
-
-class Noise(Table):
-    """Noise on where windows start, so that errors on the way are met in training; not in "gauss_newton" stages.
-
-    Attributes
-    ----------
-    position, velocity : standard deviations of free nodes [m], [m/s].
-    """
-
-    position: float = Field(0.0, ge=0, le=10)
-    velocity: float = Field(0.0, ge=0, le=1e3)
-
-
-Group = Literal["constants", "learned", "starts"]
-
-
-class Stage(Table):
-    """One stage of training.
-
-    Attributes
-    ----------
-    name : of the stage: its weights are kept as after-NAME.
-    train : which groups of parameters move: "constants", "learned", and "starts" where starts are fitted.
-    method : "adam": a batch of other windows in each iteration. "gauss_newton": for constants (and starts); each
-        iteration is a step to the optimum of `batch` windows, the same ones in the whole stage, without noise on their
-        starts. It ends where a step brings next to nothing, so a few iterations do; it has no rates, decay and clip.
-    iterations : number of batches.
-    horizon : frames to predict; several are taken in turn for equal shares of the iterations.
-    batch : windows a batch, over all processes.
-    rates : learning rate by group; decay : factor that the rates reach at the end, following a cosine.
-    clip : largest norm of a group's gradient.
-    check_every : iterations between two looks at the held-out recordings; patience : looks without a better one
-        before the stage ends.
-    checkpoint_every : see `torchdismech.unroll`.
-    """
-
-    name: Word
-    train: list[Group] = Field(min_length=1)
-    method: Literal["adam", "gauss_newton"] = "adam"
-    iterations: int = Field(ge=1, le=10_000_000)
-    horizon: list[Annotated[int, Field(ge=1)]] = Field([50, 100], min_length=1)
-    batch: int = Field(24, ge=1, le=100_000)
-    rates: dict[Group, Annotated[float, Field(gt=0, le=10)]] = {"constants": 0.03, "learned": 1e-3, "starts": 0.05}
-    decay: float = Field(0.1, gt=0, le=1)
-    clip: float = Field(1.0, gt=0)
-    check_every: int = Field(20, ge=1)
-    patience: int = Field(5, ge=1)
-    checkpoint_every: int | None = Field(None, ge=1)
-
-    @model_validator(mode="after")
-    def _complete(self) -> Stage:
-        missing = [group for group in self.train if group not in self.rates]
-        if missing:
-            raise ValueError(f"rates has no entry for {', '.join(missing)}")
-        if len(set(self.train)) < len(self.train):
-            raise ValueError(f"train names a group twice: {', '.join(self.train)}")
-        if self.method == "gauss_newton":
-            self._refuse_what_adam_has()
-        return self
-
-    def _refuse_what_adam_has(self) -> None:
-        """Refuse what has no meaning for Gauss-Newton steps."""
-        if "constants" not in self.train or "learned" in self.train:
-            raise ValueError(
-                f'method: "gauss_newton" is for constants, and starts beside them: got {", ".join(self.train)}'
-            )
-        fields = type(self).model_fields
-        for name in ("rates", "decay", "clip", "checkpoint_every"):
-            if getattr(self, name) != fields[name].default:
-                raise ValueError(f'{name}: "gauss_newton" has none: leave it out')
 
 
 class Logging(Table):

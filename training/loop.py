@@ -7,61 +7,32 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from torchdismech import InputError, Status
+from torchdismech import InputError
 from torchdismech.interrupts import say_at_the_end
-from torchdismech.memory import available_bytes, size_of
 from torchdismech.processes import ALONE, Processes
 from training import checkpoint
+from training.batches import Batch, cut, decay_at, horizon_at, noisy
 from training.board import Board
 from training.config import Config, Stage
-from training.data import Recordings, Window, Windows, WindowSampler, gather, windows
+from training.data import Recordings, Window, WindowSampler, gather
 from training.fingerprints import fingerprints
 from training.gauss_newton import descended
 from training.looks import Looks
 from training.metrics import robust_loss
 from training.physics import PhysicsSystem
+from training.refusals import refuse_hopeless, refuse_unfitting
 from training.residuals import Residual, numbers_of
-from training.resuming import Progress, differences, read_facts
+from training.resuming import Progress, differences, read_facts, state_of_adam
 from training.starts import Starts, coordinates
 from training.system import Prediction, System, refuse_unlike
 
 __all__ = ["Trainer"]
-
-NUMBER = 8  # bytes
-COPIES = 4  # of derivatives, while the equations of a Gauss-Newton step are made
-
-ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
-BYTES_A_NODE = 173  # and step that a backward pass goes through: see docs/gradients.md
-
-
-@dataclass(frozen=True)
-class Batch:
-    """How an iteration went.
-
-    Attributes
-    ----------
-    loss : mean over windows [m], before the weights were moved; windows : how many there were.
-    failed : windows of which a step failed, left out; status : (B,) of the windows' predictions, None if not asked for.
-    iterations : of Newton's method a step; None if not asked for.
-    norms, rates : of the gradient, and of learning, by group.
-    settled : whether further iterations would bring next to nothing.
-    """
-
-    loss: float
-    windows: int
-    failed: int
-    status: Tensor | None = None
-    iterations: float | None = None
-    norms: Mapping[str, float] = field(default_factory=dict)
-    rates: Mapping[str, float] = field(default_factory=dict)
-    settled: bool = False
 
 
 class Trainer:
@@ -92,22 +63,7 @@ class Trainer:
         self.starts = Starts(*sizes, system.device) if system.start_size else None
         self.looks = Looks(system, config.loss, fitted, held_out, processes, self.starts)
         self.parameters = system.parameters_by_name() | self._parameters_of_starts()
-        self._refuse_misplaced_noise()
-        for stage in config.stages:
-            longest = max(stage.horizon) + system.given
-            if longest > fitted.frames:
-                raise InputError(
-                    f"stage {stage.name!r}: a horizon of {max(stage.horizon)} needs {longest} frames, not "
-                    f"{fitted.frames}"
-                )
-            if "starts" in stage.train and self.starts is None:
-                raise InputError(f"stage {stage.name!r} trains starts, and the system fits none")
-            if stage.batch % processes.world:
-                raise InputError(
-                    f"stage {stage.name!r}: batch {stage.batch} does not divide among {processes.world} processes"
-                )
-            self._refuse_unfitting_method(stage)
-            self._refuse_oversized(stage)
+        refuse_unfitting(config, system, fitted, processes)
         self._history = system.history(fitted)
         self._measured = int(coordinates(fitted.valid[:, system.given :]).sum())
         self._files = fingerprints(config)
@@ -164,7 +120,7 @@ class Trainer:
 
     def _iterate(self, stage: Stage) -> None:
         begun = time.perf_counter()
-        progress, horizon = self.progress, self._horizon(stage)
+        progress, horizon = self.progress, horizon_at(stage, self.progress.iteration)
         batch = self._by_adam(stage, horizon) if stage.method == "adam" else self._by_gauss_newton(stage, horizon)
         progress.unconverged += batch.failed
         progress.iteration = stage.iterations if batch.settled else progress.iteration + 1
@@ -181,7 +137,7 @@ class Trainer:
             self.board.constants(progress.total, self.system.values())
         if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
             if batch.status is not None:
-                self._refuse_hopeless(batch.status)
+                refuse_hopeless(progress, batch.status)
             self._look()
         if progress.total % self.config.logging.save_every == 0:
             self.save()
@@ -192,10 +148,10 @@ class Trainer:
         window = self._window(recording, first, horizon)
         assert self._optimizer is not None
         for group in self._optimizer.param_groups:
-            group["lr"] = stage.rates[group["name"]] * self._decay(stage)
+            group["lr"] = stage.rates[group["name"]] * decay_at(stage, self.progress.iteration)
         self._optimizer.zero_grad()
         with self._placed(stage):
-            prediction = self.system.predict(self._noisy(window, stage), stage.checkpoint_every)
+            prediction = self.system.predict(self._with_noise(window, stage), stage.checkpoint_every)
         rows = self._rows(prediction, window)
         # a window of which a step failed says nothing: it is counted and left out
         rows = torch.where(prediction.good, rows, 0.0)
@@ -211,10 +167,10 @@ class Trainer:
     def _by_gauss_newton(self, stage: Stage, horizon: int) -> Batch:
         """Move the constants to the optimum of the stage's windows, as far as one step leads there."""
         assert isinstance(self.system, PhysicsSystem)  # else the stage was refused
-        cut = self._cut(horizon)
+        every = cut(self.fitted, self.system, horizon)
         generator = torch.Generator().manual_seed(self._seed)
-        chosen = torch.randperm(len(cut), generator=generator)[: stage.batch].sort().values
-        window = self._window(cut.recording[chosen], cut.first[chosen], horizon)
+        chosen = torch.randperm(len(every), generator=generator)[: stage.batch].sort().values
+        window = self._window(every.recording[chosen], every.first[chosen], horizon)
         residual = Residual(self.system, window.replace(start=None if window.start is None else window.start.detach()))
         share = int(residual.measured.sum()) / self._measured
         with self._placed(stage):
@@ -225,7 +181,7 @@ class Trainer:
                 "and lower: look at [robot] and [simulation] in the config, or let a stage by Adam go before"
             )
         if self.starts is not None and descent.start is not None:
-            self.starts.fitted.data[cut.recording[chosen].to(self.system.device)] = descent.start
+            self.starts.fitted.data[every.recording[chosen].to(self.system.device)] = descent.start
         failed = int((~descent.good).sum())
         return Batch(descent.before, len(chosen), failed, settled=descent.settled)
 
@@ -235,6 +191,11 @@ class Trainer:
         history = {name: value[recording, first] for name, value in self._history.items()}
         start = None if self.starts is None else self.starts.fitted[recording.to(self.system.device)]
         return window.replace(history=history).to(self.system.device).replace(start=start)
+
+    def _with_noise(self, window: Window, stage: Stage) -> Window:
+        """Return the window of a batch with the noise of the present iteration."""
+        seed, own = self.config.seed * 1_000_003 + self.progress.total, self.processes.own(stage.batch)
+        return noisy(window, self.config.noise, self.system, seed, stage.batch, own)
 
     def _rows(self, prediction: Prediction, window: Window) -> Tensor:
         """Return the losses (B,) of windows [m], with what priors say in the same unit.
@@ -275,30 +236,15 @@ class Trainer:
 
     # ---- parts of an iteration ---------------------------------------------------------------------------------
 
-    def _horizon(self, stage: Stage) -> int:
-        """Return the frames to predict: the horizons in turn, each for an equal share of the iterations."""
-        share = self.progress.iteration * len(stage.horizon) // stage.iterations
-        return stage.horizon[share]
-
-    def _decay(self, stage: Stage) -> float:
-        """Return the factor of the learning rates: a cosine from 1 to `decay` over the stage."""
-        done = self.progress.iteration / stage.iterations
-        return stage.decay + (1 - stage.decay) * 0.5 * (1 + math.cos(math.pi * done))
-
     @property
     def _seed(self) -> int:
         """What decides the windows of the present stage."""
         return self.config.seed + 1000 * (self.progress.stage + 1)
 
-    def _cut(self, horizon: int) -> Windows:
-        """Return all windows of so many frames to predict."""
-        system, stride = self.system, max(1, horizon // 10)
-        return windows(self.fitted, horizon, stride, system.given, system.measured, system.anywhere)
-
     def _sampler_for(self, stage: Stage, horizon: int) -> WindowSampler:
         if self._sampler is None or self._sampler.windows.steps != horizon:
             place = (self.processes.rank, self.processes.world)
-            self._sampler = WindowSampler(self._cut(horizon), stage.batch, self._seed, *place)
+            self._sampler = WindowSampler(cut(self.fitted, self.system, horizon), stage.batch, self._seed, *place)
         return self._sampler
 
     @contextmanager
@@ -311,24 +257,6 @@ class Trainer:
                 f'stage {stage.name!r}, batch {self.progress.total + 1}: {error}; a constant of kind "factor" keeps '
                 "its sign, a smaller rate takes smaller steps"
             ) from error
-
-    def _noisy(self, window: Window, stage: Stage) -> Window:
-        """Return the window with noise on the free nodes of its first two frames.
-
-        The noise of the whole batch follows from seed and iteration; each process takes its part.
-        """
-        noise, x = self.config.noise, window.positions
-        if noise.position == 0 and noise.velocity == 0:
-            return window
-        generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.progress.total)
-        shape = (2, stage.batch, *x.shape[2:])
-        everyones = torch.randn(shape, generator=generator, dtype=x.dtype)
-        shift, velocity = everyones[:, self.processes.own(stage.batch)].to(x.device)
-        free = torch.ones(x.shape[2], 1, dtype=x.dtype, device=x.device)
-        free[self.system.gripped] = 0
-        second = x[:, 1] + noise.position * shift * free
-        first = x[:, 0] + (noise.position * shift - noise.velocity * self.system.dt * velocity) * free
-        return window.replace(positions=torch.cat([first[:, None], second[:, None], x[:, 2:]], dim=1))
 
     def _group(self, name: str) -> Mapping[str, nn.Parameter]:
         """Return the parameters of a group by name."""
@@ -359,66 +287,6 @@ class Trainer:
     def _new_optimizer(self, stage: Stage) -> torch.optim.Optimizer:
         groups = [{"params": list(self._group(g).values()), "lr": stage.rates[g], "name": g} for g in stage.train]
         return torch.optim.Adam(groups)
-
-    # ---- what makes no sense to go on with -----------------------------------------------------------------------
-
-    def _refuse_misplaced_noise(self) -> None:
-        """Refuse noise on starts that are not measured."""
-        if not self.system.measured and (self.config.noise.position or self.config.noise.velocity):
-            raise InputError("noise: it is added to measured starts, and these are not measured: leave it out")
-
-    def _refuse_unfitting_method(self, stage: Stage) -> None:
-        """Refuse Gauss-Newton steps where there is nothing for them, or not all of it in one process."""
-        if stage.method == "adam":
-            return
-        name = f'stage {stage.name!r}: "gauss_newton"'
-        if not isinstance(self.system, PhysicsSystem) or not numbers_of(self.system):
-            raise InputError(f"{name} is for the constants of a simulated robot, and there are none")
-        if self.processes.world > 1:
-            raise InputError(f"{name} runs in one process, not in {self.processes.world}")
-        if self.starts is not None and "starts" not in stage.train:
-            raise InputError(f'{name} finds starts along with constants: add "starts" to train')
-
-    def _refuse_oversized(self, stage: Stage) -> None:
-        """Refuse a batch that cannot fit into memory, before hours have gone into the stages before."""
-        if stage.method == "gauss_newton":
-            self._refuse_oversized_equations(stage)
-            return
-        steps = max(stage.horizon) * self.system.substeps
-        kept = steps if stage.checkpoint_every is None else steps / stage.checkpoint_every + stage.checkpoint_every
-        nodes = max(self.fitted.nodes, self.system.n_nodes)
-        needed = BYTES_A_NODE * nodes * kept * stage.batch / self.processes.world
-        free = available_bytes(self.system.device)
-        if needed > free:
-            raise InputError(
-                f"stage {stage.name!r}: a batch of {stage.batch} windows of {steps} steps keeps about "
-                f"{size_of(needed)}, and {size_of(free)} are free: take a smaller batch or horizon, or set "
-                f"checkpoint_every = {max(1, math.isqrt(steps))}"
-            )
-
-    def _refuse_oversized_equations(self, stage: Stage) -> None:
-        """Refuse more derivatives than fit into memory."""
-        assert isinstance(self.system, PhysicsSystem)  # else the stage was refused
-        count, longest = len(numbers_of(self.system)) + self.system.start_size, max(stage.horizon)
-        batch = min(stage.batch, len(self._cut(longest)))
-        needed = COPIES * NUMBER * batch * longest * 3 * self.fitted.nodes * count
-        free = available_bytes(self.system.device)
-        if needed > free:
-            raise InputError(
-                f"stage {stage.name!r}: the derivatives of {batch} windows by {count} numbers take about "
-                f"{size_of(needed)}, and {size_of(free)} are free: take a smaller batch or horizon"
-            )
-
-    def _refuse_hopeless(self, status: Tensor) -> None:
-        """Refuse to go on where no batch so far could be learnt from; `status` (B,) is that of the last one."""
-        if self.progress.skipped < self.progress.total:
-            return
-        failed = status[status != Status.CONVERGED].tolist()
-        why = Status(max(set(failed), key=failed.count)).explanation if failed else "its gradient is not finite"
-        raise InputError(
-            f"none of the {self.progress.total} batches so far could be learnt from: {why}; look at [robot], "
-            "[simulation] and the rates in the config"
-        )
 
     # ---- held-out recordings -----------------------------------------------------------------------------------
 
@@ -525,17 +393,6 @@ class Trainer:
         self._train_only(stage)
         self._optimizer = self._new_optimizer(stage)
         for name, parameter in self.parameters.items():
-            state = {key: tensors[f"optimizer/{key}/{name}"] for key in ADAM if f"optimizer/{key}/{name}" in tensors}
-            if not state:
-                continue
-            if len(state) < len(ADAM):
-                raise InputError(
-                    f"{self.folder}: its checkpoint has only {', '.join(state)} of the optimiser on {name}"
-                )
-            for key, value in state.items():
-                like = value.new_zeros((), dtype=torch.float32) if key == "step" else parameter
-                refuse_unlike(value, like, f"{self.folder}: {key} of the optimiser on {name} in its checkpoint")
-            if bool((state["step"] < 1) | (state["exp_avg_sq"] < 0).any()):
-                raise InputError(f"{self.folder}: its checkpoint holds what no optimiser writes on {name}")
-            moments = {key: state[key].to(parameter.device) for key in ADAM[1:]}
-            self._optimizer.state[parameter] = {"step": state["step"], **moments}
+            state = state_of_adam(tensors, name, parameter, self.folder)
+            if state:
+                self._optimizer.state[parameter] = state

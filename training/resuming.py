@@ -7,14 +7,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
 
 from torchdismech import InputError
 from training.config import Config
 from training.options import faults
+from training.system import refuse_unlike
 
-__all__ = ["Before", "Progress", "differences", "read_facts"]
+__all__ = ["Before", "Progress", "differences", "read_facts", "state_of_adam"]
 
+ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
 MAY_CHANGE = ("name", "logging", "data.path")  # what moves no number; recordings are compared themselves
 SHOWN = 4  # differences in one message
 
@@ -126,3 +130,24 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 def _shown(leaves: Mapping[str, Any], key: str) -> str:
     return f"{leaves[key]!r:.60}" if key in leaves else "not given"
+
+
+def state_of_adam(tensors: Mapping[str, Tensor], name: str, parameter: Tensor, folder: Path) -> dict[str, Tensor]:
+    """Return what Adam keeps of a parameter, by the tensors of a checkpoint; {} where it keeps nothing.
+
+    Raises
+    ------
+    InputError
+        A part of it is missing, of another shape, or what no optimiser writes.
+    """
+    state = {key: tensors[f"optimizer/{key}/{name}"] for key in ADAM if f"optimizer/{key}/{name}" in tensors}
+    if not state:
+        return {}
+    if len(state) < len(ADAM):
+        raise InputError(f"{folder}: its checkpoint has only {', '.join(state)} of the optimiser on {name}")
+    for key, value in state.items():
+        like = value.new_zeros((), dtype=torch.float32) if key == "step" else parameter
+        refuse_unlike(value, like, f"{folder}: {key} of the optimiser on {name} in its checkpoint")
+    if bool((state["step"] < 1) | (state["exp_avg_sq"] < 0).any()):
+        raise InputError(f"{folder}: its checkpoint holds what no optimiser writes on {name}")
+    return {"step": state["step"], **{key: state[key].to(parameter.device) for key in ADAM[1:]}}

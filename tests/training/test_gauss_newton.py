@@ -10,7 +10,7 @@ from tests.training.swinging import recordings
 from tests.training.test_fit import tables
 from torchdismech import InputError
 from torchdismech.processes import ALONE, Processes
-from training import gauss_newton, loop
+from training import gauss_newton, refusals
 from training.config import Config, Loss, Stage
 from training.fitting import recordings_of
 from training.gauss_newton import descended
@@ -136,7 +136,7 @@ def test_stages_that_do_not_fit_are_refused(data, tmp_path, monkeypatch):
     """Say so where there are no constants, several processes, or more derivatives than memory holds."""
     with pytest.raises(InputError, match="stage 'sharp': \"gauss_newton\" runs in one process, not in 2"):
         trainer_of(data, tmp_path, Processes(0, 2))
-    monkeypatch.setattr(loop, "available_bytes", lambda device: 1e5)
+    monkeypatch.setattr(refusals, "available_bytes", lambda device: 1e5)
     with pytest.raises(InputError, match="the derivatives of 4 windows by 3 numbers take about 158 KiB, and 97.7 KiB"):
         trainer_of(data, tmp_path, stages=[STAGE | {"batch": 100}])
     monkeypatch.undo()

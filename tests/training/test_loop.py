@@ -9,6 +9,7 @@ from tests.training.test_fit import launch
 from torchdismech import InputError
 from torchdismech.processes import ALONE, Processes
 from training import checkpoint
+from training.batches import horizon_at
 
 
 def test_batch_that_is_not_finite_is_skipped_and_counted(tmp_path):
@@ -40,12 +41,8 @@ def test_patience_ends_a_stage_and_the_best_weights_stay(tmp_path):
 
 def test_horizons_take_equal_shares(tmp_path):
     """Go through the horizons in turn."""
-    fit = trainer(tmp_path, set(), ALONE, iterations=6, horizon=[2, 3, 4])
-    stage = fit.config.stages[0]
-    seen = []
-    for fit.progress.iteration in range(6):
-        seen.append(fit._horizon(stage))
-    assert seen == [2, 2, 3, 3, 4, 4]
+    (stage,) = trainer(tmp_path, set(), ALONE, iterations=6, horizon=[2, 3, 4]).config.stages
+    assert [horizon_at(stage, iteration) for iteration in range(6)] == [2, 2, 3, 3, 4, 4]
 
 
 @pytest.mark.parametrize(("count", "world"), [(5, 2), (3, 4), (8, 3)])

@@ -1,0 +1,100 @@
+"""What a fit refuses before hours have gone into it, and where it makes no sense to go on."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from torchdismech import InputError, Status
+from torchdismech.memory import available_bytes, size_of
+from torchdismech.processes import Processes
+from training.batches import cut
+from training.config import Config, Stage
+from training.data import Recordings
+from training.physics import PhysicsSystem
+from training.residuals import numbers_of
+from training.resuming import Progress
+from training.system import System
+
+__all__ = ["refuse_hopeless", "refuse_unfitting"]
+
+NUMBER = 8  # bytes
+COPIES = 4  # of derivatives, while the equations of a Gauss-Newton step are made
+BYTES_A_NODE = 173  # and step that a backward pass goes through: see docs/gradients.md
+
+
+def refuse_unfitting(config: Config, system: System, recordings: Recordings, processes: Processes) -> None:
+    """Refuse stages and noise that the system, the recordings that are trained on, or the machine cannot serve."""
+    if not system.measured and (config.noise.position or config.noise.velocity):
+        raise InputError("noise: it is added to measured starts, and these are not measured: leave it out")
+    for stage in config.stages:
+        longest = max(stage.horizon) + system.given
+        if longest > recordings.frames:
+            raise InputError(
+                f"stage {stage.name!r}: a horizon of {max(stage.horizon)} needs {longest} frames, not "
+                f"{recordings.frames}"
+            )
+        if "starts" in stage.train and not system.start_size:
+            raise InputError(f"stage {stage.name!r} trains starts, and the system fits none")
+        if stage.batch % processes.world:
+            raise InputError(
+                f"stage {stage.name!r}: batch {stage.batch} does not divide among {processes.world} processes"
+            )
+        if stage.method == "gauss_newton":
+            _refuse_odd_equations(stage, system, processes)
+            _refuse_oversized_equations(stage, system, recordings)
+        else:
+            _refuse_oversized(stage, system, recordings, processes)
+
+
+def refuse_hopeless(progress: Progress, status: Tensor) -> None:
+    """Refuse to go on where no batch so far could be learnt from; `status` (B,) is that of the last one."""
+    if progress.skipped < progress.total:
+        return
+    failed = status[status != Status.CONVERGED].tolist()
+    why = Status(max(set(failed), key=failed.count)).explanation if failed else "its gradient is not finite"
+    raise InputError(
+        f"none of the {progress.total} batches so far could be learnt from: {why}; look at [robot], [simulation] and "
+        "the rates in the config"
+    )
+
+
+def _refuse_odd_equations(stage: Stage, system: System, processes: Processes) -> None:
+    """Refuse Gauss-Newton steps where there is nothing for them, or not all of it in one process."""
+    name = f'stage {stage.name!r}: "gauss_newton"'
+    if not isinstance(system, PhysicsSystem) or not numbers_of(system):
+        raise InputError(f"{name} is for the constants of a simulated robot, and there are none")
+    if processes.world > 1:
+        raise InputError(f"{name} runs in one process, not in {processes.world}")
+    if system.start_size and "starts" not in stage.train:
+        raise InputError(f'{name} finds starts along with constants: add "starts" to train')
+
+
+def _refuse_oversized(stage: Stage, system: System, recordings: Recordings, processes: Processes) -> None:
+    """Refuse a batch whose backward pass cannot fit into memory."""
+    steps = max(stage.horizon) * system.substeps
+    kept = steps if stage.checkpoint_every is None else steps / stage.checkpoint_every + stage.checkpoint_every
+    nodes = max(recordings.nodes, system.n_nodes)
+    needed = BYTES_A_NODE * nodes * kept * stage.batch / processes.world
+    free = available_bytes(system.device)
+    if needed > free:
+        raise InputError(
+            f"stage {stage.name!r}: a batch of {stage.batch} windows of {steps} steps keeps about {size_of(needed)}, "
+            f"and {size_of(free)} are free: take a smaller batch or horizon, or set checkpoint_every = "
+            f"{max(1, math.isqrt(steps))}"
+        )
+
+
+def _refuse_oversized_equations(stage: Stage, system: System, recordings: Recordings) -> None:
+    """Refuse more derivatives than fit into memory."""
+    assert isinstance(system, PhysicsSystem)  # else the stage was refused
+    count, longest = len(numbers_of(system)) + system.start_size, max(stage.horizon)
+    batch = min(stage.batch, len(cut(recordings, system, longest)))
+    needed = COPIES * NUMBER * batch * longest * 3 * recordings.nodes * count
+    free = available_bytes(system.device)
+    if needed > free:
+        raise InputError(
+            f"stage {stage.name!r}: the derivatives of {batch} windows by {count} numbers take about "
+            f"{size_of(needed)}, and {size_of(free)} are free: take a smaller batch or horizon"
+        )
