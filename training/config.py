@@ -107,6 +107,9 @@ class Robot(Table):
     linear_density : [kg/m]. Positions cannot tell it: it sets the scale of all forces.
     bending, twisting : EI [N m^2] and GJ [N m^2] to start from; stretching : EA [N].
     relaxation_time : of bending and twisting [s] (Kelvin-Voigt); drag : force per length and velocity [Pa s].
+    hysteresis : how stiffly strands that rub on each other resist bending before they slide, as a share of `bending`;
+        what they remember is not measured, so a window begins as if they had never slid.
+    hysteresis_limit : the curvature [1/m] that they resist at most (`elastic.Dahl`).
     gravity : [m/s^2].
     """
 
@@ -119,6 +122,8 @@ class Robot(Table):
     stretching: Stiffness = 2e3
     relaxation_time: float = Field(0.01, gt=1e-12, le=1e6)
     drag: float = Field(0.02, gt=1e-12, le=1e9)
+    hysteresis: float = Field(0.0, ge=0, le=1e3)
+    hysteresis_limit: float = Field(1.0, gt=1e-6, le=1e6)
     gravity: tuple[Gravity, Gravity, Gravity] = Field((0.0, 0.0, -9.81), strict=False)
 
 

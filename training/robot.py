@@ -21,7 +21,7 @@ from torchdismech import (
     State,
     forces,
 )
-from torchdismech.elastic import LinearElastic
+from torchdismech.elastic import Dahl, LinearElastic
 from torchdismech.geometry.frames import rotated, signed_angle, transported, unit
 from torchdismech.integrate.integrator import Schedule
 from torchdismech.materials import Number
@@ -80,6 +80,9 @@ def builder_of(robot: Robot, tree: Tree) -> RobotBuilder:
     damping = {"damping1": robot.bending, "damping2": robot.bending, "damping3": robot.twisting}
     viscosity = {name: torch.tensor(time * value, dtype=torch.float64) for name, value in damping.items()}
     builder.add_dissipation("bend_twist", LinearElastic(viscosity))
+    if robot.hysteresis:
+        strands = robot.hysteresis * robot.bending
+        builder.add_inelastic("bend_twist", Dahl({"EI1": strands, "EI2": strands, "GJ": 0.0}, robot.hysteresis_limit))
     return builder
 
 

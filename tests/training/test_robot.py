@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.training.simulated import DT, GRIPPED, LENGTHS, TREE, gripped_motion
-from torchdismech import InputError, Static
+from torchdismech import Control, InputError, Static, trainable
 from training.config import Robot
 from training.robot import builder_of, held_edges, held_motion, start, turns
 from training.trees import Tree
@@ -47,6 +47,23 @@ def test_held_directions_are_those_of_gripped_edges():
         expected = torch.lerp(along[:, before], along[:, before + int(share > 0)], share)
         torch.testing.assert_close(own, expected)
     assert torch.equal(state.held_tangents, along[:, 1])
+
+
+def test_strands_that_rub_keep_a_bend():
+    """Bend a chain and let go: what a fit calls hysteresis leaves it bent, and can be trained."""
+    tree = Tree.chain(torch.full((9,), 0.05, dtype=torch.float64))
+    left = []
+    for share in (0.0, 0.5):
+        robot = Robot(gripped=[0, 1], hold="direction", gravity=(0, 0, 0), hysteresis=share, hysteresis_limit=0.2)
+        model, state, _ = begun(robot, tree, tree.shape()[0][None, None].repeat(1, 2, 1, 1))
+        force = torch.zeros_like(state.q)
+        force[:, 3 * 9 + 2] = -0.02
+        for load in (force, 0 * force):
+            state, info = Static(4).step(model, state, Control(force=load, clamped_q=state.q))
+            assert bool(info.converged.all())
+        left.append(float(state.positions[0, -1, 2]))
+        assert ("bend_twist.dahl.EI1_limit" in trainable.constants(model)) == (share > 0)
+    assert abs(left[0]) < 1e-6 and left[1] < -5e-3
 
 
 def test_branch_at_a_grip_has_no_direction():
