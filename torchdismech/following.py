@@ -134,8 +134,8 @@ def follow(
     Raises
     ------
     InputError
-        Arguments out of range, contact (nothing would keep a step from going through what is in the way), an iterative
-        linear solver, a part that nothing holds against its loads.
+        Arguments out of range, materials that remember, contact (nothing would keep a step from going through what is
+        in the way), an iterative linear solver, a part that nothing holds against its loads.
     """
     control = posed(model.body, model.frames, state, control or Control())
     _check(model, state, control, last, steps, length)
@@ -159,6 +159,8 @@ def _check(model: Model, state: State, control: Control, last: float, steps: int
         raise InputError(f"follow.steps: expected a whole number from 1 up, got {steps!r}")
     if not isinstance(length, int | float) or not 0 < length <= 1:
         raise InputError(f"follow.length: expected a number above 0 and up to 1, got {length!r}")
+    if state.internal is not None:
+        raise InputError("follow: equilibria of materials that remember depend on the way; take Static with load_steps")
     if not model.contact.none:
         raise InputError("follow: paths go through what stands in their way; build the robot without contact")
     if not model.solvers.of(state.batch).solves_indefinite:
@@ -353,7 +355,7 @@ class _Walk:
     def _equations(self, state: State, factor: Tensor) -> StepEquations:
         """Return the equations of equilibria near a state under load factors (B,)."""
         control = ramped(self.problem, factor)
-        start = self.model.mechanics.start(state, control, None, None, factor, equilibrium=True)
+        start = self.model.mechanics.start(state, control, None, None, factor)
         held = self.problem.replace(state=state, control=control).clamped_q
         return StepEquations(self.model, self.problem.method.scheme, start, held, 0.0)
 

@@ -107,10 +107,10 @@ class State(BatchState):
     n_held: int = field(default=0, kw_only=True, metadata={"tensor": False})
     internal: Tensor | None = field(default=None, kw_only=True, metadata={"optional": True})
 
-    @classmethod
-    def of(cls, state: State) -> State:
+    @staticmethod
+    def of(state: State) -> State:
         """Return a state without what a rule of time stepping has added to it."""
-        return cls(**{f.name: getattr(state, f.name) for f in dataclasses.fields(cls)})
+        return State(**{f.name: getattr(state, f.name) for f in dataclasses.fields(State)})
 
     @property
     def n_nodes(self) -> int:

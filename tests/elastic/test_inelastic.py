@@ -29,7 +29,7 @@ from torchdismech import (
     trainable,
     unroll,
 )
-from torchdismech.elastic import Dahl, Inelastic, Maxwell, Past
+from torchdismech.elastic import Dahl, Inelastic, LinearElastic, Maxwell, Past, Plastic
 from torchdismech.elastic.inelastic import FOREVER
 from torchdismech.integrate import recording
 from torchdismech.testing import check_inelastic
@@ -113,9 +113,11 @@ def pulled(model, strains, integrator):
         (Dahl({"EA": torch.tensor([[1.0], [2.0], [3.0]])}, {"EA": 2.0}), 1),
         (Maxwell({"EI1": 1.0, "EI2": 2.0, "GJ": 0.5}, 0.3), 3),
         (Maxwell({"EA": 3.0}, 1e4), 1),  # where the formula's series is taken
+        (Plastic({"EI1": 1.0, "EI2": 2.0, "GJ": 0.0}, 0.7, together=("EI1", "EI2")), 3),
+        (Plastic({"EI1": 1.0, "EI2": 2.0, "GJ": 0.5}, {"EI1": 0.7, "EI2": 0.5, "GJ": 9.0}), 3),
         (Slider(), 1),
     ],
-    ids=["dahl", "dahl of each robot", "maxwell", "slow maxwell", "of a user"],
+    ids=["dahl", "dahl of each robot", "maxwell", "slow maxwell", "plastic together", "plastic", "of a user"],
 )
 def test_contract(law, strains):
     """Pass the checks of derivatives, of internal variables and of rest."""
@@ -157,6 +159,31 @@ def test_loop_of_dahl():
         found = pulled(model, way + back, Static())
         # the potential is exact along a way without return, so the number of steps does not count
         assert [found[parts - 1], found[-1]] == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:Static")  # the twist of a single edge is free
+def test_plastic_edge_hardens_and_yields_back():
+    """Follow the lines of a material that hardens kinematically, and agree with the slider that users write."""
+    stiffness, limit = 0.5 * EA, 0.01
+    strains = [0.005, 0.03, 0.02, -0.02, -0.005]
+    z = [0.005, 0.01, 0.0, -0.01, 0.005]  # of the spring that yields at +-0.01
+    found = pulled(edge(("plastic", Plastic({"EA": stiffness}, limit))), strains, Static())
+    assert found == pytest.approx([EA * e + stiffness * own for e, own in zip(strains, z, strict=True)], rel=1e-9)
+    assert found == pytest.approx(pulled(edge(("slider", Slider(stiffness, limit))), strains, Static()), rel=1e-9)
+
+
+def test_round_rods_yield_alike_to_all_sides():
+    """Resist a round rod's bending by the same moment to all sides; Dahl's law takes up to 1.41 times as much."""
+    angles = torch.linspace(0, math.pi / 2, 7, dtype=torch.float64)
+    strain = (2.0 * angles.cos()[None], 2.0 * angles.sin()[None], torch.zeros(1, 7, dtype=torch.float64))
+    zero, time = (torch.zeros(1, 7, dtype=torch.float64),) * 3, torch.zeros((), dtype=torch.float64)
+    sizes = {}
+    for law in (Plastic(BENDING | {"EI2": EI}, 0.1, together=("EI1", "EI2")), Dahl(BENDING | {"EI2": EI}, 0.1)):
+        first, second, _ = law.slopes(strain, Past(zero, zero, time))
+        sizes[type(law)] = torch.hypot(first, second) / (0.1 * EI)
+    torch.testing.assert_close(sizes[Plastic], torch.ones(1, 7, dtype=torch.float64), rtol=1e-12, atol=0)
+    # at 20 times the limit nothing is left of Dahl's approach to it: e^-14 at 45 degrees
+    assert float(sizes[Dahl].max()) == pytest.approx(math.sqrt(2), rel=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:Static")  # the twist of a single edge is free
@@ -224,11 +251,12 @@ def laws():
     return {
         "dahl": Dahl({"EI1": 2e-5, "EI2": 1e-5, "GJ": 5e-6}, 3.0 * scale),
         "maxwell": Maxwell({"EI1": 2e-5, "EI2": 1e-5, "GJ": 5e-6}, 0.01 * scale),
+        "plastic": Plastic({"EI1": 2e-5, "EI2": 1e-5, "GJ": 5e-6}, 3.0 * scale, together=("EI1", "EI2")),
         "of a user": Slider(2e-5, 3.0, 3),
     }
 
 
-@pytest.mark.parametrize("law", ["dahl", "maxwell", "of a user"])
+@pytest.mark.parametrize("law", ["dahl", "maxwell", "plastic", "of a user"])
 @pytest.mark.parametrize("integrator", ["euler", "midpoint", "newmark", "static"])
 def test_matrix_is_the_derivative_of_the_residual(integrator, law):
     """Match central differences of the residual, far from the start of a step."""
@@ -257,10 +285,51 @@ class TestMaxwellOnRodByMidpoint(OnRod):
     law = "maxwell"
 
 
+class TestPlasticOnRod(OnRod):
+    """Gradients where strains yield together."""
+
+    law = "plastic"
+
+
 class TestOwnLawOnRod(OnRod):
     """Gradients with a law that a user wrote."""
 
     law = "of a user"
+
+
+@pytest.mark.parametrize("integrator", [ImplicitEuler(0.005, **EXACT), Static(**EXACT)])
+@pytest.mark.parametrize("law", ["dahl", "maxwell", "plastic"])
+def test_gradients_where_nothing_has_changed_yet(integrator, law):
+    """Differentiate a straight rod's first step by its load at load 0, where most rods begin."""
+    model = rod({"dahl": Dahl, "plastic": Plastic, "maxwell": Maxwell}[law](BENDING, 0.3))
+    start = model.initial_state()
+    direction = torch.zeros_like(start.q)
+    direction[:, 3 * 6 + 2] = 1.0
+
+    def value(factor):
+        state, _ = integrator.step(model, start, Control(force=1e-3 * factor * direction))
+        state, _ = integrator.step(model, state, Control(force=2e-4 * direction))
+        return state.positions[0, -1, 2] + 1e-3 * state.internal.sum()
+
+    factor = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(value(factor), factor)
+    # differences reach over a kink of Dahl's slope, to either side of which gradients change by the step of 1e-5
+    difference = (value(factor.detach() + 1e-5) - value(factor.detach() - 1e-5)) / 2e-5
+    assert float(gradient) == pytest.approx(float(difference), rel=1e-4, abs=1e-8)
+
+
+@pytest.mark.parametrize("limit", [1.0, 1e3, 1e6, 1e9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_far_limits_are_springs(limit, dtype):
+    """Keep the digits of stress and potential where nothing comes near the limit."""
+    law, change = Dahl({"EA": 1.0}, limit).to(dtype), torch.tensor([[1e-3, -1e-3]], dtype=dtype)
+    past = Past((torch.zeros_like(change),), (torch.full_like(change, 2e-4),), torch.zeros((), dtype=dtype))
+    (stress,), _ = law.derivatives((change,), past)
+    spring = change + 2e-4
+    near = max(1e-3 / limit, 4 * torch.finfo(dtype).eps)  # of the exponential's second term, or of rounding
+    torch.testing.assert_close(stress, spring, rtol=2 * near, atol=0)
+    work = 0.5 * change * change + 2e-4 * change
+    torch.testing.assert_close(law.density((change,), past), work, rtol=4 * near, atol=0)
 
 
 def test_gradient_by_internal_variables():
@@ -323,7 +392,7 @@ def test_recorded_steps_keep_every_bit(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("law", ["dahl", "maxwell"])
+@pytest.mark.parametrize("law", ["dahl", "maxwell", "plastic"])
 def test_compiled_steps(law):
     """Agree up to rounding where torch compiles the whole step."""
     found = []
@@ -370,7 +439,7 @@ def test_energies_and_names():
     model = rod(Maxwell(BENDING, 0.1), loads=[forces.Gravity((0.0, 0.0, -9.81))])
     state, _ = ImplicitEuler(0.01).step(model, model.initial_state())
     variables = model.internal_variables(state)
-    assert list(variables) == [f"bend_twist.maxwell.{name}" for name in BENDING]
+    assert list(variables) == [f"bend_twist.maxwell.{name}_strain" for name in BENDING]
     term = model.term("bend_twist")
     stored = sum(0.5 * k * z**2 for k, z in zip(BENDING.values(), variables.values(), strict=True))
     assert torch.allclose(model.energies(state)["bend_twist.maxwell"], (term.measure * stored).sum(1))
@@ -449,12 +518,22 @@ def test_refusals():
         Dahl({"EA": 1.0}, 0.0)
     with pytest.raises(InputError, match="limit: expected EA, got GJ"):
         Dahl({"EA": 1.0}, {"GJ": 1.0})
+    with pytest.raises(InputError, match="together: expected some of EA, got 'GJ'"):
+        Plastic({"EA": 1.0}, 1.0, together=("GJ",))
     with pytest.raises(InputError, match="EI1: expected 0 or more, got -1"):
         Maxwell({"EI1": -1.0}, 1.0)
     with pytest.raises(InputError, match="relaxation_time: expected more than 0"):
         Maxwell({"EI1": 1.0}, 0.0)
-    with pytest.raises(InputError, match="expected a stiffness for each of the term's 3 strains, got EI1"):
-        rod(Dahl({"EI1": 1.0}, 1.0)).initial_state()
+    with pytest.raises(InputError, match="each of the term's 3 strains .kappa1, kappa2, tau., got EI1"):
+        rod(Dahl({"EI1": 1.0}, 1.0))
+    with pytest.raises(InputError, match="expected stiffnesses in the order EI1, EI2, GJ, got GJ, EI1, EI2"):
+        rod(Dahl({"GJ": 1.0, "EI1": 1.0, "EI2": 1.0}, 1.0))
+    with pytest.raises(InputError, match="'density' cannot be the name of a stiffness"):
+        Dahl({"density": 1.0}, 1.0)
+    with pytest.raises(InputError, match=r"expected a law .elastic.Inelastic., got LinearElastic"):
+        RobotBuilder().add_inelastic("stretch", LinearElastic({"EA": torch.tensor(1.0)}))
+    with pytest.raises(InputError, match="'keys' cannot be the name of a law"):
+        RobotBuilder().add_inelastic("stretch", Dahl({"EA": 1.0}, 1.0), "keys")
     with pytest.raises(InputError, match="no term 'hinge'"):
         rod(Dahl({"hinge": 1.0}, 1.0), term="hinge")
     model = rod(Dahl(BENDING, 1.0))

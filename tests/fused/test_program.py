@@ -191,7 +191,7 @@ def test_functions_of_contacts_are_torchs(dtype):
 
     def function(a, b):
         softplus = torch.nn.functional.softplus(a, 1.0, 40.0)
-        return [torch.exp(a / 8), torch.log(b), torch.tanh(a / 9), torch.sigmoid(a), softplus]
+        return [torch.exp(a / 8), torch.expm1(a / 8), torch.log(b), torch.tanh(a / 9), torch.sigmoid(a), softplus]
 
     for found, expected in zip(evaluated(function, [a, b], 30, 7), function(a, b), strict=True):
         torch.testing.assert_close(found, expected, rtol=4 * DTYPES[dtype], atol=DTYPES[dtype])

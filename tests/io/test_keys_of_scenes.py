@@ -21,7 +21,7 @@ from torchdismech import (
 )
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.contact.self_contact import CENTRE_LINES, ROUNDING
-from torchdismech.elastic import Dahl, LinearElastic, Maxwell, MooneyRivlin, NeoHookean
+from torchdismech.elastic import Dahl, LinearElastic, Maxwell, MooneyRivlin, NeoHookean, Plastic
 from torchdismech.forces import LineLoad, PointMoment
 from torchdismech.io import schema_contact
 from torchdismech.io.run import run_scene
@@ -144,6 +144,12 @@ def test_dissipation(load, kind, keys, energies, damping):
             lambda: Maxwell({"EI1": 1e-3, "EI2": 2e-3, "GJ": 0.0}, 0.02),
         ),
         ("shell", 'law = "dahl"\nbending = 1e-3\nlimit = 0.01', "hinge", lambda: Dahl({"bending": 1e-3}, 0.01)),
+        (
+            "rod",
+            'law = "plastic"\nEI1 = 1e-3\nEI2 = 2e-3\nlimit = 0.1',
+            "bend_twist",
+            lambda: Plastic({"EI1": 1e-3, "EI2": 2e-3, "GJ": 0.0}, 0.1, together=("EI1", "EI2")),
+        ),
     ],
 )
 def test_inelastic(load, kind, keys, term, law):

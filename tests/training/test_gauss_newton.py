@@ -11,6 +11,7 @@ from tests.training.test_fit import tables
 from torchdismech import InputError
 from torchdismech.processes import ALONE, Processes
 from training import gauss_newton, refusals
+from training.batches import cut
 from training.config import Config, Loss, Stage
 from training.fitting import recordings_of
 from training.gauss_newton import descended
@@ -82,12 +83,12 @@ def test_prior_counts_as_its_share_of_what_was_measured(data, tmp_path):
     """Stand where the gradients of data and priors cancel in the loss that Adam would see."""
     constants = {"drag": {"tensors": ["Viscous.viscosity"], "mean": 0.05, "spread": 0.3}}
     trainer = trainer_of(data, tmp_path, constants=constants, loss={"scale": 2e-3})
-    system, cut = trainer.system, trainer._cut(20)
+    system, every = trainer.system, cut(trainer.fitted, trainer.system, 20)
     assert isinstance(system, PhysicsSystem)
     drag = system.entries["drag"].parameter
     for _ in range(4):
         trainer._by_gauss_newton(trainer.config.stages[0], 20)
-    window = trainer._window(cut.recording, cut.first, 20)  # all of them: the stage's batch is as large
+    window = trainer._window(every.recording, every.first, 20)  # all of them: the stage's batch is as large
     loss = trainer._rows(system.predict(window), window).mean()
     penalty = system.penalty()
     assert len(cut) == 4 and penalty is not None

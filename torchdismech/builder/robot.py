@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, free_dofs, held_directions
@@ -32,7 +32,7 @@ from torchdismech.builder.shells import (
 )
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
-from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
+from torchdismech.elastic import ElasticTerm, Energy, Inelastic, LinearElastic, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import check_nodes, check_rods
@@ -322,9 +322,13 @@ class RobotBuilder:
         part : what constants and reports call the law; by default its class in small letters.
         """
         _check_choice("inelastic", name, STRAINS)
+        if not isinstance(law, Inelastic):
+            raise InputError(f"add_inelastic: expected a law (elastic.Inelastic), got {type(law).__name__}")
         part = type(law).__name__.lower() if part is None else part
-        if not part.isidentifier():
-            raise InputError(f"add_inelastic: expected a name of letters, digits and _, got {part!r}")
+        if not part.isidentifier() or hasattr(nn.ModuleDict, part):
+            raise InputError(
+                f"add_inelastic: {part!r} cannot be the name of a law; choose one of letters, digits and _"
+            )
         if any((name, part) == (of, taken) for of, taken, _ in self._inelastic):
             raise InputError(f"add_inelastic: {name} has a law called {part!r} already; choose another name")
         self._inelastic.append((name, part, law))
@@ -383,7 +387,7 @@ class RobotBuilder:
     def _add_residuals(self, terms: dict[str, ElasticTerm]) -> None:
         """Put the energies, dissipations and laws that were added into their terms."""
         for name in {n for n, *_ in [*self._energies, *self._dissipations, *self._inelastic]} - set(terms):
-            raise InputError(f"energy: this robot has no term {name!r}; it has: {', '.join(terms)}")
+            raise InputError(f"this robot has no term {name!r}; it has: {', '.join(terms)}")
         for name, part, energy in self._energies:
             own = terms[name].energy
             if part is None:
@@ -397,7 +401,9 @@ class RobotBuilder:
             both = None if present is None else Sum({f"present{k}": present, f"added{k}": dissipation})
             terms[name].dissipation = dissipation if both is None else both
         for name, part, law in self._inelastic:
-            law.refuse_unlike(len(terms[name].stencil.strains))
+            own = terms[name].energy
+            stiffnesses = own.per_robot if isinstance(own, LinearElastic) else ()
+            law.refuse_unlike(terms[name].stencil.strains, stiffnesses)
             terms[name].inelastic[part] = law
 
     def _join(self, points: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from torchdismech.elastic.assembly import Assembly
 from torchdismech.elastic.energy import Energy, LinearElastic, Sum, batch_last
-from torchdismech.elastic.inelastic import Dahl, Inelastic, Maxwell, Past
+from torchdismech.elastic.inelastic import Dahl, Inelastic, Maxwell, Past, Plastic
 from torchdismech.elastic.membrane import MembraneStencil, MooneyRivlin, NeoHookean, StVenantKirchhoff
 from torchdismech.elastic.shell import HingeStencil, MidEdgeStencil, Plate
 from torchdismech.elastic.stencil import BendTwistStencil, Stencil, StretchStencil
@@ -23,6 +23,7 @@ __all__ = [
     "MooneyRivlin",
     "NeoHookean",
     "Past",
+    "Plastic",
     "Plate",
     "StVenantKirchhoff",
     "Stencil",

@@ -7,7 +7,7 @@ takes them from the state before it and leaves them, updated, in the state after
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,7 +18,17 @@ from torchdismech.elastic.energy import Strain, batch_last, derivatives_by_autog
 from torchdismech.errors import InputError
 from torchdismech.state import State
 
-__all__ = ["FOREVER", "Dahl", "Inelastic", "Maxwell", "Past", "internal_at_rest", "internal_variables", "numbered"]
+__all__ = [
+    "FOREVER",
+    "Dahl",
+    "Inelastic",
+    "Maxwell",
+    "Past",
+    "Plastic",
+    "internal_at_rest",
+    "internal_variables",
+    "numbered",
+]
 
 FOREVER = 1e20  # s, after which equilibria are looked for: finite, so that derivatives by relaxation times are 0
 
@@ -29,7 +39,8 @@ class Past:
 
     Attributes
     ----------
-    strain : the term's strains at the start of the step, each (S, B), as the law is given them.
+    strain : the term's strains at the start of the step, each (S, B), as the law is given them: less the natural ones
+        of this step. So differences to them are changes of shape, which actuation by natural strains is not.
     internal : the law's internal variables there, each (S, B).
     elapsed : () the time from there to where stresses are evaluated [s]: 0 at the state itself, `FOREVER` in
         equilibria.
@@ -76,9 +87,9 @@ class Inelastic(nn.Module):
 
     In a step it has the potential psi(strain, past) [J per unit of the term's measure]: its slopes by the strains are
     the stresses, so that the matrix of a step stays symmetric. `updated` says what the internal variables are after it;
-    they are 0 at rest. A subclass writes `variables`, `density`, `updated` and `stored`; derivatives then come from
-    autograd. One that knows them in closed form sets `closed_form` and overrides `derivatives`, which is faster and
-    compiles.
+    they are 0 in initial states. A subclass writes `variables`, `density`, `updated` and `stored`; derivatives then
+    come from autograd. One that knows them in closed form sets `closed_form` and overrides `derivatives`, which is
+    faster and compiles.
     """
 
     closed_form = False
@@ -98,8 +109,8 @@ class Inelastic(nn.Module):
         """Return the energy (S, B) that can be had back [J per unit of the term's measure], for reports."""
         raise TypeError(f"{type(self).__name__} has to define stored(internal)")
 
-    def refuse_unlike(self, strains: int) -> None:
-        """Refuse a term of so many strains, where the law is not for it."""
+    def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
+        """Refuse a term of these strains, whose energy has these stiffnesses, where the law is not for it."""
 
     def slopes(self, strain: Strain, past: Past) -> list[Tensor]:
         """Return the stresses: the first derivatives of psi. Where autograd records, they can be differentiated."""
@@ -113,10 +124,10 @@ class Inelastic(nn.Module):
         return derivatives_by_autograd(lambda at: self.density(at, past), strain)
 
 
-class _PerStrain(Inelastic):
+class _Springs(Inelastic):
     """A law with one internal variable z_i for each strain, a strain itself, and the stress stiffness_i z_i.
 
-    A subclass says how z_i follows from the strains, each for itself.
+    A subclass says how the z_i follow from the strains.
 
     Parameters
     ----------
@@ -128,47 +139,75 @@ class _PerStrain(Inelastic):
 
     def __init__(self, stiffness: Mapping[str, Any]):
         super().__init__()
-        self.variables = self.per_robot = self.not_negative = tuple(stiffness)
+        self._names = self.per_robot = self.not_negative = tuple(stiffness)
+        self.variables = tuple(f"{name}_strain" for name in stiffness)
         for name, value in stiffness.items():
             self._constant(name, value)
 
-    def refuse_unlike(self, strains: int) -> None:
-        """Refuse a term that has more or fewer strains than stiffnesses are given for."""
-        if strains != len(self.variables):
+    def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
+        """Refuse a term that has more or fewer strains than stiffnesses are given for, or has them in another order."""
+        kind, given = type(self).__name__, ", ".join(self._names)
+        if len(strains) != len(self._names):
             raise InputError(
-                f"{type(self).__name__}: expected a stiffness for each of the term's {strains} strains, got "
-                f"{', '.join(self.variables)}; 0 is none"
+                f"{kind}: expected a stiffness for each of the term's {len(strains)} strains ({', '.join(strains)}), "
+                f"got {given}; 0 is none"
             )
-
-    def _constant(self, name: str, value: Any) -> None:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
-        if not bool((tensor >= 0).all()):
-            raise InputError(f"{type(self).__name__}: {name}: expected 0 or more, got {float(tensor.min()):g}")
-        self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
-
-    def density(self, strain: Strain, past: Past) -> Tensor:
-        """Return the integral of the stresses over the strains since the start of the step."""
-        works = [self._work(k, now - before, past) for k, (now, before) in self._moves(strain, past)]
-        return sum(works[1:], start=works[0])
-
-    def derivatives(self, strain: Strain, past: Past) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Return the stresses stiffness_i z_i, and the diagonal of their derivatives."""
-        first, second = [], []
-        for k, (now, before) in self._moves(strain, past):
-            z, slope = self._variable(k, now - before, past)
-            stiffness = self._stiffness(k)
-            first.append(stiffness * z)
-            second.append([stiffness * slope if j == k else None for j in range(len(strain))])
-        return first, second
-
-    def updated(self, strain: Strain, past: Past) -> tuple[Tensor, ...]:
-        """Return z_i, each (S, B)."""
-        return tuple(self._variable(k, now - before, past)[0] for k, (now, before) in self._moves(strain, past))
+        if set(stiffnesses) == set(self._names) and tuple(stiffnesses) != self._names:
+            raise InputError(f"{kind}: expected stiffnesses in the order {', '.join(stiffnesses)}, got {given}")
 
     def stored(self, internal: tuple[Tensor, ...]) -> Tensor:
         """Return sum_i stiffness_i z_i^2 / 2."""
         energies = [0.5 * self._stiffness(k) * z * z for k, z in enumerate(internal)]
         return sum(energies[1:], start=energies[0])
+
+    def _constant(self, name: str, value: Any) -> None:
+        tensor = value.clone() if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
+        if hasattr(self, name) or not name.isidentifier():
+            raise InputError(f"{type(self).__name__}: {name!r} cannot be the name of a stiffness; choose another name")
+        if not bool((tensor >= 0).all()):
+            raise InputError(f"{type(self).__name__}: {name}: expected 0 or more, got {float(tensor.min()):g}")
+        self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+
+    def _limits(self, limit: Any) -> None:
+        """Take the largest strains of the springs: by the names of the stiffnesses, or one for all."""
+        kind = type(self).__name__
+        limits = limit if isinstance(limit, Mapping) else dict.fromkeys(self._names, limit)
+        if set(limits) != set(self._names):
+            raise InputError(f"{kind}: limit: expected {', '.join(self._names)}, got {', '.join(limits) or 'nothing'}")
+        for name, value in limits.items():
+            own = torch.as_tensor(value, dtype=torch.float64)
+            if not bool((own > 0).all()):
+                raise InputError(f"{kind}: limit of {name}: expected more than 0, got {float(own.min()):g}")
+            self._constant(f"{name}_limit", value)
+        self.per_robot = self.not_negative = (*self._names, *(f"{name}_limit" for name in self._names))
+
+    def _stiffness(self, k: int) -> Tensor:
+        return batch_last(getattr(self, self._names[k]))
+
+    def _limit(self, k: int) -> Tensor:
+        return batch_last(getattr(self, f"{self._names[k]}_limit"))
+
+
+class _PerStrain(_Springs):
+    """A law of springs that are each for themselves. A subclass says how z_i follows from its strain."""
+
+    def density(self, strain: Strain, past: Past) -> Tensor:
+        """Return the integral of the stresses over the strains since the start of the step."""
+        works = [self._work(k, change, past) for k, change in _changes(strain, past)]
+        return sum(works[1:], start=works[0])
+
+    def derivatives(self, strain: Strain, past: Past) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Return the stresses stiffness_i z_i, and the diagonal of their derivatives."""
+        first, second = [], []
+        for k, change in _changes(strain, past):
+            z, slope = self._variable(k, change, past)
+            first.append(self._stiffness(k) * z)
+            second.append([self._stiffness(k) * slope if j == k else None for j in range(len(strain))])
+        return first, second
+
+    def updated(self, strain: Strain, past: Past) -> tuple[Tensor, ...]:
+        """Return z_i, each (S, B)."""
+        return tuple(self._variable(k, change, past)[0] for k, change in _changes(strain, past))
 
     def _variable(self, k: int, change: Tensor, past: Past) -> tuple[Tensor, Tensor]:
         """Return z_k after the strain has changed by so much, and its derivative by the strain, each (S, B)."""
@@ -178,20 +217,20 @@ class _PerStrain(Inelastic):
         """Return stiffness_k times the integral of z_k over the change of the strain, (S, B)."""
         raise NotImplementedError
 
-    def _stiffness(self, k: int) -> Tensor:
-        return batch_last(getattr(self, self.variables[k]))
 
-    def _moves(self, strain: Strain, past: Past) -> Any:
-        """Return the strains and those at the start of the step, numbered."""
-        return enumerate(zip(strain, past.strain, strict=True))
+def _changes(strain: Strain, past: Past) -> Iterator[tuple[int, Tensor]]:
+    """Yield by how much each strain has changed since the start of the step, with its number."""
+    for k, (now, before) in enumerate(zip(strain, past.strain, strict=True)):
+        yield k, now - before
 
 
 class Dahl(_PerStrain):
     r"""Hysteresis by Dahl's law of friction: dz/de = 1 - z / limit where the strain e grows, 1 + z / limit elsewhere.
 
     The stress stiffness * z begins as that of a spring, and approaches stiffness * limit as fibres, strands or layers
-    slide. It does not depend on the velocity. Each strain is for itself: round rods that bend to changing sides slide
-    a little less early along their sections' axes than between them. P. R. Dahl, A solid friction model, 1968.
+    slide. It does not depend on the velocity. Each strain is for itself: a round rod that is bent about an axis between
+    those of its section resists by up to the root of two more (`Plastic` does not). P. R. Dahl, A solid friction model,
+    1968.
 
     Parameters
     ----------
@@ -203,32 +242,98 @@ class Dahl(_PerStrain):
 
     def __init__(self, stiffness: Mapping[str, Any], limit: Any):
         super().__init__(stiffness)
-        limits = limit if isinstance(limit, Mapping) else dict.fromkeys(stiffness, limit)
-        if limits.keys() != stiffness.keys():
-            raise InputError(f"Dahl: limit: expected {', '.join(stiffness)}, got {', '.join(limits) or 'nothing'}")
-        for name, value in limits.items():
-            own = value.clone() if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
-            if not bool((own > 0).all()):
-                raise InputError(f"Dahl: limit of {name}: expected more than 0, got {float(own.min()):g}")
-            self._constant(f"{name}_limit", own)
-        self.per_robot = self.not_negative = (*self.variables, *(f"{name}_limit" for name in self.variables))
+        self._limits(limit)
 
     def _variable(self, k: int, change: Tensor, past: Past) -> tuple[Tensor, Tensor]:
-        limit, way, left = self._sliding(k, change)
+        limit, way, gone = self._sliding(k, change)
         z = past.internal[k]
-        return way * limit + (z - way * limit) * left, (1 - way * z / limit) * left
+        # where nothing has changed yet, the slope is the mean of those to both sides; autograd says so, too
+        slope = (1 + gone) * (1 - torch.where(change == 0, torch.zeros_like(change), way) * z / limit)
+        return z * torch.exp(-torch.abs(change) / limit) - way * limit * gone, slope
 
     def _work(self, k: int, change: Tensor, past: Past) -> Tensor:
-        limit, way, left = self._sliding(k, change)
-        held = (way * past.internal[k] - limit) * (1 - left)
-        return self._stiffness(k) * limit * (torch.abs(change) + held)
+        limit, way, gone = self._sliding(k, change)
+        size = way * change / limit
+        series = size * size * (0.5 - size / 6 * (1 - size / 4 * (1 - size / 5 * (1 - size / 6 * (1 - size / 7)))))
+        spring = torch.where(size < 0.1, series, size + gone)  # of size + gone too few digits are left there
+        return self._stiffness(k) * limit * (limit * spring - way * past.internal[k] * gone)
 
     def _sliding(self, k: int, change: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the limit, the sign of the change, and what is left of the way to the limit."""
-        limit = batch_last(getattr(self, f"{self.variables[k]}_limit"))
-        one = torch.ones_like(change)
-        way = torch.where(change > 0, one, torch.where(change < 0, -one, torch.zeros_like(change)))
-        return limit, way, torch.exp(-torch.abs(change) / limit)
+        """Return the limit, the sign of the change (+1 for none), and minus the share of the way to the limit."""
+        limit, one = self._limit(k), torch.ones_like(change)
+        way = torch.where(change < 0, -one, one)
+        return limit, way, torch.expm1(-way * change / limit)
+
+
+class Plastic(_Springs):
+    r"""Perfect plasticity: springs that yield where their strains z reach a limit, and keep what they yielded by.
+
+    The term's own energy acts beside it, and then says how the material hardens (kinematically). Strains that yield
+    together do so where sum_i stiffness_i z_i^2 reaches stiffness limit^2 of the first of them, along the normal: a
+    round rod bends alike to all sides. The stress is that of the least work in a step (radial return).
+
+    Parameters
+    ----------
+    stiffness : before anything yields, by name, for each strain of the term (0 for none): of rods EA [N]; EI1, EI2, GJ
+        [N m^2]. Each broadcasts against (B, S).
+    limit : the strain of a spring where it yields: of stretch [1], of bending and twisting [1/m]. By the names of
+        `stiffness`; one number is for all.
+    together : names of strains that yield together, by the limit of the first; the others do so each for itself.
+    """
+
+    def __init__(self, stiffness: Mapping[str, Any], limit: Any, together: Sequence[str] = ()):
+        super().__init__(stiffness)
+        self._limits(limit)
+        if unknown := [name for name in together if name not in self._names]:
+            raise InputError(f"Plastic: together: expected some of {', '.join(self._names)}, got {unknown[0]!r}")
+        groups = [tuple(together)] * bool(together) + [(name,) for name in self._names if name not in together]
+        self.groups = [tuple(self._names.index(name) for name in group) for group in groups]
+
+    def density(self, strain: Strain, past: Past) -> Tensor:
+        """Return the energy of the springs with what yielding has taken in the step."""
+        tried, total = self._tried(strain, past), torch.zeros_like(strain[0])
+        for group in self.groups:
+            square, bound, share = self._yielding(group, tried)
+            total = total + torch.where(share < 1, bound / share - 0.5 * bound, 0.5 * square)
+        return total
+
+    def derivatives(self, strain: Strain, past: Past) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Return the stresses stiffness_i z_i, and their derivatives, which couple strains that yield together."""
+        tried, count = self._tried(strain, past), len(strain)
+        first: list[Any] = [None] * count
+        second: list[list[Tensor | None]] = [[None] * count for _ in range(count)]
+        for group in self.groups:
+            square, _, share = self._yielding(group, tried)
+            stress = {k: self._stiffness(k) * tried[k] for k in group}
+            along = torch.where(share < 1, share / torch.where(share < 1, square, 1.0), 0.0)
+            for k in group:
+                first[k] = share * stress[k]
+                for j in group:
+                    own = share * self._stiffness(k) if j == k else 0.0
+                    second[k][j] = own - along * stress[k] * stress[j]
+        return first, second
+
+    def updated(self, strain: Strain, past: Past) -> tuple[Tensor, ...]:
+        """Return z_i, each (S, B): what would be without yielding, taken back to the limit."""
+        found: list[Any] = self._tried(strain, past)
+        for group in self.groups:
+            _, _, share = self._yielding(group, found)
+            for k, z in [(k, share * found[k]) for k in group]:
+                found[k] = z
+        return tuple(found)
+
+    def _tried(self, strain: Strain, past: Past) -> list[Tensor]:
+        """Return the strains of the springs if nothing yielded, each (S, B)."""
+        return [past.internal[k] + change for k, change in _changes(strain, past)]
+
+    def _yielding(self, group: tuple[int, ...], tried: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return sum_i stiffness_i z_i^2 (S, B), what it may be at most, and the share of z that is left."""
+        squares = [self._stiffness(k) * tried[k] * tried[k] for k in group]
+        square = sum(squares[1:], start=squares[0])
+        bound = self._stiffness(group[0]) * self._limit(group[0]) * self._limit(group[0])
+        beyond = square > bound
+        # the root is of 1 where nothing yields, whose derivative is finite
+        return square, bound, torch.sqrt(torch.where(beyond, bound / torch.where(beyond, square, 1.0), 1.0))
 
 
 class Maxwell(_PerStrain):
@@ -247,11 +352,11 @@ class Maxwell(_PerStrain):
 
     def __init__(self, stiffness: Mapping[str, Any], relaxation_time: Any):
         super().__init__(stiffness)
-        own = torch.as_tensor(relaxation_time, dtype=torch.float64).clone()
+        own = torch.as_tensor(relaxation_time, dtype=torch.float64)
         if not bool((own > 0).all()):
             raise InputError(f"Maxwell: relaxation_time: expected more than 0, got {float(own.min()):g}")
-        self._constant("relaxation_time", own)
-        self.per_robot = self.not_negative = (*self.variables, "relaxation_time")
+        self._constant("relaxation_time", relaxation_time)
+        self.per_robot = self.not_negative = (*self._names, "relaxation_time")
 
     def _variable(self, k: int, change: Tensor, past: Past) -> tuple[Tensor, Tensor]:
         kept, followed = self._relaxed(past)
@@ -264,7 +369,6 @@ class Maxwell(_PerStrain):
     def _relaxed(self, past: Past) -> tuple[Tensor, Tensor]:
         """Return what is kept of z over the time, and how much of an even change of the strain it follows."""
         times = past.elapsed / batch_last(cast(Tensor, self.relaxation_time))
-        kept = torch.exp(-times)
-        small = times < 1e-4  # where the difference below loses digits, three terms of its series are exact
-        safe = torch.where(small, 1.0, times)
-        return kept, torch.where(small, 1 - times / 2 + times * times / 6, (1 - kept) / safe)
+        some = times > 0
+        followed = torch.where(some, -torch.expm1(-times) / torch.where(some, times, 1.0), 1.0)
+        return torch.exp(-times), followed

@@ -233,6 +233,7 @@ DERIVATIVES: dict[str, Callable[..., tuple]] = {
     "least": _of_smaller,
     "chosen": lambda g, v, where, a, b: (None, chosen(where.condition, g, 0.0), chosen(where.condition, 0.0, g)),
     "exponential": lambda g, v, a: (g * v,),
+    "exponential_less_one": lambda g, v, a: (g * (v + 1.0),),
     "logarithm": lambda g, v, a: (g / a,),
     "hyperbolic_tangent": lambda g, v, a: (g * (1.0 - v * v),),
     "sigmoid": lambda g, v, a: (g * v * (1.0 - v),),

@@ -378,6 +378,7 @@ FUNCTIONS: dict[Callable, Callable] = {
     torch.minimum: _binary_function("least"),
     torch.where: chosen,
     torch.exp: _unary_function("exponential"),
+    torch.expm1: _unary_function("exponential_less_one"),
     torch.log: _unary_function("logarithm"),
     torch.tanh: _unary_function("hyperbolic_tangent"),
     torch.sigmoid: _unary_function("sigmoid"),

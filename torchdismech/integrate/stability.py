@@ -144,6 +144,8 @@ def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Ten
         there, pushes = _pushed_unknowns(found, *_ways_down(found, saddles), tolerance)
         step = torch.where(pushes[:, None], found.equations.full(there) - state.q, 0.0)
     moved = problem.model.frames.moved(state, state.q + step)
+    if state.internal is not None:  # a push is a part of the way
+        moved = moved.replace(internal=problem.equations().state_after(moved.q).internal)
     return state.merged(moved, pushes), pushes, found.minima
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from torchdismech.builder import RobotBuilder
-from torchdismech.elastic import Dahl, Inelastic, LinearElastic, Maxwell, MooneyRivlin, NeoHookean
+from torchdismech.elastic import Dahl, Inelastic, LinearElastic, Maxwell, MooneyRivlin, NeoHookean, Plastic
 from torchdismech.io import schema_robot
 from torchdismech.io.contacts import contact_radius
 from torchdismech.io.files import reading
@@ -141,14 +141,18 @@ def add_inelastic(scene: Scene, builder: RobotBuilder) -> None:
             problem = f"expected stiffnesses of one kind of strain, from {names}; got {' and '.join(found) or 'none'}"
             raise SceneError(scene.path, key, problem)
         (term, stiffness), *_ = found.items()
-        law: Inelastic
         with naming(scene.path, key):
-            if table.law == "dahl":
-                law = Dahl(stiffness, scene.numbers.scalar((*key, "limit"), cast(float, table.limit)))
-            else:
-                time = scene.numbers.scalar((*key, "relaxation_time"), cast(float, table.relaxation_time))
-                law = Maxwell(stiffness, time)
-            builder.add_inelastic(term, law, table.name)
+            builder.add_inelastic(term, _law(scene, key, table, stiffness), table.name)
+
+
+def _law(scene: Scene, key: Key, table: schema_robot.Inelastic, stiffness: Mapping[str, Any]) -> Inelastic:
+    """Return the law of a table [[inelastic]]; bending yields to all sides together."""
+    if table.law == "maxwell":
+        return Maxwell(stiffness, scene.numbers.scalar((*key, "relaxation_time"), cast(float, table.relaxation_time)))
+    limit = scene.numbers.scalar((*key, "limit"), cast(float, table.limit))
+    if table.law == "dahl":
+        return Dahl(stiffness, limit)
+    return Plastic(stiffness, limit, together=[name for name in ("EI1", "EI2") if name in stiffness])
 
 
 def _by_term(scene: Scene, key: Key, given: Mapping[str, Any], instead: str) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import torch
@@ -183,9 +184,15 @@ def _refuse_other_robots(scene: Scene, model: Model, run: Trajectory) -> None:
         problem = "is a run of another robot: expected the same nodes, rod edges, triangles and held directions"
         raise SceneError(scene.path, (KEY, "trajectory"), problem)
     remembered = [None if x is None else x.shape[1] for x in (state.internal, model.rest_state(1).internal)]
-    if remembered[0] != remembered[1]:
+    if remembered[0] != remembered[1] or _laws(run) not in (None, scene.tables.get("inelastic", [])):
         problem = "is a run of a robot of other materials: expected the same laws that remember"
         raise SceneError(scene.path, (KEY, "trajectory"), problem)
+
+
+def _laws(run: Trajectory) -> list | None:
+    """Return the tables [[inelastic]] of the scene that a run was made of; None where it had no scene."""
+    text = run.attributes.get("tables")
+    return None if text is None else json.loads(text).get("inelastic", [])
 
 
 # ---- refusals ----------------------------------------------------------------------------------------------------

@@ -284,7 +284,9 @@ class Dissipation(Table):
 class Inelastic(Table):
     """[[inelastic]]: a law of a material that remembers, of all rods or of all shells."""
 
-    law: Literal["dahl", "maxwell"] = Field(description='"dahl" for hysteresis, "maxwell" for relaxation')
+    law: Literal["dahl", "plastic", "maxwell"] = Field(
+        description='"dahl" for hysteresis, "plastic" for what stays bent, "maxwell" for relaxation'
+    )
     name: str | None = Field(default=None, description="what reports and constants call it, by default as the law")
     EA: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="stiffness in stretching rods [N]")
     EI1: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="in their first bending [N m^2]")
@@ -295,13 +297,14 @@ class Inelastic(Table):
     )
     bending: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of shells' hinges [N m]")
     limit: Annotated[Positive, PER_ROBOT] | None = Field(
-        default=None, description="of dahl: the strain that the spring approaches [1; rods' bending and twisting: 1/m]"
+        default=None,
+        description="of dahl and plastic: the largest strain of the spring [1; rods' bending and twisting: 1/m]",
     )
     relaxation_time: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of maxwell [s]")
 
     @model_validator(mode="after")
     def _numbers_of_the_law(self) -> Inelastic:
-        needed, others = ("limit", "relaxation_time") if self.law == "dahl" else ("relaxation_time", "limit")
+        needed, others = ("relaxation_time", "limit") if self.law == "maxwell" else ("limit", "relaxation_time")
         if getattr(self, needed) is None:
             raise ValueError(f'{needed} is missing: law = "{self.law}" needs it')
         if getattr(self, others) is not None:

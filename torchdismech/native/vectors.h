@@ -165,9 +165,13 @@ inline V angle(V y, V x) {
   return chosen((x != x) | (y != y), x + y, found);
 }
 
-// What contacts need, of which there are few: by the C library, lane by lane.
+// What contacts and materials that remember need, of which there are few: by the C library, lane by lane.
 inline V exponential(V x) {
   for (int k = 0; k < LANES; ++k) x[k] = std::exp(x[k]);
+  return x;
+}
+inline V exponential_less_one(V x) {
+  for (int k = 0; k < LANES; ++k) x[k] = std::expm1(x[k]);
   return x;
 }
 inline V logarithm(V x) {
