@@ -91,7 +91,7 @@ def test_prior_counts_as_its_share_of_what_was_measured(data, tmp_path):
     window = trainer._window(every.recording, every.first, 20)  # all of them: the stage's batch is as large
     loss = trainer._rows(system.predict(window), window).mean()
     penalty = system.penalty()
-    assert len(cut) == 4 and penalty is not None
+    assert len(every) == 4 and penalty is not None
     (slope,) = torch.autograd.grad(loss, [drag])
     (of_prior,) = torch.autograd.grad(2e-3 / trainer._measured * penalty, [drag])
     # steps and their derivatives are right to 1e-4; what the data pull is what the prior pulls back
