@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from torchdismech.builder import RobotBuilder
+from torchdismech.builder.shells import USUAL_MEMBRANE
 from torchdismech.elastic import LinearElastic, MooneyRivlin, NeoHookean
 from torchdismech.io import schema_robot
 from torchdismech.io.contacts import contact_radius
@@ -90,9 +91,14 @@ def add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> Non
         _replace_membrane(scene, builder, scene.document.membrane)
 
 
+def _membrane(shell: schema_robot.Shell) -> str:
+    """Return how a table's triangles stretch, where the table does not say so, too."""
+    return USUAL_MEMBRANE[shell.bending] if shell.membrane is None else shell.membrane
+
+
 def _replace_membrane(scene: Scene, builder: RobotBuilder, table: schema_robot.Membrane) -> None:
     """Let all shells stretch as [membrane] says."""
-    kinds = {shell.membrane for shell in scene.document.shell}
+    kinds = {_membrane(shell) for shell in scene.document.shell}
     if kinds != {"continuum"}:
         problem = 'stretches shells with membrane = "continuum"; ' + (
             "there are springs" if kinds else "there are none"
@@ -125,7 +131,7 @@ def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
     """Let the strains of all rods and shells dissipate as [dissipation] says."""
     table = scene.document.dissipation
     given = {} if table is None else table.model_dump(exclude_none=True)
-    if "membrane" in given and any(shell.membrane == "continuum" for shell in scene.document.shell):
+    if "membrane" in given and any(_membrane(shell) == "continuum" for shell in scene.document.shell):
         problem = 'is of shells that stretch as springs; with membrane = "continuum" take relaxation_time of [shell]'
         raise SceneError(scene.path, "dissipation.membrane", problem)
     if "bending" in given and any(shell.bending == "midedge" for shell in scene.document.shell):

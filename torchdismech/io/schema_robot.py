@@ -221,8 +221,10 @@ class Shell(Part):
     relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
         default=0.0, description="of the material, which damps its deformation [s]"
     )
-    bending: Literal["hinge", "midedge"] = Field(default="hinge", description="bending model")
-    membrane: Literal["springs", "continuum"] = Field(default="springs", description="how triangles stretch")
+    bending: Literal["hinge", "midedge"] = Field(default="midedge", description="bending model")
+    membrane: Literal["springs", "continuum"] | None = Field(
+        default=None, description='how triangles stretch; without, "continuum" with "midedge", "springs" with "hinge"'
+    )
     natural: Literal["initial", "flat"] = Field(default="initial", description="natural shape")
     stiffness: ShellStiffness = Field(default=ShellStiffness(), description="{membrane = .., bending = ..}, any subset")
     nodes: Nodes | None = Field(default=None, description="node indices: the table is for the triangles between them")
