@@ -226,8 +226,9 @@ class RobotBuilder:
             normals of shells (without it a shell is hinged there); with a direction, the twist of rods at the nodes.
         direction : "rest": rods have at these nodes the tangent of the rest shape, each edge there its own; or a
             vector along the rod, from each edge's first node to its second. None: rods turn freely about nodes.
-        along : (3,); in place of axes: the nodes slide along this line without friction, and are held across it.
-        normal : (3,); in place of axes: the nodes slide in the plane with this normal, and are held along the normal.
+        along : (3,), or one of each robot (B, 3); in place of axes: the nodes slide along this line without friction,
+            and are held across it.
+        normal : (3,) or (B, 3); in place of axes: the nodes slide in the plane with this normal, and are held along it.
 
         Lines and planes keep their directions also where `Control.pose` turns a clamp. What several clamps of a node
         hold adds up.

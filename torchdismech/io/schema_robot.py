@@ -300,10 +300,10 @@ class Clamp(Table):
         default=None, description='"rest" or [x, y, z]: hold rods at the nodes in this direction'
     )
 
-    along: Vector | None = Field(
+    along: Annotated[Vector, PER_ROBOT] | None = Field(
         default=None, description="[x, y, z] of the line that nodes slide along, not with axes"
     )
-    normal: Vector | None = Field(
+    normal: Annotated[Vector, PER_ROBOT] | None = Field(
         default=None, description="[x, y, z] across the plane that nodes slide in, not with axes or along"
     )
 
