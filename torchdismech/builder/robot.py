@@ -211,8 +211,8 @@ class RobotBuilder:
         axes: str | None = None,
         twist: bool = True,
         direction: str | Sequence[float] | None = None,
-        along: Sequence[float] | None = None,
-        normal: Sequence[float] | None = None,
+        along: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
+        normal: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
     ) -> None:
         """Fix nodes, given by index or by a box (min, max).
 
