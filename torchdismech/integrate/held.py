@@ -10,8 +10,9 @@ others, so the matrix has the pattern of A and one factor does for all contacts,
 which costs a solve for each of them and is full, is not needed. Of a contact that slides the gap alone is held, and its
 friction -mu p_n s/|s| goes with the load and the slide s of the round before, which settles fast where much is slid.
 
-Contacts that would pull are let go, those that would close are held, those whose load leaves its cone slide, those whose
-friction does not settle are held. What is found counts where all laws hold, else the complementarity problem is solved.
+Contacts that would pull are let go, those that would close are held, those whose load leaves its cone slide, and those
+whose friction does not settle are held. What is found counts where all laws hold; else the complementarity problem is
+solved.
 """
 
 from __future__ import annotations
