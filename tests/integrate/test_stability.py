@@ -115,6 +115,17 @@ class TestCriticalLoads:
         assert info.converged.all() and info.stable.all()
         assert state.positions[0, :, 1].abs().max() < 1e-6 and state.positions[1, -1, 1] > 0.05
 
+    def test_of_a_strip_under_an_even_load(self):
+        """Stay upright below 12.85 sqrt(EI GJ) / L^3 along it, lean over above (Timoshenko and Gere), within 1 %."""
+        stiffness = {"EI1": 1e3 * EI, "EI2": EI, "GJ": 0.8 * EI}
+        exact = 12.85 * math.sqrt(0.8) * EI / LENGTH**3
+        load = torch.tensor([[0, 0, -0.99 * exact], [0, 0, -1.01 * exact]], dtype=torch.float64)
+        line = forces.LineLoad(load, edges=range(40))
+        model = column(40, planar=False, stiffness=stiffness, loads=[line])
+        with pytest.warns(RuntimeWarning, match="robot 1 is no minimum"):
+            _, info = Static(unstable="report").step(model, model.initial_state())
+        assert info.stable.tolist() == [True, False]
+
 
 class TestLeaving:
     """Straight columns beyond their critical load."""
