@@ -5,6 +5,7 @@ small load at it, and the CPU time of the equilibrium and of a step of implicit 
 """
 
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ EDGES = (10, 20, 40, 80, 160)
 ROBOTS, TIMES = 64, 7
 YOUNGS, RADIUS, LOAD = 1e6, 1e-2, 1e-5  # Pa, m, N; the rod is 1 m long
 RIGIDITY = YOUNGS * np.pi * RADIUS**4 / 4
-WAYS = {
+WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # options of the builder and of the clamp
     "two nodes": ({}, {"nodes": [0, 1]}),
     "direction": ({}, {"nodes": [0], "direction": "rest"}),
     "direction, gregory": ({"clamp_rule": "gregory"}, {"nodes": [0], "direction": "rest"}),
