@@ -106,7 +106,7 @@ def sheet(side: int, touching: bool, rough: bool, compile: bool, device: str) ->
     thickness, edge = 1e-3, 0.01
     builder = RobotBuilder()
     nodes = folded(side, edge, thickness + 0.5 * TOLERANCE, 0.6 * edge)
-    builder.add_shell(nodes, squares(side), thickness, Material(1e6, 1200.0, 0.3))
+    builder.add_shell(nodes, squares(side), thickness, Material(1e6, 1200.0, 0.3), "hinge")
     builder.clamp(nodes=list(range(side)))
     if touching:
         builder.add_contact(SelfContact(Penalty(20.0, TOLERANCE), friction(rough)))

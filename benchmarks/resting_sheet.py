@@ -1,7 +1,7 @@
-"""CPU time of a step of a sheet that lies on a rough floor, contact being a constraint.
+"""CPU time of a step of a sheet that lies on a rough floor or slides on it, contact being a constraint.
 
-``python -m benchmarks.resting_sheet`` prints medians of steps at rest for sheets of more and more nodes: with contacts
-that stay as equations, and by Delassus' operator, which the others need (`torchdismech/integrate/held.py`).
+``python -m benchmarks.resting_sheet`` prints medians of steps at rest, and down a slope, for sheets of more and more
+nodes: with contacts that stay or slide as equations, and by Delassus' operator (`torchdismech/integrate/held.py`).
 """
 
 import time
@@ -18,13 +18,13 @@ LANDING, STEPS = 4, 10
 DENSE = 200  # nodes up to which Delassus' operator is timed, too
 
 
-def sheet(side: float, spacing: float) -> Model:
-    """Return a sheet of rubber 1 mm thick, .1 mm above the floor."""
+def sheet(side: float, spacing: float, pull: float = 0.0) -> Model:
+    """Return a sheet of rubber 1 mm thick, .1 mm above the floor, that gravity pulls along by `pull` [m/s^2]."""
     mesh = meshes.rectangle(side, side, spacing)
     builder = RobotBuilder()
     nodes, rubber = mesh.nodes + [0, 0, 6e-4], Material(1e6, 1000.0, 0.3)
     builder.add_shell(nodes, mesh.triangles, 1e-3, rubber, "hinge", membrane="springs")
-    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    builder.add_force(forces.Gravity((pull, 0.0, -9.81)))
     floor = HalfSpace((0, 0, 0), (0, 0, 1))
     builder.add_contact(Obstacle(floor, Complementarity(), Friction(0.5), name="floor"))
     return builder.finalize(compile=False)
@@ -43,15 +43,19 @@ def step_time(model: Model) -> float:
 def main() -> None:
     """Print the table."""
     torch.set_num_threads(1)
-    few = held.FEW
-    print("| nodes | contacts as equations [s] | Delassus' operator [s] |\n|---|---|---|")
+    print("| nodes | at rest, as equations [s] | Delassus' operator | sliding, as equations | Delassus' operator |")
+    print("|---|---|---|---|---|")
     for side, spacing in SIZES:
-        model = sheet(side, spacing)
-        short = step_time(model)
-        held.FEW = model.body.n_nodes + 1
-        whole = f"{step_time(model):.3f}" if model.body.n_nodes <= DENSE else ""
-        held.FEW = few
-        print(f"| {model.body.n_nodes} | {short:.3f} | {whole} |")
+        cells = []
+        for pull in (0.0, 8.0):
+            model = sheet(side, spacing, pull)
+            few = held.FEW
+            short = step_time(model)
+            held.FEW = model.body.n_nodes + 1
+            whole = f"{step_time(model):.3f}" if model.body.n_nodes <= DENSE else ""
+            held.FEW = few
+            cells += [f"{short:.3f}", whole]
+        print(f"| {model.body.n_nodes} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -139,7 +139,9 @@ def model_of(case: Case) -> Model:
         builder.clamp(nodes=[0, 1])
     else:
         mesh = meshes.rectangle(0.4, 0.4, 0.4 / round((case.size / 2) ** 0.5), "right")
-        builder.add_shell(mesh.nodes, mesh.triangles, 2e-3, Material(youngs, 1200.0, 0.3), case.kind)
+        builder.add_shell(
+            mesh.nodes, mesh.triangles, 2e-3, Material(youngs, 1200.0, 0.3), case.kind, membrane="springs"
+        )
         builder.clamp(nodes=np.flatnonzero(mesh.nodes[:, 0] < 1e-9).tolist())
     builder.add_force(forces.Gravity(GRAVITY))
     return builder.finalize(compile=False)

@@ -75,7 +75,7 @@ def plate(bending: str, batch: int, compile: bool, device: str) -> Model:
     mesh = meshes.rectangle(0.4, 0.4, 0.02, "right")
     builder = RobotBuilder()
     material = Material(youngs_of_batch(1e7, batch), 1200.0, 0.3)
-    builder.add_shell(mesh.nodes, mesh.triangles, 2e-3, material, bending)
+    builder.add_shell(mesh.nodes, mesh.triangles, 2e-3, material, bending, membrane="springs")
     builder.clamp(nodes=np.flatnonzero(mesh.nodes[:, 0] < 1e-9).tolist())
     builder.add_force(forces.Gravity(GRAVITY))
     return builder.finalize(compile=compile, device=device)
@@ -87,7 +87,7 @@ def parachute(batch: int, compile: bool, device: str) -> Model:
     payload = np.array([0.0, 0.0, -2.0])
     scale = youngs_of_batch(1.0, batch)
     builder = RobotBuilder(joints="pinned")
-    builder.add_shell(canopy.nodes, canopy.triangles, 1e-3, Material(1e9 * scale, 1500.0, 0.3))
+    builder.add_shell(canopy.nodes, canopy.triangles, 1e-3, Material(1e9 * scale, 1500.0, 0.3), "hinge")
     for k in range(6):
         corner = np.array([np.cos(k * np.pi / 3), np.sin(k * np.pi / 3), 0.0])
         builder.add_rod(straight(payload, corner, 11), Circle(1e-3), Material(1e7 * scale, 1500.0, 0.5))

@@ -181,7 +181,7 @@ def test_a_shell_snaps_through():
     square = (nodes[:, :2] ** 2).sum(1)
     nodes[:, 2] = 0.02 * (1 - square / 0.01)
     builder = RobotBuilder()
-    builder.add_shell(nodes, disc.triangles, 2e-3, Material(1e6, 1000.0, 0.3))
+    builder.add_shell(nodes, disc.triangles, 2e-3, Material(1e6, 1000.0, 0.3), "hinge")
     builder.clamp(nodes=np.flatnonzero(square > 0.0999**2).tolist())
     crown = int(square.argmin())
     builder.add_force(forces.PointForce([crown], (0, 0, -0.5)))

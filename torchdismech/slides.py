@@ -3,13 +3,13 @@
 A node that slides keeps three coordinates and three unknowns. With P the projection on the directions in which it may
 move, its position is h + P (x - h) for unknowns x, where h is a point of the line or plane; it feels the part P f of a
 force, and its rows and columns of a matrix K become P K P + s (I - P). So unknowns across the line move nothing, an
-equation says that they stay, and nothing but these few rows differs from those of free nodes.
+equation says that they stay, and nothing but these few rows differs from those of free nodes. Which unknowns P mixes is
+in the pattern, by how much is not: directions may differ from robot to robot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,32 +26,43 @@ class Slides(nn.Module):
     Parameters
     ----------
     nodes : (S,) which.
-    allowed : (S, 3, 3) the projection P of each on the directions in which it moves.
+    projections : (S, 3, 3) or, for single robots, (B, S, 3, 3): P of each on the directions in which it moves; these
+        are as many in all robots.
 
     Attributes
     ----------
     none : whether no node slides.
+    allowed : (9 S,) or (B, 9 S) the projections.
     """
 
+    per_robot = ("allowed",)
     dofs: Tensor
     allowed: Tensor
 
-    def __init__(self, nodes: np.ndarray, allowed: np.ndarray, dtype: torch.dtype):
+    def __init__(self, nodes: np.ndarray, projections: np.ndarray, dtype: torch.dtype):
         super().__init__()
-        self.nodes, self.projections = nodes, allowed
+        self.nodes = nodes
+        rows = 1 if projections.ndim == 3 else len(projections)
+        self.mixed = (projections != 0).reshape(rows, len(nodes), 3, 3).any(0)  # (S, 3, 3) what is coupled in any robot
         self.none = len(nodes) == 0  # a plain value: compiled code reads no arrays
         dofs = (3 * nodes[:, None] + np.arange(3)).reshape(-1)
         self.register_buffer("dofs", torch.as_tensor(dofs), persistent=False)
-        self.register_buffer("allowed", torch.as_tensor(allowed, dtype=dtype), persistent=False)
+        shape = (9 * len(nodes),) if projections.ndim == 3 else (rows, 9 * len(nodes))
+        self.register_buffer("allowed", torch.as_tensor(projections.reshape(shape), dtype=dtype), persistent=False)
 
     @property
     def n_across(self) -> int:
         """Number of unknowns too many: directions across lines and planes, but axes that are clamped anyway."""
-        counted = np.einsum("sii->si", self.projections) > 0
-        return int(counted.sum() - round(float(np.einsum("sii->", self.projections))))
+        counted = np.einsum("sii->si", self.mixed)
+        return int(counted.sum() - round(float(np.einsum("sii->", self.projections()[0]))))
+
+    def projections(self) -> np.ndarray:
+        """Return the projections (1, S, 3, 3) or (B, S, 3, 3)."""
+        allowed = torch.atleast_2d(self.allowed.detach()).cpu().numpy()
+        return allowed.reshape(len(allowed), len(self.nodes), 3, 3)
 
     def motions(self, unknown: np.ndarray) -> Any:
-        """Return independent motions of the unknowns as the columns of a scipy matrix (n_free, n_free - n_across).
+        """Return independent motions of one robot's unknowns as columns of a scipy matrix (n_free, n_free - n_across).
 
         Nodes that slide have orthonormal ones along their lines.
         """
@@ -59,21 +70,20 @@ class Slides(nn.Module):
 
         own = self.unknowns(unknown)
         others = np.setdiff1d(np.arange(int(unknown.max()) + 1), own)
-        ways = [_ways(allowed)[unknown[3 * node : 3 * node + 3] >= 0] for node, allowed in self.by_node()]
+        (projections,) = self.projections()
+        by_node = zip(self.nodes.tolist(), projections, strict=True)
+        ways = [_ways(allowed)[unknown[3 * node : 3 * node + 3] >= 0] for node, allowed in by_node]
         rows = np.concatenate([others, own])
         within = block_diag([eye_array(len(others)), *ways], format="csc")
         return csc_array(within)[np.argsort(rows)]
-
-    def by_node(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each node that slides with its projection (3, 3)."""
-        return zip(self.nodes.tolist(), self.projections, strict=True)
 
     def joined(self, moving: Tensor, held: Tensor | float) -> Tensor:
         """Return `moving` (B, n), of sliding nodes its part along their lines, across these that of `held` (B, n)."""
         there = moving.index_select(1, self.dofs)
         point = held.index_select(1, self.dofs) if isinstance(held, Tensor) else torch.full_like(there, held)
         way = (there - point).unflatten(1, (-1, 1, 3))
-        return moving.index_copy(1, self.dofs, point + (self.allowed * way).sum(-1).flatten(1))
+        allowed = self.allowed.unflatten(-1, (-1, 3, 3))
+        return moving.index_copy(1, self.dofs, point + (allowed * way).sum(-1).flatten(1))
 
     def coupled(self, unknown: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the entries (rows, cols) of P K P for those of K (k,), both triangles of what P mixes."""
@@ -82,35 +92,58 @@ class Slides(nn.Module):
         at = self.unknowns(unknown)
         rows, cols = np.concatenate([rows, at]), np.concatenate([cols, at])
         touched = np.isin(rows, at) | np.isin(cols, at)
-        r, c, _, _ = self.sources(unknown, rows[touched], cols[touched])
-        return np.concatenate([rows, r, c]), np.concatenate([cols, c, r])
+        found = self.sources(unknown, rows[touched], cols[touched])
+        return np.concatenate([rows, found.row, found.col]), np.concatenate([cols, found.col, found.row])
 
     def unknowns(self, unknown: np.ndarray) -> np.ndarray:
         """Return the numbers of the unknowns of all nodes that slide."""
         numbers = unknown[(3 * self.nodes[:, None] + np.arange(3)).reshape(-1)]
         return numbers[numbers >= 0]
 
-    def sources(self, unknown: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the entries (rows, cols, weights, number of the entry) of K that make those of P K P."""
+    def sources(self, unknown: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> Products:
+        """Return the products that the entries (rows, cols) of P K P are sums of."""
         members, weights = self._members(unknown)
         r, c = members[rows][:, :, None], members[cols][:, None, :]
-        product = weights[rows][:, :, None] * weights[cols][:, None, :]
-        number = np.arange(len(rows))[:, None, None]
-        whole = np.broadcast_arrays(r, c, product, number)
-        return tuple(part.reshape(-1) for part in whole)
+        left, right = weights[rows][:, :, None], weights[cols][:, None, :]
+        entry = np.arange(len(rows))[:, None, None]
+        whole = [part.reshape(-1) for part in np.broadcast_arrays(entry, r, c, left, right)]
+        kept = (whole[3] >= 0) & (whole[4] >= 0)
+        return Products(*(part[kept] for part in whole))
+
+    def weights(self) -> Tensor:
+        """Return the factors (1 + 9 S, 1) or (1 + 9 S, B) that `Products` name: 1, and the projections."""
+        allowed = self.allowed.reshape(-1, self.allowed.shape[-1]).t()
+        return torch.cat([torch.ones_like(allowed[:1]), allowed])
 
     def _members(self, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each unknown those that P mixes it with, and the weights, (n_unknown, 3)."""
+        """Return for each unknown those that P mixes it with and the numbers of its weights, -1: none; (n_free, 3)."""
         count = int(unknown.max()) + 1
-        members, weights = np.repeat(np.arange(count)[:, None], 3, axis=1), np.zeros((count, 3))
-        weights[:, 0] = 1
-        for node, allowed in self.by_node():
+        members = np.repeat(np.arange(count)[:, None], 3, axis=1)
+        weights = np.repeat([[0, -1, -1]], count, axis=0)
+        for k, node in enumerate(self.nodes.tolist()):
             numbers = unknown[3 * node : 3 * node + 3]
-            own = np.flatnonzero(numbers >= 0)
-            padded = np.resize(own, 3)
-            members[numbers[own]] = numbers[padded]
-            weights[numbers[own]] = allowed[np.ix_(own, padded)] * (np.arange(3) < len(own))
+            for i in np.flatnonzero(numbers >= 0):
+                mixed = self.mixed[k, i] & (numbers >= 0)
+                members[numbers[i]] = np.where(mixed, numbers, numbers[i])
+                weights[numbers[i]] = np.where(mixed, 1 + 9 * k + 3 * i + np.arange(3), -1)
         return members, weights
+
+
+class Products(NamedTuple):
+    """Products that make the entries of P K P, (k,) each.
+
+    Attributes
+    ----------
+    entry : number of the entry that a product is part of.
+    row, col : the entry of K that is a factor.
+    left, right : numbers of the two other factors in `Slides.weights`.
+    """
+
+    entry: np.ndarray
+    row: np.ndarray
+    col: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
 
 
 def _ways(allowed: np.ndarray) -> np.ndarray:
@@ -124,6 +157,9 @@ class SlidingEntries(nn.Module):
 
     _touched: Tensor
     _diagonal: Tensor
+    _source: Tensor
+    _left: Tensor
+    _right: Tensor
 
     def __init__(self, slides: Slides, unknown: np.ndarray, pattern: Pattern):
         super().__init__()
@@ -132,15 +168,15 @@ class SlidingEntries(nn.Module):
         touched = np.flatnonzero(np.isin(pattern.rows, at) | np.isin(pattern.cols, at))
         place = np.full(pattern.nnz, -1)
         place[touched] = np.arange(len(touched))
-        r, c, weights, target = slides.sources(unknown, pattern.rows[touched], pattern.cols[touched])
+        found = slides.sources(unknown, pattern.rows[touched], pattern.cols[touched])
+        r, c = found.row, found.col
         if pattern.symmetric:
             r, c = np.maximum(r, c), np.minimum(r, c)
-        kept = weights != 0
-        source = place[pattern.position(r[kept], c[kept])]
-        self._turned = Scatter((len(touched),) * 2, target[kept], source, weights[kept], dtype)
-        self.register_buffer("_touched", torch.as_tensor(touched), persistent=False)
-        self._stiff = _stiffness(slides, unknown, pattern, place, dtype)
-        self.register_buffer("_diagonal", torch.as_tensor(pattern.diagonal[at]), persistent=False)
+        numbers = {"_touched": touched, "_diagonal": pattern.diagonal[at], "_source": place[pattern.position(r, c)]}
+        for name, array in (numbers | {"_left": found.left, "_right": found.right}).items():
+            self.register_buffer(name, torch.as_tensor(array), persistent=False)
+        self._sum = Scatter((len(touched), len(r)), found.entry, np.arange(len(r)), np.ones(len(r)), dtype)
+        self._stiff = _Stiffness(slides, unknown, pattern, place)
 
     def on(self, pattern: Pattern) -> SlidingEntries:
         """Return the same for another pattern of these unknowns."""
@@ -148,33 +184,58 @@ class SlidingEntries(nn.Module):
 
     def project(self, values: Tensor) -> None:
         """Make values (nnz, B) of K those of P K P, in place."""
-        values.index_copy_(0, self._touched, self._turned(values.index_select(0, self._touched)))
+        values.index_copy_(0, self._touched, self._turned(values, self._slides[0].weights()))
 
     def hold(self, values: Tensor) -> None:
         """Make values (nnz, B) of K those of P K P + s (I - P), in place."""
-        stiff = self._stiff(values.index_select(0, self._diagonal).abs())
-        values.index_copy_(0, self._touched, self._turned(values.index_select(0, self._touched)) + stiff)
+        weights = self._slides[0].weights()
+        stiff = self._stiff(values.index_select(0, self._diagonal).abs(), weights)
+        values.index_copy_(0, self._touched, self._turned(values, weights) + stiff)
+
+    def _turned(self, values: Tensor, weights: Tensor) -> Tensor:
+        """Return the touched entries (t, B) of P K P."""
+        factors = weights.index_select(0, self._left) * weights.index_select(0, self._right)
+        products = factors * values.index_select(0, self._touched).index_select(0, self._source)
+        return self._sum(products)
 
 
-def _stiffness(slides: Slides, unknown: np.ndarray, pattern: Pattern, place: np.ndarray, dtype: torch.dtype) -> Scatter:
-    """Return s (I - P) on the touched entries for the sizes of the diagonal's entries at the unknowns that slide.
+class _Stiffness(nn.Module):
+    """Makes the touched entries of s (I - P) of the sizes of the diagonal's entries at the unknowns that slide.
 
     Parameters
     ----------
-    place : (nnz,) the number of each entry among the touched ones, -1 for the others.
+    place : (nnz,) the number of each entry of the pattern among the touched ones, -1 for the others.
     """
-    targets, sources, weights = [], [], []
-    first = 0
-    for node, allowed in slides.by_node():
-        numbers = unknown[3 * node : 3 * node + 3]
-        own = np.flatnonzero(numbers >= 0)
-        i, j = (index.reshape(-1) for index in np.meshgrid(own, own, indexing="ij"))
-        across = (np.eye(3) - allowed)[i, j]
-        kept = (across != 0) & ((numbers[i] >= numbers[j]) | (not pattern.symmetric))
-        entries = place[pattern.position(numbers[i[kept]], numbers[j[kept]])]
-        targets.append(np.repeat(entries, len(own)))
-        sources.append(np.tile(first + np.arange(len(own)), len(entries)))
-        weights.append(np.repeat(across[kept] / len(own), len(own)))
-        first += len(own)
-    shape = (int((place >= 0).sum()), first)
-    return Scatter(shape, np.concatenate(targets), np.concatenate(sources), np.concatenate(weights), dtype)
+
+    _node: Tensor
+    _weight: Tensor
+    _unit: Tensor
+
+    def __init__(self, slides: Slides, unknown: np.ndarray, pattern: Pattern, place: np.ndarray):
+        super().__init__()
+        found, means, first = [], [], 0
+        for k, node in enumerate(slides.nodes.tolist()):
+            numbers = unknown[3 * node : 3 * node + 3]
+            own = np.flatnonzero(numbers >= 0)
+            i, j = (index.reshape(-1) for index in np.meshgrid(own, own, indexing="ij"))
+            kept = (slides.mixed[k, i, j] | (i == j)) & ((numbers[i] >= numbers[j]) | (not pattern.symmetric))
+            i, j = i[kept], j[kept]
+            entries = place[pattern.position(numbers[i], numbers[j])]
+            found.append(np.stack([entries, np.full(len(i), k), 1 + 9 * k + 3 * i + j, i == j]))
+            means.append(np.stack([np.full(len(own), k), first + np.arange(len(own)), np.full(len(own), len(own))]))
+            first += len(own)
+        entries, nodes, weights, unit = np.concatenate(found, axis=1)
+        at, sizes, counts = np.concatenate(means, axis=1)
+        dtype = slides.allowed.dtype
+        self._mean = Scatter((len(slides.nodes), first), at, sizes, 1 / counts, dtype)
+        self._sum = Scatter(
+            (int((place >= 0).sum()), len(entries)), entries, np.arange(len(entries)), np.ones(len(entries)), dtype
+        )
+        self.register_buffer("_node", torch.as_tensor(nodes), persistent=False)
+        self.register_buffer("_weight", torch.as_tensor(weights), persistent=False)
+        self.register_buffer("_unit", torch.as_tensor(unit, dtype=dtype).unsqueeze(1), persistent=False)
+
+    def forward(self, sizes: Tensor, weights: Tensor) -> Tensor:
+        """Return the touched entries (t, B) for sizes (d, B) and `Slides.weights`."""
+        across = self._unit - weights.index_select(0, self._weight)
+        return self._sum(across * self._mean(sizes).index_select(0, self._node))

@@ -75,7 +75,7 @@ def build(spacing: float) -> tuple[Model, list[int]]:
     disc = meshes.disc(RADIUS, spacing)
     above = (*BESIDE, CORD.radius + THICKNESS / 2 + DROP)
     density = torch.tensor(DENSITIES, dtype=torch.float64)[:, None]
-    nodes = builder.add_shell(disc.nodes + above, disc.triangles, THICKNESS, Material(5e7, density, 0.4))
+    nodes = builder.add_shell(disc.nodes + above, disc.triangles, THICKNESS, Material(5e7, density, 0.4), "hinge")
     builder.add_force(forces.Gravity((0.0, 0.0, -GRAVITY)))
     builder.add_contact(SelfContact(Penalty(STIFFNESS, TOLERANCE), Friction(FRICTION, SLIP_VELOCITY)))
     return builder.finalize(), nodes.tolist()

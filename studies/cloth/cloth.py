@@ -64,7 +64,9 @@ def build(rings: int) -> Model:
     youngs = torch.tensor(YOUNGS, dtype=torch.float64)[:, None]
     builder = RobotBuilder()
     # hinges: cheaper than mid-edge normals, and nothing here is held against plate theory
-    builder.add_shell(disc.nodes, disc.triangles, THICKNESS, Material(youngs, DENSITY, POISSON, RELAXATION_TIME))
+    builder.add_shell(
+        disc.nodes, disc.triangles, THICKNESS, Material(youngs, DENSITY, POISSON, RELAXATION_TIME), "hinge"
+    )
     builder.clamp(nodes=[middle(disc.nodes)])
     builder.add_force(forces.Gravity((0.0, 0.0, -GRAVITY)))
     builder.add_force(forces.MassDamping(DAMPING))

@@ -87,7 +87,7 @@ def build(rings: int) -> Parachute:
     disc = meshes.disc(RADIUS, RADIUS / rings)
     from_axis = np.linalg.norm(disc.nodes, axis=1)
     nodes = disc.nodes + np.stack([0 * from_axis, 0 * from_axis, HEIGHT * (1 - (from_axis / RADIUS) ** 2)], axis=1)
-    canopy = builder.add_shell(nodes, disc.triangles, THICKNESS, Material(5e6, 1000.0, 0.4, 0.01))
+    canopy = builder.add_shell(nodes, disc.triangles, THICKNESS, Material(5e6, 1000.0, 0.4, 0.01), "hinge")
     rim = np.flatnonzero(from_axis > RADIUS * (1 - 1e-9))
     payload = (0.0, 0.0, PAYLOAD)
     for corner in rim[np.arange(ROPES) * len(rim) // ROPES]:

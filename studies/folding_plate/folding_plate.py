@@ -66,7 +66,9 @@ def build(spacing: float) -> Model:
     material = Material(youngs, DENSITY, poisson=0.0, relaxation_time=RELAXATION_TIME)
     builder = RobotBuilder()
     # mid-edge normals: the height is that of plate theory only if the bending stiffness is, on every mesh
-    builder.add_shell(bent(strip.nodes), strip.triangles, THICKNESS, material, bending="midedge", natural="flat")
+    builder.add_shell(
+        bent(strip.nodes), strip.triangles, THICKNESS, material, bending="midedge", natural="flat", membrane="springs"
+    )
     builder.add_force(forces.Gravity((0.0, 0.0, -GRAVITY)))
     builder.add_force(forces.MassDamping(DAMPING))
     friction = FRICTION, SLIP_VELOCITY

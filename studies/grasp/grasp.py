@@ -86,7 +86,7 @@ def build(subdivisions: int) -> Robot:
     """Return the gripper around a ball whose triangles are those of an icosahedron, so many times divided by four."""
     builder = RobotBuilder()
     sphere = trimesh.creation.icosphere(subdivisions, BALL)
-    ball = builder.add_shell(np.asarray(sphere.vertices), np.asarray(sphere.faces), THICKNESS, BALL_MATERIAL)
+    ball = builder.add_shell(np.asarray(sphere.vertices), np.asarray(sphere.faces), THICKNESS, BALL_MATERIAL, "hinge")
     away = BALL + THICKNESS / 2 + FINGER.radius + CLEARANCE
     fingers = []
     for azimuth in 2 * np.pi * np.arange(FINGERS) / FINGERS:

@@ -13,6 +13,8 @@ from torchdismech import (
     Newmark,
     RobotBuilder,
     Status,
+    forces,
+    rollout,
     straight,
 )
 from torchdismech.contact import Barrier, Box, Capsule, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
@@ -232,3 +234,35 @@ def test_ways_without_end(way, passes):
     start = torch.tensor([[0.1, 0.0, 1.0]], dtype=torch.float64)
     end = torch.tensor([[way, 0.0, 1.0]], dtype=torch.float64)
     assert passed_obstacle(model.obstacles[0], *moved(model, start, end)).tolist() == [passes]
+
+
+@pytest.mark.parametrize("kind", ["rod", "shell"])
+def test_a_part_that_is_clamped_is_an_obstacle_for_edges(kind):
+    """Hold a rope on a post, or on the edge of a plate, that is between two of its nodes; an obstacle lets it pass."""
+    heights = {}
+    for held in (True, False):
+        builder = RobotBuilder()
+        along = np.arange(-5, 5) * 0.02 + 0.01  # m: nodes 1 cm to the left and right of the post
+        rope = np.stack([along, 0 * along, 0 * along + 0.012], axis=1)
+        builder.add_rod(rope, Circle(1e-3), Material(1e6, 1100.0), name="rope")
+        law = Penalty(200.0, 5e-4)
+        if not held:
+            builder.add_contact(Obstacle(Capsule((0, -0.05, 0), (0, 0.05, 0), 2e-3), law))
+        elif kind == "rod":
+            post = builder.add_rod(
+                straight((0, -0.05, 0), (0, 0.05, 0), 2), Circle(2e-3), Material(1e6, 1100.0), name="it"
+            )
+            builder.clamp(nodes=post.tolist())
+        else:
+            corners = np.array([[0, -0.05, 0], [0, 0.05, 0], [0, 0, -0.1]])
+            plate = builder.add_shell(corners, [[0, 1, 2]], 4e-3, Material(1e6, 1100.0), name="it")
+            builder.clamp(nodes=plate.tolist())
+        if held:
+            builder.add_contact(SelfContact(law, between=("rope", "it")))
+        builder.add_force(forces.Gravity((0, 0, -9.81)))
+        model = builder.finalize(compile=False)
+        run = rollout(model, model.initial_state(), ImplicitEuler(2e-3, max_substeps=16), 50, throw=True)
+        heights[held] = run.positions[-1, 0, 4:6, 2]
+    # the sum of the radii is 3 mm; half the weight, 8.5e-3 N, overlaps by 2e-5 m
+    torch.testing.assert_close(heights[True], torch.full((2,), 3e-3, dtype=torch.float64), rtol=0, atol=3e-4)
+    assert heights[False].max() < -0.03

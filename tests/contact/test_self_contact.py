@@ -9,6 +9,7 @@ import torch
 from tests import shells
 from torchdismech import Circle, Material, Model, RobotBuilder, helix, straight
 from torchdismech.contact import Penalty, SelfContact
+from torchdismech.contact.neighbours import near_nodes
 from torchdismech.contact.self_contact import KERNELS
 from torchdismech.errors import InputError
 from torchdismech.geometry.vec3 import Vec3
@@ -161,6 +162,47 @@ def test_neighbours_on_a_rod_finer_than_its_diameter():
     assert len(nodes) > 30
     # 16 + 2 mm over edges of 5 mm: four edges apart, or more
     assert int((nodes[:, 2:].amin(1) - nodes[:, :2].amax(1)).abs().min()) >= 4
+
+
+@pytest.mark.parametrize("short", [1e-6, 1e-3])
+def test_a_short_edge_changes_nothing_elsewhere(short):
+    """Find the pairs of a folded rod as well where one of its edges is very short; all were neighbours by that edge."""
+    x = np.arange(41) * 5e-3  # m
+    fine = np.insert(x, 1, short)
+    found = []
+    for along in (x, fine):
+        line = np.stack([along, 0 * along, 0 * along], axis=1)
+        builder = RobotBuilder()
+        builder.add_rod(line, Circle(8e-3), Material(1e6, 1000.0))
+        builder.add_contact(SelfContact(Penalty(100.0, TOLERANCE)))
+        model = builder.finalize()
+        # folded back onto itself in its middle
+        middle = along > 0.1 + 1e-9
+        line[middle] = np.stack([0.2 - along[middle], np.full(middle.sum(), 0.017), 0 * along[middle]], axis=1)
+        folded = torch.as_tensor(line)[None]
+        pairs = model.self_contacts.pairs(folded, folded, torch.zeros(1, dtype=torch.float64))
+        nodes = pairs.tables[0].nodes[pairs.tables[0].filled]
+        found.append({tuple(np.round(along[pair], 9)) for pair in nodes.tolist()})
+    kept = {pair for pair in found[0] if pair[0] > 0}  # those of the first edge, which is cut in two, are others
+    assert len(kept) > 30 and kept == {pair for pair in found[1] if pair[0] > short}
+
+
+def test_near_nodes_are_those_of_a_walk():
+    """Find pairs that are near and hang together, not those of another piece, nor of a long way round."""
+    positions = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0.1, 1, 0], [0, 0, 0.5], [0.4, 0.1, 0]], dtype=float)
+    links = np.array([[0, 1], [1, 2], [2, 3], [0, 5]])
+    lengths = np.linalg.norm(positions[links[:, 0]] - positions[links[:, 1]], axis=1)
+    # 3 is 1 from 0, but 2.9 along the edges, more than twice the reach; 4 hangs on nothing; 5 is .4 from 0
+    assert set(map(tuple, near_nodes(positions, links, lengths, 1.2).tolist())) == {
+        (0, 1),
+        (1, 2),
+        (2, 3),
+        (0, 5),
+        (1, 5),
+    }
+    assert len(near_nodes(positions, links, lengths, 0.3)) == 0
+    # surfaces that just touch do not overlap
+    assert (0, 1) not in set(map(tuple, near_nodes(positions, links, lengths, 1.0).tolist()))
 
 
 def test_neighbours_as_given():

@@ -166,7 +166,7 @@ def test_hinges_are_controlled():
     """Set and measure the angles of a sheet's hinges."""
     builder = RobotBuilder()
     mesh = meshes.rectangle(0.1, 0.1, 0.05)
-    builder.add_shell(mesh.nodes, mesh.triangles, thickness=1e-3, material=Material(1e6, 1000.0))
+    builder.add_shell(mesh.nodes, mesh.triangles, thickness=1e-3, material=Material(1e6, 1000.0), bending="hinge")
     model = builder.finalize(compile=False)
     strains = Strains(model, ["hinge_angle"])
     control = strains.set_by(torch.full((1, len(strains)), 0.1, dtype=torch.float64), Control(), model)

@@ -1,6 +1,7 @@
 """Membranes as continua: derivatives, patch tests, stretching in closed form, a balloon, growth."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from tests import shells
 from torchdismech import Control, InputError, Material, RobotBuilder, meshes
-from torchdismech.elastic import MooneyRivlin, NeoHookean, StVenantKirchhoff
+from torchdismech.elastic import LinearElastic, MooneyRivlin, NeoHookean, Plate, StVenantKirchhoff
 from torchdismech.forces import PointForce, Pressure
 from torchdismech.initial import trial_state
 from torchdismech.integrate import ImplicitEuler, Static
@@ -171,6 +172,26 @@ def test_growth():
         assert grown.item() == pytest.approx(factors[k].item() ** 2, rel=1e-6)  # what is left of the motion
 
 
+def test_what_shells_are_where_nothing_is_said():
+    """Bend by mid-edge normals and stretch as continua; hinges come with springs, and are warned of where they are."""
+    mesh = meshes.rectangle(0.2, 0.1, 0.05)
+
+    def built(*kinds, nodes=mesh.nodes, triangles=mesh.triangles):
+        builder = RobotBuilder()
+        builder.add_shell(nodes, triangles, 1e-3, Material(1e6, 1e3, 0.3), *kinds)
+        return builder.finalize()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = built()
+        built("hinge", nodes=np.eye(3), triangles=[[0, 1, 2]])  # one triangle has no hinge
+    assert [type(term.energy) for term in model.terms] == [StVenantKirchhoff, Plate]
+    with pytest.warns(UserWarning, match="'hinge' depends on the mesh.*'midedge' does") as said:
+        model = built("hinge")
+    assert [term.name for term in model.terms] == ["membrane", "hinge"] and len(said) == 1
+    assert isinstance(model.term("membrane").energy, LinearElastic)
+
+
 def test_refusals():
     """Name what does not go together."""
     mesh = meshes.rectangle(0.2, 0.1, 0.05)
@@ -178,7 +199,7 @@ def test_refusals():
     with pytest.raises(InputError, match="membrane: expected one of 'springs', 'continuum'"):
         builder.add_shell(mesh.nodes, mesh.triangles, 1e-3, Material(1e6, 1e3), membrane="cst")
     builder.add_shell(mesh.nodes, mesh.triangles, 1e-3, Material(1e6, 1e3), membrane="continuum")
-    builder.add_shell(mesh.nodes + [0, 0, 1], mesh.triangles, 1e-3, Material(1e6, 1e3))
+    builder.add_shell(mesh.nodes + [0, 0, 1], mesh.triangles, 1e-3, Material(1e6, 1e3), "hinge")
     with pytest.raises(InputError, match="membrane is 'springs' in one shell"):
         builder.finalize()
     model = shells.robot("midedge")

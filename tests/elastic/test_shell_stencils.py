@@ -183,7 +183,9 @@ def test_default_stiffnesses():
     for bending in ("hinge", "midedge"):
         for given in ({}, {"membrane": 7.0, "bending": 9.0}):
             builder = RobotBuilder()
-            builder.add_shell(nodes, triangles, h, Material(youngs, 1000.0, poisson), bending, stiffness=given)
+            builder.add_shell(
+                nodes, triangles, h, Material(youngs, 1000.0, poisson), bending, stiffness=given, membrane="springs"
+            )
             model = builder.finalize()
             energy = model.term(bending).energy
             own = energy.hinge if bending == "hinge" else energy.stiffness

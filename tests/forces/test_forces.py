@@ -147,7 +147,7 @@ def test_viscosity_and_buoyancy_of_a_shell_do_not_depend_on_its_mesh(spacing):
     """Resist by viscosity x root of the area, and lift by the fluid's weight in the shell's volume, on any mesh."""
     sheet = meshes.rectangle(0.2, 0.1, spacing, "random", seed=0)
     builder = RobotBuilder()
-    builder.add_shell(sheet.nodes, sheet.triangles, 3e-3, Material(1e6, 1000.0, 0.3))
+    builder.add_shell(sheet.nodes, sheet.triangles, 3e-3, Material(1e6, 1000.0, 0.3), "hinge")
     viscous, buoyancy = forces.Viscous(0.5), forces.Buoyancy((0, 0, -9.81), 800.0)
     builder.add_force(viscous)
     builder.add_force(buoyancy)

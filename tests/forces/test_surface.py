@@ -42,7 +42,7 @@ NAMES = list(loads())
 def shell(nodes, triangles, *forces, batch=1):
     """Return a free shell with the forces, and its state at rest."""
     builder = RobotBuilder()
-    builder.add_shell(nodes, triangles, 1e-3, MATERIAL)
+    builder.add_shell(nodes, triangles, 1e-3, MATERIAL, "hinge")
     for force in forces:
         builder.add_force(force)
     model = builder.finalize()

@@ -96,7 +96,7 @@ def test_by_thickness_and_fluid(bending):
 
     def end(thickness: float, youngs: float, density: float, trained: bool = False):
         builder = RobotBuilder()
-        builder.add_shell(nodes, triangles, thickness, Material(youngs, 1000.0, 0.3), bending)
+        builder.add_shell(nodes, triangles, thickness, Material(youngs, 1000.0, 0.3), bending, membrane="springs")
         builder.clamp(nodes=triangles[-1].tolist())
         for force in (forces.Gravity((0, 0, -9.81)), forces.Drag(density, 1.2), forces.Pressure(3.0)):
             builder.add_force(force)

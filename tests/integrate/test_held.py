@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, meshes, rollout, straight
+from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, forces, meshes, rollout, straight
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Sphere
 from torchdismech.integrate import constrained, held
 
@@ -70,6 +70,57 @@ def test_steps_are_those_of_the_complementarity_problem(name, monkeypatch):
     for contact, force in short.contact.items():
         if contact.startswith("force/"):
             torch.testing.assert_close(force, whole.contact[contact], rtol=0, atol=1e-5)
+
+
+def spun(model):
+    """Return a state in which a sheet turns at 8 rad/s, and glides."""
+    x = model.nodes - model.nodes.mean(0)
+    turning = 8.0 * torch.stack([-x[:, 1], x[:, 0], 0 * x[:, 0]], dim=1)
+    velocity = torch.zeros(1, model.n_dofs, dtype=torch.float64)
+    velocity[0, : turning.numel()] = (turning + torch.tensor([0.2, 0.1, 0.0])).flatten()
+    return model.initial_state(velocity=velocity)
+
+
+def pulled(time, model):
+    """Pull a sheet at its corner, harder and harder: it sticks, slides there first, and then everywhere."""
+    force = torch.zeros(1, model.n_dofs, dtype=torch.float64)
+    force[0, :2] = torch.tensor([-0.7, -0.4]) * float(time.max())
+    return Control(force=force)
+
+
+SLIDING = {
+    "down a slope": lambda: (sheet([STEEP], 0.5), None, None),
+    "to rest": lambda: (model := sheet([DOWN], 0.5), spun(model), None),
+    "from one corner on": lambda: (sheet([DOWN], 0.5), None, pulled),
+}
+
+
+@pytest.mark.parametrize("name", SLIDING)
+def test_sliding_steps_are_those_of_the_complementarity_problem(name, monkeypatch):
+    """Slide, stick and stop, in the same steps with the same loads; what slides everywhere asks for no more."""
+    runs, asked, delassus = [], [], constrained._Delassus.matrix
+
+    def counted(*arguments, **more):
+        asked.append(1)
+        return delassus(*arguments, **more)
+
+    monkeypatch.setattr(constrained._Delassus, "matrix", counted)
+    for few in (held.FEW, 10**9):
+        monkeypatch.setattr(held, "FEW", few)
+        model, state, schedule = SLIDING[name]()
+        state = model.initial_state() if state is None else state
+        asked.clear()
+        runs.append(rollout(model, state, ImplicitEuler(5e-3, **STEP), 30, schedule, throw=True))
+        if few < 10**9 and name != "from one corner on":
+            assert len(asked) <= 12  # of 40 iterations and more: where it begins to slide, and comes to rest
+    short, whole = runs
+    torch.testing.assert_close(short.positions, whole.positions, rtol=0, atol=1e-8)  # as above
+    torch.testing.assert_close(short.contact["sliding"], whole.contact["sliding"], rtol=0, atol=0)
+    force = "force/obstacle0"
+    torch.testing.assert_close(short.contact[force], whole.contact[force], rtol=0, atol=1e-5)
+    assert int(whole.contact["sliding"].max()) == 25
+    moved = (whole.positions[-1] - whole.positions[-2]).norm(dim=-1)
+    assert (float(moved.max()) < 1e-9) == (name == "to rest")
 
 
 def test_each_robot_is_its_own():

@@ -13,8 +13,10 @@ from torchdismech import (
     Circle,
     Control,
     ImplicitEuler,
+    ImplicitMidpoint,
     InputError,
     Material,
+    Newmark,
     RobotBuilder,
     SimulationError,
     Static,
@@ -23,7 +25,7 @@ from torchdismech import (
     modes,
     straight,
 )
-from torchdismech.contact import HalfSpace, Obstacle, Penalty
+from torchdismech.contact import Complementarity, HalfSpace, Obstacle, Penalty
 
 LENGTH, RADIUS, YOUNGS, DENSITY = 1.0, 5e-3, 1e7, 1000.0
 EI = YOUNGS * math.pi * RADIUS**4 / 4
@@ -112,6 +114,17 @@ class TestCriticalLoads:
         state, info = Static().step(model, model.initial_state(batch=2), control)
         assert info.converged.all() and info.stable.all()
         assert state.positions[0, :, 1].abs().max() < 1e-6 and state.positions[1, -1, 1] > 0.05
+
+    def test_of_a_strip_under_an_even_load(self):
+        """Stay upright below 12.85 sqrt(EI GJ) / L^3 along it, lean over above (Timoshenko and Gere), within 1 %."""
+        stiffness = {"EI1": 1e3 * EI, "EI2": EI, "GJ": 0.8 * EI}
+        exact = 12.85 * math.sqrt(0.8) * EI / LENGTH**3
+        load = torch.tensor([[0, 0, -0.99 * exact], [0, 0, -1.01 * exact]], dtype=torch.float64)
+        line = forces.LineLoad(load, edges=range(40))
+        model = column(40, planar=False, stiffness=stiffness, loads=[line])
+        with pytest.warns(RuntimeWarning, match="robot 1 is no minimum"):
+            _, info = Static(unstable="report").step(model, model.initial_state())
+        assert info.stable.tolist() == [True, False]
 
 
 class TestLeaving:
@@ -300,3 +313,46 @@ def test_damping_hides_no_saddle():
         found.append(state.q)
     assert found[0][0, 3 * 10 + 2].abs() > 0.1 * LENGTH
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(("scheme", "times"), [(ImplicitEuler, 1.0), (ImplicitMidpoint, 2.0), (Newmark, 2.0)])
+def test_steps_longer_than_a_buckling_grows_are_no_minima(scheme, times):
+    """Tell a straight column that a step leaves where it was, from a step of 1/growth on (2/growth, of second order).
+
+    Inertia adds M / dt^2 to the matrix (4 M / dt^2 where a step's mean acceleration counts), whose lowest eigenvalue
+    is -growth^2 of M.
+    """
+    model = column(10)
+    control = tip_force(model, [-0.75 * EULER, -0.2 * EULER])
+    pressed_state, _ = Static(unstable="report").step(model, model.initial_state(2), control)
+    growth = float(modes(model, pressed_state, 1, control).growth_rate[0, 0])
+    assert growth > 0
+    for share, expected in ((0.99, True), (1.01, False)):
+        steps = scheme(share * times / growth)
+        after, info = steps.step(model, pressed_state, control, throw=True)
+        assert after.positions[0, :, 2].abs().max() < 1e-9 and info.stable is None  # it stays straight either way
+        assert steps.minima(model, pressed_state, after, control).tolist() == [expected, True]
+
+
+def test_minima_of_a_step_are_known_of_potentials_alone():
+    """Say None under drag, and with a solver that does not tell; say what `Static` says of equilibria."""
+    steps = ImplicitEuler(1e-2)
+    for model in (column(10, planar=False, loads=[forces.Resistive(1.0, 2.0)]), column(10, solver="pcg")):
+        state = model.initial_state()
+        assert steps.minima(model, state, steps.step(model, state, throw=True)[0]) is None
+    model = column(10)
+    control = tip_force(model, [-0.75 * EULER])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        state, info = Static(unstable="report").step(model, model.initial_state(), control)
+    assert Static().minima(model, state, state, control).tolist() == info.stable.tolist() == [False]
+
+
+def test_minima_know_contacts_that_are_closed():
+    """Count a contact that bears a load as closed: a column that lies on a floor is at a minimum by its weight."""
+    floor = Obstacle(HalfSpace((0, 0, -2 * RADIUS), (0, 0, 1)), Complementarity())
+    model = column(10, loads=[forces.Gravity((0, 0, -9.81))], contact=floor)
+    state, steps = model.initial_state(), ImplicitEuler(0.5)
+    for _ in range(4):
+        before, (state, _) = state, steps.step(model, state, tip_force(model, [-0.75 * EULER]), throw=True)
+    assert steps.minima(model, before, state, tip_force(model, [-0.75 * EULER])).tolist() == [True]

@@ -60,6 +60,23 @@ def test_a_given_direction(load):
     assert model.term("bend_twist").natural_kappa1[-1] != 0
 
 
+def test_each_robot_slides_along_its_own_line(load):
+    """Draw the line of each robot, as from Python; other numbers of clamps are the same for all."""
+    slides = HELD + "[[clamp]]\nnodes = [3]\nalong = [1, 0, 0.5]\n[batch]\nsize = 2\n[batch.randomize]\n"
+    _, state = last_state(load(ROBOT + slides + '"clamp.1.along.2" = {values = [0.5, -1.0]}\n'))
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(5e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.clamp(nodes=[3], along=[(1, 0, 0.5), (1, 0, -1.0)])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_force(forces.Viscous(0.1))
+    model = builder.finalize(compile=False)
+    expected = rollout(model, model.initial_state(2), ImplicitEuler(0.01), 10, throw=True).state
+    torch.testing.assert_close(state.q, expected.q, rtol=0, atol=1e-12)
+    with pytest.raises(SceneError, match="share their clamps, but for along and normal"):
+        load(ROBOT + slides + '"clamp.1.nodes.0" = {values = [3, 2]}\n').build()
+
+
 def test_rotations_turn_clamps_as_rigid_bodies(load):
     """Turn one end about the rod's axis by one turn: it twists evenly. About another axis: its direction turns."""
     still = ROBOT.replace("gravity = [0, 0, -9.81]\n", "")

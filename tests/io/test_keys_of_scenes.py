@@ -124,13 +124,14 @@ def test_relaxation_time(load, kind, keys, shell):
 @pytest.mark.parametrize("damping", [0.0, 0.01])
 def test_dissipation(load, kind, keys, energies, damping):
     """Add what `add_dissipation` adds, with a material that damps and without."""
-    builder, double = built(kind, damping), torch.float64
+    head = HEAD[kind] + ('bending = "hinge"\n' if kind == "shell" else "")
+    builder, double = built(kind, damping, ("hinge",)), torch.float64
     for term, numbers in energies.items():
         builder.add_dissipation(
             term, LinearElastic({name: torch.tensor(value, dtype=double) for name, value in numbers.items()})
         )
-    found = run(load(HEAD[kind] + f"relaxation_time = {damping}\n[dissipation]\n{keys}\n" + SIMULATION))
-    same(found, by_hand(builder), by_hand(built(kind, damping)))
+    found = run(load(head + f"relaxation_time = {damping}\n[dissipation]\n{keys}\n" + SIMULATION))
+    same(found, by_hand(builder), by_hand(built(kind, damping, ("hinge",))))
 
 
 @pytest.mark.parametrize(
@@ -290,7 +291,7 @@ def test_loads(load, kind, keys, force):
 )
 def test_materials_of_membranes(load, keys, energy):
     """Stretch membranes by another law than Hooke's."""
-    kinds = ("hinge", "initial", None, "continuum")
+    kinds = ("midedge", "initial", None, "continuum")
     builder = built("shell", shell=kinds)
     builder.replace_energy("membrane", energy())
     found = run(load(HEAD["shell"] + 'membrane = "continuum"\n' + SIMULATION + f"[membrane]\n{keys}\n"))
@@ -301,7 +302,7 @@ def test_growth(load):
     """Let membranes grow by a table of natural strains."""
     table = "time, a, b, c, d, e, f\n0, 0, 0, 0, 0, 0, 0\n0.05, 0.1, 0.05, 0.01, 0.1, 0, 0\n"
     keys = 'membrane = "continuum"\n' + SIMULATION + '[actuation]\nnatural_membrane_strain = "g.csv"\n'
-    kinds = ("hinge", "initial", None, "continuum")
+    kinds = ("midedge", "initial", None, "continuum")
     model = built("shell", shell=kinds).finalize()
     full = torch.tensor([[[0.1, 0.05, 0.01], [0.1, 0.0, 0.0]]], dtype=torch.float64)
 

@@ -522,9 +522,9 @@ MALFORMED = {
     "unlike bending at an edge": (
         shell_scene(shell=None)
         + "[[shell]]\n"
-        + shell(nodes="[0, 1, 2]")
+        + shell(nodes="[0, 1, 2]", bending='"hinge"')
         + "\n[[shell]]\n"
-        + shell(nodes="[0, 2, 3]", bending='"midedge"'),
+        + shell(nodes="[0, 2, 3]"),
         "bending is 'hinge' on one side of the edge (2, 0)",
     ),
     # shells: geometry

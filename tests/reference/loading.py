@@ -88,7 +88,9 @@ def reference_model(
         bending = "midedge" if prefix + "tri_nodes" in data else "hinge"
         builder._nodes = nodes  # the shell's nodes keep the file's numbers
         used = np.unique(faces)
-        builder.add_shell(nodes[used], np.searchsorted(used, faces), 1e-3, placeholder, bending=bending)
+        builder.add_shell(
+            nodes[used], np.searchsorted(used, faces), 1e-3, placeholder, bending=bending, membrane="springs"
+        )
     for force in forces:
         builder.add_force(force)
     for contact in contacts:

@@ -139,3 +139,15 @@ def test_substeps_rescue_a_robot():
     assert info.converged.all()
     assert info.substeps[1] > 1 and info.substeps[[0, 2]].tolist() == [1, 1]
     assert torch.allclose(after.time, torch.full((3,), 0.05, dtype=torch.float64))
+
+
+def test_parts_that_did_not_help_are_reported():
+    """Say of a robot that failed in all parts how many were tried, and the iterations of all of them."""
+    model = rod()
+    rule = {"max_iterations": 8}
+    state = model.initial_state(batch=3, velocity=broken(model))
+    _, once = ImplicitEuler(0.01, **rule).step(model, state)
+    after, info = ImplicitEuler(0.01, max_substeps=4, **rule).step(model, state)
+    assert info.substeps.tolist() == [1, 4, 1] and info.status[1] == once.status[1] != Status.CONVERGED
+    assert info.iterations[1] > once.iterations[1]
+    assert torch.equal(after.q[1], state.q[1])

@@ -15,7 +15,7 @@ def rod_on_a_held_plate(joints: str, across: bool = True):
     sheet = meshes.rectangle(0.04, 0.04, 0.01, "cross")
     middle = int(np.argmin(np.linalg.norm(sheet.nodes - [0.02 if across else 0.04, 0.02, 0], axis=1)))
     builder = RobotBuilder(joints=joints)
-    index = builder.add_shell(sheet.nodes, sheet.triangles, 2e-3, Material(1e8, 1000.0, 0.3))
+    index = builder.add_shell(sheet.nodes, sheet.triangles, 2e-3, Material(1e8, 1000.0, 0.3), "hinge")
     start = sheet.nodes[middle]
     end = start + ([0, 0, LENGTH] if across else [LENGTH, 0, 0])
     rod = builder.add_rod(straight(start, end, 21), Circle(RADIUS), Material(YOUNGS, 1000.0, 0.3))

@@ -35,7 +35,7 @@ class ClampedNodes:
 
     Attributes
     ----------
-    held : (k, 3) unit vectors along which the nodes are held.
+    held : (k, 3) unit vectors along which the nodes are held, or those of each robot, (B, k, 3).
     directed : whether rods are held in a direction ...
     tangent : ... and in which (3,); None: each edge in that at rest.
     """
@@ -55,7 +55,7 @@ class ClampedNodes:
 
 
 def held_directions(axes: str | None, along: object, normal: object, planar: bool) -> np.ndarray:
-    """Return the unit vectors (k, 3) along which nodes are held, for what `RobotBuilder.clamp` is given.
+    """Return the unit vectors (k, 3) or (B, k, 3) along which nodes are held, for what `RobotBuilder.clamp` is given.
 
     Refused are contradictions, and in planar robots what leads out of the plane.
     """
@@ -70,15 +70,18 @@ def held_directions(axes: str | None, along: object, normal: object, planar: boo
         if not set(axes) <= set("xyz"):
             raise InputError(f"clamp.axes: expected a subset of 'xyz', got {axes!r}")
         return np.eye(3)[["xyz".index(axis) for axis in axes]]
-    vector = _unit_vector(given[0], normal if along is None else along)
-    if planar and vector[1] != 0:
-        raise InputError(f"clamp.{given[0]}: a planar robot keeps to the x-z plane, got {vector.tolist()}")
-    return vector[None] if along is None else _complement(vector[None])
+    vectors = _unit_vectors(given[0], normal if along is None else along)
+    if planar and (vectors[..., 1] != 0).any():
+        raise InputError(f"clamp.{given[0]}: a planar robot keeps to the x-z plane, got {vectors.tolist()}")
+    held = vectors[..., None, :]
+    if along is None:
+        return held
+    return _complement(held) if held.ndim == 2 else np.stack([_complement(own) for own in held])
 
 
 def _along_axes(vectors: np.ndarray) -> np.ndarray:
-    """Return which vectors (k, 3) are along an axis."""
-    return (vectors != 0).sum(1) == 1
+    """Return which vectors (k, 3) are along an axis; none of those that differ from robot to robot, (B, k, 3)."""
+    return (vectors != 0).sum(1) == 1 if vectors.ndim == 2 else np.zeros(vectors.shape[1], dtype=bool)
 
 
 def _complement(vectors: np.ndarray) -> np.ndarray:
@@ -97,6 +100,17 @@ def _unit_vector(name: str, given: object, other: str = "") -> np.ndarray:
         raise InputError(f"clamp.{name}: expected {other}a vector (3,) other than zero, got {given!r}")
     vector = vector / largest  # so that no square overflows
     return vector / np.linalg.norm(vector)
+
+
+def _unit_vectors(name: str, given: object) -> np.ndarray:
+    """Return a unit vector (3,), or one of each robot (B, 3)."""
+    try:
+        rows = np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
+        rows = np.zeros(0)
+    if rows.ndim != 2 or not len(rows):
+        return _unit_vector(name, given)
+    return np.stack([_unit_vector(f"{name}[{robot}]", row) for robot, row in enumerate(rows)])
 
 
 def held_by(clamps: Sequence[ClampedNodes], rod_edges: np.ndarray) -> Held:
@@ -172,7 +186,9 @@ def free_dofs(body: Body, clamps: Sequence[ClampedNodes], planar: bool) -> tuple
     free = np.ones(body.n_dofs, dtype=bool)
     free[body.first_held :] = False
     for clamp, part in zip(clamps, body.clamps, strict=True):
-        for axis in np.flatnonzero(clamp.held[_along_axes(clamp.held)].any(0)):
+        for axis in np.flatnonzero(
+            clamp.held[..., _along_axes(clamp.held), :].any(axis=tuple(range(clamp.held.ndim - 1)))
+        ):
             free[3 * clamp.nodes + axis] = False
         free[first_angle + part.framed] = False
     if planar:
@@ -180,13 +196,44 @@ def free_dofs(body: Body, clamps: Sequence[ClampedNodes], planar: bool) -> tuple
         free[first_angle:] = False
     oblique = [clamp for clamp in clamps if not _along_axes(clamp.held).all()]
     nodes = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(clamp.nodes for clamp in oblique)]))
-    allowed = np.zeros((len(nodes), 3, 3))
+    robots = _robots(oblique)
+    allowed = np.zeros((*robots, len(nodes), 3, 3))
     for k, node in enumerate(nodes):
-        held = [clamp.held for clamp in oblique if node in clamp.nodes]
         own = slice(3 * node, 3 * node + 3)
-        moves = _complement(np.concatenate([*held, np.eye(3)[~free[own]]]))
+        held = [clamp.held for clamp in oblique if node in clamp.nodes]
+        allowed[..., k, :, :] = _allowed(held, np.eye(3)[~free[own]], robots, int(node))
+        free[own] = allowed[..., k, :, :].reshape(-1, 3).any(0)
+    off_axes = (allowed * (1 - np.eye(3))).reshape(-1, len(nodes), 9).any(axis=(0, 2)) if len(nodes) else nodes > 0
+    slides = off_axes | (np.ptp(allowed, axis=0).any(axis=(1, 2)) if robots else False)
+    return free, Slides(nodes[slides], allowed[..., slides, :, :], body.nodes.dtype)
+
+
+def _robots(clamps: Sequence[ClampedNodes]) -> tuple[int, ...]:
+    """Return for how many robots clamps hold each in its own directions: (B,), or () for all alike."""
+    counts = {len(clamp.held) for clamp in clamps if clamp.held.ndim == 3}
+    if len(counts) > 1:
+        raise InputError(
+            f"clamp: directions of {' and of '.join(map(str, sorted(counts)))} robots are in one robot's clamps"
+        )
+    return tuple(counts)
+
+
+def _allowed(held: list[np.ndarray], axes: np.ndarray, robots: tuple[int, ...], node: int) -> np.ndarray:
+    """Return the projection (3, 3) or (B, 3, 3) on the directions in which a node moves that clamps hold.
+
+    Parameters
+    ----------
+    held, axes : along which it is held: of each clamp (k, 3) or (B, k, 3), and along axes (k, 3).
+    """
+    found = []
+    for robot in range(*robots or (1,)):
+        moves = _complement(np.concatenate([*(own if own.ndim == 2 else own[robot] for own in held), axes]))
         moves[np.abs(moves) <= ROUNDING] = 0.0
-        allowed[k] = moves.T @ moves
-        free[own] = moves.any(0)
-    slides = np.array([bool((p != np.diag(p.diagonal())).any()) for p in allowed], dtype=bool)
-    return free, Slides(nodes[slides], allowed[slides], body.nodes.dtype)
+        found.append(moves.T @ moves)
+    ranks = {round(float(np.trace(projection))) for projection in found}
+    if len(ranks) > 1:
+        raise InputError(
+            f"clamp: node {node} moves in {' or '.join(map(str, sorted(ranks)))} directions, from robot to robot; "
+            "expected as many in each"
+        )
+    return np.stack(found) if robots else found[0]

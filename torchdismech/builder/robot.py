@@ -24,6 +24,7 @@ from torchdismech.builder.rods import (
 from torchdismech.builder.shells import (
     BENDING,
     MEMBRANE,
+    USUAL_MEMBRANE,
     ShellGroup,
     Shells,
     bending_terms,
@@ -168,10 +169,10 @@ class RobotBuilder:
         triangles,
         thickness: Number,
         material: Material,
-        bending: str = "hinge",
+        bending: str = "midedge",
         natural: str = "initial",
         stiffness: dict[str, Number] | None = None,
-        membrane: str = "springs",
+        membrane: str | None = None,
         name: str | None = None,
     ) -> np.ndarray:
         """Add a shell: nodes (k, 3) and triangles (m, 3) into them; return the indices (k,) of its nodes.
@@ -182,18 +183,20 @@ class RobotBuilder:
         Parameters
         ----------
         thickness, material : numbers or tensors per triangle and per robot; thickness in m.
-        bending : "hinge": springs between triangles, cheap, stiffness depends on the mesh; "midedge": curvature of
-            triangles by normals at their sides, converges to plate theory on any mesh, costs one unknown more an edge.
+        bending : "midedge": curvature of triangles by normals at their sides, converges to plate theory on any mesh,
+            one unknown more an edge; "hinge": springs between triangles, cheap, stiffness depends on the mesh.
         natural : "initial" takes the curved shape as built for the rest shape; "flat" has none.
         stiffness : any of `membrane` [N/m] (springs: that of an edge per rest length, sqrt(3)/2 E h; continuum:
             E h / (2 (1 - nu^2))) and `bending` [N m] (hinge: E h^3 / (6 sqrt(3)); midedge: E h^3 / (24 (1 - nu^2))), in
             place of what thickness and material give.
-        membrane : how all shells of the robot stretch. "springs": each edge is one; Poisson's ratio is 1/3 and the
-            stiffness depends on the mesh. "continuum": triangles of constant strain, as thickness and material say.
+        membrane : how all shells of the robot stretch. "continuum": triangles of constant strain, as thickness and
+            material say. "springs": each edge is one; Poisson's ratio is 1/3 and the stiffness depends on the mesh.
+            None: "continuum" with "midedge", "springs" with "hinge", as in the papers.
         name : what `SelfContact(between=...)` calls it; several rods and shells may have the same.
         """
         points, faces = check_triangles(nodes, triangles, where="shell")
         _check_choice("bending", bending, BENDING)
+        membrane = USUAL_MEMBRANE[bending] if membrane is None else membrane
         _check_choice("membrane", membrane, MEMBRANE)
         _check_choice("natural", natural, NATURAL["shell"])
         _check_name(name)
@@ -209,8 +212,8 @@ class RobotBuilder:
         axes: str | None = None,
         twist: bool = True,
         direction: str | Sequence[float] | None = None,
-        along: Sequence[float] | None = None,
-        normal: Sequence[float] | None = None,
+        along: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
+        normal: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
     ) -> None:
         """Fix nodes, given by index or by a box (min, max).
 
@@ -224,8 +227,9 @@ class RobotBuilder:
             normals of shells (without it a shell is hinged there); with a direction, the twist of rods at the nodes.
         direction : "rest": rods have at these nodes the tangent of the rest shape, each edge there its own; or a
             vector along the rod, from each edge's first node to its second. None: rods turn freely about nodes.
-        along : (3,); in place of axes: the nodes slide along this line without friction, and are held across it.
-        normal : (3,); in place of axes: the nodes slide in the plane with this normal, and are held along the normal.
+        along : (3,), or one of each robot (B, 3); in place of axes: the nodes slide along this line without friction,
+            and are held across it.
+        normal : (3,) or (B, 3); in place of axes: the nodes slide in the plane with this normal, and are held along it.
 
         Lines and planes keep their directions also where `Control.pose` turns a clamp. What several clamps of a node
         hold adds up.

@@ -36,6 +36,7 @@ from torchdismech.materials import Material, Number, positive
 __all__ = [
     "BENDING",
     "MEMBRANE",
+    "USUAL_MEMBRANE",
     "ShellGroup",
     "Shells",
     "bending_terms",
@@ -47,6 +48,11 @@ __all__ = [
 
 BENDING = ("hinge", "midedge")
 MEMBRANE = ("springs", "continuum")
+USUAL_MEMBRANE = {"midedge": "continuum", "hinge": "springs"}  # of each bending, where nothing is said
+HINGES = (
+    "shell: bending 'hinge' depends on the mesh, by tens of per cent, and does not come to plate theory on finer ones; "
+    "'midedge' does (docs/shells.md)"
+)
 
 
 @dataclass
@@ -80,6 +86,8 @@ class Shells:
         self.flat = np.repeat([g.natural == "flat" for g in groups], counts).astype(bool)  # (F,)
         self._refuse_mixed_edges()
         self._refuse_mixed_membranes()
+        if bool(self.by_hinges[self.surface.hinge_triangles].any()):
+            warnings.warn(HINGES, stacklevel=3)  # said where finalize is called, once
         edges, x = self.surface.edges, nodes[self.surface.triangles]
         self.edge_length = torch.linalg.vector_norm(nodes[edges[:, 1]] - nodes[edges[:, 0]], dim=-1)
         area = torch.linalg.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])

@@ -18,6 +18,7 @@ from torchdismech.body import Body
 from torchdismech.contact.broad_phase import adjacent, overlapping, padded
 from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
+from torchdismech.contact.neighbours import near_nodes
 from torchdismech.contact.pairs import FIRST, Kernel, PairLoops, PairTable, Touching, distances, touching
 from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.contact.shares import Ruled, Share, shares
@@ -126,8 +127,9 @@ class SelfContact(nn.Module):
     Parameters
     ----------
     response, friction : the law between two surfaces.
-    ring : pairs that are so many edges apart, or less, are neighbours and never touch. By default as many as it takes
-        to get out of contact: neighbours on a rod whose edges are shorter than its diameter always overlap.
+    ring : pairs that are so many edges apart, or less, are neighbours and never touch. By default neighbours are those
+        whose surfaces overlap as built, near each other along the body: parts of a rod whose edges are shorter than its
+        diameter always overlap. It goes by length, so short edges somewhere change nothing elsewhere.
     rounding : how far edges are rounded, in parts of the sum of two radii. Edges that lie side by side have no unique
         closest points, so that the force jumps from end to end, and Newton's method finds no root; rounded ones meet
         in the middle. Distances come out larger by up to rounding^2 / 4 of that sum. 0 for none.
@@ -211,16 +213,17 @@ class SelfContact(nn.Module):
         self.points = Primitives(points, body.node_contact_radius(), share.nodes, of_nodes)
         self.triangles = Primitives(body.triangles, body.face_contact_radius, share.triangles, of_triangles)
         self.lines = CentreLines(body, of_edges) if self.centre_line == "smooth" else None
-        ring = self._neighbours(of_edges) if self.ring is None else self.ring
+        near = (self._near_nodes(), 1) if self.ring is None else (body.links, self.ring)
         links, corners, sides = body.links[of_edges], points[of_nodes], body.triangles[of_triangles]
-        self.register_buffer("_near_edges", adjacent(links, None, body.links, ring), persistent=False)
-        self.register_buffer("_near_triangles", adjacent(corners, sides, body.links, ring), persistent=False)
+        self.register_buffer("_near_edges", adjacent(links, None, *near), persistent=False)
+        self.register_buffer("_near_triangles", adjacent(corners, sides, *near), persistent=False)
 
-    def _neighbours(self, edges: np.ndarray) -> int:
-        """Return how many edges apart parts have to be, beyond the next, to be out of contact on a straight rod."""
-        lengths = _side_by_side(self.body.edge_length, self.body.shell_edge_length)[..., edges]
-        reach = 2 * self.points.radius.max() + self.law.response.tolerance.max()
-        return int(torch.ceil(reach / lengths.min()).item()) - 1
+    def _near_nodes(self) -> np.ndarray:
+        """Return the pairs of nodes (P, 2) on one body whose surfaces overlap as built, in any robot."""
+        lengths = _side_by_side(self.body.edge_length, self.body.shell_edge_length)
+        shortest = lengths.reshape(-1, lengths.shape[-1]).amin(0).detach().cpu().numpy()
+        reach = float(2 * self.points.radius.max() + self.law.response.tolerance.max())
+        return near_nodes(self.body.nodes.detach().cpu().numpy(), self.body.links, shortest, reach)
 
     # ---- broad phase -------------------------------------------------------------------------------------------
 

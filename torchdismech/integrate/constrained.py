@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdismech.contact.constraints import REDUNDANT, ConstraintSet, places_of
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.held import held_contacts
+from torchdismech.integrate.held import held_contacts, misdirected, on_cone
 from torchdismech.solve.complementarity import solve_contact
 from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search, rounding_noise
@@ -262,8 +262,10 @@ class _Delassus:
             length = torch.linalg.vector_norm(wanted, dim=1)
             back = wanted * (most / length.clamp_min(torch.finfo(gap.dtype).tiny)).clamp(max=1).unsqueeze(1)
             off = torch.linalg.vector_norm(drag - back, dim=1) * stiff
-            slid = torch.linalg.vector_norm(constraints.slide(q), dim=1)
-            off = torch.where(stays, torch.where(constraints.friction > 0, slid, 0.0), off)
+            slide, mu = constraints.slide(q), constraints.friction
+            slides = on_cone(constraints.load, mu)
+            slid = torch.where(slides, misdirected(constraints.load, slide, mu), torch.linalg.vector_norm(slide, dim=1))
+            off = torch.where(stays, torch.where(mu > 0, slid, 0.0), off)
             worst = torch.where(constraints.load[:, 0] > 0, torch.maximum(worst, off), worst)
         return gap.new_zeros(len(self.rows)).scatter_reduce(0, constraints.robot, worst, "amax")
 

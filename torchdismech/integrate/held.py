@@ -1,4 +1,4 @@
-"""Contacts that stay as they are: the loads of an iterate if those that bear one neither open nor slide.
+"""Contacts as equations: the loads of an iterate if it is known which contacts bear one, and which of these slide.
 
 Then each of them is an equation, gap and slide zero, and no complementarity problem is left. The loads p and the step d
 that obey A d = -r + J^T p and c + J d = 0 come from the method of multipliers (Hestenes; Powell):
@@ -7,8 +7,12 @@ that obey A d = -r + J^T p and c + J d = 0 come from the method of multipliers (
 
 with a stiffness s far above A's, so that few rounds reach rounding. A contact couples the nodes that it has and no
 others, so the matrix has the pattern of A and one factor does for all contacts, however many there are; W = J A^-1 J^T,
-which costs a solve for each of them and is full, is not needed. Contacts that would pull are let go, those that would
-close are held, and what is found holds where no load leaves its cone.
+which costs a solve for each of them and is full, is not needed. Of a contact that slides the gap alone is held, and its
+friction -mu p_n s/|s| goes with the load and the slide s of the round before, which settles fast where much is slid.
+
+Contacts that would pull are let go, those that would close are held, those whose load leaves its cone slide, and those
+whose friction does not settle are held. What is found counts where all laws hold; else the complementarity problem is
+solved.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ __all__ = ["HeldContacts", "held_contacts", "stiffened"]
 FEW = 8  # contacts of a robot below which W costs less than a second factor
 STIFFNESS = 1e6  # of a contact, in parts of the largest entry on A's diagonal
 MULTIPLIERS = 4  # rounds, each of which leaves some 1e-6 of gaps and slides
+SLIDING = 20  # rounds, at most, in which friction and pressure of contacts that slide find each other ...
+SETTLED = 1e-9  # ... until friction changes by no more, in parts of itself; beyond, a contact does not slide
+ON_CONE = 1e-9  # relative: loads so near to their cone are on it
 CHANGES = 6  # of which contacts are held, until the complementarity problem is solved instead
 EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero
 
@@ -87,6 +94,26 @@ def stiffened(equations: StepEquations, values: Tensor, arms: Tensor, held: Tens
     return values
 
 
+def on_cone(load: Tensor, friction: Tensor) -> Tensor:
+    """Return which loads (S, 3) that press are as large along as friction (S,) may be: those of what slides."""
+    most = friction * load[:, 0]
+    return (most > 0) & (torch.linalg.vector_norm(load[:, 1:], dim=1) >= (1 - ON_CONE) * most)
+
+
+def directions(slide: Tensor) -> Tensor:
+    """Return unit vectors (S, 2), zero where there is no slide."""
+    length = torch.linalg.vector_norm(slide, dim=1, keepdim=True)
+    return slide / torch.where(length > 0, length, 1.0)
+
+
+def misdirected(load: Tensor, slide: Tensor, friction: Tensor) -> Tensor:
+    """Return the part (S,) of slides (S, 2) [m] that loads (S, 3) on their cones do not point against."""
+    most = (friction * load[:, 0]).clamp_min(torch.finfo(load.dtype).tiny).unsqueeze(1)
+    return torch.linalg.vector_norm(slide, dim=1) * torch.linalg.vector_norm(
+        load[:, 1:] / most + directions(slide), dim=1
+    )
+
+
 class _Holding:
     """The equations of held contacts at an iterate."""
 
@@ -120,40 +147,61 @@ class _Holding:
         robot, solved = self.constraints.robot, torch.zeros_like(rows)
         steps, loads = torch.zeros_like(self.at.x), torch.zeros_like(self.before)
         slack = EXACT * self.constraints.tolerance
+        slides = which & on_cone(self.before, self.constraints.friction)
         for _ in range(CHANGES):
             if not bool(rows.any()):
                 break
-            step, load, ok = self._solution(which, rows)
+            step, load, settled, ok = self._solution(which, slides, rows)
             after = self.after(step)
             pulls = which & (load[:, 0] < 0)
             closes = ~which & self.moves & (after[:, 0] < -slack[robot])
-            off = torch.where(which.unsqueeze(1) & self.wanted, after, 0.0).abs().amax(1) > slack[robot]
-            wrong = off | (which & self._outside(load))
-            changes = self.any(pulls | closes)
+            slips = which & ~slides & ~pulls & self._outside(load)
+            held = self._held(which, slides)
+            off = torch.where(held, after, 0.0).abs().amax(1) > slack[robot]
+            sticks = slides & ~pulls & ~settled
+            wrong = off | ~torch.isfinite(load).all(1)
+            changes = self.any(pulls | closes | slips | sticks)
             here = rows & ok & ~changes & ~self.any(wrong)
             steps = torch.where(here[:, None], step, steps)
             loads = torch.where(here[robot].unsqueeze(1), load, loads)
             solved, rows = solved | here, rows & ok & changes
             which = (which & ~pulls) | (closes & rows[robot])
+            slides = (slides | slips) & which & ~sticks
         return HeldContacts(solved, steps, loads)
 
-    def _solution(self, which: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return step (B, n_free) and loads (S, 3) with these contacts (S,) held, and where (B,) there are some."""
-        held = which.unsqueeze(1) & self.wanted
+    def _held(self, which: Tensor, slides: Tensor) -> Tensor:
+        """Return which gaps and slides (S, 3) are held of contacts (S,), of which some slide."""
+        return torch.cat([which[:, None], (which & ~slides)[:, None].expand(-1, 2)], dim=1) & self.wanted
+
+    def _solution(self, which: Tensor, slides: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return step (B, n_free) and loads (S, 3) with these contacts (S,) held, and where (B,) there are some.
+
+        The friction of those that slide is found along with the loads that press them together, round by round; third
+        is for which (S,) it settled.
+        """
+        held = self._held(which, slides)
         values = stiffened(self.equations, self.at.values, self.arms, held, self.stiffness)
         factor = self.solver.factor(values, rows=rows)
-        load = torch.where(held, self.before, 0.0)
-        for _ in range(MULTIPLIERS):
-            step = factor.solve(
-                self.forces_of(torch.where(held, load - self.stiffness * self.offset, 0.0)) - self.unloaded
-            )
-            load = torch.where(held, load - self.stiffness * self.after(step), 0.0)
-        return step, load, factor.ok
+        friction, here = self.constraints.friction, slides & rows[self.constraints.robot]
+        free = slides.unsqueeze(1) & ~held  # friction that is given by the normal load and the direction of sliding
+        free[:, 0] = False
+        load = torch.where(held | free, self.before, 0.0)
+        for k in range(SLIDING):
+            pressing = torch.where(held, load - self.stiffness * self.offset, torch.where(free, load, 0.0))
+            step = factor.solve(self.forces_of(pressing) - self.unloaded)
+            after = self.after(step)
+            load = torch.where(held, load - self.stiffness * after, load)
+            rubbing = -(friction * load[:, 0].clamp_min(0)).unsqueeze(1) * directions(after[:, 1:])
+            before, load = load, torch.where(free, torch.cat([load[:, :1], rubbing], dim=1), load)
+            settled = torch.linalg.vector_norm((load - before)[:, 1:], dim=1) <= SETTLED * friction * load[:, 0]
+            if k + 1 >= MULTIPLIERS and not bool((here & ~settled).any()):
+                break
+        return step, load, settled, factor.ok
 
     def _outside(self, load: Tensor) -> Tensor:
-        """Return which loads (S,) are outside of their cones, or not finite."""
+        """Return which loads (S,) are outside of their cones."""
         size = torch.linalg.vector_norm(load[:, 1:], dim=1)
-        return ~(size <= self.constraints.friction * load[:, 0]) | ~torch.isfinite(load).all(1)
+        return ~(size <= self.constraints.friction * load[:, 0])
 
     def any(self, which: Tensor) -> Tensor:
         """Return the robots (B,) with a contact (S,) of which this is true."""

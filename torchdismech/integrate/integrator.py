@@ -19,6 +19,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradient import differentiable_step
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.inspection import cause_in_hooks, refuse_hidden_tensors
+from torchdismech.integrate.linearised import Linearised
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recording import takes_tapes
 from torchdismech.integrate.scheme import Scheme
@@ -128,18 +129,39 @@ class Solver(ABC):
         before, after, control : of the step, which this integrator took in one part. The loads of contacts that are
             constraints are found from the balance of forces; those of clamped nodes are not known, and left out.
         """
+        problem = self._taken(model, before, control)
+        with problem.values.in_place():
+            equations = problem.equations(model.contact.touching(after.q), constraints_at(problem, after.q))
+            there, _, _ = equations.evaluated_at(after.q)
+            tangents = model.frames.tangents(there)
+            return wrenches(model.body, tangents, problem.state, there, equations.reaction(after.q))
+
+    @torch.no_grad()
+    def minima(self, model: Model, before: State, after: State, control: Control | None = None) -> Tensor | None:
+        """Return whether each robot (B,) is at a minimum of what a step minimises: potential energy and inertia.
+
+        False after a step that stays on an unstable branch, as implicit Euler's does where it is longer than the time
+        in which a buckling grows: inertia does not hold the robot there, any other start of the search would leave it.
+        None where that is not known: loads without a potential (drag, friction), an iterative linear solver.
+
+        Parameters
+        ----------
+        before, after, control : of the step, which this integrator took in one part.
+        """
+        problem = self._taken(model, before, control)
+        with problem.values.in_place():
+            found = Linearised.at(problem, after.q)
+        return None if found is None else found.minima
+
+    def _taken(self, model: Model, before: State, control: Control | None) -> StepProblem:
+        """Return the problem of a step that was taken."""
         control = control or Control()
         self._check(model, before, control)
         values = model.values_of(control)
         start = self.scheme.started(before, self._step_length)
         control = posed(model.body, model.frames, start, control.replace(values={}))
-        with values.in_place():
-            running = torch.ones(before.batch, dtype=torch.bool, device=before.q.device)
-            problem = StepProblem(model, self, start, control, self._step_length, running, values)
-            equations = problem.equations(model.contact.touching(after.q), constraints_at(problem, after.q))
-            there, _, _ = equations.evaluated_at(after.q)
-            tangents = model.frames.tangents(there)
-            return wrenches(model.body, tangents, start, there, equations.reaction(after.q))
+        running = torch.ones(before.batch, dtype=torch.bool, device=before.q.device)
+        return StepProblem(model, self, start, control, self._step_length, running, values)
 
     def prepare(self, model: Model, state: State, steps: int) -> None:
         """Get ready for so many steps from a state: compile if the model does so and it pays, look at the tolerance."""

@@ -15,7 +15,8 @@ class ImplicitEuler(Integrator):
     """First order, damps fast motion strongly: the robust choice. Parameters as for `Integrator`.
 
     M ((q - q_n)/dt - u_n)/dt = F(q, (q - q_n)/dt). It damps instabilities, too: a step much longer than the time in
-    which a buckling grows may stay on the unstable branch. Take steps of about that time where robots buckle.
+    which a buckling grows may stay on the unstable branch. Take steps of about that time where robots buckle; `minima`
+    tells.
     """
 
     takes_constraints = True

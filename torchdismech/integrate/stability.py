@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse import diags_array
 from torch import Tensor
 
-from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.held import stiffened
 from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.linearised import Linearised
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.settling import settled_step
 from torchdismech.model import Model
 from torchdismech.solve.eigen import lowest_modes, sparse_matrix
-from torchdismech.solve.linear.base import DirectSolver
-from torchdismech.solve.newton import matrix_values
 from torchdismech.state import State
 
 __all__ = ["stability", "without_saddles"]
@@ -31,16 +27,13 @@ HALVINGS = 12  # of a push that does not lower the potential as its curvature sa
 DROP = 0.1  # ... by this part at least
 FEW = 4  # modes that are looked at: as many directions as the lowest one may have, and more
 ALIKE = 1e-3  # relative: eigenvalues so near to the lowest are of one mode that has several directions
-# Of the largest entry of the matrix: how stiff contacts are that bear a load. Softer ones would give way, of stiffer
-# ones rounding hides how soft the rest is.
-FIRM = 1e3
 SEEN = 1e-3  # part of a mode along an axis that decides on its sign
 
 
 @torch.no_grad()
 def stability(problem: StepProblem) -> Tensor | None:
     """Return which equilibria (B,) at the problem's state are minima of the potential energy; None if unknown."""
-    return None if (found := _Linearised.at(problem)) is None else found.minima
+    return None if (found := Linearised.at(problem, problem.state.q)) is None else found.minima
 
 
 def without_saddles(problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo, Tensor | None]:
@@ -73,59 +66,6 @@ def without_saddles(problem: StepProblem, at: State, info: StepInfo) -> tuple[St
     return at, info, stable
 
 
-@dataclasses.dataclass(frozen=True)
-class _Linearised:
-    """The equations at states, their matrix, and whether it is positive definite.
-
-    Attributes
-    ----------
-    x, values : unknowns (B, n_free), matrix (nnz, B) on a pattern, with what keeps contacts that bear a load closed.
-    minima : (B,) whether a running robot's matrix is positive definite.
-    """
-
-    equations: StepEquations
-    x: Tensor
-    pattern: Any
-    values: Tensor
-    minima: Tensor
-
-    @classmethod
-    def at(cls, problem: StepProblem) -> _Linearised | None:
-        """Return the equations at the problem's state; None where a matrix does not tell minima from saddles."""
-        model, state = problem.model, problem.state.detach()
-        here = problem.replace(state=state)
-        equations = here.equations(model.contact.touching(state.q), constraints_at(here, state.q))
-        solver = model.solvers.of(state.batch, equations.start.pairs)
-        definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric  # by Cholesky
-        if not (equations.mechanics.conservative(at_rest=True) and definite_only):
-            return None
-        equations.prepare()
-        x = model.unknowns.picked(state.q)
-        if equations.constraints is not None:
-            equations.reaction(state.q)  # which finds their loads
-        values = matrix_values(equations, x, solver, model.unknowns.residual_weight())
-        if equations.constraints is not None:
-            values = _with_contacts_closed(here, equations, values)
-        minima = solver.factor(values, rows=problem.running).ok & problem.running
-        return cls(equations, x, solver.pattern, values, minima)
-
-
-def _with_contacts_closed(problem: StepProblem, equations: StepEquations, values: Tensor) -> Tensor:
-    """Return the values (nnz, B) of a matrix in which contacts that bear a load are firm.
-
-    It is positive definite where the matrix itself is along all motions that keep these contacts closed. Those that
-    touch without a load may open.
-    """
-    constraints = equations.constraints
-    assert constraints is not None
-    arms = constraints.arms(constraints.at(problem.state.q, constraints.time))
-    least = problem.method.tolerance(torch.zeros_like(constraints.time))[constraints.robot]
-    held = torch.zeros_like(constraints.load, dtype=torch.bool)
-    held[:, 0] = constraints.load[:, 0] > least
-    diagonal = values[equations.solver().diagonal(values.device)].abs().amax(0)
-    return stiffened(equations, values, arms, held, FIRM * diagonal[constraints.robot].unsqueeze(1))
-
-
 def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Tensor | None]:
     """Return states pushed off their saddles, which were (B,), and which are minima (B,); None where that is unknown.
 
@@ -133,7 +73,7 @@ def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Ten
     """
     state = problem.state
     with torch.no_grad():
-        found = _Linearised.at(problem)
+        found = Linearised.at(problem, problem.state.q)
         stay = torch.zeros_like(problem.running)
         if found is None:
             return state, stay, None
@@ -149,7 +89,7 @@ def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Ten
     return state.merged(moved, pushes), pushes, found.minima
 
 
-def _ways_down(found: _Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
+def _ways_down(found: Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) and their negative eigenvalues (B,).
 
     Modes are such that they move nothing by more than 1 m (angles by their arc), eigenvalues by the same scale; zero
@@ -190,7 +130,7 @@ def _aligned(model: Model, shapes: np.ndarray, mass: np.ndarray) -> np.ndarray:
     return shapes[:, 0]
 
 
-def _pushed_unknowns(found: _Linearised, ways: Tensor, curvatures: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
+def _pushed_unknowns(found: Linearised, ways: Tensor, curvatures: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
     """Return unknowns (B, n_free) pushed along ways so far that the potential falls, and whether it did (B,).
 
     A push that unbalances forces by no more than the tolerance leads to an equilibrium just as good: that is a motion

@@ -41,6 +41,6 @@ def _in_parts(
         running = running & last.converged
         if not bool(running.any()):
             break
-    last = dataclasses.replace(last, substeps=torch.full_like(last.substeps, parts))
-    info = dataclasses.replace(info.merged(last, running), iterations=iterations)
+    tried = torch.where(rows, parts, info.substeps)
+    info = dataclasses.replace(info.merged(last, running), iterations=iterations, substeps=tried)
     return after.merged(at, running), info

@@ -32,21 +32,22 @@ def refuse_unheld(model: Model, state: State, control: Control, rows: Tensor, to
     if model.mechanics.varying_forces or not model.contact.none:
         return
     parts = _parts(model)
-    loose = _loose_ways(model, parts)
+    loose = np.stack([_loose_ways(model, parts, projections) for projections in model.unknowns.slides.projections()])
     if not loose.any():
         return
     mechanics = model.mechanics
     load = mechanics.constant_load(mechanics.start(state, control, None, None), state.time)
     nodes = load[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3))
-    total = load.new_zeros(state.batch, len(loose), 3).index_add(1, torch.as_tensor(parts).to(load.device), nodes)
+    total = load.new_zeros(state.batch, loose.shape[1], 3).index_add(1, torch.as_tensor(parts).to(load.device), nodes)
     pull = (torch.as_tensor(loose).to(total) @ total.unsqueeze(-1)).squeeze(-1)
     falls = (pull.abs() > tolerance) & rows[:, None, None]
     if bool(falls.any()):
         robot, part, way = falls.nonzero()[0].tolist()
         node = int(np.flatnonzero(parts == part)[0])
-        axis = np.flatnonzero(np.abs(loose[part, way]) == 1)
-        along = "xyz"[axis[0]] if len(axis) else ", ".join(f"{x:.3g}" for x in loose[part, way]).join("()")
-        what = "the robot" if len(loose) == 1 else f"the part of the robot that node {node} belongs to"
+        direction = loose[robot % len(loose), part, way]
+        axis = np.flatnonzero(np.abs(direction) == 1)
+        along = "xyz"[axis[0]] if len(axis) else ", ".join(f"{x:.3g}" for x in direction).join("()")
+        what = "the robot" if loose.shape[1] == 1 else f"the part of the robot that node {node} belongs to"
         raise InputError(
             f"static equilibrium: nothing holds {what} along {along}, where its loads pull with "
             f"{pull[robot, part, way].item():.3g} N: clamp a node, or take an integrator with inertia"
@@ -67,12 +68,17 @@ def _parts(model: Model) -> np.ndarray:
     return parts.astype(np.int64)
 
 
-def _loose_ways(model: Model, parts: np.ndarray) -> np.ndarray:
-    """Return for each part the directions (3, 3) in which nothing holds it: unit vectors, padded with zeros."""
+def _loose_ways(model: Model, parts: np.ndarray, projections: np.ndarray) -> np.ndarray:
+    """Return for each part the directions (3, 3) in which nothing holds it: unit vectors, padded with zeros.
+
+    Parameters
+    ----------
+    projections : (S, 3, 3) of nodes that slide, in a robot.
+    """
     free = model.free.cpu().numpy()[: 3 * model.body.n_nodes].reshape(-1, 3)
     held = (~_unfelt(model, parts)).astype(float)[:, None] * np.eye(3)  # a sum of projections of each part
     np.add.at(held, parts, (~free).astype(float)[:, None] * np.eye(3))
-    for node, allowed in model.unknowns.slides.by_node():
+    for node, allowed in zip(model.unknowns.slides.nodes.tolist(), projections, strict=True):
         held[parts[node]] += np.diag(free[node].astype(float)) - allowed  # what is clamped along an axis counts already
     ways = np.zeros_like(held)
     for part, matrix in enumerate(held):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from torchdismech.builder import RobotBuilder
 from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
@@ -23,7 +24,7 @@ from torchdismech.io.bodies import (
 from torchdismech.io.contacts import add_contacts
 from torchdismech.io.loads import external_forces
 from torchdismech.io.magnetic import magnetic_forces
-from torchdismech.io.refusals import naming
+from torchdismech.io.refusals import Key, naming
 from torchdismech.model import Model
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def build_model(
                 axes=clamp.axes,
                 twist=clamp.twist,
                 direction=clamp.direction,
-                along=clamp.along,
-                normal=clamp.normal,
+                along=_of_robots(scene, ("clamp", k, "along"), clamp.along),
+                normal=_of_robots(scene, ("clamp", k, "normal"), clamp.normal),
             )
     for k, mass in enumerate(document.mass):
         builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
@@ -109,3 +110,11 @@ def build_integrator(scene: Scene) -> Solver:
     if simulation.integrator == "bdf2":
         return BDF2(**{name: value for name, value in common.items() if name != "max_substeps"})
     return {"implicit_euler": ImplicitEuler, "implicit_midpoint": ImplicitMidpoint}[simulation.integrator](**common)
+
+
+def _of_robots(scene: Scene, key: Key, given: list[float] | None) -> list[float] | Tensor | None:
+    """Return a vector, or those of the robots (B, 3) where it is drawn."""
+    if given is None:
+        return None
+    drawn = scene.numbers.vector(key, given)
+    return given if drawn.dim() == 1 else drawn

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from torchdismech.builder import RobotBuilder
+from torchdismech.builder.shells import USUAL_MEMBRANE
 from torchdismech.elastic import Dahl, Inelastic, LinearElastic, Maxwell, MooneyRivlin, NeoHookean, Plastic
 from torchdismech.io import schema_robot
 from torchdismech.io.contacts import contact_radius
@@ -91,9 +92,14 @@ def add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> Non
         _replace_membrane(scene, builder, scene.document.membrane)
 
 
+def _membrane(shell: schema_robot.Shell) -> str:
+    """Return how a table's triangles stretch, where the table does not say so, too."""
+    return USUAL_MEMBRANE[shell.bending] if shell.membrane is None else shell.membrane
+
+
 def _replace_membrane(scene: Scene, builder: RobotBuilder, table: schema_robot.Membrane) -> None:
     """Let all shells stretch as [membrane] says."""
-    kinds = {shell.membrane for shell in scene.document.shell}
+    kinds = {_membrane(shell) for shell in scene.document.shell}
     if kinds != {"continuum"}:
         problem = 'stretches shells with membrane = "continuum"; ' + (
             "there are springs" if kinds else "there are none"
@@ -163,7 +169,7 @@ def _by_term(scene: Scene, key: Key, given: Mapping[str, Any], instead: str) -> 
     instead : what to take where shells have no such strains.
     """
     shells, found = scene.document.shell, {}
-    if "membrane" in given and any(shell.membrane == "continuum" for shell in shells):
+    if "membrane" in given and any(_membrane(shell) == "continuum" for shell in shells):
         problem = f'is of shells that stretch as springs; with membrane = "continuum" take {instead}'
         raise SceneError(scene.path, (*key, "membrane"), problem)
     if "bending" in given and any(shell.bending == "midedge" for shell in shells):

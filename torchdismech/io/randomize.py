@@ -23,7 +23,7 @@ Sampled = Callable[[str, Distribution], np.ndarray]
 WHY_NOT = {
     "simulation": "all robots of a batch take the same steps",
     "robot": "all robots of a batch share their geometry",
-    "clamp": "all robots of a batch share their clamps",
+    "clamp": "all robots of a batch share their clamps, but for along and normal",
     "batch": "it belongs to the batch, not to a robot",
     "output": "all robots of a batch are stored together",
     "actuation": "a table of natural strains is the same for all robots; actuation.python can tell robots apart",

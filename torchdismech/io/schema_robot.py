@@ -222,8 +222,10 @@ class Shell(Part):
     relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
         default=0.0, description="of the material, which damps its deformation [s]"
     )
-    bending: Literal["hinge", "midedge"] = Field(default="hinge", description="bending model")
-    membrane: Literal["springs", "continuum"] = Field(default="springs", description="how triangles stretch")
+    bending: Literal["hinge", "midedge"] = Field(default="midedge", description="bending model")
+    membrane: Literal["springs", "continuum"] | None = Field(
+        default=None, description='how triangles stretch; without, "continuum" with "midedge", "springs" with "hinge"'
+    )
     natural: Literal["initial", "flat"] = Field(default="initial", description="natural shape")
     stiffness: ShellStiffness = Field(default=ShellStiffness(), description="{membrane = .., bending = ..}, any subset")
     nodes: Nodes | None = Field(default=None, description="node indices: the table is for the triangles between them")
@@ -330,10 +332,10 @@ class Clamp(Table):
         default=None, description='"rest" or [x, y, z]: hold rods at the nodes in this direction'
     )
 
-    along: Vector | None = Field(
+    along: Annotated[Vector, PER_ROBOT] | None = Field(
         default=None, description="[x, y, z] of the line that nodes slide along, not with axes"
     )
-    normal: Vector | None = Field(
+    normal: Annotated[Vector, PER_ROBOT] | None = Field(
         default=None, description="[x, y, z] across the plane that nodes slide in, not with axes or along"
     )
 

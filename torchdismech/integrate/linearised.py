@@ -1,0 +1,78 @@
+"""The matrix of a step at its root, and whether it is positive definite: whether the root is a minimum."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.candidates import constraints_at
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.held import stiffened
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.solve.linear.base import DirectSolver
+from torchdismech.solve.newton import matrix_values
+
+__all__ = ["Linearised"]
+
+# Of the largest entry of the matrix: how stiff contacts are that bear a load. Softer ones would give way, of stiffer
+# ones rounding hides how soft the rest is.
+FIRM = 1e3
+
+
+@dataclasses.dataclass(frozen=True)
+class Linearised:
+    """The equations of steps at their roots, their matrix there, and whether it is positive definite.
+
+    Attributes
+    ----------
+    x, values : unknowns (B, n_free), matrix (nnz, B) on a pattern, with what keeps contacts that bear a load closed.
+    minima : (B,) whether a running robot's matrix is positive definite.
+    """
+
+    equations: StepEquations
+    x: Tensor
+    pattern: Any
+    values: Tensor
+    minima: Tensor
+
+    @classmethod
+    def at(cls, problem: StepProblem, q: Tensor) -> Linearised | None:
+        """Return the equations of a step at its root q (B, n); None where a matrix does not tell minima from saddles.
+
+        It does not where loads have no potential, not even at rest, and with iterative solvers.
+        """
+        model, q = problem.model, q.detach()
+        here = problem.replace(state=problem.state.detach())
+        equations = here.equations(model.contact.touching(q), constraints_at(here, q))
+        solver = model.solvers.of(len(q), equations.start.pairs)
+        definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric  # by Cholesky
+        if not (equations.mechanics.conservative(at_rest=True) and definite_only):
+            return None
+        equations.prepare()
+        x = model.unknowns.picked(q)
+        if equations.constraints is not None:
+            equations.reaction(q)  # which finds their loads
+        values = matrix_values(equations, x, solver, model.unknowns.residual_weight())
+        if equations.constraints is not None:
+            values = _with_contacts_closed(here, q, equations, values)
+        minima = solver.factor(values, rows=problem.running).ok & problem.running
+        return cls(equations, x, solver.pattern, values, minima)
+
+
+def _with_contacts_closed(problem: StepProblem, q: Tensor, equations: StepEquations, values: Tensor) -> Tensor:
+    """Return the values (nnz, B) of a matrix in which contacts that bear a load are firm.
+
+    It is positive definite where the matrix itself is along all motions that keep these contacts closed. Those that
+    touch without a load may open.
+    """
+    constraints = equations.constraints
+    assert constraints is not None
+    arms = constraints.arms(constraints.at(q, constraints.time))
+    least = problem.method.tolerance(torch.zeros_like(constraints.time))[constraints.robot]
+    held = torch.zeros_like(constraints.load, dtype=torch.bool)
+    held[:, 0] = constraints.load[:, 0] > least
+    diagonal = values[equations.solver().diagonal(values.device)].abs().amax(0)
+    return stiffened(equations, values, arms, held, FIRM * diagonal[constraints.robot].unsqueeze(1))
