@@ -44,6 +44,7 @@ from torchdismech.solve import linear
 __all__ = ["RobotBuilder"]
 
 NATURAL = {"rod": ("initial", "straight"), "shell": ("initial", "flat")}
+FEW = 1_000_000  # distances that are found in less time than it takes to import scipy.spatial, a tenth of a second
 STRAINS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # terms that the builder makes
 
 
@@ -416,6 +417,9 @@ def _nearest(points: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Return how far (P,) points are from the nearest of some nodes, and which that is; infinity without nodes."""
     if not len(nodes):
         return np.full(len(points), np.inf), np.zeros(len(points), dtype=np.int64)
-    from scipy.spatial import cKDTree  # takes a tenth of a second to import
+    if len(points) * len(nodes) <= FEW:
+        apart = np.linalg.norm(points[:, None] - nodes, axis=2)
+        return apart.min(axis=1), apart.argmin(axis=1)
+    from scipy.spatial import cKDTree
 
     return cKDTree(nodes).query(points)
