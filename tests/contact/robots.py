@@ -37,7 +37,9 @@ def law(kind: str, rough: bool, rows=slice(None)) -> tuple:
     return response, Friction(numbers(0.3, 0.6)[rows], numbers(0.02, 0.05)[rows]) if rough else None
 
 
-def crossing(kind: str, rough: bool, shell: bool, rows=slice(None), centre_line: str = "straight") -> Model:
+def crossing(
+    kind: str, rough: bool, shell: bool, rows=slice(None), centre_line: str = "straight", dtype=torch.float64
+) -> Model:
     """Return a held rod and, close to it, a second rod; and a patch of a shell if asked for."""
     builder = RobotBuilder()
     material = Material(numbers(1e6, 3e6)[rows], 1000.0, 0.4)
@@ -51,7 +53,7 @@ def crossing(kind: str, rough: bool, shell: bool, rows=slice(None), centre_line:
         builder.add_shell(nodes + [0.6 * SIZE, -0.9 * SIZE, 0.9 * SIZE], triangles, 2e-3, material)
     builder.clamp(nodes=held[:2].tolist())
     builder.add_contact(SelfContact(*law(kind, rough, rows), ring=0, centre_line=centre_line))
-    return builder.finalize()
+    return builder.finalize(dtype=dtype)
 
 
 def between(kind: str, rough: bool, rows=slice(None)) -> Model:

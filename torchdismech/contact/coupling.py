@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.contact.pair_sums import BLOCK, BlockPlaces
 from torchdismech.contact.pairs import PairBlocks, PairTable, Touching
 from torchdismech.contact.self_contact import Pairs, SelfContacts, summed
 from torchdismech.fused import fits
-from torchdismech.native import function_of, taped
+from torchdismech.native import Pool, address, function_of
 from torchdismech.slides import SlidingEntries
 from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse import Pattern
@@ -36,11 +37,17 @@ class Layout:
     places : (9, 2 U) of the blocks' entries; one past the values for what is not in the matrix: clamped dofs, and one
         of two equal entries of a symmetric block.
     nodes : N.
+    summed : how many of the blocks compiled code sums: of a symmetric pattern not those the other way round.
+    rows, slot : (nnz,) the values, and where in these sums, of twelve numbers each, they find their own; slots rise,
+        and -1 is for none.
     """
 
     keys: np.ndarray
     places: IndexMap
     nodes: int
+    summed: int
+    rows: IndexMap
+    slot: IndexMap
 
     @classmethod
     def of(cls, pattern: Pattern, keys: np.ndarray, unknown: np.ndarray) -> Layout:
@@ -53,7 +60,14 @@ class Layout:
             rows, cols = np.maximum(rows, cols), np.minimum(rows, cols)
         places = np.full(rows.shape, pattern.nnz)
         places[kept] = pattern.position(rows[kept], cols[kept])
-        return cls(keys, IndexMap(places), len(unknown))
+        slot, blocks = np.full(pattern.nnz + 1, -1), np.arange(2 * len(keys))
+        entries = 4 * (np.arange(9)[:, None] // 3) + np.arange(9)[:, None] % 3
+        # those the other way round first: a node with itself is one of the others
+        for half in (blocks[:0] if pattern.symmetric else blocks[len(keys) :], blocks[: len(keys)]):
+            slot[places[:, half]] = BLOCK * half + entries
+        summed = len(keys) if pattern.symmetric else 2 * len(keys)
+        order = np.argsort(slot[:-1], kind="stable")
+        return cls(keys, IndexMap(places), len(unknown), summed, IndexMap(order), IndexMap(slot[order]))
 
     def blocks(self, keys: Tensor) -> Tensor:
         """Return which of the blocks have the rows of a node i and the columns of j, by keys i * N + j; -1 for none."""
@@ -80,10 +94,16 @@ class Layout:
         listed[self.keys] = np.arange(count)  # also of nodes with themselves
         return IndexMap(listed)
 
-    @cached_property
-    def rows(self) -> Tensor:
-        """The places as (2 U, 9), on a CPU."""
-        return torch.from_numpy(np.ascontiguousarray(self.places.array.T))
+    def of_pairs(self, nodes: Tensor) -> Tensor:
+        """Return which of the blocks (C, n^2) the nodes i and j of pairs (C, n) have, row by row; -1 for none."""
+        find, (count, each) = function_of("blocks_of_pairs"), nodes.shape
+        if find is None or not nodes.is_cpu:
+            return self.blocks((nodes[:, :, None] * self.nodes + nodes[:, None, :]).flatten(1))
+        found = nodes.new_empty(count, each * each)
+        listed = None if self._listed is None else self._listed.array
+        given = (each, count, nodes.contiguous(), self.nodes, listed, self.keys, len(self.keys), found)
+        find(*map(address, given))
+        return found
 
 
 class Coupling:
@@ -94,9 +114,11 @@ class Coupling:
     pattern, solvers : of the matrix with contact; solvers by device and number of robots.
     before : solvers of the pattern before this one.
     own : places of the entries of the matrix without contact.
+    begins : (nnz,) which of these the values of `Layout.rows` begin as, -1 for none.
     blocks : where the blocks of pairs of nodes stand.
     of_pairs : for each table of pairs, which of the blocks (C, n^2) the nodes i and j of each pair have, row by row.
     sliding : what nodes that slide make of the values; None without any.
+    memory : for values.
     """
 
     def __init__(
@@ -105,16 +127,19 @@ class Coupling:
         solvers: dict,
         before: dict,
         own: IndexMap,
+        begins: IndexMap,
         blocks: Layout,
         of_pairs: dict[PairTable, Tensor],
         sliding: SlidingEntries | None,
+        memory: Pool,
     ):
         self.pattern = pattern
         self.solvers, self.before = solvers, before
-        self.own = own
+        self.own, self.begins = own, begins
         self.blocks = blocks
         self.of_pairs = of_pairs
         self.sliding = sliding
+        self._memory = memory
         self._targets: dict[PairTable, tuple[Tensor, Tensor]] = {}
         self._summed: dict[int, IndexMap] = {}
 
@@ -123,18 +148,21 @@ class Coupling:
         wide = values.new_zeros(self.pattern.nnz + 1, values.shape[1])
         return wide.index_copy_(0, self.own.on(values.device), values)
 
+    def unfilled(self, values: Tensor) -> Tensor:
+        """Return memory for what `widened` returns."""
+        rows, batch = self.pattern.nnz + 1, values.shape[1]
+        wide = self._memory.numbers(rows * batch, values.dtype).view(rows, batch)
+        wide[-1] = 0.0
+        return wide
+
+    def block_places(self, table: PairTable) -> BlockPlaces:
+        """Return where the blocks of a table's pairs go, for compiled code."""
+        blocks, device = self.blocks, torch.device("cpu")
+        where = (of.on(device) for of in (blocks.rows, blocks.slot, self.begins))
+        return BlockPlaces(blocks.summed, self.of_pairs[table], *where)
+
     def add(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
         """Add the blocks of pairs that touch to the widened values, in place."""
-        add = function_of("add_blocks", values.dtype) if fits(values) else None
-        if add is None:
-            self._add_by_torch(values, found, blocks)
-            return
-        where = (found.chosen, found.table.places[0], self.of_pairs[found.table], self.blocks.rows)
-        arrays = (*where, blocks.weights, blocks.matrix, blocks.left, blocks.right, values)
-        sizes = (len(blocks.weights), len(found.chosen), *values.shape, self.pattern.symmetric)
-        taped(partial(add, *sizes, *(array.data_ptr() for array in arrays)), *arrays, reads=())
-
-    def _add_by_torch(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
         rows = self._entries(len(blocks.weights)).on(values.device)
         target = self._target(found, values.shape[1])
         for k in range(0, len(found.chosen), CHUNK):
@@ -192,12 +220,21 @@ class StepPairs:
         velocity_gain: float | Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the contact force (B, n), and values on the pattern without contact widened by its derivatives."""
-        wide = self.coupling.widened(values)
-        total = torch.zeros_like(q)
-        for found in contacts.touching(self.pairs, q, velocity):
-            force, blocks = found.force_and_blocks(position_gain, velocity_gain)
+        coupling, total, gains = self.coupling, torch.zeros_like(q), (position_gain, velocity_gain)
+        wide: Tensor | None = None
+        for table in contacts.pushing(self.pairs):
+            contact = contacts[table.contact]
+            if (sums := contact.sums(table, q, velocity)) is not None and fits(values):
+                before = values.contiguous() if wide is None else None
+                wide = coupling.unfilled(values) if wide is None else wide
+                sums.add(total, wide, before, gains, coupling.block_places(table))
+                continue
+            wide = coupling.widened(values) if wide is None else wide
+            found = contact.touching(table, q, velocity)
+            force, blocks = found.force_and_blocks(*gains)
             total = total + summed(found, force, q)
-            self.coupling.add(wide, found, blocks)
+            coupling.add(wide, found, blocks)
+        wide = coupling.widened(values) if wide is None else wide
         return total, wide[:-1]
 
 
@@ -217,21 +254,22 @@ class CouplingCache:
         self.pattern = pattern
         self.solvers: dict = {}  # of the pattern
         self._before: dict = {}  # of the pattern before
-        self._own = IndexMap(np.arange(pattern.nnz))
+        self._memory = Pool()
+        self._own = self._begins = IndexMap(np.arange(pattern.nnz))
         self._blocks = Layout.of(pattern, np.zeros(0, dtype=np.int64), self.unknown)
 
     def coupling(self, pairs: Pairs) -> Coupling:
         """Return the coupling for these pairs."""
-        keys = {table: self._keys(table) for table in pairs.tables}
-        of_pairs = {table: self._blocks.blocks(k) for table, k in keys.items()}
+        of_pairs = {table: self._blocks.of_pairs(table.listed_nodes) for table in pairs.tables}
         if any(bool((blocks < 0).any()) for blocks in of_pairs.values()):
-            self._extend(self._distinct(torch.cat([k.flatten() for k in keys.values()])))
-            of_pairs = {table: self._blocks.blocks(k) for table, k in keys.items()}
-        return Coupling(self.pattern, self.solvers, self._before, self._own, self._blocks, of_pairs, self.sliding)
+            self._extend(self._distinct(torch.cat([self._keys(table).flatten() for table in pairs.tables])))
+            of_pairs = {table: self._blocks.of_pairs(table.listed_nodes) for table in pairs.tables}
+        places = (self._own, self._begins, self._blocks, of_pairs)
+        return Coupling(self.pattern, self.solvers, self._before, *places, self.sliding, self._memory)
 
     def _keys(self, table: PairTable) -> Tensor:
         """Return the keys (C, n^2) of the nodes i and j of each pair of a table, row by row; see `Layout.blocks`."""
-        nodes = table.nodes[table.places]  # (C, n)
+        nodes = table.listed_nodes
         return (nodes[:, :, None] * len(self.unknown) + nodes[:, None, :]).flatten(1)
 
     def _distinct(self, keys: Tensor) -> np.ndarray:
@@ -258,9 +296,12 @@ class CouplingCache:
             np.concatenate([self.base.cols, cols, rows]),
             self.base.symmetric,
         )
-        self._before, self.solvers = self.solvers or self._before, {}
+        self._before, self.solvers, self._memory = self.solvers or self._before, {}, Pool()
         self._own = IndexMap(self.pattern.position(self.base.rows, self.base.cols))
         self._blocks = Layout.of(self.pattern, joined, self.unknown)
+        begins = np.full(self.pattern.nnz, -1)
+        begins[self._own.array] = np.arange(self.base.nnz)
+        self._begins = IndexMap(begins[self._blocks.rows.array])
         self.sliding = None if self.sliding is None else self.sliding.on(self.pattern)
 
 

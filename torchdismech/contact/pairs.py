@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -69,9 +69,14 @@ class PairTable:
         return robot, place
 
     @cached_property
+    def listed_nodes(self) -> Tensor:
+        """The nodes (C, n) of each pair."""
+        return self.nodes[self.places]
+
+    @cached_property
     def dofs(self) -> Tensor:
         """Coordinates (3 n, C) of the nodes of each pair, as numbers in q of one robot."""
-        nodes = self.nodes[self.places].t()
+        nodes = self.listed_nodes.t()
         return (3 * nodes.unsqueeze(1) + torch.arange(3, device=nodes.device)[:, None]).flatten(0, 1)
 
     @cached_property
@@ -122,6 +127,9 @@ class PairLoops:
         self.followed = partial(_geometry, kernel, True)
         self.force = Fused(partial(_force, law), "forces of pairs", own)
         self.derivatives = Fused(partial(_derivatives, law), "forces of pairs", own)
+        # the same from where the nodes are, for compiled code that calls them for some pairs at a time
+        self.on_nodes = Fused(partial(_force_on_nodes, kernel, law), "forces of pairs", own)
+        self.blocks = Fused(partial(_blocks_of_nodes, kernel, law), "forces of pairs", own)
 
 
 @dataclass(frozen=True)
@@ -151,9 +159,9 @@ class Geometry:
     slides: tuple[tuple, tuple]
 
     @classmethod
-    def of(cls, rows: Tensor) -> Geometry:
+    def of(cls, rows: Sequence) -> Geometry:
         """Return it of its 17 + 3 n components, one after the other."""
-        c = tuple(rows.unbind(0))
+        c = tuple(rows)
         normal, velocity, first, second = (Vec3(*c[k : k + 3]) for k in (1, 4, 9, 12))
         n = (len(c) - FIXED) // 3
         weights, *slides = (c[k : k + n] for k in (FIXED, FIXED + n, FIXED + 2 * n))
@@ -314,16 +322,51 @@ def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Te
 
 def _force(law: ContactLaw, geometry: Tensor, *given: Tensor) -> list:
     """Return the forces on the nodes, by components."""
-    at = Geometry.of(geometry)
+    return _force_at(law, Geometry.of(geometry.unbind(0)), given)
+
+
+def _force_at(law: ContactLaw, at: Geometry, given: Sequence[Tensor]) -> list:
     force = law.force(at.gap, at.normal, at.velocity, LawConstants.of(*given))
     return _on_nodes(at.weights, force.times(at.share))
+
+
+def _force_on_nodes(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
+    """Return `_force` from coordinates and velocities (3 n, A).
+
+    Given are the law's constants, then `PairTable.more`.
+    """
+    count = len(law.constants.given())
+    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
+    return _force_at(law, at, given[:count])
 
 
 def _derivatives(
     law: ContactLaw, geometry: Tensor, moving: Tensor, position_gain: Tensor, velocity_gain: Tensor, *given: Tensor
 ) -> list:
     """Return the forces on the nodes, and matrix, left and right of `PairBlocks`, by components."""
-    at = Geometry.of(geometry)
+    at = Geometry.of(geometry.unbind(0))
+    return _derivatives_at(law, at, moving, position_gain, velocity_gain, given)
+
+
+def _blocks_of_nodes(
+    kernel: Kernel,
+    law: ContactLaw,
+    x: Tensor,
+    moving: Tensor,
+    position_gain: Tensor,
+    velocity_gain: Tensor,
+    reach: Tensor,
+    *given: Tensor,
+) -> list:
+    """Return what `_derivatives` does, then the weights; `x` and what follows as for `_force_on_nodes`."""
+    count = len(law.constants.given())
+    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
+    return [*_derivatives_at(law, at, moving, position_gain, velocity_gain, given[:count]), *at.weights]
+
+
+def _derivatives_at(
+    law: ContactLaw, at: Geometry, moving: Tensor, position_gain: Tensor, velocity_gain: Tensor, given: Sequence[Tensor]
+) -> list:
     partials = law.partials(at.gap, at.normal, at.velocity, LawConstants.of(*given)).times(at.share)
     force, by_gap, by_normal, by_velocity = partials
     # the normal turns by (1 - n n^T) / D dr, the gap changes by n dr

@@ -19,6 +19,7 @@ from torchdismech.contact.broad_phase import adjacent, overlapping, padded
 from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.neighbours import near_nodes
+from torchdismech.contact.pair_sums import PairSums
 from torchdismech.contact.pairs import FIRST, Kernel, PairLoops, PairTable, Touching, distances, touching
 from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.contact.shares import Ruled, Share, shares
@@ -302,6 +303,11 @@ class SelfContact(nn.Module):
         assert not isinstance(self.law, ConstraintLaw)
         return touching(self._loops[table.kernel], table, q, velocity, self.law.constants)
 
+    def sums(self, table: PairTable, q: Tensor, velocity: Tensor) -> PairSums | None:
+        """Return what the pairs of a table add up to; None where `touching` has to be asked. Not of a constraint."""
+        assert not isinstance(self.law, ConstraintLaw)
+        return PairSums.of(self._loops[table.kernel], table, q, velocity, self.law.constants)
+
     def energy(self, found: Touching) -> Tensor:
         """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
         assert not isinstance(self.law, ConstraintLaw)
@@ -345,14 +351,22 @@ class SelfContacts(nn.ModuleList):
 
         None of constraints.
         """
-        tables = [table for table in pairs.tables if len(table) and table.contact not in self.constrained]
-        return [self[table.contact].touching(table, q, velocity) for table in tables]
+        return [self[table.contact].touching(table, q, velocity) for table in self.pushing(pairs)]
+
+    def pushing(self, pairs: Pairs) -> list[PairTable]:
+        """Return the tables with any pairs, but those of constraints."""
+        return [table for table in pairs.tables if len(table) and table.contact not in self.constrained]
 
     def force(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> Tensor:
         """Return the force (B, n) [N]; zero of constraints."""
         total = torch.zeros_like(q)
-        for found in self.touching(pairs, q, velocity):
-            total = total + summed(found, found.force(), q)
+        for table in self.pushing(pairs):
+            contact = self[table.contact]
+            if (sums := contact.sums(table, q, velocity)) is not None:
+                total = total + sums.force()
+            else:
+                found = contact.touching(table, q, velocity)
+                total = total + summed(found, found.force(), q)
         return total
 
     def met(self, pairs: Pairs, q: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class Fused:
     def __call__(self, springs: int, *tensors: Tensor) -> Tensor:
         """Return the values (k, S, B) of these tensors; the first says how many robots B there are."""
         robots = tensors[0].shape[-1]
-        program = self._program(tensors)
+        program = self.program(tensors)
         if program is None:
             return torch.stack([value.expand(springs, robots) for value in self.function(*tensors)])
         found, _ = values_of([(program, springs, program.read_among(tensors))], robots)
@@ -72,12 +72,12 @@ class Fused:
     def of_columns(self, *tensors: Tensor) -> Tensor:
         """Return the values (k, C) of tensors (.., C) or (), each column alone: no tensor has springs."""
         columns = tensors[0].shape[-1]
-        program = self._program(tensors)
+        program = self.program(tensors)
         if program is None:
             return torch.stack([value.expand(columns) for value in self.function(*tensors)])
         return values_of([(program, 1, program.read_among(tensors))], columns)[0]
 
-    def _program(self, tensors: Sequence[Tensor]) -> Program | None:
+    def program(self, tensors: Sequence[Tensor]) -> Program | None:
         """Return the program for tensors like these, or None where torch has to evaluate the function."""
         if not self.compiles or torch.compiler.is_compiling() or not loops(*tensors):
             return None

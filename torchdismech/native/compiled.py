@@ -1,4 +1,4 @@
-"""Compiled code for what torch has no fast operation for: `band.cpp`, `blocks.cpp`, `chain.cpp`, `strided.cpp`,
+"""Compiled code for what torch has no fast operation for: `band.cpp`, `chain.cpp`, `pairs.cpp`, `strided.cpp`,
 `sums.cpp`.
 
 It is compiled at its first use for the machine's own instructions, which takes some seconds, and kept in the user's
@@ -82,15 +82,17 @@ def library() -> Library:
     return _found
 
 
-def function_of(name: str, dtype: torch.dtype) -> Callable | None:
-    """Return a compiled function for numbers of this dtype; None where torch has to do the same, which is slower.
+def function_of(name: str, dtype: torch.dtype | None = None) -> Callable | None:
+    """Return a compiled function, for numbers of this dtype if it has any; None where torch has to do the same.
 
-    Solvers, and `torchdismech check`, say what is missing where nothing can be compiled.
+    That is slower. Solvers, and `torchdismech check`, say what is missing where nothing can be compiled.
     """
     try:
         code = library().code
     except Unavailable:
         return None
+    if dtype is None:
+        return getattr(code, name)
     suffix = {torch.float64: "float64", torch.float32: "float32"}.get(dtype)
     return None if suffix is None else getattr(code, f"{name}_{suffix}")
 
@@ -253,14 +255,18 @@ def _declare(code: ctypes.CDLL) -> None:
         solve.argtypes = [number] * 4 + [array, array, number, array, array, number, number]
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
-        add_blocks = getattr(code, f"add_blocks_{dtype}")
-        add_blocks.argtypes = [number] * 5 + [array] * 9
-        factor.restype = solve.restype = weighted_sums.restype = add_blocks.restype = None
+        factor.restype = solve.restype = weighted_sums.restype = None
+        pairs = [number] * 5 + [array] * 10
+        for name, more in (("gaps", []), ("forces", []), ("blocks", [number] * 3 + [array] * 6)):
+            of_pairs = getattr(code, f"pair_{name}_{dtype}")
+            of_pairs.argtypes, of_pairs.restype = [*pairs, array, *more], None
     for what in ("torque", "factor", "solve", "acceleration"):
         for dtype in ("float64", "complex128") if what in ("factor", "solve") else ("float64",):
             for kind in ("plane", "space"):
                 function = getattr(code, f"{kind}_{what}_{dtype}")
                 function.argtypes, function.restype = [number] * 3 + [array] * 3 + [number, number], None
+    code.blocks_of_pairs.argtypes = [number] * 2 + [array, number, array, array, number, array]
+    code.blocks_of_pairs.restype = number
     code.strided_operations.argtypes, code.strided_operations.restype = [number, array], number
     code.space_turn_float64.argtypes = [number] * 3 + [array] * 2 + [number, number]
     code.space_turn_float64.restype = None
@@ -278,7 +284,7 @@ def in_threads(
     Tensors and arrays are handed over by their addresses; they have to be contiguous. `reads` are tensors that the
     function knows by other ways.
     """
-    given = tuple(map(_address, arguments))
+    given = tuple(map(address, arguments))
     threads = 1 if most < 2 else min(torch.get_num_threads(), parts, most)
     whole = partial(function, *given, 0, parts)
     work = whole if threads < 2 else partial(_divided, partial(function, *given), parts, threads)
@@ -292,7 +298,8 @@ def _divided(function: Callable, parts: int, threads: int) -> None:
         list(pool.map(function, ends[:-1], ends[1:]))
 
 
-def _address(argument: Tensor | np.ndarray | float) -> float:
+def address(argument: Tensor | np.ndarray | float | None) -> float | None:
+    """Return where the numbers of a tensor or array stand in memory; anything else as it is."""
     if isinstance(argument, Tensor):
         return argument.data_ptr()
     return argument.ctypes.data if isinstance(argument, np.ndarray) else argument

@@ -1,4 +1,7 @@
-"""Memory for tapes: what one operation no longer needs, the next one works in, while it is still near the processor."""
+"""Memory that is used again: for tapes, whose operations work in what others left near the processor, and for matrices.
+
+The system clears what it hands out anew, which for a large matrix takes as long as to fill it.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,13 @@ class Pool:
     def __init__(self) -> None:
         self._free: dict[int, list[np.ndarray]] = {}  # blocks that no tensor lives in, by size; the last came last
         self.blocks: set[int] = set()
+
+    def __reduce__(self) -> tuple:
+        return Pool, ()
+
+    def numbers(self, count: int, dtype: torch.dtype) -> Tensor:
+        """Return so many numbers that hold anything and begin where a line of a cache does."""
+        return torch.from_numpy(self._taken(count * dtype.itemsize)).view(dtype)
 
     def adopt(self, tensor: Tensor, keep_numbers: bool = True) -> None:
         """Move a tensor, of which there is no view yet, to the pool."""
@@ -61,7 +71,10 @@ class Pool:
         """Return so many bytes of a block, which is free again when nothing holds them."""
         size_of_block = _rounded(size)
         free = self._free.setdefault(size_of_block, [])
-        block = free.pop() if free else self._made(size_of_block)
+        try:  # another thread may take the last one
+            block = free.pop()
+        except IndexError:
+            block = self._made(size_of_block)
         part = block[:size]
         weakref.finalize(part, free.append, block).atexit = False
         return part

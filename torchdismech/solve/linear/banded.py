@@ -11,11 +11,11 @@ from scipy.linalg import lapack
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.native import Unavailable, library, taped
+from torchdismech.native import Pool, Unavailable, library, taped
 from torchdismech.native.gpu import kernels
 from torchdismech.solve.linear.base import Decomposition, DirectSolver
 from torchdismech.solve.linear.blocks import BlockElimination
-from torchdismech.solve.linear.native_band import NativeBand, band_bytes, band_sources
+from torchdismech.solve.linear.native_band import Memory, NativeBand, band_bytes, band_sources
 from torchdismech.solve.linear.triton_band import WIDEST, TritonBand, TritonTables, triton_bytes
 from torchdismech.sparse import Pattern
 from torchdismech.sparse.ordering import BandedOrder, banded_order
@@ -100,6 +100,7 @@ class BandedSolver(DirectSolver):
         if method == "triton":
             self._check_triton()
         self._lower_places = _lower_band_places(pattern, self.order)
+        self._pool, self._largest = Pool(), 0
 
     @cached_property
     def _full_places(self) -> np.ndarray:
@@ -221,10 +222,15 @@ class BandedSolver(DirectSolver):
             return "triton" if self.takes_triton() else "blocks"
         return "native" if self.takes_native(batch) else "lapack"
 
+    def _memory(self, count: int, dtype: torch.dtype) -> Tensor:
+        """Return so many numbers for a factor; what another one left, if nobody holds that any more."""
+        self._largest = max(self._largest, count)  # of one size, so that factors of few matrices take what is there
+        return self._pool.numbers(self._largest, dtype)[:count]
+
     def _cholesky(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
         method = self._method(values.device, values.shape[1])
         if method == "native":
-            return NativeBand(self.order, self._lower_sources, values)
+            return NativeBand(self.order, self._lower_sources, values, self._memory)
         if method == "lapack":
             return _OnHost(partial(_LapackCholesky, self.order, self._lower_places), values)
         if method == "triton":
@@ -234,7 +240,7 @@ class BandedSolver(DirectSolver):
     def _lu(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
         method = self._method(values.device, values.shape[1])
         if method == "native":
-            return _OnHost(partial(_NativeLU, self.order, self._full_sources, self._full_places), values)
+            return _OnHost(partial(_NativeLU, self.order, self._full_sources, self._full_places, self._memory), values)
         if method == "lapack":
             return _OnHost(partial(_LapackLU, self.order, self._full_places), values)
         if method == "triton":
@@ -354,8 +360,15 @@ class _LapackLU:
 class _NativeLU:
     """LU factors without row exchanges, and with them by LAPACK for the rows whose entries grow too much."""
 
-    def __init__(self, order: BandedOrder, sources: np.ndarray, places: np.ndarray, values: Tensor):
-        self.native = NativeBand(order, sources, values, growth=torch.finfo(values.dtype).eps ** -NATIVE_GROWTH)
+    def __init__(
+        self,
+        order: BandedOrder,
+        sources: np.ndarray,
+        places: np.ndarray,
+        memory: Memory,
+        values: Tensor,
+    ):
+        self.native = NativeBand(order, sources, values, memory, torch.finfo(values.dtype).eps ** -NATIVE_GROWTH)
         self.ok = self.native.ok
         self.grown = (~self.ok).nonzero().squeeze(1)
         self.pivoted = _LapackLU(order, places, values.index_select(1, self.grown)) if len(self.grown) else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,11 +11,13 @@ from torch import Tensor
 from torchdismech.native import in_threads, library
 from torchdismech.sparse.ordering import BandedOrder
 
-__all__ = ["NativeBand", "band_bytes", "band_sources"]
+__all__ = ["Memory", "NativeBand", "band_bytes", "band_sources"]
 
 # A thread takes about 0.1 ms to start: each gets at least as many numbers of bands, about 1 ms of factoring.
 NUMBERS_A_THREAD = 500_000
-LINE = 64  # bytes; what vectors are aligned to
+LINE = 64  # bytes of the widest vector
+
+Memory = Callable[[int, torch.dtype], Tensor]  # gives so many numbers of a dtype, which begin where a vector may
 
 
 class NativeBand:
@@ -24,6 +28,7 @@ class NativeBand:
     order : the order of the unknowns and the bandwidths.
     sources : from `band_sources`, which entry stands at each place.
     values : (nnz, b) on the CPU.
+    memory : for the factors.
     growth : how many times as large as the largest entry of a matrix a term of its elimination may be; None says that
         the matrices are symmetric, one half is stored, and pivots have to be positive.
 
@@ -32,13 +37,20 @@ class NativeBand:
     ok : (b,) bool, where pivots or terms were as they have to be.
     """
 
-    def __init__(self, order: BandedOrder, sources: np.ndarray, values: Tensor, growth: float | None = None):
+    def __init__(
+        self,
+        order: BandedOrder,
+        sources: np.ndarray,
+        values: Tensor,
+        memory: Memory,
+        growth: float | None = None,
+    ):
         self._library, values = library(), values.contiguous()
         upper = -1 if growth is None else order.upper
         self._order = order.order
         self._shape = (values.shape[1], len(order.order), order.lower, upper)
         self._groups = -(-values.shape[1] // self._library.lanes(values.dtype))
-        self._bands = _aligned(self._groups * len(sources) * self._library.lanes(values.dtype), values.dtype)
+        self._bands = memory(self._groups * len(sources) * self._library.lanes(values.dtype), values.dtype)
         self.ok = torch.empty(values.shape[1], dtype=torch.bool)
         factor = getattr(self._library.code, f"band_factor_{_name(values.dtype)}")
         given = (*self._shape, values, len(values), sources, growth or 0.0, self._bands, self.ok)
@@ -84,14 +96,6 @@ def band_bytes(order: BandedOrder, symmetric: bool, batch: int) -> int:
 
 def _numbers(order: BandedOrder, symmetric: bool) -> int:
     return len(order.order) * (order.lower + 1 + (0 if symmetric else order.upper + 1))
-
-
-def _aligned(count: int, dtype: torch.dtype) -> Tensor:
-    """Return `count` numbers of fresh memory that begin where a vector may."""
-    spare = LINE // dtype.itemsize
-    memory = torch.from_numpy(np.empty(count + spare, dtype=_name(dtype)))
-    start = -memory.data_ptr() % LINE // dtype.itemsize
-    return memory[start : start + count]
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -1,0 +1,131 @@
+"""What pairs in contact add up to, by compiled code that takes some pairs at a time (`native/pairs.cpp`).
+
+Nothing that is found for a single pair is kept, so all of it stays in a processor's nearest cache. Where compiled code
+cannot be had, and for derivatives by autograd, `pairs.Touching` has the same pair by pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.contact.law import LawConstants
+from torchdismech.contact.pairs import PairLoops, PairTable
+from torchdismech.fused import Fused, fits
+from torchdismech.native import address, function_of, taped
+
+__all__ = ["BLOCK", "BlockPlaces", "PairSums"]
+
+BLOCK = 12  # numbers that the sum of a block takes in compiled code: three rows of four
+AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' lengths
+
+
+@dataclass(frozen=True)
+class BlockPlaces:
+    """Where the blocks of a table's pairs go, and what is there without them; see `Matrix` in `native/pairs.cpp`.
+
+    Attributes
+    ----------
+    limit : blocks from this number on are left out.
+    of_pairs : (C, n^2) number of the block of each two nodes of a pair.
+    rows : (nnz,) the values, in the order of their slots.
+    slot : (nnz,) where in a robot's sums of blocks they find their own, -1 for none.
+    own : (nnz,) which value of the matrix without contact they begin as, -1 for none.
+    """
+
+    limit: int
+    of_pairs: Tensor
+    rows: Tensor
+    slot: Tensor
+    own: Tensor
+
+
+class PairSums:
+    """The pairs of a table at some q and velocity, for compiled code.
+
+    Parameters
+    ----------
+    loops : of the table's kernel.
+    table : of the pairs.
+    q, velocity : (B, n).
+    constants : of the law, each () or (B, 1).
+    """
+
+    def __init__(self, loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, constants: LawConstants):
+        self._loops, self._table = loops, table
+        self._q, self._velocity = q.contiguous(), velocity.contiguous()
+        self._constants = constants.at(table.places[0])
+        given = (table.reaches, *table.more, *self._constants.given())
+        self._columns = [tensor.contiguous() for tensor in given if tensor.dim()]
+        coordinates = 3 * table.nodes.shape[2]
+        self._read = q.new_empty(2 * coordinates + len(self._columns), AT_ONCE)
+        self._x, self._moving, rows = self._read.split([coordinates, coordinates, len(self._columns)])
+        row = iter(rows)
+        self._reach, *of_pair = (next(row) if tensor.dim() else tensor for tensor in given)
+        self._more, self._law = of_pair[: len(table.more)], of_pair[len(table.more) :]
+
+    @classmethod
+    def of(
+        cls, loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, constants: LawConstants
+    ) -> PairSums | None:
+        """Return the sums where compiled code can find them; None where torch has to."""
+        if not fits(q, velocity, table.reach, *constants.given()) or function_of("pair_gaps", q.dtype) is None:
+            return None
+        sums = cls(loops, table, q, velocity, constants)
+        gain = q.new_zeros(())
+        calls = ((loops.gap, sums._gap()), (loops.on_nodes, sums._force()), (loops.blocks, sums._blocks(gain, gain)))
+        return None if any(loop.program(given) is None for loop, given in calls) else sums
+
+    def force(self) -> Tensor:
+        """Return the forces (B, n) [N]."""
+        total = torch.zeros_like(self._q)
+        self._call("pair_forces", self._loops.on_nodes, self._force(), self.touching(), total)
+        return total
+
+    def add(self, total: Tensor, values: Tensor, before: Tensor | None, gains: Sequence, at: BlockPlaces) -> None:
+        """Add the forces to `total` (B, n), and -gains[0] dF/dx - gains[1] dF/dvelocity to values.
+
+        Parameters
+        ----------
+        values : (nnz, B), or more rows.
+        before : the values without contact, which `values` are to begin as; None if they are there already.
+        """
+        weighed = [torch.as_tensor(gain, dtype=total.dtype, device=total.device) for gain in gains]
+        sizes = (len(at.slot), values.shape[1], at.limit)
+        where = (at.of_pairs, at.rows, at.slot, None if before is None else at.own, before, values)
+        self._call("pair_blocks", self._loops.blocks, self._blocks(*weighed), self.touching(), total, *sizes, *where)
+
+    def touching(self) -> Tensor:
+        """Return the numbers (A,) of the pairs that touch, in the table's list."""
+        gaps = self._q.new_empty(len(self._table))
+        self._call("pair_gaps", self._loops.gap, self._gap(), None, gaps)
+        return (gaps < self._constants.tolerance).nonzero().squeeze(1)
+
+    def _gap(self) -> tuple[Tensor, ...]:
+        return self._x, self._reach, *self._more
+
+    def _force(self) -> tuple[Tensor, ...]:
+        return self._x, self._moving, self._reach, *self._law, *self._more
+
+    def _blocks(self, position_gain: Tensor, velocity_gain: Tensor) -> tuple[Tensor, ...]:
+        return self._x, self._moving, position_gain, velocity_gain, self._reach, *self._law, *self._more
+
+    def _call(self, name: str, loop: Fused, given: Sequence[Tensor], chosen: Tensor | None, *rest) -> None:
+        """Call a function of compiled code for the chosen pairs, None for all; `given` is what the loop is given."""
+        program, table = loop.program(given), self._table
+        assert program is not None
+        found = self._q.new_empty(program.counts[0], AT_ONCE)
+        inputs = program.inputs(1, AT_ONCE, program.read_among(given))
+        columns = np.array([column.data_ptr() for column in self._columns], dtype=np.int64)
+        count = len(table) if chosen is None else len(chosen)
+        sizes = (table.nodes.shape[2], count, self._q.shape[1], AT_ONCE, len(columns))
+        lists = (chosen, table.places[0], table.listed_nodes, self._q, self._velocity, columns)
+        arguments = (*sizes, *lists, program.address, inputs, self._read, found, *rest)
+        function = function_of(name, self._q.dtype)
+        assert function is not None
+        taped(partial(function, *map(address, arguments)), *arguments, *given, reads=())
