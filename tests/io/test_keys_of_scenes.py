@@ -155,10 +155,11 @@ def test_dissipation(load, kind, keys, energies, damping):
 )
 def test_inelastic(load, kind, keys, term, law):
     """Add what `add_inelastic` adds."""
-    builder = built(kind)
+    head = HEAD[kind] + ('bending = "hinge"\n' if kind == "shell" else "")
+    builder = built(kind, shell=("hinge",))
     builder.add_inelastic(term, law())
-    found = run(load(HEAD[kind] + SIMULATION + f"[[inelastic]]\n{keys}\n"))
-    same(found, by_hand(builder), by_hand(built(kind)))
+    found = run(load(head + SIMULATION + f"[[inelastic]]\n{keys}\n"))
+    same(found, by_hand(builder), by_hand(built(kind, shell=("hinge",))))
 
 
 def test_inelastic_of_each_robot(load):

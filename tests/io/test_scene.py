@@ -194,7 +194,9 @@ def test_lines_and_planes_of_clamps_reach_the_model(load):
             [[2, 0, 0], [0, 1, -1], [0, -1, 1]],
         )
     )
-    torch.testing.assert_close(slides.allowed, torch.stack([line, plane]), rtol=0, atol=1e-15)  # rounding
+    torch.testing.assert_close(
+        slides.allowed.unflatten(0, (2, 3, 3)), torch.stack([line, plane]), rtol=0, atol=1e-15
+    )  # rounding
 
 
 def test_clamps_masses_and_planar_reach_the_model(load):
