@@ -279,8 +279,9 @@ def test_gradients_on_own_lines_are_those_alone(integrator):
         torch.testing.assert_close(gradients[0], torch.cat(gradients[1:]), rtol=1e-7, atol=0)
 
 
-def test_recorded_steps_on_own_lines():
-    """Take steps that are recorded, and compiled ones, as those that are neither."""
+@pytest.mark.slow
+def test_compiled_steps_on_own_lines():
+    """Take compiled steps as those that are not."""
     found = {}
     for compiled in (False, True):
         model = on_own_ways(compile=compiled)
