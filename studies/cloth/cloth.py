@@ -96,7 +96,10 @@ def measured(model: Model, trajectory: Trajectory) -> Drape:
     outline = outline[np.argsort(np.arctan2(rest[outline, 1], rest[outline, 0]))]
     waves = torch.fft.rfft(end[:, outline, 2]).abs()[:, 1:] ** 2
     mass = model.body.node_mass()
-    internal = model.mechanics.internal_force(model.start_step(state), state.q, state.velocity)
+    start, mechanics = model.start_step(state), model.mechanics
+    internal = mechanics.elastic_force(start, state.q)
+    if start.pairs is not None:
+        internal = internal + mechanics.self_contacts.force(start.pairs.pairs, state.q, state.velocity)
     return Drape(
         shadows=torch.stack([shadow(x, model.triangles) for x in end]),
         depths=end[:, held, 2] - end[:, outline, 2].mean(1),

@@ -223,9 +223,9 @@ def forces_and_twists(model: Model, trajectory: Trajectory) -> tuple[Tensor, Ten
     for x, theta in zip(trajectory.positions, trajectory.twist, strict=True):
         state = model.frames.moved(state, torch.cat([x.flatten(1), theta], dim=1))
         pairs = model.contact.may_touch(state.q, state.q, torch.full((trajectory.batch,), 1e-6, dtype=x.dtype))
-        start = model.start_step(state, pairs=pairs)
-        elastic = model.mechanics.elastic_force(start, state.q)
-        at_rest = model.mechanics.internal_force(start, state.q, torch.zeros_like(state.q)) - elastic  # no friction
+        assert pairs is not None  # the rope may touch itself
+        elastic = model.mechanics.elastic_force(model.start_step(state, pairs=pairs), state.q)
+        at_rest = model.self_contacts.force(pairs.pairs, state.q, torch.zeros_like(state.q))  # without friction
         elastic, contact = (f[:, : x[0].numel()].unflatten(1, (-1, 3)) for f in (elastic, at_rest))
         pulls.append(torch.stack([elastic[:, :2, 0].sum(1), -elastic[:, -2:, 0].sum(1)], dim=1))
         loads.append(0.5 * contact.norm(dim=2).sum(1))  # each load stands at both strands
