@@ -21,7 +21,7 @@ from torchdismech.contact.model import ContactModel
 from torchdismech.contact.report import Report
 from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
-from torchdismech.elastic.inelastic import internal_at_rest, internal_variables, numbered
+from torchdismech.elastic.inelastic import internal_at_rest, internal_count, internal_variables, number_internal
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError
@@ -102,7 +102,7 @@ class Model(nn.Module):
             force.bind(body)
         self.self_contacts = SelfContacts(self_contacts, body)
         summed = [*terms, *(force.term for force in forces if force.varies and force.by_stencils)]
-        numbered(terms)
+        number_internal(terms)
         self.compilation = Compilation(compile, Cost.estimated(len(terms), derivatives(summed)))
         self.frames = Frames(body, free, self.compilation)
         try_hooks(self, body, self.frames, terms, forces, self.batch)
@@ -369,7 +369,7 @@ class Model(nn.Module):
         return self.mechanics.strains(state, control)
 
     def internal_variables(self, state: State) -> dict[str, Tensor]:
-        """Return what materials that remember carry, (B, springs) by name: "bend_twist.dahl.EI1", ... (see `elastic`).
+        """Return what materials that remember carry, (B, springs) by name: "bend_twist.dahl.EI1_strain", ...
 
         They stand in `State.internal`, and are strains in the library's own laws.
         """
@@ -381,8 +381,8 @@ class Model(nn.Module):
             raise InputError(f"control: expected a Control, got {type(control).__name__}")
         if state.q.shape[1] != self.n_dofs:
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
-        rest = internal_at_rest(self.terms, state.q)
-        kept, expected = (None if x is None else tuple(x.shape) for x in (state.internal, rest))
+        count, kept = internal_count(self.terms), None if state.internal is None else tuple(state.internal.shape)
+        expected = (state.batch, count) if count else None
         if kept != expected:
             raise InputError(f"State.internal: this model's materials expect {expected}, got {kept}")
         if self.batch not in (None, state.batch):

@@ -33,7 +33,7 @@ from torchdismech.builder.shells import (
 )
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
-from torchdismech.elastic import ElasticTerm, Energy, Inelastic, LinearElastic, Sum
+from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import check_nodes, check_rods
@@ -405,10 +405,7 @@ class RobotBuilder:
             both = None if present is None else Sum({f"present{k}": present, f"added{k}": dissipation})
             terms[name].dissipation = dissipation if both is None else both
         for name, part, law in self._inelastic:
-            own = terms[name].energy
-            stiffnesses = own.per_robot if isinstance(own, LinearElastic) else ()
-            law.refuse_unlike(terms[name].stencil.strains, stiffnesses)
-            terms[name].inelastic[part] = law
+            terms[name].add_inelastic(part, law)
 
     def _join(self, points: np.ndarray) -> np.ndarray:
         """Add the points that are new and return the index of each."""

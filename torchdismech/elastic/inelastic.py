@@ -26,8 +26,9 @@ __all__ = [
     "Past",
     "Plastic",
     "internal_at_rest",
+    "internal_count",
     "internal_variables",
-    "numbered",
+    "number_internal",
 ]
 
 FOREVER = 1e20  # s, after which equilibria are looked for: finite, so that derivatives by relaxation times are 0
@@ -51,13 +52,15 @@ class Past:
     elapsed: Tensor
 
 
-def numbered(terms: Iterable[Any]) -> int:
-    """Say to elastic terms where their internal variables begin in `State.internal`; return how many there are."""
-    first = 0
-    for term in terms:
-        term.first_internal = first
-        first += term.stencil.count * sum(len(law.variables) for law in term.laws)
-    return first
+def number_internal(terms: Sequence[Any]) -> None:
+    """Say to elastic terms where their internal variables begin in `State.internal`."""
+    for k, term in enumerate(terms):
+        term.first_internal = internal_count(terms[:k])
+
+
+def internal_count(terms: Iterable[Any]) -> int:
+    """Return how many internal variables M the materials of elastic terms have."""
+    return sum(term.stencil.count * len(law.variables) for term in terms for law in term.laws)
 
 
 def internal_at_rest(terms: Iterable[Any], like: Tensor) -> Tensor | None:
@@ -67,7 +70,7 @@ def internal_at_rest(terms: Iterable[Any], like: Tensor) -> Tensor | None:
     ----------
     like : (B, ..) a tensor of the same robots.
     """
-    count = sum(term.stencil.count * len(law.variables) for term in terms for law in term.laws)
+    count = internal_count(terms)
     return like.new_zeros(len(like), count) if count else None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.elastic.energy import Energy, batch_last
+from torchdismech.elastic.energy import Energy, LinearElastic, batch_last
 from torchdismech.elastic.inelastic import FOREVER, Inelastic, Past
 from torchdismech.elastic.stencil import Stencil
 from torchdismech.errors import InputError
@@ -107,6 +107,12 @@ class ElasticTerm(nn.Module):
         """Whether all derivatives are in closed form, none by autograd."""
         parts = (self.stencil, self.energy, self.dissipation, *self.inelastic.values())
         return all(part.closed_form for part in parts if part is not None)
+
+    def add_inelastic(self, name: str, law: Inelastic) -> None:
+        """Add a law of a material that remembers; refuse one that is not for strains and stiffnesses of this term."""
+        stiffnesses = self.energy.per_robot if isinstance(self.energy, LinearElastic) else ()
+        law.refuse_unlike(self.stencil.strains, stiffnesses)
+        self.inelastic[name] = law
 
     @property
     def laws(self) -> list[Inelastic]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchdismech.elastic.inelastic import internal_count
 from torchdismech.io.contacts import refuse_overlap
 from torchdismech.io.files import reading
 from torchdismech.io.refusals import SceneError
@@ -183,8 +184,8 @@ def _refuse_other_robots(scene: Scene, model: Model, run: Trajectory) -> None:
     if not same:
         problem = "is a run of another robot: expected the same nodes, rod edges, triangles and held directions"
         raise SceneError(scene.path, (KEY, "trajectory"), problem)
-    remembered = [None if x is None else x.shape[1] for x in (state.internal, model.rest_state(1).internal)]
-    if remembered[0] != remembered[1] or _laws(run) not in (None, scene.tables.get("inelastic", [])):
+    remembered = 0 if state.internal is None else state.internal.shape[1]
+    if remembered != internal_count(model.terms) or _laws(run) not in (None, scene.tables.get("inelastic", [])):
         problem = "is a run of a robot of other materials: expected the same laws that remember"
         raise SceneError(scene.path, (KEY, "trajectory"), problem)
 
