@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchdismech.geometry.surface import Surface
 from torchdismech.geometry.topology import Held, Rod, Springs
 
-__all__ = ["Body", "Clamp", "PartNames", "Sections"]
+__all__ = ["Body", "Clamp", "PartNames", "Sections", "side_by_side"]
 
 
 @dataclass(frozen=True)
@@ -289,6 +289,12 @@ class Body(nn.Module):
     def typical_length(self) -> Tensor:
         """Return the mean rest length () of all edges [m]."""
         return torch.cat([self.edge_length.flatten(), self.shell_edge_length.flatten()]).mean()
+
+
+def side_by_side(*parts: Tensor) -> Tensor:
+    """Return sizes (..., n_k), some the same in all robots and some of each, as one tensor (..., sum n_k)."""
+    leading = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+    return torch.cat([part.expand(*leading, part.shape[-1]) for part in parts], dim=-1)
 
 
 def _largest(values: Tensor, elements: np.ndarray, count: int) -> Tensor:

@@ -75,11 +75,32 @@ def between(kind: str, rough: bool, rows=slice(None)) -> Model:
     return builder.finalize()
 
 
+def spaced(kind: str, rough: bool, rows=slice(None)) -> Model:
+    """Return a rod and a shell whose edges and triangles touch a ball, a post and a box, between nodes, too."""
+    builder, material = RobotBuilder(), Material(numbers(1e6, 3e6)[rows], 1000.0, 0.4)
+    t = np.linspace(0, 1, 4)[:, None]
+    rod = t * [3 * SIZE, 0.3 * SIZE, 0.2 * SIZE] + [0, 0, 0.3 * SIZE] * np.sin(5 * t)
+    held = builder.add_rod(rod, Circle(2e-3), material)
+    nodes, triangles = shells.patch()
+    builder.add_shell(nodes + [0.5 * SIZE, 1.5 * SIZE, 0.1 * SIZE], triangles, 3e-3, material)
+    builder.clamp(nodes=held[:2].tolist())
+    path = Path.uniform(torch.tensor([[0.02, 0.0, -0.01], [0.0, 0.03, 0.0]], dtype=torch.float64)[rows])
+    obstacles = {
+        "ball": (Sphere((1.5 * SIZE, 0.3 * SIZE, 1.2 * SIZE), numbers(0.7 * SIZE, 0.5 * SIZE)[rows]), path),
+        "post": (Capsule((1.2 * SIZE, 1.2 * SIZE, 1.1 * SIZE), (1.4 * SIZE, 3 * SIZE, 1.0 * SIZE), 0.5 * SIZE), None),
+        "block": (Box((2.3 * SIZE, 0.6 * SIZE, -0.8 * SIZE), (SIZE, SIZE, SIZE), (0.2, 0.1, 0.5)), path),
+    }
+    for name, (shape, motion) in obstacles.items():
+        builder.add_contact(Obstacle(shape, *law(kind, rough, rows), motion, name, spacing=0.35 * SIZE))
+    return builder.finalize()
+
+
 ROBOTS = {
     "rods": lambda kind, rough, rows=slice(None): crossing(kind, rough, False, rows),
     "lines": lambda kind, rough, rows=slice(None): crossing(kind, rough, False, rows, "smooth"),
     "shell": lambda kind, rough, rows=slice(None): crossing(kind, rough, True, rows),
     "obstacles": between,
+    "edges": spaced,
 }
 
 
@@ -96,6 +117,20 @@ def constrained_on_obstacles(mu: float) -> Model:
     builder.add_contact(Obstacle(floor, Complementarity(), Friction(friction), name="floor"))
     path = Path.uniform((0.05, 0.0, 0.02))
     builder.add_contact(Obstacle(ball, Complementarity(), Friction(friction), path, "ball"))
+    return builder.finalize()
+
+
+def constrained_between_nodes(mu: float) -> Model:
+    """Return two robots, each a rod that lies on two edges of a box, which moves, between its nodes, by constraints."""
+    builder = RobotBuilder()
+    t = np.linspace(0, 1, 4)[:, None]
+    rod = t * [3 * SIZE, 0.5 * SIZE, 0] + [0, 0, 2e-3] + np.array([0, 0, 2e-4]) * np.sin(3 * t)
+    builder.add_rod(rod, Circle(2e-3), Material(numbers(1e6, 2e6), 1000.0, 0.4))
+    builder.add_force(forces.Gravity((0.5, 0.3, -9.81)))
+    friction = Friction(numbers(mu, 0.7 * mu))
+    box = Box((1.45 * SIZE, 0.25 * SIZE, -0.5 * SIZE), (1.9 * SIZE, SIZE, SIZE), (0.1, 0.0, 0.0))
+    path = Path.uniform((0.05, 0.0, 0.02))
+    builder.add_contact(Obstacle(box, Complementarity(), friction, path, "box", spacing=0.3 * SIZE))
     return builder.finalize()
 
 

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.contact.robots import ROBOTS, constrained_crossing, constrained_on_obstacles, numbers
+from tests.contact.robots import (
+    ROBOTS,
+    constrained_between_nodes,
+    constrained_crossing,
+    constrained_on_obstacles,
+    numbers,
+)
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Static, Trajectory, forces, rollout
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 
@@ -56,7 +62,15 @@ def test_parts_push_each_other_alike(make):
     assert float(size) > 0 and float(total.abs().max()) < 1e-12 * float(size)
 
 
-@pytest.mark.parametrize("make", [lambda: ROBOTS["obstacles"]("penalty", True), lambda: constrained_on_obstacles(0.3)])
+ON_OBSTACLES = {
+    "nodes": lambda: ROBOTS["obstacles"]("penalty", True),
+    "constraints": lambda: constrained_on_obstacles(0.3),
+    "edges": lambda: ROBOTS["edges"]("penalty", True),
+    "constraints between nodes": lambda: constrained_between_nodes(0.3),
+}
+
+
+@pytest.mark.parametrize("make", ON_OBSTACLES.values(), ids=ON_OBSTACLES)
 def test_report_in_the_file(tmp_path, make):
     """Read back what was written, by name."""
     model = make()
@@ -68,7 +82,7 @@ def test_report_in_the_file(tmp_path, make):
     assert all(torch.equal(read.contact[name], values) for name, values in run.contact.items())
 
 
-@pytest.mark.parametrize("make", [lambda: ROBOTS["obstacles"]("penalty", True), lambda: constrained_on_obstacles(0.3)])
+@pytest.mark.parametrize("make", ON_OBSTACLES.values(), ids=ON_OBSTACLES)
 def test_forces_on_nodes(make):
     """Add up to those of the obstacles, and nowhere pull: loads are at least as large as forces."""
     model = make()

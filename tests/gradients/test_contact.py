@@ -1,6 +1,6 @@
 """Gradients through steps in contact: of a robot with itself and with obstacles, sticking and sliding."""
 
-from tests.contact.robots import ROBOTS, constrained_crossing, constrained_on_obstacles
+from tests.contact.robots import ROBOTS, constrained_between_nodes, constrained_crossing, constrained_on_obstacles
 from tests.gradients.cases import EXACT, GradientCase
 from torchdismech import ImplicitEuler, ImplicitMidpoint, Newmark, Static
 
@@ -76,6 +76,14 @@ class TestRestingOnObstacles(GradientCase):
         return ROBOTS["obstacles"]("penalty", False)
 
 
+class TestEdgesBetweenObstacles(TestBetweenObstacles):
+    """A rod and a shell that touch moving obstacles between their nodes."""
+
+    def model(self):
+        """Return the robots."""
+        return ROBOTS["edges"]("penalty", True)
+
+
 class TestPressedOnConstraints(GradientCase):
     """A rod on a tilted floor and a moving ball that it may not enter: some nodes stick, some slide."""
 
@@ -92,6 +100,14 @@ class TestSlidingOnConstraints(TestPressedOnConstraints):
     def model(self):
         """Return the rod."""
         return constrained_on_obstacles(0.05)
+
+
+class TestHeldBetweenNodesByConstraints(TestPressedOnConstraints):
+    """A rod that lies on the edges of a moving box between its nodes."""
+
+    def model(self):
+        """Return the rod."""
+        return constrained_between_nodes(0.3)
 
 
 class TestRodsHeldApartByConstraints(GradientCase):

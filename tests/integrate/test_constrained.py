@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.contact.robots import constrained_crossing, constrained_on_obstacles, numbers
+from tests.contact.robots import constrained_between_nodes, constrained_crossing, constrained_on_obstacles, numbers
 from torchdismech import (
     Circle,
     Control,
@@ -158,7 +158,7 @@ def test_momentum_in_self_contact():
     assert torch.allclose((mass * state.node_velocities[0]).sum(0), before, atol=1e-7 * float(before.norm()))
 
 
-@pytest.mark.parametrize("make", [constrained_on_obstacles, constrained_crossing])
+@pytest.mark.parametrize("make", [constrained_on_obstacles, constrained_between_nodes, constrained_crossing])
 def test_converges_quadratically(make):
     """Take few iterations a step, loads that turn included."""
     model = make(0.3)

@@ -192,12 +192,14 @@ def test_every_shape_reaches_the_model(load, tmp_path):
     text = rod(0.1) + time(0.01)
     text += f'[[obstacle]]\nshape = "plane"\npoint = [0, 0, -1]\nnormal = [0, 1, 2]\n{law}name = "slope"\n'
     text += f'[[obstacle]]\nshape = "box"\ncenter = [0, 0, -2]\nsize = [1, 2, 3]\nrotation = [0, 0, 0.5]\n{law}'
+    text += "spacing = 0.001\n"
     text += f'[[obstacle]]\nshape = "capsule"\nstart = [0, 0, -2]\nend = [1, 0, -2]\nradius = 0.5\n{law}'
     text += f'[[obstacle]]\nshape = "mesh"\nfile = "rock.stl"\n{law}path = "way.csv"\n'
     plane, box, capsule, mesh = load(text, way__csv="time,x,y,z\n0,0,0,0\n2,0,1,4\n").build().model.obstacles
     assert [o.name for o in (plane, box, capsule, mesh)] == ["slope", "obstacle1", "obstacle2", "obstacle3"]
     assert isinstance(plane.shape, HalfSpace) and plane.shape.normal.tolist() == [0, 1, 2]
     assert plane.shape.point.tolist() == [0, 0, -1]
+    assert box.spacing == 0.001 and capsule.spacing is None
     assert isinstance(box.shape, Box) and box.shape.rotation.tolist() == [0, 0, 0.5]
     assert box.shape.center.tolist() == [0, 0, -2] and box.shape.size.tolist() == [1, 2, 3]
     assert isinstance(capsule.shape, Capsule) and capsule.shape.radius.item() == 0.5

@@ -99,6 +99,7 @@ def test_documented_scene_runs(tmp_path, example):
         (SPHERE, 'shape = "box"\ncenter = [0, 0, 1]\nsize = [0.1, 0.1, 0.2]\nrotation = [0, 0, 1.57]\n'),
         (SPHERE, 'shape = "capsule"\nstart = [0, 0, 1]\nend = [0, 0, 2]\nradius = 0.1\n'),
         (SPHERE, 'shape = "cylinder"\nstart = [0, 0, 1]\nend = [0, 0, 2]\nradius = 0.1\n'),
+        ("# spacing = 5e-3", "spacing = 5e-3"),
         ("density = 1000.0}", 'density = 1000.0, length = "current"}'),
         ("height = -0.5", "height = -0.5\nnodes = [3]"),
         ("magnetisation = [1e3, 0, 0]", 'magnetisation_file = "m.csv"'),
@@ -122,6 +123,7 @@ def test_documented_scene_runs(tmp_path, example):
             "box",
             "capsule",
             "cylinder",
+            "spacing",
         ),
         *(
             "current lengths",

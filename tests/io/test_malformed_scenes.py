@@ -823,6 +823,12 @@ MALFORMED = {
         scene_text(obstacle=ball(velocity="[1, 0, 0]", path='"path.csv"')),
         "obstacle.0: expected velocity or path, got both",
     ),
+    "no spacing": (scene_text(obstacle=ball(spacing="0.0")), "obstacle.0.spacing: expected greater than 0"),
+    "too many points": (scene_text(obstacle=ball(spacing="1e-9")), "Obstacle.spacing: 1e-09 m makes"),
+    "spacing of a plane": (
+        obstacle("plane", point="[0, 0, -1]", normal="[0, 0, 1]", spacing="0.01"),
+        "obstacle.0.spacing: unknown key",
+    ),
     "obstacle's path missing": (scene_text(obstacle=ball(path='"p.csv"')), "obstacle.0.path: no such file"),
     "obstacle's path backwards": (
         scene_text(obstacle=ball(path='"early.csv"')),

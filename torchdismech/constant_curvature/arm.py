@@ -361,8 +361,9 @@ def _touchable(obstacle: Obstacle) -> Obstacle:
             f"obstacle {obstacle.name}: disks of an arm touch by constraints; expected the response Complementarity(), "
             f"got {type(obstacle.law.response).__name__}"
         )
-    if obstacle.nodes is not None:
-        raise InputError(f"obstacle {obstacle.name}: all disks of an arm touch it; leave Obstacle.nodes out")
+    for name, given in (("nodes", obstacle.nodes), ("spacing", obstacle.spacing)):
+        if given is not None:
+            raise InputError(f"obstacle {obstacle.name}: all disks of an arm touch it; leave Obstacle.{name} out")
     return obstacle
 
 

@@ -39,7 +39,7 @@ class Places:
 
     Attributes
     ----------
-    near : for each obstacle (B, N) bool: the nodes that may get to it.
+    near : for each obstacle (B, P) bool: the points that may get to it.
     pairs : what may touch of a robot's own parts; None if that is not constrained.
     """
 
@@ -107,9 +107,9 @@ class ConstraintSet:
         self._start, self._start_time = state.q, state.time
         robots, nodes, friction = [], [], []
         for obstacle, near in zip(obstacles, places.near, strict=True):
-            robot, node = near.nonzero(as_tuple=True)
+            robot, point = near.nonzero(as_tuple=True)
             robots.append(robot)
-            nodes.append(torch.nn.functional.pad(node.unsqueeze(1), (0, 3)))
+            nodes.append(torch.nn.functional.pad(obstacle.points.nodes[point], (0, 1)))
             friction.append(_of_robots(obstacle.law.friction, robot, state.q))
         for table in () if places.pairs is None else places.pairs.tables:
             robots.append(table.places[0])
@@ -142,12 +142,10 @@ class ConstraintSet:
         """Return the contacts at q (B, n) and a time (B,); `with_stiffness` with the derivatives of their normals."""
         parts = []
         for obstacle, near in zip(self.obstacles, self.places.near, strict=True):
-            x = q[:, : 3 * near.shape[1]].unflatten(1, (-1, 3)) - obstacle.displacement(time).unsqueeze(1)
-            distance, normal, curvature = obstacle.shape.distance_and_derivatives(x)
+            distance, normal, curvature = obstacle.shape.distance_and_derivatives(obstacle.seen(q, time))
             gap, normal, curvature = (v[near] for v in (obstacle.clearance(distance), normal, curvature))
-            weights = torch.nn.functional.pad(gap.new_ones(len(gap), 1), (0, 3))
-            whole = torch.nn.functional.pad(curvature, (0, 9, 0, 9)) if with_stiffness else None
-            parts.append(Contacts(gap, normal, weights, whole))
+            weights = torch.nn.functional.pad(obstacle.points.weights.expand(*near.shape, 3)[near], (0, 1))
+            parts.append(Contacts(gap, normal, weights, _turning(weights, curvature) if with_stiffness else None))
         if self.places.pairs is not None:
             for table in self.places.pairs.tables:
                 x = table.gathered(q)
@@ -225,7 +223,7 @@ class ConstraintSet:
         dofs = torch.as_tensor(unknown, device=device)[self.dofs]
         real = (self.sliding_weights != 0).detach()
         obstacles = sum(int(near.sum()) for near in self.places.near)
-        real[:obstacles, 0], real[obstacles:] = True, True
+        real[obstacles:] = True
         real = real.repeat_interleave(3, dim=1) & (dofs >= 0)
         kept = real.unsqueeze(2) & real.unsqueeze(1)
         rows, cols = dofs.unsqueeze(2).expand(kept.shape), dofs.unsqueeze(1).expand(kept.shape)
@@ -251,6 +249,12 @@ class ConstraintSet:
         return way - torch.cat(moves)
 
 
+def _turning(weights: Tensor, curvature: Tensor) -> Tensor:
+    """Return d(w_i n)/dx_j (S, 12, 12) of points with constant weights (S, 4), where the normal turns by (S, 3, 3)."""
+    both = weights.unsqueeze(2) * weights.unsqueeze(1)
+    return (both[:, :, None, :, None] * curvature[:, None, :, None, :]).reshape(len(weights), 12, 12)
+
+
 def _pair_contacts(closest: Closest, nodes, reach: Tensor, with_stiffness: bool) -> Contacts:
     r = torch.stack(closest.difference(nodes).components(), dim=-1)
     distance = closest.squared_distance(nodes).clamp_min(torch.finfo(r.dtype).tiny).sqrt()
@@ -272,9 +276,7 @@ def _geometric_stiffness(closest: Closest, nodes, r: Tensor, distance: Tensor) -
     gram = torch.stack([g11, g12, g12, g22], dim=1).unflatten(1, (2, 2))
     n = r / distance.unsqueeze(1)
     across = torch.eye(3, dtype=r.dtype, device=r.device) - n.unsqueeze(2) * n.unsqueeze(1)
-    both = weights.unsqueeze(2) * weights.unsqueeze(1)
-    direct = (both[:, :, None, :, None] * across[:, None, :, None, :]).reshape(len(n), 12, 12)
-    return (direct - stationary.mT @ gram @ stationary) / distance[:, None, None]
+    return (_turning(weights, across) - stationary.mT @ gram @ stationary) / distance[:, None, None]
 
 
 def places_of(robot: Tensor, batch: int) -> Tensor:

@@ -1,7 +1,9 @@
-"""Contact of a robot's nodes with a floor or another rigid thing."""
+"""Contact of a robot with a floor or another rigid thing."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +14,8 @@ from torchdismech.body import Body
 from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
 from torchdismech.contact.path import Path
 from torchdismech.contact.response import Friction, Response
-from torchdismech.contact.shapes import Shape
+from torchdismech.contact.shapes import HalfSpace, Shape
+from torchdismech.contact.touch_points import TouchPoints, longest_side
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Block, Derivatives
@@ -24,10 +27,11 @@ FAR = 1e6  # m: the gap of nodes that do not touch an obstacle; finite, so that 
 
 
 class Obstacle(Force):
-    """A rigid thing that the nodes of a robot may touch.
+    """A rigid thing that a robot may touch.
 
-    Each node is a ball with the contact radius of what it belongs to (the rod's, or half the shell's thickness). Edges
-    and triangles between the nodes are not seen: they should be short against the radius of what they lie on.
+    What touches it are the nodes, each a ball with the contact radius of what it belongs to (the rod's, or half the
+    shell's thickness), and with a `spacing` points on edges and in triangles, too. Each point is a contact of its own.
+    A round thing of radius R dips between points, by spacing^2 / (8 (R + contact radius)); a sharp edge has R = 0.
 
     Parameters
     ----------
@@ -35,11 +39,19 @@ class Obstacle(Force):
     response, friction : the law between the surfaces.
     path : how it moves; at rest by default.
     name : what reports call it.
-    nodes : indices of the nodes that touch it; None: all. The others pass through it.
+    nodes : indices of the nodes that touch it; None: all. The others pass through it, as do edges and triangles that
+        have one of them.
+    spacing : points that touch are no farther apart at rest, along edges and across triangles [m]; None: nodes alone.
+        Not for a `HalfSpace`: where nodes are above it, so is what lies between them.
+
+    Raises
+    ------
+    InputError
+        A name with "/"; a spacing that is not above zero, or for a half-space; when it is bound, nodes that the robot
+        does not have.
     """
 
-    per_robot = ("radius",)
-    radius: Tensor
+    points: TouchPoints
     _passing: Tensor
 
     def __init__(
@@ -50,15 +62,23 @@ class Obstacle(Force):
         path: Path | None = None,
         name: str = "obstacle",
         nodes: Sequence[int] | None = None,
+        spacing: float | None = None,
     ):
         super().__init__()
         if not name or "/" in name:
             raise InputError(f"Obstacle.name: expected a name without '/', got {name!r}")
+        if spacing is not None and not 0 < spacing < math.inf:
+            raise InputError(f"Obstacle.spacing: expected a length above 0 m, got {spacing}")
+        if spacing is not None and isinstance(shape, HalfSpace):
+            raise InputError(
+                "Obstacle.spacing: what lies between nodes that are above a plane is above it, too; leave it out"
+            )
         self.shape = shape
         self.law = law_of(response, friction)
         self.path = path
         self.name = name
         self.nodes = None if nodes is None else [int(node) for node in nodes]
+        self.spacing = spacing
 
     @property
     def constrained(self) -> bool:
@@ -81,47 +101,68 @@ class Obstacle(Force):
         return self.constrained or self.law.friction is None
 
     def bind(self, body: Body) -> None:
-        """Learn the nodes' radii, and which of them touch."""
+        """Learn which points of the robot touch."""
         super().bind(body)
-        self.register_buffer("radius", body.node_contact_radius(), persistent=False)
-        passing = torch.zeros(body.n_nodes, dtype=torch.bool)
+        touches = np.ones(body.n_nodes, dtype=bool)
         if self.nodes is not None:
             wrong = [i for i in self.nodes if not 0 <= i < body.n_nodes]
             if wrong or not self.nodes:
                 expected = f"expected indices 0 to {body.n_nodes - 1}"
                 raise InputError(f"{type(self).__name__}.nodes: {expected}, got {wrong or 'none'}")
-            passing[:] = True
-            passing[self.nodes] = False
+            touches[:] = False
+            touches[self.nodes] = True
+        self.points = TouchPoints(body, touches, self.spacing)
+        passing = torch.zeros(self.points.count, dtype=torch.bool)
+        passing[: body.n_nodes] = torch.as_tensor(~touches)
         self.register_buffer("_passing", passing, persistent=False)
+        if self.spacing is None:
+            self._warn_of_edges(body, touches)
+
+    def _warn_of_edges(self, body: Body, touches: np.ndarray) -> None:
+        """Say that a thing so thin passes between two nodes."""
+        thickness = 2 * float(self.shape.depth.detach().min() + body.smallest_contact_radius())
+        longest = longest_side(body, body.links[touches[body.links].all(axis=1)])
+        if longest > thickness:
+            warnings.warn(
+                f"obstacle {self.name!r}: nodes touch it, edges do not, and these are up to {longest:.2g} m long where "
+                f"it is {thickness:.2g} m thick, the robot's surface included: it passes between two nodes. Give "
+                f"Obstacle(spacing=...), such as {thickness / 8:.1g}, or shorter edges (docs/contact.md)",
+                stacklevel=2,
+            )
 
     def clearance(self, distance: Tensor) -> Tensor:
-        """Return the gaps (B, N) of nodes at distances (B, N) from its surface; large where they do not touch it."""
-        return torch.where(self._passing, FAR, distance - self.radius)
+        """Return the gaps (B, P) of points at distances (B, P) from its surface; large where they do not touch it."""
+        return torch.where(self._passing, FAR, distance - self.points.radius)
 
     def relative(self, state: State) -> tuple[Tensor, Tensor]:
-        """Return positions and velocities (B, N, 3) of the nodes as the moving obstacle sees them."""
+        """Return positions and velocities (B, P, 3) of the points as the moving obstacle sees them."""
+        points, velocities = self.points.of(state.positions), self.points.of(state.node_velocities)
         if self.path is None:
-            return state.positions, state.node_velocities
+            return points, velocities
         displacement, velocity = self.path.at(state.time)
-        return state.positions - displacement.unsqueeze(1), state.node_velocities - velocity.unsqueeze(1)
+        return points - displacement.unsqueeze(1), velocities - velocity.unsqueeze(1)
+
+    def seen(self, q: Tensor, time: Tensor) -> Tensor:
+        """Return the points (B, P, 3) at q (B, n) and the times (B,) as the obstacle sees them."""
+        nodes = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3))
+        return self.points.of(nodes) - self.displacement(time).unsqueeze(1)
 
     def displacement(self, time: Tensor) -> Tensor:
         """Return how far (B, 3) it has moved at the times (B,) [m]."""
-        return self.radius.new_zeros(len(time), 3) if self.path is None else self.path.at(time)[0]
+        return self.points.radius.new_zeros(len(time), 3) if self.path is None else self.path.at(time)[0]
 
     def gap(self, q: Tensor, time: Tensor) -> Tensor:
-        """Return the gaps (B, N) between the nodes and the obstacle at q (B, n) and the times (B,) [m]."""
-        points = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) - self.displacement(time).unsqueeze(1)
-        return self.clearance(self.shape.distance(points))
+        """Return the gaps (B, P) between the points and the obstacle at q (B, n) and the times (B,) [m]."""
+        return self.clearance(self.shape.distance(self.seen(q, time)))
 
     def feasible(self, q: Tensor, before: State, time: Tensor) -> Tensor:
-        """Return q (B, n) with the nodes that would overlap at the times (B,) carried along with the obstacle instead.
+        """Return q (B, n) with nodes of points that would overlap at the times (B,) carried along with the obstacle.
 
         From where they were `before`, as they were then outside, so they are still.
         """
         count = 3 * self.body.n_nodes
         moved = self.displacement(time) - self.displacement(before.time)
-        outside = (self.gap(q, time) > 0).unsqueeze(2)
+        outside = ~self.points.meets(self.gap(q, time) <= 0).unsqueeze(2)
         nodes = torch.where(outside, q[:, :count].unflatten(1, (-1, 3)), before.positions + moved.unsqueeze(1))
         return torch.cat([nodes.flatten(1), q[:, count:]], dim=1)
 
@@ -131,17 +172,14 @@ class Obstacle(Force):
             return torch.zeros_like(state.q)
         points, velocity = self.relative(state)
         distance, normal, _ = self.shape.distance_and_derivatives(points)
-        return self.body.on_nodes(self.law.forces(self.clearance(distance), normal, velocity))
+        return self._of_points(self.law.forces(self.clearance(distance), normal, velocity))
 
     def blocks(self) -> list[Block]:
-        """Return each node's three coordinates."""
-        if self.constrained:
-            return []
-        dofs = 3 * np.arange(self.body.n_nodes)[:, None] + np.arange(3)
-        return [Block(dofs, dofs)]
+        """Return each node's three coordinates, then those of each edge and each triangle with points."""
+        return [] if self.constrained else self.points.blocks()
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return the derivatives by position and by velocity (B, N, 3, 3)."""
+        """Return the derivatives by position and by velocity (B, S, 3 k, 3 k) for each of `blocks`."""
         return [] if isinstance(self.law, ConstraintLaw) else self._both(state, self.law)[1]
 
     def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
@@ -156,7 +194,13 @@ class Obstacle(Force):
         distance, normal, curvature = self.shape.distance_and_derivatives(points)
         gap = self.clearance(distance)
         force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity)
-        return self.body.on_nodes(force), [(by_x, by_velocity)]
+        positions = self.points.derivatives(by_x)
+        velocities = [None] * len(positions) if by_velocity is None else self.points.derivatives(by_velocity)
+        return self._of_points(force), list(zip(positions, velocities, strict=True))
+
+    def _of_points(self, force: Tensor) -> Tensor:
+        """Return the force (B, n) on the robot of forces (B, P, 3) on its points."""
+        return self.body.on_nodes(self.points.onto_nodes(force))
 
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of the normal forces [J]."""

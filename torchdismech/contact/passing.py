@@ -20,8 +20,8 @@ __all__ = ["obstacles_suspected", "pairs_passed", "passed_obstacle"]
 TOUCH = 0.01  # of the sum of the radii: closer, and the middle surfaces count as having met
 ADVANCES = 64  # a pair that gets along no faster than this counts as having met
 DIP = 0.5  # a way that leads so much of an obstacle's depth deeper than both of its ends leads through it
-STRIDE = 0.25  # of the depth: how far a node is followed at least between two looks
-LOOKS = 10_000  # a node that goes farther than so many strides in a step counts as having passed
+STRIDE = 0.25  # of the depth: how far a point is followed at least between two looks
+LOOKS = 10_000  # a point that goes farther than so many strides in a step counts as having passed
 
 
 @torch.no_grad()
@@ -86,7 +86,7 @@ def _relative_motion(way: Tensor, first: int) -> Tensor:
 
 @torch.no_grad()
 def obstacles_suspected(obstacles: Sequence[Obstacle], before: State, after: State) -> Tensor:
-    """Return the robots (B,) of which a node may have passed through an obstacle, or overlaps a barrier.
+    """Return the robots (B,) of which a point may have passed through an obstacle, or overlaps a barrier.
 
     Reads no number: where nothing is suspected there is nothing to look at.
     """
@@ -100,9 +100,9 @@ def obstacles_suspected(obstacles: Sequence[Obstacle], before: State, after: Sta
 
 @torch.no_grad()
 def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
-    """Return the robots (B,) of which a node passed through the obstacle, moving straight.
+    """Return the robots (B,) of which a point passed through the obstacle, moving straight.
 
-    A node is followed as far as it cannot have got deep enough yet, and `STRIDE` at least: whatever leads through the
+    A point is followed as far as it cannot have got deep enough yet, and `STRIDE` at least: whatever leads through the
     middle is found, however far it goes, up to `LOOKS` strides.
     """
     x0, x1, way, through, ahead = _Way.of(obstacle, before, after)
@@ -120,12 +120,12 @@ def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
 
 
 class _Way(NamedTuple):
-    """How nodes moved past an obstacle: from x0 to x1 (B, N, 3), how far (B, N).
+    """How points of the robot moved past an obstacle: from x0 to x1 (B, P, 3), how far (B, P).
 
     Attributes
     ----------
-    through : gap (B, N) below which a node on its way counts as inside.
-    ahead : (B, N) nodes that may have got there.
+    through : gap (B, P) below which a node on its way counts as inside.
+    ahead : (B, P) points that may have got there.
     """
 
     x0: Tensor
@@ -136,7 +136,7 @@ class _Way(NamedTuple):
 
     @classmethod
     def of(cls, obstacle: Obstacle, before: State, after: State) -> _Way:
-        """Return the ways of the nodes between two states, as the obstacle sees them."""
+        """Return the ways of the points between two states, as the obstacle sees them."""
         (x0, _), (x1, _) = obstacle.relative(before), obstacle.relative(after)
         d0, d1 = (obstacle.clearance(obstacle.shape.distance(x)) for x in (x0, x1))
         depth, way = obstacle.shape.depth, torch.linalg.vector_norm(x1 - x0, dim=-1)

@@ -46,7 +46,7 @@ class _Tally:
         self.outer = self.inner = q.new_zeros(len(q), nodes, 3)
 
     def overlap(self, gap: Tensor) -> None:
-        """Take note of gaps (B, N) of which no load is known."""
+        """Take note of gaps (B, P) of which no load is known."""
         self.penetration = torch.maximum(self.penetration, (-gap).clamp_min(0).amax(1))
 
     def add(self, robot: Tensor, gap: Tensor, active: Tensor, slides: Tensor | None) -> None:
@@ -59,10 +59,10 @@ class _Tally:
         overlap = (-gap).clamp_min(0)
         self.penetration = self.penetration.scatter_reduce(0, robot, overlap, "amax")
 
-    def add_obstacle(self, name: str, force: Tensor) -> None:
-        """Take note of the forces (B, N, 3) of an obstacle on the nodes."""
-        self.forces[name], self.loads[name] = force.sum(1), torch.linalg.vector_norm(force, dim=-1).sum(1)
-        self.outer = self.outer + force
+    def add_obstacle(self, name: str, on_nodes: Tensor, load: Tensor) -> None:
+        """Take note of the forces (B, N, 3) of an obstacle on the nodes, and of its load (B,)."""
+        self.forces[name], self.loads[name] = on_nodes.sum(1), load
+        self.outer = self.outer + on_nodes
 
     def add_pairs(self, name: str, robot: Tensor, force: Tensor, on_nodes: Tensor) -> None:
         """Take note of pairs: their forces (S, 3) on the first of two surfaces, and on all nodes (B, N, 3)."""
@@ -102,7 +102,7 @@ def contact_report(
     for obstacle in obstacles:
         if obstacle.constrained:
             tally.overlap(obstacle.gap(state.q, state.time))
-            tally.add_obstacle(obstacle.name, torch.zeros_like(tally.outer))
+            tally.add_obstacle(obstacle.name, torch.zeros_like(tally.outer), tally.penetration.new_zeros(len(state.q)))
         else:
             _add_obstacle(tally, obstacle, state)
     if pairs is not None:
@@ -126,7 +126,9 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
         slides = torch.linalg.vector_norm(along, dim=-1) > law.friction.slip_velocity
         slides = slides.flatten()
     tally.add(robot, gap.flatten(), (gap < law.response.tolerance).flatten(), slides)
-    tally.add_obstacle(obstacle.name, law.forces(gap, normal, velocity))
+    force = law.forces(gap, normal, velocity)
+    load = torch.linalg.vector_norm(force, dim=-1).sum(1)
+    tally.add_obstacle(obstacle.name, obstacle.points.onto_nodes(force), load)
 
 
 def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs) -> None:
@@ -154,8 +156,11 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
     for obstacle, near in zip(constraints.obstacles, constraints.places.near, strict=True):
         mine = slice(offset, offset + int(near.sum()))
         offset = mine.stop
-        where = (constraints.robot[mine], constraints.nodes[mine, 0])
-        tally.add_obstacle(obstacle.name, nothing.index_put(where, forces[mine, 0], accumulate=True))
+        where = (constraints.robot[mine, None], constraints.nodes[mine])
+        on_nodes = nothing.index_put(where, forces[mine], accumulate=True)
+        size = torch.linalg.vector_norm(forces[mine].sum(1), dim=1)
+        whole = tally.penetration.new_zeros(len(q)).index_put((constraints.robot[mine],), size, accumulate=True)
+        tally.add_obstacle(obstacle.name, on_nodes, whole)
     for table in () if constraints.places.pairs is None else constraints.places.pairs.tables:
         mine = slice(offset, offset + len(table))
         offset = mine.stop

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
+from torchdismech.body import Body, side_by_side
 from torchdismech.contact.broad_phase import adjacent, overlapping, padded
 from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
@@ -208,7 +208,7 @@ class SelfContact(nn.Module):
         of_edges, of_nodes, of_triangles = (
             np.flatnonzero(rules[kind]) for kind in (share.edges, share.nodes, share.triangles)
         )
-        radius = _side_by_side(body.edge_contact_radius, body.side_contact_radius())
+        radius = side_by_side(body.edge_contact_radius, body.side_contact_radius())
         self.edges = Primitives(body.links, radius, share.edges, of_edges)
         points = np.arange(body.n_nodes)[:, None]
         self.points = Primitives(points, body.node_contact_radius(), share.nodes, of_nodes)
@@ -221,7 +221,7 @@ class SelfContact(nn.Module):
 
     def _near_nodes(self) -> np.ndarray:
         """Return the pairs of nodes (P, 2) on one body whose surfaces overlap as built, in any robot."""
-        lengths = _side_by_side(self.body.edge_length, self.body.shell_edge_length)
+        lengths = side_by_side(self.body.edge_length, self.body.shell_edge_length)
         shortest = lengths.reshape(-1, lengths.shape[-1]).amin(0).detach().cpu().numpy()
         reach = float(2 * self.points.radius.max() + self.law.response.tolerance.max())
         return near_nodes(self.body.nodes.detach().cpu().numpy(), self.body.links, shortest, reach)
@@ -395,9 +395,3 @@ def summed(found: Touching, force: Tensor, q: Tensor) -> Tensor:
     # index_put sums in a fixed order on every device; index_add does not
     total = q.new_zeros(q.numel()).index_put((found.places.flatten(),), force.flatten(), accumulate=True)
     return total.view(q.shape)
-
-
-def _side_by_side(rods: Tensor, shells: Tensor) -> Tensor:
-    """Return sizes (.., E) of rod edges and (.., M) of sides of triangles as one tensor (.., E + M)."""
-    lead = max(rods.shape[:-1], shells.shape[:-1], key=len)
-    return torch.cat([rods.expand(*lead, -1), shells.expand(*lead, -1)], dim=-1)

@@ -75,7 +75,7 @@ class ContactCandidates:
         """
         own = self.contact.self_contacts
         if self.contact.constrained:
-            nodes = [o.radius for o in self.contact.obstacles] + [contact.points.radius for contact in own]
+            nodes = [contact.points.radius for contact in (*self.contact.obstacles, *own)]
             return nodes[0].mean().reshape(1)
         room = torch.zeros(1, device=self.end.device)
         for contact in own:

@@ -25,6 +25,7 @@ from torchdismech.contact import (
 from torchdismech.contact.mesh import Mesh
 from torchdismech.contact.response import Response
 from torchdismech.contact.shapes import Shape
+from torchdismech.contact.touch_points import TouchPoints
 from torchdismech.errors import InputError
 from torchdismech.io import schema_contact as schema
 from torchdismech.io.files import reading
@@ -75,7 +76,9 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
         return Obstacle(HalfSpace(height * up, up), response, friction, name="floor", nodes=table.nodes)
     assert isinstance(table, schema.Obstacle)
     name = schema.obstacle_name(int(key[-1]), table)
-    return Obstacle(_shape(scene, key, table), response, friction, _path(scene, key, table), name, table.nodes)
+    shape, path = _shape(scene, key, table), _path(scene, key, table)
+    spacing = table.spacing if isinstance(table, schema.Bounded) else None
+    return Obstacle(shape, response, friction, path, name, table.nodes, spacing)
 
 
 def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction | None]:
@@ -165,26 +168,37 @@ def refuse_overlap(scene: Scene, model: Model, x: Tensor) -> None:
     for key, obstacle in zip([key for key in tables if key not in own], model.obstacles, strict=True):
         gap, held = _at_the_start(model, obstacle, x)
         if obstacle.law.response.feasible_only:
-            _refuse_gaps(scene, key, gap, gap <= 0, "")
+            _refuse_gaps(scene, key, obstacle.points, gap, gap <= 0, "")
         elif obstacle.constrained:
-            _refuse_gaps(scene, key, gap, held & (gap < -obstacle.law.response.tolerance), "clamped ")
+            _refuse_gaps(scene, key, obstacle.points, gap, held & (gap < -obstacle.law.response.tolerance), "clamped ")
     _refuse_touching_parts(scene, model, own, x)
 
 
 def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gaps (B, N) of the nodes [m], and which clamps keep from moving across the obstacle's surface."""
-    points = x - obstacle.displacement(x.new_zeros(len(x))).unsqueeze(1)
-    distance, normal, _ = obstacle.shape.distance_and_derivatives(points)
-    body = model.body
-    moves = model.unknowns.with_held(body.on_nodes(normal), 0.0)[:, : 3 * body.n_nodes].unflatten(1, (-1, 3))
-    return obstacle.clearance(distance), (moves.abs() <= ROUNDING).all(2)
+    """Return the gaps (B, P) of the points that touch [m], and which clamps keep from moving across the surface.
+
+    Points between nodes count as kept where their nodes do not move at all.
+    """
+    body, points = model.body, obstacle.points
+    distance, normal, _ = obstacle.shape.distance_and_derivatives(obstacle.seen(body.q_of(x), x.new_zeros(len(x))))
+
+    def kept(along: Tensor) -> Tensor:
+        moves = model.unknowns.with_held(body.on_nodes(along.expand_as(x)), 0.0)[:, : 3 * body.n_nodes]
+        return (moves.unflatten(1, (-1, 3)).abs() <= ROUNDING).all(2)
+
+    whole = torch.stack([kept(axis) for axis in torch.eye(3, dtype=x.dtype, device=x.device)]).all(0)
+    between = (whole[:, points.nodes] | (points.weights == 0)).all(2)[:, body.n_nodes :]
+    held = torch.cat([kept(normal[:, : body.n_nodes]), between], dim=1)
+    return obstacle.clearance(distance), held
 
 
-def _refuse_gaps(scene: Scene, key: Key, gap: Tensor, refused: Tensor, what: str) -> None:
-    """Refuse the smallest of the gaps (B, N) that are `refused`, if there is any."""
+def _refuse_gaps(scene: Scene, key: Key, points: TouchPoints, gap: Tensor, refused: Tensor, what: str) -> None:
+    """Refuse the smallest of the gaps (B, P) that are `refused`, if there is any."""
     if bool(refused.any()):
-        robot, node = divmod(int(gap.where(refused, torch.inf).argmin()), gap.shape[1])
-        _refuse(scene, key, f"{what}node {node} of robot {robot}", float(gap[robot, node]))
+        robot, point = divmod(int(gap.where(refused, torch.inf).argmin()), gap.shape[1])
+        nodes = points.nodes[point][points.weights[point] > 0].tolist()
+        place = f"node {nodes[0]}" if len(nodes) == 1 else f"point between nodes {', '.join(map(str, nodes))}"
+        _refuse(scene, key, f"{what}{place} of robot {robot}", float(gap[robot, point]))
 
 
 def _refuse_touching_parts(scene: Scene, model: Model, keys: list[Key], x: Tensor) -> None:

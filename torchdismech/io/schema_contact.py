@@ -180,7 +180,17 @@ class Plane(Obstacle):
         return nonzero(normal)
 
 
-class Ball(Obstacle):
+class Bounded(Obstacle):
+    """A rigid thing that may get between two nodes."""
+
+    spacing: Positive | None = Field(
+        default=None,
+        description="points that touch it are no farther apart, along edges and across triangles [m]; by default "
+        "nodes alone touch",
+    )
+
+
+class Ball(Bounded):
     """A ball."""
 
     shape: Literal["sphere"]
@@ -188,7 +198,7 @@ class Ball(Obstacle):
     radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
 
 
-class Block(Obstacle):
+class Block(Bounded):
     """A box, turned about its center."""
 
     shape: Literal["box"]
@@ -201,7 +211,7 @@ class Block(Obstacle):
     )
 
 
-class Capsule(Obstacle):
+class Capsule(Bounded):
     """All within a radius of a segment."""
 
     shape: Literal["capsule"]
@@ -222,7 +232,7 @@ class Cylinder(Capsule):
     shape: Literal["cylinder"]  # type: ignore[assignment]
 
 
-class Mesh(Obstacle):
+class Mesh(Bounded):
     """What a closed triangle mesh encloses."""
 
     shape: Literal["mesh"]

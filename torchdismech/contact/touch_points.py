@@ -1,0 +1,195 @@
+"""Points of a robot that touch obstacles: its nodes and, where asked for, points on edges and in triangles."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.body import Body, side_by_side
+from torchdismech.errors import InputError
+from torchdismech.forces.dependence import Block
+
+__all__ = ["TouchPoints", "longest_side"]
+
+MOST = 1_000_000  # points of a robot
+ROUNDING = 1e-9  # of a length: an edge of exactly two spacings is divided into two
+
+
+class TouchPoints(nn.Module):
+    """The points of a robot that touch an obstacle, P of them: all nodes, then points on edges, then in triangles.
+
+    A point between nodes is a weighted mean of those of its edge or triangle, with weights that do not change.
+
+    Parameters
+    ----------
+    body : of the robot.
+    touches : (N,) bool, which nodes touch; edges and triangles do if all of their nodes do.
+    spacing : the largest distance between points that follow each other on an edge, or on a line of a triangle, of the
+        rest shape [m]; None: nodes alone.
+
+    Attributes
+    ----------
+    radius : (..., P) of the ball about each point: the contact radius of its edge or triangle, of a node the largest of
+        what meets there [m].
+    nodes, weights : (P, 3) of each point; nodes without weight are 0.
+    """
+
+    per_robot = ("radius",)
+    radius: Tensor
+    nodes: Tensor
+    weights: Tensor
+
+    def __init__(self, body: Body, touches: np.ndarray, spacing: float | None):
+        super().__init__()
+        self.n_nodes = body.n_nodes
+        radii, elements, weights = [body.node_contact_radius()], [], []
+        if spacing is not None:
+            links, of_links = _alike(body.links, side_by_side(body.edge_contact_radius, body.side_contact_radius()))
+            kinds = (links, of_links, _on_edges), (body.triangles, body.face_contact_radius, _in_triangles)
+            for corners, radius, divided in kinds:
+                chosen = np.flatnonzero(touches[corners].all(axis=1))
+                shares = divided(_divisions(body, corners[chosen], spacing))
+                if len(chosen) and len(shares):
+                    elements.append(corners[chosen])
+                    weights.append(shares)
+                    radii.append(radius[..., torch.as_tensor(chosen)].repeat_interleave(len(shares), -1))
+        self._between = nn.ModuleList(_Between(e, w) for e, w in zip(elements, weights, strict=True))
+        self.register_buffer("radius", side_by_side(*radii), persistent=False)
+        whole = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64).expand(body.n_nodes, 3)
+        own = torch.nn.functional.pad(torch.arange(body.n_nodes)[:, None], (0, 2))
+        self.register_buffer("nodes", torch.cat([own, *(part.nodes() for part in self.parts)]), persistent=False)
+        self.register_buffer("weights", torch.cat([whole, *(part.shares() for part in self.parts)]), persistent=False)
+
+    @property
+    def parts(self) -> list[_Between]:
+        """The points between nodes: those on edges, those in triangles."""
+        return list(self._between)  # type: ignore[arg-type]
+
+    @property
+    def count(self) -> int:
+        """Number of points P."""
+        return len(self.nodes)
+
+    def of(self, x: Tensor) -> Tensor:
+        """Return positions, or velocities, (B, P, 3) of the points, from those of the nodes (B, N, 3)."""
+        return torch.cat([x, *(part.of(x) for part in self.parts)], dim=1) if self.parts else x
+
+    def onto_nodes(self, force: Tensor) -> Tensor:
+        """Return what nodes (B, N, 3) feel of forces (B, P, 3) on the points."""
+        total, *between = force.split([self.n_nodes, *(part.count for part in self.parts)], dim=1)
+        for part, own in zip(self.parts, between, strict=True):
+            total = total.index_add(1, part.elements.flatten(), part.onto_corners(own).flatten(1, 2))
+        return total
+
+    def meets(self, chosen: Tensor) -> Tensor:
+        """Return which nodes (B, N) some of the points that are `chosen` (B, P) lie at, or between."""
+        share = chosen[:, :, None].to(self.weights.dtype) * self.weights
+        on = share.new_zeros(len(chosen), self.n_nodes).index_add(1, self.nodes.flatten(), share.flatten(1))
+        return on > 0
+
+    def blocks(self) -> list[Block]:
+        """Return where derivatives by position stand: each node's coordinates, then those of edges and triangles."""
+        own = 3 * np.arange(self.n_nodes)[:, None] + np.arange(3)
+        return [Block(own, own), *(part.block() for part in self.parts)]
+
+    def derivatives(self, of_points: Tensor) -> list[Tensor]:
+        """Return derivatives (B, S, 3 k, 3 k) for each of `blocks`, from those of the points (B, P, 3, 3)."""
+        own, *between = of_points.split([self.n_nodes, *(part.count for part in self.parts)], dim=1)
+        return [own, *(part.derivatives(values) for part, values in zip(self.parts, between, strict=True))]
+
+
+class _Between(nn.Module):
+    """m points in each of S edges or triangles with k corners, one element after the other.
+
+    Parameters
+    ----------
+    elements : (S, k) node indices of the corners.
+    weights : (m, k) of the corners, for each point.
+    """
+
+    elements: Tensor
+    weights: Tensor
+
+    def __init__(self, elements: np.ndarray, weights: np.ndarray):
+        super().__init__()
+        self.register_buffer("elements", torch.as_tensor(elements), persistent=False)
+        self.register_buffer("weights", torch.as_tensor(weights), persistent=False)
+
+    @property
+    def count(self) -> int:
+        """Number of points, S m."""
+        return len(self.elements) * len(self.weights)
+
+    def nodes(self) -> Tensor:
+        """Return the nodes (S m, 3) of the points, those without weight being 0."""
+        padded = torch.nn.functional.pad(self.elements, (0, 3 - self.elements.shape[1]))
+        return padded.repeat_interleave(len(self.weights), 0)
+
+    def shares(self) -> Tensor:
+        """Return the weights (S m, 3) of `nodes`."""
+        return torch.nn.functional.pad(self.weights, (0, 3 - self.weights.shape[1])).repeat(len(self.elements), 1)
+
+    def of(self, x: Tensor) -> Tensor:
+        """Return the points (B, S m, 3) of nodal vectors (B, N, 3)."""
+        return (self.weights @ x[:, self.elements]).flatten(1, 2)
+
+    def onto_corners(self, force: Tensor) -> Tensor:
+        """Return what corners (B, S, k, 3) feel of forces (B, S m, 3) on the points."""
+        return self.weights.mT @ force.unflatten(1, (-1, len(self.weights)))
+
+    def block(self) -> Block:
+        """Return the dofs (S, 3 k) of each element."""
+        dofs = (3 * self.elements.cpu().numpy()[:, :, None] + np.arange(3)).reshape(len(self.elements), -1)
+        return Block(dofs, dofs)
+
+    def derivatives(self, of_points: Tensor) -> Tensor:
+        """Return the derivatives (B, S, 3 k, 3 k) of the forces on corners, from those of points (B, S m, 3, 3)."""
+        m, k = self.weights.shape
+        products = (self.weights[:, :, None] * self.weights[:, None, :]).reshape(m, k * k)
+        summed = products.mT @ of_points.flatten(2).unflatten(1, (-1, m))  # (B, S, k k, 9)
+        return summed.unflatten(3, (3, 3)).unflatten(2, (k, k)).transpose(3, 4).flatten(4, 5).flatten(2, 3)
+
+
+def longest_side(body: Body, corners: np.ndarray) -> float:
+    """Return the length of the longest side of edges or triangles (S, k) of any robot at rest [m]; 0 without any."""
+    if not len(corners):
+        return 0.0
+    ends = body.nodes.detach().cpu().numpy()[..., corners, :]
+    return float(np.linalg.norm(ends - np.roll(ends, 1, axis=-2), axis=-1).max())
+
+
+def _divisions(body: Body, corners: np.ndarray, spacing: float) -> int:
+    """Return into how many parts the sides of all these edges or triangles (S, k) are divided."""
+    longest = longest_side(body, corners)
+    divisions = max(1, math.ceil(longest / spacing * (1 - ROUNDING)))
+    inside = divisions - 1 if corners.shape[1] == 2 else (divisions - 1) * (divisions - 2) // 2
+    if len(corners) * inside > MOST:
+        raise InputError(
+            f"Obstacle.spacing: {spacing:g} m makes {len(corners) * inside} points of edges or triangles up to "
+            f"{longest:g} m long, more than {MOST}; take a larger one, or touch with some `nodes` only"
+        )
+    return divisions
+
+
+def _on_edges(divisions: int) -> np.ndarray:
+    """Return the weights (m, 2) of points that divide an edge into equal parts, without its ends."""
+    share = np.arange(1, divisions) / divisions
+    return np.stack([1 - share, share], axis=1)
+
+
+def _in_triangles(divisions: int) -> np.ndarray:
+    """Return the weights (m, 3) of the points of a regular grid that are inside of a triangle."""
+    i, j = (x.flatten() for x in np.meshgrid(np.arange(1, divisions), np.arange(1, divisions), indexing="ij"))
+    inside = i + j < divisions
+    return np.stack([i, j, divisions - i - j], axis=1)[inside] / divisions
+
+
+def _alike(links: np.ndarray, radius: Tensor) -> tuple[np.ndarray, Tensor]:
+    """Return each pair of nodes once, with its largest radius: a rod's edge may be a shell's, too."""
+    once, index = np.unique(np.sort(links, axis=1), axis=0, return_inverse=True)
+    places = torch.as_tensor(index.reshape(-1), device=radius.device).expand(radius.shape)
+    largest = radius.new_zeros(*radius.shape[:-1], len(once)).scatter_reduce(-1, places, radius, "amax")
+    return once, largest
