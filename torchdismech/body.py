@@ -33,6 +33,26 @@ class Clamp:
     held: np.ndarray
 
 
+class Clamped(nn.Module):
+    """What clamps hold of one kind, clamp by clamp.
+
+    Attributes
+    ----------
+    index : (k,) of the nodes, framed edges or held tangents.
+    clamp : (k,) the number of the clamp that holds each.
+    """
+
+    index: Tensor
+    clamp: Tensor
+
+    def __init__(self, held: Sequence[np.ndarray]):
+        super().__init__()
+        index = np.concatenate([np.zeros(0, dtype=np.int64), *held])
+        clamp = np.repeat(np.arange(len(held)), [len(one) for one in held])
+        self.register_buffer("index", torch.as_tensor(index), persistent=False)
+        self.register_buffer("clamp", torch.as_tensor(clamp), persistent=False)
+
+
 @dataclass(frozen=True)
 class PartNames:
     """How rod edges and triangles are called, so that contacts may be for them alone.
@@ -152,6 +172,9 @@ class Body(nn.Module):
         self.springs = springs
         self.surface = surface
         self.held, self.clamps = held, tuple(clamps)
+        self.clamped_nodes = Clamped([clamp.nodes for clamp in clamps])
+        self.clamped_edges = Clamped([clamp.framed for clamp in clamps])
+        self.clamped_tangents = Clamped([clamp.held for clamp in clamps])
         self.part_names, self.sections = part_names, sections
         self.register_buffer("nodes", nodes)
         self.register_buffer("directors", directors)

@@ -25,8 +25,9 @@ UNIT = 1e-3  # by how much the length of a quaternion may differ from 1
 
 def points(body: Body) -> Tensor:
     """Return the points of the clamps at rest (C, 3) [m]."""
-    means = [body.nodes[clamp.nodes].mean(0) for clamp in body.clamps]
-    return torch.stack(means) if means else body.nodes.new_zeros(0, 3)
+    nodes = body.clamped_nodes
+    total = body.nodes.new_zeros(len(body.clamps), 3).index_add(0, nodes.clamp, body.nodes[nodes.index])
+    return total / torch.bincount(nodes.clamp, minlength=len(body.clamps)).unsqueeze(1)
 
 
 def rest_poses(body: Body) -> Tensor:
@@ -46,19 +47,31 @@ def posed(body: Body, frames: Frames, state: State, control: Control) -> Control
     if not bool(((size - 1).abs() < UNIT).all()):
         worst = float(size.flatten()[(size - 1).abs().argmax()])
         raise InputError(f"Control.pose: expected unit quaternions (w, x, y, z), got one of length {worst:.6g}")
-    tangents = frames.tangents(body.rest_q[None])[0]
+    position, rotation = control.pose[..., :3], rotation_matrix(control.pose[..., 3:] / size.unsqueeze(-1))
+    nodes, framed, held = body.clamped_nodes, body.clamped_edges, body.clamped_tangents
+    arms = body.nodes[nodes.index] - points(body)[nodes.clamp]
+    x = position[:, nodes.clamp] + _turned(rotation, arms, nodes.clamp)
+    rest = frames.tangents(body.rest_q[None])[0]
+    tangent = _turned(rotation, rest[framed.index], framed.clamp)
+    director = _turned(rotation, body.directors[framed.index], framed.clamp)
+    before = transported(state.director[:, framed.index], state.tangent[:, framed.index], tangent)
+    angle, last = signed_angle(before, director, tangent), state.twist[:, framed.index]
+    angle = angle + TURN * torch.round((last - angle) / TURN)
+    direction = _turned(rotation, body.held_tangents[held.index], held.clamp)
+    moved = torch.cat([x.flatten(1), angle, direction.flatten(1)], dim=1)
+    coordinates = torch.arange(3, device=x.device)
+    dofs = [
+        (3 * nodes.index.unsqueeze(1) + coordinates).flatten(),
+        3 * body.n_nodes + framed.index,
+        (body.first_held + 3 * held.index.unsqueeze(1) + coordinates).flatten(),
+    ]
     q = state.q if control.clamped_q is None else control.clamped_q
-    for k, (clamp, point) in enumerate(zip(body.clamps, points(body), strict=True)):
-        position, rotation = control.pose[:, k, :3], rotation_matrix(control.pose[:, k, 3:] / size[:, k, None])
-        x = position.unsqueeze(1) + (body.nodes[clamp.nodes] - point) @ rotation.mT
-        tangent, director = tangents[clamp.framed] @ rotation.mT, body.directors[clamp.framed] @ rotation.mT
-        before = transported(state.director[:, clamp.framed], state.tangent[:, clamp.framed], tangent)
-        angle, last = signed_angle(before, director, tangent), state.twist[:, clamp.framed]
-        angle = angle + TURN * torch.round((last - angle) / TURN)
-        held = body.held_tangents[clamp.held] @ rotation.mT
-        moved = torch.cat([x.flatten(1), angle, held.flatten(1)], dim=1)
-        q = q.index_copy(1, torch.as_tensor(_dofs(body, clamp), device=q.device), moved)
-    return control.replace(pose=None, clamped_q=q)
+    return control.replace(pose=None, clamped_q=q.index_copy(1, torch.cat(dofs), moved))
+
+
+def _turned(rotation: Tensor, vectors: Tensor, clamp: Tensor) -> Tensor:
+    """Return vectors (k, 3) at rest turned as their clamps (k,) are by rotations (B, C, 3, 3): (B, k, 3)."""
+    return (rotation[:, clamp] @ vectors.unsqueeze(-1)).squeeze(-1)
 
 
 def wrenches(body: Body, tangents: Tensor, state: State, q: Tensor, reaction: Tensor) -> Tensor:

@@ -14,12 +14,13 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from cosseratbench import Capability, Scenario, Trajectory, registry
 from cosseratbench.experiment import run
-from cosseratbench.scenario import Cylinder, End, EndCondition, Rod
+from cosseratbench.scenario import Cylinder, End, EndCondition, Motion, Rod
 from torch import Tensor
 
 from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, Model, RobotBuilder, State, forces
@@ -28,7 +29,7 @@ from torchdismech.contact import Cylinder as CylinderShape
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.geometry.frames import rotated, signed_angle, transported
 
-STEP = 1e-2  # s, in quasi-static scenarios
+STEP = 5e-2  # s, in quasi-static scenarios, of which the end counts
 STEP_OF_MOTION = 2.5e-3  # s, where the motion is the result
 SUNK = 0.02  # radii, about how deep surfaces lie in each other under all of the load
 CREEP = 1e-4  # lengths/s, at which smoothed friction is complete
@@ -77,7 +78,7 @@ class _Robot:
 
     def __init__(self, scenario: Scenario, n_elements: int):
         self.scenario, self.elements = scenario, n_elements
-        self.ends: list[tuple[Rod, End]] = []
+        self.ends: list[_Held] = []
         builder = RobotBuilder(mass="consistent")
         nodes, directors = [], []
         for k, rod in enumerate(scenario.rods):
@@ -107,7 +108,7 @@ class _Robot:
             clamped = rod.condition(end) is EndCondition.CLAMPED
             along = None if motion is None else motion.slides_along
             builder.clamp(nodes=[node], along=along, twist=clamped, direction="rest" if clamped else None)
-            self.ends.append((rod, end))
+            self.ends.append(_Held.of(rod, end, self.elements))
 
     def _add_surroundings(self, builder: RobotBuilder) -> None:
         """Add gravity, damping, obstacles and contact between rods."""
@@ -155,19 +156,7 @@ class _Robot:
         """Return where the held ends are at a time: turned from rest to where they began, then as they are driven."""
         if not self.ends:
             return Control()
-        poses = [self._pose(rod, end, now) for rod, end in self.ends]
-        return Control(pose=torch.stack(poses)[None])
-
-    def _pose(self, rod: Rod, end: End, now: float) -> Tensor:
-        k = 0 if end is End.START else -1
-        nodes, normals = rod.nodes(self.elements), rod.directors(self.elements)
-        turn = _rest_frame(rod, self.elements)
-        turned = _frame(np.diff(nodes, axis=0)[k], normals[k])
-        position, rotation = nodes[k], turned @ turn.T
-        if (motion := rod.motion(end)) is not None:
-            displacement, more = motion.pose(now)
-            position, rotation = position + displacement, more @ rotation
-        return torch.as_tensor(np.concatenate([position, _quaternion(rotation)]))
+        return Control(pose=torch.stack([end.pose(now) for end in self.ends])[None])
 
     def trajectory(self, times: np.ndarray, seen: list[tuple[Tensor, Tensor]]) -> Trajectory:
         """Return what was seen, rod by rod."""
@@ -178,6 +167,36 @@ class _Robot:
             tuple(np.split(positions, count, axis=1)),
             tuple(np.split(directors[:, : count * self.elements], count, axis=1)),
         )
+
+
+@dataclass(frozen=True)
+class _Held:
+    """An end that is held: where it begins, turned from rest, and how it is driven from there.
+
+    Attributes
+    ----------
+    position : (3,) [m]. rotation : (3, 3).
+    """
+
+    position: np.ndarray
+    rotation: np.ndarray
+    motion: Motion | None
+
+    @classmethod
+    def of(cls, rod: Rod, end: End, elements: int) -> _Held:
+        """Return an end of a rod of so many elements."""
+        k = 0 if end is End.START else -1
+        nodes, normals = rod.nodes(elements), rod.directors(elements)
+        turned = _frame(np.diff(nodes, axis=0)[k], normals[k])
+        return cls(nodes[k], turned @ _rest_frame(rod, elements).T, rod.motion(end))
+
+    def pose(self, now: float) -> Tensor:
+        """Return position and quaternion (7,) at a time [s]."""
+        position, rotation = self.position, self.rotation
+        if self.motion is not None:
+            displacement, more = self.motion.pose(now)
+            position, rotation = position + displacement, more @ rotation
+        return torch.as_tensor(np.concatenate([position, _quaternion(rotation)]))
 
 
 def _directors(state: State) -> Tensor:

@@ -254,9 +254,12 @@ def test_check_prints_what_touches(load, tmp_path):
 
     good = rod(0.1) + time(0.01)
     assert line(good).split() == ["contact", "none"]
-    text = good + FLOOR + BALL + 'name = "ball"\nvelocity = [0, 0, 1]\n' + BALL + 'response = "barrier"\n'
+    text = (
+        good + FLOOR + BALL + 'name = "ball"\nvelocity = [0, 0, 1]\n' + BALL + 'response = "barrier"\nspacing = 2e-3\n'
+    )
     expected = (
-        "floor (penalty), ball (sphere, penalty, moving), obstacle1 (sphere, barrier); self-contact: no; radii 0.005"
+        "floor (penalty), ball (sphere, penalty, moving), obstacle1 (sphere, barrier, points 0.002 m apart); "
+        "self-contact: no; radii 0.005"
     )
     assert expected in line(text)
     assert "no obstacles; self-contact: penalty" in line(good + "[self_contact]\nstiffness = 1.0\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,12 +16,22 @@ def product(p: Tensor, q: Tensor) -> Tensor:
     return torch.cat([a * b - (u * v).sum(-1, keepdim=True), a * v + b * u + torch.linalg.cross(u, v)], dim=-1)
 
 
+def _products_in_matrix() -> np.ndarray:
+    """Return by how much each product of two components counts in a rotation matrix less the identity, (16, 9)."""
+    share = np.zeros((4, 4, 3, 3))
+    for i in range(3):
+        j, k = (i + 1) % 3, (i + 2) % 3
+        share[0, i + 1, k, j], share[0, i + 1, j, k] = 2, -2
+        share[i + 1, i + 1, [j, k], [j, k]] = -2
+        share[i + 1, j + 1, i, j] = share[i + 1, j + 1, j, i] = 2
+    return share.reshape(16, 9)
+
+
+_PRODUCTS_IN_MATRIX = _products_in_matrix()
+
+
 def rotation_matrix(quaternion: Tensor) -> Tensor:
     """Return the rotation matrices (..., 3, 3) of unit quaternions (..., 4)."""
-    w, x, y, z = quaternion.unbind(-1)
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+    products = (quaternion.unsqueeze(-1) * quaternion.unsqueeze(-2)).flatten(-2)
+    less = (products @ torch.as_tensor(_PRODUCTS_IN_MATRIX).to(products)).unflatten(-1, (3, 3))
+    return less + torch.eye(3, dtype=less.dtype, device=less.device)

@@ -17,7 +17,7 @@ from torchdismech.integrate import Solver
 from torchdismech.integrate.chunks import chunk_size
 from torchdismech.integrate.recording import takes_tapes, unrecorded
 from torchdismech.io.scene import Scene
-from torchdismech.io.schema_contact import SelfContact, obstacle_name
+from torchdismech.io.schema_contact import Bounded, ObstacleTable, SelfContact, obstacle_name
 from torchdismech.mechanics import Gains
 from torchdismech.memory import size_of, step_bytes
 from torchdismech.model import Model
@@ -192,16 +192,20 @@ def _over_time(scene: Scene) -> str:
     return ", ".join(parts) or "nothing"
 
 
+def _said_of(table: ObstacleTable) -> str:
+    """Return shape and response of an obstacle, whether it moves and what of a robot it touches."""
+    moving = [] if table.at_rest else ["moving"]
+    points = [f"points {table.spacing:g} m apart"] if isinstance(table, Bounded) and table.spacing is not None else []
+    return ", ".join([table.shape, table.response, *moving, *points])
+
+
 def _contact(scene: Scene, model: Model) -> str:
     """Return what touches what, and how large the parts of the robot are in that."""
     document = scene.document
     if not document.contacts:
         return "none"
     floor = [f"floor ({document.floor.response})"] if document.floor is not None else []
-    obstacles = [
-        f"{obstacle_name(k, table)} ({table.shape}, {table.response}{'' if table.at_rest else ', moving'})"
-        for k, table in enumerate(document.obstacle)
-    ]
+    obstacles = [f"{obstacle_name(k, table)} ({_said_of(table)})" for k, table in enumerate(document.obstacle)]
     own = [table for table in document.contacts.values() if isinstance(table, SelfContact)]
     parts = [f"{contact.name}: {table.response}" for contact, table in zip(model.self_contacts, own, strict=True)]
     radii = torch.cat([model.body.edge_contact_radius.flatten(), model.body.face_contact_radius.flatten()])

@@ -21,7 +21,7 @@ from torchdismech.io.schema_base import (
     usable_name,
 )
 
-__all__ = ["Contacts", "Floor", "Law", "ObstacleTable", "PartContact", "SelfContact", "obstacle_name"]
+__all__ = ["Bounded", "Contacts", "Floor", "Law", "ObstacleTable", "PartContact", "SelfContact", "obstacle_name"]
 
 # what reports call other things: energies of the robot itself, and of its contact with the floor and with itself
 TAKEN_NAMES = ("kinetic", "stretch", "bend", "twist", "membrane", "hinge", "midedge", "self_contact", "floor")
