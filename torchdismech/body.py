@@ -316,7 +316,7 @@ class Body(nn.Module):
 
 def side_by_side(*parts: Tensor) -> Tensor:
     """Return sizes (..., n_k), some the same in all robots and some of each, as one tensor (..., sum n_k)."""
-    leading = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+    leading = max((part.shape[:-1] for part in parts), key=len)
     return torch.cat([part.expand(*leading, part.shape[-1]) for part in parts], dim=-1)
 
 
