@@ -38,8 +38,9 @@ class Obstacle(Force):
     nodes : indices of the nodes that touch it; None: all. The others pass through it.
     """
 
-    per_robot = ("radius",)
+    per_robot = ("radius", "traction")
     radius: Tensor
+    traction: Tensor | None  # (B, N, 3) that a search expects of friction, while it does; see `integrate.primal_dual`
     _passing: Tensor
 
     def __init__(
@@ -59,6 +60,7 @@ class Obstacle(Force):
         self.path = path
         self.name = name
         self.nodes = None if nodes is None else [int(node) for node in nodes]
+        self.register_buffer("traction", None, persistent=False)
 
     @property
     def constrained(self) -> bool:
@@ -155,8 +157,26 @@ class Obstacle(Force):
         points, velocity = self.relative(state)
         distance, normal, curvature = self.shape.distance_and_derivatives(points)
         gap = self.clearance(distance)
-        force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity)
+        force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity, self.traction)
         return self.body.on_nodes(force), [(by_x, by_velocity)]
+
+    @property
+    def rubs(self) -> bool:
+        """Whether it has friction that is smoothed."""
+        return isinstance(self.law, ContactLaw) and self.law.friction is not None
+
+    def tractions(self, state: State) -> Tensor:
+        """Return what friction takes off the loads, over these (B, N, 3), also of nodes without load."""
+        assert isinstance(self.law, ContactLaw)
+        points, velocity = self.relative(state)
+        return self.law.tractions(self.shape.distance_and_derivatives(points)[1], velocity)
+
+    def expected_tractions(self, state: State, velocity: Tensor, tractions: Tensor) -> Tensor:
+        """Return the tractions (B, N, 3) to expect at another velocity (B, n), if `tractions` were at the state."""
+        assert isinstance(self.law, ContactLaw)
+        points, before = self.relative(state)
+        change = self.relative(state.replace(velocity=velocity))[1] - before
+        return self.law.expected(self.shape.distance_and_derivatives(points)[1], before, change, tractions)
 
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of the normal forces [J]."""
