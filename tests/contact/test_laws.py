@@ -190,6 +190,37 @@ def test_force_and_derivatives(kind, rough):
                 assert float(difference.abs().max()) == 0
 
 
+@pytest.mark.parametrize("rough", [(0.4, SLIP), (0.4, SLIP, 0.7, 3.0)], ids=["rough", "static"])
+@pytest.mark.parametrize("kind", RESPONSES)
+def test_tractions(kind, rough):
+    """Hold derivatives to a traction: its own gives Newton's; what is expected is by these, within the cone."""
+    generator = torch.Generator().manual_seed(2)
+    law = ContactLaw(RESPONSES[kind](STIFFNESS, TOLERANCE), Friction(*rough))
+    normal = torch.nn.functional.normalize(torch.randn(1, 40, 3, generator=generator, dtype=torch.float64), dim=2)
+    v, change = SLIP * torch.randn(2, 1, 40, 3, generator=generator, dtype=torch.float64)
+    gap, flat = torch.full((1, 40), 0.3 * TOLERANCE, dtype=torch.float64), torch.zeros(1, 40, 3, 3).double()
+    force, by_x, by_v = law.forces_and_derivatives(gap, normal, flat, v)
+    load = (force * normal).sum(2, keepdim=True)
+    own = law.tractions(normal, v)
+    assert torch.allclose(load * (normal - own), force, rtol=1e-13, atol=1e-13 * float(load.max()))
+    for found, known in zip(law.forces_and_derivatives(gap, normal, flat, v, own), (force, by_x, by_v), strict=True):
+        assert torch.allclose(found, known, rtol=1e-11, atol=1e-13 * float(known.abs().max()))
+    small = 1e-3 * change  # so that the cone does not matter but at its edge
+    held = 0.2 * torch.nn.functional.normalize(torch.linalg.cross(normal, v), dim=2)
+    for traction in (0.5 * own, held):
+        _, _, by = law.forces_and_derivatives(gap, normal, flat, v, traction)
+        expected = own - (by @ small.unsqueeze(3)).squeeze(3) / load
+        expected = expected - normal * (normal * expected).sum(2, keepdim=True)
+        largest = rough[2] if len(rough) > 2 else rough[0]
+        size = expected.norm(dim=2, keepdim=True)
+        expected = expected * (largest / size).clamp_max(1.0)
+        assert torch.allclose(law.expected(normal, v, small, traction), expected, rtol=1e-11, atol=1e-13)
+    far = law.expected(normal, v, 1e3 * change, own).norm(dim=2)
+    assert float(far.max()) <= largest * (1 + 1e-14)
+    still = law.expected(normal, torch.zeros_like(v), torch.zeros_like(v), torch.zeros_like(v))
+    assert torch.equal(still, torch.zeros_like(v))
+
+
 @pytest.mark.parametrize("kind", RESPONSES)
 def test_static_and_sliding_coefficients(kind):
     """Rub by the static coefficient at the slip velocity, by the other from the release on, in between by less."""

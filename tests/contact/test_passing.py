@@ -18,7 +18,8 @@ from torchdismech import (
     straight,
 )
 from torchdismech.contact import Barrier, Box, Capsule, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
-from torchdismech.contact.passing import pairs_passed, passed_obstacle
+from torchdismech.contact.pair_sums import of_ways
+from torchdismech.contact.passing import NEARNESS, pairs_passed, passed_obstacle
 from torchdismech.geometry.crossing import closest_crossing
 
 RADIUS, DT = 5e-3, 1e-2
@@ -143,6 +144,12 @@ def test_head_on(centre_line):
     pairs = model.contact.may_touch(q0, q1, torch.full((count,), 1e-3, dtype=torch.float64)).pairs
     assert len(pairs.tables[-1]) > 0 and (pairs.tables[-1].kernel is closest_crossing) == (centre_line == "smooth")
     assert bool(pairs_passed(pairs, q0, q1).all())
+    for table in pairs.tables:  # what compiled code says of each pair, and what torch does
+        if len(table):
+            found = of_ways(NEARNESS[table.kernel], table, q0, q1)
+            (expected,) = NEARNESS[table.kernel].function(table.gathered(q0), table.gathered(q1), table.reaches)
+            # 1e-13 of lengths of .1 m
+            assert torch.allclose(found, expected, rtol=0, atol=1e-14)
 
 
 SHAPES = {

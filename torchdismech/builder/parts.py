@@ -1,9 +1,13 @@
-"""Parts of a robot that go through each other although no edge joins them: most often a joint that was forgotten."""
+"""What of a robot is near: nodes that points join, and parts that go through each other although no edge joins them.
+
+The latter is most often a joint that was forgotten.
+"""
 
 from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +16,9 @@ from torchdismech.contact.broad_phase import overlapping
 from torchdismech.contact.pairs import Kernel, vectors
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 
-__all__ = ["warn_of_passing"]
+__all__ = ["nearest", "warn_of_passing"]
+
+FEW_DISTANCES = 20_000  # between points and nodes up to which all are found, in a millisecond
 
 
 @torch.no_grad()
@@ -77,3 +83,16 @@ def _boxes(corners: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
 def _least(radius: Tensor) -> Tensor:
     """Return the least that radii (.., M) are in any robot, (M,)."""
     return radius if radius.dim() == 1 else radius.amin(0)
+
+
+def nearest(points: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far (P,) points are from the nearest of some nodes, and which that is; infinity without nodes."""
+    if not len(nodes):
+        return np.full(len(points), np.inf), np.zeros(len(points), dtype=np.int64)
+    if len(points) * len(nodes) <= FEW_DISTANCES:
+        distances = np.linalg.norm(points[:, None] - nodes, axis=2)
+        index = distances.argmin(1)
+        return distances[np.arange(len(points)), index], index
+    from scipy.spatial import cKDTree  # takes a tenth of a second to import
+
+    return cKDTree(nodes).query(points)

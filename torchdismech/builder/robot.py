@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, free_dofs, held_directions
 from torchdismech.builder.elements import broadcastable, refuse_lost
-from torchdismech.builder.parts import warn_of_passing
+from torchdismech.builder.parts import nearest, warn_of_passing
 from torchdismech.builder.planar import refuse_out_of_plane
 from torchdismech.builder.rods import (
     RodGroup,
@@ -409,7 +409,7 @@ class RobotBuilder:
 
     def _join(self, points: np.ndarray) -> np.ndarray:
         """Add the points that are new and return the index of each."""
-        distance, index = _nearest(points, self._nodes)
+        distance, index = nearest(points, self._nodes)
         fresh = distance > self.join_distance
         numbers = len(self._nodes) + np.cumsum(fresh) - 1
         self._nodes = np.concatenate([self._nodes, points[fresh]])
@@ -438,12 +438,3 @@ def _check_name(name: str | None) -> None:
 def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
     if given not in choices:
         raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {given!r}")
-
-
-def _nearest(points: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far (P,) points are from the nearest of some nodes, and which that is; infinity without nodes."""
-    if not len(nodes):
-        return np.full(len(points), np.inf), np.zeros(len(points), dtype=np.int64)
-    from scipy.spatial import cKDTree  # takes a tenth of a second to import
-
-    return cKDTree(nodes).query(points)

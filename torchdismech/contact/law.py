@@ -77,6 +77,9 @@ class ContactLaw(nn.Module):
         self._forces_and_derivatives = Fused(
             partial(_forces_and_derivatives, self), "forces of contact", is_own(response)
         )
+        self._held_to = Fused(partial(_held_to, self), "forces of contact", is_own(response))
+        self._tractions = Fused(partial(_tractions, self), "friction of contact", is_own(response))
+        self._expected = Fused(partial(_expected, self), "friction of contact", is_own(response))
 
     @property
     def constants(self) -> LawConstants:
@@ -95,21 +98,41 @@ class ContactLaw(nn.Module):
         return rows.permute(2, 1, 0)
 
     def forces_and_derivatives(
-        self, gap: Tensor, normal: Tensor, curvature: Tensor, velocity: Tensor
+        self, gap: Tensor, normal: Tensor, curvature: Tensor, velocity: Tensor, traction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return F (B, N, 3), dF/dx and dF/dvelocity (B, N, 3, 3); the last is None without friction.
 
         Parameters
         ----------
         curvature : (B, N, 3, 3) dn/dx, symmetric [1/m].
+        traction : (B, N, 3) that a search expects; see `partials`.
         """
         moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
         given = (tensor.t() for tensor in self.constants.given())
         turning = curvature.permute(3, 2, 1, 0)
-        rows = self._forces_and_derivatives(gap.shape[1], gap.t(), *moving, turning, *given)
+        if traction is None:
+            rows = self._forces_and_derivatives(gap.shape[1], gap.t(), *moving, turning, *given)
+        else:
+            expected = traction.permute(2, 1, 0)
+            rows = self._held_to(gap.shape[1], gap.t(), *moving, turning, expected, *given)
         force = rows[:3].permute(2, 1, 0)
         by_x, *by_velocity = (part.unflatten(0, (3, 3)).permute(3, 2, 0, 1) for part in rows[3:].split(9))
         return force, by_x, by_velocity[0] if by_velocity else None
+
+    def tractions(self, normal: Tensor, velocity: Tensor) -> Tensor:
+        """Return the tractions (B, N, 3) at velocities (B, N, 3): what friction takes off the load, over the load."""
+        moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
+        given = (tensor.t() for tensor in self.constants.given())
+        return self._tractions(normal.shape[1], *moving, *given).permute(2, 1, 0)
+
+    def expected(self, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor) -> Tensor:
+        """Return the tractions (B, N, 3) to expect after a `change` of the velocities, if `traction` was before it.
+
+        By the derivatives that `partials` gives with that; no larger than friction can be.
+        """
+        tensors = (x.permute(2, 1, 0) for x in (normal, velocity, change, traction))
+        given = (tensor.t() for tensor in self.constants.given())
+        return self._expected(normal.shape[1], *tensors, *given).permute(2, 1, 0)
 
     # ---- by components -----------------------------------------------------------------------------------------
 
@@ -119,11 +142,19 @@ class ContactLaw(nn.Module):
         if constants.friction is None:
             return normal.times(-slope)
         sliding = velocity - normal.times(velocity.dot(normal))
-        ratio, _ = self._rubbing(_speed(sliding), *constants.friction)
+        ratio, _ = self.rubbing(_speed(sliding), *constants.friction)
         return (normal - sliding.times(ratio)).times(-slope)
 
-    def partials(self, gap: Tensor, normal: Vec3, velocity: Vec3, constants: LawConstants) -> Partials:
-        """Return F with its derivatives by gap, normal and velocity, each as if it varied alone."""
+    def partials(
+        self, gap: Tensor, normal: Vec3, velocity: Vec3, constants: LawConstants, traction: Vec3 | None = None
+    ) -> Partials:
+        """Return F with its derivatives by gap, normal and velocity, each as if it varied alone.
+
+        Parameters
+        ----------
+        traction : that a search expects at its root, mu gamma(|v_t|) v_t / |v_t| there: the derivatives by velocity are
+            then of primal-dual Newton steps, see `integrate.primal_dual`. None: that of the velocity, as in Newton's.
+        """
         slope, stiffness = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
         load = -slope
         if constants.friction is None:
@@ -131,20 +162,24 @@ class ContactLaw(nn.Module):
         along = velocity.dot(normal)
         sliding = velocity - normal.times(along)
         speed = _speed(sliding)
-        ratio, rise = self._rubbing(speed, *constants.friction)
+        ratio, rise = self.rubbing(speed, *constants.friction)
         direction = sliding.times(1 / torch.where(speed > 0, speed, 1.0))
         pull = normal - sliding.times(ratio)  # F over the load
-        # dF/dv_t = across 1 + ahead d d^T, of the direction d of sliding
+        # dF/dv_t = across 1 + ahead d d^T, of the direction d of sliding; the first d is that of the traction
         across = -load * ratio
         ahead = -load * rise - across
-        by_sliding = Mat3.diagonal(across) + Mat3.outer(direction, direction.times(ahead))
+        if traction is None:
+            along_traction = direction.times(ahead)
+        else:
+            along_traction = traction.times(-load * _turn(speed, ratio, rise))
+        by_sliding = Mat3.diagonal(across) + Mat3.outer(along_traction, direction)
         # v_t changes by -(along 1 + n v^T) dn and by (1 - n n^T) dv; "normals" of rounded edges are shorter than one
         by_along = by_sliding.applied(normal)
         by_normal = Mat3.diagonal(load) - by_sliding.times(along) - Mat3.outer(by_along, velocity)
         by_velocity = by_sliding - Mat3.outer(by_along, normal)
         return Partials(pull.times(load), pull.times(-stiffness), by_normal, by_velocity)
 
-    def _rubbing(self, speed: Tensor, mu: Tensor, slip_velocity: Tensor, *fall: Tensor) -> tuple[Tensor, Tensor]:
+    def rubbing(self, speed: Tensor, mu: Tensor, slip_velocity: Tensor, *fall: Tensor) -> tuple[Tensor, Tensor]:
         """Return mu gamma / v and d(mu gamma)/dv; `fall` are the static coefficient and the release, if any."""
         ratio, rise = self.response.slipping(speed, slip_velocity)
         if not fall:
@@ -177,7 +212,26 @@ def _forces_and_derivatives(
 ) -> list:
     """Return F, dF/dx and, with friction, dF/dvelocity, by components."""
     normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
-    force, by_gap, by_normal, by_velocity = law.partials(gap, normals, velocities, LawConstants.of(*given))
+    return _by_components(law.partials(gap, normals, velocities, LawConstants.of(*given)), normals, curvature)
+
+
+def _held_to(
+    law: ContactLaw,
+    gap: Tensor,
+    normal: Tensor,
+    velocity: Tensor,
+    curvature: Tensor,
+    traction: Tensor,
+    *given: Tensor,
+) -> list:
+    """Return the same with derivatives for a traction that is expected."""
+    normals, velocities, expected = (Vec3(*x.unbind(0)) for x in (normal, velocity, traction))
+    found = law.partials(gap, normals, velocities, LawConstants.of(*given), expected)
+    return _by_components(found, normals, curvature)
+
+
+def _by_components(found: Partials, normals: Vec3, curvature: Tensor) -> list:
+    force, by_gap, by_normal, by_velocity = found
     turning = [Vec3(*row.unbind(0)) for row in curvature.unbind(0)]  # its columns are its rows
     columns = [
         by_normal.applied(column) + by_gap.times(n) for column, n in zip(turning, normals.components(), strict=True)
@@ -185,6 +239,35 @@ def _forces_and_derivatives(
     rows = zip(*(column.components() for column in columns), strict=True)
     by_x = [entry for row in rows for entry in row]
     return [*force.components(), *by_x, *(() if by_velocity is None else by_velocity.components())]
+
+
+def _tractions(law: ContactLaw, normal: Tensor, velocity: Tensor, *given: Tensor) -> tuple:
+    sliding = _along_surface(Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0)))
+    ratio, _ = law.rubbing(_speed(sliding), *given[2:])
+    return sliding.times(ratio).components()
+
+
+def _expected(
+    law: ContactLaw, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor, *given: Tensor
+) -> tuple:
+    normals, before = Vec3(*normal.unbind(0)), Vec3(*traction.unbind(0))
+    sliding, changes = (_along_surface(normals, Vec3(*v.unbind(0))) for v in (velocity, change))
+    speed, (mu, *rest) = _speed(sliding), given[2:]
+    ratio, rise = law.rubbing(speed, mu, *rest)
+    ahead = sliding.dot(changes) / torch.where(speed > 0, speed, 1.0)
+    found = (sliding + changes).times(ratio) + before.times(_turn(speed, ratio, rise) * ahead)
+    largest, size = rest[1] if len(rest) > 1 else mu, _speed(found)
+    return found.times(torch.where(size > largest, largest / torch.where(size > 0, size, 1.0), 1.0)).components()
+
+
+def _turn(speed: Tensor, ratio: Tensor, rise: Tensor) -> Tensor:
+    """Return the slope of ln(ratio) by the speed: what turns and shortens a traction as the speed grows."""
+    size = speed * ratio
+    return torch.where(size > 0, (rise - ratio) / torch.where(size > 0, size, 1.0), 0.0)
+
+
+def _along_surface(normal: Vec3, velocity: Vec3) -> Vec3:
+    return velocity - normal.times(velocity.dot(normal))
 
 
 def law_of(response: Response, friction: Friction | None) -> ContactLaw | ConstraintLaw:

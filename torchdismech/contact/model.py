@@ -101,6 +101,15 @@ class ContactModel:
                 slips[law.friction, "slip_velocity"] = law.friction.slip_velocity
         return Values(slips)
 
+    @property
+    def rubbing(self) -> list[Obstacle]:
+        """The obstacles with friction that is smoothed."""
+        return [obstacle for obstacle in self.obstacles if obstacle.rubs]
+
+    def held_to(self, tractions: Sequence[Tensor]) -> Values:
+        """Return tractions (B, P, 3) that a search expects, one for each of `rubbing`, in their places."""
+        return Values({(o, "traction"): traction for o, traction in zip(self.rubbing, tractions, strict=True)})
+
     def may_touch(self, start: Tensor, end: Tensor, slack: Tensor) -> StepPairs | None:
         """Return the parts that may touch while q goes from `start` to `end` (B, n), up to `slack` (B,) [m] beside.
 

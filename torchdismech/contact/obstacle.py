@@ -51,7 +51,9 @@ class Obstacle(Force):
         does not have.
     """
 
+    per_robot = ("traction",)
     points: TouchPoints
+    traction: Tensor | None  # (B, P, 3) that a search expects of friction, while it does; see `integrate.primal_dual`
     _passing: Tensor
 
     def __init__(
@@ -79,6 +81,7 @@ class Obstacle(Force):
         self.name = name
         self.nodes = None if nodes is None else [int(node) for node in nodes]
         self.spacing = spacing
+        self.register_buffer("traction", None, persistent=False)
 
     @property
     def constrained(self) -> bool:
@@ -193,7 +196,7 @@ class Obstacle(Force):
         points, velocity = self.relative(state)
         distance, normal, curvature = self.shape.distance_and_derivatives(points)
         gap = self.clearance(distance)
-        force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity)
+        force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity, self.traction)
         positions = self.points.derivatives(by_x)
         velocities = [None] * len(positions) if by_velocity is None else self.points.derivatives(by_velocity)
         return self._of_points(force), list(zip(positions, velocities, strict=True))
@@ -201,6 +204,24 @@ class Obstacle(Force):
     def _of_points(self, force: Tensor) -> Tensor:
         """Return the force (B, n) on the robot of forces (B, P, 3) on its points."""
         return self.body.on_nodes(self.points.onto_nodes(force))
+
+    @property
+    def rubs(self) -> bool:
+        """Whether it has friction that is smoothed."""
+        return isinstance(self.law, ContactLaw) and self.law.friction is not None
+
+    def tractions(self, state: State) -> Tensor:
+        """Return what friction takes off the loads, over these (B, P, 3), also of points without load."""
+        assert isinstance(self.law, ContactLaw)
+        points, velocity = self.relative(state)
+        return self.law.tractions(self.shape.distance_and_derivatives(points)[1], velocity)
+
+    def expected_tractions(self, state: State, velocity: Tensor, tractions: Tensor) -> Tensor:
+        """Return the tractions (B, P, 3) to expect at another velocity (B, n), if `tractions` were at the state."""
+        assert isinstance(self.law, ContactLaw)
+        points, before = self.relative(state)
+        change = self.relative(state.replace(velocity=velocity))[1] - before
+        return self.law.expected(self.shape.distance_and_derivatives(points)[1], before, change, tractions)
 
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of the normal forces [J]."""

@@ -19,7 +19,7 @@ from torchdismech.contact.pairs import PairLoops, PairTable
 from torchdismech.fused import Fused, fits
 from torchdismech.native import address, function_of, taped
 
-__all__ = ["BLOCK", "BlockPlaces", "PairSums"]
+__all__ = ["BLOCK", "BlockPlaces", "PairSums", "of_ways"]
 
 BLOCK = 12  # numbers that the sum of a block takes in compiled code: three rows of four
 AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' lengths
@@ -45,7 +45,70 @@ class BlockPlaces:
     own: Tensor
 
 
-class PairSums:
+class _PairCalls:
+    """The pairs of a table at two vectors, for compiled code.
+
+    Parameters
+    ----------
+    table : of the pairs.
+    q, velocity : (B, n); the coordinates of a pair's nodes in both are what loops are given first.
+    given : what else each pair is known by, (C,), or () for all.
+    """
+
+    def __init__(self, table: PairTable, q: Tensor, velocity: Tensor, given: Sequence[Tensor]):
+        self._table, self._q, self._velocity = table, q.contiguous(), velocity.contiguous()
+        self._columns = [tensor.contiguous() for tensor in given if tensor.dim()]
+        coordinates = 3 * table.nodes.shape[2]
+        self._read = q.new_empty(2 * coordinates + len(self._columns), AT_ONCE)
+        self._x, self._moving, rows = self._read.split([coordinates, coordinates, len(self._columns)])
+        row = iter(rows)
+        self._given = [next(row) if tensor.dim() else tensor for tensor in given]
+
+    def _call(self, name: str, loop: Fused, given: Sequence[Tensor], chosen: Tensor | None, *rest) -> None:
+        """Call a function of compiled code for the chosen pairs, None for all; `given` is what the loop is given."""
+        program, table = loop.program(given), self._table
+        assert program is not None
+        found = self._q.new_empty(program.counts[0], AT_ONCE)
+        inputs = program.inputs(1, AT_ONCE, program.read_among(given))
+        columns = np.array([column.data_ptr() for column in self._columns], dtype=np.int64)
+        count = len(table) if chosen is None else len(chosen)
+        sizes = (table.nodes.shape[2], count, self._q.shape[1], AT_ONCE, len(columns))
+        lists = (chosen, table.places[0], table.listed_nodes, self._q, self._velocity, columns)
+        arguments = (*sizes, *lists, program.address, inputs, self._read, found, *rest)
+        function = function_of(name, self._q.dtype)
+        assert function is not None
+        taped(partial(function, *map(address, arguments)), *arguments, *given, reads=())
+
+
+def of_ways(loop: Fused, table: PairTable, start: Tensor, end: Tensor) -> Tensor:
+    """Return the value (C,) that a loop finds for each pair.
+
+    Parameters
+    ----------
+    loop : of a pair's nodes' coordinates (3 n, C) at both ends of its way, and the sum of its radii (C,).
+    start, end : (B, n).
+    """
+    if fits(start, end, table.reach) and function_of("pair_gaps", start.dtype) is not None:
+        ways = _Ways(table, start, end, [table.reaches])
+        if (found := ways.found(loop)) is not None:
+            return found
+    return loop.of_columns(table.gathered(start), table.gathered(end), table.reaches)[0]
+
+
+class _Ways(_PairCalls):
+    """The pairs of a table at both ends of their ways."""
+
+    def found(self, loop: Fused) -> Tensor | None:
+        """Return what `of_ways` does; None where the loop cannot be compiled."""
+        given = (self._x, self._moving, *self._given)
+        if loop.program(given) is None:
+            return None
+        values = self._q.new_empty(len(self._table))
+        self._call("pair_gaps", loop, given, None, values)
+        return values
+
+
+class PairSums(_PairCalls):
     """The pairs of a table at some q and velocity, for compiled code.
 
     Parameters
@@ -57,16 +120,9 @@ class PairSums:
     """
 
     def __init__(self, loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, constants: LawConstants):
-        self._loops, self._table = loops, table
-        self._q, self._velocity = q.contiguous(), velocity.contiguous()
-        self._constants = constants.at(table.places[0])
-        given = (table.reaches, *table.more, *self._constants.given())
-        self._columns = [tensor.contiguous() for tensor in given if tensor.dim()]
-        coordinates = 3 * table.nodes.shape[2]
-        self._read = q.new_empty(2 * coordinates + len(self._columns), AT_ONCE)
-        self._x, self._moving, rows = self._read.split([coordinates, coordinates, len(self._columns)])
-        row = iter(rows)
-        self._reach, *of_pair = (next(row) if tensor.dim() else tensor for tensor in given)
+        self._loops, self._constants = loops, constants.at(table.places[0])
+        super().__init__(table, q, velocity, (table.reaches, *table.more, *self._constants.given()))
+        self._reach, *of_pair = self._given
         self._more, self._law = of_pair[: len(table.more)], of_pair[len(table.more) :]
 
     @classmethod
@@ -114,18 +170,3 @@ class PairSums:
 
     def _blocks(self, position_gain: Tensor, velocity_gain: Tensor) -> tuple[Tensor, ...]:
         return self._x, self._moving, position_gain, velocity_gain, self._reach, *self._law, *self._more
-
-    def _call(self, name: str, loop: Fused, given: Sequence[Tensor], chosen: Tensor | None, *rest) -> None:
-        """Call a function of compiled code for the chosen pairs, None for all; `given` is what the loop is given."""
-        program, table = loop.program(given), self._table
-        assert program is not None
-        found = self._q.new_empty(program.counts[0], AT_ONCE)
-        inputs = program.inputs(1, AT_ONCE, program.read_among(given))
-        columns = np.array([column.data_ptr() for column in self._columns], dtype=np.int64)
-        count = len(table) if chosen is None else len(chosen)
-        sizes = (table.nodes.shape[2], count, self._q.shape[1], AT_ONCE, len(columns))
-        lists = (chosen, table.places[0], table.listed_nodes, self._q, self._velocity, columns)
-        arguments = (*sizes, *lists, program.address, inputs, self._read, found, *rest)
-        function = function_of(name, self._q.dtype)
-        assert function is not None
-        taped(partial(function, *map(address, arguments)), *arguments, *given, reads=())

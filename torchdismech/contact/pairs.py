@@ -15,7 +15,18 @@ from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
-__all__ = ["FIRST", "Kernel", "PairBlocks", "PairLoops", "PairTable", "Touching", "distances", "touching", "vectors"]
+__all__ = [
+    "FIRST",
+    "Kernel",
+    "PairBlocks",
+    "PairLoops",
+    "PairTable",
+    "Touching",
+    "distances",
+    "numbers_at",
+    "touching",
+    "vectors",
+]
 
 FIXED = 17  # rows of a `Geometry` before the weights of the nodes
 SMALLEST = 1e-37  # m^2, of squared distances, so that normals are finite
@@ -258,7 +269,14 @@ class PairBlocks:
         return total.flatten(0, 3)
 
 
-def touching(loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, constants: LawConstants) -> Touching:
+def touching(
+    loops: PairLoops,
+    table: PairTable,
+    q: Tensor,
+    velocity: Tensor,
+    constants: LawConstants,
+    chosen: Tensor | None = None,
+) -> Touching:
     """Return the pairs of a table that touch at q (B, n).
 
     Parameters
@@ -266,16 +284,17 @@ def touching(loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, co
     loops : of the table's kernel.
     velocity : (B, n) [m/s].
     constants : of the law, each () or (B, 1).
+    chosen : (A,) where they stand in the list of the table's pairs, if that is known.
     """
-    x = table.gathered(q)
     robot = table.places[0]
-    with torch.no_grad():
-        gap = loops.gap.of_columns(x, table.reaches, *table.more)[0]
-        chosen = (gap < constants.at(robot).tolerance).nonzero().squeeze(1)
+    if chosen is None:
+        with torch.no_grad():
+            gap = loops.gap.of_columns(table.gathered(q), table.reaches, *table.more)[0]
+            chosen = (gap < constants.at(robot).tolerance).nonzero().squeeze(1)
     places = table.places_in(q.shape[1]).index_select(1, chosen)
     moving = numbers_at(places, velocity)
     of_pairs = (of_all.index_select(0, chosen) for of_all in (table.reaches, *table.more))
-    given = (x.index_select(1, chosen), moving, *of_pairs)
+    given = (numbers_at(places, q), moving, *of_pairs)
     # autograd has to follow the closest points, too
     geometry = torch.stack(loops.followed(*given)) if torch.is_grad_enabled() else loops.geometry.of_columns(*given)
     return Touching(table, chosen, places, geometry, moving, constants.at(robot[chosen]), loops)

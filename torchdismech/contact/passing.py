@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial, reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pairs import Kernel, PairTable, distances
+from torchdismech.contact.pair_sums import of_ways
+from torchdismech.contact.pairs import FIRST, Kernel, distances, numbers_at, vectors
 from torchdismech.contact.self_contact import Pairs
+from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
-from torchdismech.geometry.distances import closest_segments
+from torchdismech.geometry.distances import closest_on_triangle, closest_segments
+from torchdismech.geometry.vec3 import Vec3
 from torchdismech.state import State
 
-__all__ = ["obstacles_suspected", "pairs_passed", "passed_obstacle"]
+__all__ = ["NEARNESS", "obstacles_suspected", "pairs_passed", "passed_obstacle"]
 
+CORNERS = 12  # coordinates of a pair's edges, or point and triangle; those of smooth lines have more
 TOUCH = 0.01  # of the sum of the radii: closer, and the middle surfaces count as having met
 ADVANCES = 64  # a pair that gets along no faster than this counts as having met
 DIP = 0.5  # a way that leads so much of an obstacle's depth deeper than both of its ends leads through it
@@ -37,27 +42,33 @@ def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
     for table in pairs.tables:
         if not len(table):
             continue
-        x0, x1 = _corners(table, start), _corners(table, end)
-        kernel = _of_corners(table)
-        motion = _relative_motion(x1 - x0, 2 if kernel is closest_segments else 1)
-        between = distances(kernel, x0) + distances(kernel, x1)
-        suspect = motion + 2 * TOUCH * table.reaches >= between
-        if not bool(suspect.any()):
+        kernel = _KERNELS[table.kernel]
+        suspect = (of_ways(NEARNESS[table.kernel], table, start, end) >= 0).nonzero().squeeze(1)
+        if not len(suspect):
             continue
-        met = _met(kernel, x0[:, suspect], (x1 - x0)[:, suspect], motion[suspect], table.reaches[suspect])
-        robot = table.places[0][suspect]
-        passed[robot[met]] = True
+        places = table.places_in(start.shape[1]).index_select(1, suspect)[:CORNERS]
+        x0, x1 = numbers_at(places, start), numbers_at(places, end)
+        motion = _relative_motion(kernel, vectors(x1 - x0))
+        met = _met(kernel, x0, x1 - x0, motion, table.reaches[suspect])
+        passed[table.places[0][suspect][met]] = True
     return passed
 
 
-def _corners(table: PairTable, vector: Tensor) -> Tensor:
-    """Return the coordinates (12, C) of the ends of edges, or of points and triangles, in q (B, n)."""
-    return table.gathered(vector)[:12]
+def _nearness(kernel: Kernel, start: Tensor, end: Tensor, reach: Tensor) -> list[Tensor]:
+    """Return by how much (C,) the motion of pairs exceeds what keeps them apart."""
+    x0, x1 = vectors(start)[:4], vectors(end)[:4]
+    ways = tuple(b - a for a, b in zip(x0, x1, strict=True))
+    between = [torch.sqrt(kernel(*x).squared_distance(x)) for x in (x0, x1)]
+    return [_relative_motion(kernel, ways) + 2 * TOUCH * reach - (between[0] + between[1])]
 
 
-def _of_corners(table: PairTable) -> Kernel:
-    """Return what finds the distances of a table's corners: smooth lines pass where their edges do."""
-    return closest_segments if table.kernel is closest_crossing else table.kernel
+# what finds the distances of a table's corners: smooth lines pass where their edges do
+_KERNELS: dict[Kernel, Kernel] = {
+    closest_segments: closest_segments,
+    closest_crossing: closest_segments,
+    closest_on_triangle: closest_on_triangle,
+}
+NEARNESS = {kernel: Fused(partial(_nearness, corners), "pairs that pass") for kernel, corners in _KERNELS.items()}
 
 
 def _met(kernel: Kernel, x: Tensor, way: Tensor, motion: Tensor, reach: Tensor) -> Tensor:
@@ -76,12 +87,12 @@ def _met(kernel: Kernel, x: Tensor, way: Tensor, motion: Tensor, reach: Tensor) 
     return met | ~done
 
 
-def _relative_motion(way: Tensor, first: int) -> Tensor:
-    """Return a bound (C,) of how far points of two primitives move against each other; `first` nodes are of one."""
-    moves = way.unflatten(0, (4, 3))
-    moves = moves - moves.mean(0)
-    lengths = moves.square().sum(1).sqrt()  # a norm along this dimension takes ten times as long
-    return lengths[:first].amax(0) + lengths[first:].amax(0)
+def _relative_motion(kernel: Kernel, ways: Sequence[Vec3]) -> Tensor:
+    """Return a bound (C,) of how far points of two primitives move against each other, of the ways of four nodes."""
+    mean = (ways[0] + ways[1] + ways[2] + ways[3]).times(0.25)
+    lengths = [torch.sqrt((way - mean).dot(way - mean)) for way in ways]
+    first = len(FIRST[kernel])
+    return reduce(torch.maximum, lengths[:first]) + reduce(torch.maximum, lengths[first:])
 
 
 @torch.no_grad()

@@ -301,7 +301,9 @@ class SelfContact(nn.Module):
     def touching(self, table: PairTable, q: Tensor, velocity: Tensor) -> Touching:
         """Return the pairs of a table that touch at q (B, n) and a velocity (B, n); not of a constraint."""
         assert not isinstance(self.law, ConstraintLaw)
-        return touching(self._loops[table.kernel], table, q, velocity, self.law.constants)
+        sums = self.sums(table, q, velocity)
+        chosen = None if sums is None else sums.touching()
+        return touching(self._loops[table.kernel], table, q, velocity, self.law.constants, chosen)
 
     def sums(self, table: PairTable, q: Tensor, velocity: Tensor) -> PairSums | None:
         """Return what the pairs of a table add up to; None where `touching` has to be asked. Not of a constraint."""

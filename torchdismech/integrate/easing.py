@@ -21,7 +21,7 @@ from torchdismech.solve.newton import newton
 from torchdismech.solve.relaxed import relaxed_newton
 from torchdismech.solve.search import NewtonOptions, Root
 
-__all__ = ["eased_newton", "is_sharp", "sharp_robots"]
+__all__ = ["eased_newton", "is_sharp"]
 
 SHARP = 1e4  # velocities over the slip velocity from which on plain iterates hardly ever find the root
 
@@ -127,12 +127,6 @@ class _Easing:
 
 def is_sharp(equations: StepEquations) -> bool:
     """Return whether the friction of some robot is so sharp that it is to be eased in at once."""
-    return bool(sharp_robots(equations).any())
-
-
-def sharp_robots(equations: StepEquations) -> Tensor:
-    """Return the robots (B,) with friction, of those that have some, that is to be eased in at once."""
     model = equations.model
     speed = equations.start.state.velocity[:, : 3 * model.body.n_nodes].abs().amax(1, keepdim=True)
-    sharp = [(speed > SHARP * slip).any(1) for slip in model.contact.slip_velocities()]
-    return torch.stack(sharp).any(0)
+    return any(bool((speed > SHARP * slip).any()) for slip in model.contact.slip_velocities())

@@ -197,8 +197,11 @@ class Solver(ABC):
         return self.step_evaluations * -(-batch // rows) * model.compilation.cost.of(rows, model.device)
 
     @abstractmethod
-    def attempts(self, equations: StepEquations) -> Iterable[tuple[bool, str]]:
-        """Return the attempts: whether the first iterate is ahead (`StepEquations.guess`), and the way to search."""
+    def attempts(self, equations: StepEquations) -> Iterable[tuple[bool | None, str]]:
+        """Return the attempts: whether the first iterate is ahead (`StepEquations.guess`), and the way to search.
+
+        None in place of the former: the first iterate is where the attempt before ended.
+        """
 
     def equations(self, model: Model, state: State, control: Control | None = None) -> StepEquations:
         """Return the equations of a step from `state`, for a look at their residual and matrix.
@@ -286,21 +289,26 @@ class Integrator(Solver):
         self.dt = float(dt)
         self.max_substeps = int(max_substeps)
 
-    def attempts(self, equations: StepEquations) -> Iterator[tuple[bool, str]]:
+    def attempts(self, equations: StepEquations) -> Iterator[tuple[bool | None, str]]:
         """Yield whether the first iterate is ahead (see `StepEquations.guess`) and the way, for rows not solved yet.
 
+        None in place of the former: the first iterate is where the attempt before ended.
+
         In smooth motion the root is nearest to where inertia leads, in violent motion to where the robot is. To descend
-        the potential is slow but sure; where there is no potential, relaxed steps take its place. Friction that is
-        smoothed over a small slip velocity is eased in, either at once or after a brief try without.
+        the potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub on
+        obstacles take primal-dual steps from where whole Newton steps are no good. Friction that is smoothed over a
+        small slip velocity is eased in where that fails; between parts of a robot either at once or after a brief try
+        without.
         """
         eases = bool(equations.model.contact.slip_velocities()) and self.line_search and equations.constraints is None
-        sharp = eases and is_sharp(equations)
-        if sharp:
+        if eases:
+            if equations.model.contact.rubbing:
+                yield True, "whole"
+                yield None, "primal-dual"
+            elif not is_sharp(equations):
+                yield True, "brief"
             yield False, "eased"
-        yield True, "brief" if eases and not sharp else "plain"
-        if eases and not sharp:
-            yield False, "eased"
-            yield True, "plain"
+        yield True, "plain"
         yield False, "plain"
         if equations.constraints is not None:
             return

@@ -33,8 +33,11 @@ class Method(Protocol):
         """Return the residual (B,) at which steps with these force scales (B,) count as converged [N]."""
         ...
 
-    def attempts(self, equations: StepEquations) -> Iterable[tuple[bool, str]]:
-        """Return where to start from, ahead or not, and by which method to search, one attempt after the other."""
+    def attempts(self, equations: StepEquations) -> Iterable[tuple[bool | None, str]]:
+        """Return where to start from and by which method to search, one attempt after the other.
+
+        The start is ahead or not; None: where the attempt before ended.
+        """
         ...
 
 

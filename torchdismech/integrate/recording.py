@@ -30,7 +30,7 @@ without recordings, on the same memory. All of that is on the current stream: st
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -43,12 +43,19 @@ from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.errors import Status
 from torchdismech.fused import fits, is_own, watched
 from torchdismech.integrate.candidates import ContactCandidates
-from torchdismech.integrate.easing import sharp_robots
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.kinds import StepKind, calls_others, odd, varying
+from torchdismech.integrate.primal_dual import moved
 from torchdismech.integrate.problem import Method, StepProblem
-from torchdismech.integrate.step import brief, further_attempts, newton_options, step_contact, step_info, step_to
+from torchdismech.integrate.step import (
+    further_attempts,
+    newton_options,
+    options_of,
+    step_contact,
+    step_info,
+    step_to,
+)
 from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
 from torchdismech.native.graphs import Recording, Unrecordable, memory_pool, recorded
@@ -74,7 +81,7 @@ def recorded_step(problem: StepProblem) -> tuple[State, StepInfo] | None:
     What a recording does not hold runs as without.
     """
     step = recording_of(problem)
-    if step is None or step.sharp():
+    if step is None:
         return None
     if step.search() and (ended := step.end()) is not None:
         return ended
@@ -214,7 +221,7 @@ class RecordedStep:
         with self.values.in_place():
             self._setup: Recording[Any] | Tape[Any] = recorded(self._set_up, device, pool)
             made = self._setup.replay()
-            self.equations, self.scale, self._tolerance, self.options, self.at, self._running, self._sharp = made
+            self.equations, self.scale, self._tolerance, self.options, self.at, self._running = made
             self._round = recorded(self._round_with_matrix, device, pool)
             self._last_round = recorded(self._round_without_matrix, device, pool)
             self._end = recorded(self._state_after, device, pool)
@@ -223,10 +230,6 @@ class RecordedStep:
         """Set a step up."""
         self._give(inputs, dt)
         self._setup.replay()
-
-    def sharp(self) -> bool:
-        """Return whether friction is so sharp that it is to be eased in first, which no recording does."""
-        return self._sharp is not None and bool(self._sharp)
 
     def search(self) -> bool:
         """Take rounds of Newton's method; return whether all rows that run have converged."""
@@ -262,11 +265,13 @@ class RecordedStep:
         _, *others = problem.method.attempts(equations)
         equations.descending = False
         if problem.state.q.numel() <= FEW and not _on_a_gpu(problem.model, problem.state.q):
-            equations.forms = {tried: self._trials}
+            equations.forms = self._forms
         root = resumed(equations, Progress(*(tensor.clone() for tensor in self.at)), options)
-        equations.forms = {}  # other ways change what recordings hold
+        # other ways change what recordings of trials hold
+        equations.forms = {name: form for name, form in equations.forms.items() if name is not tried}
         options = newton_options(problem, equations, self.options.weight, tolerance)
         root = further_attempts(equations, root, others, options, problem.running)
+        equations.forms = {}
         q = equations.full(root.x)
         info = step_info(equations, root, q, scale, problem.running)
         after, info = step_to(problem, equations, ContactCandidates(problem), q, info)
@@ -276,9 +281,14 @@ class RecordedStep:
     # ---- inside ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _trials(self) -> _RecordedTrials:
-        """Trials of steps that are not taken whole."""
-        return _RecordedTrials(self.equations, self.options, self.at)
+    def _forms(self) -> dict[Callable, Callable]:
+        """Recordings of what searches call after steps that are not taken whole."""
+        forms: dict[Callable, Callable] = {tried: _RecordedTrials(self.equations, self.options, self.at)}
+        if rubbing := self.equations.model.contact.rubbing:
+            tractions = [obstacle.tractions(self._problem.state) for obstacle in rubbing]
+            given = [self.at.x, torch.zeros_like(self.at.x), *tractions]
+            forms[moved] = _RecordedCall(partial(moved, self.equations), given)
+        return forms
 
     def _give(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
         """Write what a step is given to the static buffers."""
@@ -298,12 +308,10 @@ class RecordedStep:
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, True)
         tolerance = problem.method.tolerance(scale)
         options = newton_options(problem, equations, weight, tolerance)
-        slips = bool(problem.model.contact.slip_velocities())
-        if slips and problem.method.line_search:
-            options = brief(options)  # the first attempt, see `Integrator.attempts`
+        if problem.model.contact.rubbing and problem.method.line_search:
+            options = options_of("whole", options)  # the first attempt, see `Integrator.attempts`
         at, noise_tolerance = begun(equations, x, options, running)
-        sharp = sharp_robots(equations).any() if slips else None
-        return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at), running, sharp
+        return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at), running
 
     def _round_with_matrix(self) -> Tensor:
         return self._taken(with_matrix=True)
@@ -356,23 +364,40 @@ class _RecordedTrials:
     def __init__(self, equations: StepEquations, options: NewtonOptions, at: Progress):
         none = torch.zeros_like(at.status, dtype=torch.bool)
         static = (at.x, at.norm, torch.zeros_like(at.x), none, at.status, none, options.tolerance)
-        self._given: tuple[Any, ...] = tuple(tensor.clone() for tensor in static)
         rest = (options.weight, options.diagonal, options.line_search)
-        self._tapes = {
-            with_matrix: recorded(partial(self._tried, equations, (*rest, with_matrix, False)), at.x.device, None)
+        self._count = len(static)
+        self._calls = {
+            with_matrix: _RecordedCall(partial(_tried, equations, (*rest, with_matrix, False)), static)
             for with_matrix in (True, False)
         }
 
-    def _tried(self, equations: StepEquations, rest: tuple) -> Trial:
-        return tried(equations, *self._given, *rest)
-
-    def __call__(self, _: StepEquations, *given: Any) -> Trial:
+    def __call__(self, equations: StepEquations, *given: Any) -> Trial:
         """Return what a step led to; `given` is as for `tried`, of which only numbers of tensors may differ."""
-        tensors, with_matrix = given[: len(self._given)], given[-2]
-        for own, new in zip(self._given, tensors, strict=True):
+        return Trial._make(self._calls[given[-2]](equations, *given[: self._count]))
+
+
+def _tried(equations: StepEquations, rest: tuple, *given: Any) -> Trial:
+    return tried(equations, *given, *rest)
+
+
+class _RecordedCall:
+    """A function of tensors, recorded on a CPU.
+
+    Parameters
+    ----------
+    function : of them, which returns tensors and None.
+    given : tensors like all that it is called with.
+    """
+
+    def __init__(self, function: Callable[..., Sequence[Tensor | None]], given: Sequence[Tensor]):
+        self._given = [tensor.clone() for tensor in given]
+        self._tape = recorded(partial(function, *self._given), given[0].device, None)
+
+    def __call__(self, _: StepEquations, *given: Tensor) -> list[Tensor | None]:
+        """Return what the function does of these."""
+        for own, new in zip(self._given, given, strict=True):
             own.copy_(new)
-        found = self._tapes[with_matrix].replay()
-        return Trial._make(None if tensor is None else tensor.clone() for tensor in found)
+        return [None if tensor is None else tensor.clone() for tensor in self._tape.replay()]
 
 
 def _apart(at: Progress) -> Progress:

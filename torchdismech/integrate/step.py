@@ -19,15 +19,26 @@ from torchdismech.integrate.constrained import constrained_newton
 from torchdismech.integrate.easing import eased_newton
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo, chosen
+from torchdismech.integrate.primal_dual import primal_dual_newton
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.solve.newton import newton
 from torchdismech.solve.relaxed import relaxed_newton
 from torchdismech.solve.search import NewtonOptions, Root
 from torchdismech.state import State
 
-__all__ = ["brief", "further_attempts", "newton_options", "solved_step", "step_contact", "step_info", "step_to"]
+__all__ = [
+    "further_attempts",
+    "newton_options",
+    "options_of",
+    "solved_step",
+    "step_contact",
+    "step_info",
+    "step_to",
+]
 
-BRIEF = 20  # iterations after which friction is eased in: most steps with contact take fewer, or several times as many
+# Iterations after which the next way is taken: few where rubbing contacts keep what they do, and friction is eased in
+# where others fail: most steps take fewer, or several times as many.
+BRIEFLY = {"whole": 3, "primal-dual": 20, "brief": 20}
 
 
 def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:
@@ -75,15 +86,19 @@ def newton_options(problem: StepProblem, equations: StepEquations, weight: Tenso
     )
 
 
-def brief(options: NewtonOptions) -> NewtonOptions:
-    """Return these with the iterations of a try before friction is eased in."""
-    return dataclasses.replace(options, max_iterations=min(BRIEF, options.max_iterations))
+def options_of(way: str, options: NewtonOptions) -> NewtonOptions:
+    """Return these as they are for a way to search."""
+    if way == "whole":
+        options = dataclasses.replace(options, shortest=1.0)
+    if way in BRIEFLY:
+        options = dataclasses.replace(options, max_iterations=min(BRIEFLY[way], options.max_iterations))
+    return options
 
 
 def further_attempts(
     equations: StepEquations,
     root: Root,
-    attempts: Sequence[tuple[bool, str]],
+    attempts: Sequence[tuple[bool | None, str]],
     options: NewtonOptions,
     running: Tensor,
 ) -> Root:
@@ -92,7 +107,8 @@ def further_attempts(
     for ahead, way in attempts:
         if not bool(failed.any()):
             break
-        found = _searched(equations, equations.guess(ahead), options, failed, way)
+        first = root.x if ahead is None else equations.guess(ahead)
+        found = _searched(equations, first, options, failed, way)
         root = root.followed_by(found, failed)
         failed = running & (root.status != Status.CONVERGED)
     return root
@@ -103,8 +119,9 @@ def _searched(equations: StepEquations, first: Tensor, options: NewtonOptions, r
     equations.descending = way == "descending"
     if equations.constraints is not None:
         return constrained_newton(equations, first, options, running)
-    if way == "brief":
-        options = brief(options)
+    options = options_of(way, options)
+    if way == "primal-dual":
+        return primal_dual_newton(equations, first, options, running)
     if way == "eased":
         return eased_newton(equations, first, options, running)
     if way == "relaxed":

@@ -26,8 +26,9 @@ from torchdismech.solve.search import (
 __all__ = ["Progress", "Trial", "begun", "matrix_values", "newton", "plain_round", "resumed", "tried"]
 
 SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
-SMALLEST_STEP = 2.0**-12  # below this fraction of the Newton step a line search gives up ...
-SMALLEST_DESCENT = 2.0**-20  # ... where a potential judges it: nearly singular matrices give steps too long by far
+# Part of a step below which a line search gives up that a potential judges: nearly singular matrices give steps that
+# are too long by far.
+SHORTEST_DESCENT = 2.0**-20
 
 
 def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None = None) -> Root:
@@ -335,7 +336,7 @@ class _LineSearch(DividingSearch):
         status = torch.where(good, judged(self.status, self.at.norm, self.options.tolerance), self.status)
         refused, failed = active & ~self.solved, going & ~good
         self.fraction = torch.where(good, 1.0, torch.where(failed, SHORTENED * fraction, fraction))
-        out = failed & (self.fraction < (SMALLEST_STEP if by_norm else SMALLEST_DESCENT))
+        out = failed & (self.fraction < (self.options.shortest if by_norm else SHORTEST_DESCENT))
         status = torch.where(out, int(Status.LINE_SEARCH_FAILED), status)
         status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
         spent = good & (status == RUNNING) & (self.iterations >= self.options.max_iterations)

@@ -22,6 +22,7 @@ __all__ = [
     "Root",
     "Search",
     "System",
+    "dividing",
     "judged",
     "rounding_noise",
     "weighted_norm",
@@ -29,6 +30,7 @@ __all__ = [
 
 RUNNING = -1  # the status of a row that has not ended yet
 ROUNDS = 3  # after so many a search looks whether most rows have ended ...
+SHORTEST = 2.0**-12  # part of a step below which line searches give up
 LEAST = 2000  # ... and goes on with the others alone, if they have so many unknowns or more: else calls are what costs
 ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
 
@@ -102,6 +104,11 @@ class Root:
             torch.where(rows, other.tolerance, self.tolerance),
         )
 
+    def with_rows(self, rows: Tensor, part: Root) -> Root:
+        """Return this with some rows (R,) replaced by where a search for these alone ended."""
+        fields = (field.name for field in dataclasses.fields(self))
+        return Root(*(getattr(self, name).index_copy(0, rows, getattr(part, name)) for name in fields))
+
 
 @dataclass(frozen=True)
 class NewtonOptions:
@@ -114,6 +121,7 @@ class NewtonOptions:
     tolerance : (B,) the norm up to which a row counts as solved.
     max_iterations : Newton steps, at most.
     line_search : False takes every Newton step whole.
+    shortest : part of a step below which a line search gives up; from 1 on it does where a whole step is no good one.
     """
 
     solver: Any
@@ -121,6 +129,7 @@ class NewtonOptions:
     tolerance: Tensor
     max_iterations: int
     line_search: bool = True
+    shortest: float = SHORTEST
 
     def rows(self, rows: Tensor, solver: Any) -> NewtonOptions:
         """Return these for some rows (R,) of the batch, with the solver for so many."""
@@ -209,9 +218,9 @@ class DividingSearch(Search):
         """Return where the rows end."""
         more, rounds = bool((self.status == RUNNING).any()), 0
         while more:
-            more, rounds = self.round(), rounds + 1
-            if more and rounds % ROUNDS == 0 and (rows := self._rows_that_go_on()) is not None:
+            if rounds % ROUNDS == 0 and (rows := self._rows_that_go_on()) is not None:
                 return self._ended_by(rows)
+            more, rounds = self.round(), rounds + 1
         return self._ends()
 
     @abstractmethod
@@ -223,27 +232,28 @@ class DividingSearch(Search):
         return True
 
     def _rows_that_go_on(self) -> Tensor | None:
-        """Return half of the rows, those that run among them; None if more of them run, or too few are left to part."""
-        count = len(self.status) // 2
-        if count * self.at.x.shape[1] < LEAST or not self.divides():
-            return None
-        running = self.status == RUNNING
-        if int(running.sum()) > count:
-            return None
-        # sizes by halves, so that solvers and kernels for few sizes serve: rows that have ended fill up
-        return torch.sort(running, descending=True, stable=True).indices[:count].sort().values
+        """Return the rows that `dividing` does of these, None if they go on together."""
+        return dividing(self.status == RUNNING, self.at.x.shape[1]) if self.divides() else None
 
     def _ended_by(self, rows: Tensor) -> Root:
         """Return where the rows end, of which these (R,) go on alone."""
         with self.system.of_robots(rows) as system:
             part = self.of_rows(rows, system).root()
-        return Root(
-            self.at.x.index_copy(0, rows, part.x),
-            self.status.index_copy(0, rows, part.status),
-            self.iterations.index_copy(0, rows, part.iterations),
-            self.at.norm.index_copy(0, rows, part.residual),
-            self.tolerance.index_copy(0, rows, part.tolerance),
-        )
+        return self._ends().with_rows(rows, part)
+
+
+def dividing(running: Tensor, unknowns: int) -> Tensor | None:
+    """Return some rows, those that run (B,) among them, by halves; None if more than half run, or too few are left."""
+    count = len(running)
+    if count // 2 * unknowns < LEAST:
+        return None
+    needed = int(running.sum())
+    while needed <= count // 2 and count // 2 * unknowns >= LEAST:
+        count //= 2
+    if count == len(running):
+        return None
+    # sizes by halves, so that solvers and kernels for few sizes serve: rows that have ended fill up
+    return torch.sort(running, descending=True, stable=True).indices[:count].sort().values
 
 
 def judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:
