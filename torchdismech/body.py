@@ -34,12 +34,12 @@ class Clamp:
 
 
 class Clamped(nn.Module):
-    """What clamps hold of one kind, clamp by clamp.
+    """What clamps hold of one kind, each once: what several hold is where the last one of them has it.
 
     Attributes
     ----------
     index : (k,) of the nodes, framed edges or held tangents.
-    clamp : (k,) the number of the clamp that holds each.
+    clamp : (k,) the number of the clamp that says where each is.
     """
 
     index: Tensor
@@ -47,10 +47,9 @@ class Clamped(nn.Module):
 
     def __init__(self, held: Sequence[np.ndarray]):
         super().__init__()
-        index = np.concatenate([np.zeros(0, dtype=np.int64), *held])
-        clamp = np.repeat(np.arange(len(held)), [len(one) for one in held])
-        self.register_buffer("index", torch.as_tensor(index), persistent=False)
-        self.register_buffer("clamp", torch.as_tensor(clamp), persistent=False)
+        last = {int(index): number for number, one in enumerate(held) for index in one}
+        for name, numbers in (("index", last.keys()), ("clamp", last.values())):
+            self.register_buffer(name, torch.tensor(list(numbers), dtype=torch.long), persistent=False)
 
 
 @dataclass(frozen=True)
@@ -92,6 +91,7 @@ class Body(nn.Module):
     rod_edges : (E, 2) node indices, as given.
     joint_edges : (J, 2) sides of triangles at which rods end: they carry a twist angle, but no mass of their own.
     normal_edges : (M, 2) sides of triangles that carry a mid-edge normal (no mass either).
+    clamp_points : (C, 3) the mean of each clamp's nodes at rest [m].
     held : at which nodes rods are held in a direction.
     clamps : what each clamp holds, in their order.
     rods, springs : the chains and bend-twist springs found in rod edges and joint edges; then those of what is held.
@@ -179,6 +179,9 @@ class Body(nn.Module):
         self.register_buffer("nodes", nodes)
         self.register_buffer("directors", directors)
         self.register_buffer("held_tangents", held_tangents)
+        means = [nodes[clamp.nodes].mean(0) for clamp in clamps]
+        points = torch.stack(means) if means else nodes.new_zeros(0, 3)
+        self.register_buffer("clamp_points", points, persistent=False)
         for name in self.per_robot:
             self.register_buffer(name, sizes[name])
 
@@ -316,7 +319,7 @@ class Body(nn.Module):
 
 def side_by_side(*parts: Tensor) -> Tensor:
     """Return sizes (..., n_k), some the same in all robots and some of each, as one tensor (..., sum n_k)."""
-    leading = max((part.shape[:-1] for part in parts), key=len)
+    leading = max((part.shape[:-1] for part in parts), key=lambda shape: (len(shape), *shape))
     return torch.cat([part.expand(*leading, part.shape[-1]) for part in parts], dim=-1)
 
 

@@ -17,23 +17,16 @@ from torchdismech.geometry.quaternions import rotation_matrix
 from torchdismech.kinematics import Frames
 from torchdismech.state import Control, State
 
-__all__ = ["points", "posed", "rest_poses", "wrenches"]
+__all__ = ["posed", "rest_poses", "wrenches"]
 
 TURN = 2 * torch.pi
 UNIT = 1e-3  # by how much the length of a quaternion may differ from 1
 
 
-def points(body: Body) -> Tensor:
-    """Return the points of the clamps at rest (C, 3) [m]."""
-    nodes = body.clamped_nodes
-    total = body.nodes.new_zeros(len(body.clamps), 3).index_add(0, nodes.clamp, body.nodes[nodes.index])
-    return total / torch.bincount(nodes.clamp, minlength=len(body.clamps)).unsqueeze(1)
-
-
 def rest_poses(body: Body) -> Tensor:
     """Return the poses of the clamps at rest (C, 7)."""
     identity = body.nodes.new_tensor([1.0, 0.0, 0.0, 0.0])
-    return torch.cat([points(body), identity.expand(len(body.clamps), -1)], dim=1)
+    return torch.cat([body.clamp_points, identity.expand(len(body.clamps), -1)], dim=1)
 
 
 def posed(body: Body, frames: Frames, state: State, control: Control) -> Control:
@@ -49,7 +42,7 @@ def posed(body: Body, frames: Frames, state: State, control: Control) -> Control
         raise InputError(f"Control.pose: expected unit quaternions (w, x, y, z), got one of length {worst:.6g}")
     position, rotation = control.pose[..., :3], rotation_matrix(control.pose[..., 3:] / size.unsqueeze(-1))
     nodes, framed, held = body.clamped_nodes, body.clamped_edges, body.clamped_tangents
-    arms = body.nodes[nodes.index] - points(body)[nodes.clamp]
+    arms = body.nodes[nodes.index] - body.clamp_points[nodes.clamp]
     x = position[:, nodes.clamp] + _turned(rotation, arms, nodes.clamp)
     rest = frames.tangents(body.rest_q[None])[0]
     tangent = _turned(rotation, rest[framed.index], framed.clamp)

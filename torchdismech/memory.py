@@ -84,8 +84,7 @@ def derivatives(terms: Sequence[Any]) -> int:
 def block_entries(forces: Sequence[Any]) -> int:
     """Return how many derivatives by position, and as many by velocity, external forces have beside elastic terms."""
     apart = (force for force in forces if force.varies and not force.by_stencils)
-    blocks = (block for force in apart for block in force.blocks())
-    return sum(block.rows.size * block.cols.shape[1] for block in blocks)
+    return sum(force.derivative_count() for force in apart)
 
 
 def evaluation_bytes(model: Robot) -> int:

@@ -31,6 +31,7 @@ from torchdismech.contact import (
     Penalty,
     Sphere,
 )
+from torchdismech.memory import evaluation_bytes
 
 RADIUS = 2e-3
 STIFF = Material(1e9, 1000.0, 0.3)
@@ -140,7 +141,7 @@ RESPONSES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:obstacle .* nodes touch it")
+@pytest.mark.filterwarnings("ignore:obstacle .* wide")
 @pytest.mark.parametrize("response", RESPONSES)
 def test_an_edge_lies_on_two_posts(response):
     """Carry half the weight of one edge on each of two posts between its nodes; without points it falls past them."""
@@ -232,10 +233,12 @@ def test_edges_shot_at_a_post(response, speed):
     ("shape", "spacing", "said"),
     [
         (HalfSpace((0, 0, 0), (0, 0, 1)), 0.01, "above a plane is above it, too"),
-        (Sphere((0, 0, 1.0), 0.5), 0.0, "expected a length above 0 m, got 0.0"),
-        (Sphere((0, 0, 1.0), 0.5), -1.0, "expected a length above 0 m"),
-        (Sphere((0, 0, 1.0), 0.5), math.inf, "expected a length above 0 m"),
-        (Sphere((0, 0, 1.0), 0.5), math.nan, "expected a length above 0 m"),
+        (Sphere((0, 0, 1.0), 0.5), 0.0, "expected one length above 0 m for all robots, got 0.0"),
+        (Sphere((0, 0, 1.0), 0.5), -1.0, "expected one length above 0 m"),
+        (Sphere((0, 0, 1.0), 0.5), math.inf, "expected one length above 0 m"),
+        (Sphere((0, 0, 1.0), 0.5), math.nan, "expected one length above 0 m"),
+        (Sphere((0, 0, 1.0), 0.5), "fine", "expected one length above 0 m for all robots, got fine"),
+        (Sphere((0, 0, 1.0), 0.5), torch.tensor([[0.1], [0.2]]), "expected one length above 0 m for all robots"),
         (Sphere((0, 0, 1.0), 0.5), 1e-8, "makes 19999999 points of edges or triangles up to 0.2 m long"),
     ],
 )
@@ -246,17 +249,82 @@ def test_refused(shape, spacing, said):
 
 
 def test_thin_things_are_warned_of():
-    """Say that something passes between two nodes where it is thinner than edges are long; not with a spacing."""
+    """Say that something passes between two points where it is narrower than they are apart, and only then."""
     post = Capsule((0, -0.1, 0.5), (0, 0.1, 0.5), 5e-3)
-    with pytest.warns(
-        UserWarning, match=r"up to 0\.2 m long where it is 0\.014 m thick.*spacing=\.\.\.\), such as 0\.002"
-    ):
+    # as wide as 2 (5 + 2) mm, by eighths; half the contact radius is less
+    with pytest.warns(UserWarning, match=r"is 0\.014 m wide.*up to 0\.2 m apart.*such as 0\.001") as said:
         touching(post)
+    assert said[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"up to 0\.1 m apart"):
+        touching(post, spacing=0.1)
     for quiet in (
-        lambda: touching(post, spacing=0.1),
+        lambda: touching(post, spacing=1e-3),
         lambda: touching(post, node_count=20),
         lambda: touching(Box((0, 0, 1.0), (0.3, 0.3, 0.3))),
+        lambda: touching(Box((0, 0, -0.01), (1.0, 1.0, 0.02))),  # a table: thin, and wide
+        lambda: touching(Cylinder((0, 0, 0.5), (0, 0, 0.501), 0.2)),  # a disk
+        lambda: touching(HalfSpace((0, 0, -0.1), (0, 0, 1))),
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             quiet()
+
+
+# ---- robots of a batch, other numbers ------------------------------------------------------------------------------
+
+
+def test_radii_given_once_and_per_robot():
+    """Take sizes of rods for all robots in one tensor beside sizes of shells of each, and the other way round."""
+    one, each = torch.tensor([[2e-3]], dtype=torch.float64), torch.tensor([[2e-3], [3e-3]], dtype=torch.float64)
+    for rod, thickness in ((one, each), (each, one)):
+        builder = RobotBuilder()
+        builder.add_rod(straight((-0.1, -0.1, 0), (0.1, -0.1, 0), 3), Circle(rod), STIFF)
+        builder.add_shell(SQUARE, HALVES, thickness, STIFF)
+        builder.add_contact(Obstacle(Sphere((0, 0, 1.0), 0.5), Penalty(1e3, 1e-3), spacing=0.05))
+        radius = builder.finalize().obstacles[0].points.radius
+        assert radius.shape[0] == 2 and radius.unique().tolist() == sorted(
+            {*rod.flatten().tolist(), *(thickness / 2).flatten().tolist()}
+        )
+
+
+def test_a_robot_in_single_precision():
+    """Step in float32 as in float64, to what its rounding leaves."""
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        builder = RobotBuilder()
+        builder.add_rod(straight((-0.1, 0, 0.018), (0.1, 0, 0.018), 2), Circle(RADIUS), Material(1e6, 1000.0))
+        builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+        for name, x in (("left", -0.06), ("right", 0.06)):
+            post = Capsule((x, -0.1, 0.0), (x, 0.1, 0.0), 0.015)
+            builder.add_contact(Obstacle(post, Penalty(1e2, 1e-3), name=name, spacing=0.02))
+        model = builder.finalize(dtype=dtype)
+        run = rollout(model, model.initial_state(), ImplicitEuler(2e-3), 20)
+        assert run.positions.dtype == dtype and bool((run.status == Status.CONVERGED).all())
+        found.append(run.positions[-1].double())
+    # positions of .1 m are rounded to 1e-8 m in each step, and steps are solved to 1e-5 of their forces in float32
+    torch.testing.assert_close(*found, rtol=0, atol=2e-5)
+
+
+def test_guesses_are_made_feasible():
+    """Carry nodes, and those of edges that this moves, until nothing overlaps: a barrier has no force there."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((-0.1, 0, 0.02), (0.1, 0, 0.02), 4), Circle(RADIUS), Material(1e6, 1000.0))
+    post = Capsule((0.01, -0.2, 0.0), (0.01, 0.2, 0.0), 0.012)
+    builder.add_contact(Obstacle(post, Barrier(1.0, 1e-3), spacing=2e-3))
+    model = builder.finalize()
+    obstacle, start = model.obstacles[0], model.initial_state(batch=400)
+    generator = torch.Generator().manual_seed(0)
+    guess = start.q.clone()
+    guess[:, :12] += 0.03 * torch.randn(400, 12, generator=generator, dtype=guess.dtype)
+    before = (obstacle.gap(guess, start.time) <= 0).any(1)
+    found = obstacle.feasible(guess, start, start.time)
+    assert int(before.sum()) > 50 and bool((obstacle.gap(found, start.time) > 0).all())
+    assert torch.equal(found[~before], guess[~before])
+
+
+def test_points_count_in_the_estimate_of_memory():
+    """Ask for more memory where many points touch."""
+    few, many = (touching(Sphere((0, 0, 1.0), 0.5), spacing=spacing) for spacing in (0.1, 1e-4))
+    points = many.obstacles[0].points.count
+    # 9 derivatives a point, each of which stands for some numbers of 8 bytes
+    assert evaluation_bytes(many) - evaluation_bytes(few) > 9 * 8 * 0.9 * points

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from torchdismech import Circle, Control, InputError, Material, Rectangle, RobotBuilder, State, straight
+from torchdismech.clamps import posed
 from torchdismech.forces import Gravity, Viscous
 from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static
 from torchdismech.rollout import rollout, unroll
@@ -238,6 +239,22 @@ def test_gradients_by_pose_and_constants():
             expected = (loss(unit) - loss(-unit)) / (2 * step)
         # accelerations are second differences over dt = .02: the differences keep six digits
         assert gradient[k].item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
+
+
+def test_a_node_of_two_clamps_is_where_the_last_one_has_it():
+    """Move a shared node with the last clamp, and differentiate by its pose alone."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (1, 0, 0), 5), Rectangle(0.01, 0.006), Material(1e7, 1000.0, 0.4))
+    builder.clamp(nodes=[0, 1])
+    builder.clamp(nodes=[1, 2])
+    model = builder.finalize(compile=False)
+    pose = model.rest_poses[None].clone()
+    pose[0, 0, 0], pose[0, 1, 0] = -0.1, 0.2 + float(pose[0, 1, 0])
+    pose.requires_grad_()
+    held = posed(model.body, model.frames, model.initial_state(), Control(pose=pose)).clamped_q
+    assert held[0, 3].item() == pytest.approx(0.25 + 0.2, abs=1e-15)
+    (by_pose,) = torch.autograd.grad(held[0, 3:6].sum(), pose)
+    assert by_pose[0, :, :3].tolist() == [[0, 0, 0], [1, 1, 1]]
 
 
 def test_a_trajectory_keeps_held_tangents(tmp_path):

@@ -6,18 +6,21 @@ The latter is most often a joint that was forgotten.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchdismech.body import Body
+from torchdismech.contact import Obstacle
 from torchdismech.contact.broad_phase import overlapping
 from torchdismech.contact.pairs import Kernel, vectors
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 
-__all__ = ["nearest", "warn_of_passing"]
+__all__ = ["nearest", "warn_of_passing", "warn_of_thin_obstacles"]
 
+DIVISIONS = 8  # of what is thin, by the spacing that a warning names
 FEW_DISTANCES = 20_000  # between points and nodes up to which all are found, in a millisecond
 
 
@@ -45,9 +48,25 @@ def warn_of_passing(body: Body, join_distance: float) -> None:
                 f"robot: {one} and {other} go through each other near nodes {found[0]} and {found[1]} and are not "
                 f"joined: give both a node at {one_place}, "
                 "or, if that is meant, warnings.filterwarnings('ignore', 'robot: .* not joined')",
-                stacklevel=3,  # said where finalize is called
+                stacklevel=4,  # said where finalize is called, past what no_grad puts in between
             )
             return
+
+
+@torch.no_grad()
+def warn_of_thin_obstacles(obstacles: Sequence[Obstacle]) -> None:
+    """Warn where an obstacle may get between two points of a robot that touch it."""
+    for obstacle in obstacles:
+        radius = float(obstacle.points.radius.min())
+        width = float(obstacle.shape.width.min()) + 2 * radius
+        if obstacle.points.apart > width:
+            spacing = min(width / DIVISIONS, radius / 2)
+            warnings.warn(
+                f"obstacle {obstacle.name!r} is {width:.2g} m wide, the robot's surface included, and the points that "
+                f"touch it are up to {obstacle.points.apart:.2g} m apart: it passes between two. Give "
+                f"Obstacle(spacing=...), such as {spacing:.1g}, or take shorter edges (docs/contact.md)",
+                stacklevel=4,  # said where finalize is called, past what no_grad puts in between
+            )
 
 
 def _passing(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, free_dofs, held_directions
 from torchdismech.builder.elements import broadcastable, refuse_lost
-from torchdismech.builder.parts import nearest, warn_of_passing
+from torchdismech.builder.parts import nearest, warn_of_passing, warn_of_thin_obstacles
 from torchdismech.builder.planar import refuse_out_of_plane
 from torchdismech.builder.rods import (
     RodGroup,
@@ -377,6 +377,7 @@ class RobotBuilder:
         terms = [t.to(dtype) for t in terms]
         forces = [f.to(dtype) for f in self._forces]
         model = Model(body, terms, forces, free, solver, compile, self._self_contacts, slides)
+        warn_of_thin_obstacles(model.obstacles)
         return model.to(device=device, dtype=dtype)
 
     def _check_planar(self) -> None:

@@ -101,6 +101,11 @@ class Mesh(Shape):
         """Half the smallest side of the box around the mesh: an upper bound of the largest depth, often generous."""
         return self.size.amin() / 2
 
+    @property
+    def width(self) -> Tensor:
+        """The second smallest side of the box around the mesh."""
+        return self.size.sort().values[1]
+
 
 def _nearest_feature(points: Tensor, corners: Tensor, normal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return which part of its triangle each point is nearest to.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
 from torchdismech.contact.path import Path
 from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import HalfSpace, Shape
-from torchdismech.contact.touch_points import TouchPoints, longest_side
+from torchdismech.contact.touch_points import TouchPoints
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Block, Derivatives
@@ -23,6 +23,7 @@ from torchdismech.state import Control, State
 
 __all__ = ["Obstacle"]
 
+ROUNDS = 3  # in which nodes of edges and triangles that would overlap are carried, before all of a robot are
 FAR = 1e6  # m: the gap of nodes that do not touch an obstacle; finite, so that gradients are
 
 
@@ -31,7 +32,8 @@ class Obstacle(Force):
 
     What touches it are the nodes, each a ball with the contact radius of what it belongs to (the rod's, or half the
     shell's thickness), and with a `spacing` points on edges and in triangles, too. Each point is a contact of its own.
-    A round thing of radius R dips between points, by spacing^2 / (8 (R + contact radius)); a sharp edge has R = 0.
+    A round thing of radius R dips between points, by spacing^2 / (8 (R + contact radius)) on an edge and up to a third
+    more in a triangle; a sharp edge has R = 0.
 
     Parameters
     ----------
@@ -69,8 +71,8 @@ class Obstacle(Force):
         super().__init__()
         if not name or "/" in name:
             raise InputError(f"Obstacle.name: expected a name without '/', got {name!r}")
-        if spacing is not None and not 0 < spacing < math.inf:
-            raise InputError(f"Obstacle.spacing: expected a length above 0 m, got {spacing}")
+        if spacing is not None and not (isinstance(spacing, Real) and 0 < spacing < math.inf):
+            raise InputError(f"Obstacle.spacing: expected one length above 0 m for all robots, got {spacing}")
         if spacing is not None and isinstance(shape, HalfSpace):
             raise InputError(
                 "Obstacle.spacing: what lies between nodes that are above a plane is above it, too; leave it out"
@@ -118,20 +120,6 @@ class Obstacle(Force):
         passing = torch.zeros(self.points.count, dtype=torch.bool)
         passing[: body.n_nodes] = torch.as_tensor(~touches)
         self.register_buffer("_passing", passing, persistent=False)
-        if self.spacing is None:
-            self._warn_of_edges(body, touches)
-
-    def _warn_of_edges(self, body: Body, touches: np.ndarray) -> None:
-        """Say that a thing so thin passes between two nodes."""
-        thickness = 2 * float(self.shape.depth.detach().min() + body.smallest_contact_radius())
-        longest = longest_side(body, body.links[touches[body.links].all(axis=1)])
-        if longest > thickness:
-            warnings.warn(
-                f"obstacle {self.name!r}: nodes touch it, edges do not, and these are up to {longest:.2g} m long where "
-                f"it is {thickness:.2g} m thick, the robot's surface included: it passes between two nodes. Give "
-                f"Obstacle(spacing=...), such as {thickness / 8:.1g}, or shorter edges (docs/contact.md)",
-                stacklevel=2,
-            )
 
     def clearance(self, distance: Tensor) -> Tensor:
         """Return the gaps (B, P) of points at distances (B, P) from its surface; large where they do not touch it."""
@@ -161,13 +149,19 @@ class Obstacle(Force):
     def feasible(self, q: Tensor, before: State, time: Tensor) -> Tensor:
         """Return q (B, n) with nodes of points that would overlap at the times (B,) carried along with the obstacle.
 
-        From where they were `before`, as they were then outside, so they are still.
+        From where they were `before`, as they were then outside. That moves the edges and triangles of others, too,
+        whose nodes are then carried likewise, and after some rounds all nodes of the robot.
         """
         count = 3 * self.body.n_nodes
+        nodes = q[:, :count].unflatten(1, (-1, 3))
         moved = self.displacement(time) - self.displacement(before.time)
-        outside = ~self.points.meets(self.gap(q, time) <= 0).unsqueeze(2)
-        nodes = torch.where(outside, q[:, :count].unflatten(1, (-1, 3)), before.positions + moved.unsqueeze(1))
-        return torch.cat([nodes.flatten(1), q[:, count:]], dim=1)
+        carried = before.positions + moved.unsqueeze(1)
+        for last in [False] * ROUNDS + [True] if self.points.parts else [False]:
+            overlaps = self.points.meets(self.gap(q, time) <= 0)
+            overlaps = overlaps.any(1, keepdim=True) if last else overlaps
+            nodes = torch.where(overlaps.unsqueeze(2), carried, nodes)
+            q = torch.cat([nodes.flatten(1), q[:, count:]], dim=1)
+        return q
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the contact force (B, n) [N]."""
@@ -180,6 +174,11 @@ class Obstacle(Force):
     def blocks(self) -> list[Block]:
         """Return each node's three coordinates, then those of each edge and each triangle with points."""
         return [] if self.constrained else self.points.blocks()
+
+    def derivative_count(self) -> int:
+        """Return how many numbers its derivatives by position are, those of points that edges sum up included."""
+        between = 0 if self.constrained else self.points.count - self.body.n_nodes
+        return super().derivative_count() + 9 * between
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
         """Return the derivatives by position and by velocity (B, S, 3 k, 3 k) for each of `blocks`."""

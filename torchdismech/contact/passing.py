@@ -135,7 +135,7 @@ class _Way(NamedTuple):
 
     Attributes
     ----------
-    through : gap (B, P) below which a node on its way counts as inside.
+    through : gap (B, P) below which a point on its way counts as inside.
     ahead : (B, P) points that may have got there.
     """
 

@@ -53,6 +53,11 @@ class Shape(nn.Module):
         """Largest depth that a point can have inside, () or (B, 1) [m]."""
         raise TypeError(f"{type(self).__name__} has to define depth")
 
+    @property
+    def width(self) -> Tensor:
+        """Second smallest of its three sizes, () or (B, 1) [m]: what is farther apart than that may pass it by."""
+        return 2 * self.depth
+
 
 class HalfSpace(Shape):
     """All on the far side of a plane; a floor at height h is `HalfSpace((0, 0, h), (0, 0, 1))`.
@@ -238,6 +243,11 @@ class Cylinder(Shape):
         half = (self.end - self.start).norm(dim=-1) / 2
         return torch.minimum(self.radius, half[:, None] if half.dim() else half)
 
+    @property
+    def width(self) -> Tensor:
+        """The diameter."""
+        return 2 * self.radius
+
 
 class Box(Shape):
     """A box, turned about its centre.
@@ -295,6 +305,12 @@ class Box(Shape):
         """Half the smallest side."""
         smallest = self.size.amin(-1) / 2
         return smallest[:, None] if smallest.dim() else smallest
+
+    @property
+    def width(self) -> Tensor:
+        """The second smallest side."""
+        second = self.size.sort(-1).values[..., 1]
+        return second[:, None] if second.dim() else second
 
 
 def polar(away: Tensor, smallest: Tensor, fallback: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torchdismech.forces.dependence import Block
 __all__ = ["TouchPoints", "longest_side"]
 
 MOST = 1_000_000  # points of a robot
-ROUNDING = 1e-9  # of a length: an edge of exactly two spacings is divided into two
+ROUNDING = 1e-6  # of a length, in float32, too: an edge of exactly two spacings is divided into two
 
 
 class TouchPoints(nn.Module):
@@ -35,6 +35,7 @@ class TouchPoints(nn.Module):
     radius : (..., P) of the ball about each point: the contact radius of its edge or triangle, of a node the largest of
         what meets there [m].
     nodes, weights : (P, 3) of each point; nodes without weight are 0.
+    apart : how far points on an edge are apart at most [m].
     """
 
     per_robot = ("radius",)
@@ -46,7 +47,9 @@ class TouchPoints(nn.Module):
         super().__init__()
         self.n_nodes = body.n_nodes
         radii, elements, weights = [body.node_contact_radius()], [], []
+        self.apart = longest_side(body, body.links[touches[body.links].all(axis=1)])
         if spacing is not None:
+            self.apart = min(self.apart, spacing)
             links, of_links = _alike(body.links, side_by_side(body.edge_contact_radius, body.side_contact_radius()))
             kinds = (links, of_links, _on_edges), (body.triangles, body.face_contact_radius, _in_triangles)
             for corners, radius, divided in kinds:
@@ -154,10 +157,10 @@ class _Between(nn.Module):
 
 
 def longest_side(body: Body, corners: np.ndarray) -> float:
-    """Return the length of the longest side of edges or triangles (S, k) of any robot at rest [m]; 0 without any."""
+    """Return the length of the longest side of edges or triangles (S, k) at rest [m]; 0 without any."""
     if not len(corners):
         return 0.0
-    ends = body.nodes.detach().cpu().numpy()[..., corners, :]
+    ends = body.nodes.detach().cpu().numpy()[corners]
     return float(np.linalg.norm(ends - np.roll(ends, 1, axis=-2), axis=-1).max())
 
 

@@ -92,6 +92,10 @@ class Force(nn.Module):
         """Return where the derivatives stand."""
         return [] if self.dependence is None else self.dependence.blocks()
 
+    def derivative_count(self) -> int:
+        """Return how many numbers its derivatives by position are while they are made."""
+        return sum(block.rows.size * block.cols.shape[1] for block in self.blocks())
+
     def derivatives(self, state: State, control: Control) -> Derivatives:
         """Return for each of `blocks` (dF/dq, dF/dvelocity), each (B, S, r, c) or None for zero."""
         return [] if self.dependence is None else self.dependence.derivatives(self, state, control)
