@@ -243,14 +243,9 @@ class DividingSearch(Search):
 
 
 def dividing(running: Tensor, unknowns: int) -> Tensor | None:
-    """Return some rows, those that run (B,) among them, by halves; None if more than half run, or too few are left."""
-    count = len(running)
-    if count // 2 * unknowns < LEAST:
-        return None
-    needed = int(running.sum())
-    while needed <= count // 2 and count // 2 * unknowns >= LEAST:
-        count //= 2
-    if count == len(running):
+    """Return half of the rows, those that run (B,) among them; None if more of them run, or too few are left."""
+    count = len(running) // 2
+    if count * unknowns < LEAST or int(running.sum()) > count:
         return None
     # sizes by halves, so that solvers and kernels for few sizes serve: rows that have ended fill up
     return torch.sort(running, descending=True, stable=True).indices[:count].sort().values
