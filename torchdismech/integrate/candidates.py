@@ -18,6 +18,7 @@ from torchdismech.state import State
 __all__ = ["ContactCandidates", "constraints_at"]
 
 SEARCHES = 4  # how often a step is solved again with more pairs
+ANYWHERE = 1e5  # m: the search for an equilibrium knows no way that it takes; nodes that an obstacle lets pass are FAR
 MARGIN = 0.25  # of the largest motion that inertia leads to: how much further anything may get
 
 
@@ -85,7 +86,7 @@ class ContactCandidates:
     def _look(self, ahead: Tensor) -> None:
         """Find what may touch on the way to `ahead` (B, n)."""
         self.pairs = self.contact.may_touch(self.state.q, ahead, self.slack)
-        reach = self.slack.unsqueeze(1)
+        reach = self.slack.unsqueeze(1) if self.rubs else ANYWHERE
         self.near = tuple(
             torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) < reach for o in self._bounds()
         )

@@ -24,6 +24,8 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet, Contacts
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
+from torchdismech.solve.linear.shifted import LEAST_SHIFT
 from torchdismech.solve.search import Iterate
 
 __all__ = ["HeldContacts", "held_contacts", "stiffened"]
@@ -54,7 +56,13 @@ class HeldContacts:
 
 
 def held_contacts(
-    equations: StepEquations, at: Iterate, contacts: Contacts, arms: Tensor, free: Tensor, rows: Tensor
+    equations: StepEquations,
+    at: Iterate,
+    contacts: Contacts,
+    arms: Tensor,
+    free: Tensor,
+    rows: Tensor,
+    descends: bool = False,
 ) -> HeldContacts:
     """Return what an iterate's step and loads are if contacts stay as they are.
 
@@ -64,18 +72,20 @@ def held_contacts(
     contacts, arms : there; see `ConstraintSet.arms`.
     free : (B, n_free) the step without loads.
     rows : (B,) robots to look at.
+    descends : whether the step is to go down the potential; matrices that are indefinite with contacts closed, too, are
+        raised then.
     """
     constraints = equations.constraints
     assert constraints is not None
     if constraints.method != "interior_point" or not equations.model.unknowns.slides.none:
         return HeldContacts(torch.zeros_like(rows), torch.zeros_like(at.x), torch.zeros_like(constraints.load))
-    search = _Holding(equations, constraints, at, contacts, arms)
+    search = _Holding(equations, constraints, at, contacts, arms, descends)
     bears = constraints.load[:, 0] > 0
     # without loads all fall, also what is lifted: that is a guess only where nothing is known of loads
-    closes = (search.after(free)[:, 0] <= 0) & ~search.any(bears)[constraints.robot]
+    closes = (search.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot]
     which = (bears | closes) & search.moves & rows[constraints.robot]
     count = torch.bincount(constraints.robot[which], minlength=len(rows))
-    return search.found(which, rows & (count >= FEW))
+    return search.found(which, rows & (count >= (1 if descends else FEW)))
 
 
 def stiffened(equations: StepEquations, values: Tensor, arms: Tensor, held: Tensor, stiffness: Tensor) -> Tensor:
@@ -118,9 +128,16 @@ class _Holding:
     """The equations of held contacts at an iterate."""
 
     def __init__(
-        self, equations: StepEquations, constraints: ConstraintSet, at: Iterate, contacts: Contacts, arms: Tensor
+        self,
+        equations: StepEquations,
+        constraints: ConstraintSet,
+        at: Iterate,
+        contacts: Contacts,
+        arms: Tensor,
+        descends: bool,
     ):
         self.equations, self.constraints, self.at, self.arms = equations, constraints, at, arms
+        self.descends = descends
         model, self.solver = equations.model, equations.solver()
         slide = constraints.slide(equations.full(at.x))
         self.offset = torch.cat([contacts.gap.unsqueeze(1), slide], dim=1)  # (S, 3)
@@ -160,8 +177,8 @@ class _Holding:
             off = torch.where(held, after, 0.0).abs().amax(1) > slack[robot]
             sticks = slides & ~pulls & ~settled
             wrong = off | ~torch.isfinite(load).all(1)
-            changes = self.any(pulls | closes | slips | sticks)
-            here = rows & ok & ~changes & ~self.any(wrong)
+            changes = self.constraints.any(pulls | closes | slips | sticks)
+            here = rows & ok & ~changes & ~self.constraints.any(wrong)
             steps = torch.where(here[:, None], step, steps)
             loads = torch.where(here[robot].unsqueeze(1), load, loads)
             solved, rows = solved | here, rows & ok & changes
@@ -181,7 +198,7 @@ class _Holding:
         """
         held = self._held(which, slides)
         values = stiffened(self.equations, self.at.values, self.arms, held, self.stiffness)
-        factor = self.solver.factor(values, rows=rows)
+        factor = self._factored(values, rows)
         friction, here = self.constraints.friction, slides & rows[self.constraints.robot]
         free = slides.unsqueeze(1) & ~held  # friction that is given by the normal load and the direction of sliding
         free[:, 0] = False
@@ -198,11 +215,15 @@ class _Holding:
                 break
         return step, load, settled, factor.ok
 
+    def _factored(self, values: Tensor, rows: Tensor) -> Factor:
+        """Return the factor of some rows' stiffened matrix, raised until it is positive definite for a descent."""
+        factor = self.solver.factor(values, rows=rows)
+        lost = rows & ~factor.ok
+        if not self.descends or not bool(lost.any()):
+            return factor
+        return JoinedFactor(factor, shifted_factor(self.solver, values, lost, LEAST_SHIFT / STIFFNESS))
+
     def _outside(self, load: Tensor) -> Tensor:
         """Return which loads (S,) are outside of their cones."""
         size = torch.linalg.vector_norm(load[:, 1:], dim=1)
         return ~(size <= self.constraints.friction * load[:, 0])
-
-    def any(self, which: Tensor) -> Tensor:
-        """Return the robots (B,) with a contact (S,) of which this is true."""
-        return torch.bincount(self.constraints.robot[which], minlength=len(self.at.x)) > 0

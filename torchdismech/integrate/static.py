@@ -48,8 +48,8 @@ class Static(Solver):
         `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state
         they had. Stability is told by the Cholesky factor of the matrix. Where there is none (loads without a
         potential such as drag, friction, pressure; an iterative linear solver) "leave" and "report" leave
-        `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints stability is told, contacts
-        under load being closed, and "leave" does what "report" does.
+        `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints, those that bear a load
+        stay closed in a push, and those that touch without any may open.
     Others as for `Solver`.
     """
 
@@ -111,7 +111,8 @@ class Static(Solver):
 
     def attempts(self, equations: StepEquations) -> list[tuple[bool, str]]:
         """Return the one way in which equilibria are searched for."""
-        return [(False, "descending" if equations.has_potential else "plain")]
+        has_potential = equations.mechanics.conservative(at_rest=True)  # but for constraints, which bound where it is
+        return [(False, "descending" if has_potential else "plain")]
 
     @property
     def _step_length(self) -> float:
