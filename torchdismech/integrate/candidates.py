@@ -38,13 +38,18 @@ def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
 class ContactCandidates:
     """The contacts that a step takes into account, and whether they were enough.
 
+    Parameters
+    ----------
+    problem : the step.
+    ahead : (B, n) where it may lead; by default where inertia and the clamps do.
+
     Attributes
     ----------
     none : whether the robots cannot touch anything: then there is nothing to guess or to check.
     pairs : the parts of the robots that may touch each other.
     """
 
-    def __init__(self, problem: StepProblem):
+    def __init__(self, problem: StepProblem, ahead: Tensor | None = None):
         self.model, self.state, self.end = problem.model, problem.state, problem.end
         self.contact, self.rubs = problem.model.contact, problem.method.scheme.inertial
         self.pairs: StepPairs | None = None
@@ -53,7 +58,7 @@ class ContactCandidates:
         self.load: Tensor | None = None  # of the constraints, once they are solved
         self.near: tuple[Tensor, ...] = ()
         if not self.none:
-            ahead = problem.ahead()
+            ahead = problem.ahead() if ahead is None else ahead
             way = (ahead - self.state.q)[:, : 3 * self.model.body.n_nodes].abs().amax(1)
             self.slack = self._room() + MARGIN * way
             self._look(ahead)

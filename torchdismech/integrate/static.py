@@ -29,9 +29,9 @@ AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0,
 class Static(Solver):
     """The equilibrium that the loads lead to: one `step` ramps them from what holds now to their full size.
 
-    External forces grow in equal shares, natural strains and clamped dofs move evenly from the model's own and the
-    state's to those that the control sets; `Control.values` act from the first share on. Time does not advance;
-    velocity and acceleration become zero.
+    External forces grow in equal shares (obstacles push in full), natural strains and clamped dofs move evenly from the
+    model's own and the state's to those that the control sets; `Control.values` act from the first share on. Time does
+    not advance; velocity and acceleration become zero.
 
     Where the loads have a potential (gravity, point forces, a penalty's contact) the search goes down the potential
     energy. A start that is balanced already may be a saddle, though, which the smallest push ends: a straight column
