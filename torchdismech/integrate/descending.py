@@ -76,14 +76,14 @@ class _Descending(ConstrainedSearch):
         """Return points x (B, n_free) along the step, twice as far again and again in rows (B,) that bend downwards.
 
         There the fall is more than the slope promises, as on the way off a saddle: matrices that were raised by too
-        much make steps that are too short.
+        much make steps that are too short. Nothing overlaps on the way: the price of loads to come is not known.
         """
         here, most = self._value(x), self._reach(step)
         going = rows & self.options.line_search
         while bool((going := going & (here < value + fraction * slope) & (2 * fraction <= most)).any()):
             longer = torch.where(going[:, None], self._along(at, step, 2 * fraction), x)
             there = self._value(longer)
-            going = going & (there < here)
+            going = going & (there < here) & (self._overlap(longer) <= self._overlap(x))
             x, here = torch.where(going[:, None], longer, x), torch.where(going, there, here)
             fraction = torch.where(going, 2 * fraction, fraction)
         return x

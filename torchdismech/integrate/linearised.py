@@ -80,7 +80,6 @@ def with_contacts_closed(equations: StepEquations, x: Tensor, values: Tensor, wh
     """
     constraints = equations.constraints
     assert constraints is not None
-    held = torch.stack([which, torch.zeros_like(which), torch.zeros_like(which)], dim=1)
     diagonal = values[equations.solver().diagonal(values.device)].abs().amax(0)
-    stiffness = FIRM * diagonal[constraints.robot].unsqueeze(1)
-    return stiffened(equations, values, constraints.arms(equations.contacts_at(x)), held, stiffness)
+    stiffness = torch.where(which, FIRM * diagonal[constraints.robot], 0.0).unsqueeze(1)
+    return stiffened(equations, values, constraints.arms(equations.contacts_at(x))[:, :1], stiffness)
