@@ -93,8 +93,8 @@ def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Ten
 def _open_ways_down(found: Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) that no contact blocks, and their eigenvalues.
 
-    Contacts that bear a load are firm in the matrix. Those that touch without any may open: a mode that closes one goes
-    the other way; where that closes others, these count as firm, too, and the next mode is looked at.
+    Contacts that bear a load are firm in the matrix. Those that touch without any may open. A mode that closes
+    some of them whichever way it goes is blocked: these count as firm, too, and the next mode is looked at.
     """
     equations, constraints, values = found.equations, found.equations.constraints, found.values
     ways, curvatures = _ways_down(found, values, saddles)
@@ -114,7 +114,7 @@ def _open_ways_down(found: Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]
         curvatures = torch.where(blocked, others[1], curvatures)
     else:
         curvatures = torch.where(blocked, 0.0, curvatures)
-    return torch.where(closes[:, None], -ways, ways), curvatures
+    return ways, curvatures
 
 
 def _ways_down(found: Linearised, values: Tensor, saddles: Tensor) -> tuple[Tensor, Tensor]:
