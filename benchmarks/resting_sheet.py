@@ -1,7 +1,8 @@
 """CPU time of a step of a sheet that lies on a rough floor or slides on it, contact being a constraint.
 
-``python -m benchmarks.resting_sheet`` prints medians of steps at rest, and down a slope, for sheets of more and more
-nodes: with contacts that stay or slide as equations, and by Delassus' operator (`torchdismech/integrate/held.py`).
+``python -m benchmarks.resting_sheet`` prints medians of steps at rest, down a slope, and dragged by an edge so that a
+part of it slides, for sheets of more and more nodes: with contacts that stay or slide as equations, and by Delassus'
+operator (`torchdismech/integrate/held.py`).
 """
 
 import time
@@ -9,21 +10,27 @@ import time
 import numpy as np
 import torch
 
-from torchdismech import ImplicitEuler, Material, Model, RobotBuilder, forces, meshes
+from torchdismech import Control, ImplicitEuler, Material, Model, RobotBuilder, forces, meshes
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle
 from torchdismech.integrate import held
 
 SIZES = ((0.06, 0.02), (0.12, 0.02), (0.2, 0.018), (0.4, 0.018))  # m: side and spacing
 LANDING, STEPS = 4, 10
+SPEED = 0.01  # m/s of an edge that is dragged
 DENSE = 200  # nodes up to which Delassus' operator is timed, too
 
 
-def sheet(side: float, spacing: float, pull: float = 0.0) -> Model:
-    """Return a sheet of rubber 1 mm thick, .1 mm above the floor, that gravity pulls along by `pull` [m/s^2]."""
+def sheet(side: float, spacing: float, pull: float = 0.0, dragged: bool = False) -> Model:
+    """Return a sheet 1 mm thick, .1 mm above the floor, that gravity pulls along by `pull` [m/s^2].
+
+    One that is `dragged` is ten times softer, and an edge of it is clamped.
+    """
     mesh = meshes.rectangle(side, side, spacing)
     builder = RobotBuilder()
-    nodes, rubber = mesh.nodes + [0, 0, 6e-4], Material(1e6, 1000.0, 0.3)
+    nodes, rubber = mesh.nodes + [0, 0, 6e-4], Material(1e5 if dragged else 1e6, 1000.0, 0.3)
     builder.add_shell(nodes, mesh.triangles, 1e-3, rubber, "hinge", membrane="springs")
+    if dragged:
+        builder.clamp(nodes=np.flatnonzero(nodes[:, 0] > side - 1e-9).tolist())
     builder.add_force(forces.Gravity((pull, 0.0, -9.81)))
     floor = HalfSpace((0, 0, 0), (0, 0, 1))
     builder.add_contact(Obstacle(floor, Complementarity(), Friction(0.5), name="floor"))
@@ -33,9 +40,12 @@ def sheet(side: float, spacing: float, pull: float = 0.0) -> Model:
 def step_time(model: Model) -> float:
     """Return the median CPU time of a step after landing [s]."""
     state, steps, taken = model.initial_state(), ImplicitEuler(2e-3), []
-    for _ in range(LANDING + STEPS):
+    along = torch.zeros_like(state.q)
+    along[:, 0 : 3 * model.body.n_nodes : 3] = SPEED * steps.dt
+    for k in range(LANDING + STEPS):
         begin = time.process_time()
-        state, _ = steps.step(model, state, throw=True)
+        drag = Control(clamped_q=state.q + along * (k >= LANDING))  # of the nodes that are clamped, if any
+        state, _ = steps.step(model, state, drag, throw=True)
         taken.append(time.process_time() - begin)
     return float(np.median(taken[LANDING:]))
 
@@ -43,12 +53,12 @@ def step_time(model: Model) -> float:
 def main() -> None:
     """Print the table."""
     torch.set_num_threads(1)
-    print("| nodes | at rest, as equations [s] | Delassus' operator | sliding, as equations | Delassus' operator |")
-    print("|---|---|---|---|---|")
+    print("| nodes | at rest, as equations [s] | by W | sliding, as equations | by W | dragged, as equations | by W |")
+    print("|---|---|---|---|---|---|---|")
     for side, spacing in SIZES:
         cells = []
-        for pull in (0.0, 8.0):
-            model = sheet(side, spacing, pull)
+        for pull, dragged in ((0.0, False), (8.0, False), (0.0, True)):
+            model = sheet(side, spacing, pull, dragged)
             few = held.FEW
             short = step_time(model)
             held.FEW = model.body.n_nodes + 1

@@ -19,7 +19,6 @@ from torchdismech import (
     meshes,
     straight,
 )
-from torchdismech.contact import HalfSpace, Obstacle, Penalty
 from torchdismech.integrate.static import ramped
 
 STIFFNESS = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
@@ -246,17 +245,13 @@ def test_arguments_out_of_range_are_refused(name):
 
 
 def test_what_cannot_be_followed_is_refused():
-    """Refuse contact, iterative solvers and what nothing holds."""
+    """Refuse iterative solvers and what nothing holds."""
     builder = RobotBuilder()
     builder.add_rod(straight((0, 0, 1), (1, 0, 1), 4), Circle(0.01), Material(1e6, 1000.0))
     builder.clamp(nodes=[0], direction="rest")
     iterative = builder.finalize(solver="pcg", compile=False)
     with pytest.raises(InputError, match="'pcg' cannot solve beyond limit points"):
         follow(iterative, iterative.initial_state())
-    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(100.0, 1e-3), name="floor"))
-    touching = builder.finalize(compile=False)
-    with pytest.raises(InputError, match="build the robot without contact"):
-        follow(touching, touching.initial_state())
     builder = RobotBuilder()
     builder.add_rod(straight((0, 0, 1), (1, 0, 1), 4), Circle(0.01), Material(1e6, 1000.0))
     builder.add_force(forces.Gravity((0, 0, -1)))

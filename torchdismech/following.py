@@ -23,6 +23,7 @@ from torch import Tensor
 
 from torchdismech.clamps import posed
 from torchdismech.errors import InputError, Status
+from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.static import Static, ramped
@@ -118,6 +119,9 @@ def follow(
     the load falls, or comes back, and the path goes on, through unstable equilibria, too; at a point where paths branch
     it goes straight on. A robot ends at the load factor `last`, after so many steps, or where it cannot go on.
 
+    Contact by `Penalty` and `Barrier` acts in full from the beginning, and without friction. What may touch is looked
+    for before each step, and a step that leads through anything is taken again in half the length.
+
     Each robot takes steps of its own length, all at once. Nothing is recorded for gradients.
 
     Parameters
@@ -134,8 +138,8 @@ def follow(
     Raises
     ------
     InputError
-        Arguments out of range, materials that remember, contact (nothing would keep a step from going through what is
-        in the way), an iterative linear solver, a part that nothing holds against its loads.
+        Arguments out of range, materials that remember, contact by `Complementarity`, an iterative linear solver, a
+        part that nothing holds against its loads.
     """
     control = posed(model.body, model.frames, state, control or Control())
     _check(model, state, control, last, steps, length)
@@ -161,8 +165,8 @@ def _check(model: Model, state: State, control: Control, last: float, steps: int
         raise InputError(f"follow.length: expected a number above 0 and up to 1, got {length!r}")
     if state.internal is not None:
         raise InputError("follow: equilibria of materials that remember depend on the way; take Static with load_steps")
-    if not model.contact.none:
-        raise InputError("follow: paths go through what stands in their way; build the robot without contact")
+    if model.contact.constrained:
+        raise InputError("follow: a path has a corner where a constraint closes or opens; take Penalty or Barrier")
     if not model.solvers.of(state.batch).solves_indefinite:
         raise InputError(f"follow: solver {model.solvers.name!r} cannot solve beyond limit points; take a direct one")
 
@@ -233,7 +237,7 @@ class _Walk:
             points.append(self.at)
             lengths.append(lengths[-1] + torch.where(arrived, way, 0.0))
             counts = counts + arrived
-        told = self.model.layout.pattern.symmetric and self._equations(self.at.state, self.at.factor).has_potential
+        told = self.model.layout.pattern.symmetric and self.model.mechanics.conservative(at_rest=True)
         return EquilibriumPath(
             torch.stack([point.factor for point in points]),
             torch.stack([point.slope for point in points]),
@@ -305,7 +309,8 @@ class _Walk:
         """
         weight, method = self.model.unknowns.residual_weight(), self.problem.method
         x0, factor = self.model.unknowns.picked(at.state.q), at.factor + size * at.slope
-        equations = self._equations(at.state, factor)
+        candidates = self._candidates(at, size)
+        equations = self._equations(at.state, factor, candidates)
         solver = equations.solver()
         tolerance = method.tolerance(equations.force_scale(weight))
         x = equations.advanced(x0, size[:, None] * at.ways)
@@ -322,46 +327,64 @@ class _Walk:
             if not bool(going.any()):
                 break
             iterations = iterations + going
-            free, by_load = factors.solve(-residual), factors.solve(self._by_load(at.state, x, factor))
+            free, by_load = factors.solve(-residual), factors.solve(self._by_load(at.state, x, factor, candidates))
             off = self._inner(at, x - x0, factor - at.factor) - size
             change = -(off + self._dot(at.ways, free)) / self._inner(at, -by_load, torch.ones_like(factor))
             step = torch.where(going[:, None], free - change[:, None] * by_load, 0.0)
             x = torch.where(going[:, None], equations.advanced(x, step), x)
             factor = torch.where(going, factor + change, factor)
-            equations = self._equations(at.state, factor)
-        there, tangent = self._point(at, equations, x, factor, found)
+            equations = self._equations(at.state, factor, candidates)
+        if not candidates.none:
+            passed = found & candidates.passed(equations.accepted_state(equations.full(x), found))
+            status, found = torch.where(passed, int(Status.PASSED_THROUGH), status), found & ~passed
+        there, tangent = self._point(at, equations, x, factor, found, candidates)
         return there, tangent, iterations, status
 
+    def _candidates(self, at: _Point, size: Tensor) -> ContactCandidates:
+        """Return what may touch on the way from points along their tangents, so far (B,)."""
+        model, q = self.model, at.state.q
+        control = ramped(self.problem, at.factor + size * at.slope)
+        step = model.unknowns.expand(size[:, None] * at.ways, torch.zeros_like(q))
+        problem = self.problem.replace(state=at.state, control=control)
+        return ContactCandidates(problem, model.unknowns.with_held(q + step, problem.clamped_q))
+
     def _point(
-        self, at: _Point, equations: StepEquations, x: Tensor, factor: Tensor, rows: Tensor
+        self,
+        at: _Point,
+        equations: StepEquations,
+        x: Tensor,
+        factor: Tensor,
+        rows: Tensor,
+        candidates: ContactCandidates,
     ) -> tuple[_Point, Tensor]:
         """Return the points at x (B, n_free) and load factors (B,), and which (B,) of some rows have a tangent there.
 
         It goes on in the direction of that at the points before.
         """
         state = equations.accepted_state(equations.full(x), rows)
-        there = self._equations(state, factor)
+        there = self._equations(state, factor, candidates)
         x = self.model.unknowns.picked(state.q)
         solver = there.solver()
         _, values = there.residual_and_matrix(x)
         factors, definite = _factored(solver, values, rows)
-        ways = -factors.solve(self._by_load(state, x, factor))
+        ways = -factors.solve(self._by_load(state, x, factor, candidates))
         norm = torch.sqrt(self._dot(ways, ways) + self.unit**2)
         ways, slope = ways / norm[:, None], 1 / norm
         sign = torch.where(self._inner(at, ways, slope) < 0, -1.0, 1.0)
         found = rows & factors.ok
         return _Point(state, factor, sign[:, None] * ways, sign * slope, definite), found
 
-    def _equations(self, state: State, factor: Tensor) -> StepEquations:
-        """Return the equations of equilibria near a state under load factors (B,)."""
+    def _equations(self, state: State, factor: Tensor, candidates: ContactCandidates) -> StepEquations:
+        """Return the equations of equilibria near a state under load factors (B,), with what may touch."""
         control = ramped(self.problem, factor)
-        start = self.model.mechanics.start(state, control, None, None, factor)
+        start = self.model.mechanics.start(state, control, None, candidates.pairs, factor)
         held = self.problem.replace(state=state, control=control).clamped_q
         return StepEquations(self.model, self.problem.method.scheme, start, held, 0.0)
 
-    def _by_load(self, state: State, x: Tensor, factor: Tensor) -> Tensor:
+    def _by_load(self, state: State, x: Tensor, factor: Tensor, candidates: ContactCandidates) -> Tensor:
         """Return the derivative (B, n_free) of the residual at x by the load factor."""
-        ahead, behind = (self._equations(state, factor + sign * DIFFERENCE).residual(x) for sign in (1, -1))
+        factors = (factor + sign * DIFFERENCE for sign in (1, -1))
+        ahead, behind = (self._equations(state, other, candidates).residual(x) for other in factors)
         return (ahead - behind) / (2 * DIFFERENCE)
 
     def _dot(self, a: Tensor, b: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ class StepStart:
     constants : of the elastic terms, then of the loads that are sums over stencils, too.
     held_force : (B, n) explicit forces and the control's force.
     pairs : what may touch each other.
-    share : how much of the external forces acts, a number or one of each robot (B,).
+    share : how much of the external forces acts, a number or one of each robot (B,); obstacles push in full.
     """
 
     state: State
@@ -110,7 +110,7 @@ class Mechanics:
         ----------
         elapsed : time [s] from the state to where forces are evaluated; without it nothing dissipates.
         pairs : what may touch on the way.
-        share : how much of the external forces acts, a number or one of each robot (B,).
+        share : how much of the external forces acts, a number or one of each robot (B,); obstacles push in full.
         equilibrium : whether an equilibrium is looked for.
         """
         constants = self.term_constants(state, control, elapsed, share, equilibrium)
@@ -180,8 +180,8 @@ class Mechanics:
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         total = torch.zeros_like(q)
         for force in self.varying_forces:
-            total = total + force(trial, start.control)
-        return shared(start.share, total)
+            total = total + _shared(start, force, force(trial, start.control))
+        return total
 
     def stencil_load(self, start: StepStart, q: Tensor) -> Tensor | float:
         """Return the loads (B, n) that are sums over stencils, which `elastic_force` has in it; 0 where none is."""
@@ -237,12 +237,12 @@ class Mechanics:
             if not force.varies or force.by_stencils:
                 continue
             load, derivatives = force.with_derivatives(trial, start.control)
-            total = total + load
+            total = total + _shared(start, force, load)
             with torch.no_grad():
                 for scatter, derivative in zip(scatters, derivatives, strict=True):
                     for gain, blocks in _joined(gains, derivative):
-                        values -= gain * scatter(shared(start.share, blocks).flatten(1).t().contiguous())
-        return shared(start.share, total)
+                        values -= gain * scatter(_shared(start, force, blocks).flatten(1).t().contiguous())
+        return total
 
     # ---- what materials remember -------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class Mechanics:
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force in self.varying_forces:
             if not force.drag:  # at rest, where alone it may be with a potential, it is none
-                total = total + shared(start.share, force.potential(trial, start.control))
+                total = total + _shared(start, force, force.potential(trial, start.control))
         return total
 
     # ---- reports -----------------------------------------------------------------------------------------------
@@ -333,6 +333,11 @@ def shared(share: float | Tensor, values: Tensor) -> Tensor:
     if isinstance(share, Tensor):
         return share.view(-1, *[1] * (values.dim() - 1)) * values
     return values if share == 1 else share * values
+
+
+def _shared(start: StepStart, force: Force, values: Tensor) -> Tensor:
+    """Return what acts of the values (B, ..) of a force: the share of the step; the whole of an obstacle's."""
+    return values if isinstance(force, Obstacle) else shared(start.share, values)
 
 
 def _joined(gains: tuple, derivative: tuple) -> list[tuple[Any, Tensor]]:

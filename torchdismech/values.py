@@ -214,6 +214,8 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
         raise InputError(f"{label}: expected {own.dtype} on {own.device}, got {value.dtype} on {value.device}")
     if name in _declared(module, "not_negative", ()) and bool((value < 0).any()):
         raise InputError(f"{label}: expected 0 or more, got {float(value.min()):g}")
+    if name in _declared(module, "positive", ()) and bool((value <= 0).any()):
+        raise InputError(f"{label}: expected more than 0, got {float(value.min()):g}")
 
 
 @contextmanager

@@ -450,6 +450,14 @@ def test_energies_and_names():
     assert float(other.positions[0, -1, 2]) > float(state.positions[0, -1, 2])
 
 
+def test_a_limit_of_zero_is_refused_by_name():
+    """Say which constant of a control no law divides by."""
+    model = rod(Dahl(BENDING, 0.3))
+    none = Control(values={"bend_twist.dahl.EI2_limit": torch.zeros(1, 1, dtype=torch.float64)})
+    with pytest.raises(InputError, match="bend_twist.dahl.EI2_limit.*expected more than 0, got 0"):
+        ImplicitEuler(0.01).step(model, model.initial_state(), none)
+
+
 def test_two_laws_of_a_kind():
     """Relax as a Prony series of two terms, each with constants of its own name."""
     model = edge(("fast", Maxwell({"EA": EA}, 0.05)), ("slow", Maxwell({"EA": 0.5 * EA}, 0.5)))

@@ -11,7 +11,7 @@ import typer
 
 from torchdismech.cli.pictures import export, movie, plot, view
 from torchdismech.cli.programs import OTHERS_OPTIONS, demo, evaluate, train
-from torchdismech.cli.runs import check, modes, simulate
+from torchdismech.cli.runs import check, follow, modes, simulate
 
 __all__ = ["app"]
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich's tables would take longer to import than all else that --help needs
 )
-for command in (demo, simulate, check, modes, plot, movie, export, view):
+for command in (demo, simulate, check, modes, follow, plot, movie, export, view):
     app.command()(command)
 for command in (train, evaluate):
     app.command(context_settings=OTHERS_OPTIONS)(command)

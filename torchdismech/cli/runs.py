@@ -1,4 +1,4 @@
-"""Commands that run scenes: simulate, check, modes."""
+"""Commands that run scenes: simulate, check, modes, follow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from torchdismech.io.scene import Scene
     from torchdismech.processes import Processes
 
-__all__ = ["check", "check_divisible", "modes", "simulate"]
+__all__ = ["check", "check_divisible", "follow", "modes", "simulate"]
 
 # How long a process waits for the next frame of another: computing may take so long, a death is noticed at once.
 PATIENCE = timedelta(days=1)
@@ -201,3 +201,55 @@ def modes(
         write_modes(setup.model, found, out)
         interrupts.say_at_the_end(f"{out} is written")
         print(f"wrote {out}")
+
+
+@refusing
+def follow(
+    scene: SceneFile,
+    last: Annotated[float, typer.Option(help="Load factor at which paths end: this part of the scene's loads.")] = 1.0,
+    steps: Annotated[int, typer.Option(min=1, help="How many points after the first, at most.")] = 100,
+    length: Annotated[
+        float, typer.Option(help="How long steps are at most, in parts of the whole load and of the robot's extent.")
+    ] = 0.05,
+    time: Annotated[
+        float | None,
+        typer.Option(help="When motions, strains and loads are taken [s]; by default at the scene's end, static: 0."),
+    ] = None,
+    node: Annotated[
+        int | None, typer.Option(help="The node whose positions are written; by default that moves the most.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A CSV file with the points of all robots; by default none.")] = None,
+    device: Device = "auto",
+    batch: Batch = None,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    allow_code: AllowCode = False,
+    insist: Insist = False,
+) -> None:
+    """Follow the equilibria of a scene's robots under growing loads, past the largest that they bear."""
+    from torchdismech.io.following import (
+        failed_paths,
+        is_table_of_points,
+        paths_table,
+        refuse_node,
+        scene_paths,
+        write_points,
+    )
+    from torchdismech.io.outputs import refuse_input, refuse_overwriting
+    from torchdismech.io.scene import load_scene
+
+    loaded = load_scene(scene, given({"batch.size": batch, "batch.seed": seed}), insist=insist)
+    if out is not None:
+        refuse_input(out, {"the scene": loaded.path} | {f"the file of {key}": f for key, f in loaded.files.items()})
+        refuse_overwriting(out, overwrite, "table of points", is_table_of_points, "")
+    setup = loaded.build(device_of(device), allow_code)
+    refuse_node(setup.model, node, out)
+    found = scene_paths(loaded, setup, last, steps, length, time)
+    print(paths_table(found))
+    if out is not None:
+        write_points(found, node, out)
+        interrupts.say_at_the_end(f"{out} is written")
+        print(f"wrote {out}")
+    if failed := failed_paths(found):
+        print(failed, file=sys.stderr)
+        raise typer.Exit(FAILED)

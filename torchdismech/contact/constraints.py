@@ -156,6 +156,20 @@ class ConstraintSet:
         turned = torch.cat([p.geometric_stiffness for p in parts]) if with_stiffness else None  # type: ignore[misc]
         return Contacts(gap, normal, weights, turned)
 
+    # ---- of robots ----------------------------------------------------------------------------------------------
+
+    def any(self, which: Tensor) -> Tensor:
+        """Return the robots (B,) with a contact (S,) of which this is true."""
+        return torch.bincount(self.robot[which], minlength=len(self.time)) > 0
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the sum (B,) of what contacts have (S,)."""
+        return values.new_zeros(len(self.time)).index_add(0, self.robot, values)
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Return the largest (B,) of what contacts have (S,), zero where there is no contact or all have less."""
+        return values.new_zeros(len(self.time)).scatter_reduce(0, self.robot, values, "amax")
+
     # ---- as maps between dofs and contacts ----------------------------------------------------------------------
 
     def arms(self, contacts: Contacts) -> Tensor:

@@ -98,6 +98,7 @@ class Inelastic(nn.Module):
     closed_form = False
     per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
     not_negative: tuple[str, ...] = ()  # names of parameters that a step refuses below zero
+    positive: tuple[str, ...] = ()  # names of those that it refuses at zero, too, where a control sets them
     variables: tuple[str, ...] = ()  # names of the internal variables
 
     def density(self, strain: Strain, past: Past) -> Tensor:
@@ -182,7 +183,8 @@ class _Springs(Inelastic):
             if not bool((own > 0).all()):
                 raise InputError(f"{kind}: limit of {name}: expected more than 0, got {float(own.min()):g}")
             self._constant(f"{name}_limit", value)
-        self.per_robot = self.not_negative = (*self._names, *(f"{name}_limit" for name in self._names))
+        self.positive = tuple(f"{name}_limit" for name in self._names)
+        self.per_robot = self.not_negative = (*self._names, *self.positive)
 
     def _stiffness(self, k: int) -> Tensor:
         return batch_last(getattr(self, self._names[k]))
@@ -360,6 +362,7 @@ class Maxwell(_PerStrain):
             raise InputError(f"Maxwell: relaxation_time: expected more than 0, got {float(own.min()):g}")
         self._constant("relaxation_time", relaxation_time)
         self.per_robot = self.not_negative = (*self._names, "relaxation_time")
+        self.positive = ("relaxation_time",)
 
     def _variable(self, k: int, change: Tensor, past: Past) -> tuple[Tensor, Tensor]:
         kept, followed = self._relaxed(past)

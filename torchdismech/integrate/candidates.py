@@ -18,6 +18,7 @@ from torchdismech.state import State
 __all__ = ["ContactCandidates", "constraints_at"]
 
 SEARCHES = 4  # how often a step is solved again with more pairs
+ANYWHERE = 1e5  # m: the search for an equilibrium knows no way that it takes; nodes that an obstacle lets pass are FAR
 MARGIN = 0.25  # of the largest motion that inertia leads to: how much further anything may get
 
 
@@ -37,13 +38,18 @@ def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
 class ContactCandidates:
     """The contacts that a step takes into account, and whether they were enough.
 
+    Parameters
+    ----------
+    problem : the step.
+    ahead : (B, n) where it may lead; by default where inertia and the clamps do.
+
     Attributes
     ----------
     none : whether the robots cannot touch anything: then there is nothing to guess or to check.
     pairs : the parts of the robots that may touch each other.
     """
 
-    def __init__(self, problem: StepProblem):
+    def __init__(self, problem: StepProblem, ahead: Tensor | None = None):
         self.model, self.state, self.end = problem.model, problem.state, problem.end
         self.contact, self.rubs = problem.model.contact, problem.method.scheme.inertial
         self.pairs: StepPairs | None = None
@@ -52,7 +58,7 @@ class ContactCandidates:
         self.load: Tensor | None = None  # of the constraints, once they are solved
         self.near: tuple[Tensor, ...] = ()
         if not self.none:
-            ahead = problem.ahead()
+            ahead = problem.ahead() if ahead is None else ahead
             way = (ahead - self.state.q)[:, : 3 * self.model.body.n_nodes].abs().amax(1)
             self.slack = self._room() + MARGIN * way
             self._look(ahead)
@@ -85,7 +91,7 @@ class ContactCandidates:
     def _look(self, ahead: Tensor) -> None:
         """Find what may touch on the way to `ahead` (B, n)."""
         self.pairs = self.contact.may_touch(self.state.q, ahead, self.slack)
-        reach = self.slack.unsqueeze(1)
+        reach = self.slack.unsqueeze(1) if self.rubs else ANYWHERE
         self.near = tuple(
             torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) < reach for o in self._bounds()
         )

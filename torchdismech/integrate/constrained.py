@@ -35,14 +35,19 @@ def constrained_newton(equations: StepEquations, x: Tensor, options: NewtonOptio
 
     The loads are left in `equations.constraints.load`. Arguments as for `solve.newton.newton`.
     """
-    return _ConstrainedSearch(equations, x, options, running).root()
+    return ConstrainedSearch(equations, x, options, running).root()
 
 
-class _ConstrainedSearch(Search):
+class ConstrainedSearch(Search):
     """Newton steps of which each begins with loads of the contacts.
 
-    `violation` (B,) [m] says how much contacts are violated, unknown before the first step.
+    Attributes
+    ----------
+    descends : whether steps are to go down the potential.
+    violation : (B,) [m] how much contacts are violated, unknown before the first step.
     """
+
+    descends = False
 
     def __init__(self, equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor):
         assert equations.constraints is not None
@@ -82,7 +87,9 @@ class _ConstrainedSearch(Search):
         q = self.equations.full(at.x)
         delassus = _Delassus(self.equations, constraints, q, factor, active)
         free = factor.solve(-(at.residual + delassus.forces_of(before)))  # the residual has the present loads in it
-        held = held_contacts(self.equations, at, delassus.contacts, delassus.arms, free, active & factor.ok)
+        held = held_contacts(
+            self.equations, at, delassus.contacts, delassus.arms, free, active & factor.ok, self.descends
+        )
         delassus.rows = active & ~held.rows
         loads, solved = delassus.loads(q, free, before)
         loads = torch.where(held.rows[constraints.robot].unsqueeze(1), held.load, loads)
@@ -92,7 +99,7 @@ class _ConstrainedSearch(Search):
         step = torch.where(held.rows[:, None], held.step, free + delassus.carried(loads))
         step = torch.where(going[:, None], step, 0.0)
         residual = at.residual - delassus.forces_of(constraints.load - before)
-        there, found = self._searched(at, step, self.options.norm(residual), factor, going)
+        there, found = self._searched(at, step, residual, factor, going)
         outcome = torch.where(going & ~found, int(Status.LINE_SEARCH_FAILED), outcome)
         return there, delassus.violation(self.equations.full(there.x), held.rows), outcome
 
@@ -118,14 +125,14 @@ class _ConstrainedSearch(Search):
         return JoinedFactor(factor, shifted_factor(solver, values, lost)) if bool(lost.any()) else factor
 
     def _searched(
-        self, at: Iterate, step: Tensor, start: Tensor, factor: Factor, rows: Tensor
+        self, at: Iterate, step: Tensor, residual: Tensor, factor: Factor, rows: Tensor
     ) -> tuple[Iterate, Tensor]:
         """Return the iterate along the step, whole or halved until it is good enough, and where (B,) one was found.
 
-        The tests are those of `solve.newton`, with the new loads held: the norm falls below `start` (B,), or the next
-        correction by the same factor is shorter.
+        The tests are those of `solve.newton`, with the new loads held: the norm falls below that of the `residual`
+        (B, n_free) here, or the next correction by the same factor is shorter.
         """
-        size = self._size(step / self.options.weight)
+        size, start = self._size(step / self.options.weight), self.options.norm(residual)
         fraction, found, searching = torch.ones_like(start), ~rows, rows
         x = at.x
         while True:
@@ -267,7 +274,7 @@ class _Delassus:
             slid = torch.where(slides, misdirected(constraints.load, slide, mu), torch.linalg.vector_norm(slide, dim=1))
             off = torch.where(stays, torch.where(mu > 0, slid, 0.0), off)
             worst = torch.where(constraints.load[:, 0] > 0, torch.maximum(worst, off), worst)
-        return gap.new_zeros(len(self.rows)).scatter_reduce(0, constraints.robot, worst, "amax")
+        return constraints.largest(worst)
 
 
 class KKTConditions:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from torchdismech.contact.constraints import ConstraintSet
+from torchdismech.contact.constraints import ConstraintSet, Contacts
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.inelastic import FOREVER
 from torchdismech.errors import InputError
@@ -243,6 +243,11 @@ class StepEquations:
         if self.constraints is not None:
             self.constraints.load = self.constraints.balancing(q, missing, self.model.unknowns.felt)
         return self.model.unknowns.with_held(torch.zeros_like(q), missing - self._constraint_force(q))
+
+    def contacts_at(self, x: Tensor) -> Contacts:
+        """Return the contacts that are constraints at x (B, n_free)."""
+        assert self.constraints is not None
+        return self.constraints.at(self.full(x), self.constraints.time)
 
     def _count(self) -> None:
         """Add an evaluation to what the model has done, but for those that are traced."""

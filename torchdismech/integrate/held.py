@@ -7,12 +7,15 @@ that obey A d = -r + J^T p and c + J d = 0 come from the method of multipliers (
 
 with a stiffness s far above A's, so that few rounds reach rounding. A contact couples the nodes that it has and no
 others, so the matrix has the pattern of A and one factor does for all contacts, however many there are; W = J A^-1 J^T,
-which costs a solve for each of them and is full, is not needed. Of a contact that slides the gap alone is held, and its
-friction -mu p_n s/|s| goes with the load and the slide s of the round before, which settles fast where much is slid.
+which costs a solve for each of them and is full, is not needed.
 
-Contacts that would pull are let go, those that would close are held, those whose load leaves its cone slide, and those
-whose friction does not settle are held. What is found counts where all laws hold; else the complementarity problem is
-solved.
+Which contacts slide, and where to, is found by Newton's method for friction (Alart and Curnier, 1991): with t the load
+along the surface, u the slide and k a stiffness, a contact sticks where |t - k u| <= mu p_n, and else its friction is
+mu p_n e with e the direction of t - k u. So of a contact that slides the gap alone is held, and as the slide turns, its
+friction turns, too: a spring across e. The load that presses it is that of the round before.
+
+Contacts that would pull are let go, those that would close are held. What is found counts where all laws hold; else the
+complementarity problem is solved.
 """
 
 from __future__ import annotations
@@ -24,17 +27,22 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet, Contacts
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
+from torchdismech.solve.linear.shifted import LEAST_SHIFT
 from torchdismech.solve.search import Iterate
 
 __all__ = ["HeldContacts", "held_contacts", "stiffened"]
 
 FEW = 8  # contacts of a robot below which W costs less than a second factor
 STIFFNESS = 1e6  # of a contact, in parts of the largest entry on A's diagonal
-MULTIPLIERS = 4  # rounds, each of which leaves some 1e-6 of gaps and slides
-SLIDING = 20  # rounds, at most, in which friction and pressure of contacts that slide find each other ...
-SETTLED = 1e-9  # ... until friction changes by no more, in parts of itself; beyond, a contact does not slide
+MULTIPLIERS = 4  # solutions, each of which leaves some 1e-6 of gaps and slides
+# Of friction: what it may be off its law before it is put on it; the search judges what that leaves. Stiffness times
+# the rounding of gaps is 1e-8 of the loads of a thin sheet.
+SETTLED = 1e-6
+ALMOST = 1 - 1e-12  # of a load that sticks: friction of what slides no more than rounding
+SOFT = 1.0  # of A's diagonal: how far a slide counts beside a load in telling what sticks from what slides
 ON_CONE = 1e-9  # relative: loads so near to their cone are on it
-CHANGES = 6  # of which contacts are held, until the complementarity problem is solved instead
+ROUNDS = 25  # of Newton's method for friction and what is closed, until the complementarity problem is solved instead
 EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero
 
 
@@ -54,7 +62,13 @@ class HeldContacts:
 
 
 def held_contacts(
-    equations: StepEquations, at: Iterate, contacts: Contacts, arms: Tensor, free: Tensor, rows: Tensor
+    equations: StepEquations,
+    at: Iterate,
+    contacts: Contacts,
+    arms: Tensor,
+    free: Tensor,
+    rows: Tensor,
+    descends: bool = False,
 ) -> HeldContacts:
     """Return what an iterate's step and loads are if contacts stay as they are.
 
@@ -64,32 +78,33 @@ def held_contacts(
     contacts, arms : there; see `ConstraintSet.arms`.
     free : (B, n_free) the step without loads.
     rows : (B,) robots to look at.
+    descends : whether the step is to go down the potential; matrices that are indefinite with contacts closed, too, are
+        raised then.
     """
     constraints = equations.constraints
     assert constraints is not None
     if constraints.method != "interior_point" or not equations.model.unknowns.slides.none:
         return HeldContacts(torch.zeros_like(rows), torch.zeros_like(at.x), torch.zeros_like(constraints.load))
-    search = _Holding(equations, constraints, at, contacts, arms)
+    search = _Holding(equations, constraints, at, contacts, arms, descends)
     bears = constraints.load[:, 0] > 0
     # without loads all fall, also what is lifted: that is a guess only where nothing is known of loads
-    closes = (search.after(free)[:, 0] <= 0) & ~search.any(bears)[constraints.robot]
+    closes = (search.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot]
     which = (bears | closes) & search.moves & rows[constraints.robot]
     count = torch.bincount(constraints.robot[which], minlength=len(rows))
-    return search.found(which, rows & (count >= FEW))
+    rows = rows & ~constraints.any(search.partly & bears)
+    return search.found(which, rows & (count >= (1 if descends else FEW)))
 
 
-def stiffened(equations: StepEquations, values: Tensor, arms: Tensor, held: Tensor, stiffness: Tensor) -> Tensor:
-    """Return the values (nnz, B) of A + s J^T J for those of A.
+def stiffened(equations: StepEquations, values: Tensor, arms: Tensor, stiffness: Tensor) -> Tensor:
+    """Return the values (nnz, B) of A + J^T s J for those of A.
 
     Parameters
     ----------
-    arms : (S, 3, 12) of the contacts, see `ConstraintSet.arms`.
-    held : (S, 3) which gaps and slides have a stiffness s.
-    stiffness : (S, 1) s [N/m].
+    arms : (S, k, 12) of the contacts, see `ConstraintSet.arms`.
+    stiffness : (S, k) s [N/m] of gaps and slides.
     """
     assert equations.constraints is not None
-    pulling = torch.where(held.unsqueeze(2), arms, 0.0)
-    blocks, values = stiffness.unsqueeze(2) * (pulling.mT @ pulling), values.clone()
+    blocks, values = arms.mT @ (stiffness.unsqueeze(2) * arms), values.clone()
     equations.constraints.add_blocks(values, blocks, equations.solver().pattern, equations.model.unknowns.number)
     return values
 
@@ -118,20 +133,30 @@ class _Holding:
     """The equations of held contacts at an iterate."""
 
     def __init__(
-        self, equations: StepEquations, constraints: ConstraintSet, at: Iterate, contacts: Contacts, arms: Tensor
+        self,
+        equations: StepEquations,
+        constraints: ConstraintSet,
+        at: Iterate,
+        contacts: Contacts,
+        arms: Tensor,
+        descends: bool,
     ):
         self.equations, self.constraints, self.at, self.arms = equations, constraints, at, arms
+        self.descends = descends
         model, self.solver = equations.model, equations.solver()
         slide = constraints.slide(equations.full(at.x))
         self.offset = torch.cat([contacts.gap.unsqueeze(1), slide], dim=1)  # (S, 3)
-        rubs = constraints.friction > 0
-        self.wanted = torch.stack([torch.ones_like(rubs), rubs, rubs], dim=1)
+        self.rubs = constraints.friction > 0
         felt = (arms.square() * model.free[constraints.dofs].unsqueeze(1)).sum(2) > 0
-        self.moves = (felt | ~self.wanted).all(1)
+        self.moves = felt[:, 0] & (felt.all(1) | ~self.rubs)
+        self.partly = felt.any(1) & ~self.moves  # what clamps hold in some directions is left to W
         self.before = constraints.load
         self.unloaded = at.residual + self.forces_of(self.before)
-        diagonal = at.values[self.solver.diagonal(at.values.device)].abs().amax(0)
-        self.stiffness = STIFFNESS * diagonal[constraints.robot].unsqueeze(1)  # (S, 1)
+        diagonal = at.values[self.solver.diagonal(at.values.device)].abs()
+        self.stiffness = STIFFNESS * diagonal.amax(0)[constraints.robot].unsqueeze(1)  # (S, 1)
+        whole = model.unknowns.expand(diagonal.t(), torch.zeros_like(equations.base))
+        own = whole[constraints.robot.unsqueeze(1), constraints.dofs].unsqueeze(1)
+        self.softness = SOFT * (arms[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
 
     def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
@@ -143,66 +168,89 @@ class _Holding:
         return self.offset + self.constraints.motions_of(self.arms, whole)
 
     def found(self, which: Tensor, rows: Tensor) -> HeldContacts:
-        """Return the solution in the rows (B,) where there is one, beginning with some contacts (S,) held."""
+        """Return the solution in the rows (B,) where there is one, beginning with some contacts (S,) closed."""
         robot, solved = self.constraints.robot, torch.zeros_like(rows)
         steps, loads = torch.zeros_like(self.at.x), torch.zeros_like(self.before)
-        slack = EXACT * self.constraints.tolerance
-        slides = which & on_cone(self.before, self.constraints.friction)
-        for _ in range(CHANGES):
+        slack = EXACT * self.constraints.tolerance[robot]
+        load = torch.where(which.unsqueeze(1), self.before, 0.0)
+        slide = torch.where(self.before[:, :1] > 0, self.offset[:, 1:], 0.0)  # what has no load yet sticks at first
+        for _ in range(ROUNDS):
             if not bool(rows.any()):
                 break
-            step, load, settled, ok = self._solution(which, slides, rows)
+            step, load, held, ok = self._solution(which, load, slide, rows)
             after = self.after(step)
+            slide = after[:, 1:]
             pulls = which & (load[:, 0] < 0)
-            closes = ~which & self.moves & (after[:, 0] < -slack[robot])
-            slips = which & ~slides & ~pulls & self._outside(load)
-            held = self._held(which, slides)
-            off = torch.where(held, after, 0.0).abs().amax(1) > slack[robot]
-            sticks = slides & ~pulls & ~settled
-            wrong = off | ~torch.isfinite(load).all(1)
-            changes = self.any(pulls | closes | slips | sticks)
-            here = rows & ok & ~changes & ~self.any(wrong)
+            closes = ~which & self.moves & (after[:, 0] < -slack)
+            off = torch.where(held, after, 0.0).abs().amax(1) > slack
+            wrong = off | ~torch.isfinite(load).all(1) | (self.partly & (after[:, 0] < -slack))
+            lawful = self._lawful(load, slide, held)
+            off_law = torch.linalg.vector_norm(load - lawful, dim=1) > SETTLED * self.constraints.friction * load[:, 0]
+            changes = self.constraints.any(pulls | closes | (which & off_law))
+            here = rows & ok & ~changes & ~self.constraints.any(wrong)
             steps = torch.where(here[:, None], step, steps)
-            loads = torch.where(here[robot].unsqueeze(1), load, loads)
+            loads = torch.where(here[robot].unsqueeze(1), lawful, loads)
             solved, rows = solved | here, rows & ok & changes
             which = (which & ~pulls) | (closes & rows[robot])
-            slides = (slides | slips) & which & ~sticks
+            load = torch.where(which.unsqueeze(1), load, 0.0)
         return HeldContacts(solved, steps, loads)
 
-    def _held(self, which: Tensor, slides: Tensor) -> Tensor:
-        """Return which gaps and slides (S, 3) are held of contacts (S,), of which some slide."""
-        return torch.cat([which[:, None], (which & ~slides)[:, None].expand(-1, 2)], dim=1) & self.wanted
+    def _lawful(self, load: Tensor, slide: Tensor, held: Tensor) -> Tensor:
+        """Return loads (S, 3) with friction on its cone, against the slide (S, 2), or within it where that is held."""
+        most = (self.constraints.friction * load[:, 0]).clamp_min(0).unsqueeze(1)
+        size = torch.linalg.vector_norm(load[:, 1:], dim=1, keepdim=True)
+        within = torch.where(size > most, most * directions(load[:, 1:]), load[:, 1:])
+        friction = torch.where(held[:, 1:], within, -most * directions(slide))
+        return torch.cat([load[:, :1], torch.where(self.rubs.unsqueeze(1), friction, 0.0)], dim=1)
 
-    def _solution(self, which: Tensor, slides: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return step (B, n_free) and loads (S, 3) with these contacts (S,) held, and where (B,) there are some.
+    def _solution(
+        self, which: Tensor, load: Tensor, slide: Tensor, rows: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return step (B, n_free) and loads (S, 3) with some contacts (S,) closed: a round of Newton's method.
 
-        The friction of those that slide is found along with the loads that press them together, round by round; third
-        is for which (S,) it settled.
+        Also returned: which gaps and slides (S, 3) are held, and where (B,) the matrix was positive definite.
+
+        Parameters
+        ----------
+        load, slide : (S, 3), (S, 2) before.
         """
-        held = self._held(which, slides)
-        values = stiffened(self.equations, self.at.values, self.arms, held, self.stiffness)
-        factor = self.solver.factor(values, rows=rows)
-        friction, here = self.constraints.friction, slides & rows[self.constraints.robot]
-        free = slides.unsqueeze(1) & ~held  # friction that is given by the normal load and the direction of sliding
-        free[:, 0] = False
-        load = torch.where(held | free, self.before, 0.0)
-        for k in range(SLIDING):
-            pressing = torch.where(held, load - self.stiffness * self.offset, torch.where(free, load, 0.0))
+        slips, friction, turning, turn = self._slipping(which, load, slide)
+        sticks = which & self.rubs & ~slips
+        held = torch.stack([which, sticks, sticks], dim=1)
+        values = stiffened(self.equations, self.at.values, self.arms, torch.where(held, self.stiffness, 0.0))
+        values = stiffened(self.equations, values, turn.unsqueeze(1) @ self.arms[:, 1:], turning)
+        factor, load = self._factored(values, rows), torch.where(held, load, 0.0)
+
+        def rubbing(slide: Tensor) -> Tensor:
+            """Return the friction (S, 3) of what slides so far (S, 2)."""
+            turned = friction - turning * (slide * turn).sum(1, keepdim=True) * turn
+            return torch.nn.functional.pad(turned, (1, 0))
+
+        for _ in range(MULTIPLIERS):
+            pressing = torch.where(held, load - self.stiffness * self.offset, 0.0) + rubbing(self.offset[:, 1:])
             step = factor.solve(self.forces_of(pressing) - self.unloaded)
             after = self.after(step)
-            load = torch.where(held, load - self.stiffness * after, load)
-            rubbing = -(friction * load[:, 0].clamp_min(0)).unsqueeze(1) * directions(after[:, 1:])
-            before, load = load, torch.where(free, torch.cat([load[:, :1], rubbing], dim=1), load)
-            settled = torch.linalg.vector_norm((load - before)[:, 1:], dim=1) <= SETTLED * friction * load[:, 0]
-            if k + 1 >= MULTIPLIERS and not bool((here & ~settled).any()):
-                break
-        return step, load, settled, factor.ok
+            load = torch.where(held, load - self.stiffness * after, 0.0)
+        return step, load + rubbing(after[:, 1:]), held, factor.ok
 
-    def _outside(self, load: Tensor) -> Tensor:
-        """Return which loads (S,) are outside of their cones."""
-        size = torch.linalg.vector_norm(load[:, 1:], dim=1)
-        return ~(size <= self.constraints.friction * load[:, 0])
+    def _slipping(self, which: Tensor, load: Tensor, slide: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return which of some contacts (S,) slide, and the linearised friction of these, zero for others.
 
-    def any(self, which: Tensor) -> Tensor:
-        """Return the robots (B,) with a contact (S,) of which this is true."""
-        return torch.bincount(self.constraints.robot[which], minlength=len(self.at.x)) > 0
+        That is a force (S, 2), and a spring (S, 1) [N/m] across it, along unit vectors (S, 2).
+        """
+        most = (self.constraints.friction * load[:, 0]).clamp_min(0)
+        pushed = load[:, 1:] - self.softness * slide
+        size, along = torch.linalg.vector_norm(pushed, dim=1), directions(pushed)
+        slips = which & self.rubs & (size > most)
+        share = (most / torch.where(slips, size, 1.0)).clamp(max=ALMOST)
+        spring = torch.where(slips, share / (1 - share), 0.0).unsqueeze(1) * self.softness
+        friction = torch.where(slips, most, 0.0).unsqueeze(1) * along
+        return slips, friction, spring, torch.stack([-along[:, 1], along[:, 0]], dim=1)
+
+    def _factored(self, values: Tensor, rows: Tensor) -> Factor:
+        """Return the factor of some rows' stiffened matrix, raised until it is positive definite for a descent."""
+        factor = self.solver.factor(values, rows=rows)
+        lost = rows & ~factor.ok
+        if not self.descends or not bool(lost.any()):
+            return factor
+        return JoinedFactor(factor, shifted_factor(self.solver, values, lost, LEAST_SHIFT / STIFFNESS))

@@ -15,7 +15,7 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.solve.newton import matrix_values
 
-__all__ = ["Linearised"]
+__all__ = ["Linearised", "with_contacts_closed"]
 
 # Of the largest entry of the matrix: how stiff contacts are that bear a load. Softer ones would give way, of stiffer
 # ones rounding hides how soft the rest is.
@@ -57,22 +57,29 @@ class Linearised:
             equations.reaction(q)  # which finds their loads
         values = matrix_values(equations, x, solver, model.unknowns.residual_weight())
         if equations.constraints is not None:
-            values = _with_contacts_closed(here, q, equations, values)
+            values = _with_loaded_contacts_closed(here, equations, x, values)
         minima = solver.factor(values, rows=problem.running).ok & problem.running
         return cls(equations, x, solver.pattern, values, minima)
 
 
-def _with_contacts_closed(problem: StepProblem, q: Tensor, equations: StepEquations, values: Tensor) -> Tensor:
+def _with_loaded_contacts_closed(problem: StepProblem, equations: StepEquations, x: Tensor, values: Tensor) -> Tensor:
     """Return the values (nnz, B) of a matrix in which contacts that bear a load are firm.
 
-    It is positive definite where the matrix itself is along all motions that keep these contacts closed. Those that
-    touch without a load may open.
+    Those that touch without a load may open.
     """
     constraints = equations.constraints
     assert constraints is not None
-    arms = constraints.arms(constraints.at(q, constraints.time))
     least = problem.method.tolerance(torch.zeros_like(constraints.time))[constraints.robot]
-    held = torch.zeros_like(constraints.load, dtype=torch.bool)
-    held[:, 0] = constraints.load[:, 0] > least
+    return with_contacts_closed(equations, x, values, constraints.load[:, 0] > least)
+
+
+def with_contacts_closed(equations: StepEquations, x: Tensor, values: Tensor, which: Tensor) -> Tensor:
+    """Return the values (nnz, B) of a matrix at x (B, n_free) in which some contacts (S,) are firm.
+
+    It is positive definite where the matrix itself is along all motions that keep these contacts closed.
+    """
+    constraints = equations.constraints
+    assert constraints is not None
     diagonal = values[equations.solver().diagonal(values.device)].abs().amax(0)
-    return stiffened(equations, values, arms, held, FIRM * diagonal[constraints.robot].unsqueeze(1))
+    stiffness = torch.where(which, FIRM * diagonal[constraints.robot], 0.0).unsqueeze(1)
+    return stiffened(equations, values, constraints.arms(equations.contacts_at(x))[:, :1], stiffness)

@@ -9,9 +9,10 @@ import torch
 from scipy.sparse import diags_array
 from torch import Tensor
 
+from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.linearised import Linearised
+from torchdismech.integrate.linearised import Linearised, with_contacts_closed
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.settling import settled_step
 from torchdismech.model import Model
@@ -25,6 +26,7 @@ PUSH = 1e-2  # of the robot's extent: how far the first push along the lowest mo
 CLEAR = 0.5  # of the smallest contact radius: no push goes further where something may touch
 HALVINGS = 12  # of a push that does not lower the potential as its curvature says ...
 DROP = 0.1  # ... by this part at least
+BLOCKED = 4  # modes that are blocked by contacts without load, at most, until a robot stays
 FEW = 4  # modes that are looked at: as many directions as the lowest one may have, and more
 ALIKE = 1e-3  # relative: eigenvalues so near to the lowest are of one mode that has several directions
 SEEN = 1e-3  # part of a mode along an axis that decides on its sign
@@ -78,10 +80,9 @@ def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Ten
         if found is None:
             return state, stay, None
         saddles = problem.running & ~found.minima
-        # the potential alone does not tell how far a robot may be pushed along constraints
-        if not bool(saddles.any()) or found.equations.constraints is not None:
+        if not bool(saddles.any()):
             return state, stay, found.minima
-        there, pushes = _pushed_unknowns(found, *_ways_down(found, saddles), tolerance)
+        there, pushes = _pushed_unknowns(problem, found, *_open_ways_down(found, saddles), tolerance)
         step = torch.where(pushes[:, None], found.equations.full(there) - state.q, 0.0)
     moved = problem.model.frames.moved(state, state.q + step)
     if state.internal is not None:  # a push is a part of the way
@@ -89,13 +90,44 @@ def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Ten
     return state.merged(moved, pushes), pushes, found.minima
 
 
-def _ways_down(found: Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
+def _open_ways_down(found: Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
+    """Return for robots on saddles (B,) the lowest modes (B, n_free) that no contact blocks, and their eigenvalues.
+
+    Contacts that bear a load are firm in the matrix. Those that touch without any may open. A mode that closes
+    some of them whichever way it goes is blocked: these count as firm, too, and the next mode is looked at.
+    """
+    equations, constraints, values = found.equations, found.equations.constraints, found.values
+    ways, curvatures = _ways_down(found, values, saddles)
+    if constraints is None or not len(constraints):
+        return ways, curvatures
+    normals, still = constraints.arms(equations.contacts_at(found.x))[:, :1], torch.zeros_like(equations.base)
+    for _ in range(BLOCKED):
+        opening = constraints.motions_of(normals, equations.model.unknowns.expand(ways, still)).squeeze(1)
+        closes, opens = constraints.any(opening < -SEEN), constraints.any(opening > SEEN)
+        blocked = closes & opens
+        if not bool(blocked.any()):
+            break
+        held = (opening < -SEEN) & blocked[constraints.robot]
+        values = with_contacts_closed(equations, found.x, values, held)
+        others = _ways_down(found, values, blocked)
+        ways = torch.where(blocked[:, None], others[0], ways)
+        curvatures = torch.where(blocked, others[1], curvatures)
+    else:
+        curvatures = torch.where(blocked, 0.0, curvatures)
+    return ways, curvatures
+
+
+def _ways_down(found: Linearised, values: Tensor, saddles: Tensor) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) and their negative eigenvalues (B,).
 
     Modes are such that they move nothing by more than 1 m (angles by their arc), eigenvalues by the same scale; zero
     for robots without a way down.
+
+    Parameters
+    ----------
+    values : (nnz, B) the matrix.
     """
-    model, values = found.equations.model, found.values
+    model = found.equations.model
     mass = model.body.mass[..., model.unknowns.index].expand(len(saddles), -1).double().cpu().numpy()
     count, precision = min(FEW, int((mass[0] > 0).sum())), torch.finfo(values.dtype).eps
     ways, curvatures = torch.zeros_like(found.x), found.x.new_zeros(len(saddles))
@@ -130,35 +162,55 @@ def _aligned(model: Model, shapes: np.ndarray, mass: np.ndarray) -> np.ndarray:
     return shapes[:, 0]
 
 
-def _pushed_unknowns(found: Linearised, ways: Tensor, curvatures: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
+def _pushed_unknowns(
+    problem: StepProblem, found: Linearised, ways: Tensor, curvatures: Tensor, tolerance: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return unknowns (B, n_free) pushed along ways so far that the potential falls, and whether it did (B,).
 
     A push that unbalances forces by no more than the tolerance leads to an equilibrium just as good: that is a motion
-    without any force, whose eigenvalue is not zero because the balance is not exact.
+    without any force, whose eigenvalue is not zero because the balance is not exact. With contacts that are constraints
+    no push overlaps with anything new; where there is no room for one, the other way is tried.
     """
     equations, x = found.equations, found.x
-    before = _potential(equations, x)
+    before = _lagrangian(equations, x)
     there, pushes = x.clone(), torch.zeros_like(found.minima)
-    size = _first_push(equations.model)
-    for _ in range(HALVINGS):
-        waiting = (curvatures < 0) & ~pushes
-        if not bool(waiting.any()):
-            break
-        tried = equations.advanced(x, size * ways)
-        drop = before - _potential(equations, tried)
-        felt = curvatures.abs() * size > tolerance
-        good = waiting & felt & (drop > DROP * 0.5 * curvatures.abs() * size**2)
-        there, pushes = torch.where(good[:, None], tried, there), pushes | good
-        size = 0.5 * size
+    first = _first_push(equations.model)
+    for sign in (1, -1) if equations.model.contact.constrained else (1,):
+        size = first
+        for _ in range(HALVINGS):
+            waiting = (curvatures < 0) & ~pushes & (curvatures.abs() * size > tolerance)
+            if not bool(waiting.any()):
+                break
+            tried = equations.advanced(x, sign * size * ways)
+            drop = before - _lagrangian(equations, tried)
+            good = waiting & (drop > DROP * 0.5 * curvatures.abs() * size**2)
+            good = good & ~_overlaps_anew(problem, equations, tried)
+            there, pushes = torch.where(good[:, None], tried, there), pushes | good
+            size = 0.5 * size
     return there, pushes
 
 
-def _potential(equations: StepEquations, x: Tensor) -> Tensor:
-    """Return the potential (B,) at x (B, n_free), of loads that have one."""
+def _lagrangian(equations: StepEquations, x: Tensor) -> Tensor:
+    """Return the potential (B,) at x (B, n_free), of loads that have one, less the loads of constraints by their gaps.
+
+    Loaded contacts open or overlap along a push, by its square; this is the potential once they are closed.
+    """
     equations.descending = True
     potential = equations.potential(x)
     assert potential is not None
-    return potential
+    if (constraints := equations.constraints) is None:
+        return potential
+    return potential - constraints.sum(constraints.load[:, 0] * equations.contacts_at(x).gap)
+
+
+def _overlaps_anew(problem: StepProblem, equations: StepEquations, x: Tensor) -> Tensor:
+    """Return the robots (B,) of which something overlaps at x (B, n_free) by more than contacts under load do."""
+    constraints, there = equations.constraints, constraints_at(problem, equations.full(x))
+    if constraints is None or there is None:
+        return torch.zeros_like(problem.running)
+    loaded = torch.where(constraints.load[:, 0] > 0, -equations.contacts_at(x).gap, 0.0)
+    every = -there.at(equations.full(x), there.time).gap
+    return there.largest(every) > torch.maximum(constraints.largest(loaded), there.tolerance)
 
 
 def _first_push(model: Model) -> Tensor:

@@ -29,9 +29,9 @@ AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0,
 class Static(Solver):
     """The equilibrium that the loads lead to: one `step` ramps them from what holds now to their full size.
 
-    External forces grow in equal shares, natural strains and clamped dofs move evenly from the model's own and the
-    state's to those that the control sets; `Control.values` act from the first share on. Time does not advance;
-    velocity and acceleration become zero.
+    External forces grow in equal shares (obstacles push in full), natural strains and clamped dofs move evenly from the
+    model's own and the state's to those that the control sets; `Control.values` act from the first share on. Time does
+    not advance; velocity and acceleration become zero.
 
     Where the loads have a potential (gravity, point forces, a penalty's contact) the search goes down the potential
     energy. A start that is balanced already may be a saddle, though, which the smallest push ends: a straight column
@@ -48,8 +48,8 @@ class Static(Solver):
         `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state
         they had. Stability is told by the Cholesky factor of the matrix. Where there is none (loads without a
         potential such as drag, friction, pressure; an iterative linear solver) "leave" and "report" leave
-        `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints stability is told, contacts
-        under load being closed, and "leave" does what "report" does.
+        `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints, those that bear a load
+        stay closed in a push, and those that touch without any may open.
     Others as for `Solver`.
     """
 
@@ -111,7 +111,8 @@ class Static(Solver):
 
     def attempts(self, equations: StepEquations) -> list[tuple[bool, str]]:
         """Return the one way in which equilibria are searched for."""
-        return [(False, "descending" if equations.has_potential else "plain")]
+        has_potential = equations.mechanics.conservative(at_rest=True)  # but for constraints, which bound where it is
+        return [(False, "descending" if has_potential else "plain")]
 
     @property
     def _step_length(self) -> float:

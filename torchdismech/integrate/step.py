@@ -16,6 +16,7 @@ from torchdismech.contact.report import Report, contact_report
 from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.constrained import constrained_newton
+from torchdismech.integrate.descending import descending_constrained_newton
 from torchdismech.integrate.easing import eased_newton
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo, chosen
@@ -118,6 +119,8 @@ def _searched(equations: StepEquations, first: Tensor, options: NewtonOptions, r
     """Return the root that Newton's method finds from a first iterate (B, n_free), by the way of that name."""
     equations.descending = way == "descending"
     if equations.constraints is not None:
+        if way == "descending":
+            return descending_constrained_newton(equations, first, options, running)
         return constrained_newton(equations, first, options, running)
     options = options_of(way, options)
     if way == "primal-dual":

@@ -1,0 +1,116 @@
+"""Equilibria with contact constraints that are minima: Newton's method goes down the potential energy, past saddles.
+
+A step d and the loads p after it solve the quadratic program of least r . d + d . A d / 2 with no gap g + J d below
+zero (sequential quadratic programming). Here r is the gradient of the potential V, and A the derivative of r - J^T p,
+raised until it is positive definite. How far to go along d is judged by the exact penalty function (Han, 1977; Powell)
+
+    V + c sum max(0, -g),
+
+which falls along d if the price c of an overlap is above every load.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.constrained import ConstrainedSearch
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.solve.linear import Factor
+from torchdismech.solve.search import Iterate, NewtonOptions, Root
+
+__all__ = ["descending_constrained_newton"]
+
+DEAR = 2.0  # of the largest load: the price of an overlap
+ENOUGH = 1e-4  # of the fall that the slope promises: a step that falls by less is halved
+HIDDEN = 1e-8  # of the potential: in smaller changes rounding hides the fall
+SMALLEST_STEP = 2.0**-20
+
+
+def descending_constrained_newton(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
+    """Find a minimum with contacts that are constraints; as `constrained_newton`, for loads that have a potential."""
+    return _Descending(equations, x, options, running).root()
+
+
+class _Descending(ConstrainedSearch):
+    """Newton steps that go down the potential.
+
+    `price` (B,) [N] is what an overlap counts.
+    """
+
+    descends = True
+
+    def __init__(self, equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor):
+        super().__init__(equations, x, options, running)
+        self.price = torch.zeros_like(self.at.norm)
+
+    def _searched(
+        self, at: Iterate, step: Tensor, residual: Tensor, factor: Factor, rows: Tensor
+    ) -> tuple[Iterate, Tensor]:
+        """Return the iterate along the step at which the penalty function has fallen, and where (B,) one was found."""
+        self.price = torch.maximum(self.price, DEAR * self.constraints.largest(self.constraints.load[:, 0]))
+        overlap, potential = self._overlap(at.x), self._potential(at.x)
+        value = potential + self.price * overlap
+        slope = (self._pull(at.x, residual) * step).sum(1) - self.price * overlap
+        fraction = self._reach(step).clamp(max=1)
+        near = -slope < HIDDEN * (potential.abs() + torch.finfo(slope.dtype).tiny)  # rounding hides that it falls
+        x, found, searching = at.x, ~rows, rows
+        while True:
+            x = torch.where(searching[:, None], self._along(at, step, fraction), x)
+            there = self._value(x)
+            fallen = there <= value + ENOUGH * fraction * slope
+            if bool((searching & ~fallen & near).any()):
+                norm = self.options.norm(self.equations.residual(x))
+                fallen = fallen | (near & ((norm < self.options.norm(residual)) | (norm <= self.tolerance)))
+            found = found | (searching & fallen & torch.isfinite(there))
+            searching = ~found & (fraction > SMALLEST_STEP) & self.options.line_search
+            if not bool(searching.any()):
+                break
+            fraction = torch.where(searching, 0.5 * fraction, fraction)
+        x = self._further(at, step, fraction, x, rows & found, value, slope)
+        return Iterate.of(self.equations, x, self.options), found
+
+    def _further(
+        self, at: Iterate, step: Tensor, fraction: Tensor, x: Tensor, rows: Tensor, value: Tensor, slope: Tensor
+    ) -> Tensor:
+        """Return points x (B, n_free) along the step, twice as far again and again in rows (B,) that bend downwards.
+
+        There the fall is more than the slope promises, as on the way off a saddle: matrices that were raised by too
+        much make steps that are too short. Nothing overlaps on the way: the price of loads to come is not known.
+        """
+        here, most = self._value(x), self._reach(step)
+        going = rows & self.options.line_search
+        while bool((going := going & (here < value + fraction * slope) & (2 * fraction <= most)).any()):
+            longer = torch.where(going[:, None], self._along(at, step, 2 * fraction), x)
+            there = self._value(longer)
+            going = going & (there < here) & (self._overlap(longer) <= self._overlap(x))
+            x, here = torch.where(going[:, None], longer, x), torch.where(going, there, here)
+            fraction = torch.where(going, 2 * fraction, fraction)
+        return x
+
+    def _along(self, at: Iterate, step: Tensor, fraction: Tensor) -> Tensor:
+        """Return the points (B, n_free) at fractions (B,) of steps."""
+        return self.equations.advanced(at.x, fraction[:, None] * step)
+
+    def _reach(self, step: Tensor) -> Tensor:
+        """Return the largest part (B,) of steps that moves nothing too far."""
+        farthest = (step / self.options.weight).abs().amax(1)
+        return self.equations.trust_radius() / torch.where(farthest > 0, farthest, 1.0)
+
+    def _value(self, x: Tensor) -> Tensor:
+        """Return the penalty function (B,) at x (B, n_free)."""
+        return self._potential(x) + self.price * self._overlap(x)
+
+    def _pull(self, x: Tensor, residual: Tensor) -> Tensor:
+        """Return the residual (B, n_free) at x without the present loads."""
+        return residual + self.equations.model.unknowns.felt(self.constraints.force(self.equations.full(x)))
+
+    def _potential(self, x: Tensor) -> Tensor:
+        found = self.equations.potential(x)
+        assert found is not None
+        return found
+
+    def _overlap(self, x: Tensor) -> Tensor:
+        """Return the sum (B,) of all overlaps [m]."""
+        gap = self.equations.contacts_at(x).gap
+        return self.constraints.sum((-gap).clamp_min(0))

@@ -1,0 +1,114 @@
+"""Equilibrium paths of a scene under its growing loads: as a table on the screen and in a file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError, Status
+from torchdismech.following import EquilibriumPath, follow
+from torchdismech.io.scene import Scene, Setup
+from torchdismech.model import Model
+from torchdismech.state import State
+
+__all__ = ["failed_paths", "is_table_of_points", "paths_table", "refuse_node", "scene_paths", "write_points"]
+
+HEADER = ["robot", "points", "last load factor", "turns at", "no minimum from", "ends"]
+POINTS = ["robot", "point", "load factor", "slope", "length", "minimum", "node", "x [m]", "y [m]", "z [m]"]
+SHOWN = 4  # robots whose paths are printed
+TURNS = 4  # load factors at which a path turns that are printed
+
+
+def scene_paths(
+    scene: Scene, setup: Setup, last: float, steps: int, length: float, time: float | None
+) -> EquilibriumPath:
+    """Return the paths of a scene's robots, from where it starts without loads towards a load factor; see `follow`.
+
+    Controllers do not act.
+
+    Parameters
+    ----------
+    time : at which schedules and loads are taken [s]; by default the end of the scene, for static ones 0.
+    """
+    simulation, state = scene.document.simulation, State.of(setup.state)
+    end = simulation.duration or 0.0 if time is None else time
+    state = state.replace(time=torch.full_like(state.time, end))
+    control = setup.schedule(state.time, setup.model)
+    absolute, relative = simulation.force_tolerance, simulation.relative_tolerance
+    return follow(
+        setup.model, state, control, last, steps, length, force_tolerance=absolute, relative_tolerance=relative
+    )
+
+
+def paths_table(path: EquilibriumPath) -> str:
+    """Return where the paths of the first robots turn, cease to be minima and end, as lines of text."""
+    rows = [HEADER, *(_told(path, robot) for robot in range(min(SHOWN, len(path.points))))]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(HEADER))]
+    lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    robots = len(path.points)
+    if robots > SHOWN:
+        lines.append(f"... and {robots - SHOWN} more robots, which --out FILE.csv writes, too")
+    return "\n".join(lines)
+
+
+def failed_paths(path: EquilibriumPath) -> str:
+    """Return which paths could not go on, and why; empty where all went on."""
+    lines = []
+    for robot in path.status.nonzero().flatten().tolist():
+        status, factor = Status(int(path.status[robot])), path.load_factor[int(path.points[robot]) - 1, robot].item()
+        why = f"{status.name.lower()} ({status.explanation})"
+        lines.append(f"robot {robot}: its path ends at the load factor {factor:.4g}: {why}")
+    return "\n".join(lines)
+
+
+def refuse_node(model: Model, node: int | None, out: Path | None) -> None:
+    """Refuse a node that there is not, and one whose positions nothing is to be written of."""
+    if node is not None and out is None:
+        raise InputError("--node: says whose positions --out FILE.csv is to have; pass that, too")
+    if node is not None and not 0 <= node < model.body.n_nodes:
+        raise InputError(f"--node: expected a node from 0 to {model.body.n_nodes - 1}, got {node}")
+
+
+def write_points(path: EquilibriumPath, node: int | None, file: Path) -> None:
+    """Write the points of all robots as CSV, all digits, and where a node is: by default that which moves the most."""
+    nodes = torch.stack([state.positions for state in path.states])  # (T, B, N, 3)
+    if node is None:
+        node = int(torch.linalg.vector_norm(nodes - nodes[0], dim=-1).amax((0, 1)).argmax())
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened, lineterminator="\n")
+        writer.writerow(POINTS)
+        writer.writerows(_points(path, node, nodes[:, :, node]))
+
+
+def is_table_of_points(path: Path) -> bool:
+    """Return whether a file begins as `write_points` has it."""
+    beginning = (",".join(POINTS) + "\n").encode()
+    with path.open("rb") as file:
+        return file.read(len(beginning)) == beginning
+
+
+def _told(path: EquilibriumPath, robot: int) -> list[str]:
+    """Return what is printed of a robot."""
+    count, limits = int(path.points[robot]), [f"{value:.5g}" for value in path.limits(robot).tolist()]
+    factors, unstable = path.load_factor[:count, robot], "unknown"
+    if path.stable is not None:
+        saddles = (~path.stable[:count, robot]).nonzero().flatten().tolist()
+        unstable = f"{factors[saddles[0]].item():.5g}" if saddles else "-"
+    status = Status(int(path.status[robot]))
+    ends = "there" if bool(path.reached[robot]) else "after its steps" if not status else status.name.lower()
+    turns = ", ".join(limits[:TURNS] + ["..."] * (len(limits) > TURNS)) or "-"
+    return [str(robot), str(count), f"{factors[-1].item():.5g}", turns, unstable, ends]
+
+
+def _points(path: EquilibriumPath, node: int, position: Tensor) -> Iterator[list[str]]:
+    """Yield a row for each point of each robot."""
+    for robot, count in enumerate(path.points.tolist()):
+        for k in range(count):
+            numbers = [values[k, robot].item() for values in (path.load_factor, path.slope, path.length)]
+            minimum = "" if path.stable is None else str(int(path.stable[k, robot]))
+            place = position[k, robot].tolist()
+            yield [str(robot), str(k), *map(repr, numbers), minimum, str(node), *map(repr, place)]
