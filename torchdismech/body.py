@@ -132,6 +132,7 @@ class Body(nn.Module):
     )
     not_negative = ("mass", "link_mass", "edge_length", "edge_area", "shell_edge_length", "face_area")
     nodes: Tensor
+    clamp_points: Tensor
     directors: Tensor
     held_tangents: Tensor
     mass: Tensor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Real
 
 import numpy as np
 import torch
@@ -71,7 +70,7 @@ class Obstacle(Force):
         super().__init__()
         if not name or "/" in name:
             raise InputError(f"Obstacle.name: expected a name without '/', got {name!r}")
-        if spacing is not None and not (isinstance(spacing, Real) and 0 < spacing < math.inf):
+        if spacing is not None and not (isinstance(spacing, (int, float)) and 0 < spacing < math.inf):
             raise InputError(f"Obstacle.spacing: expected one length above 0 m for all robots, got {spacing}")
         if spacing is not None and isinstance(shape, HalfSpace):
             raise InputError(
