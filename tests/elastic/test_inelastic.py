@@ -1,4 +1,4 @@
-"""Materials that remember: laws against closed forms, in steps of all integrators, in files, with gradients."""
+"""Materials that remember, in steps of all integrators, in files, in training, with gradients."""
 
 import copy
 import math
@@ -6,254 +6,34 @@ import math
 import pytest
 import torch
 
-from tests.gradients.cases import EXACT, HELIX, GradientCase, SmallForce
+from tests.elastic.inelastic_robots import (
+    BENDING,
+    EA,
+    EI,
+    INTEGRATORS,
+    anisotropic,
+    edge,
+    laws,
+    pulled,
+    rod,
+)
+from tests.gradients.cases import EXACT, GradientCase
 from tests.integrate.test_newton_matrix import balance_far_from_the_start, check_matrix
-from tests.rods import rod_through
 from torchdismech import (
-    BDF2,
-    Circle,
     Control,
     ImplicitEuler,
     ImplicitMidpoint,
     InputError,
-    Material,
-    Newmark,
-    Rectangle,
-    RobotBuilder,
     Static,
     Trajectory,
     forces,
     modes,
     rollout,
-    straight,
     trainable,
     unroll,
 )
-from torchdismech.elastic import Dahl, Inelastic, LinearElastic, Maxwell, Past, Plastic
-from torchdismech.elastic.inelastic import FOREVER
+from torchdismech.elastic import Dahl, Maxwell, Past, Plastic
 from torchdismech.integrate import recording
-from torchdismech.testing import check_inelastic
-
-LENGTH, RADIUS, YOUNGS = 0.2, 5e-3, 1e6
-EA, EI = YOUNGS * math.pi * RADIUS**2, YOUNGS * math.pi * RADIUS**4 / 4
-BENDING = {"EI1": EI, "EI2": 2 * EI, "GJ": 0.5 * EI}
-INTEGRATORS = {
-    "euler": ImplicitEuler(0.01),
-    "midpoint": ImplicitMidpoint(0.01),
-    "newmark": Newmark(0.01),
-    "bdf2": BDF2(0.01),
-    "static": Static(),
-}
-
-
-class Slider(Inelastic):
-    """A law that a user writes: a spring of one strain behind a dry friction that gives way at `limit` strain."""
-
-    variables = ("z",)
-
-    def __init__(self, stiffness: float = 2.0, limit: float = 0.5, strains: int = 1):
-        super().__init__()
-        self.stiffness, self.limit, self.strains = stiffness, limit, strains
-
-    def density(self, strain, past):
-        """Return the potential of the spring's force, a Huber function of where the spring would be."""
-        z = past.internal[0] + strain[0] - past.strain[0]
-        size = z.abs()
-        slides = self.limit * (size - 0.5 * self.limit)
-        return self.stiffness * torch.where(size < self.limit, 0.5 * z * z, slides)
-
-    def updated(self, strain, past):
-        """Return the strain of the spring."""
-        return (torch.clamp(past.internal[0] + strain[0] - past.strain[0], -self.limit, self.limit),)
-
-    def stored(self, internal):
-        """Return its energy."""
-        return 0.5 * self.stiffness * internal[0] ** 2
-
-
-def rod(law=None, term="bend_twist", edges=6, held="end", loads=(), **options):
-    """Return a rod along x with a law."""
-    points = straight((0, 0, 0), (LENGTH, 0, 0), edges + 1)
-    builder = rod_through(points, Circle(RADIUS), Material(YOUNGS, 1000.0), loads, held)
-    if law is not None:
-        builder.add_inelastic(term, law)
-    return builder.finalize(**{"compile": False, **options})
-
-
-def edge(*laws):
-    """Return a rod of one edge whose ends are held, with laws of its stretch by name; only its twist is free."""
-    builder = rod_through(straight((0, 0, 0), (LENGTH, 0, 0), 2), Circle(RADIUS), Material(YOUNGS, 1000.0), held="not")
-    for node in (0, 1):
-        builder.clamp(nodes=[node])
-    for name, law in laws:
-        builder.add_inelastic("stretch", law, name)
-    return builder.finalize(compile=False)
-
-
-def pulled(model, strains, integrator):
-    """Return the force that stretches an edge to each strain in turn."""
-    state, found = model.initial_state(), []
-    for strain in strains:
-        target = model.initial_state().q.clone()
-        target[:, 3] = LENGTH * (1 + strain)
-        before = state
-        state, info = integrator.step(model, state, Control(clamped_q=target))
-        assert bool(info.converged.all())
-        found.append(-float(integrator.reactions(model, before, state, Control(clamped_q=target))[0, 0, 0]))
-    return found
-
-
-# ---- laws --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("law", "strains"),
-    [
-        (Dahl({"EI1": 1.0, "EI2": 2.0, "GJ": 0.0}, 0.7), 3),
-        (Dahl({"EA": torch.tensor([[1.0], [2.0], [3.0]])}, {"EA": 2.0}), 1),
-        (Maxwell({"EI1": 1.0, "EI2": 2.0, "GJ": 0.5}, 0.3), 3),
-        (Maxwell({"EA": 3.0}, 1e4), 1),  # where the formula's series is taken
-        (Plastic({"EI1": 1.0, "EI2": 2.0, "GJ": 0.0}, 0.7, together=("EI1", "EI2")), 3),
-        (Plastic({"EI1": 1.0, "EI2": 2.0, "GJ": 0.5}, {"EI1": 0.7, "EI2": 0.5, "GJ": 9.0}), 3),
-        (Slider(), 1),
-    ],
-    ids=["dahl", "dahl of each robot", "maxwell", "slow maxwell", "plastic together", "plastic", "of a user"],
-)
-def test_contract(law, strains):
-    """Pass the checks of derivatives, of internal variables and of rest."""
-    check_inelastic(law, strains, size=1.0).raise_if_failed()
-
-
-def test_contract_finds_what_is_wrong():
-    """Tell a stress that jumps between steps, and variables that are too few."""
-
-    class Forgetful(Slider):
-        def updated(self, strain, past):
-            return (0.9 * super().updated(strain, past)[0],)
-
-    class Mute(Slider):
-        def updated(self, strain, past):
-            return ()
-
-    assert "the stress does not jump" in str(check_inelastic(Forgetful(limit=10.0), 1))
-    assert not check_inelastic(Forgetful(limit=10.0), 1).ok
-    assert not check_inelastic(Mute(), 1).ok
-
-
-@pytest.mark.filterwarnings("ignore:Static")  # the twist of a single edge is free
-def test_loop_of_dahl():
-    """Follow Dahl's curve up, down and up again, in few steps as in many, and lose what the loop encloses."""
-    stiffness, limit = 0.5 * EA, 0.01
-    model = edge(("dahl", Dahl({"EA": stiffness}, limit)))
-
-    def curve(strain, turned_at, z, way):
-        return way * limit + (z - way * limit) * math.exp(-abs(strain - turned_at) / limit)
-
-    top, bottom = 0.03, -0.02
-    z_top = curve(top, 0.0, 0.0, 1)
-    z_bottom = curve(bottom, top, z_top, -1)
-    expected = [EA * top + stiffness * z_top, EA * bottom + stiffness * z_bottom]
-    for parts in (1, 7):
-        way = [top * (k + 1) / parts for k in range(parts)]
-        back = [top + (bottom - top) * (k + 1) / parts for k in range(parts)]
-        found = pulled(model, way + back, Static())
-        # the potential is exact along a way without return, so the number of steps does not count
-        assert [found[parts - 1], found[-1]] == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.filterwarnings("ignore:Static")  # the twist of a single edge is free
-def test_plastic_edge_hardens_and_yields_back():
-    """Follow the lines of a material that hardens kinematically, and agree with the slider that users write."""
-    stiffness, limit = 0.5 * EA, 0.01
-    strains = [0.005, 0.03, 0.02, -0.02, -0.005]
-    z = [0.005, 0.01, 0.0, -0.01, 0.005]  # of the spring that yields at +-0.01
-    found = pulled(edge(("plastic", Plastic({"EA": stiffness}, limit))), strains, Static())
-    assert found == pytest.approx([EA * e + stiffness * own for e, own in zip(strains, z, strict=True)], rel=1e-9)
-    assert found == pytest.approx(pulled(edge(("slider", Slider(stiffness, limit))), strains, Static()), rel=1e-9)
-
-
-def test_round_rods_yield_alike_to_all_sides():
-    """Resist a round rod's bending by the same moment to all sides; Dahl's law takes up to 1.41 times as much."""
-    angles = torch.linspace(0, math.pi / 2, 7, dtype=torch.float64)
-    strain = (2.0 * angles.cos()[None], 2.0 * angles.sin()[None], torch.zeros(1, 7, dtype=torch.float64))
-    zero, time = (torch.zeros(1, 7, dtype=torch.float64),) * 3, torch.zeros((), dtype=torch.float64)
-    sizes = {}
-    for law in (Plastic(BENDING | {"EI2": EI}, 0.1, together=("EI1", "EI2")), Dahl(BENDING | {"EI2": EI}, 0.1)):
-        first, second, _ = law.slopes(strain, Past(zero, zero, time))
-        sizes[type(law)] = torch.hypot(first, second) / (0.1 * EI)
-    torch.testing.assert_close(sizes[Plastic], torch.ones(1, 7, dtype=torch.float64), rtol=1e-12, atol=0)
-    # at 20 times the limit nothing is left of Dahl's approach to it: e^-14 at 45 degrees
-    assert float(sizes[Dahl].max()) == pytest.approx(math.sqrt(2), rel=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore:Static")  # the twist of a single edge is free
-def test_maxwell_relaxes():
-    """Hold a stretch: the reaction decays with the relaxation time, in steps of any length; at rest it is gone."""
-    time, strain = 0.05, 0.02
-    model = edge(("maxwell", Maxwell({"EA": EA}, time)))
-    for dt in (0.005, 0.05):
-        integrator = ImplicitEuler(dt)
-        found = pulled(model, [strain] * 5, integrator)
-        ramp = (1 - math.exp(-dt / time)) * time / dt  # of the spring's strain, while the end moves
-        for k, force in enumerate(found):
-            expected = EA * strain * (1 + ramp * math.exp(-k * dt / time))
-            assert force == pytest.approx(expected, rel=1e-10)
-    assert pulled(model, [strain], Static())[0] == pytest.approx(EA * strain, rel=1e-10)
-
-
-def oscillator(dt, integrator):
-    """Return where a mass on a rod of one edge that relaxes is after .2 s, its velocity and the law's variable."""
-    builder = RobotBuilder(planar=True)
-    builder.add_rod(straight((0, 0, 0), (LENGTH, 0, 0), 2), Circle(RADIUS), Material(YOUNGS, 1000.0))
-    builder.clamp(nodes=[0])
-    builder.clamp(nodes=[1], axes="yz")
-    builder.add_mass([1], 1.0)
-    builder.add_inelastic("stretch", Maxwell({"EA": EA}, 0.03))
-    model = builder.finalize(compile=False)
-    start = model.initial_state()
-    q = start.q.clone()
-    q[:, 3] += 1e-6 * LENGTH
-    method = integrator(dt, force_tolerance=1e-16, relative_tolerance=0.0)
-    state = unroll(model, model.initial_state(q=q), method, round(0.2 / dt)).state
-    mass = float(model.body.mass[..., 3].reshape(-1)[0])
-    rows = [[0, 1, 0], [-EA / LENGTH / mass, 0, -EA / mass], [0, 1 / LENGTH, -1 / 0.03]]  # of x, its velocity, and z
-    rate, begin = torch.tensor(rows, dtype=torch.float64), torch.tensor([1e-6 * LENGTH, 0, 0], dtype=torch.float64)
-    exact = torch.linalg.matrix_exp(0.2 * rate) @ begin
-    return abs(float(state.q[0, 3] - LENGTH - exact[0])) / (1e-6 * LENGTH)
-
-
-@pytest.mark.parametrize(("integrator", "order"), [(ImplicitEuler, 1), (ImplicitMidpoint, 2), (BDF2, 2), (Newmark, 2)])
-def test_order_of_an_oscillator_that_relaxes(integrator, order):
-    """Converge to the solution of the linear equations, by the matrix exponential, with the integrator's order."""
-    errors = [oscillator(dt, integrator) for dt in (2e-3, 1e-3)]
-    assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.15)
-
-
-# ---- steps -------------------------------------------------------------------------------------------------------
-
-
-def anisotropic(law, learned=False):
-    """Return two robots of unlike stiffness, and of unlike law."""
-    builder = RobotBuilder()
-    youngs = torch.tensor([[1e6], [2e6]], dtype=torch.float64)
-    builder.add_rod(HELIX, Rectangle(width=4e-3, height=3e-3), Material(youngs, 1000.0, 0.4, relaxation_time=2e-3))
-    builder.clamp(nodes=[0, 1])
-    builder.add_inelastic("bend_twist", law)
-    builder.add_inelastic("stretch", Maxwell({"EA": 3.0}, torch.tensor([[0.01], [0.02]], dtype=torch.float64)))
-    if learned:
-        builder.add_force(SmallForce())
-    return builder.finalize(compile=False)
-
-
-def laws():
-    """Return one law of each kind, with a limit or time for each robot."""
-    scale = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
-    return {
-        "dahl": Dahl({"EI1": 2e-5, "EI2": 1e-5, "GJ": 5e-6}, 3.0 * scale),
-        "maxwell": Maxwell({"EI1": 2e-5, "EI2": 1e-5, "GJ": 5e-6}, 0.01 * scale),
-        "plastic": Plastic({"EI1": 2e-5, "EI2": 1e-5, "GJ": 5e-6}, 3.0 * scale, together=("EI1", "EI2")),
-        "of a user": Slider(2e-5, 3.0, 3),
-    }
 
 
 @pytest.mark.parametrize("law", ["dahl", "maxwell", "plastic", "of a user"])
@@ -515,69 +295,3 @@ def test_training_finds_hysteresis():
     # a fit of two numbers to exact data; what is left is the optimiser's tolerance
     assert law.EI1.item() == pytest.approx(BENDING["EI1"], rel=1e-3)
     assert law.EI1_limit.item() == pytest.approx(1.0, rel=1e-3)
-
-
-# ---- refusals ----------------------------------------------------------------------------------------------------
-
-
-def test_refusals():
-    """Name what is wrong with constants, with states, and with laws of a user's own."""
-    with pytest.raises(InputError, match="limit of EA: expected more than 0"):
-        Dahl({"EA": 1.0}, 0.0)
-    with pytest.raises(InputError, match="limit: expected EA, got GJ"):
-        Dahl({"EA": 1.0}, {"GJ": 1.0})
-    with pytest.raises(InputError, match="together: expected some of EA, got 'GJ'"):
-        Plastic({"EA": 1.0}, 1.0, together=("GJ",))
-    with pytest.raises(InputError, match="EI1: expected 0 or more, got -1"):
-        Maxwell({"EI1": -1.0}, 1.0)
-    with pytest.raises(InputError, match="relaxation_time: expected more than 0"):
-        Maxwell({"EI1": 1.0}, 0.0)
-    with pytest.raises(InputError, match="each of the term's 3 strains .kappa1, kappa2, tau., got EI1"):
-        rod(Dahl({"EI1": 1.0}, 1.0))
-    with pytest.raises(InputError, match="expected stiffnesses in the order EI1, EI2, GJ, got GJ, EI1, EI2"):
-        rod(Dahl({"GJ": 1.0, "EI1": 1.0, "EI2": 1.0}, 1.0))
-    with pytest.raises(InputError, match="'density' cannot be the name of a stiffness"):
-        Dahl({"density": 1.0}, 1.0)
-    with pytest.raises(InputError, match=r"expected a law .elastic.Inelastic., got LinearElastic"):
-        RobotBuilder().add_inelastic("stretch", LinearElastic({"EA": torch.tensor(1.0)}))
-    with pytest.raises(InputError, match="'keys' cannot be the name of a law"):
-        RobotBuilder().add_inelastic("stretch", Dahl({"EA": 1.0}, 1.0), "keys")
-    with pytest.raises(InputError, match="no term 'hinge'"):
-        rod(Dahl({"hinge": 1.0}, 1.0), term="hinge")
-    model = rod(Dahl(BENDING, 1.0))
-    bare = model.initial_state().replace(internal=None)
-    with pytest.raises(InputError, match=r"State.internal: this model's materials expect \(1, 18\), got None"):
-        ImplicitEuler(0.01).step(model, bare)
-    with pytest.raises(InputError, match=r"State.internal: this model's materials expect None, got \(1, 18\)"):
-        ImplicitEuler(0.01).step(rod(), model.initial_state())
-
-
-def test_own_laws_are_held_to_what_they_claim():
-    """Refuse, when the robot is built, too few variables and derivatives that are not those of the density."""
-
-    class Mute(Slider):
-        def updated(self, strain, past):
-            return ()
-
-    class Wrong(Slider):
-        closed_form = True
-
-        def derivatives(self, strain, past):
-            first, second = super().derivatives(strain, past)
-            return [1.1 * s for s in first], second
-
-    with pytest.raises(InputError, match="Mute .*expected updated.. to give 1 internal variables"):
-        rod(Mute(strains=1), "stretch")
-    with pytest.raises(InputError, match="Wrong .*first derivatives are not those of density"):
-        rod(Wrong(strains=1), "stretch")
-
-
-def test_equilibria_are_of_what_has_relaxed():
-    """Leave nothing of the slowest law in an equilibrium, in single precision too, with finite gradients."""
-    law = Maxwell({"EA": 1.0}, 1e6).float()
-    law.relaxation_time.requires_grad_()
-    one = torch.ones(1, 1)
-    (z,) = law.updated((2 * one,), Past((one,), (one,), torch.tensor(FOREVER)))
-    z.sum().backward()
-    assert float(z.detach()) < 1e-12
-    assert float(law.relaxation_time.grad) == pytest.approx(0.0, abs=1e-12)
