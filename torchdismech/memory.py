@@ -22,8 +22,8 @@ __all__ = [
 
 # Numbers that are alive at the peak of a step, for each second derivative of each stencil. Measured, with their share
 # of the matrices, by the growth of the process: 305 to 339 KB for the rod of 101 nodes (the estimate says 360), 4.9 MB
-# for a plate of 441 nodes with hinges (5.4), 6.9 to 9 MB with mid-edge normals (6.0). Compiled kernels need less, a
-# backward pass up to 1.4 times as much.
+# for a plate of 441 nodes with hinges (5.4), 6.9 to 9 MB with mid-edge normals (6.0). Loops and
+# compiled kernels need less, half to three quarters of the estimate; a backward pass up to 1.4 times as much.
 NUMBERS_A_DERIVATIVE = 8
 NUMBERS_A_BLOCK_ENTRY = 4  # likewise for the blocks of derivatives of forces
 NUMBERS_A_DOF = 12  # vectors of a step: positions, residuals, steps, what they are merged into
