@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from tests.command_line import call
 from torchdismech import follow
-from torchdismech.cli import app
 from torchdismech.io.following import POINTS
 from torchdismech.io.scene import load_scene
 
@@ -50,9 +49,7 @@ def scene(tmp_path, request) -> Path:
 
 def called(*arguments, status: int = 0) -> str:
     """Return what the command printed, after a look at its exit status."""
-    result = CliRunner().invoke(app, ["follow", *map(str, arguments), "--device", "cpu"])
-    assert result.exit_code == status, (result.output, result.exception)
-    return result.output
+    return call("follow", *arguments, "--device", "cpu", status=status).output
 
 
 def test_prints_where_paths_turn(scene):

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from tests import scenes
-from torchdismech.cli import app
+from tests.command_line import call
 from torchdismech.io.modes import HEADER
 
 SCENE = (
@@ -42,9 +41,7 @@ def scene(tmp_path, request) -> Path:
 
 def called(*arguments, status: int = 0) -> str:
     """Return what the command printed, after a look at its exit status."""
-    result = CliRunner().invoke(app, ["modes", *map(str, arguments), "--device", "cpu"])
-    assert result.exit_code == status, (result.output, result.exception)
-    return result.output
+    return call("modes", *arguments, "--device", "cpu", status=status).output
 
 
 def test_prints_modes_and_writes_nothing(scene):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -168,6 +169,21 @@ def check(
             print(f"{k}: {nodes[0]} {nodes[1]} {nodes[2]} {nodes[3]}")
 
 
+def _refuse_table(out: Path | None, scene: Scene, overwrite: bool, what: str, is_one: Callable[[Path], bool]) -> None:
+    """Refuse a CSV file that a scene reads, or that is there and is not to be replaced."""
+    from torchdismech.io.outputs import refuse_input, refuse_overwriting
+
+    if out is not None:
+        refuse_input(out, {"the scene": scene.path} | {f"the file of {key}": f for key, f in scene.files.items()})
+        refuse_overwriting(out, overwrite, what, is_one, "")
+
+
+def _say_written(out: Path) -> None:
+    """Say that a table is there, also if the command is interrupted from here on."""
+    interrupts.say_at_the_end(f"{out} is written")
+    print(f"wrote {out}")
+
+
 @refusing
 def modes(
     scene: SceneFile,
@@ -185,22 +201,17 @@ def modes(
 ) -> None:
     """Print frequencies and damping of small vibrations of a scene's robots, and which states are unstable."""
     from torchdismech.io.modes import is_table_of_modes, modes_table, scene_modes, write_modes
-    from torchdismech.io.outputs import refuse_input, refuse_overwriting
     from torchdismech.io.scene import load_scene
 
-    overrides = given({"batch.size": batch, "batch.seed": seed})
-    loaded = load_scene(scene, overrides, insist=insist)
-    if out is not None:
-        refuse_input(out, {"the scene": loaded.path} | {f"the file of {key}": f for key, f in loaded.files.items()})
-        refuse_overwriting(out, overwrite, "table of modes", is_table_of_modes, "")
+    loaded = load_scene(scene, given({"batch.size": batch, "batch.seed": seed}), insist=insist)
+    _refuse_table(out, loaded, overwrite, "table of modes", is_table_of_modes)
     setup = loaded.build(device_of(device), allow_code)
     found = scene_modes(loaded, setup, count, settle)
     print(modes_table(setup.model, found))
     print(f"forces that are not balanced at the state: up to {found.imbalance.max().item():.3g} N")
     if out is not None:
         write_modes(setup.model, found, out)
-        interrupts.say_at_the_end(f"{out} is written")
-        print(f"wrote {out}")
+        _say_written(out)
 
 
 @refusing
@@ -235,21 +246,17 @@ def follow(
         scene_paths,
         write_points,
     )
-    from torchdismech.io.outputs import refuse_input, refuse_overwriting
     from torchdismech.io.scene import load_scene
 
     loaded = load_scene(scene, given({"batch.size": batch, "batch.seed": seed}), insist=insist)
-    if out is not None:
-        refuse_input(out, {"the scene": loaded.path} | {f"the file of {key}": f for key, f in loaded.files.items()})
-        refuse_overwriting(out, overwrite, "table of points", is_table_of_points, "")
+    _refuse_table(out, loaded, overwrite, "table of points", is_table_of_points)
     setup = loaded.build(device_of(device), allow_code)
     refuse_node(setup.model, node, out)
     found = scene_paths(loaded, setup, last, steps, length, time)
     print(paths_table(found))
     if out is not None:
         write_points(found, node, out)
-        interrupts.say_at_the_end(f"{out} is written")
-        print(f"wrote {out}")
+        _say_written(out)
     if failed := failed_paths(found):
         print(failed, file=sys.stderr)
         raise typer.Exit(FAILED)
