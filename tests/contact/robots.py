@@ -121,16 +121,17 @@ def constrained_on_obstacles(mu: float) -> Model:
 
 
 def constrained_between_nodes(mu: float) -> Model:
-    """Return two robots, each a rod that lies on two edges of a box, which moves, between its nodes, by constraints."""
+    """Return two robots, each a rod that lies on two posts, which move, between its nodes, by constraints."""
     builder = RobotBuilder()
     t = np.linspace(0, 1, 4)[:, None]
     rod = t * [3 * SIZE, 0.5 * SIZE, 0] + [0, 0, 2e-3] + np.array([0, 0, 2e-4]) * np.sin(3 * t)
     builder.add_rod(rod, Circle(2e-3), Material(numbers(1e6, 2e6), 1000.0, 0.4))
     builder.add_force(forces.Gravity((0.5, 0.3, -9.81)))
     friction = Friction(numbers(mu, 0.7 * mu))
-    box = Box((1.45 * SIZE, 0.25 * SIZE, -0.5 * SIZE), (1.9 * SIZE, SIZE, SIZE), (0.1, 0.0, 0.0))
     path = Path.uniform((0.05, 0.0, 0.02))
-    builder.add_contact(Obstacle(box, Complementarity(), friction, path, "box", spacing=0.3 * SIZE))
+    for name, x in (("left", 0.6 * SIZE), ("right", 2.3 * SIZE)):
+        post = Capsule((x, -SIZE, -0.5 * SIZE), (x, SIZE, -0.4 * SIZE), 0.45 * SIZE)
+        builder.add_contact(Obstacle(post, Complementarity(), friction, path, name, spacing=0.2 * SIZE))
     return builder.finalize()
 
 

@@ -103,7 +103,7 @@ class TestSlidingOnConstraints(TestPressedOnConstraints):
 
 
 class TestHeldBetweenNodesByConstraints(TestPressedOnConstraints):
-    """A rod that lies on the edges of a moving box between its nodes."""
+    """A rod that lies on moving posts between its nodes."""
 
     def model(self):
         """Return the rod."""
