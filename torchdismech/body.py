@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from scipy.sparse import coo_matrix, csgraph
 from torch import Tensor, nn
 
+from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.surface import Surface
 from torchdismech.geometry.topology import Held, Rod, Springs
 
@@ -222,8 +222,7 @@ class Body(nn.Module):
     @cached_property
     def part_of_node(self) -> np.ndarray:
         """Number (N,) of the part that each node belongs to: parts are what no edge joins."""
-        ones, (start, end), n = np.ones(len(self.links)), self.links.T, self.n_nodes
-        return csgraph.connected_components(coo_matrix((ones, (start, end)), shape=(n, n)), directed=False)[1]
+        return connected_parts(self.n_nodes, self.links)
 
     def parts(self) -> int:
         """Return how many parts the robot has that no edge joins."""

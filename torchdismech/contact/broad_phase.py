@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its parts are imported at their first use
 import torch
 from numpy.typing import ArrayLike
-from scipy import sparse
 from torch import Tensor
 
 from torchdismech.errors import InputError
@@ -181,11 +181,11 @@ def _checked_nodes(name: str, nodes: ArrayLike) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def _incidence(primitives: np.ndarray, nodes: int) -> sparse.csr_array:
+def _incidence(primitives: np.ndarray, nodes: int) -> scipy.sparse.csr_array:
     """Return the matrix (M, nodes), true where a primitive has a node."""
     count, corners = primitives.shape
     rows = np.repeat(np.arange(count), corners)
-    matrix = sparse.coo_array((np.ones(rows.size, dtype=bool), (rows, primitives.ravel())), shape=(count, nodes))
+    matrix = scipy.sparse.coo_array((np.ones(rows.size, dtype=bool), (rows, primitives.ravel())), shape=(count, nodes))
     return matrix.tocsr()
 
 

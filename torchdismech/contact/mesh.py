@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from torchdismech.contact.nearest import NearestTriangle
 from torchdismech.contact.shapes import Shape, polar, rounding, square
 from torchdismech.errors import InputError
+from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.mesh_checks import check_mesh
 
 __all__ = ["Mesh"]
@@ -177,11 +176,9 @@ def _checked(vertices, triangles, where: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _volumes(x: np.ndarray, triangles: np.ndarray) -> np.ndarray:
     """Return the signed volume of each connected closed surface."""
-    links = triangles[:, :2], triangles[:, 1:]
-    a, b = (np.concatenate([link[:, k] for link in links]) for k in (0, 1))
-    count, part = connected_components(coo_array((np.ones(len(a)), (a, b)), shape=(len(x), len(x))), directed=False)
+    part = connected_parts(len(x), np.concatenate([triangles[:, :2], triangles[:, 1:]]))
     u, v, w = ((x - x.mean(axis=0))[triangles[:, k]] for k in range(3))
-    return np.bincount(part[triangles[:, 0]], (u * np.cross(v, w)).sum(axis=1) / 6, minlength=count)
+    return np.bincount(part[triangles[:, 0]], (u * np.cross(v, w)).sum(axis=1) / 6, minlength=part.max() + 1)
 
 
 def _pseudonormals(x: np.ndarray, triangles: np.ndarray, where: str) -> np.ndarray:

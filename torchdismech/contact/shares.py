@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_matrix, csgraph
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
+from torchdismech.geometry.graphs import connected_parts
 
 __all__ = ["Ruled", "Share", "shares"]
 
@@ -157,6 +157,5 @@ def _connected(count: int, nodes: np.ndarray, numbers: np.ndarray) -> np.ndarray
     """Return the piece (K,) of links (K, 2) whose names have the numbers (K,): one where they share nodes and name."""
     place = (numbers[:, None] + 1) * count + nodes
     size = (int(numbers.max()) + 2) * count
-    graph = coo_matrix((np.ones(len(place)), place.T), shape=(size, size))
-    label = csgraph.connected_components(graph, directed=False)[1][place[:, 0]]
+    label = connected_parts(size, place)[place[:, 0]]
     return np.unique(label, return_inverse=True)[1].reshape(-1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse
+import scipy  # its parts are imported at their first use
 import torch
 from torch import Tensor, nn
 

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from torchdismech.errors import InputError
 from torchdismech.geometry.checks import check_nodes
+from torchdismech.geometry.graphs import connected_parts
 
 __all__ = ["CheckedMesh", "check_mesh", "check_triangles", "triangle_problems"]
 
@@ -215,11 +214,6 @@ def _neighbours(triangles: np.ndarray, n_nodes: int, where: str) -> tuple[np.nda
     return pairs, start[pairs[:, 0]] == end[pairs[:, 1]]
 
 
-def _labels(count: int, a: np.ndarray, b: np.ndarray) -> tuple[int, np.ndarray]:
-    """Return the number of connected parts of a graph of `count` nodes with edges (a, b), and the part of each node."""
-    return connected_components(coo_array((np.ones(len(a), dtype=np.int8), (a, b)), shape=(count, count)), False)
-
-
 def _refuse_single_node_contacts(triangles: np.ndarray, pairs: np.ndarray, where: str) -> None:
     """Refuse nodes around which the triangles form more than one fan."""
     # Corners (triangle, node) are one fan where they are joined by inner edges: both ends of each join two corners.
@@ -228,10 +222,9 @@ def _refuse_single_node_contacts(triangles: np.ndarray, pairs: np.ndarray, where
     ends = [base + (side + k) % 3 for k in (1, 2)]  # corners at the start and at the end of both sides
     same = corner[ends[0][:, 0]] == corner[ends[0][:, 1]]  # both sides start at the same node
     partner = [np.where(same, ends[k][:, 1], ends[1 - k][:, 1]) for k in (0, 1)]
-    n_fans, fan = _labels(
-        len(corner), np.concatenate([ends[0][:, 0], ends[1][:, 0]]), np.concatenate([partner[0], partner[1]])
-    )
-    node_of_fan = np.zeros(n_fans, dtype=np.int64)
+    joined = np.concatenate([np.stack([ends[k][:, 0], partner[k]], axis=1) for k in (0, 1)])
+    fan = connected_parts(len(corner), joined)
+    node_of_fan = np.zeros(fan.max() + 1, dtype=np.int64)
     node_of_fan[fan] = corner
     fans = np.bincount(node_of_fan, minlength=int(corner.max()) + 1)
     touching = np.flatnonzero(fans > 1)
@@ -256,14 +249,16 @@ def _orientation(
     count = len(triangles)
     f, g = neighbours.T
     other = np.where(opposed, 0, count)
-    _, label = _labels(2 * count, np.concatenate([f, f + count]), np.concatenate([g + other, g + count - other]))
+    fitting = np.concatenate([np.stack([f, g + other], axis=1), np.stack([f + count, g + count - other], axis=1)])
+    label = connected_parts(2 * count, fitting)
     one_sided = np.flatnonzero(label[:count] == label[count:])
     if len(one_sided):
         raise InputError(
             f"{where}: the surface of {_namer(triangles)(int(one_sided[0]))} cannot be oriented: it has one side only, "
             "as a Moebius strip; cut it along a row of edges (give the two sides of the cut nodes of their own)"
         )
-    bodies, body = _labels(count, f, g)
+    body = connected_parts(count, neighbours)
+    bodies = int(body.max()) + 1
     first = np.full(bodies, count)
     np.minimum.at(first, body, np.arange(count))
     return label[:count] != label[first[body]], bodies

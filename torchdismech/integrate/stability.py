@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import scipy  # its parts are imported at their first use
 import torch
-from scipy.sparse import diags_array
 from torch import Tensor
 
 from torchdismech.integrate.candidates import constraints_at
@@ -134,7 +134,7 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor) -> tuple[Tens
     for robot in saddles.nonzero().flatten().tolist():
         matrix = sparse_matrix(found.pattern, values[:, robot])
         try:
-            eigenvalues, shapes = lowest_modes(matrix, diags_array(mass[robot]), count, precision)
+            eigenvalues, shapes = lowest_modes(matrix, scipy.sparse.diags_array(mass[robot]), count, precision)
         except (ValueError, ArithmeticError):  # an angle without inertia is unstable: no mode to follow
             continue
         if eigenvalues[0] < 0:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.geometry.graphs import connected_parts
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
@@ -62,10 +61,8 @@ def _parts(model: Model) -> np.ndarray:
         nodes = np.where(dofs < 3 * count, dofs // 3, -1)  # (reads, S)
         first = nodes.max(axis=0)
         linked = (nodes >= 0) & (nodes != first)
-        pairs.append(np.stack([nodes[linked], np.broadcast_to(first, nodes.shape)[linked]]))
-    a, b = np.concatenate([np.zeros((2, 0), dtype=np.int64), *pairs], axis=1)
-    _, parts = connected_components(coo_array((np.ones(len(a), dtype=bool), (a, b)), shape=(count, count)), False)
-    return parts.astype(np.int64)
+        pairs.append(np.stack([nodes[linked], np.broadcast_to(first, nodes.shape)[linked]], axis=1))
+    return connected_parts(count, np.concatenate([np.zeros((0, 2), dtype=np.int64), *pairs]))
 
 
 def _loose_ways(model: Model, parts: np.ndarray, projections: np.ndarray) -> np.ndarray:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
-from scipy.sparse.linalg import eigsh
+import scipy  # its parts are imported at their first use
 
 from torchdismech.errors import InputError
 from torchdismech.sparse.pattern import Pattern
@@ -54,7 +52,7 @@ def banded_order(pattern: Pattern) -> BandedOrder:
     return min(orders, key=lambda o: o.lower + o.upper)
 
 
-def _cuthill_mckee(graph: sparse.csr_matrix) -> list[np.ndarray]:
+def _cuthill_mckee(graph: scipy.sparse.csr_matrix) -> list[np.ndarray]:
     """Return orders by reverse Cuthill-McKee: of the graph, and of its groups of like vertices from two starts.
 
     It walks from a vertex with the fewest neighbours, which need not be at an end. In a shell with unknowns on its
@@ -62,26 +60,26 @@ def _cuthill_mckee(graph: sparse.csr_matrix) -> list[np.ndarray]:
     96. A shell that rods hold, 164, has 133 from a far vertex. None of the three is the best of them for all shells.
     """
     groups, members = _compressed(graph)
-    walks = [csgraph.reverse_cuthill_mckee(groups, symmetric_mode=True), _from_far_vertices(groups)]
-    whole = csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)
+    walks = [scipy.sparse.csgraph.reverse_cuthill_mckee(groups, symmetric_mode=True), _from_far_vertices(groups)]
+    whole = scipy.sparse.csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)
     return [whole, *(np.concatenate([members[v] for v in walk]) for walk in walks)]
 
 
-def _from_far_vertices(graph: sparse.csr_matrix) -> np.ndarray:
+def _from_far_vertices(graph: scipy.sparse.csr_matrix) -> np.ndarray:
     """Return the reverse Cuthill-McKee order that begins in each component at a vertex far from most others."""
     m, degree = graph.shape[0], np.diff(graph.indptr)
-    count, label = csgraph.connected_components(graph, directed=False)
+    count, label = scipy.sparse.csgraph.connected_components(graph, directed=False)
     far = np.empty(count, dtype=np.int64)
     for k in range(count):
         vertices = np.flatnonzero(label == k)
         start = vertices[np.argmin(degree[vertices])]
         for _ in range(_SWEEPS):
-            start = csgraph.breadth_first_order(graph, start, return_predecessors=False)[-1]
+            start = scipy.sparse.csgraph.breadth_first_order(graph, start, return_predecessors=False)[-1]
         far[k] = start
     # A walk begins at the vertex with the fewest neighbours: hang one more vertex, with one neighbour, on the far one.
-    hung = sparse.coo_matrix((np.ones(count, dtype=np.int32), (far, np.arange(count))), shape=(m, count))
-    longer = sparse.bmat([[graph, hung], [hung.T, None]], format="csr")
-    walk = csgraph.reverse_cuthill_mckee(longer, symmetric_mode=True)
+    hung = scipy.sparse.coo_matrix((np.ones(count, dtype=np.int32), (far, np.arange(count))), shape=(m, count))
+    longer = scipy.sparse.bmat([[graph, hung], [hung.T, None]], format="csr")
+    walk = scipy.sparse.csgraph.reverse_cuthill_mckee(longer, symmetric_mode=True)
     return walk[walk < m]
 
 
@@ -123,7 +121,7 @@ def nested_dissection(pattern: Pattern, leaf_size: int) -> list[TreeNode]:
     while waiting:
         vertices, parent = waiting.pop()
         part = graph[vertices][:, vertices]
-        count, label = csgraph.connected_components(part, directed=False)
+        count, label = scipy.sparse.csgraph.connected_components(part, directed=False)
         if count > 1:
             waiting += [(vertices[label == k], parent) for k in range(count)]
             continue
@@ -136,24 +134,24 @@ def nested_dissection(pattern: Pattern, leaf_size: int) -> list[TreeNode]:
     return [TreeNode(unknowns, last - parent if parent >= 0 else -1) for unknowns, parent in reversed(found)]
 
 
-def _adjacency(pattern: Pattern) -> sparse.csr_matrix:
+def _adjacency(pattern: Pattern) -> scipy.sparse.csr_matrix:
     """Return the symmetric graph of the pattern: ones off the diagonal."""
     if pattern.n == 0:
         raise InputError("cannot order a pattern without unknowns (is every dof clamped?); the dense solver takes it")
     off = pattern.rows != pattern.cols
     rows, cols = pattern.rows[off], pattern.cols[off]
     ones = np.ones(2 * len(rows), dtype=np.int32)
-    graph = sparse.coo_matrix(
+    graph = scipy.sparse.coo_matrix(
         (ones, (np.concatenate([rows, cols]), np.concatenate([cols, rows]))), shape=(pattern.n, pattern.n)
     ).tocsr()
     graph.data[:] = 1  # entries given from both sides were summed
     return graph
 
 
-def _compressed(graph: sparse.csr_matrix) -> tuple[sparse.csr_matrix, list[np.ndarray]]:
+def _compressed(graph: scipy.sparse.csr_matrix) -> tuple[scipy.sparse.csr_matrix, list[np.ndarray]]:
     """Merge neighbours that have the same neighbours; return the graph and who is in each of its vertices."""
     n = graph.shape[0]
-    closed = (graph + sparse.identity(n, dtype=np.int32, format="csr")).tocsr()
+    closed = (graph + scipy.sparse.identity(n, dtype=np.int32, format="csr")).tocsr()
     closed.sort_indices()
     groups: dict[bytes, list[int]] = {}
     for v in range(n):
@@ -163,7 +161,7 @@ def _compressed(graph: sparse.csr_matrix) -> tuple[sparse.csr_matrix, list[np.nd
     return graph[first][:, first].tocsr(), members
 
 
-def _smallest_separator(graph: sparse.csr_matrix, weight: np.ndarray) -> np.ndarray | None:
+def _smallest_separator(graph: scipy.sparse.csr_matrix, weight: np.ndarray) -> np.ndarray | None:
     """Return -1, 0, 1 for each vertex of a connected graph: one side, separator, other side; None where none helps."""
     best, best_score = None, np.inf
     for height in _directions(graph):
@@ -178,18 +176,18 @@ def _smallest_separator(graph: sparse.csr_matrix, weight: np.ndarray) -> np.ndar
     return best
 
 
-def _directions(graph: sparse.csr_matrix) -> list[np.ndarray]:
+def _directions(graph: scipy.sparse.csr_matrix) -> list[np.ndarray]:
     """Return functions on the vertices that rise from one end of the graph to the other.
 
     They are combinations of the two lowest non-constant modes of the graph's Laplacian.
     """
     m = graph.shape[0]
-    laplacian = csgraph.laplacian(graph.astype(np.float64)).tocsc()
+    laplacian = scipy.sparse.csgraph.laplacian(graph.astype(np.float64)).tocsc()
     if m <= _DENSE_MODES:
         modes = np.linalg.eigh(laplacian.toarray())[1][:, 1:3]
     else:
         start = np.random.default_rng(0).normal(size=m)  # fixed, so that the order is reproducible
-        values, vectors = eigsh(laplacian, k=3, sigma=-1e-3, v0=start)
+        values, vectors = scipy.sparse.linalg.eigsh(laplacian, k=3, sigma=-1e-3, v0=start)
         modes = vectors[:, np.argsort(values)[1:]]
     if modes.shape[1] < 2:
         return [modes[:, 0]] if modes.shape[1] else []
@@ -205,7 +203,7 @@ def _heights_by_weight(height: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return fraction
 
 
-def _minimum_cut(graph: sparse.csr_matrix, weight: np.ndarray, fraction: np.ndarray) -> np.ndarray:
+def _minimum_cut(graph: scipy.sparse.csr_matrix, weight: np.ndarray, fraction: np.ndarray) -> np.ndarray:
     """Return the lightest vertex separator of the lowest and the highest vertices, as -1, 0, 1 for each vertex.
 
     A vertex v is an edge from v to m + v with its weight as capacity, dearer away from the middle; a flow from bottom
@@ -221,12 +219,12 @@ def _minimum_cut(graph: sparse.csr_matrix, weight: np.ndarray, fraction: np.ndar
     head = np.concatenate([m + vertices, neighbours.col, bottom, np.full(len(top), sink)])
     limit = np.full(len(tail), unlimited)
     limit[:m] = capacity
-    network = sparse.csr_matrix((limit, (tail, head)), shape=(2 * m + 2, 2 * m + 2))
-    residual = network - csgraph.maximum_flow(network, source, sink).flow
+    network = scipy.sparse.csr_matrix((limit, (tail, head)), shape=(2 * m + 2, 2 * m + 2))
+    residual = network - scipy.sparse.csgraph.maximum_flow(network, source, sink).flow
     residual.data[residual.data < 0] = 0
     residual.eliminate_zeros()
     reached = np.zeros(2 * m + 2, dtype=bool)
-    reached[csgraph.breadth_first_order(residual, source, return_predecessors=False)] = True
+    reached[scipy.sparse.csgraph.breadth_first_order(residual, source, return_predecessors=False)] = True
     split = np.where(reached[m : 2 * m], -1, 1)
     split[reached[:m] & ~reached[m : 2 * m]] = 0
     return split

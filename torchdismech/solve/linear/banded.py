@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import cached_property, partial
 
 import numpy as np
+import scipy  # its parts are imported at their first use
 import torch
-from scipy.linalg import lapack
 from torch import Tensor
 
 from torchdismech.errors import InputError
@@ -311,7 +311,7 @@ class _LapackCholesky:
 
     def __init__(self, order: BandedOrder, places: np.ndarray, values: Tensor):
         self.order = order
-        factor, self._solve_one = lapack.get_lapack_funcs(("pbtrf", "pbtrs"), dtype=_numpy_dtype(values))
+        factor, self._solve_one = scipy.linalg.lapack.get_lapack_funcs(("pbtrf", "pbtrs"), dtype=_numpy_dtype(values))
         flat, self.bands = _bands(values, len(order.order), order.lower + 1)
         good = np.empty(len(flat), dtype=bool)
         for k, (band, source, matrix) in enumerate(zip(flat, values.t().contiguous().numpy(), self.bands, strict=True)):
@@ -335,7 +335,7 @@ class _LapackLU:
     def __init__(self, order: BandedOrder, places: np.ndarray, values: Tensor):
         self.order = order
         below, above = order.lower, order.upper
-        factor, self._solve_one = lapack.get_lapack_funcs(("gbtrf", "gbtrs"), dtype=_numpy_dtype(values))
+        factor, self._solve_one = scipy.linalg.lapack.get_lapack_funcs(("gbtrf", "gbtrs"), dtype=_numpy_dtype(values))
         flat, self.bands = _bands(values, len(order.order), 2 * below + above + 1)
         good = np.empty(len(flat), dtype=bool)
         self.pivots = []
