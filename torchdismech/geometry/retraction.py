@@ -7,15 +7,16 @@ length that the step asks for to first order; where loops or clamps do not let a
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Any
+
 import numpy as np
-import scipy.linalg
-import scipy.sparse
-import scipy.sparse.csgraph
-import scipy.sparse.linalg
+import scipy  # its parts are imported at their first use
 import torch
 from torch import Tensor, nn
 
 from torchdismech.fused import Fused
+from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.vec3 import Vec3
 
 __all__ = ["LengthPreservingMove"]
@@ -100,44 +101,62 @@ class _Network:
 
     Attributes
     ----------
-    kept : nodes that are solved for, in an order that gives their Laplacian a narrow band.
-    laplacian : of these.
+    solved : nodes (K,) that are solved for.
     loose : the nodes of each part without a fixed node; one of them is not solved for, the mean is corrected after.
     """
 
     def __init__(self, edges: np.ndarray, free: np.ndarray):
         self.edges = edges
-        self.n_nodes, n_edges = len(free), len(edges)
-        ends = np.concatenate([edges[:, 0], edges[:, 1]])
-        places = (np.tile(np.arange(n_edges), 2), ends)
-        signs = np.repeat([-1.0, 1.0], n_edges)
-        difference = scipy.sparse.csr_matrix((signs, places), shape=(n_edges, self.n_nodes))
-        laplacian = (difference.T @ difference).tocsr()
-        parts, label = scipy.sparse.csgraph.connected_components(laplacian, directed=False)
-        held = np.bincount(label, weights=~free, minlength=parts) > 0
-        nodes_of_part = np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
-        self.loose = [nodes_of_part[part] for part in np.flatnonzero(~held)]
-        solved = free & (laplacian.diagonal() > 0)
+        self.n_nodes = len(free)
+        part = connected_parts(self.n_nodes, edges)
+        held = np.bincount(part, weights=~free) > 0
+        nodes_of_part = np.split(np.argsort(part, kind="stable"), np.cumsum(np.bincount(part))[:-1])
+        self.loose = [nodes_of_part[number] for number in np.flatnonzero(~held)]
+        solved = free & (np.bincount(np.ravel(edges), minlength=self.n_nodes) > 0)
         solved[[nodes[0] for nodes in self.loose]] = False
-        kept = np.flatnonzero(solved)
-        if len(kept):
-            kept = kept[scipy.sparse.csgraph.reverse_cuthill_mckee(laplacian[kept][:, kept], symmetric_mode=True)]
-        self.kept = kept
-        self.laplacian = laplacian[self.kept][:, self.kept].tocoo()
+        self.solved = np.flatnonzero(solved)
+
+    def inverse(self) -> np.ndarray:
+        """Return the inverse (K, K) of the Laplacian of the nodes that are solved for."""
+        rows, cols, data = self._laplacian()
+        laplacian = np.zeros((self.n_nodes, self.n_nodes))
+        np.add.at(laplacian, (rows, cols), data)
+        factor = torch.linalg.cholesky(torch.from_numpy(laplacian[np.ix_(self.solved, self.solved)]))
+        return torch.cholesky_inverse(factor).numpy()
+
+    def _laplacian(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows, columns and summands of the Laplacian of all nodes."""
+        start, end = self.edges.T
+        ones = np.ones(2 * len(self.edges))
+        rows, cols = np.concatenate([start, end, start, end]), np.concatenate([start, end, end, start])
+        return rows, cols, np.concatenate([ones, -ones])
+
+    @cached_property
+    def _banded(self) -> tuple[np.ndarray, Any]:
+        """The nodes that are solved for, in an order that gives their Laplacian a narrow band, and that as a matrix."""
+        rows, cols, data = self._laplacian()
+        matrix = scipy.sparse.coo_matrix((data, (rows, cols)), shape=(self.n_nodes, self.n_nodes)).tocsr()
+        nodes = self.solved
+        if len(nodes):
+            nodes = nodes[scipy.sparse.csgraph.reverse_cuthill_mckee(matrix[nodes][:, nodes], symmetric_mode=True)]
+        return nodes, matrix[nodes][:, nodes].tocoo()
 
     @property
     def band_numbers(self) -> int:
         """Numbers in the band of the Laplacian's Cholesky factor."""
-        reach = int((self.laplacian.row - self.laplacian.col).max(initial=0))
-        return (reach + 1) * len(self.kept)
+        nodes, laplacian = self._banded
+        return (int((laplacian.row - laplacian.col).max(initial=0)) + 1) * len(nodes)
 
-    def band(self) -> np.ndarray:
-        """Return the Laplacian's Cholesky factor in LAPACK's lower band storage."""
-        row, col, data = self.laplacian.row, self.laplacian.col, self.laplacian.data
+    def band(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nodes that are solved for and the Laplacian's Cholesky factor in LAPACK's lower band storage."""
+        nodes, laplacian = self._banded
+        if not len(nodes):
+            return nodes, np.zeros((1, 0))
+        row, col, data = laplacian.row, laplacian.col, laplacian.data
         lower = row >= col
-        band = np.zeros((self.band_numbers // max(len(self.kept), 1), len(self.kept)))
+        band = np.zeros((self.band_numbers // len(nodes), len(nodes)))
         band[(row - col)[lower], col[lower]] = data[lower]
-        return scipy.linalg.cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
+        return nodes, scipy.linalg.cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
 
 
 def _summed_at_nodes(changes: Tensor, edges: Tensor, n_nodes: int) -> Tensor:
@@ -154,10 +173,8 @@ class _DenseShifts(nn.Module):
 
     def __init__(self, network: _Network, dtype: torch.dtype):
         super().__init__()
-        shifts, kept = np.zeros((network.n_nodes, network.n_nodes)), network.kept
-        if len(kept):
-            factor = scipy.sparse.linalg.splu(network.laplacian.tocsc())
-            shifts[np.ix_(kept, kept)] = factor.solve(np.eye(len(kept)))
+        shifts = np.zeros((network.n_nodes, network.n_nodes))
+        shifts[np.ix_(network.solved, network.solved)] = network.inverse()
         for nodes in network.loose:
             shifts[nodes] -= shifts[nodes].mean(0)
         self.of_edges = len(network.edges) <= network.n_nodes
@@ -174,7 +191,7 @@ class _DenseShifts(nn.Module):
 class _BandedShifts(nn.Module):
     """Node shifts by a banded factor, on a CPU."""
 
-    kept: Tensor
+    solved: Tensor
     band: Tensor
     edges: Tensor
 
@@ -182,8 +199,8 @@ class _BandedShifts(nn.Module):
         super().__init__()
         self.n_nodes = network.n_nodes
         self.register_buffer("edges", torch.as_tensor(network.edges), persistent=False)
-        self.register_buffer("kept", torch.as_tensor(network.kept.astype(np.int64)), persistent=False)
-        band = network.band() if len(network.kept) else np.zeros((1, 0))
+        nodes, band = network.band()
+        self.register_buffer("solved", torch.as_tensor(nodes, dtype=torch.long), persistent=False)
         self.register_buffer("band", torch.as_tensor(band, dtype=dtype), persistent=False)
         self.loose = [torch.as_tensor(nodes) for nodes in network.loose]
 
@@ -193,8 +210,8 @@ class _BandedShifts(nn.Module):
         columns = loads.movedim(-2, 0)  # (N, .., B)
         rest = columns.shape[1:]
         columns = columns.reshape(self.n_nodes, -1)
-        solved = torch.ops.torchdismech.banded_solve(self.band, columns.index_select(0, self.kept))
-        shifts = torch.zeros_like(columns).index_copy(0, self.kept, solved)
+        found = torch.ops.torchdismech.banded_solve(self.band, columns.index_select(0, self.solved))
+        shifts = torch.zeros_like(columns).index_copy(0, self.solved, found)
         for nodes in self.loose:
             shifts = shifts.index_add(0, nodes, shifts[nodes].mean(0, keepdim=True).expand(len(nodes), -1), alpha=-1)
         return shifts.unflatten(1, rest).movedim(0, -2)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
@@ -124,12 +123,16 @@ class Scatter(nn.Module):
     def __init__(self, shape: tuple[int, int], targets, sources, coefficients, dtype: torch.dtype):
         super().__init__()
         self.shape = shape
-        data = np.asarray(coefficients, dtype=np.float64)
-        matrix = sparse.coo_matrix((data, (targets, sources)), shape=shape).tocsr()  # sums repeated entries, sorts
-        for name, csr in (("matrix", matrix), ("transposed", matrix.T.tocsr())):
-            self.register_buffer(f"{name}_rows", torch.from_numpy(csr.indptr.astype(np.int64)), persistent=False)
-            self.register_buffer(f"{name}_cols", torch.from_numpy(csr.indices.astype(np.int64)), persistent=False)
-            self.register_buffer(f"{name}_values", torch.from_numpy(csr.data).to(dtype), persistent=False)
+        places = torch.as_tensor(np.stack([targets, sources]), dtype=torch.long)
+        data = torch.as_tensor(np.asarray(coefficients, dtype=np.float64))
+        matrix = torch.sparse_coo_tensor(places, data, shape, check_invariants=True)
+        for name, coo in (("matrix", matrix), ("transposed", matrix.t())):
+            coo = coo.coalesce()  # sums repeated entries, sorts by rows, then columns
+            rows, cols = coo.indices()
+            starts = torch.cat([rows.new_zeros(1), torch.bincount(rows, minlength=len(coo)).cumsum(0)])
+            self.register_buffer(f"{name}_rows", starts, persistent=False)
+            self.register_buffer(f"{name}_cols", cols.contiguous(), persistent=False)
+            self.register_buffer(f"{name}_values", coo.values().to(dtype), persistent=False)
 
     def forward(self, source: Tensor) -> Tensor:
         """Map (number of sources, B) to (number of targets, B)."""
