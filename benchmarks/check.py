@@ -37,6 +37,7 @@ REPEATS = 3
 OF_PEER = 35e-6  # s that PyElastica takes for a step of 100 elements on the core that milliseconds are for
 DEMO = ROOT / "torchdismech" / "demo" / "scene.toml"
 FIRST_STEP = f"""
+from torchdismech import State  # programs begin with the library's public names
 from torchdismech.io.scene import load_scene
 setup = load_scene({str(DEMO)!r}).build()
 setup.integrator.step(setup.model, setup.state)

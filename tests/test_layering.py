@@ -227,6 +227,17 @@ def test_importing_the_package_stays_light():
     assert not (loaded & LAZY), f"imported at once, should be imported where used: {sorted(loaded & LAZY)}"
 
 
+def test_rods_step_without_scipy():
+    """Build rods and take a step in a fresh interpreter: of SciPy, a tenth of the way there, nothing is imported."""
+    script = (
+        "import sys, gc; from torchdismech import State; from torchdismech.io.scene import load_scene; "
+        "setup = load_scene('torchdismech/demo/scene.toml').build(); setup.integrator.step(setup.model, setup.state); "
+        "print(gc.isenabled(), {'scipy.sparse', 'scipy.linalg', 'scipy.spatial'} & set(sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert run.stdout.split(maxsplit=1) == ["True", "set()\n"], run.stdout
+
+
 def test_studies_import_neither_each_other_nor_examples():
     """Read each study alone: what two of them share stands in the library."""
     found = []

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchdismech import threads
+from torchdismech.imports import without_collections
 from torchdismech.version import __version__ as __version__
 
 threads.sleep_while_waiting()  # before torch is imported: its OpenMP reads once how to wait
@@ -33,7 +34,8 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("__") or name == "__all__":  # others ask modules of any kind for names like __wrapped__
         if name != "rollout" and find_spec(f"{__name__}.{name}") is not None:  # a light module stays light
             return import_module(f"{__name__}.{name}")
-        public = import_module("torchdismech.public")
+        with without_collections():
+            public = import_module("torchdismech.public")
         if hasattr(public, name):
             return getattr(public, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from torchdismech import interrupts
+from torchdismech.imports import without_collections
 
 if TYPE_CHECKING:
     from torchdismech.processes import Processes
@@ -28,7 +29,8 @@ def refusing(command: Callable) -> Callable:
 
     @functools.wraps(command)
     def wrapped(*args, **options):
-        from torchdismech.processes import ALONE
+        with without_collections():  # the first import of torch
+            from torchdismech.processes import ALONE
 
         with explained(ALONE):
             return command(*args, **options)

@@ -54,7 +54,8 @@ Vector = Annotated[list[float], Field(min_length=3, max_length=3)]
 class Table(BaseModel):
     """A table of a scene file: no key that is not listed, no conversion of types, finite numbers only."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    # validators are built at their first use: most tables are part of another, whose validator is enough
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 def exactly_one(table: Table, *names: str) -> str:
