@@ -169,17 +169,18 @@ class Assembly(nn.Module):
             program = self._fused[k].program(term, q, constants[k], asked)
             if program is not None:
                 fused.append(program)
-                held.append(self._held[k])
+                reads_q = program[0].places[0] == 0
+                held.append(self._held[k] if reads_q and self._unknowns_fixed else None)
                 continue
             if fused:
-                found.append(values_of(fused, q.shape[1], held if self._unknowns_fixed else None))
+                found.append(values_of(fused, q.shape[1], held))
                 fused, held = [], []
             if with_hessians:
                 found.append(self._gradients_and_hessians(q, constants, [k]))
             else:
                 found.append((self._gradients(q, constants, [k]), q.new_empty(0, q.shape[1])))
         if fused:
-            found.append(values_of(fused, q.shape[1], held if self._unknowns_fixed else None))
+            found.append(values_of(fused, q.shape[1], held))
         return _joined([pair[0] for pair in found], q), _joined([pair[1] for pair in found], q)
 
     def _gradients(self, q: Tensor, constants: Sequence[TermConstants], which: Sequence[int]) -> Tensor:

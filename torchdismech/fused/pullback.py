@@ -45,7 +45,7 @@ def differentiated() -> Iterator[None]:
 
 
 def values_of(
-    programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int, chosen: Sequence[Tensor] | None = None
+    programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int, chosen: Sequence[Tensor | None] | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the first lists of programs one after the other, and the second ones, (rows, B).
 
@@ -56,7 +56,7 @@ def values_of(
     programs : with the number of springs of each and the tensors that it reads.
     robots : B.
     chosen : for each program the springs (K,) of which alone derivatives by the first of its tensors are found, as
-        those of the others are not wanted; None: of all springs.
+        those of the others are not wanted; None: those of all springs, also in place of the whole.
     """
     if not torch.is_grad_enabled() or not any(t.requires_grad for _, _, read in programs for t in read):
         return values_by_operator(programs, robots) if watched() else values_now(programs, robots)

@@ -156,10 +156,11 @@ def _derivatives_by_unknowns(equations: StepEquations, wanted: bool) -> Abstract
     """Let the residual be differentiated by the unknowns only where that is wanted; else q is of use where it is held.
 
     Nodes that slide are held along some directions, and where forces are not evaluated at the end of a step, q before
-    it counts at all dofs.
+    it counts at all dofs. Compiled steps have no loops that could leave something out.
     """
-    ends = equations.scheme.position == 1 and equations.model.unknowns.slides.none
-    return nullcontext() if wanted or not ends else equations.mechanics.layout.elastic.unknowns_fixed()
+    model, at_end = equations.model, equations.scheme.position == 1
+    leaves_out = not wanted and at_end and model.unknowns.slides.none and not model.compilation.active
+    return equations.mechanics.layout.elastic.unknowns_fixed() if leaves_out else nullcontext()
 
 
 def _linearised(
