@@ -7,7 +7,19 @@ import torch
 
 from tests.fused.test_program import random
 from tests.shells import robot
-from torchdismech import ImplicitEuler, Newmark, forces, trainable, unroll
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Newmark,
+    RobotBuilder,
+    forces,
+    straight,
+    trainable,
+    unroll,
+)
 from torchdismech.fused import Fused, differentiated, pullback, recorded, values_of
 from torchdismech.integrate import gradient
 
@@ -94,6 +106,33 @@ def test_only_what_is_asked_for():
     assert gradient_of is None or not gradient_of.any()
 
 
+def test_first_tensor_of_some_springs():
+    """Find the gradient by the first tensor, which springs read by rows, of some springs; by others of all."""
+    robots, some = 9, torch.tensor([0, 3])
+    rows = torch.tensor([2, 0, 1, 1, 3])
+    a, b = random(4, robots).requires_grad_(), random(2, SPRINGS, robots).requires_grad_()
+    c = random(SPRINGS, 1).requires_grad_()
+
+    def function(x, parts, each, row):
+        return [x[row] * parts[0] * each, torch.sin(x[row]) + parts[1]]
+
+    leaves = [a, b, c, rows]
+    program = recorded(lambda given: (function(*given), []), [tuple(leaf.shape) for leaf in leaves], a.dtype)
+    values, _ = values_of([(program, SPRINGS, [leaves[place] for place in program.places])], robots, [some])
+    weights = random(*values.shape)
+    found = torch.autograd.grad((values * weights).sum(), [a, b, c])
+    products = torch.cat(function(*leaves)) * weights
+    of_some = products.view(2, SPRINGS, robots)[:, some].sum()
+    expected = [
+        *torch.autograd.grad(of_some, a, retain_graph=True),
+        *torch.autograd.grad(products.sum(), [b, c]),
+    ]
+    for ours, torchs in zip(found, expected, strict=True):
+        assert (ours - torchs).abs().max() < ROUNDING * SPRINGS * robots
+    values, _ = values_of([(program, SPRINGS, [leaves[place] for place in program.places])], robots, [some[:0]])
+    assert not torch.autograd.grad(values.sum(), a)[0].any()
+
+
 def test_second_list_is_not_differentiated():
     """Say of the second list that it does not depend on what requires gradients."""
     a = random(SPRINGS, 3).requires_grad_()
@@ -131,10 +170,34 @@ def test_steps_have_the_same_gradients(shape, more, integrator, monkeypatch):
     start = model.initial_state()
     factors = trainable.scaled(model, [name for name in trainable.constants(model) if name.endswith(STIFFNESSES)])
     start = start.replace(q=start.q.clone().requires_grad_(), velocity=(0.01 * random(*start.q.shape)).requires_grad_())
-    wanted = [start.q, start.velocity, *factors.parameters()]
+    same_gradients_of_steps(
+        model, start, integrator(2e-3), [start.q, start.velocity, *factors.parameters()], monkeypatch
+    )
+
+
+@pytest.mark.parametrize("integrator", [ImplicitEuler, ImplicitMidpoint])
+@pytest.mark.parametrize("along", [None, (1.0, 1.0, 1.0)])
+def test_where_robots_are_held(along, integrator, monkeypatch):
+    """Find the gradients by where clamps hold a rod, also a node that slides, and by q before the step."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0.1), 7), Circle(2e-3), Material(youngs=1e6, density=1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.clamp(nodes=[6], along=along)
+    builder.add_force(forces.Gravity((0, 1.0, -9.81)))
+    model = builder.finalize(compile=False)
+    start = model.initial_state(2)
+    start = start.replace(q=start.q.clone().requires_grad_(), velocity=(0.01 * random(*start.q.shape)).requires_grad_())
+    held = (start.q + 1e-4 * random(*start.q.shape)).detach().requires_grad_()
+    wanted = [start.q, start.velocity, held]
+    same_gradients_of_steps(model, start, integrator(2e-3), wanted, monkeypatch, Control(clamped_q=held))
+
+
+def same_gradients_of_steps(model, start, integrator, wanted, monkeypatch, control=None):
+    """Hold the gradients of some steps by loops against those that torch finds."""
+    held = None if control is None else (lambda time, model: control)
 
     def gradients():
-        run = unroll(model, start, integrator(2e-3), 4)
+        run = unroll(model, start, integrator, 4, schedule=held)
         return torch.autograd.grad((run.positions[-1] ** 2).sum() + run.velocity[-1].sum(), wanted)
 
     monkeypatch.setattr(pullback, "_pullbacks", {})

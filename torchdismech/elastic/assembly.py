@@ -5,7 +5,8 @@ So are loads that are sums over stencils, each by its `term`; they come after th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,8 @@ class Assembly(nn.Module):
         # pairs that meet clamped dofs only are not found: in a planar robot most
         self._wanted = {k: wanted for k, (wanted, *_) in zip(self.order, placed, strict=True)}
         self._fused = {k: FusedTerm(wanted) for k, wanted in self._wanted.items()}
+        self._held = {k: _springs_at_held(term, unknown) for k, term in zip(self.order, ordered, strict=True)}
+        self._unknowns_fixed = False
         self.scatter_stiffness = _stiffness_scatter(ordered, placed, pattern, dtype)
 
     @property
@@ -88,6 +91,18 @@ class Assembly(nn.Module):
         """Return the terms in the order in which they stand in the buffers."""
         terms = self.terms
         return [terms[k] for k in self.order]
+
+    @contextmanager
+    def unknowns_fixed(self) -> Iterator[None]:
+        """Let the forces that are found meanwhile be differentiated by q at clamped dofs alone.
+
+        Their gradient by q is then of no use at others. Loops find it at the few springs that reach a clamped dof.
+        """
+        self._unknowns_fixed = True
+        try:
+            yield
+        finally:
+            self._unknowns_fixed = False
 
     def record(self, q: Tensor, constants: Sequence[TermConstants]) -> None:
         """Get ready for functions that are compiled as a whole and evaluate the terms at q (n, B)."""
@@ -148,22 +163,24 @@ class Assembly(nn.Module):
 
     def _found(self, q: Tensor, constants: Sequence[TermConstants], with_hessians: bool) -> tuple[Tensor, Tensor]:
         """Return the gradients and packed Hessians (sources, B) of all terms, by compiled code where there is some."""
-        found, fused = [], []
+        found, fused, held = [], [], []
         asked: Asked = "hessian" if with_hessians else "gradient"
         for k, term in zip(self.order, self.ordered(), strict=True):
             program = self._fused[k].program(term, q, constants[k], asked)
             if program is not None:
                 fused.append(program)
+                reads_q = program[0].places[0] == 0
+                held.append(self._held[k] if reads_q and self._unknowns_fixed else None)
                 continue
             if fused:
-                found.append(values_of(fused, q.shape[1]))
-                fused = []
+                found.append(values_of(fused, q.shape[1], held))
+                fused, held = [], []
             if with_hessians:
                 found.append(self._gradients_and_hessians(q, constants, [k]))
             else:
                 found.append((self._gradients(q, constants, [k]), q.new_empty(0, q.shape[1])))
         if fused:
-            found.append(values_of(fused, q.shape[1]))
+            found.append(values_of(fused, q.shape[1], held))
         return _joined([pair[0] for pair in found], q), _joined([pair[1] for pair in found], q)
 
     def _gradients(self, q: Tensor, constants: Sequence[TermConstants], which: Sequence[int]) -> Tensor:
@@ -184,6 +201,15 @@ class Assembly(nn.Module):
 
 def _strains(term: ElasticTerm, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
     return term.strains(q, constants)
+
+
+def _springs_at_held(term: ElasticTerm, unknown: np.ndarray) -> Tensor:
+    """Return the stencils (K,) of a term that reach a clamped dof."""
+    held = np.zeros(term.stencil.count, dtype=bool)
+    for variable in term.stencil.variables:
+        for dofs, _ in variable:
+            held |= unknown[dofs] < 0
+    return torch.from_numpy(np.flatnonzero(held))
 
 
 def _joined(parts: list[Tensor], like: Tensor) -> Tensor:

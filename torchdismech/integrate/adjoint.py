@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -132,7 +133,8 @@ def gradients_at_root(
     # what users write may have derivatives that are not its own: their product with lambda is held against autograd's
     inspected = model.has_user_hooks and solved is None
     x = x.detach().requires_grad_(inspected and equations.constraints is None)
-    fixed, residual, values = _linearised(form, equations, leaves, donor, x)
+    with _derivatives_by_unknowns(equations, x.requires_grad):
+        fixed, residual, values = _linearised(form, equations, leaves, donor, x)
     if inspected:
         refuse_unregistered(model, residual, [x, *leaves])
     solved = multipliers if solved is None else solved
@@ -148,6 +150,17 @@ def gradients_at_root(
         at = equations.start.state.replace(q=position, velocity=velocity, time=time).detach()
         refuse_wrong_matrix(model, at, equations.start.control, by_x, by_root * weight, accepted)
     return tuple(_difference(a, b, t) for a, b, t in zip(direct, through_root, wanted, strict=True))
+
+
+def _derivatives_by_unknowns(equations: StepEquations, wanted: bool) -> AbstractContextManager[None]:
+    """Let the residual be differentiated by the unknowns only where that is wanted; else q is of use where it is held.
+
+    Nodes that slide are held along some directions, and where forces are not evaluated at the end of a step, q before
+    it counts at all dofs. Compiled steps have no loops that could leave something out.
+    """
+    model, at_end = equations.model, equations.scheme.position == 1
+    leaves_out = not wanted and at_end and model.unknowns.slides.none and not model.compilation.active
+    return equations.mechanics.layout.elastic.unknowns_fixed() if leaves_out else nullcontext()
 
 
 def _linearised(

@@ -86,6 +86,7 @@ def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepI
         values = problem.values | values
         with values.in_place():
             results.append(take(problem.replace(state=state, control=control, running=rows, values=values)))
-    results[-1] = tuple(x.rows(slice(again, None)) for x in results[-1])  # type: ignore[assignment]
+    if again:
+        results[-1] = tuple(x.rows(slice(again, None)) for x in results[-1])  # type: ignore[assignment]
     after, info = zip(*results, strict=True)
     return type(after[0]).joined(after), StepInfo.joined(info)
