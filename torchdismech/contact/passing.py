@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.obstacle import Obstacle
+from torchdismech.contact.pair_loops import Kernel, distances, vectors
 from torchdismech.contact.pair_sums import of_ways
-from torchdismech.contact.pairs import FIRST, Kernel, distances, numbers_at, vectors
+from torchdismech.contact.pairs import FIRST, numbers_at
 from torchdismech.contact.self_contact import Pairs
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
