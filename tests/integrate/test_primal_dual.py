@@ -152,7 +152,8 @@ def test_steps_converge_fast_and_leave_parts_on_their_sides(monkeypatch):
     assert max(len(norms) for norms in rows) > 8
     # residuals of 1e-4 N and less go to 1e-9 of the forces: what falls tenfold each time would take seven
     assert max(len({*way}) for way in ways) <= 4
-    pairs = model.contact.touching(state.q[:1])
+    near = torch.full((1,), 5e-3, dtype=torch.float64)
+    pairs = model.contact.may_touch(state.q[:1], state.q[:1], near)
     rubbing, motion = model.contact.rubbing(pairs), torch.zeros(1, model.body.n_nodes, 3, dtype=torch.float64)
     assert float(rubbing.bearable(motion + 1.0)) == 1.0  # all together
     motion[:, -9:, 2] = -0.05

@@ -179,7 +179,8 @@ def _blocks_of_nodes(
 def _held_derivatives(law: ContactLaw, geometry: Tensor, moving: Tensor, *given: Tensor) -> list:
     """Return what `_derivatives` does for a traction that is expected: after the gains its components are given."""
     at = Geometry.of(geometry.unbind(0))
-    return _derivatives_at(law, at, moving, *given[:2], given[5:], Vec3(*given[2:5]))
+    position_gain, velocity_gain, *traction = given[:5]
+    return _derivatives_at(law, at, moving, position_gain, velocity_gain, given[5:], Vec3(*traction))
 
 
 def _held_blocks_of_nodes(
