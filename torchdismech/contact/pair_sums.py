@@ -20,7 +20,7 @@ from torchdismech.contact.pairs import PairTable
 from torchdismech.fused import Fused, fits
 from torchdismech.native import address, function_of, taped
 
-__all__ = ["BLOCK", "BlockPlaces", "PairSums", "of_ways"]
+__all__ = ["BLOCK", "BlockPlaces", "PairSums", "of_pairs"]
 
 BLOCK = 12  # numbers that the sum of a block takes in compiled code: three rows of four
 AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' lengths
@@ -81,31 +81,32 @@ class _PairCalls:
         taped(partial(function, *map(address, arguments)), *arguments, *given, reads=())
 
 
-def of_ways(loop: Fused, table: PairTable, start: Tensor, end: Tensor) -> Tensor:
-    """Return the value (C,) that a loop finds for each pair.
+def of_pairs(loop: Fused, table: PairTable, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
+    """Return the values (k, C) that a loop finds for each pair.
 
     Parameters
     ----------
-    loop : of a pair's nodes' coordinates (3 n, C) at both ends of its way, and the sum of its radii (C,).
-    start, end : (B, n).
+    loop : of a pair's nodes' coordinates (3 n, C) in two vectors, and of what is `given` (C,).
+    first, second : (B, n).
     """
-    if fits(start, end, table.reach) and function_of("pair_values", start.dtype) is not None:
-        ways = _Ways(table, start, end, [table.reaches])
-        if (found := ways.found(loop)) is not None:
+    if fits(first, second, *given) and function_of("pair_values", first.dtype) is not None:
+        found = _Values(table, first, second, given).found(loop)
+        if found is not None:
             return found
-    return loop.of_columns(table.gathered(start), table.gathered(end), table.reaches)[0]
+    return loop.of_columns(table.gathered(first), table.gathered(second), *given)
 
 
-class _Ways(_PairCalls):
-    """The pairs of a table at both ends of their ways."""
+class _Values(_PairCalls):
+    """The pairs of a table at two vectors, for what is found for each."""
 
     def found(self, loop: Fused) -> Tensor | None:
-        """Return what `of_ways` does; None where the loop cannot be compiled."""
+        """Return what `of_pairs` does; None where the loop cannot be compiled."""
         given = (self._x, self._moving, *self._given)
-        if loop.program(given) is None:
+        program = loop.program(given)
+        if program is None:
             return None
-        values = self._q.new_empty(len(self._table))
-        self._call("pair_values", loop, given, None, 1, values)
+        values = self._q.new_empty(program.counts[0], len(self._table))
+        self._call("pair_values", loop, given, None, len(values), values)
         return values
 
 
@@ -175,13 +176,6 @@ class PairSums(_PairCalls):
         sizes = (len(at.slot), values.shape[1], at.limit)
         where = (at.of_pairs, at.rows, at.slot, None if before is None else at.own, before, values)
         self._call("pair_blocks", self._block_loop, self._blocks(*weighed), self.touching(), total, *sizes, *where)
-
-    def slides(self) -> Tensor:
-        """Return normals and velocities (6, C) of all pairs: of the first closest points against the second."""
-        found = self._q.new_empty(6, len(self._table))
-        given = (self._x, self._moving, self._reach, *self._more)
-        self._call("pair_values", self._loops.slide, given, None, len(found), found)
-        return found
 
     def touching(self) -> Tensor:
         """Return the numbers (A,) of the pairs that touch, in the table's list."""

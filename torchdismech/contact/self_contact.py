@@ -20,7 +20,7 @@ from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.neighbours import near_nodes
 from torchdismech.contact.pair_loops import Kernel, PairLoops, distances
-from torchdismech.contact.pair_sums import PairSums
+from torchdismech.contact.pair_sums import PairSums, of_pairs
 from torchdismech.contact.pairs import FIRST, PairTable, Touching, touching
 from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.contact.shares import Ruled, Share, shares
@@ -326,11 +326,7 @@ class SelfContact(nn.Module):
 
         The velocity is that of the first closest point against the second; empty places have zeros.
         """
-        if (sums := self.sums(table, q, velocity)) is not None:
-            found = sums.slides()
-        else:
-            given = (table.gathered(q), table.gathered(velocity), table.reaches, *table.more)
-            found = self._loops[table.kernel].slide.of_columns(*given)
+        found = of_pairs(self._loops[table.kernel].slide, table, q, velocity, (table.reaches, *table.more))
         whole = q.new_zeros(*table.filled.shape, 6)
         whole[table.places] = found.t()
         return whole[..., :3], whole[..., 3:]

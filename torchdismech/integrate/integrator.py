@@ -296,14 +296,16 @@ class Integrator(Solver):
         In smooth motion the root is nearest to where inertia leads, in violent motion to where the robot is. To descend
         the potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub
         take primal-dual steps from where whole Newton steps are no good, and friction is eased in where these fail.
+        What fails then buckles, and is for relaxed steps.
         """
         eases = equations.model.contact.rubs and self.line_search and equations.constraints is None
         if eases:
             yield True, "whole"
             yield None, "primal-dual"
             yield False, "eased"
-        yield True, "plain"
-        yield False, "plain"
+        else:
+            yield True, "plain"
+            yield False, "plain"
         if equations.constraints is not None:
             return
         if equations.has_potential:
