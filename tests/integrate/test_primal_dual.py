@@ -7,6 +7,7 @@ from torchdismech import Circle, ImplicitEuler, ImplicitMidpoint, Material, Robo
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.integrate import primal_dual, recording
 from torchdismech.integrate.step import BRIEFLY
+from torchdismech.solve import search
 
 ROBOTS, NODES = 24, 9
 
@@ -131,6 +132,32 @@ def test_parts_of_a_robot(kind, centre_line, monkeypatch):
         assert bool((info.status == Status.CONVERGED).all())
         assert float((found.q - after.q).abs().max()) < 1e-8  # as above
     assert worst <= BRIEFLY["whole"] + BRIEFLY["primal-dual"] and most > 1.3 * worst
+
+
+def test_rows_that_go_on_alone(monkeypatch):
+    """Find the same where some rows go on without the others, also those of which no pair is near."""
+    model, state = crossing(centre_line="smooth")
+    together, _ = run(model, state, ImplicitEuler(2e-3), 20)
+    divided, take = [], primal_dual._PrimalDual.of_rows
+    monkeypatch.setattr(search, "LEAST", 1)
+    monkeypatch.setattr(search, "ROUNDS", 1)
+    monkeypatch.setattr(
+        primal_dual._PrimalDual, "of_rows", lambda self, rows, system: divided.append(rows) or take(self, rows, system)
+    )
+    apart, infos = run(model, state, ImplicitEuler(2e-3), 20)
+    assert divided and all(bool((info.status == Status.CONVERGED).all()) for info in infos)
+    for a, b in zip(together, apart, strict=True):
+        assert float((a.q - b.q).abs().max()) < 1e-9  # rounding of other solvers, which friction makes larger
+    far = state.q.clone()
+    far[3:, 81:108] += 0.5  # the free rods of all but three robots
+    pairs = model.contact.may_touch(far, far, torch.full((8,), 3e-3, dtype=torch.float64))
+    there = state.replace(q=far)
+    known = model.contact.rubbing(pairs).begun(there)
+    for rows in ([0, 2], [5]):
+        index = torch.tensor(rows)
+        own = model.contact.rubbing(pairs.rows(index)).begun(there.rows(index))
+        assert len(own) == len(known) > 1 and all(torch.equal(a, b[index]) for a, b in zip(own, known, strict=True))
+    assert any(float(found.abs().max()) > 0 for found in known)
 
 
 def test_steps_converge_fast_and_leave_parts_on_their_sides(monkeypatch):

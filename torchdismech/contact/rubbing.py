@@ -38,7 +38,8 @@ class Rubbing:
     def __init__(self, obstacles: Sequence[Obstacle], contacts: SelfContacts, pairs: StepPairs | None):
         self._obstacles = [obstacle for obstacle in obstacles if obstacle.rubs]
         self._contacts, self._pairs = contacts, pairs
-        tables = [] if pairs is None else contacts.pushing(pairs.pairs)
+        # also without pairs: rows that go on alone have the same tables
+        tables = () if pairs is None else pairs.pairs.tables
         self._tables = [table for table in tables if contacts[table.contact].rubs]
 
     def begun(self, state: State) -> list[Tensor]:
@@ -60,7 +61,7 @@ class Rubbing:
 
         A search that goes farther at once has parts on the wrong side of each other, where they push the wrong way.
         """
-        parts = [_bearable(table, motion) for table in self._tables]
+        parts = [_bearable(table, motion) for table in self._tables if len(table)]
         return torch.cat(parts, dim=1).amin(1, keepdim=True) if parts else None
 
     @contextmanager

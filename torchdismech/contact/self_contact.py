@@ -326,6 +326,8 @@ class SelfContact(nn.Module):
 
         The velocity is that of the first closest point against the second; empty places have zeros.
         """
+        if not len(table):
+            return q.new_zeros(*table.filled.shape, 3), q.new_zeros(*table.filled.shape, 3)
         found = of_pairs(self._loops[table.kernel].slide, table, q, velocity, (table.reaches, *table.more))
         whole = q.new_zeros(*table.filled.shape, 6)
         whole[table.places] = found.t()
