@@ -62,13 +62,16 @@ class Torchdismech:
         parts = math.ceil(interval / (self.scale * (STEP if scenario.quasi_static else STEP_OF_MOTION)))
         scheme = ImplicitEuler if scenario.quasi_static else ImplicitMidpoint
         force = _force_scale(scenario)
-        integrator = scheme(interval / parts, force_tolerance=1e-9 * force, max_substeps=16)
-        state, seen = robot.begun(), []
+        state, seen, finer = robot.begun(), [], 1
         for frame in range(n_frames):
             if frame:
-                for part in range(1, parts + 1):
-                    now = (frame - 1) * interval + part * interval / parts
-                    state, _ = integrator.step(robot.model, state, robot.control(now), throw=True)
+                count, needed = finer * parts, 1
+                integrator = scheme(interval / count, force_tolerance=1e-9 * force, max_substeps=16)
+                for part in range(1, count + 1):
+                    now = (frame - 1) * interval + part * interval / count
+                    state, info = integrator.step(robot.model, state, robot.control(now), throw=True)
+                    needed = max(needed, int(info.substeps.max()))
+                finer = max(1, finer * needed // 2)  # steps that fail take long: soon after one shorter ones are taken
             seen.append((state.positions[0].clone(), _directors(state)[0]))
         return robot.trajectory(np.linspace(0.0, scenario.duration, n_frames), seen)
 

@@ -5,7 +5,8 @@ from functools import cache
 import torch
 
 from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.pairs import Kernel, PairBlocks, PairLoops, PairTable, Touching, touching
+from torchdismech.contact.pair_loops import Kernel, PairLoops
+from torchdismech.contact.pairs import PairBlocks, PairTable, Touching, touching
 
 
 def touching_pairs(table: PairTable, law: ContactLaw, q, velocity, follow: bool = False) -> Touching:

@@ -9,7 +9,8 @@ import torch
 from tests.contact.pairs_alone import whole
 from torchdismech import Circle, InputError, Material, Model, RobotBuilder, straight
 from torchdismech.contact import Complementarity, Friction, Penalty, SelfContact
-from torchdismech.contact.pairs import PairTable, Touching, vectors
+from torchdismech.contact.pair_loops import vectors
+from torchdismech.contact.pairs import PairTable, Touching
 from torchdismech.geometry.crossing import BEYOND, closest_crossing
 from torchdismech.geometry.distances import closest_segments
 

@@ -5,7 +5,7 @@ import torch
 
 from tests.contact.pairs_alone import whole
 from tests.contact.robots import ROBOTS, crossing
-from torchdismech.contact import coupling, pair_sums
+from torchdismech.contact import coupling, pair_loops, pair_sums
 from torchdismech.contact.coupling import CHUNK, CouplingCache, StepPairs
 from torchdismech.contact.pairs import PairBlocks, PairTable
 from torchdismech.contact.self_contact import Pairs
@@ -25,11 +25,12 @@ def pressed(kind: str, rough: bool):
     return model, q, velocity, model.contact.may_touch(q, q, torch.zeros(2, dtype=q.dtype))
 
 
-def summed_one_by_one(model, q, velocity, pairs: StepPairs) -> torch.Tensor:
+def summed_one_by_one(model, q, velocity, pairs: StepPairs, tractions=None) -> torch.Tensor:
     """Return the matrices (B, n_free, n_free) of the contacts, each pair's block added by itself."""
     total = q.new_zeros(len(q), model.n_dofs, model.n_dofs)
     for found in model.self_contacts.touching(pairs.pairs, q, velocity):
-        _, blocks = found.force_and_blocks(*GAINS)
+        expected = None if tractions is None else tractions[found.table][found.table.places]
+        _, blocks = found.force_and_blocks(*GAINS, expected)
         for block, robot, chosen in zip(whole(blocks), found.robot, found.chosen, strict=True):
             dofs = found.table.dofs[:, chosen]
             total[robot, dofs[:, None], dofs] += block
@@ -55,6 +56,35 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     found = pairs.coupling.pattern.to_dense(values) - model.layout.pattern.to_dense(own)
     # 1e-12 of the largest entry: sums in another order
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("by", ["code", "torch"])
+@pytest.mark.parametrize("kind", ["rods", "lines", "shell"])
+def test_matrix_held_to_tractions(kind, by, monkeypatch):
+    """Give each pair of each robot the traction of its own place, in compiled code as in torch."""
+    if by == "torch":
+        without_code(monkeypatch)
+    model, q, velocity, pairs = pressed(kind, True)
+    generator = torch.Generator().manual_seed(4)
+    tables = model.self_contacts.pushing(pairs.pairs)
+    held = {t: 0.3 * torch.randn(*t.filled.shape, 3, generator=generator, dtype=q.dtype) for t in tables}
+    own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
+    plain = pairs.added(model.self_contacts, q, velocity, own, *GAINS)[1]
+    with pairs.held_to(held):
+        force, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
+    again = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
+    assert torch.equal(again[0], force) and torch.equal(again[1], plain) and not torch.allclose(values, plain)
+    expected = summed_one_by_one(model, q, velocity, pairs, held)
+    found = pairs.coupling.pattern.to_dense(values)
+    assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12  # as above
+    for table in tables:
+        normal, slid = model.self_contacts[table.contact].slides(table, q, velocity)
+        geometry = pair_loops._geometry(
+            table.kernel, False, table.gathered(q), table.gathered(velocity), table.reaches, *table.more
+        )
+        known = torch.stack(geometry[1:7], dim=1)
+        assert torch.allclose(torch.cat([normal, slid], 2)[table.places], known, rtol=1e-10, atol=1e-12)
+        assert float(normal[~table.filled].abs().sum()) == 0
 
 
 @pytest.mark.parametrize("by", ["code", "torch"])

@@ -50,15 +50,6 @@ def test_sharp_friction_stops_and_holds():
     assert (speed[1:].abs() < 1e-6).all()
 
 
-def test_blunt_friction_is_not_eased_in():
-    """Leave steps alone whose slip velocity is like the velocities."""
-    model = sled([0.3], slip=1e-3)
-    state = model.initial_state(velocity=torch.full((model.n_dofs,), 0.05, dtype=torch.float64))
-    assert not easing.is_sharp(ImplicitEuler(1e-3).equations(model, state))
-    sharp = sled([0.3], slip=1e-6)
-    assert easing.is_sharp(ImplicitEuler(1e-3).equations(sharp, state))
-
-
 def test_with_slip_changes_nothing_else():
     """Multiply slip velocities while the values stand in the model, and nothing else."""
     model = sled([0.3], slip=1e-3)

@@ -9,9 +9,11 @@ import torch
 from tests.contact.pairs_alone import touching_pairs, whole
 from torchdismech.contact import Barrier, Friction, Penalty
 from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.pairs import Geometry, PairTable, vectors
+from torchdismech.contact.pair_loops import Geometry, vectors
+from torchdismech.contact.pairs import PairTable
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
+from torchdismech.geometry.vec3 import Vec3
 
 KERNELS = {"segments": closest_segments, "triangle": closest_on_triangle, "crossing": closest_crossing}
 FIRST = {"segments": [0, 1], "triangle": [0], "crossing": [0, 1, 4, 5]}  # nodes of the first primitive
@@ -154,6 +156,41 @@ def test_blocks(kernel, response, rough, speed):
         assert torch.allclose(by_x, by_x.mT, rtol=1e-10, atol=1e-10 * float(by_x.abs().max()))
     both = whole(found.force_and_blocks(0.5, 30.0)[1])
     assert torch.allclose(both, 0.5 * by_x + 30 * by_u, rtol=1e-12, atol=1e-12 * float(both.abs().max()))
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_blocks_held_to_a_traction(kernel, response):
+    """Differentiate friction that is linearised with a traction: against autograd of that; its own gives Newton's."""
+    case = Case(kernel, response)
+    found, law = case.touching(), case.law
+    constants = law.constants.at(case.table.places[0])
+    normal, velocity = Vec3(*found.geometry[1:4]), Vec3(*found.geometry[4:7])
+    sliding = velocity - normal.times(velocity.dot(normal))
+    speed = sliding.dot(sliding).sqrt()
+    ratio, rise = law.rubbing(speed, *constants.friction)
+    own = torch.stack(sliding.times(ratio).components(), dim=1)
+    plain = whole(found.force_and_blocks(0.7, 30.0)[1])
+    force, blocks = found.force_and_blocks(0.7, 30.0, own)
+    assert torch.equal(force, found.force()) or torch.allclose(force, found.force(), rtol=1e-13)
+    assert worst(whole(blocks), plain) < 1e-11
+    traction = 0.3 * torch.randn(own.shape, generator=torch.Generator().manual_seed(8), dtype=own.dtype)
+    by_x, by_u = (whole(found.force_and_blocks(*gains, traction)[1]) for gains in ((1.0, 0.0), (0.0, 1.0)))
+    assert worst(by_u, whole(found.force_and_blocks(0.0, 1.0)[1])) > 0.1
+    q, u = case.q.clone().requires_grad_(), case.velocity.clone().requires_grad_()
+    there = case.touching(q, u, follow=True)
+    at, load = Geometry.of(there.geometry), -law.response.derivatives(there.gap, *constants.given()[:2])[0]
+    slides = at.velocity - at.normal.times(at.velocity.dot(at.normal))
+    ahead = (slides - sliding).dot(sliding.times(1 / speed)) * (rise - ratio) / (speed * ratio)
+    pull = at.normal - slides.times(ratio) - Vec3(*traction.t()).times(ahead)
+    of_pair = pull.times(load * at.share.detach())  # shares are no part of the derivative
+    for a, (weight, axis) in enumerate((w, k) for w in at.weights for k in range(3)):
+        out = weight * of_pair.components()[axis]
+        gradients = torch.autograd.grad(out.sum(), (q, u), retain_graph=True, materialize_grads=True)
+        for blocks, gradient in zip((by_x, by_u), gradients, strict=True):
+            # of each pair's largest entry; 1e-10 as of blocks above
+            off = (blocks[:, a] + case.entries(gradient).t()).abs().amax(1) / blocks.abs().amax((1, 2))
+            assert float(off.max()) < 1e-10
 
 
 def test_all_kinds_of_closest_points():

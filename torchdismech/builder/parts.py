@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdismech.body import Body
 from torchdismech.contact import Obstacle
 from torchdismech.contact.broad_phase import overlapping
-from torchdismech.contact.pairs import Kernel, vectors
+from torchdismech.contact.pair_loops import Kernel, vectors
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 
 __all__ = ["nearest", "warn_of_passing", "warn_of_thin_obstacles"]

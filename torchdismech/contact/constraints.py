@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pairs import vectors
+from torchdismech.contact.pair_loops import vectors
 from torchdismech.contact.self_contact import Pairs, SelfContacts
 from torchdismech.geometry.distances import Closest, inverse_gram
 from torchdismech.geometry.frames import first_director, unit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -200,10 +202,20 @@ class StepPairs:
     def __init__(self, pairs: Pairs, cache: CouplingCache):
         self.pairs = pairs
         self._cache = cache
+        self._tractions: dict[PairTable, Tensor] = {}
 
     def rows(self, index: Tensor) -> StepPairs:
         """Return the pairs of the robots that `index` selects."""
         return StepPairs(self.pairs.rows(index), self._cache)
+
+    @contextmanager
+    def held_to(self, tractions: dict[PairTable, Tensor]) -> Iterator[None]:
+        """Let derivatives be for tractions (B, P, 3) that a search expects of the pairs of tables, meanwhile."""
+        before, self._tractions = self._tractions, tractions
+        try:
+            yield
+        finally:
+            self._tractions = before
 
     @cached_property
     def coupling(self) -> Coupling:
@@ -223,15 +235,16 @@ class StepPairs:
         coupling, total, gains = self.coupling, torch.zeros_like(q), (position_gain, velocity_gain)
         wide: Tensor | None = None
         for table in contacts.pushing(self.pairs):
-            contact = contacts[table.contact]
-            if (sums := contact.sums(table, q, velocity)) is not None and fits(values):
+            contact, of_places = contacts[table.contact], self._tractions.get(table)
+            tractions = None if of_places is None else of_places[table.places]
+            if (sums := contact.sums(table, q, velocity, tractions)) is not None and fits(values):
                 before = values.contiguous() if wide is None else None
                 wide = coupling.unfilled(values) if wide is None else wide
                 sums.add(total, wide, before, gains, coupling.block_places(table))
                 continue
             wide = coupling.widened(values) if wide is None else wide
             found = contact.touching(table, q, velocity)
-            force, blocks = found.force_and_blocks(*gains)
+            force, blocks = found.force_and_blocks(*gains, tractions)
             total = total + summed(found, force, q)
             coupling.add(wide, found, blocks)
         wide = coupling.widened(values) if wide is None else wide

@@ -12,6 +12,7 @@ from torchdismech.contact.coupling import CouplingCache, StepPairs
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.report import Report, contact_report
+from torchdismech.contact.rubbing import Rubbing
 from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.errors import InputError
 from torchdismech.slides import SlidingEntries
@@ -85,10 +86,6 @@ class ContactModel:
         """Whether some contact needs surfaces apart in every iteration."""
         return any(law.response.feasible_only for law in self.laws)
 
-    def slip_velocities(self) -> list[Tensor]:
-        """Return the slip velocities, () or (B, 1) [m/s], of all friction that is smoothed."""
-        return [tensor for _, tensor in self._slips()]
-
     def with_slip(self, factor: Tensor) -> Values:
         """Return the slip velocities of all friction that is smoothed, multiplied by factors (B, 1)."""
         slips = self._slips()
@@ -102,13 +99,13 @@ class ContactModel:
         return Values(slips)
 
     @property
-    def rubbing(self) -> list[Obstacle]:
-        """The obstacles with friction that is smoothed."""
-        return [obstacle for obstacle in self.obstacles if obstacle.rubs]
+    def rubs(self) -> bool:
+        """Whether some contact has friction that is smoothed."""
+        return any(contact.rubs for contact in (*self.obstacles, *self.self_contacts))
 
-    def held_to(self, tractions: Sequence[Tensor]) -> Values:
-        """Return tractions (B, P, 3) that a search expects, one for each of `rubbing`, in their places."""
-        return Values({(o, "traction"): traction for o, traction in zip(self.rubbing, tractions, strict=True)})
+    def rubbing(self, pairs: StepPairs | None) -> Rubbing:
+        """Return the surfaces with friction that is smoothed, if these pairs may touch."""
+        return Rubbing(self.obstacles, self.self_contacts, pairs)
 
     def may_touch(self, start: Tensor, end: Tensor, slack: Tensor) -> StepPairs | None:
         """Return the parts that may touch while q goes from `start` to `end` (B, n), up to `slack` (B,) [m] beside.

@@ -208,18 +208,10 @@ class Obstacle(Force):
         """Whether it has friction that is smoothed."""
         return isinstance(self.law, ContactLaw) and self.law.friction is not None
 
-    def tractions(self, state: State) -> Tensor:
-        """Return what friction takes off the loads, over these (B, P, 3), also of points without load."""
-        assert isinstance(self.law, ContactLaw)
+    def slides(self, state: State) -> tuple[Tensor, Tensor]:
+        """Return normals and velocities (B, P, 3) of the points, also of those that do not touch."""
         points, velocity = self.relative(state)
-        return self.law.tractions(self.shape.distance_and_derivatives(points)[1], velocity)
-
-    def expected_tractions(self, state: State, velocity: Tensor, tractions: Tensor) -> Tensor:
-        """Return the tractions (B, P, 3) to expect at another velocity (B, n), if `tractions` were at the state."""
-        assert isinstance(self.law, ContactLaw)
-        points, before = self.relative(state)
-        change = self.relative(state.replace(velocity=velocity))[1] - before
-        return self.law.expected(self.shape.distance_and_derivatives(points)[1], before, change, tractions)
+        return self.shape.distance_and_derivatives(points)[1], velocity
 
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of the normal forces [J]."""

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.law import LawConstants
-from torchdismech.contact.pairs import PairLoops, PairTable
+from torchdismech.contact.pair_loops import PairLoops
+from torchdismech.contact.pairs import PairTable
 from torchdismech.fused import Fused, fits
 from torchdismech.native import address, function_of, taped
 
-__all__ = ["BLOCK", "BlockPlaces", "PairSums", "of_ways"]
+__all__ = ["BLOCK", "BlockPlaces", "PairSums", "of_pairs"]
 
 BLOCK = 12  # numbers that the sum of a block takes in compiled code: three rows of four
 AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' lengths
@@ -80,31 +81,32 @@ class _PairCalls:
         taped(partial(function, *map(address, arguments)), *arguments, *given, reads=())
 
 
-def of_ways(loop: Fused, table: PairTable, start: Tensor, end: Tensor) -> Tensor:
-    """Return the value (C,) that a loop finds for each pair.
+def of_pairs(loop: Fused, table: PairTable, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
+    """Return the values (k, C) that a loop finds for each pair.
 
     Parameters
     ----------
-    loop : of a pair's nodes' coordinates (3 n, C) at both ends of its way, and the sum of its radii (C,).
-    start, end : (B, n).
+    loop : of a pair's nodes' coordinates (3 n, C) in two vectors, and of what is `given` (C,).
+    first, second : (B, n).
     """
-    if fits(start, end, table.reach) and function_of("pair_gaps", start.dtype) is not None:
-        ways = _Ways(table, start, end, [table.reaches])
-        if (found := ways.found(loop)) is not None:
+    if fits(first, second, *given) and function_of("pair_values", first.dtype) is not None:
+        found = _Values(table, first, second, given).found(loop)
+        if found is not None:
             return found
-    return loop.of_columns(table.gathered(start), table.gathered(end), table.reaches)[0]
+    return loop.of_columns(table.gathered(first), table.gathered(second), *given)
 
 
-class _Ways(_PairCalls):
-    """The pairs of a table at both ends of their ways."""
+class _Values(_PairCalls):
+    """The pairs of a table at two vectors, for what is found for each."""
 
     def found(self, loop: Fused) -> Tensor | None:
-        """Return what `of_ways` does; None where the loop cannot be compiled."""
+        """Return what `of_pairs` does; None where the loop cannot be compiled."""
         given = (self._x, self._moving, *self._given)
-        if loop.program(given) is None:
+        program = loop.program(given)
+        if program is None:
             return None
-        values = self._q.new_empty(len(self._table))
-        self._call("pair_gaps", loop, given, None, values)
+        values = self._q.new_empty(program.counts[0], len(self._table))
+        self._call("pair_values", loop, given, None, len(values), values)
         return values
 
 
@@ -117,24 +119,43 @@ class PairSums(_PairCalls):
     table : of the pairs.
     q, velocity : (B, n).
     constants : of the law, each () or (B, 1).
+    tractions : (C, 3) that a search expects; see `ContactLaw.partials`.
     """
 
-    def __init__(self, loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, constants: LawConstants):
+    def __init__(
+        self,
+        loops: PairLoops,
+        table: PairTable,
+        q: Tensor,
+        velocity: Tensor,
+        constants: LawConstants,
+        tractions: Tensor | None = None,
+    ):
         self._loops, self._constants = loops, constants.at(table.places[0])
-        super().__init__(table, q, velocity, (table.reaches, *table.more, *self._constants.given()))
+        expected = () if tractions is None else tractions.unbind(1)
+        super().__init__(table, q, velocity, (table.reaches, *table.more, *self._constants.given(), *expected))
         self._reach, *of_pair = self._given
-        self._more, self._law = of_pair[: len(table.more)], of_pair[len(table.more) :]
+        ends = len(table.more), len(of_pair) - len(expected)
+        self._more, self._law, self._expected = of_pair[: ends[0]], of_pair[ends[0] : ends[1]], of_pair[ends[1] :]
+        self._block_loop = loops.blocks if tractions is None else loops.held_blocks
 
     @classmethod
     def of(
-        cls, loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, constants: LawConstants
+        cls,
+        loops: PairLoops,
+        table: PairTable,
+        q: Tensor,
+        velocity: Tensor,
+        constants: LawConstants,
+        tractions: Tensor | None = None,
     ) -> PairSums | None:
         """Return the sums where compiled code can find them; None where torch has to."""
-        if not fits(q, velocity, table.reach, *constants.given()) or function_of("pair_gaps", q.dtype) is None:
+        if not fits(q, velocity, table.reach, *constants.given()) or function_of("pair_values", q.dtype) is None:
             return None
-        sums = cls(loops, table, q, velocity, constants)
+        sums = cls(loops, table, q, velocity, constants, tractions)
         gain = q.new_zeros(())
-        calls = ((loops.gap, sums._gap()), (loops.on_nodes, sums._force()), (loops.blocks, sums._blocks(gain, gain)))
+        blocks = (sums._block_loop, sums._blocks(gain, gain))
+        calls = ((loops.gap, sums._gap()), (loops.on_nodes, sums._force()), blocks)
         return None if any(loop.program(given) is None for loop, given in calls) else sums
 
     def force(self) -> Tensor:
@@ -154,12 +175,12 @@ class PairSums(_PairCalls):
         weighed = [torch.as_tensor(gain, dtype=total.dtype, device=total.device) for gain in gains]
         sizes = (len(at.slot), values.shape[1], at.limit)
         where = (at.of_pairs, at.rows, at.slot, None if before is None else at.own, before, values)
-        self._call("pair_blocks", self._loops.blocks, self._blocks(*weighed), self.touching(), total, *sizes, *where)
+        self._call("pair_blocks", self._block_loop, self._blocks(*weighed), self.touching(), total, *sizes, *where)
 
     def touching(self) -> Tensor:
         """Return the numbers (A,) of the pairs that touch, in the table's list."""
         gaps = self._q.new_empty(len(self._table))
-        self._call("pair_gaps", self._loops.gap, self._gap(), None, gaps)
+        self._call("pair_values", self._loops.gap, self._gap(), None, 1, gaps)
         return (gaps < self._constants.tolerance).nonzero().squeeze(1)
 
     def _gap(self) -> tuple[Tensor, ...]:
@@ -169,4 +190,5 @@ class PairSums(_PairCalls):
         return self._x, self._moving, self._reach, *self._law, *self._more
 
     def _blocks(self, position_gain: Tensor, velocity_gain: Tensor) -> tuple[Tensor, ...]:
-        return self._x, self._moving, position_gain, velocity_gain, self._reach, *self._law, *self._more
+        moving = (self._x, self._moving, position_gain, velocity_gain)
+        return *moving, self._reach, *self._expected, *self._law, *self._more

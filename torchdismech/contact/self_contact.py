@@ -19,8 +19,9 @@ from torchdismech.contact.broad_phase import adjacent, overlapping, padded
 from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.neighbours import near_nodes
-from torchdismech.contact.pair_sums import PairSums
-from torchdismech.contact.pairs import FIRST, Kernel, PairLoops, PairTable, Touching, distances, touching
+from torchdismech.contact.pair_loops import Kernel, PairLoops, distances
+from torchdismech.contact.pair_sums import PairSums, of_pairs
+from torchdismech.contact.pairs import FIRST, PairTable, Touching, touching
 from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.contact.shares import Ruled, Share, shares
 from torchdismech.errors import InputError
@@ -305,10 +306,32 @@ class SelfContact(nn.Module):
         chosen = None if sums is None else sums.touching()
         return touching(self._loops[table.kernel], table, q, velocity, self.law.constants, chosen)
 
-    def sums(self, table: PairTable, q: Tensor, velocity: Tensor) -> PairSums | None:
-        """Return what the pairs of a table add up to; None where `touching` has to be asked. Not of a constraint."""
+    def sums(self, table: PairTable, q: Tensor, velocity: Tensor, tractions: Tensor | None = None) -> PairSums | None:
+        """Return what the pairs of a table add up to; None where `touching` has to be asked. Not of a constraint.
+
+        Parameters
+        ----------
+        tractions : (C, 3) that a search expects of the pairs; see `ContactLaw.partials`.
+        """
         assert not isinstance(self.law, ConstraintLaw)
-        return PairSums.of(self._loops[table.kernel], table, q, velocity, self.law.constants)
+        return PairSums.of(self._loops[table.kernel], table, q, velocity, self.law.constants, tractions)
+
+    @property
+    def rubs(self) -> bool:
+        """Whether it has friction that is smoothed."""
+        return not self.constrained and self.law.friction is not None
+
+    def slides(self, table: PairTable, q: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
+        """Return normals and velocities (B, P, 3) of a table's pairs at q and a velocity (B, n); not of a constraint.
+
+        The velocity is that of the first closest point against the second; empty places have zeros.
+        """
+        if not len(table):
+            return q.new_zeros(*table.filled.shape, 3), q.new_zeros(*table.filled.shape, 3)
+        found = of_pairs(self._loops[table.kernel].slide, table, q, velocity, (table.reaches, *table.more))
+        whole = q.new_zeros(*table.filled.shape, 6)
+        whole[table.places] = found.t()
+        return whole[..., :3], whole[..., 3:]
 
     def energy(self, found: Touching) -> Tensor:
         """Return the potentials (A,) of the normal forces of pairs that touch [J]."""

@@ -21,9 +21,7 @@ from torchdismech.solve.newton import newton
 from torchdismech.solve.relaxed import relaxed_newton
 from torchdismech.solve.search import NewtonOptions, Root
 
-__all__ = ["eased_newton", "is_sharp"]
-
-SHARP = 1e4  # velocities over the slip velocity from which on plain iterates hardly ever find the root
+__all__ = ["eased_newton"]
 
 EASIEST, FREE = 1e4, 1e8  # of the slip velocity, where easing begins; where there is next to no friction
 LONGEST, SHORTEST = 10.0, 1.25  # factors from one stage to the next: a stage that fails is tried again from nearer
@@ -123,10 +121,3 @@ class _Easing:
         factored = self.options.solver.factor(values, rows=rows)
         change = factored.solve((residual - further) / DIFFERENCE)
         return torch.where((rows & factored.ok)[:, None], change, 0.0)
-
-
-def is_sharp(equations: StepEquations) -> bool:
-    """Return whether the friction of some robot is so sharp that it is to be eased in at once."""
-    model = equations.model
-    speed = equations.start.state.velocity[:, : 3 * model.body.n_nodes].abs().amax(1, keepdim=True)
-    return any(bool((speed > SHARP * slip).any()) for slip in model.contact.slip_velocities())

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet, Contacts
+from torchdismech.contact.rubbing import Rubbing
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.inelastic import FOREVER
 from torchdismech.errors import InputError
@@ -122,6 +123,11 @@ class StepEquations:
     def solver(self) -> Solver:
         """Return the linear solver for the matrices of these robots."""
         return self.model.solvers.of(self.base.shape[0], self.start.pairs)
+
+    @property
+    def rubbing(self) -> Rubbing:
+        """The surfaces with friction that is smoothed."""
+        return self.model.contact.rubbing(self.start.pairs)
 
     @property
     def closed(self) -> bool:

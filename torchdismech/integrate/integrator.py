@@ -14,7 +14,6 @@ from torchdismech.clamps import posed, wrenches
 from torchdismech.errors import InputError, SimulationError
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
-from torchdismech.integrate.easing import is_sharp
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradient import differentiable_step
 from torchdismech.integrate.info import StepInfo
@@ -295,21 +294,18 @@ class Integrator(Solver):
         None in place of the former: the first iterate is where the attempt before ended.
 
         In smooth motion the root is nearest to where inertia leads, in violent motion to where the robot is. To descend
-        the potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub on
-        obstacles take primal-dual steps from where whole Newton steps are no good. Friction that is smoothed over a
-        small slip velocity is eased in where that fails; between parts of a robot either at once or after a brief try
-        without.
+        the potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub
+        take primal-dual steps from where whole Newton steps are no good, and friction is eased in where these fail.
+        What fails then buckles, and is for relaxed steps.
         """
-        eases = bool(equations.model.contact.slip_velocities()) and self.line_search and equations.constraints is None
+        eases = equations.model.contact.rubs and self.line_search and equations.constraints is None
         if eases:
-            if equations.model.contact.rubbing:
-                yield True, "whole"
-                yield None, "primal-dual"
-            elif not is_sharp(equations):
-                yield True, "brief"
+            yield True, "whole"
+            yield None, "primal-dual"
             yield False, "eased"
-        yield True, "plain"
-        yield False, "plain"
+        else:
+            yield True, "plain"
+            yield False, "plain"
         if equations.constraints is not None:
             return
         if equations.has_potential:

@@ -1,4 +1,4 @@
-"""Newton's method for robots that rub on obstacles: what friction will be is an unknown beside the motion.
+"""Newton's method for robots that rub: what friction will be is an unknown beside the motion.
 
 Friction F = -N mu gamma(v) v/|v| rises to its full size within the slip velocity, a thousandth of most velocities.
 Newton's method for F(v) knows a slide, where F does not change, or a stick, where it is a stiff spring, by where the
@@ -12,7 +12,8 @@ is nearly linear in v, by both T and v, it takes steps
 so that the matrix is that of Newton's method with T in the place of r v in one factor: a contact whose traction is less
 than its slide would have is about to stick, and is stiff. At the root both are the same, and so is the order of
 convergence. T is kept below mu. Chan, Golub and Mulet, SIAM J. Sci. Comput. 20, 1999, for total variation, whose
-smoothed absolute value has the same kink. Steps are whole; a search that fails is for other ways.
+smoothed absolute value has the same kink. Steps are whole, but where parts of a robot would get through each other
+(`Rubbing.bearable`); a search that fails is for other ways.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from torchdismech.state import State
 
 __all__ = ["moved", "primal_dual_newton"]
 
-# Growth of the residual's norm beyond which a search is given up: of 2,900 that found roots of rods thrown on floors
-# and balls one was above 10, none above 20. What diverges is a rod that bends too far, which only a line search helps.
+# Growth of the residual's norm beyond which a search is given up, from the first iterate or the second: of 2,900 that
+# found roots of rods thrown on floors and balls one was above 10, none above 20. What diverges is a rod that bends too
+# far, which only a line search helps. Ropes that are fed onto a pile have a small residual before they are moved.
 LARGEST_GROWTH = 20.0
 
 
 def primal_dual_newton(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
-    """Find x as `newton` does, by whole primal-dual steps; the first is Newton's."""
+    """Find x as `newton` does, by primal-dual steps; the first is Newton's."""
     rows = dividing(running, x.shape[1])
     if rows is not None:
         with equations.of_robots(rows) as some:
@@ -44,35 +46,35 @@ def primal_dual_newton(equations: StepEquations, x: Tensor, options: NewtonOptio
             x, rest + int(Status.CONVERGED), rest, torch.zeros_like(options.tolerance), options.tolerance
         ).with_rows(rows, part)
     at, tolerance = begun(equations, x, options, running)
-    state = _evaluated(equations, at.x)
-    tractions = [obstacle.tractions(state) for obstacle in equations.model.contact.rubbing]
-    return _PrimalDual(equations, at, options.with_tolerance(tolerance), tractions, LARGEST_GROWTH * at.norm).root()
+    friction = equations.rubbing.begun(_evaluated(equations, at.x))
+    return _PrimalDual(equations, at, options.with_tolerance(tolerance), friction, LARGEST_GROWTH * at.norm).root()
 
 
 class _PrimalDual(DividingSearch):
-    """Whole steps of the matrix that is held to the `tractions` of the obstacles that rub.
+    """Steps of the matrix that is held to the tractions of all that rubs.
 
     Parameters
     ----------
+    friction : (B, P, 9) at the iterate, of all that rubs; see `Rubbing`.
     limit : (B,) of the residual's norm, beyond which a row is given up.
-    Others as the attributes, and as for `newton`.
+    Others as for `newton`.
     """
 
     system: StepEquations
 
     def __init__(
-        self, equations: StepEquations, at: Progress, options: NewtonOptions, tractions: list[Tensor], limit: Tensor
+        self, equations: StepEquations, at: Progress, options: NewtonOptions, friction: list[Tensor], limit: Tensor
     ):
         self.system, self.options, self.tolerance = equations, options, options.tolerance
         self.at, self.status, self.iterations = Iterate(*at[:4]), at.status, at.iterations
-        self.tractions, self.limit = tractions, limit
+        self.friction, self.limit = friction, limit
 
     def of_rows(self, rows: Tensor, system: StepEquations) -> _PrimalDual:  # type: ignore[override]
         """Return the search of some rows alone."""
         at = self.at.rows(rows)
         progress = Progress(at.x, at.residual, at.values, at.norm, self.status[rows], self.iterations[rows])
-        options, tractions = self.options.rows(rows, system.solver()), [traction[rows] for traction in self.tractions]
-        return _PrimalDual(system, progress, options, tractions, self.limit[rows])
+        options, friction = self.options.rows(rows, system.solver()), [known[rows] for known in self.friction]
+        return _PrimalDual(system, progress, options, friction, self.limit[rows])
 
     def round(self) -> bool:
         """Take a step; return whether some row still runs."""
@@ -81,8 +83,9 @@ class _PrimalDual(DividingSearch):
         step = factor.solve(-at.residual)
         solved = active & factor.ok
         step = torch.where(solved[:, None], step, 0.0)
-        x, residual, values, *self.tractions = self.system.compiled(moved)(self.system, at.x, step, *self.tractions)
+        x, residual, values, *self.friction = self.system.compiled(moved)(self.system, at.x, step, *self.friction)
         self.at = at.merged(Iterate(x, residual, values, self.options.norm(residual)), solved)
+        self.limit = torch.where(self.iterations == 0, self.limit.maximum(LARGEST_GROWTH * self.at.norm), self.limit)
         self.iterations = self.iterations + active
         status = judged(self.status, self.at.norm, self.tolerance)
         status = torch.where(active & ~solved, int(Status.SINGULAR), status)
@@ -92,18 +95,20 @@ class _PrimalDual(DividingSearch):
         return bool((self.status == RUNNING).any())
 
 
-def moved(equations: StepEquations, x: Tensor, step: Tensor, *tractions: Tensor) -> list[Tensor]:
-    """Return x (B, n_free) after a step, residual and values there, and the tractions to expect, used for the values.
+def moved(equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
+    """Return x (B, n_free) after a step, residual and values there, and the friction to expect, used for the values.
 
     Parameters
     ----------
-    tractions : (B, P, 3) expected at x, of each obstacle that rubs.
+    step : (B, n_free), of which a part is taken where the whole would move a pair of the robot's parts too far.
+    friction : (B, P, 9) at x, of all that rubs; see `Rubbing`.
     """
-    contact, state, there = equations.model.contact, _evaluated(equations, x), equations.advanced(x, step)
-    velocity = _evaluated(equations, there).velocity
-    of_obstacles = zip(contact.rubbing, tractions, strict=True)
-    expected = [obstacle.expected_tractions(state, velocity, before) for obstacle, before in of_obstacles]
-    with contact.held_to(expected).in_place():
+    rubbing, nodes = equations.rubbing, 3 * equations.model.body.n_nodes
+    motion = equations.model.unknowns.expand(step, torch.zeros_like(equations.base))[:, :nodes].unflatten(1, (-1, 3))
+    part = rubbing.bearable(motion)
+    there = equations.advanced(x, step if part is None else part * step)
+    expected = rubbing.expected(_evaluated(equations, there), friction)
+    with rubbing.held_to(expected):
         residual, values = equations.residual_and_matrix(there)
     return [there, residual, values, *expected]
 

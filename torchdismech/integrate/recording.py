@@ -284,9 +284,9 @@ class RecordedStep:
     def _forms(self) -> dict[Callable, Callable]:
         """Recordings of what searches call after steps that are not taken whole."""
         forms: dict[Callable, Callable] = {tried: _RecordedTrials(self.equations, self.options, self.at)}
-        if rubbing := self.equations.model.contact.rubbing:
-            tractions = [obstacle.tractions(self._problem.state) for obstacle in rubbing]
-            given = [self.at.x, torch.zeros_like(self.at.x), *tractions]
+        if self.equations.model.contact.rubs:
+            known = self.equations.rubbing.begun(self._problem.state)
+            given = [self.at.x, torch.zeros_like(self.at.x), *known]
             forms[moved] = _RecordedCall(partial(moved, self.equations), given)
         return forms
 
@@ -308,7 +308,7 @@ class RecordedStep:
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, True)
         tolerance = problem.method.tolerance(scale)
         options = newton_options(problem, equations, weight, tolerance)
-        if problem.model.contact.rubbing and problem.method.line_search:
+        if problem.model.contact.rubs and problem.method.line_search:
             options = options_of("whole", options)  # the first attempt, see `Integrator.attempts`
         at, noise_tolerance = begun(equations, x, options, running)
         return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at), running

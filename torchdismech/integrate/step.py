@@ -37,9 +37,9 @@ __all__ = [
     "step_to",
 ]
 
-# Iterations after which the next way is taken: few where rubbing contacts keep what they do, and friction is eased in
-# where others fail: most steps take fewer, or several times as many.
-BRIEFLY = {"whole": 3, "primal-dual": 20, "brief": 20}
+# Iterations after which the next way is taken: few where rubbing contacts keep what they do; most primal-dual searches
+# take fewer, or several times as many.
+BRIEFLY = {"whole": 3, "primal-dual": 20}
 
 
 def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:

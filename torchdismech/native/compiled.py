@@ -257,9 +257,10 @@ def _declare(code: ctypes.CDLL) -> None:
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
         factor.restype = solve.restype = weighted_sums.restype = None
         pairs = [number] * 5 + [array] * 10
-        for name, more in (("gaps", []), ("forces", []), ("blocks", [number] * 3 + [array] * 6)):
+        more = [array] + [number] * 3 + [array] * 6
+        for name, further in (("values", [number, array]), ("forces", [array]), ("blocks", more)):
             of_pairs = getattr(code, f"pair_{name}_{dtype}")
-            of_pairs.argtypes, of_pairs.restype = [*pairs, array, *more], None
+            of_pairs.argtypes, of_pairs.restype = [*pairs, *further], None
     for what in ("torque", "factor", "solve", "acceleration"):
         for dtype in ("float64", "complex128") if what in ("factor", "solve") else ("float64",):
             for kind in ("plane", "space"):

@@ -167,11 +167,11 @@ inline bool find_blocks(int64_t nodes, int64_t count, const int64_t* node, int64
 
 // Pairs have four nodes or eight.
 #define INTERFACE(T, suffix)                                                                                          \
-  void pair_gaps_##suffix(PAIRS(T), T* gaps) {                                                                        \
+  void pair_values_##suffix(PAIRS(T), int64_t rows, T* values) {                                                      \
     const Pairs<T> pairs = GIVEN;                                                                                     \
     for (int64_t k = 0; k < count;) {                                                                                 \
       const int64_t now = pairs.evaluate(k, count);                                                                   \
-      std::copy(found, found + now, gaps + k);                                                                        \
+      for (int64_t r = 0; r < rows; ++r) std::copy(found + r * now, found + (r + 1) * now, values + r * count + k);   \
       k += now;                                                                                                       \
     }                                                                                                                 \
   }                                                                                                                   \

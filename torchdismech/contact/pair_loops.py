@@ -1,0 +1,255 @@
+"""What is found for each pair in contact, by components: closest points, forces and their derivatives.
+
+These are functions of arrays over pairs, which are compiled as loops where that can be (see `fused`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact.law import ContactLaw, LawConstants
+from torchdismech.fused import Fused, is_own
+from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram
+from torchdismech.geometry.vec3 import Mat3, Vec3
+
+__all__ = ["FIXED", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
+
+FIXED = 17  # rows of a `Geometry` before the weights of the nodes
+SMALLEST = 1e-37  # m^2, of squared distances, so that normals are finite
+Kernel = Callable[..., Closest]  # of the nodes, then what else a pair has: see `PairTable.more`
+
+
+class PairLoops:
+    """What is found for each pair of a kind, as loops over pairs where they can be compiled.
+
+    Parameters
+    ----------
+    kernel : of the kind.
+    law : between two surfaces.
+    """
+
+    def __init__(self, kernel: Kernel, law: ContactLaw):
+        own = is_own(law.response)
+        self.gap = Fused(partial(_gap, kernel), "gaps of pairs")
+        self.slide = Fused(partial(_slide, kernel), "velocities of pairs")
+        self.geometry = Fused(partial(_geometry, kernel, False), "closest points")
+        self.followed = partial(_geometry, kernel, True)
+        self.force = Fused(partial(_force, law), "forces of pairs", own)
+        self.derivatives = Fused(partial(_derivatives, law), "forces of pairs", own)
+        self.held_derivatives = Fused(partial(_held_derivatives, law), "forces of pairs", own)
+        # the same from where the nodes are, for compiled code that calls them for some pairs at a time
+        self.on_nodes = Fused(partial(_force_on_nodes, kernel, law), "forces of pairs", own)
+        self.blocks = Fused(partial(_blocks_of_nodes, kernel, law), "forces of pairs", own)
+        self.held_blocks = Fused(partial(_held_blocks_of_nodes, kernel, law), "forces of pairs", own)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How pairs of n nodes lie, in components (A,).
+
+    Attributes
+    ----------
+    gap : [m].
+    normal, velocity : r over the distance; velocity of the first closest point against the second [m/s].
+    distance : |r|, or D of rounded edges [m].
+    share : how far the closest points are this pair's, 0 to 1.
+    along : dr/ds of both slides [m].
+    stiffening : what rounding and bending add to their scalar products [m^2].
+    weights : n of the nodes; r = sum_i w_i x_i leads from the second primitive to the first.
+    slides : how the weights change as the closest points move, two ways; see `geometry.distances`.
+    """
+
+    gap: Tensor
+    normal: Vec3
+    velocity: Vec3
+    distance: Tensor
+    share: Tensor
+    along: tuple[Vec3, Vec3]
+    stiffening: tuple
+    weights: tuple
+    slides: tuple[tuple, tuple]
+
+    @classmethod
+    def of(cls, rows: Sequence) -> Geometry:
+        """Return it of its 17 + 3 n components, one after the other."""
+        c = tuple(rows)
+        normal, velocity, first, second = (Vec3(*c[k : k + 3]) for k in (1, 4, 9, 12))
+        n = (len(c) - FIXED) // 3
+        weights, *slides = (c[k : k + n] for k in (FIXED, FIXED + n, FIXED + 2 * n))
+        return cls(c[0], normal, velocity, c[7], c[8], (first, second), c[15:FIXED], weights, (slides[0], slides[1]))
+
+    def rows(self) -> list:
+        """Return its components, one after the other."""
+        normal, velocity, first, second = (v.components() for v in (self.normal, self.velocity, *self.along))
+        moving = [self.gap, *normal, *velocity, self.distance, self.share, *first, *second]
+        return [*moving, *self.stiffening, *self.weights, *self.slides[0], *self.slides[1]]
+
+
+def distances(kernel: Kernel, coordinates: Tensor) -> Tensor:
+    """Return the distances (C,) of pairs of four nodes with these coordinates (12, C), edges not rounded [m]."""
+    return _DISTANCES[kernel].of_columns(coordinates)[0]
+
+
+def _distance(kernel: Kernel, x: Tensor) -> list:
+    nodes = vectors(x)
+    return [torch.sqrt(kernel(*nodes).squared_distance(nodes))]
+
+
+def _gap(kernel: Kernel, x: Tensor, reach: Tensor, *more: Tensor) -> list:
+    """Return the gap; infinite where the closest points are another pair's."""
+    nodes = vectors(x)
+    closest = kernel(*nodes, *more)
+    gap = torch.sqrt(closest.squared_distance(nodes)) - reach
+    if closest.share is None:
+        return [gap]
+    return [torch.where(closest.share > 0, gap, torch.full_like(gap, torch.inf))]
+
+
+def _slide(kernel: Kernel, x: Tensor, moving: Tensor, reach: Tensor, *more: Tensor) -> list:
+    """Return the normal, and the velocity of the first closest point against the second, by components."""
+    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *more))
+    return [*at.normal.components(), *at.velocity.components()]
+
+
+def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Tensor, *more: Tensor) -> list:
+    """Return the rows of `Geometry` for coordinates and velocities (3 n, A); autograd can `follow` closest points."""
+    nodes = vectors(x)
+    closest = kernel(*nodes, *more)
+    if follow:
+        closest = closest.differentiable(nodes)
+    squared = closest.squared_distance(nodes)
+    distance = torch.sqrt(torch.maximum(squared, torch.full_like(squared, SMALLEST)))
+    normal = closest.difference(nodes).times(1 / distance)
+    velocity = combined(closest.weights, vectors(moving))
+    stiffening = tuple(by + torch.zeros_like(distance) for by in closest.stiffening())
+    share = torch.ones_like(distance) if closest.share is None else closest.share
+    place = (closest.slid(nodes), stiffening, closest.weights, closest.slides)
+    return Geometry(distance - reach, normal, velocity, distance, share, *place).rows()
+
+
+def _force(law: ContactLaw, geometry: Tensor, *given: Tensor) -> list:
+    """Return the forces on the nodes, by components."""
+    return _force_at(law, Geometry.of(geometry.unbind(0)), given)
+
+
+def _force_at(law: ContactLaw, at: Geometry, given: Sequence[Tensor]) -> list:
+    force = law.force(at.gap, at.normal, at.velocity, LawConstants.of(*given))
+    return _on_nodes(at.weights, force.times(at.share))
+
+
+def _force_on_nodes(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
+    """Return `_force` from coordinates and velocities (3 n, A).
+
+    Given are the law's constants, then `PairTable.more`.
+    """
+    count = len(law.constants.given())
+    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
+    return _force_at(law, at, given[:count])
+
+
+def _derivatives(
+    law: ContactLaw, geometry: Tensor, moving: Tensor, position_gain: Tensor, velocity_gain: Tensor, *given: Tensor
+) -> list:
+    """Return the forces on the nodes, and matrix, left and right of `PairBlocks`, by components."""
+    at = Geometry.of(geometry.unbind(0))
+    return _derivatives_at(law, at, moving, position_gain, velocity_gain, given)
+
+
+def _blocks_of_nodes(
+    kernel: Kernel,
+    law: ContactLaw,
+    x: Tensor,
+    moving: Tensor,
+    position_gain: Tensor,
+    velocity_gain: Tensor,
+    reach: Tensor,
+    *given: Tensor,
+) -> list:
+    """Return what `_derivatives` does, then the weights; `x` and what follows as for `_force_on_nodes`."""
+    count = len(law.constants.given())
+    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
+    return [*_derivatives_at(law, at, moving, position_gain, velocity_gain, given[:count]), *at.weights]
+
+
+def _held_derivatives(law: ContactLaw, geometry: Tensor, moving: Tensor, *given: Tensor) -> list:
+    """Return what `_derivatives` does for a traction that is expected: after the gains its components are given."""
+    at = Geometry.of(geometry.unbind(0))
+    position_gain, velocity_gain, *traction = given[:5]
+    return _derivatives_at(law, at, moving, position_gain, velocity_gain, given[5:], Vec3(*traction))
+
+
+def _held_blocks_of_nodes(
+    kernel: Kernel,
+    law: ContactLaw,
+    x: Tensor,
+    moving: Tensor,
+    position_gain: Tensor,
+    velocity_gain: Tensor,
+    reach: Tensor,
+    *given: Tensor,
+) -> list:
+    """Return what `_blocks_of_nodes` does for a traction that is expected: after the reach its components are given."""
+    traction, constants = given[:3], given[3:][: len(law.constants.given())]
+    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[3 + len(constants) :]))
+    found = _derivatives_at(law, at, moving, position_gain, velocity_gain, constants, Vec3(*traction))
+    return [*found, *at.weights]
+
+
+def _derivatives_at(
+    law: ContactLaw,
+    at: Geometry,
+    moving: Tensor,
+    position_gain: Tensor,
+    velocity_gain: Tensor,
+    given: Sequence[Tensor],
+    traction: Vec3 | None = None,
+) -> list:
+    partials = law.partials(at.gap, at.normal, at.velocity, LawConstants.of(*given), traction).times(at.share)
+    force, by_gap, by_normal, by_velocity = partials
+    # the normal turns by (1 - n n^T) / D dr, the gap changes by n dr
+    across = by_normal - Mat3.outer(by_normal.applied(at.normal), at.normal)
+    matrix = (across.times(1 / at.distance) + Mat3.outer(by_gap, at.normal)).times(-position_gain)
+    # the force by each slide, which turns the normal and leaves the distance, which is least
+    by_slide = [by_normal.applied(way).times(1 / at.distance) for way in at.along]
+    if by_velocity is not None:
+        carried = [combined(slide, vectors(moving)) for slide in at.slides]
+        by_slide = [turned + by_velocity.applied(by) for turned, by in zip(by_slide, carried, strict=True)]
+        matrix = matrix - by_velocity.times(velocity_gain)
+    # ds/dx is minus the inverse Gram matrix times the nodal gradient of r . r_s, so its sign is that of the matrix
+    e, f = at.along
+    g11, g12, g22 = inverse_gram(e, f, at.stiffening)
+    r = at.normal.times(at.distance)
+    rows = _on_nodes(at.weights, force) + list(matrix.components())
+    for slide, by in zip(at.slides, by_slide, strict=True):
+        rows += _sums(_on_nodes(at.weights, by), _on_nodes(slide, force))
+    for a, b in ((g11, g12), (g12, g22)):
+        slide = tuple(a * x + b * y for x, y in zip(*at.slides, strict=True))
+        moved = _sums(_on_nodes(slide, r), _on_nodes(at.weights, e.times(a) + f.times(b)))
+        rows += [position_gain * x for x in moved]
+    return rows
+
+
+def _on_nodes(weights: tuple, vector: Vec3) -> list:
+    """Return a vector on nodes by their weights, three components for each."""
+    return [component * weight for weight in weights for component in vector.components()]
+
+
+def _sums(first: list, second: list) -> list:
+    return [a + b for a, b in zip(first, second, strict=True)]
+
+
+def vectors(coordinates: Tensor) -> tuple[Vec3, ...]:
+    """Return the nodes of their coordinates (3 n, C)."""
+    x = coordinates.unbind(0)
+    return tuple(Vec3(*x[k : k + 3]) for k in range(0, len(x), 3))
+
+
+_DISTANCES = {
+    kernel: Fused(partial(_distance, kernel), "distances of pairs")
+    for kernel in (closest_segments, closest_on_triangle)
+}
