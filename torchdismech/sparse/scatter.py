@@ -131,8 +131,9 @@ class Scatter(nn.Module):
             rows, cols = coo.indices()
             starts = torch.cat([rows.new_zeros(1), torch.bincount(rows, minlength=len(coo)).cumsum(0)])
             self.register_buffer(f"{name}_rows", starts, persistent=False)
-            self.register_buffer(f"{name}_cols", cols.contiguous(), persistent=False)
-            self.register_buffer(f"{name}_values", coo.values().to(dtype), persistent=False)
+            # copies: what looks into a sparse tensor cannot be traced by torch.compile
+            self.register_buffer(f"{name}_cols", cols.clone(), persistent=False)
+            self.register_buffer(f"{name}_values", coo.values().to(dtype, copy=True), persistent=False)
 
     def forward(self, source: Tensor) -> Tensor:
         """Map (number of sources, B) to (number of targets, B)."""
