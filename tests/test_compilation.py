@@ -413,8 +413,10 @@ def test_steps_with_loads_of_the_library_are_compiled_as_a_whole(name, traced):
             state, _ = ImplicitEuler(dt).step(model, state, throw=True)
         found.append(state.q)
     assert graphs() == 4
-    # traced code runs the operations of eager code
-    assert torch.equal(*found) and (found[0] - stepped(rod(compile=False), 3)).abs().max() > 1e-6
+    # traced code runs the operations of torch, eager code some of them as loops of its own, which round differently
+    assert (found[1] - found[0]).abs().max() < ROUNDING and (
+        found[0] - stepped(rod(compile=False), 3)
+    ).abs().max() > 1e-6
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in ("quadratic", "magnetic")])

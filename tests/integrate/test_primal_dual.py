@@ -160,7 +160,7 @@ def test_rows_that_go_on_alone(monkeypatch):
     assert any(float(found.abs().max()) > 0 for found in known)
 
 
-def test_steps_converge_fast_and_leave_parts_on_their_sides(monkeypatch):
+def test_steps_converge_fast_and_move_parts_a_little_at_a_time(monkeypatch):
     """Square the residual near the root; take no step in which two parts move far against each other."""
     model, state = crossing()
     histories, take = [], primal_dual._PrimalDual.round

@@ -12,8 +12,8 @@ is nearly linear in v, by both T and v, it takes steps
 so that the matrix is that of Newton's method with T in the place of r v in one factor: a contact whose traction is less
 than its slide would have is about to stick, and is stiff. At the root both are the same, and so is the order of
 convergence. T is kept below mu. Chan, Golub and Mulet, SIAM J. Sci. Comput. 20, 1999, for total variation, whose
-smoothed absolute value has the same kink. Steps are whole, but where parts of a robot would get through each other
-(`Rubbing.bearable`); a search that fails is for other ways.
+smoothed absolute value has the same kink. Steps are whole, but where parts of a robot would move far against each
+other (`Rubbing.bearable`); a search that fails is for other ways.
 """
 
 from __future__ import annotations

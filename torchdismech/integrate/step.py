@@ -147,7 +147,8 @@ def _with_contact(
 ) -> tuple[StepEquations, Tensor, StepInfo]:
     """Return equations, q (B, n), and how it was found and what contact did.
 
-    A step that overlooked a contact is solved again. Robots that passed through something have failed.
+    A step that overlooked a contact is solved again. Robots that passed through something search once more from where
+    the step begins, as an iterate ahead may lie beyond what is in the way; they have failed if they pass again.
     """
     running = problem.running
     missed = running & info.converged & candidates.missed(q)
@@ -160,6 +161,12 @@ def _with_contact(
         q, info = torch.where(rows[:, None], again, q), info.merged(second, rows)
         missed = running & info.converged & candidates.missed(q)
     passed = running & info.converged & candidates.passed(equations.state_after(q))
+    if equations.constraints is None and bool(passed.any()):
+        again, second = _root(problem, equations, passed, near=problem.state.q)
+        stayed = passed & second.converged & ~candidates.missed(again)
+        stayed &= ~candidates.passed(equations.state_after(again))
+        second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
+        q, info, passed = torch.where(stayed[:, None], again, q), info.merged(second, stayed), passed & ~stayed
     status = torch.where(passed, int(Status.PASSED_THROUGH), info.status)
     candidates.keep(equations.constraints)
     contact = step_contact(equations, q, status == Status.CONVERGED)
