@@ -79,7 +79,8 @@ class TestWaiting:
         monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)
         start = ROBOTS[robot]().initial_state(batch=BATCH).to(DEVICE)
         model = ROBOTS[robot](solver="auto")
-        trainable.scaled(model, ["stretch.EA" if robot == "rods" else "membrane.stiffness"])
+        stiffness = {"rods": "stretch.EA", "hinges": "membrane.membrane", "mid-edges": "membrane.stiffness"}
+        trainable.scaled(model, [stiffness[robot]])
         model = model.to(DEVICE)
         asked = []
         monkeypatch.setattr(torch.Tensor, "__bool__", lambda self: bool(asked.append(self)))  # no: nothing failed
