@@ -63,10 +63,10 @@ def test_a_row_is_the_robot_alone(integrator):
 
 
 def broken(model):
-    """Return a start from which robot 1 cannot be stepped: its nodes fly apart, and squares of their speeds overflow."""
+    """Return a start from which 15 iterations cannot step robot 1: its nodes fly apart at 1000 m/s."""
     velocity = torch.zeros(3, model.n_dofs, dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
-    velocity[1, :63] = 1e160 * torch.randn(63, dtype=torch.float64, generator=generator)
+    velocity[1, :63] = 1e3 * torch.randn(63, dtype=torch.float64, generator=generator)
     return velocity
 
 
@@ -149,5 +149,5 @@ def test_parts_that_did_not_help_are_reported():
     _, once = ImplicitEuler(0.01, **rule).step(model, state)
     after, info = ImplicitEuler(0.01, max_substeps=4, **rule).step(model, state)
     assert info.substeps.tolist() == [1, 4, 1] and info.status[1] == once.status[1] != Status.CONVERGED
-    assert info.iterations[1] >= once.iterations[1]
+    assert info.iterations[1] > once.iterations[1]
     assert torch.equal(after.q[1], state.q[1])
