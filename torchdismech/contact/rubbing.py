@@ -21,6 +21,7 @@ __all__ = ["Rubbing"]
 # Of the sum of two radii: how far the ends of a pair may move against each other in a step of a search. With a half a
 # third more steps of a rope that coils fail, with an eighth searches take longer.
 APART = 0.25
+Slide = tuple[Tensor, Tensor]  # normals and velocities (B, P, 3)
 
 
 class Rubbing:
@@ -41,20 +42,24 @@ class Rubbing:
         # also without pairs: rows that go on alone have the same tables
         tables = () if pairs is None else pairs.pairs.tables
         self._tables = [table for table in tables if contacts[table.contact].rubs]
+        laws = [of.law for of in (*self._obstacles, *(contacts[table.contact] for table in self._tables))]
+        self._laws = [law for law in laws if isinstance(law, ContactLaw)]
 
     def begun(self, state: State) -> list[Tensor]:
         """Return the tractions of the velocities of a state, with those and the normals, (B, P, 9) each."""
-        slides = zip(self._laws(), self._slides(state), strict=True)
-        return [torch.cat([law.tractions(*slide), *slide], dim=2) for law, slide in slides]
+        slides = [*self._on_obstacles(state), *self._on_pairs(state.q, state.velocity)]
+        return [torch.cat([law.tractions(*slide), *slide], dim=2) for law, slide in zip(self._laws, slides, strict=True)]
 
-    def expected(self, state: State, before: Sequence[Tensor]) -> list[Tensor]:
-        """Return the tractions to expect at a state, if others were `before` it, likewise."""
-        found = []
-        for law, known, (normal, velocity) in zip(self._laws(), before, self._slides(state), strict=True):
-            traction, turned, slid = known.split(3, dim=2)
-            expected = law.expected(turned, slid, velocity - slid, traction)
-            found.append(torch.cat([expected, normal, velocity], dim=2))
-        return found
+    def expected_on_obstacles(self, state: State, before: Sequence[Tensor]) -> list[Tensor]:
+        """Return the tractions to expect of obstacles at a state, if others were `before` it, likewise."""
+        known = zip(self._laws, before, self._on_obstacles(state), strict=False)
+        return [_expected(*of_one) for of_one in known]
+
+    def expected_on_pairs(self, q: Tensor, velocity: Tensor, before: Sequence[Tensor]) -> list[Tensor]:
+        """Return those of the pairs of the robot's parts at q and a velocity (B, n); `before` is of obstacles, too."""
+        count = self.obstacles
+        known = zip(self._laws[count:], before[count:], self._on_pairs(q, velocity), strict=True)
+        return [_expected(*of_one) for of_one in known]
 
     def bearable(self, motion: Tensor) -> Tensor | None:
         """Return the part (B, 1) of motions (B, N, 3) of the nodes in which no pair moves far; None without pairs.
@@ -64,11 +69,22 @@ class Rubbing:
         parts = [_bearable(table, motion) for table in self._tables if len(table)]
         return torch.cat(parts, dim=1).amin(1, keepdim=True) if parts else None
 
+    @property
+    def obstacles(self) -> int:
+        """How many obstacles rub: what is known of friction begins with theirs."""
+        return len(self._obstacles)
+
+    @property
+    def tractions(self) -> list[Tensor]:
+        """The tractions (B, P, 3) that the derivatives of obstacles' forces are for; none unless they are held."""
+        held = [obstacle.traction for obstacle in self._obstacles]
+        return [traction for traction in held if traction is not None]
+
     @contextmanager
     def held_to(self, known: Sequence[Tensor]) -> Iterator[None]:
         """Let the derivatives of forces be for these tractions meanwhile; see `ContactLaw.partials`."""
         tractions = [of_all[..., :3] for of_all in known]
-        count = len(self._obstacles)
+        count = self.obstacles
         places: dict = {(o, "traction"): part for o, part in zip(self._obstacles, tractions[:count], strict=True)}
         with Values(places).in_place():
             if self._pairs is None:
@@ -77,16 +93,20 @@ class Rubbing:
             with self._pairs.held_to(dict(zip(self._tables, tractions[count:], strict=True))):
                 yield
 
-    def _slides(self, state: State) -> list[tuple[Tensor, Tensor]]:
-        """Return normals and velocities (B, P, 3) at a state, in the order of `_laws`."""
-        own = ((self._contacts[table.contact], table) for table in self._tables)
-        on_pairs = [contact.slides(table, state.q, state.velocity) for contact, table in own]
-        return [obstacle.slides(state) for obstacle in self._obstacles] + on_pairs
+    def _on_obstacles(self, state: State) -> list[Slide]:
+        """Return how the robots slide along each obstacle at a state."""
+        return [obstacle.slides(state) for obstacle in self._obstacles]
 
-    def _laws(self) -> list[ContactLaw]:
-        """The laws, of obstacles, then of tables."""
-        laws = [of.law for of in (*self._obstacles, *(self._contacts[table.contact] for table in self._tables))]
-        return [law for law in laws if isinstance(law, ContactLaw)]
+    def _on_pairs(self, q: Tensor, velocity: Tensor) -> list[Slide]:
+        """Return how the pairs of each table slide along each other at q and a velocity (B, n)."""
+        return [self._contacts[table.contact].slides(table, q, velocity) for table in self._tables]
+
+
+def _expected(law: ContactLaw, before: Tensor, slide: Slide) -> Tensor:
+    """Return the tractions (B, P, 9) to expect by a law, if others were before, and how surfaces slide now."""
+    traction, turned, slid = before.split(3, dim=2)
+    normal, velocity = slide
+    return torch.cat([law.expected(turned, slid, velocity - slid, traction), normal, velocity], dim=2)
 
 
 def _bearable(table: PairTable, motion: Tensor) -> Tensor:

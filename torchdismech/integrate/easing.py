@@ -10,7 +10,8 @@ derivative of the root leads to the next, ten times nearer, or less where the ro
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -67,7 +68,6 @@ class _Easing:
 
     def __init__(self, equations: StepEquations, options: NewtonOptions, running: Tensor):
         self.equations, self.options, self.running = equations, options, running
-        self.slips = equations.model.contact.with_slip
         start = equations.guess(False)
         self.x, self.change = start, torch.zeros_like(start)  # the last root, and by the logarithm of the slip velocity
         self.factor = torch.full_like(options.tolerance, torch.inf)[:, None]
@@ -76,6 +76,12 @@ class _Easing:
         status = torch.where(running, int(Status.MAX_ITERATIONS), int(Status.CONVERGED))
         unknown = torch.full_like(options.tolerance, torch.inf)
         self.root = Root(start, status, torch.zeros_like(status), unknown, options.tolerance)
+
+    @contextmanager
+    def _slips(self, factor: Tensor) -> Iterator[None]:
+        """Multiply the slip velocities by factors (B, 1) meanwhile; recordings have their own."""
+        with self.equations.model.contact.with_slip(factor).in_place(), self.equations.unrecorded():
+            yield
 
     def begin(self, factor: float, x: Tensor, search: Callable[..., Root]) -> None:
         """Let the rows that have not begun take their first stage, from x and by a search for it."""
@@ -101,7 +107,7 @@ class _Easing:
         """Take a stage in some rows (B,) with factors (B, 1) and return the rows (B,) that were solved."""
         factor = torch.where(rows[:, None], factor, 1.0)
         held_to = torch.where(factor.squeeze(1) == 1, 1.0, COARSER) * self.options.tolerance
-        with self.slips(factor).in_place():
+        with self._slips(factor):
             stage = search(self.equations, first, self.options.with_tolerance(held_to), rows)
         self.root = self.root.followed_by(stage, rows)
         found = rows & (stage.status == Status.CONVERGED)
@@ -114,9 +120,9 @@ class _Easing:
 
     def _by_slip(self, factor: Tensor, rows: Tensor) -> Tensor:
         """Return the derivative (B, m) of the roots by the logarithm of the slip velocity; zero in other rows."""
-        with self.slips(factor).in_place():
+        with self._slips(factor):
             residual, values = self.equations.residual_and_matrix(self.x)
-        with self.slips(factor * (1 + DIFFERENCE)).in_place():
+        with self._slips(factor * (1 + DIFFERENCE)):
             further = self.equations.residual(self.x)
         factored = self.options.solver.factor(values, rows=rows)
         change = factored.solve((residual - further) / DIFFERENCE)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -44,6 +46,9 @@ class StepEquations:
     if they were a mean of an old and a new position they would ring. Their rows are divided by the position gain, which
     keeps the matrix symmetric and the residual a gradient.
 
+    Contact of the robots' own parts and loads of constraints stand in the residual beside the rest, which is called
+    bare: what may touch is found anew in each step, so a recording holds bare evaluations alone.
+
     Parameters
     ----------
     model : the robots.
@@ -79,6 +84,7 @@ class StepEquations:
         self._smooth = SMOOTH_RODS if scheme.damps and not len(model.triangles) else SMOOTH
         self._load: Tensor | None = None
         self.forms: dict[Callable, Callable] = {}  # of functions that take these equations first, by a recording
+        self._bare_start = start if start.pairs is None else dataclasses.replace(start, pairs=None)
 
     @property
     def gains(self) -> Gains:
@@ -93,11 +99,22 @@ class StepEquations:
         It is compiled if the model's steps are. With contact, constraints or loads that do not compile (learned forces)
         it runs eagerly, as they do.
         """
-        if function in self.forms:
-            return self.forms[function]
-        if not self.closed:
-            return function
+        if function in self.forms or not self.closed:
+            return self._form(function)
         return self.model.compilation.form(function, self.base.shape[0], self.base)
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Evaluate without recordings meanwhile, as numbers change that they hold."""
+        forms, self.forms = self.forms, {}
+        try:
+            yield
+        finally:
+            self.forms = forms
+
+    def _form(self, function: Callable) -> Callable:
+        """Return a recording of a function whose first argument is these equations; itself where there is none."""
+        return self.forms.get(function, function) if self.forms else function
 
     @contextmanager
     def of_robots(self, robots: Tensor) -> Iterator[StepEquations]:
@@ -124,7 +141,7 @@ class StepEquations:
         """Return the linear solver for the matrices of these robots."""
         return self.model.solvers.of(self.base.shape[0], self.start.pairs)
 
-    @property
+    @cached_property
     def rubbing(self) -> Rubbing:
         """The surfaces with friction that is smoothed."""
         return self.model.contact.rubbing(self.start.pairs)
@@ -205,22 +222,43 @@ class StepEquations:
     def residual(self, x: Tensor) -> Tensor:
         """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
         self._count()
-        q = self.full(x)
-        force = self.mechanics.force(self.start, *self.evaluated_at(q), self.load)
-        return self._with_inertia(q, force + self._constraint_force(q))
+        residual, position, velocity = self._form(StepEquations.bare_residual)(self, x)
+        pairs = self.start.pairs
+        if pairs is not None:
+            residual = residual - self._felt(self.mechanics.self_contacts.force(pairs.pairs, position, velocity))
+        if self.constraints is not None:
+            residual = residual - self._felt(self.constraints.force(self.full(x)))
+        return residual
 
     def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
         self._count()
-        q = self.full(x)
-        at = self.evaluated_at(q)
-        force, values = self.mechanics.force_and_stiffness(self.start, *at, self.gains, self.load)
+        residual, values, position, velocity = self._form(StepEquations.bare_residual_and_matrix)(self, x)
+        pairs, gains = self.start.pairs, self.gains
+        if pairs is not None:
+            contacts = self.mechanics.self_contacts
+            force, values = pairs.added(contacts, position, velocity, values, gains.position, gains.velocity)
+            residual = residual - self._felt(force)
         if self.constraints is not None:
-            pattern = self.solver().pattern
+            q, pattern = self.full(x), self.solver().pattern
             self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknowns.number)
+            residual = residual - self._felt(self.constraints.force(q))
         if (sliding := self._sliding()) is not None:
             sliding.hold(values)
-        return self._with_inertia(q, force + self._constraint_force(q)), values
+        return residual, values
+
+    def bare_residual(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the bare residual (B, n_free), and q and velocity (B, n) where forces are evaluated."""
+        q = self.full(x)
+        at = self.evaluated_at(q)
+        return self._with_inertia(q, self.mechanics.force(self._bare_start, *at, self.load)), *at[:2]
+
+    def bare_residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return what `bare_residual` does, and after the residual its derivative by x as values (nnz, B)."""
+        q = self.full(x)
+        at = self.evaluated_at(q)
+        force, values = self.mechanics.force_and_stiffness(self._bare_start, *at, self.gains, self.load)
+        return self._with_inertia(q, force), values, *at[:2]
 
     def _sliding(self) -> SlidingEntries | None:
         """Return what nodes that slide make of the values of the step's matrix, None without any."""
@@ -248,7 +286,8 @@ class StepEquations:
         missing = inertia - force
         if self.constraints is not None:
             self.constraints.load = self.constraints.balancing(q, missing, self.model.unknowns.felt)
-        return self.model.unknowns.with_held(torch.zeros_like(q), missing - self._constraint_force(q))
+            missing = missing - self.constraints.force(q)
+        return self.model.unknowns.with_held(torch.zeros_like(q), missing)
 
     def contacts_at(self, x: Tensor) -> Contacts:
         """Return the contacts that are constraints at x (B, n_free)."""
@@ -260,13 +299,13 @@ class StepEquations:
         if not torch.compiler.is_compiling():
             self.model.compilation.count(self.base.shape[0], self.base)
 
-    def _constraint_force(self, q: Tensor) -> Tensor | float:
-        """Return the force (B, n) of the present loads of contacts that are constraints."""
-        return 0.0 if self.constraints is None else self.constraints.force(q)
-
     def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
         inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
-        return self.model.unknowns.felt((inertia - force) * self._row_weight())
+        return self._felt(inertia - force)
+
+    def _felt(self, force: Tensor) -> Tensor:
+        """Return what the equations (B, n_free) are for forces (B, n)."""
+        return self.model.unknowns.felt(force * self._row_weight())
 
     def _row_weight(self) -> Tensor | float:
         """Return what the rows of the residual (n,) are multiplied by: 1, for algebraic angles 1 / position_gain."""
@@ -337,6 +376,10 @@ class StepEquations:
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, edges keeping the length that the step asks for to first order."""
+        return self._form(StepEquations.moved)(self, x, step)
+
+    def moved(self, x: Tensor, step: Tensor) -> Tensor:
+        """Return what `advanced` does, which may be recorded."""
         q = self.full(x)
         moved = self.model.frames.moved_by(q, self.model.unknowns.expand(step, torch.zeros_like(q)))
         return self.model.unknowns.picked(moved)

@@ -27,7 +27,7 @@ from torchdismech.solve.newton import Progress, begun
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, dividing, judged
 from torchdismech.state import State
 
-__all__ = ["moved", "primal_dual_newton"]
+__all__ = ["met", "moved", "primal_dual_newton"]
 
 # Growth of the residual's norm beyond which a search is given up, from the first iterate or the second: of 2,900 that
 # found roots of rods thrown on floors and balls one was above 10, none above 20. What diverges is a rod that bends too
@@ -107,10 +107,22 @@ def moved(equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) 
     motion = equations.model.unknowns.expand(step, torch.zeros_like(equations.base))[:, :nodes].unflatten(1, (-1, 3))
     part = rubbing.bearable(motion)
     there = equations.advanced(x, step if part is None else part * step)
-    expected = rubbing.expected(_evaluated(equations, there), friction)
+    q, velocity, *expected = equations.compiled(met)(equations, there, *friction[: rubbing.obstacles])
+    expected += rubbing.expected_on_pairs(q, velocity, friction)
     with rubbing.held_to(expected):
         residual, values = equations.residual_and_matrix(there)
     return [there, residual, values, *expected]
+
+
+def met(equations: StepEquations, x: Tensor, *friction: Tensor) -> list[Tensor]:
+    """Return q and velocity (B, n) where forces are evaluated for x (B, n_free), and the friction to expect of obstacles.
+
+    Parameters
+    ----------
+    friction : (B, P, 9) before, of obstacles; see `Rubbing`.
+    """
+    state = _evaluated(equations, x)
+    return [state.q, state.velocity, *equations.rubbing.expected_on_obstacles(state, friction)]
 
 
 def _evaluated(equations: StepEquations, x: Tensor) -> State:

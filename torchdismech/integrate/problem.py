@@ -41,6 +41,14 @@ class Method(Protocol):
         ...
 
 
+class Recorded(Protocol):
+    """What has the equations of a step recorded."""
+
+    def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
+        """Return the equations of the step; see `StepProblem.equations`."""
+        ...
+
+
 @dataclass(frozen=True)
 class StepProblem:
     """A step of a batch: which robots, from where, with what control, and by which method.
@@ -51,6 +59,7 @@ class StepProblem:
     dt : length of the step [s].
     running : (B,) robots to step.
     share : how much of the external forces acts.
+    recorded : gives the equations in place of the problem itself, where their functions are recorded.
     """
 
     model: Model
@@ -61,6 +70,7 @@ class StepProblem:
     running: Tensor
     values: Values = field(default_factory=Values)
     share: float = 1.0
+    recorded: Recorded | None = None
 
     def replace(self, **changes) -> StepProblem:
         """Return a copy with some fields changed."""
@@ -101,6 +111,8 @@ class StepProblem:
         pairs, constraints : what may touch, and the contacts that are constraints.
         mechanics : in place of the model's.
         """
+        if self.recorded is not None:
+            return self.recorded.equations(pairs, constraints)
         acting = self.model.mechanics if mechanics is None else mechanics
         inertial = self.method.scheme.inertial
         start = acting.start(self.state, self.control, self.elapsed, pairs, self.share, equilibrium=not inertial)

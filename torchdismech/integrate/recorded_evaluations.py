@@ -1,0 +1,122 @@
+"""RecordedEvaluations: what steps in contact evaluate many times, but for what touches, which no recording knows.
+
+Which parts of a robot may touch is found anew in each step, and with it the pattern of the matrix; contacts that are
+constraints have their loads for unknowns, and friction is eased in. So such steps run as ever, but for the functions
+that are recorded here: the set-up, moves, bare residuals and matrices (see `StepEquations`), friction on obstacles, and
+the state after the step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact.constraints import ConstraintSet
+from torchdismech.contact.coupling import StepPairs
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.kinds import StepKind
+from torchdismech.integrate.primal_dual import met
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
+from torchdismech.native.graphs import recorded
+
+__all__ = ["RecordedEvaluations"]
+
+
+class RecordedEvaluations:
+    """The equations of steps of a kind on static buffers, with recordings of their functions.
+
+    Parameters
+    ----------
+    kind : of the steps.
+    problem : the first of them.
+    """
+
+    def __init__(self, kind: StepKind, problem: StepProblem):
+        self._static = StaticProblem(kind, problem)
+        self._static.give(kind.inputs(problem), problem.dt)
+        device, pool = problem.model.device, self._static.pool
+        with self._static.values.in_place():
+            self._setup = recorded(self._set_up, device, pool)
+            self._bare, self._weight, self._scale, self._ahead, self._here = self._setup.replay()
+            self._forms = self._recorded_functions()
+
+    def start(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
+        """Set a step up."""
+        self._static.give(inputs, dt)
+        self._setup.replay()
+
+    def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
+        """Return the equations of the step that was set up; pairs that may touch and constraints are its own."""
+        bare = self._bare
+        start = dataclasses.replace(bare.start, pairs=pairs)
+        equations = StepEquations(bare.model, bare.scheme, start, bare.base, bare.dt, bare.mechanics)
+        equations.hold(bare.load)
+        equations.constraints, equations.forms = constraints, self._forms
+        return equations
+
+    # ---- inside ------------------------------------------------------------------------------------------------
+
+    def _set_up(self) -> tuple[StepEquations, Tensor, Tensor, Tensor, Tensor]:
+        """Return the bare equations, what `StepEquations.setup` does, and first iterates: ahead and where robots are."""
+        equations = self._static.problem.equations(mechanics=self._static.mechanics)
+        if self._static.load is not None:
+            equations.hold(self._static.load)
+        equations.prepare()
+        weight, scale, ahead = equations.setup(None, True)
+        return equations, weight, scale, ahead, equations.guess(False)
+
+    def _recorded_functions(self) -> dict[Callable, Callable]:
+        """Return the recordings by the functions that they are of."""
+        bare, rubbing, x = self._bare, self._bare.rubbing, self._here
+        state = self._static.problem.state
+        every = torch.ones(state.batch, dtype=torch.bool)
+        friction = rubbing.begun(state)
+        tractions = [known[..., :3] for known in friction]
+        plain = self._called(bare.bare_residual_and_matrix, [x])
+        held = self._called(partial(_held, bare), [x, *tractions]) if tractions else None
+        return {
+            StepEquations.setup: self._begun,
+            StepEquations.moved: self._called(bare.moved, [x, torch.zeros_like(x)]),
+            StepEquations.bare_residual: self._called(bare.bare_residual, [x]),
+            StepEquations.bare_residual_and_matrix: _Held(plain, held),
+            StepEquations.accepted_state: self._called(bare.accepted_state, [state.q, every]),
+            met: self._called(partial(met, bare), [x, *friction]),
+        }
+
+    def _called(self, function: Callable, given: Sequence[Tensor]) -> RecordedCall:
+        return RecordedCall(function, given, self._static.pool)
+
+    def _begun(self, _: StepEquations, x: Tensor | None, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what `StepEquations.setup` does."""
+        first = (self._ahead if ahead else self._here) if x is None else x
+        return self._weight, self._scale.clone(), first.clone()
+
+
+class _Held:
+    """Bare residuals and matrices, by the recording for whether a search expects tractions of obstacles.
+
+    Parameters
+    ----------
+    plain, held : without and with these; None where no obstacle rubs.
+    """
+
+    def __init__(self, plain: RecordedCall, held: RecordedCall | None):
+        self._plain, self._held = plain, held
+
+    def __call__(self, equations: StepEquations, x: Tensor) -> Any:
+        """Return what `StepEquations.bare_residual_and_matrix` does."""
+        tractions = equations.rubbing.tractions
+        if self._held is None or not tractions:
+            return self._plain(equations, x)
+        return self._held(equations, x, *tractions)
+
+
+def _held(equations: StepEquations, x: Tensor, *tractions: Tensor) -> Any:
+    with equations.rubbing.held_to(tractions):
+        return equations.bare_residual_and_matrix(x)

@@ -1,0 +1,234 @@
+"""RecordedStep: a whole step on static buffers.
+
+It is three recordings: the set-up (what stays fixed in the step, first iterate), a round of Newton's method (with the
+next matrix or without), and the end (the state after the step). After each round the host reads five flags, on a GPU the
+only wait. A round in which some row is not improved leaves everything as it was; from there the search goes on without
+recordings, on the same memory. All of that is on the current stream: steps of a model belong to one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact.passing import obstacles_suspected
+from torchdismech.contact.report import Report
+from torchdismech.errors import Status
+from torchdismech.integrate.candidates import ContactCandidates
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.kinds import StepKind
+from torchdismech.integrate.primal_dual import moved
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
+from torchdismech.integrate.step import (
+    further_attempts,
+    newton_options,
+    options_of,
+    step_contact,
+    step_info,
+    step_to,
+)
+from torchdismech.native.graphs import Recording, recorded
+from torchdismech.native.tape import Tape
+from torchdismech.solve.newton import Progress, Trial, begun, plain_round, resumed, tried
+from torchdismech.solve.search import NewtonOptions, Root
+from torchdismech.state import State
+
+__all__ = ["RecordedStep"]
+
+FEW = 4000  # numbers in q up to which calls are most of a step: trials are recorded, too
+
+
+class RecordedStep:
+    """A step on static buffers.
+
+    Parameters
+    ----------
+    kind : of the steps.
+    problem : the first of them.
+
+    Attributes
+    ----------
+    values : the static buffers in the places of the model's tensors.
+    mechanics : what the recordings evaluate: without the external forces that are given as their sum, if they are.
+    pool : where what the recordings make on the way lives.
+    """
+
+    def __init__(self, kind: StepKind, problem: StepProblem):
+        self._static = StaticProblem(kind, problem)
+        self._problem, self.values = self._static.problem, self._static.values
+        self.mechanics, self.pool = self._static.mechanics, self._static.pool
+        self._record(problem.model.device, kind.inputs(problem), problem.dt)
+
+    def _record(self, device: torch.device, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
+        """Record the parts, each on numbers that those before it have made."""
+        pool = self.pool
+        self._static.give(inputs, dt)
+        with self.values.in_place():
+            self._setup: Recording[Any] | Tape[Any] = recorded(self._set_up, device, pool)
+            made = self._setup.replay()
+            self.equations, self.scale, self._tolerance, self.options, self.at, self._running = made
+            self._round = recorded(self._round_with_matrix, device, pool)
+            self._last_round = recorded(self._round_without_matrix, device, pool)
+            self._end = recorded(self._state_after, device, pool)
+
+    def start(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
+        """Set a step up."""
+        self._static.give(inputs, dt)
+        self._setup.replay()
+
+    def taken(self) -> tuple[State, StepInfo]:
+        """Return the states after the step that was set up, and how it went; what is not recorded runs as without."""
+        if self.search() and (ended := self.end()) is not None:
+            return ended
+        with self.values.in_place():
+            return self.finished()
+
+    def search(self) -> bool:
+        """Take rounds of Newton's method; return whether all rows that run have converged."""
+        more, with_matrix = True, True
+        while more:
+            flags = (self._round if with_matrix else self._last_round).replay()
+            bad, more, _unconverged, far, lost = flags.tolist()  # the only wait of a round
+            if bad or lost:
+                return False
+            # a round that was expected to be the last and was not is taken once more
+            with_matrix = far or not with_matrix
+        return True
+
+    def end(self) -> tuple[State, StepInfo] | None:
+        """Return the state after the step and how it went, where the search ended well.
+
+        None where something may have been passed through: that is for `finished` to find out.
+        """
+        (after, status, suspect, contact), at = self._end.replay(), self.at
+        if suspect is not None and bool(suspect):
+            return None
+        # copies, as the next step writes the static buffers
+        state = after.with_fields(field.clone() for field in after.fields())
+        found = (at.x, at.status, at.iterations, at.norm, self.options.tolerance)
+        info = StepInfo.of(Root(*(tensor.clone() for tensor in found)), status.clone(), self.scale.clone())
+        return state, dataclasses.replace(info, contact={name: value.clone() for name, value in contact.items()})
+
+    def finished(self) -> tuple[State, StepInfo]:
+        """Return the state after the step and how it went, searched for without recordings from where they got to."""
+        equations, problem = self.equations, self._problem.replace(running=self._running)
+        scale = self.scale.clone()
+        tolerance, options = self._tolerance.clone(), self.options.with_tolerance(self.options.tolerance.clone())
+        _, *others = problem.method.attempts(equations)
+        equations.descending = False
+        if problem.state.q.numel() <= FEW and problem.state.q.is_cpu:
+            equations.forms = self._forms
+        root = resumed(equations, Progress(*(tensor.clone() for tensor in self.at)), options)
+        # other ways change what recordings of trials hold
+        equations.forms = {name: form for name, form in equations.forms.items() if name is not tried}
+        options = newton_options(problem, equations, self.options.weight, tolerance)
+        root = further_attempts(equations, root, others, options, problem.running)
+        equations.forms = {}
+        q = equations.full(root.x)
+        info = step_info(equations, root, q, scale, problem.running)
+        after, info = step_to(problem, equations, ContactCandidates(problem), q, info)
+        info = dataclasses.replace(info, status=self._status(info.status))
+        return after.with_fields(field.clone() for field in after.fields()), info
+
+    # ---- inside ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _forms(self) -> dict[Callable, Callable]:
+        """Recordings of what searches call after steps that are not taken whole."""
+        forms: dict[Callable, Callable] = {tried: _RecordedTrials(self.equations, self.options, self.at)}
+        if self.equations.model.contact.rubs:
+            known = self.equations.rubbing.begun(self._problem.state)
+            given = [self.at.x, torch.zeros_like(self.at.x), *known]
+            forms[moved] = RecordedCall(partial(moved, self.equations), given)
+        return forms
+
+    def _set_up(self) -> tuple[Any, ...]:
+        """Return the equations and all that the rounds need."""
+        problem = self._problem
+        running = problem.running & problem.state.finite()
+        equations = problem.equations(mechanics=self.mechanics)
+        if self._static.load is not None:
+            equations.hold(self._static.load)
+        weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, True)
+        tolerance = problem.method.tolerance(scale)
+        options = newton_options(problem, equations, weight, tolerance)
+        if problem.model.contact.rubs and problem.method.line_search:
+            options = options_of("whole", options)  # the first attempt, see `Integrator.attempts`
+        at, noise_tolerance = begun(equations, x, options, running)
+        return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at), running
+
+    def _round_with_matrix(self) -> Tensor:
+        return self._taken(with_matrix=True)
+
+    def _round_without_matrix(self) -> Tensor:
+        return self._taken(with_matrix=False)
+
+    def _taken(self, with_matrix: bool) -> Tensor:
+        """Take a round if it suits all rows, and without a matrix is the last; return its flags."""
+        new, flags = plain_round(self.equations, self.at, self.options, with_matrix)
+        good = ~flags[0] if with_matrix else ~(flags[0] | flags[2])
+        for found, static in zip(new, self.at, strict=True):
+            if found is not static:
+                torch.where(good, found, static, out=static)
+        return flags
+
+    def _state_after(self) -> tuple[State, Tensor, Tensor | None, Report]:
+        """Return state and status after the step, whether something may have been passed through, what contact did."""
+        converged = self.at.status == int(Status.CONVERGED)  # also of robots that do not run
+        accepted = self._running & converged
+        equations, q, status = self.equations, self.equations.full(self.at.x), self._status(self.at.status)
+        after = equations.compiled(StepEquations.accepted_state)(equations, q, accepted)
+        if equations.model.contact.none:
+            return after, status, None, {}
+        suspect = obstacles_suspected(equations.model.obstacles, self._problem.state, after)
+        return after, status, suspect.any(), step_contact(equations, q, converged)
+
+    def _status(self, status: Tensor) -> Tensor:
+        """Return the status of the robots, also of those that were not stepped, as their state is not finite."""
+        return torch.where(self._problem.running & ~self._running, int(Status.NOT_FINITE), status)
+
+
+class _RecordedTrials:
+    """What `solve.newton.tried` is, recorded on a CPU: with the matrix there and without.
+
+    Parameters
+    ----------
+    equations, options : of a recorded step.
+    at : an iterate; so many robots and unknowns have all others.
+    """
+
+    def __init__(self, equations: StepEquations, options: NewtonOptions, at: Progress):
+        none = torch.zeros_like(at.status, dtype=torch.bool)
+        static = (at.x, at.norm, torch.zeros_like(at.x), none, at.status, none, options.tolerance)
+        rest = (options.weight, options.diagonal, options.line_search)
+        self._count = len(static)
+        self._calls = {
+            with_matrix: RecordedCall(partial(_tried, equations, (*rest, with_matrix, False)), static)
+            for with_matrix in (True, False)
+        }
+
+    def __call__(self, equations: StepEquations, *given: Any) -> Trial:
+        """Return what a step led to; `given` is as for `tried`, of which only numbers of tensors may differ."""
+        return Trial._make(self._calls[given[-2]](equations, *given[: self._count]))
+
+
+def _tried(equations: StepEquations, rest: tuple, *given: Any) -> Trial:
+    return tried(equations, *given, *rest)
+
+
+def _apart(at: Progress) -> Progress:
+    """Return tensors in memory of their own, which rounds may write to."""
+    seen: set[int] = set()
+    own = []
+    for tensor in at:
+        place = tensor.untyped_storage().data_ptr()
+        own.append(tensor.clone() if place in seen else tensor)
+        seen.add(place)
+    return Progress(*own)

@@ -1,0 +1,101 @@
+"""StaticProblem: a step on memory that stays where it is, which recordings read; and functions that are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.kinds import StepKind
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.mechanics import Mechanics
+from torchdismech.native.graphs import memory_pool, recorded
+from torchdismech.state import Control, State
+from torchdismech.values import Values
+
+__all__ = ["RecordedCall", "StaticProblem"]
+
+
+class StaticProblem:
+    """Static buffers for all that steps of a kind are given, and the step on them.
+
+    Parameters
+    ----------
+    kind : of the steps.
+    problem : one of them.
+
+    Attributes
+    ----------
+    values : the static buffers in the places of the model's tensors.
+    problem : the step on static buffers; its dt is a tensor ().
+    load : (B, n) the sum of the external forces that do not change within a step; None where `mechanics` has them.
+    mechanics : what recordings evaluate: without these forces, if their sum is given.
+    pool : where what recordings make on the way lives.
+    """
+
+    def __init__(self, kind: StepKind, problem: StepProblem):
+        model, inputs = problem.model, kind.inputs(problem)
+        self._inputs = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in inputs]
+        of_dtype: dict[torch.dtype, list[int]] = {}
+        for place, tensor in enumerate(inputs):
+            of_dtype.setdefault(tensor.dtype, []).append(place)
+        self._of_dtype = list(of_dtype.values())
+        self._dt = torch.empty((), dtype=model.dtype, device=model.device)
+        static = iter(self._inputs)
+        state = problem.state.with_fields(next(static) for _ in problem.state.fields())
+        running, self.load = next(static), None if kind.all_forces else next(static)
+        control = Control.of({name: next(static) for name in kind.controls(problem.control)})
+        self.values = Values({place: next(static) for place in kind.movable_places})
+        self.problem = problem.replace(state=state, control=control, running=running, dt=self._dt, values=self.values)
+        own = model.mechanics
+        varies = _Varying(model.body, model.terms, model.forces, own.self_contacts, own.layout)
+        self.mechanics = own if kind.all_forces else varies
+        self.pool = memory_pool(model.device)
+
+    def give(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
+        """Write what a step is given to the static buffers."""
+        with torch.no_grad():
+            for places in self._of_dtype:  # as torch then takes one launch for many
+                torch._foreach_copy_([self._inputs[k] for k in places], [inputs[k] for k in places])
+        self._dt.fill_(dt)
+
+
+class _Varying(Mechanics):
+    """A robot's mechanics but for the external forces that do not change within a step: their sum is an input."""
+
+    def held_force(self, state: State, control: Control) -> Tensor:
+        """Return none (B, n)."""
+        return torch.zeros_like(state.q)
+
+
+class RecordedCall:
+    """A function of equations and tensors, recorded on a CPU: one of the `StepEquations.forms`.
+
+    Parameters
+    ----------
+    function : of the tensors, with the equations in it; it returns a tensor, a state, or several tensors, some None.
+    given : tensors like all that it is called with.
+    pool : where what it makes on the way lives; None: in memory of its own.
+    """
+
+    def __init__(self, function: Callable[..., Any], given: Sequence[Tensor], pool: Any = None):
+        self._given = [tensor.clone() for tensor in given]
+        self._tape = recorded(partial(function, *self._given), given[0].device, pool)
+
+    def __call__(self, _: Any, *given: Tensor) -> Any:
+        """Return what the function does of these tensors, after the equations that it has in it."""
+        for own, new in zip(self._given, given, strict=True):
+            own.copy_(new)
+        return _copied(self._tape.replay())
+
+
+def _copied(outputs: Any) -> Any:
+    """Return copies, as the next call writes the tensors anew."""
+    if isinstance(outputs, State):
+        return outputs.with_fields(map(torch.clone, outputs.fields()))
+    if isinstance(outputs, Tensor):
+        return outputs.clone()
+    return [None if tensor is None else tensor.clone() for tensor in outputs]
