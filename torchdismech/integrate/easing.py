@@ -10,8 +10,7 @@ derivative of the root leads to the next, ten times nearer, or less where the ro
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -77,12 +76,6 @@ class _Easing:
         unknown = torch.full_like(options.tolerance, torch.inf)
         self.root = Root(start, status, torch.zeros_like(status), unknown, options.tolerance)
 
-    @contextmanager
-    def _slips(self, factor: Tensor) -> Iterator[None]:
-        """Multiply the slip velocities by factors (B, 1) meanwhile; recordings have their own."""
-        with self.equations.model.contact.with_slip(factor).in_place(), self.equations.unrecorded():
-            yield
-
     def begin(self, factor: float, x: Tensor, search: Callable[..., Root]) -> None:
         """Let the rows that have not begun take their first stage, from x and by a search for it."""
         waiting = self.running & ~self.going
@@ -107,7 +100,7 @@ class _Easing:
         """Take a stage in some rows (B,) with factors (B, 1) and return the rows (B,) that were solved."""
         factor = torch.where(rows[:, None], factor, 1.0)
         held_to = torch.where(factor.squeeze(1) == 1, 1.0, COARSER) * self.options.tolerance
-        with self._slips(factor):
+        with self.equations.with_slips(factor):
             stage = search(self.equations, first, self.options.with_tolerance(held_to), rows)
         self.root = self.root.followed_by(stage, rows)
         found = rows & (stage.status == Status.CONVERGED)
@@ -120,9 +113,9 @@ class _Easing:
 
     def _by_slip(self, factor: Tensor, rows: Tensor) -> Tensor:
         """Return the derivative (B, m) of the roots by the logarithm of the slip velocity; zero in other rows."""
-        with self._slips(factor):
+        with self.equations.with_slips(factor):
             residual, values = self.equations.residual_and_matrix(self.x)
-        with self._slips(factor * (1 + DIFFERENCE)):
+        with self.equations.with_slips(factor * (1 + DIFFERENCE)):
             further = self.equations.residual(self.x)
         factored = self.options.solver.factor(values, rows=rows)
         change = factored.solve((residual - further) / DIFFERENCE)

@@ -21,7 +21,7 @@ from torchdismech.model import Model
 from torchdismech.slides import SlidingEntries
 from torchdismech.solve.linear import Solver
 from torchdismech.state import State
-from torchdismech.values import per_robot
+from torchdismech.values import Values, per_robot
 
 __all__ = ["StepEquations"]
 
@@ -62,6 +62,8 @@ class StepEquations:
     ----------
     constraints : contacts that are constraints, with their present loads.
     descending : whether Newton's method is to descend the potential; see `potential`.
+    forms : recordings by the functions that they are of, whose first argument is these equations.
+    static : what recordings read in the places of the model's tensors.
     """
 
     def __init__(
@@ -83,7 +85,8 @@ class StepEquations:
         self._closed_form, self._eager_loads = not model.mechanics.uncompiled_terms(), self.mechanics.eager_loads
         self._smooth = SMOOTH_RODS if scheme.damps and not len(model.triangles) else SMOOTH
         self._load: Tensor | None = None
-        self.forms: dict[Callable, Callable] = {}  # of functions that take these equations first, by a recording
+        self.forms: dict[Callable, Callable] = {}
+        self.static = Values()
         self._bare_start = start if start.pairs is None else dataclasses.replace(start, pairs=None)
 
     @property
@@ -104,13 +107,19 @@ class StepEquations:
         return self.model.compilation.form(function, self.base.shape[0], self.base)
 
     @contextmanager
-    def unrecorded(self) -> Iterator[None]:
-        """Evaluate without recordings meanwhile, as numbers change that they hold."""
-        forms, self.forms = self.forms, {}
+    def with_slips(self, factor: Tensor) -> Iterator[None]:
+        """Multiply the slip velocities of friction that is smoothed by factors (B, 1) meanwhile."""
+        slips = self.model.contact.with_slip(factor)
+        held = [(self.static.tensors[place], new) for place, new in slips if place in self.static.tensors]
+        before = [buffer.clone() for buffer, _ in held]
         try:
-            yield
+            for buffer, new in held:
+                buffer.copy_(new)
+            with slips.in_place():
+                yield
         finally:
-            self.forms = forms
+            for (buffer, _), numbers in zip(held, before, strict=True):
+                buffer.copy_(numbers)
 
     def _form(self, function: Callable) -> Callable:
         """Return a recording of a function whose first argument is these equations; itself where there is none."""

@@ -29,7 +29,7 @@ from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded_gradient import recorded_gradients
 from torchdismech.integrate.recorded_step import RecordedStep
-from torchdismech.integrate.recording import recording_of
+from torchdismech.integrate.recording import kind_of, recording_of
 from torchdismech.integrate.step import solved_step
 from torchdismech.state import State
 from torchdismech.values import Values, evaluated, every_module, requiring_gradients
@@ -71,11 +71,14 @@ def _solved(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates | 
 
     Robots whose state is not finite are not stepped: a residual need not show it, as no force may read that number.
     """
-    recording = recording_of(problem)
+    kind = kind_of(problem)
+    recording = None if kind is None else recording_of(kind, problem)
     if isinstance(recording, RecordedStep):
         return *recording.taken(), None
     lost = problem.running & ~problem.state.finite()
     after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost, recorded=recording))
+    if kind is not None and recording is None:
+        kind.count(int(info.iterations.max()))
     status = torch.where(lost, int(Status.NOT_FINITE), info.status)
     return after, dataclasses.replace(info, status=status), candidates
 

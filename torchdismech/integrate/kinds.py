@@ -18,6 +18,8 @@ from torchdismech.values import Place
 
 __all__ = ["StepKind", "calls_others", "odd", "varying"]
 
+A_STEP = 4  # iterations of a step that counts for one
+
 PLAIN = (bool, int, float, str, type(None))
 # numbers of a method that no recording holds: dt is an input, the others are decided before a step is taken
 NOT_HELD = ("dt", "chunk", "max_substeps")
@@ -38,7 +40,7 @@ class StepKind:
     all_forces : whether the equations read all external forces. Else those that do not change within a step are summed
         outside, and the sum is an input.
     movable_places : where tensors of the model stand that are inputs of a step.
-    seen : how many such steps were taken without a recording.
+    seen : how many such steps were taken without a recording, or what would be steps of a few iterations.
     recording : of them, once there is one.
     gradients : by which of the inputs require them, how often they were asked for, and their recording, if any.
     refused, gradients_refused : whether they, or their gradients, turned out not to be recordable.
@@ -65,6 +67,10 @@ class StepKind:
         self.recording: Any = None
         self.gradients: dict[tuple[bool, ...], list[Any]] = {}
         self.refused = self.gradients_refused = False
+
+    def count(self, iterations: int) -> None:
+        """Count a step that was taken without a recording: one of many iterations for several."""
+        self.seen += max(1, iterations // A_STEP)
 
     def fits(self, problem: StepProblem) -> bool:
         """Return whether a step is of this kind."""

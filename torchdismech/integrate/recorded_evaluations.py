@@ -38,7 +38,9 @@ class RecordedEvaluations:
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
-        self._static = StaticProblem(kind, problem)
+        # friction is eased in robot by robot
+        slips = problem.model.contact.with_slip(torch.ones(problem.state.batch, 1, dtype=problem.model.dtype))
+        self._static = StaticProblem(kind, problem, slips)
         self._static.give(kind.inputs(problem), problem.dt)
         device, pool = problem.model.device, self._static.pool
         with self._static.values.in_place():
@@ -57,7 +59,7 @@ class RecordedEvaluations:
         start = dataclasses.replace(bare.start, pairs=pairs)
         equations = StepEquations(bare.model, bare.scheme, start, bare.base, bare.dt, bare.mechanics)
         equations.hold(bare.load)
-        equations.constraints, equations.forms = constraints, self._forms
+        equations.constraints, equations.forms, equations.static = constraints, self._forms, self._static.values
         return equations
 
     # ---- inside ------------------------------------------------------------------------------------------------

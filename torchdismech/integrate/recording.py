@@ -42,24 +42,37 @@ from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.values import evaluated
 
-__all__ = ["recording_of", "takes_tapes", "unrecorded"]
+__all__ = ["kind_of", "recording_of", "takes_tapes", "unrecorded"]
 
 KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
 SEEN = 24  # steps of a kind on a CPU before it is recorded, which takes about as long as these
 LARGEST = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
 
 
-def recording_of(problem: StepProblem) -> RecordedStep | RecordedEvaluations | None:
-    """Return the recording that serves a step, with its set-up done; None where there is none."""
+def kind_of(problem: StepProblem) -> StepKind | None:
+    """Return the kind of a step, from those kept with the model; None where no step like it is recorded."""
     if problem.state.q.is_cpu and (watched() or not fits(problem.state.q)):
         return None  # somebody looks at what torch does, or transforms it
-    kind = _kind_of(problem)
-    if kind is None:
+    kinds: list[StepKind] = problem.model.recordings
+    if kinds and kinds[0].fits(problem):
+        return kinds[0]
+    wait = _steps_before(problem)
+    if wait is None:
         return None
+    for place, kind in enumerate(kinds[1:], 1):
+        if kind.fits(problem):
+            kinds.insert(0, kinds.pop(place))  # the one that served last comes first
+            return kind
+    kinds.insert(0, StepKind(problem, wait))
+    del kinds[KEPT:]
+    return kinds[0]
+
+
+def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | RecordedEvaluations | None:
+    """Return the recording that serves a step of a kind, with its set-up done; None where there is none."""
     if kind.recording is None:
-        kind.seen += 1
         # what is made in inference mode could not be written to outside of it
-        if kind.seen <= kind.wait or kind.refused or torch.is_inference_mode_enabled():
+        if kind.seen < kind.wait or kind.refused or torch.is_inference_mode_enabled():
             return None
         try:
             whole = unrecorded(problem.model) is None
@@ -128,22 +141,3 @@ def _unrecorded_evaluations(model: Model) -> str | None:
         return "forces that call a function of the user's"
     terms = model.mechanics.uncompiled_terms()
     return f"derivatives by autograd ({', '.join(terms)})" if terms else None
-
-
-def _kind_of(problem: StepProblem) -> StepKind | None:
-    """Return the kind of a step, from those kept with the model; None where no step like it is recorded."""
-    kinds: list[StepKind] = problem.model.recordings
-    if kinds and kinds[0].fits(problem):
-        return kinds[0]
-    wait = _steps_before(problem)
-    if wait is None:
-        return None
-    for place, kind in enumerate(kinds[1:], 1):
-        if kind.fits(problem):
-            kinds.insert(0, kinds.pop(place))  # the one that served last comes first
-            return kind
-    kinds.insert(0, StepKind(problem, wait))
-    del kinds[KEPT:]
-    return kinds[0]
-
-

@@ -26,6 +26,7 @@ class StaticProblem:
     ----------
     kind : of the steps.
     problem : one of them.
+    shaped : values whose shapes their buffers are to have, as numbers that one robot has may be given to each.
 
     Attributes
     ----------
@@ -36,8 +37,13 @@ class StaticProblem:
     pool : where what recordings make on the way lives.
     """
 
-    def __init__(self, kind: StepKind, problem: StepProblem):
+    def __init__(self, kind: StepKind, problem: StepProblem, shaped: Values | None = None):
         model, inputs = problem.model, kind.inputs(problem)
+        first = len(inputs) - len(kind.movable_places)
+        numbered = enumerate(kind.movable_places, first)
+        shapes = {} if shaped is None else {place: tensor.shape for place, tensor in shaped}
+        self._shapes = {k: shapes[place] for k, place in numbered if place in shapes}
+        inputs = self._expanded(inputs)
         self._inputs = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in inputs]
         of_dtype: dict[torch.dtype, list[int]] = {}
         for place, tensor in enumerate(inputs):
@@ -57,10 +63,14 @@ class StaticProblem:
 
     def give(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
         """Write what a step is given to the static buffers."""
+        inputs = self._expanded(inputs)
         with torch.no_grad():
             for places in self._of_dtype:  # as torch then takes one launch for many
                 torch._foreach_copy_([self._inputs[k] for k in places], [inputs[k] for k in places])
         self._dt.fill_(dt)
+
+    def _expanded(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor.expand(self._shapes.get(k, tensor.shape)) for k, tensor in enumerate(inputs)]
 
 
 class _Varying(Mechanics):
