@@ -48,7 +48,9 @@ class Rubbing:
     def begun(self, state: State) -> list[Tensor]:
         """Return the tractions of the velocities of a state, with those and the normals, (B, P, 9) each."""
         slides = [*self._on_obstacles(state), *self._on_pairs(state.q, state.velocity)]
-        return [torch.cat([law.tractions(*slide), *slide], dim=2) for law, slide in zip(self._laws, slides, strict=True)]
+        return [
+            torch.cat([law.tractions(*slide), *slide], dim=2) for law, slide in zip(self._laws, slides, strict=True)
+        ]
 
     def expected_on_obstacles(self, state: State, before: Sequence[Tensor]) -> list[Tensor]:
         """Return the tractions to expect of obstacles at a state, if others were `before` it, likewise."""

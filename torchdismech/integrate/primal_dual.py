@@ -115,7 +115,7 @@ def moved(equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) 
 
 
 def met(equations: StepEquations, x: Tensor, *friction: Tensor) -> list[Tensor]:
-    """Return q and velocity (B, n) where forces are evaluated for x (B, n_free), and the friction to expect of obstacles.
+    """Return q and velocity (B, n) where forces are evaluated for x (B, n_free), and friction to expect of obstacles.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """RecordedEvaluations: what steps in contact evaluate many times, but for what touches, which no recording knows.
 
-Which parts of a robot may touch is found anew in each step, and with it the pattern of the matrix; contacts that are
-constraints have their loads for unknowns, and friction is eased in. So such steps run as ever, but for the functions
-that are recorded here: the set-up, moves, bare residuals and matrices (see `StepEquations`), friction on obstacles, and
-the state after the step.
+Which parts of a robot may touch is found anew in each step, and with it the pattern of the matrix; and contacts that
+are constraints have their loads for unknowns. So such steps run as ever, but for the functions that are recorded here:
+the set-up, moves, bare residuals and matrices (see `StepEquations`), friction on obstacles, and the state after the
+step. Nothing in these depends on which parts touch.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RecordedEvaluations:
     # ---- inside ------------------------------------------------------------------------------------------------
 
     def _set_up(self) -> tuple[StepEquations, Tensor, Tensor, Tensor, Tensor]:
-        """Return the bare equations, what `StepEquations.setup` does, and first iterates: ahead and where robots are."""
+        """Return the bare equations, what `StepEquations.setup` does, and first iterates ahead and where robots are."""
         equations = self._static.problem.equations(mechanics=self._static.mechanics)
         if self._static.load is not None:
             equations.hold(self._static.load)
@@ -81,12 +81,12 @@ class RecordedEvaluations:
         friction = rubbing.begun(state)
         tractions = [known[..., :3] for known in friction]
         plain = self._called(bare.bare_residual_and_matrix, [x])
-        held = self._called(partial(_held, bare), [x, *tractions]) if tractions else None
+        held = self._called(partial(_held_to, bare), [x, *tractions]) if tractions else None
         return {
             StepEquations.setup: self._begun,
             StepEquations.moved: self._called(bare.moved, [x, torch.zeros_like(x)]),
             StepEquations.bare_residual: self._called(bare.bare_residual, [x]),
-            StepEquations.bare_residual_and_matrix: _Held(plain, held),
+            StepEquations.bare_residual_and_matrix: _ByTractions(plain, held),
             StepEquations.accepted_state: self._called(bare.accepted_state, [state.q, every]),
             met: self._called(partial(met, bare), [x, *friction]),
         }
@@ -100,12 +100,12 @@ class RecordedEvaluations:
         return self._weight, self._scale.clone(), first.clone()
 
 
-class _Held:
-    """Bare residuals and matrices, by the recording for whether a search expects tractions of obstacles.
+class _ByTractions:
+    """Bare residuals and matrices, by one recording with tractions that a search expects of obstacles, one without.
 
     Parameters
     ----------
-    plain, held : without and with these; None where no obstacle rubs.
+    plain, held : without tractions and with them; the latter is None where no obstacle rubs.
     """
 
     def __init__(self, plain: RecordedCall, held: RecordedCall | None):
@@ -119,6 +119,6 @@ class _Held:
         return self._held(equations, x, *tractions)
 
 
-def _held(equations: StepEquations, x: Tensor, *tractions: Tensor) -> Any:
+def _held_to(equations: StepEquations, x: Tensor, *tractions: Tensor) -> Any:
     with equations.rubbing.held_to(tractions):
         return equations.bare_residual_and_matrix(x)

@@ -1,9 +1,9 @@
 """RecordedStep: a whole step on static buffers.
 
 It is three recordings: the set-up (what stays fixed in the step, first iterate), a round of Newton's method (with the
-next matrix or without), and the end (the state after the step). After each round the host reads five flags, on a GPU the
-only wait. A round in which some row is not improved leaves everything as it was; from there the search goes on without
-recordings, on the same memory. All of that is on the current stream: steps of a model belong to one.
+next matrix or without), and the end (the state after the step). After each round the host reads five flags, on a GPU
+the only wait. A round in which some row is not improved leaves everything as it was; from there the search goes on
+without recordings, on the same memory. All of that is on the current stream: steps of a model belong to one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,141 @@
+"""Steps in contact whose evaluations are recorded: every bit is as without recordings, whichever way a search goes."""
+
+import pytest
+import torch
+
+from tests.contact import robots
+from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, RobotBuilder, forces, straight
+from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech.integrate import recording
+from torchdismech.integrate.recorded_evaluations import RecordedEvaluations
+
+STEPS, SEEN = 8, 2
+
+
+def steps(model, integrator, control=None, state=None):
+    """Return the states after some steps, and how they went."""
+    state, found = state or model.initial_state(model.batch or 1), []
+    for _ in range(STEPS):
+        state, info = integrator.step(model, state, control)
+        found.append((state, info))
+    return found
+
+
+def with_and_without(make, integrator, monkeypatch, control=None):
+    """Return what steps lead to with their evaluations recorded and without."""
+    found = []
+    for seen in (SEEN, 10**9):
+        monkeypatch.setattr(recording, "SEEN", seen)
+        model, state = make()
+        found.append(steps(model, integrator, control, state))
+        kinds = [kind.recording for kind in model.recordings]
+        assert [type(kind) for kind in kinds] == [RecordedEvaluations if seen == SEEN else type(None)]
+    return found
+
+
+def assert_same(recorded, others):
+    """Refuse any bit that differs."""
+    for (state, info), (other, of_other) in zip(recorded, others, strict=True):
+        for one, two in zip(state.fields(), other.fields(), strict=True):
+            assert torch.equal(one, two)
+        for name in ("status", "iterations", "residual", "tolerance", "force_scale", "substeps"):
+            assert torch.equal(getattr(info, name), getattr(of_other, name))
+        assert info.contact.keys() == of_other.contact.keys()
+        for name, value in info.contact.items():
+            assert torch.equal(value, of_other.contact[name])
+
+
+def pressed(slip=1e-4, centre_line="straight"):
+    """Return three robots, each a rod that falls onto another on a rough floor, all of which rub; and their state."""
+    builder, material = RobotBuilder(), Material(robots.numbers(1e5, 1e6, 1e7), 1000.0, 0.4)
+    low = builder.add_rod(straight((-0.08, 0, 0.0045), (0.08, 0, 0.0045), 9), Circle(4e-3), material)
+    top = builder.add_rod(straight((0.01, -0.08, 0.013), (0.02, 0.08, 0.013), 9), Circle(4e-3), material)
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_force(forces.Viscous(0.02))
+    contact = SelfContact(Penalty(300.0, 8e-4), Friction(0.4, slip), themselves=False, centre_line=centre_line)
+    builder.add_contact(contact)
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(200.0, 1e-3), Friction(0.3, slip)))
+    model = builder.finalize(compile=False)
+    velocity = torch.zeros(3, model.n_dofs, dtype=torch.float64)
+    for node in (*low, *top):
+        velocity[:, 3 * node : 3 * node + 3] = torch.tensor([0.3, 0.2, -0.3], dtype=torch.float64)
+    return model, model.initial_state(3, velocity=velocity)
+
+
+@pytest.mark.parametrize("centre_line", ["straight", "smooth"])
+@pytest.mark.parametrize("kind", [ImplicitEuler, ImplicitMidpoint])
+def test_every_bit_of_robots_that_rub(kind, centre_line, monkeypatch):
+    """Keep every bit where parts rub on each other and on a floor."""
+    found = with_and_without(lambda: pressed(centre_line=centre_line), kind(2e-3), monkeypatch)
+    assert_same(*found)
+    assert max(int(info.contact["sliding"].max()) for _, info in found[0]) > 1
+    assert max(int(info.iterations.max()) for _, info in found[0]) > 4  # beyond whole Newton steps
+
+
+@pytest.mark.parametrize("ways", [[(False, "eased")], [(False, "relaxed")], [(True, "plain"), (False, "eased")]])
+def test_every_bit_by_other_ways(ways, monkeypatch):
+    """Keep every bit where friction is eased in, on the floor, too, and where steps are relaxed."""
+    monkeypatch.setattr(ImplicitEuler, "attempts", lambda *_: list(ways))
+    assert_same(*with_and_without(pressed, ImplicitEuler(2e-3), monkeypatch))
+
+
+@pytest.mark.parametrize("kind", ["rods", "shell"])
+def test_every_bit_with_potentials(kind, monkeypatch):
+    """Keep every bit where barriers keep parts apart, and searches may descend the potential."""
+
+    def make():
+        return robots.ROBOTS[kind]("barrier", False), None
+
+    assert_same(*with_and_without(make, ImplicitEuler(1e-3, max_substeps=4), monkeypatch))
+
+
+@pytest.mark.parametrize("make", [robots.constrained_on_obstacles, robots.constrained_crossing])
+def test_every_bit_of_constraints(make, monkeypatch):
+    """Keep every bit where contacts are constraints."""
+    assert_same(*with_and_without(lambda: (make(0.4), None), ImplicitEuler(1e-3), monkeypatch))
+
+
+def test_every_bit_by_an_iterative_solver(monkeypatch):
+    """Keep every bit where the linear solver reads numbers, so that no whole step is recorded."""
+
+    def make():
+        builder = RobotBuilder()
+        material = Material(robots.numbers(1e5, 1e6), 1000.0, 0.4)
+        builder.clamp(nodes=builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 9), Circle(4e-3), material)[:2])
+        builder.add_force(forces.Gravity((0, 0, -9.81)))
+        return builder.finalize(compile=False, solver="pcg"), None
+
+    assert_same(*with_and_without(make, ImplicitEuler(2e-3), monkeypatch))
+
+
+def test_numbers_that_change_between_steps(monkeypatch):
+    """Read each step's own control, constants, stiffness and step length."""
+    monkeypatch.setattr(recording, "SEEN", SEEN)
+    model, state = pressed()
+    fresh, _ = pressed()
+    # other numbers of a law are another kind of step; those that a control sets are not
+    for step in range(STEPS):
+        dt = 1e-3 * (1 + step % 3)
+        push = 1e-3 * torch.randn(3, model.n_dofs, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
+        control = Control(force=push)
+        after, _ = ImplicitEuler(dt).step(model, state, control)
+        monkeypatch.setattr(recording, "SEEN", 10**9)
+        other, _ = ImplicitEuler(dt).step(fresh, state, control)
+        monkeypatch.setattr(recording, "SEEN", SEEN)
+        assert torch.equal(after.q, other.q)
+        state = after
+    assert any(kind.recording is not None for kind in model.recordings)
+
+
+def test_gradients_of_steps_with_recorded_evaluations(monkeypatch):
+    """Give the gradients of steps without recordings."""
+    found = []
+    for seen in (SEEN, 10**9):
+        monkeypatch.setattr(recording, "SEEN", seen)
+        model, state = pressed()
+        velocity = state.velocity.clone().requires_grad_()
+        last = steps(model, ImplicitEuler(2e-3), state=state.replace(velocity=velocity))[-1][0]
+        last.q[:, :27].square().sum().backward()
+        found.append(velocity.grad)
+    assert torch.equal(*found)
+    assert float(found[0].abs().max()) > 0
