@@ -23,7 +23,7 @@ from torchdismech import (
     unroll,
 )
 from torchdismech.actuation import AtNodes, Tendons
-from torchdismech.integrate import recording
+from torchdismech.integrate import recorded_step, recording, static_problem
 from torchdismech.model import Model
 from torchdismech.native.graphs import recorded
 from torchdismech.solve.linear.base import DirectSolver
@@ -98,6 +98,11 @@ def rods_on_cpu(robots=1, load=None, **options) -> Model:
     return rod_through(points, Circle(2e-3), material, loads, "end").finalize(**{"compile": False, **options})
 
 
+def recording_of(problem):
+    """Return the recording that serves a step, with its set-up done."""
+    return recording.recording_of(recording.kind_of(problem), problem)
+
+
 class Counted:
     """A tape, with the number of its replays."""
 
@@ -123,8 +128,9 @@ class Graphs:
                 self.made.append(made)
             return made
 
-        patch.setattr(recording, "recorded", kept)
-        patch.setattr(recording, "memory_pool", lambda device: None)
+        for module in (recorded_step, static_problem):
+            patch.setattr(module, "recorded", kept)
+        patch.setattr(static_problem, "memory_pool", lambda device: None)
         if kind == "graphs":
             self._factor_all_rows()
         self.switch(True)

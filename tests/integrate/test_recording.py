@@ -21,7 +21,7 @@ from torchdismech import (
     ImplicitEuler,
     Status,
 )
-from torchdismech.integrate import recording
+from torchdismech.integrate import recorded_step, recording
 
 
 @pytest.mark.parametrize("robot", ROBOTS)
@@ -97,7 +97,7 @@ class TestFailingRows:
 
     def test_a_surprise_in_the_last_round(self, graphs, monkeypatch):
         """Find the matrix that was left out where a round was not the last one after all."""
-        plain, seen = recording.plain_round, []
+        plain, seen = recorded_step.plain_round, []
 
         def hopeful(*given):
             """Expect each round to be the last."""
@@ -109,7 +109,7 @@ class TestFailingRows:
 
         expected = steps(rods(), ImplicitEuler(1e-2), 3)
         graphs.switch(True)
-        monkeypatch.setattr(recording, "plain_round", hopeful)
+        monkeypatch.setattr(recorded_step, "plain_round", hopeful)
         graphs.made.clear()
         assert_same(steps(rods(), ImplicitEuler(1e-2), 3), expected)
         assert False in seen

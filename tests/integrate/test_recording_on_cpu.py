@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.integrate.recordings import LOADS, rods, rods_on_cpu, steps
 from torchdismech import Control, ImplicitEuler, Static, Status, contact, forces, magnetics
 from torchdismech.elastic import LinearElastic
-from torchdismech.integrate import recording
+from torchdismech.integrate import recorded_step, recording
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.native.graphs import Unrecordable
 
@@ -137,7 +137,7 @@ class TestOnCPU:
             raise Unrecordable("reads numbers")
 
         monkeypatch.setattr(recording, "SEEN", 0)
-        monkeypatch.setattr(recording, "recorded", refused)
+        monkeypatch.setattr(recorded_step, "recorded", refused)
         model = rods_on_cpu()
         assert (steps(model, ImplicitEuler(1e-2), 3)[6] == Status.CONVERGED).all()
         assert len(tries) == 1
@@ -148,7 +148,7 @@ class TestOnCPU:
         for model, robots in ((rods_on_cpu(compile=True), 1), (rods_on_cpu(), recording.LARGEST)):
             state, running = model.initial_state(batch=robots), torch.ones(robots, dtype=torch.bool)
             problem = StepProblem(model, ImplicitEuler(1e-2), state, Control(), 1e-2, running)
-            assert recording.recording_of(problem) is None
+            assert recording.kind_of(problem) is None
         model = rods_on_cpu()
         model.term("stretch").energy.__class__ = Springy
         steps(model, ImplicitEuler(1e-2), 2)

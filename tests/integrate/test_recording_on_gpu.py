@@ -13,6 +13,7 @@ from tests.integrate.recordings import (
     ON_GPU,
     ROBOTS,
     assert_same,
+    recording_of,
     rods,
     steps,
     thrown,
@@ -26,7 +27,7 @@ from torchdismech import (
     Status,
     trainable,
 )
-from torchdismech.integrate import recording
+from torchdismech.integrate import recorded_step, recording, static_problem
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.solve.linear.triton_band import TritonBand
 
@@ -46,8 +47,8 @@ class TestWaiting:
             found.append(function.__name__)
             return Replays([], outputs)
 
-        monkeypatch.setattr(recording, "recorded", run)
-        monkeypatch.setattr(recording, "memory_pool", lambda device: None)
+        monkeypatch.setattr(recorded_step, "recorded", run)
+        monkeypatch.setattr(static_problem, "memory_pool", lambda device: None)
         monkeypatch.setattr(recording, "_on_a_gpu", lambda model, q: True)
         monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)
         return found
@@ -64,10 +65,10 @@ class TestWaiting:
         control = Control(force=torch.zeros_like(state.q), clamped_q=state.q)
         running = torch.ones(BATCH, dtype=torch.bool, device=DEVICE)
         given = StepProblem(model, integrator, state, control, 1e-2, running)
-        first = recording.recording_of(given)
+        first = recording_of(given)
         assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_state_after"]
         with nothing_to_wait_for():
-            step = recording.recording_of(given)
+            step = recording_of(given)
             after, info = step.end()
         assert step is first
         assert after.q.shape == state.q.shape
@@ -176,7 +177,7 @@ class TestOnGPU:
         running = torch.ones(BATCH, dtype=torch.bool, device="cuda")
         torch.cuda.set_sync_debug_mode("error")
         try:
-            step = recording.recording_of(StepProblem(model, integrator, state, Control(), integrator.dt, running))
+            step = recording_of(StepProblem(model, integrator, state, Control(), integrator.dt, running))
             step._round.replay()
             step.end()
         finally:
