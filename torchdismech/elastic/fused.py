@@ -112,14 +112,14 @@ def _form(asked: Asked, q: Tensor, given: list[Tensor | None]) -> tuple:
 
 
 def _leaf(place: int, q: Tensor, places: list[Place], given: list[Tensor | None]) -> Tensor | None:
-    """Return one of the leaves: q, the modules' tensors, the constants."""
+    """Return one of the leaves: q, the modules' tensors, the constants; None where it is none of them now."""
     if place == 0:
         return q
     if place > len(places):
         return given[place - 1 - len(places)]
     module, name = places[place - 1]
     held: dict = module._parameters if name in module._parameters else module._buffers
-    return held[name]
+    return held.get(name)  # while steps are compiled a parametrization makes what was a tensor meanwhile
 
 
 def _recorded(
