@@ -32,7 +32,7 @@ def summed_one_by_one(model, q, velocity, pairs: StepPairs, tractions=None) -> t
         expected = None if tractions is None else tractions[found.table][found.table.places]
         _, blocks = found.force_and_blocks(*GAINS, expected)
         for block, robot, chosen in zip(whole(blocks), found.robot, found.chosen, strict=True):
-            dofs = found.table.dofs[:, chosen]
+            dofs = found.table.listed.dofs[:, chosen]
             total[robot, dofs[:, None], dofs] += block
     return total[:, model.unknowns.index][:, :, model.unknowns.index]
 

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import torch
 from torch import Tensor
 
 from torchdismech.contact.law import ContactLaw, LawConstants
 from torchdismech.fused import Fused, is_own
+from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
-__all__ = ["FIXED", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
+__all__ = ["CLEARANCES", "FIRST", "FIXED", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
 
 FIXED = 17  # rows of a `Geometry` before the weights of the nodes
 SMALLEST = 1e-37  # m^2, of squared distances, so that normals are finite
 Kernel = Callable[..., Closest]  # of the nodes, then what else a pair has: see `PairTable.more`
+# which of a pair's nodes are those of the first primitive
+FIRST: dict[Kernel, list[int]] = {closest_segments: [0, 1], closest_on_triangle: [0], closest_crossing: [0, 1, 4, 5]}
 
 
 class PairLoops:
@@ -37,6 +40,7 @@ class PairLoops:
         own = is_own(law.response)
         self.gap = Fused(partial(_gap, kernel), "gaps of pairs")
         self.slide = Fused(partial(_slide, kernel), "velocities of pairs")
+        self.summary = Fused(partial(_summary, kernel, law), "reports of pairs", own)
         self.geometry = Fused(partial(_geometry, kernel, False), "closest points")
         self.followed = partial(_geometry, kernel, True)
         self.force = Fused(partial(_force, law), "forces of pairs", own)
@@ -100,6 +104,13 @@ def _distance(kernel: Kernel, x: Tensor) -> list:
     return [torch.sqrt(kernel(*nodes).squared_distance(nodes))]
 
 
+def _clearance(kernel: Kernel, x: Tensor, room: Tensor) -> list:
+    """Return the distance less how far both surfaces move, if each node moves by the first of its three of `room`."""
+    rooms, first = [way.x for way in vectors(room)], FIRST[kernel]
+    sides = [rooms[: len(first)], rooms[len(first) :]]
+    return [_distance(kernel, x)[0] - sum(reduce(torch.maximum, side) for side in sides)]
+
+
 def _gap(kernel: Kernel, x: Tensor, reach: Tensor, *more: Tensor) -> list:
     """Return the gap; infinite where the closest points are another pair's."""
     nodes = vectors(x)
@@ -114,6 +125,19 @@ def _slide(kernel: Kernel, x: Tensor, moving: Tensor, reach: Tensor, *more: Tens
     """Return the normal, and the velocity of the first closest point against the second, by components."""
     at = Geometry.of(_geometry(kernel, False, x, moving, reach, *more))
     return [*at.normal.components(), *at.velocity.components()]
+
+
+def _summary(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
+    """Return the gap, the force on the first surface by components, and how fast the surfaces slide.
+
+    Given are the law's constants, then `PairTable.more`.
+    """
+    count = len(law.constants.given())
+    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
+    force = _force_at(law, at, given[:count])
+    on_first = [sum(force[3 * node + axis] for node in FIRST[kernel]) for axis in range(3)]
+    along = at.velocity - at.normal.times(at.velocity.dot(at.normal))
+    return [at.gap, *on_first, torch.sqrt(along.dot(along))]
 
 
 def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Tensor, *more: Tensor) -> list:
@@ -249,7 +273,6 @@ def vectors(coordinates: Tensor) -> tuple[Vec3, ...]:
     return tuple(Vec3(*x[k : k + 3]) for k in range(0, len(x), 3))
 
 
-_DISTANCES = {
-    kernel: Fused(partial(_distance, kernel), "distances of pairs")
-    for kernel in (closest_segments, closest_on_triangle)
-}
+STRAIGHT = (closest_segments, closest_on_triangle)
+_DISTANCES = {kernel: Fused(partial(_distance, kernel), "distances of pairs") for kernel in STRAIGHT}
+CLEARANCES = {kernel: Fused(partial(_clearance, kernel), "distances of pairs") for kernel in STRAIGHT}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchdismech.contact.law import LawConstants
 from torchdismech.contact.pair_loops import PairLoops
-from torchdismech.contact.pairs import PairTable
+from torchdismech.contact.pairs import Listed, PairTable
 from torchdismech.fused import Fused, fits
 from torchdismech.native import address, function_of, taped
 
@@ -47,19 +47,19 @@ class BlockPlaces:
 
 
 class _PairCalls:
-    """The pairs of a table at two vectors, for compiled code.
+    """Pairs at two vectors, for compiled code.
 
     Parameters
     ----------
-    table : of the pairs.
+    listed : the pairs.
     q, velocity : (B, n); the coordinates of a pair's nodes in both are what loops are given first.
     given : what else each pair is known by, (C,), or () for all.
     """
 
-    def __init__(self, table: PairTable, q: Tensor, velocity: Tensor, given: Sequence[Tensor]):
-        self._table, self._q, self._velocity = table, q.contiguous(), velocity.contiguous()
+    def __init__(self, listed: Listed, q: Tensor, velocity: Tensor, given: Sequence[Tensor]):
+        self._listed, self._q, self._velocity = listed, q.contiguous(), velocity.contiguous()
         self._columns = [tensor.contiguous() for tensor in given if tensor.dim()]
-        coordinates = 3 * table.nodes.shape[2]
+        coordinates = 3 * listed.nodes.shape[1]
         self._read = q.new_empty(2 * coordinates + len(self._columns), AT_ONCE)
         self._x, self._moving, rows = self._read.split([coordinates, coordinates, len(self._columns)])
         row = iter(rows)
@@ -67,21 +67,21 @@ class _PairCalls:
 
     def _call(self, name: str, loop: Fused, given: Sequence[Tensor], chosen: Tensor | None, *rest) -> None:
         """Call a function of compiled code for the chosen pairs, None for all; `given` is what the loop is given."""
-        program, table = loop.program(given), self._table
+        program, (robot, nodes) = loop.program(given), self._listed
         assert program is not None
         found = self._q.new_empty(program.counts[0], AT_ONCE)
         inputs = program.inputs(1, AT_ONCE, program.read_among(given))
         columns = np.array([column.data_ptr() for column in self._columns], dtype=np.int64)
-        count = len(table) if chosen is None else len(chosen)
-        sizes = (table.nodes.shape[2], count, self._q.shape[1], AT_ONCE, len(columns))
-        lists = (chosen, table.places[0], table.listed_nodes, self._q, self._velocity, columns)
+        count = len(robot) if chosen is None else len(chosen)
+        sizes = (nodes.shape[1], count, self._q.shape[1], AT_ONCE, len(columns))
+        lists = (chosen, robot.contiguous(), nodes.contiguous(), self._q, self._velocity, columns)
         arguments = (*sizes, *lists, program.address, inputs, self._read, found, *rest)
         function = function_of(name, self._q.dtype)
         assert function is not None
         taped(partial(function, *map(address, arguments)), *arguments, *given, reads=())
 
 
-def of_pairs(loop: Fused, table: PairTable, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
+def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
     """Return the values (k, C) that a loop finds for each pair.
 
     Parameters
@@ -90,14 +90,14 @@ def of_pairs(loop: Fused, table: PairTable, first: Tensor, second: Tensor, given
     first, second : (B, n).
     """
     if fits(first, second, *given) and function_of("pair_values", first.dtype) is not None:
-        found = _Values(table, first, second, given).found(loop)
+        found = _Values(listed, first, second, given).found(loop)
         if found is not None:
             return found
-    return loop.of_columns(table.gathered(first), table.gathered(second), *given)
+    return loop.of_columns(listed.gathered(first), listed.gathered(second), *given)
 
 
 class _Values(_PairCalls):
-    """The pairs of a table at two vectors, for what is found for each."""
+    """Pairs at two vectors, for what is found for each."""
 
     def found(self, loop: Fused) -> Tensor | None:
         """Return what `of_pairs` does; None where the loop cannot be compiled."""
@@ -105,7 +105,7 @@ class _Values(_PairCalls):
         program = loop.program(given)
         if program is None:
             return None
-        values = self._q.new_empty(program.counts[0], len(self._table))
+        values = self._q.new_empty(program.counts[0], len(self._listed.robot))
         self._call("pair_values", loop, given, None, len(values), values)
         return values
 
@@ -133,7 +133,7 @@ class PairSums(_PairCalls):
     ):
         self._loops, self._constants = loops, constants.at(table.places[0])
         expected = () if tractions is None else tractions.unbind(1)
-        super().__init__(table, q, velocity, (table.reaches, *table.more, *self._constants.given(), *expected))
+        super().__init__(table.listed, q, velocity, (table.reaches, *table.more, *self._constants.given(), *expected))
         self._reach, *of_pair = self._given
         ends = len(table.more), len(of_pair) - len(expected)
         self._more, self._law, self._expected = of_pair[: ends[0]], of_pair[ends[0] : ends[1]], of_pair[ends[1] :]
@@ -158,11 +158,17 @@ class PairSums(_PairCalls):
         calls = ((loops.gap, sums._gap()), (loops.on_nodes, sums._force()), blocks)
         return None if any(loop.program(given) is None for loop, given in calls) else sums
 
-    def force(self) -> Tensor:
-        """Return the forces (B, n) [N]."""
-        total = torch.zeros_like(self._q)
-        self._call("pair_forces", self._loops.on_nodes, self._force(), self.touching(), total)
+    def force(self, touching: Tensor | None = None) -> Tensor:
+        """Return the forces (B, n) [N]; `touching` are the pairs that do, where they are known."""
+        touching, total = self.touching() if touching is None else touching, torch.zeros_like(self._q)
+        self._call("pair_forces", self._loops.on_nodes, self._force(), touching, total)
         return total
+
+    def summary(self, touching: Tensor) -> Tensor:
+        """Return gaps of pairs that touch, forces on the first of two surfaces, and how fast they slide (5, A)."""
+        found = self._q.new_empty(5, len(touching))
+        self._call("pair_values", self._loops.summary, self._force(), touching, len(found), found)
+        return found
 
     def add(self, total: Tensor, values: Tensor, before: Tensor | None, gains: Sequence, at: BlockPlaces) -> None:
         """Add the forces to `total` (B, n), and -gains[0] dF/dx - gains[1] dF/dvelocity to values.
@@ -179,7 +185,7 @@ class PairSums(_PairCalls):
 
     def touching(self) -> Tensor:
         """Return the numbers (A,) of the pairs that touch, in the table's list."""
-        gaps = self._q.new_empty(len(self._table))
+        gaps = self._q.new_empty(len(self._listed.robot))
         self._call("pair_values", self._loops.gap, self._gap(), None, 1, gaps)
         return (gaps < self._constants.tolerance).nonzero().squeeze(1)
 

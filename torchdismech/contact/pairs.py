@@ -4,20 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchdismech.contact.law import LawConstants
 from torchdismech.contact.pair_loops import FIXED, Kernel, PairLoops
-from torchdismech.geometry.crossing import closest_crossing
-from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments
+from torchdismech.geometry.distances import Closest
 from torchdismech.geometry.vec3 import Vec3
 
-__all__ = ["FIRST", "PairBlocks", "PairTable", "Touching", "numbers_at", "touching"]
+__all__ = ["Listed", "PairBlocks", "PairTable", "Touching", "numbers_at", "touching"]
 
-# which of a pair's nodes are those of the first primitive
-FIRST: dict[Kernel, list[int]] = {closest_segments: [0, 1], closest_on_triangle: [0], closest_crossing: [0, 1, 4, 5]}
+
+class Listed(NamedTuple):
+    """Pairs one after the other: the robot (C,) and the nodes (C, n) of each."""
+
+    robot: Tensor
+    nodes: Tensor
+
+    @property
+    def dofs(self) -> Tensor:
+        """Coordinates (3 n, C) of the nodes of each pair, as numbers in q of one robot."""
+        nodes = self.nodes.t()
+        return (3 * nodes.unsqueeze(1) + torch.arange(3, device=nodes.device)[:, None]).flatten(0, 1)
+
+    def places_in(self, size: int) -> Tensor:
+        """Return where the coordinates (3 n, C) stand in vectors (B, size) of all robots, one after the other."""
+        return self.robot * size + self.dofs
+
+    def gathered(self, vector: Tensor) -> Tensor:
+        """Return the nodes' coordinates (3 n, C) in a vector (B, size) of all robots."""
+        return numbers_at(self.places_in(vector.shape[1]), vector)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +87,10 @@ class PairTable:
         """The nodes (C, n) of each pair."""
         return self.nodes[self.places]
 
-    @cached_property
-    def dofs(self) -> Tensor:
-        """Coordinates (3 n, C) of the nodes of each pair, as numbers in q of one robot."""
-        nodes = self.listed_nodes.t()
-        return (3 * nodes.unsqueeze(1) + torch.arange(3, device=nodes.device)[:, None]).flatten(0, 1)
+    @property
+    def listed(self) -> Listed:
+        """The pairs one after the other."""
+        return Listed(self.places[0], self.listed_nodes)
 
     @cached_property
     def reaches(self) -> Tensor:
@@ -98,7 +115,7 @@ class PairTable:
     def places_in(self, size: int) -> Tensor:
         """Return where the coordinates (3 n, C) stand in vectors (B, size) of all robots, one after the other."""
         if size not in self._flat:
-            self._flat[size] = self.places[0] * size + self.dofs
+            self._flat[size] = self.listed.places_in(size)
         return self._flat[size]
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pair_loops import Kernel, distances, vectors
+from torchdismech.contact.pair_loops import FIRST, Kernel, distances, vectors
 from torchdismech.contact.pair_sums import of_pairs
-from torchdismech.contact.pairs import FIRST, numbers_at
+from torchdismech.contact.pairs import numbers_at
 from torchdismech.contact.self_contact import Pairs
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
@@ -44,7 +44,8 @@ def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
         if not len(table):
             continue
         kernel = _KERNELS[table.kernel]
-        suspect = (of_pairs(NEARNESS[table.kernel], table, start, end, [table.reaches])[0] >= 0).nonzero().squeeze(1)
+        nearness = of_pairs(NEARNESS[table.kernel], table.listed, start, end, [table.reaches])[0]
+        suspect = (nearness >= 0).nonzero().squeeze(1)
         if not len(suspect):
             continue
         places = table.places_in(start.shape[1]).index_select(1, suspect)[:CORNERS]

@@ -10,8 +10,8 @@ from torchdismech.body import Body
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pairs import FIRST
-from torchdismech.contact.self_contact import Pairs, SelfContacts, summed
+from torchdismech.contact.pair_loops import FIRST
+from torchdismech.contact.self_contact import Pairs, SelfContacts
 from torchdismech.state import State
 
 __all__ = ["Report", "contact_report"]
@@ -133,14 +133,15 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
 
 def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs) -> None:
     """Take note of the contacts of a robot with itself that are forces."""
-    for found in contacts.touching(pairs, state.q, state.velocity):
-        friction = found.constants.friction
-        slides = None if friction is None else found.sliding() > friction[1]
+    for table in contacts.pushing(pairs):
+        contact = contacts[table.contact]
+        assert not isinstance(contact.law, ConstraintLaw)
+        found = contact.summary(table, state.q, state.velocity)
+        friction = contact.law.constants.at(found.robot).friction
+        slides = None if friction is None else found.speed > friction[1]
         tally.add(found.robot, found.gap, torch.ones_like(found.gap, dtype=torch.bool), slides)
-        force = found.force()
-        first = force.unflatten(0, (-1, 3))[FIRST[found.table.kernel]].sum(0)
-        on_nodes = summed(found, force, state.q)[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
-        tally.add_pairs(contacts[found.table.contact].name, found.robot, first.t(), on_nodes)
+        on_nodes = found.on_dofs[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
+        tally.add_pairs(contact.name, found.robot, found.on_first.t(), on_nodes)
 
 
 def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: ConstraintSet, q: Tensor) -> None:

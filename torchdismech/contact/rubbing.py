@@ -11,7 +11,8 @@ from torch import Tensor
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.law import ContactLaw
 from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pairs import FIRST, PairTable
+from torchdismech.contact.pair_loops import FIRST
+from torchdismech.contact.pairs import PairTable
 from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.state import State
 from torchdismech.values import Values

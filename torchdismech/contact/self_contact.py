@@ -19,9 +19,9 @@ from torchdismech.contact.broad_phase import adjacent, overlapping, padded
 from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.neighbours import near_nodes
-from torchdismech.contact.pair_loops import Kernel, PairLoops, distances
+from torchdismech.contact.pair_loops import CLEARANCES, FIRST, Kernel, PairLoops
 from torchdismech.contact.pair_sums import PairSums, of_pairs
-from torchdismech.contact.pairs import FIRST, PairTable, Touching, touching
+from torchdismech.contact.pairs import Listed, PairTable, Touching, touching
 from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.contact.shares import Ruled, Share, shares
 from torchdismech.errors import InputError
@@ -113,6 +113,24 @@ class _Near(NamedTuple):
     def chosen(self, which: Tensor) -> _Near:
         """Return some of them."""
         return _Near(*(of[which] for of in self))
+
+
+class Summary(NamedTuple):
+    """What A pairs that touch do.
+
+    Attributes
+    ----------
+    robot, gap : (A,) number of the robot; gap [m].
+    on_first : (3, A) forces on the first of the two surfaces [N].
+    speed : (A,) how fast the surfaces slide along each other [m/s].
+    on_dofs : (B, n) the sum of the forces on the nodes [N].
+    """
+
+    robot: Tensor
+    gap: Tensor
+    on_first: Tensor
+    speed: Tensor
+    on_dofs: Tensor
 
 
 class SelfContact(nn.Module):
@@ -291,11 +309,9 @@ class SelfContact(nn.Module):
         A distance changes by no more than the nodes move, by up to `room` (B, N), so it is enough to know it in the
         middle (B, N, 3) of their boxes.
         """
-        x = middle[robot[:, None], nodes]  # (K, 4, 3)
-        rooms, split = room[robot[:, None], nodes], len(FIRST[kernel])
-        moves = rooms[:, :split].amax(1) + rooms[:, split:].amax(1)
-        tolerance = of_robots(self.law.response.tolerance, robot)
-        return distances(kernel, x.flatten(1).t()) <= reach + tolerance + moves
+        rooms = room.unsqueeze(-1).expand(-1, -1, 3).flatten(1)  # a number for each coordinate
+        clearance = of_pairs(CLEARANCES[kernel], Listed(robot, nodes), middle.flatten(1), rooms, ())[0]
+        return clearance <= reach + of_robots(self.law.response.tolerance, robot)
 
     # ---- forces ------------------------------------------------------------------------------------------------
 
@@ -328,10 +344,22 @@ class SelfContact(nn.Module):
         """
         if not len(table):
             return q.new_zeros(*table.filled.shape, 3), q.new_zeros(*table.filled.shape, 3)
-        found = of_pairs(self._loops[table.kernel].slide, table, q, velocity, (table.reaches, *table.more))
+        found = of_pairs(self._loops[table.kernel].slide, table.listed, q, velocity, (table.reaches, *table.more))
         whole = q.new_zeros(*table.filled.shape, 6)
         whole[table.places] = found.t()
         return whole[..., :3], whole[..., 3:]
+
+    def summary(self, table: PairTable, q: Tensor, velocity: Tensor) -> Summary:
+        """Return what the pairs of a table that touch at q and a velocity (B, n) do; not of a constraint."""
+        sums = self.sums(table, q, velocity)
+        if sums is not None:
+            chosen = sums.touching()
+            gap, *first, speed = sums.summary(chosen)
+            return Summary(table.places[0][chosen], gap, torch.stack(first), speed, sums.force(chosen))
+        found = self.touching(table, q, velocity)
+        force = found.force()
+        on_first = force.unflatten(0, (-1, 3))[FIRST[table.kernel]].sum(0)
+        return Summary(found.robot, found.gap, on_first, found.sliding(), summed(found, force, q))
 
     def energy(self, found: Touching) -> Tensor:
         """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
