@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, combinations_with_replacement
 
 import numpy as np
 import torch
@@ -275,26 +276,26 @@ class CouplingCache:
         """Return the coupling for these pairs."""
         of_pairs = {table: self._blocks.of_pairs(table.listed_nodes) for table in pairs.tables}
         if any(bool((blocks < 0).any()) for blocks in of_pairs.values()):
-            self._extend(self._distinct(torch.cat([self._keys(table).flatten() for table in pairs.tables])))
+            self._extend(self._distinct(pairs.tables))
             of_pairs = {table: self._blocks.of_pairs(table.listed_nodes) for table in pairs.tables}
         places = (self._own, self._begins, self._blocks, of_pairs)
         return Coupling(self.pattern, self.solvers, self._before, *places, self.sliding, self._memory)
 
-    def _keys(self, table: PairTable) -> Tensor:
-        """Return the keys (C, n^2) of the nodes i and j of each pair of a table, row by row; see `Layout.blocks`."""
-        nodes = table.listed_nodes
-        return (nodes[:, :, None] * len(self.unknown) + nodes[:, None, :]).flatten(1)
+    def _keys(self, table: PairTable) -> Iterator[Tensor]:
+        """Yield the keys i * N + j, i >= j, of two nodes of each pair of a table (C,): two at a time, any with any."""
+        columns = table.listed_nodes.t().contiguous()
+        for first, second in combinations_with_replacement(columns, 2):
+            yield torch.maximum(first, second) * len(self.unknown) + torch.minimum(first, second)
 
-    def _distinct(self, keys: Tensor) -> np.ndarray:
-        """Return the distinct keys of pairs of nodes i >= j among all of them, increasing."""
-        count = len(self.unknown)
-        if count**2 <= LISTED:  # to sort them would take ten times as long
-            met = torch.zeros(count**2, dtype=torch.bool, device=keys.device)
-            met[keys] = True
-            found = met.nonzero().squeeze(1)
-        else:
-            found = keys.unique()
-        return found[found // count >= found % count].cpu().numpy()
+    def _distinct(self, tables: tuple[PairTable, ...]) -> np.ndarray:
+        """Return the distinct keys of all pairs of nodes that tables join, increasing."""
+        count, keys = len(self.unknown), chain.from_iterable(self._keys(table) for table in tables)
+        if count**2 > LISTED:
+            return torch.cat(list(keys)).unique().cpu().numpy()
+        met = torch.zeros(count**2, dtype=torch.bool, device=tables[0].nodes.device)
+        for key in keys:  # to sort them would take ten times as long
+            met[key] = True
+        return met.nonzero().squeeze(1).cpu().numpy()
 
     def _extend(self, needed: np.ndarray) -> None:
         """Make a pattern that joins these pairs of nodes, and those that it joined before if they are not too many."""

@@ -111,8 +111,9 @@ class _Near(NamedTuple):
     reach: Tensor
 
     def chosen(self, which: Tensor) -> _Near:
-        """Return some of them."""
-        return _Near(*(of[which] for of in self))
+        """Return those that `which` (K,) is true of."""
+        numbers = which.nonzero().squeeze(1)  # once: several times as fast as indexing each by `which`
+        return _Near(*(of.index_select(0, numbers) for of in self))
 
 
 class Summary(NamedTuple):
