@@ -88,6 +88,34 @@ def test_matrix_held_to_tractions(kind, by, monkeypatch):
 
 
 @pytest.mark.parametrize("by", ["code", "torch"])
+@pytest.mark.parametrize("kind", ["rods", "lines", "shell"])
+def test_summary_of_pairs(kind, by, monkeypatch):
+    """Report of each pair that touches its gap, the push on the first surface, and how fast it slides."""
+    if by == "torch":
+        without_code(monkeypatch)
+    model, q, velocity, pairs = pressed(kind, True)
+    tables = model.self_contacts.pushing(pairs.pairs)
+    assert tables
+    for table in tables:
+        contact = model.self_contacts[table.contact]
+        found, summary = contact.touching(table, q, velocity), contact.summary(table, q, velocity)
+        assert len(found.robot) and torch.equal(summary.robot, found.robot)
+        normal, slid = (of[table.places][found.chosen] for of in contact.slides(table, q, velocity))
+        along = slid - (slid * normal).sum(1, keepdim=True) * normal
+        forces = found.force().unflatten(0, (-1, 3))
+        on_first, on_nodes = forces[pair_loops.FIRST[table.kernel]].sum(0), torch.zeros_like(q)
+        on_nodes.view(-1).index_add_(0, found.places.flatten(), forces.flatten())
+        # as above, of sizes of their own
+        for mine, expected in (
+            (summary.gap, found.gap),
+            (summary.speed, along.norm(dim=1)),
+            (summary.on_first, on_first),
+            (summary.on_dofs, on_nodes),
+        ):
+            assert float((mine - expected).abs().max() / expected.abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("by", ["code", "torch"])
 def test_other_pairs_in_the_next_iteration(by, monkeypatch):
     """Place the blocks anew when other pairs touch than in the iteration before."""
     if by == "torch":

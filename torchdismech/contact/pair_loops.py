@@ -40,14 +40,15 @@ class PairLoops:
         own = is_own(law.response)
         self.gap = Fused(partial(_gap, kernel), "gaps of pairs")
         self.slide = Fused(partial(_slide, kernel), "velocities of pairs")
-        self.summary = Fused(partial(_summary, kernel, law), "reports of pairs", own)
         self.geometry = Fused(partial(_geometry, kernel, False), "closest points")
         self.followed = partial(_geometry, kernel, True)
         self.force = Fused(partial(_force, law), "forces of pairs", own)
+        self.summary = Fused(partial(_summary, kernel, law), "reports of pairs", own)
         self.derivatives = Fused(partial(_derivatives, law), "forces of pairs", own)
         self.held_derivatives = Fused(partial(_held_derivatives, law), "forces of pairs", own)
         # the same from where the nodes are, for compiled code that calls them for some pairs at a time
         self.on_nodes = Fused(partial(_force_on_nodes, kernel, law), "forces of pairs", own)
+        self.summary_of_nodes = Fused(partial(_summary_of_nodes, kernel, law), "reports of pairs", own)
         self.blocks = Fused(partial(_blocks_of_nodes, kernel, law), "forces of pairs", own)
         self.held_blocks = Fused(partial(_held_blocks_of_nodes, kernel, law), "forces of pairs", own)
 
@@ -127,19 +128,6 @@ def _slide(kernel: Kernel, x: Tensor, moving: Tensor, reach: Tensor, *more: Tens
     return [*at.normal.components(), *at.velocity.components()]
 
 
-def _summary(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
-    """Return the gap, the force on the first surface by components, and how fast the surfaces slide.
-
-    Given are the law's constants, then `PairTable.more`.
-    """
-    count = len(law.constants.given())
-    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
-    force = _force_at(law, at, given[:count])
-    on_first = [sum(force[3 * node + axis] for node in FIRST[kernel]) for axis in range(3)]
-    along = at.velocity - at.normal.times(at.velocity.dot(at.normal))
-    return [at.gap, *on_first, torch.sqrt(along.dot(along))]
-
-
 def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Tensor, *more: Tensor) -> list:
     """Return the rows of `Geometry` for coordinates and velocities (3 n, A); autograd can `follow` closest points."""
     nodes = vectors(x)
@@ -174,6 +162,27 @@ def _force_on_nodes(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, 
     count = len(law.constants.given())
     at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
     return _force_at(law, at, given[:count])
+
+
+def _summary(kernel: Kernel, law: ContactLaw, geometry: Tensor, *given: Tensor) -> list:
+    """Return the gap, the force on the first surface by components, and how fast the surfaces slide."""
+    return _summary_at(kernel, law, Geometry.of(geometry.unbind(0)), given)
+
+
+def _summary_at(kernel: Kernel, law: ContactLaw, at: Geometry, given: Sequence[Tensor]) -> list:
+    force = _force_at(law, at, given)
+    on_first = [sum(force[3 * node + axis] for node in FIRST[kernel]) for axis in range(3)]
+    along = at.velocity - at.normal.times(at.velocity.dot(at.normal))
+    return [at.gap, *on_first, torch.sqrt(along.dot(along))]
+
+
+def _summary_of_nodes(
+    kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor
+) -> list:
+    """Return `_summary` from coordinates and velocities (3 n, A), given what `_force_on_nodes` is."""
+    count = len(law.constants.given())
+    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
+    return _summary_at(kernel, law, at, given[:count])
 
 
 def _derivatives(

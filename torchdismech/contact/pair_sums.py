@@ -165,9 +165,9 @@ class PairSums(_PairCalls):
         return total
 
     def summary(self, touching: Tensor) -> Tensor:
-        """Return gaps of pairs that touch, forces on the first of two surfaces, and how fast they slide (5, A)."""
+        """Return what `Touching.summary` does of the pairs that touch (5, A)."""
         found = self._q.new_empty(5, len(touching))
-        self._call("pair_values", self._loops.summary, self._force(), touching, len(found), found)
+        self._call("pair_values", self._loops.summary_of_nodes, self._force(), touching, len(found), found)
         return found
 
     def add(self, total: Tensor, values: Tensor, before: Tensor | None, gains: Sequence, at: BlockPlaces) -> None:

@@ -162,10 +162,9 @@ class Touching:
         """Number (A,) of the robot that each pair belongs to."""
         return self.table.places[0][self.chosen]
 
-    def sliding(self) -> Tensor:
-        """Return how fast (A,) the surfaces slide along each other [m/s]."""
-        normal, velocity = self.geometry[1:4], self.geometry[4:7]
-        return torch.linalg.vector_norm(velocity - (velocity * normal).sum(0) * normal, dim=0)
+    def summary(self) -> Tensor:
+        """Return gaps [m], forces on the first of two surfaces [N], and how fast they slide [m/s]: (5, A)."""
+        return self.loops.summary.of_columns(self.geometry, *self.constants.given())
 
     def force(self) -> Tensor:
         """Return the forces (3 n, A) on the nodes of each pair [N]."""

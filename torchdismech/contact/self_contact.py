@@ -19,7 +19,7 @@ from torchdismech.contact.broad_phase import adjacent, overlapping, padded
 from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.neighbours import near_nodes
-from torchdismech.contact.pair_loops import CLEARANCES, FIRST, Kernel, PairLoops
+from torchdismech.contact.pair_loops import CLEARANCES, Kernel, PairLoops
 from torchdismech.contact.pair_sums import PairSums, of_pairs
 from torchdismech.contact.pairs import Listed, PairTable, Touching, touching
 from torchdismech.contact.response import Friction, Response, of_robots
@@ -355,12 +355,11 @@ class SelfContact(nn.Module):
         sums = self.sums(table, q, velocity)
         if sums is not None:
             chosen = sums.touching()
-            gap, *first, speed = sums.summary(chosen)
-            return Summary(table.places[0][chosen], gap, torch.stack(first), speed, sums.force(chosen))
-        found = self.touching(table, q, velocity)
-        force = found.force()
-        on_first = force.unflatten(0, (-1, 3))[FIRST[table.kernel]].sum(0)
-        return Summary(found.robot, found.gap, on_first, found.sliding(), summed(found, force, q))
+            of_pairs, robot, on_dofs = sums.summary(chosen), table.places[0][chosen], sums.force(chosen)
+        else:
+            found = self.touching(table, q, velocity)
+            of_pairs, robot, on_dofs = found.summary(), found.robot, summed(found, found.force(), q)
+        return Summary(robot, of_pairs[0], of_pairs[1:4], of_pairs[4], on_dofs)
 
     def energy(self, found: Touching) -> Tensor:
         """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
