@@ -314,7 +314,8 @@ class Body(nn.Module):
 
     def typical_length(self) -> Tensor:
         """Return the mean rest length () of all edges [m]."""
-        return torch.cat([self.edge_length.flatten(), self.shell_edge_length.flatten()]).mean()
+        lengths = torch.cat([self.edge_length.flatten(), self.shell_edge_length.flatten()])
+        return lengths.sum() / lengths.numel()  # `mean` takes twice the time
 
 
 def side_by_side(*parts: Tensor) -> Tensor:

@@ -29,8 +29,9 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.static import Static, ramped
 from torchdismech.integrate.supports import refuse_unheld
 from torchdismech.model import Model
+from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import Factor, JoinedFactor, Solver
-from torchdismech.solve.search import rounding_noise, weighted_norm
+from torchdismech.solve.search import rounding_noise
 from torchdismech.state import Control, State
 
 __all__ = ["EquilibriumPath", "follow"]
@@ -318,7 +319,7 @@ class _Walk:
         iterations = torch.zeros_like(status)
         while True:
             residual, values = equations.residual_and_matrix(x)
-            norm = weighted_norm(residual, weight)
+            norm = weighted_norms(residual, weight)
             noise = rounding_noise(x, values, solver.diagonal(x.device), weight)
             found = found | (going & (norm <= torch.maximum(tolerance, noise)))
             factors, _ = _factored(solver, values, going & ~found)

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import torch
 
-from torchdismech.geometry.retraction import LengthPreservingMove
+from torchdismech.geometry.retraction import LengthPreservingMove, _shifts_by_lapack
 
 CHAIN = np.array([[0, 1], [1, 2], [2, 3], [3, 4]])
 STAR = np.array([[0, 1], [2, 1], [1, 3], [3, 4]])
@@ -71,19 +71,41 @@ def test_is_the_plain_move_to_first_order():
     assert 80 < off[0] / off[1] < 120
 
 
-def test_a_banded_factor_does_what_a_matrix_does():
-    """Move small networks as large ones are moved, with and without clamps, and those of some components only."""
+def networks():
+    """Yield edges and free components of networks with and without clamps, and with those of some components only."""
     islands = np.array([[0, 1], [1, 2], [3, 4]])
     some = np.ones((5, 3), dtype=bool)
     some[0], some[3, 1] = False, False
     for edges in (CHAIN, STAR, RING, islands):
         for free in (np.ones((5, 3), dtype=bool), some, np.zeros((5, 3), dtype=bool)):
-            _, q, step = setting(edges)
-            step[:, :15] *= torch.as_tensor(free).flatten()
-            matrix, band = (LengthPreservingMove(edges, free, torch.float64, most) for most in (5, 4))
-            assert matrix.dense and not band.dense and band.enabled
-            # both are solved directly: they differ by rounding
-            assert (matrix(q, step) - band(q, step)).abs().max() < 1e-13
+            yield edges, free
+
+
+def test_a_banded_factor_does_what_a_matrix_does():
+    """Shift nodes on a CPU, by compiled code and without it, as a GPU does; one robot and many, alone and together."""
+    generator = torch.Generator().manual_seed(1)
+    for edges, free in networks():
+        for shifts in LengthPreservingMove(edges, free, torch.float64).shifts:
+            for robots in (1, 2, 3, 11, 40):
+                changes = torch.randn(3, len(edges), robots, dtype=torch.float64, generator=generator)
+                expected, found = shifts.by_matrix(changes), shifts(changes)
+                given = (shifts.place, shifts.part, shifts.ends, shifts.factor, shifts.parts)
+                # all solve five nodes directly: they differ by rounding
+                assert (found - expected).abs().max() < 1e-13
+                assert (_shifts_by_lapack(changes, *given) - expected).abs().max() < 1e-13
+                # a row is the same to the bit whatever stands beside it
+                assert torch.equal(shifts(changes[..., -1:]), found[..., -1:])
+                assert torch.equal(shifts(changes[1]), found[1])
+
+
+def test_a_large_network_is_moved_without_a_matrix():
+    """Move a network for which no matrix is kept as one for which it is, on a CPU."""
+    for edges, free in networks():
+        _, q, step = setting(edges)
+        step[:, :15] *= torch.as_tensor(free).flatten()
+        small, large = (LengthPreservingMove(edges, free, torch.float64, most) for most in (5, 4))
+        assert small.dense and not large.dense and large.enabled
+        assert torch.equal(small(q, step), large(q, step))
 
 
 def test_a_large_network_may_be_compiled_and_copied():

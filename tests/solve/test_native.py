@@ -1,6 +1,7 @@
 """Banded factors by compiled code: groups of robots, growth, threads, and what happens without a compiler."""
 
 import hashlib
+import itertools
 import os
 import shutil
 import stat
@@ -76,11 +77,11 @@ class TestGroups:
     @pytest.mark.parametrize("lower", [0, 1, 3, 4, 5, 9])
     @pytest.mark.parametrize("upper", [0, 1, 4, 6])
     def test_any_bandwidths(self, lower, upper):
-        """Solve bands that reach less far than the columns that are reduced together, and unequally far."""
+        """Solve bands that reach less far than the columns that are reduced together, and unequally far; also alone."""
         for n in (1, 4, 11, 22):
             pattern = band(n, lower, upper)
-            for transpose in (False, True):
-                assert_solves(pattern, random_values(pattern, "unsymmetric", 3), transpose)
+            for transpose, batch in itertools.product((False, True), (1, 3)):
+                assert_solves(pattern, random_values(pattern, "unsymmetric", batch), transpose)
 
     def test_values_and_right_sides_with_gaps(self):
         """Take tensors whose numbers do not lie side by side."""
@@ -109,6 +110,21 @@ class TestGroups:
         assert torch.equal(factor.ok, solved)
         assert torch.equal(x[~bad], healthy[~bad])
         assert torch.equal(x[~solved], torch.zeros_like(x[~solved]))
+
+    @pytest.mark.parametrize("kind", ["definite", "unsymmetric"])
+    @pytest.mark.parametrize("fault", [None, torch.nan, torch.inf, -torch.inf, 0.0, -1e3])
+    def test_a_robot_alone_is_flagged_as_in_a_batch(self, kind, fault):
+        """Say of a single matrix, whose lines are vectors, what is said of it among others, and solve it alike."""
+        pattern = chain(symmetric=kind == "definite")
+        values = random_values(pattern, kind, 5)
+        if fault is not None:
+            values[pattern.diagonal[pattern.n // 2], 2] = fault
+        rhs = torch.ones(5, pattern.n, dtype=torch.float64)
+        solver = linear.make("banded", pattern, method="native")
+        many, one = solver.factor(values), solver.factor(values[:, 2:3])
+        assert torch.equal(one.ok, many.ok[2:3])
+        # both lose as many digits as the condition number, below 1e3
+        assert (one.solve(rhs[:1]) - many.solve(rhs)[2]).abs().max() <= 1e-12 * rhs.abs().max()
 
     def test_threads_change_no_bit(self, monkeypatch):
         """Give the same numbers however many threads share the groups."""
@@ -183,7 +199,7 @@ class TestCompiling:
 
     def test_auto_takes_compiled_code_for_many_robots(self):
         """Take native for a batch and for one chain, LAPACK for one robot with a wider band, and describe that."""
-        chained, plate = chain(), hinges(6)
+        chained, plate = chain(), hinges(12)
         for pattern, robots, taken in ((chained, 8, True), (chained, 1, True), (plate, 8, True), (plate, 1, False)):
             solver = BandedSolver(pattern)
             found = solver.factor(random_values(pattern, "definite", robots)).parts

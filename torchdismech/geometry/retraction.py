@@ -8,21 +8,22 @@ length that the step asks for to first order; where loops or clamps do not let a
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy  # its parts are imported at their first use
 import torch
 from torch import Tensor, nn
 
-from torchdismech.fused import Fused
+from torchdismech.fused import Fused, watched
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.vec3 import Vec3
+from torchdismech.native import function_of, in_threads
 
 __all__ = ["LengthPreservingMove"]
 
-LARGEST_MAP = 2000  # nodes; a dense map needs 8 N^2 bytes and as much time, beyond this a banded factor takes its place
+LARGEST_MAP = 2000  # nodes; a dense map, which GPUs multiply by, needs 8 N^2 bytes and as much time
 LARGEST_BAND = 50_000_000  # numbers; networks that need more get the plain move
+NUMBERS_A_THREAD = 1_000_000  # of the shifts, about 1 ms
 
 
 class LengthPreservingMove(nn.Module):
@@ -34,7 +35,7 @@ class LengthPreservingMove(nn.Module):
     ----------
     edges : (E, 2) node indices.
     free : (N, 3) bool, which components of which nodes move.
-    largest_map : nodes up to which the closest move is kept as a matrix.
+    largest_map : nodes up to which the closest move is kept as a matrix, for GPUs.
     """
 
     edges: Tensor
@@ -51,10 +52,9 @@ class LengthPreservingMove(nn.Module):
         self._map_of_axis = map_of_axis.ravel().tolist()
         networks = [_Network(edges, column) for column in chosen.T] if len(edges) else []
         self.dense = self.n_nodes <= largest_map
-        self.enabled = len(edges) > 0 and (self.dense or max(n.band_numbers for n in networks) <= LARGEST_BAND)
+        self.enabled = len(edges) > 0 and max(n.band_numbers for n in networks) <= LARGEST_BAND
         self._missing = Fused(_missing_changes, "moves along edges")
-        kind = _DenseShifts if self.dense else _BandedShifts
-        self.shifts = nn.ModuleList(kind(network, dtype) for network in networks if self.enabled)
+        self.shifts = nn.ModuleList(_Shifts(network, dtype, self.dense) for network in networks if self.enabled)
 
     def forward(self, q: Tensor, step: Tensor) -> Tensor:
         """Return q (B, n) moved by the step (B, n); the step of clamped dofs is taken as it is."""
@@ -132,101 +132,165 @@ class _Network:
         return rows, cols, np.concatenate([ones, -ones])
 
     @cached_property
-    def _banded(self) -> tuple[np.ndarray, Any]:
-        """The nodes that are solved for, in an order that gives their Laplacian a narrow band, and that as a matrix."""
+    def _order(self) -> np.ndarray:
+        """The nodes (K,) that are solved for, in an order that gives their Laplacian a narrow band.
+
+        A chain that is numbered along needs no search for one, nor what is imported for that.
+        """
+        if self._reach(self.solved) <= 1:
+            return self.solved
         rows, cols, data = self._laplacian()
         matrix = scipy.sparse.coo_matrix((data, (rows, cols)), shape=(self.n_nodes, self.n_nodes)).tocsr()
-        nodes = self.solved
-        if len(nodes):
-            nodes = nodes[scipy.sparse.csgraph.reverse_cuthill_mckee(matrix[nodes][:, nodes], symmetric_mode=True)]
-        return nodes, matrix[nodes][:, nodes].tocoo()
+        graph = matrix[self.solved][:, self.solved]
+        return self.solved[scipy.sparse.csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)]
+
+    def _places(self, nodes: np.ndarray) -> np.ndarray:
+        """Return where each of all nodes (N,) stands among these, -1 for others."""
+        places = np.full(self.n_nodes, -1)
+        places[nodes] = np.arange(len(nodes))
+        return places
+
+    def _reach(self, nodes: np.ndarray) -> int:
+        """Return how many places the ends of an edge are apart at most in an order of nodes."""
+        start, end = self._places(nodes)[self.edges].T
+        return int(np.abs(start - end)[(start >= 0) & (end >= 0)].max(initial=0))
 
     @property
     def band_numbers(self) -> int:
-        """Numbers in the band of the Laplacian's Cholesky factor."""
-        nodes, laplacian = self._banded
-        return (int((laplacian.row - laplacian.col).max(initial=0)) + 1) * len(nodes)
+        """Numbers in the band of the Laplacian's factor."""
+        return (self._reach(self._order) + 1) * len(self._order)
 
-    def band(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nodes that are solved for and the Laplacian's Cholesky factor in LAPACK's lower band storage."""
-        nodes, laplacian = self._banded
-        if not len(nodes):
-            return nodes, np.zeros((1, 0))
-        row, col, data = laplacian.row, laplacian.col, laplacian.data
-        lower = row >= col
-        band = np.zeros((self.band_numbers // len(nodes), len(nodes)))
-        band[(row - col)[lower], col[lower]] = data[lower]
-        return nodes, scipy.linalg.cholesky_banded(band, overwrite_ab=True, lower=True, check_finite=False)
+    def factor(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return where each node stands among the K that are solved for (N,), and the factor of their Laplacian.
+
+        Others stand at -1. The factor is L D L^T by columns (K, reach + 1): the inverse of D's entry, then the entries
+        of L below.
+        """
+        places = self._places(self._order)
+        rows, cols, data = self._laplacian()
+        row, col = places[rows], places[cols]
+        lower = (row >= col) & (col >= 0)
+        band = np.zeros((self._reach(self._order) + 1, len(self._order)))  # LAPACK's lower band storage
+        np.add.at(band, ((row - col)[lower], col[lower]), data[lower])
+        return places, np.ascontiguousarray((_chain_factor if len(band) <= 2 else _band_factor)(band).T)
 
 
-def _summed_at_nodes(changes: Tensor, edges: Tensor, n_nodes: int) -> Tensor:
+def _chain_factor(band: np.ndarray) -> np.ndarray:
+    """Return what `_band_factor` does of a band with at most one entry below the diagonal."""
+    factor = band.copy()
+    for k in range(band.shape[1]):
+        pivot = factor[0, k]
+        factor[0, k] = 1 / pivot
+        if len(band) == 2 and k + 1 < band.shape[1]:
+            factor[1, k] = band[1, k] / pivot
+            factor[0, k + 1] -= factor[1, k] * band[1, k]
+    return factor
+
+
+def _band_factor(band: np.ndarray) -> np.ndarray:
+    """Return L D L^T of a matrix in LAPACK's lower band storage: the inverses of D, below them the entries of L."""
+    cholesky = scipy.linalg.cholesky_banded(band, lower=True, check_finite=False)
+    factor = cholesky / cholesky[0]
+    factor[0] = 1 / cholesky[0] ** 2
+    return factor
+
+
+def _summed_at_nodes(changes: Tensor, ends: Tensor, n_nodes: int) -> Tensor:
     """Return sums (.., N, B) of the changes (.., E, B) of edges: of those that end at a node minus those that start."""
     loads = changes.new_zeros(*changes.shape[:-2], n_nodes, changes.shape[-1])
-    return loads.index_add(-2, edges[:, 1], changes).index_add(-2, edges[:, 0], changes, alpha=-1)
+    return loads.index_add(-2, ends[:, 1], changes).index_add(-2, ends[:, 0], changes, alpha=-1)
 
 
-class _DenseShifts(nn.Module):
-    """Node shifts by a matrix: of edges where there are no more of them than nodes, else of their sums at nodes."""
+class _Shifts(nn.Module):
+    """Node shifts for wanted changes of edges: by a banded factor on a CPU, by a matrix on a GPU.
 
+    Of a rod the factor takes as many operations as it has nodes, the matrix as many as their square.
+
+    Parameters
+    ----------
+    network : of the edges.
+    dense : whether the matrix is kept.
+    """
+
+    place: Tensor
+    part: Tensor
+    ends: Tensor
+    factor: Tensor
     map: Tensor
-    edges: Tensor
 
-    def __init__(self, network: _Network, dtype: torch.dtype):
+    def __init__(self, network: _Network, dtype: torch.dtype, dense: bool):
         super().__init__()
+        place, factor = network.factor()
+        part = np.full(network.n_nodes, -1)
+        for number, loose in enumerate(network.loose):
+            part[loose] = number
+        self.parts, self.of_edges = len(network.loose), len(network.edges) <= network.n_nodes
+        for name, array in (("place", place), ("part", part), ("ends", network.edges)):
+            kept = torch.as_tensor(np.ascontiguousarray(array), dtype=torch.long)
+            self.register_buffer(name, kept, persistent=False)
+        self.register_buffer("factor", torch.as_tensor(factor, dtype=dtype), persistent=False)
+        of_all = self._matrix(network) if dense else np.zeros((0, 0))
+        self.register_buffer("map", torch.as_tensor(of_all, dtype=dtype), persistent=False)  # (N, E or N)
+
+    def forward(self, changes: Tensor) -> Tensor:
+        """Return the shifts (.., N, B) of nodes for wanted changes (.., E, B) of edges."""
+        if not changes.is_cpu:
+            return self.by_matrix(changes)
+        shifts = torch.ops.torchdismech.node_shifts if watched() else _node_shifts
+        return shifts(changes, self.place, self.part, self.ends, self.factor, self.parts)
+
+    def by_matrix(self, changes: Tensor) -> Tensor:
+        """Return the shifts by the matrix: of edges where there are no more of them than nodes, else of their sums."""
+        return self.map @ (changes if self.of_edges else _summed_at_nodes(changes, self.ends, len(self.map)))
+
+    def _matrix(self, network: _Network) -> np.ndarray:
         shifts = np.zeros((network.n_nodes, network.n_nodes))
         shifts[np.ix_(network.solved, network.solved)] = network.inverse()
         for nodes in network.loose:
             shifts[nodes] -= shifts[nodes].mean(0)
-        self.of_edges = len(network.edges) <= network.n_nodes
-        if self.of_edges:
-            shifts = shifts[:, network.edges[:, 1]] - shifts[:, network.edges[:, 0]]
-        self.register_buffer("map", torch.as_tensor(shifts, dtype=dtype), persistent=False)  # (N, E or N)
-        self.register_buffer("edges", torch.as_tensor(network.edges), persistent=False)
-
-    def forward(self, changes: Tensor) -> Tensor:
-        """Return the shifts (.., N, B) of nodes for wanted changes (.., E, B) of edges."""
-        return self.map @ (changes if self.of_edges else _summed_at_nodes(changes, self.edges, len(self.map)))
+        return shifts[:, network.edges[:, 1]] - shifts[:, network.edges[:, 0]] if self.of_edges else shifts
 
 
-class _BandedShifts(nn.Module):
-    """Node shifts by a banded factor, on a CPU."""
-
-    solved: Tensor
-    band: Tensor
-    edges: Tensor
-
-    def __init__(self, network: _Network, dtype: torch.dtype):
-        super().__init__()
-        self.n_nodes = network.n_nodes
-        self.register_buffer("edges", torch.as_tensor(network.edges), persistent=False)
-        nodes, band = network.band()
-        self.register_buffer("solved", torch.as_tensor(nodes, dtype=torch.long), persistent=False)
-        self.register_buffer("band", torch.as_tensor(band, dtype=dtype), persistent=False)
-        self.loose = [torch.as_tensor(nodes) for nodes in network.loose]
-
-    def forward(self, changes: Tensor) -> Tensor:
-        """Return the shifts (.., N, B) of nodes for wanted changes (.., E, B) of edges."""
-        loads = _summed_at_nodes(changes, self.edges, self.n_nodes)
-        columns = loads.movedim(-2, 0)  # (N, .., B)
-        rest = columns.shape[1:]
-        columns = columns.reshape(self.n_nodes, -1)
-        found = torch.ops.torchdismech.banded_solve(self.band, columns.index_select(0, self.solved))
-        shifts = torch.zeros_like(columns).index_copy(0, self.solved, found)
-        for nodes in self.loose:
-            shifts = shifts.index_add(0, nodes, shifts[nodes].mean(0, keepdim=True).expand(len(nodes), -1), alpha=-1)
-        return shifts.unflatten(1, rest).movedim(0, -2)
+def _node_shifts(changes: Tensor, place: Tensor, part: Tensor, ends: Tensor, factor: Tensor, parts: int) -> Tensor:
+    """Return the shifts (.., N, B) of nodes for wanted changes (.., E, B) of edges, on a CPU."""
+    function = function_of("node_shifts", changes.dtype)
+    if function is None:
+        return _shifts_by_lapack(changes, place, part, ends, factor, parts)
+    changes = changes.contiguous()
+    edges, robots = changes.shape[-2:]
+    axes, (solved, size) = changes[..., 0, 0].numel(), factor.shape
+    shifts = changes.new_empty(*changes.shape[:-2], len(place), robots)
+    sizes = (axes, robots, len(place), edges, solved, parts, size - 1)
+    blocks = function_of("node_shift_blocks")(axes, robots)  # type: ignore[misc]
+    given = (*sizes, place, part, ends, factor, changes, shifts)
+    in_threads(function, given, blocks, shifts.numel() // NUMBERS_A_THREAD)
+    return shifts
 
 
-def _banded_solve(band: Tensor, rhs: Tensor) -> Tensor:
-    """Return the solutions (m, K) with a Cholesky factor in LAPACK's lower band storage."""
-    if not len(rhs):
-        return rhs.clone()
-    found = scipy.linalg.cho_solve_banded((band.numpy(), True), rhs.numpy(), check_finite=False)
-    return torch.from_numpy(np.ascontiguousarray(found))
+def _shifts_by_lapack(changes: Tensor, place: Tensor, part: Tensor, ends: Tensor, factor: Tensor, parts: int) -> Tensor:
+    """Return what `_node_shifts` does where there is no compiled code."""
+    loads = _summed_at_nodes(changes, ends, len(place)).movedim(-2, 0)  # (N, .., B)
+    solved = place >= 0
+    shifts = torch.zeros_like(loads)
+    if len(factor):
+        band = (factor / factor[:, :1].sqrt()).t().clone()  # Cholesky's factor in LAPACK's lower band storage
+        band[0] = 1 / factor[:, 0].sqrt()
+        rhs = torch.zeros_like(loads[solved].flatten(1)).index_copy(0, place[solved], loads[solved].flatten(1))
+        found = scipy.linalg.cho_solve_banded((band.numpy(), True), rhs.numpy(), check_finite=False)
+        shifts[solved] = torch.from_numpy(found)[place[solved]].view_as(loads[solved])
+    for number in range(parts):
+        shifts[part == number] -= shifts[part == number].mean(0)
+    return shifts.movedim(0, -2)
 
 
 # An operator of torch, so that compiled graphs may hold it.
 _OPERATORS = torch.library.Library("torchdismech", "FRAGMENT")
-_OPERATORS.define("banded_solve(Tensor band, Tensor rhs) -> Tensor")
-_OPERATORS.impl("banded_solve", _banded_solve, "CPU")
-_OPERATORS.impl("banded_solve", lambda band, rhs: torch.empty_like(rhs), "Meta")
+_OPERATORS.define(
+    "node_shifts(Tensor changes, Tensor place, Tensor part, Tensor ends, Tensor factor, int parts) -> Tensor"
+)
+_OPERATORS.impl("node_shifts", _node_shifts, "CPU")
+_OPERATORS.impl(
+    "node_shifts",
+    lambda changes, place, *_: changes.new_empty(*changes.shape[:-2], place.shape[0], changes.shape[-1]),
+    "Meta",
+)

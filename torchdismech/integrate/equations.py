@@ -18,6 +18,7 @@ from torchdismech.errors import InputError
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.mechanics import Gains, Mechanics, StepStart
 from torchdismech.model import Model
+from torchdismech.rows import weighted_norms
 from torchdismech.slides import SlidingEntries
 from torchdismech.solve.linear import Solver
 from torchdismech.state import State
@@ -341,7 +342,7 @@ class StepEquations:
             forces = [internal, load, times(state.velocity) / self.dt]
         else:
             forces = [mechanics.elastic_force(start, state.q) - summed, load]
-        return sum(torch.linalg.vector_norm(model.unknowns.felt(f) * weight, dim=1) for f in forces)
+        return torch.stack([weighted_norms(model.unknowns.felt(f), weight) for f in forces]).sum(0)
 
     def setup(self, x: Tensor | None, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights of a residual's norm (n_free,), the force scale (B,) and the first iterate (B, n_free).

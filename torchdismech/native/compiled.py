@@ -1,5 +1,5 @@
-"""Compiled code for what torch has no fast operation for: `band.cpp`, `chain.cpp`, `pairs.cpp`, `strided.cpp`,
-`sums.cpp`.
+"""Compiled code for what torch has no fast operation for: `band.cpp`, `chain.cpp`, `pairs.cpp`, `shifts.cpp`,
+`single_band.cpp`, `strided.cpp`, `sums.cpp`.
 
 It is compiled at its first use for the machine's own instructions, which takes some seconds, and kept in the user's
 cache directory (`cache.py`). It needs a C++ compiler, GCC or clang.
@@ -250,12 +250,19 @@ def _declare(code: ctypes.CDLL) -> None:
     number, array = ctypes.c_int64, ctypes.c_void_p
     code.band_vector_bytes.restype = number
     for dtype in ("float64", "float32"):
-        factor, solve = getattr(code, f"band_factor_{dtype}"), getattr(code, f"band_solve_{dtype}")
-        factor.argtypes = [number] * 4 + [array, number, array, ctypes.c_double, array, array, number, number]
-        solve.argtypes = [number] * 4 + [array, array, number, array, array, number, number]
+        for kind in ("band", "single_band"):
+            factor, solve = getattr(code, f"{kind}_factor_{dtype}"), getattr(code, f"{kind}_solve_{dtype}")
+            factor.argtypes = [number] * 4 + [array, number, array, ctypes.c_double, array, array, number, number]
+            solve.argtypes = [number] * 4 + [array, array, number, array, array, number, number]
+            factor.restype = solve.restype = None
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
-        factor.restype = solve.restype = weighted_sums.restype = None
+        norms, finite = getattr(code, f"weighted_norms_{dtype}"), getattr(code, f"finite_rows_{dtype}")
+        norms.argtypes, finite.argtypes = [number] + [array] * 3 + [number] * 2, [number] + [array] * 2 + [number] * 2
+        norms.restype = finite.restype = None
+        shifts = getattr(code, f"node_shifts_{dtype}")
+        shifts.argtypes = [number] * 7 + [array] * 6 + [number, number]
+        weighted_sums.restype = shifts.restype = None
         pairs = [number] * 5 + [array] * 10
         more = [array] + [number] * 3 + [array] * 6
         for name, further in (("values", [number, array]), ("forces", [array]), ("blocks", more)):
@@ -268,6 +275,7 @@ def _declare(code: ctypes.CDLL) -> None:
                 function.argtypes, function.restype = [number] * 3 + [array] * 3 + [number, number], None
     code.blocks_of_pairs.argtypes = [number] * 2 + [array, number, array, array, number, array]
     code.blocks_of_pairs.restype = number
+    code.node_shift_blocks.argtypes, code.node_shift_blocks.restype = [number] * 2, number
     code.strided_operations.argtypes, code.strided_operations.restype = [number, array], number
     code.space_turn_float64.argtypes = [number] * 3 + [array] * 2 + [number, number]
     code.space_turn_float64.restype = None

@@ -1,5 +1,7 @@
-// Weighted sums of rows, for the product of a sparse matrix (CSR) with a tensor whose rows are long.
+// Weighted sums of rows, for the product of a sparse matrix (CSR) with a tensor whose rows are long; and what is asked
+// of the rows of a batch: their weighted norms, and whether all their numbers are finite.
 
+#include <cmath>
 #include <cstdint>
 
 namespace {
@@ -20,13 +22,62 @@ inline void sum_block(int64_t length, int64_t begin, int64_t end, const int64_t*
 template <typename T>
 void weighted_sums(int64_t length, const int64_t* start, const int64_t* source, const T* weight, const T* x, T* y,
                    int64_t first, int64_t last) {
+  if (length == 1) {  // a third of the time where the compiler knows it
+    for (int64_t row = first; row < last; ++row) sum_block<1>(1, start[row], start[row + 1], source, weight, x, y + row);
+    return;
+  }
   for (int64_t row = first; row < last; ++row) {
     T* out = y + row * length;
     const int64_t begin = start[row], end = start[row + 1];
     int64_t at = 0;
     for (; at + 32 <= length; at += 32) sum_block<32>(length, begin, end, source, weight, x + at, out + at);
     for (; at + 8 <= length; at += 8) sum_block<8>(length, begin, end, source, weight, x + at, out + at);
+    for (; at + 2 <= length; at += 2) sum_block<2>(length, begin, end, source, weight, x + at, out + at);
     for (; at < length; ++at) sum_block<1>(length, begin, end, source, weight, x + at, out + at);
+  }
+}
+
+// Numbers of a row that are added side by side, so that no sum waits for the one before.
+constexpr int64_t LANES = 32;
+
+template <typename T, typename F>
+inline T sum_of(int64_t length, F number) {
+  T sum[LANES] = {};
+  const int64_t whole = length - length % LANES;
+  for (int64_t i = 0; i < whole; i += LANES)
+    for (int64_t k = 0; k < LANES; ++k) sum[k] += number(i + k);
+  for (int64_t i = whole; i < length; ++i) sum[i - whole] += number(i);
+  for (int64_t half = LANES / 2; half; half /= 2)
+    for (int64_t k = 0; k < half; ++k) sum[k] += sum[k + half];
+  return sum[0];
+}
+
+// norm[row] of x (rows, length), each number multiplied by its weight (length).
+template <typename T>
+void weighted_norms(int64_t length, const T* weight, const T* x, T* norm, int64_t first, int64_t last) {
+  for (int64_t row = first; row < last; ++row) {
+    const T* at = x + row * length;
+    norm[row] = std::sqrt(sum_of<T>(length, [=](int64_t i) { return (at[i] * weight[i]) * (at[i] * weight[i]); }));
+  }
+}
+
+// A tensor (rows, length).
+template <typename T>
+struct Rows {
+  const T* at;
+  int64_t length;
+};
+
+// finite[row]: whether all numbers of that row of all tensors are; a finite number times zero is zero, others are NaN.
+template <typename T>
+void finite_rows(int64_t count, const Rows<T>* tensors, bool* finite, int64_t first, int64_t last) {
+  for (int64_t row = first; row < last; ++row) {
+    T sum = 0;
+    for (int64_t k = 0; k < count; ++k) {
+      const T* at = tensors[k].at + row * tensors[k].length;
+      sum += sum_of<T>(tensors[k].length, [=](int64_t i) { return at[i] * T(0); });
+    }
+    finite[row] = sum == T(0);
   }
 }
 
@@ -36,6 +87,12 @@ void weighted_sums(int64_t length, const int64_t* start, const int64_t* source, 
   void weighted_sums_##suffix(int64_t length, const int64_t* start, const int64_t* source, const T* weight,           \
                               const T* x, T* y, int64_t first, int64_t last) {                                        \
     weighted_sums<T>(length, start, source, weight, x, y, first, last);                                               \
+  }                                                                                                                   \
+  void weighted_norms_##suffix(int64_t length, const T* weight, const T* x, T* norm, int64_t first, int64_t last) {   \
+    weighted_norms<T>(length, weight, x, norm, first, last);                                                          \
+  }                                                                                                                   \
+  void finite_rows_##suffix(int64_t count, const Rows<T>* tensors, bool* finite, int64_t first, int64_t last) {       \
+    finite_rows<T>(count, tensors, finite, first, last);                                                              \
   }
 
 extern "C" {

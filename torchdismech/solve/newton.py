@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.fused import Fused
+from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import shifted_factor
 from torchdismech.solve.search import (
     RUNNING,
@@ -20,7 +21,6 @@ from torchdismech.solve.search import (
     System,
     judged,
     rounding_noise,
-    weighted_norm,
 )
 
 __all__ = ["Progress", "Trial", "begun", "matrix_values", "newton", "plain_round", "resumed", "tried"]
@@ -178,7 +178,7 @@ def tried(
         x = torch.where(going, system.advanced(x, torch.where(going, step, 0.0)), x)
     residual, values = system.residual_and_matrix(x) if with_matrix else (system.residual(x), None)
     noise = None if values is None or not with_noise else rounding_noise(x, values, diagonal, weight)
-    found = weighted_norm(residual, weight)
+    found = weighted_norms(residual, weight)
     rows = (row.to(found.dtype) for row in (status, solved, spent))
     good, ended, *flags = JUDGED[line_search].of_columns(found, norm, tolerance, *rows).split([1, 1, 4])
     return Trial(x, residual, values, found, noise, good[0] > 0, ended[0].long(), flags[0].amax(1) > 0)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
+from torchdismech.rows import weighted_norms
 
 __all__ = [
     "RUNNING",
@@ -25,7 +26,6 @@ __all__ = [
     "dividing",
     "judged",
     "rounding_noise",
-    "weighted_norm",
 ]
 
 RUNNING = -1  # the status of a row that has not ended yet
@@ -146,7 +146,7 @@ class NewtonOptions:
 
     def norm(self, residual: Tensor) -> Tensor:
         """Return the weighted norm (B,) of residuals (B, m)."""
-        return weighted_norm(residual, self.weight)
+        return weighted_norms(residual, self.weight)
 
 
 @dataclass(frozen=True)
@@ -267,10 +267,5 @@ def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) 
     angle = weight != 1
     positions = torch.where(angle, 0.0, x).abs().amax(1, keepdim=True)
     size = torch.where(angle, torch.maximum(x.abs(), weight * positions), x)
-    noise = weighted_norm(values[diagonal].t() * size, weight) * (ROUNDING * torch.finfo(x.dtype).eps)
-    return torch.nan_to_num(noise, nan=0.0, posinf=0.0)
-
-
-def weighted_norm(residual: Tensor, weight: Tensor) -> Tensor:
-    """Return the norm (B,) of residuals (B, m) by the weights (m,)."""
-    return torch.linalg.vector_norm(residual * weight, dim=1)
+    noise = weighted_norms(values[diagonal].t() * size, weight) * (ROUNDING * torch.finfo(x.dtype).eps)
+    return torch.where(noise < torch.inf, noise, 0.0)  # NaN is not

@@ -24,10 +24,10 @@ __all__ = ["BandedSolver"]
 
 METHODS = ("auto", "native", "lapack", "triton", "blocks")
 # "auto" takes "native" from this many robots on, and one more for so many places of half-bandwidth: fewer leave lanes
-# empty. Bands as narrow as those of a rod are factored by it for one robot, too: fewer calls make up for the lanes.
+# empty. Narrow bands are factored by it in any number: a robot alone has its lines in vectors.
 NATIVE_FROM = 2
 PLACES_A_ROBOT = 50
-NARROW = 12
+NARROW = 64
 # LU without row exchanges is kept while no term of it is larger than this power of 1/epsilon times the matrix: then a
 # quarter of the digits may go. Rows beyond are factored again with row exchanges, so this need not be generous.
 NATIVE_GROWTH = 0.25
@@ -70,8 +70,10 @@ class BandedSolver(DirectSolver):
     232       2600  109000/13500   15700 / 22800  15500 / 23800
     ========  ====  =============  =============  =============  =============
 
-    Native breaks even with two robots up to half-bandwidth 40, with four at 119 and six at 232: a vector with one robot
-    costs as much as one with 8 (16 in float32). "blocks" takes 1600 for the rod at B = 1 and 120 at B = 256.
+    A single robot has lines of its band in vectors (`native/single_band.cpp`); the figures for B = 1 are of a slower
+    core than the others. Native breaks even with two robots up to half-bandwidth 40, with four at 119 and six at 232: a
+    vector with two robots costs as much as one with 8 (16 in float32). "blocks" takes 1600 for the rod at B = 1 and
+    120 at B = 256.
 
     Parameters
     ----------

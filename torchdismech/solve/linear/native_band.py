@@ -1,4 +1,6 @@
-"""Banded factors by compiled code (`native/band.cpp`): one matrix in each lane of a vector."""
+"""Banded factors by compiled code: one matrix in each lane of a vector (`native/band.cpp`), or a single one whose
+lines are vectors (`native/single_band.cpp`).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ Memory = Callable[[int, torch.dtype], Tensor]  # gives so many numbers of a dtyp
 
 
 class NativeBand:
-    """Factors of b banded matrices in the storage of `band.cpp`, without row exchanges.
+    """Factors of b banded matrices in the storage of `band.cpp` or `single_band.cpp`, without row exchanges.
 
     Parameters
     ----------
@@ -52,7 +54,7 @@ class NativeBand:
         self._groups = -(-values.shape[1] // self._library.lanes(values.dtype))
         self._bands = memory(self._groups * len(sources) * self._library.lanes(values.dtype), values.dtype)
         self.ok = torch.empty(values.shape[1], dtype=torch.bool)
-        factor = getattr(self._library.code, f"band_factor_{_name(values.dtype)}")
+        factor = self._function("factor", values.dtype)
         given = (*self._shape, values, len(values), sources, growth or 0.0, self._bands, self.ok)
         in_threads(factor, given, self._groups, len(self._bands) // NUMBERS_A_THREAD)
 
@@ -60,10 +62,15 @@ class NativeBand:
         """Return (b, n) solutions; rows that are not ok may hold anything."""
         rhs = rhs.contiguous()
         x = torch.empty_like(rhs)
-        solve = getattr(self._library.code, f"band_solve_{_name(rhs.dtype)}")
+        solve = self._function("solve", rhs.dtype)
         given = (*self._shape, self._bands, self._order, int(transpose), rhs, x)
         in_threads(solve, given, self._groups, len(self._bands) // NUMBERS_A_THREAD)
         return x
+
+    def _function(self, what: str, dtype: torch.dtype) -> Callable:
+        """Return the compiled code that factors or solves so many matrices."""
+        kind = "single_band" if self._shape[0] == 1 else "band"
+        return getattr(self._library.code, f"{kind}_{what}_{_name(dtype)}")
 
 
 def band_sources(rows: np.ndarray, cols: np.ndarray, order: BandedOrder, symmetric: bool) -> np.ndarray:

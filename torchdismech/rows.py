@@ -1,0 +1,44 @@
+"""What is asked of the rows of a batch, by compiled code on a CPU: a call of torch takes longer than that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.fused import fits, watched
+from torchdismech.native import function_of, in_threads
+
+__all__ = ["finite_rows", "weighted_norms"]
+
+ONE_THREAD = 1
+
+
+def weighted_norms(x: Tensor, weight: Tensor) -> Tensor:
+    """Return the Euclidean norms (B,) of the rows of x (B, m), each number of which is multiplied by its weight (m,).
+
+    A row's norm is the same to the bit whatever rows stand beside it.
+    """
+    function = function_of("weighted_norms", x.dtype) if fits(x, weight) and not watched() else None
+    if function is None or weight.dtype != x.dtype:
+        return torch.linalg.vector_norm(x * weight, dim=1)
+    norms = x.new_empty(len(x))
+    in_threads(function, (x.shape[1], weight.contiguous(), x.contiguous(), norms), len(x), ONE_THREAD)
+    return norms
+
+
+def finite_rows(tensors: Sequence[Tensor]) -> Tensor:
+    """Return whether all numbers are finite in each row (B,) of tensors (B, ..)."""
+    dtype = tensors[0].dtype
+    ours = fits(*tensors) and not watched() and all(tensor.dtype == dtype for tensor in tensors)
+    function = function_of("finite_rows", dtype) if ours else None
+    if function is None:  # a fifth of the time of looking at each number
+        return torch.isfinite(torch.stack([x.flatten(1).sum(1) if x.dim() > 1 else x for x in tensors]).sum(0))
+    read = [tensor.contiguous() for tensor in tensors]
+    rows = len(tensors[0])
+    table = np.array([(tensor.data_ptr(), tensor.numel() // max(rows, 1)) for tensor in read], dtype=np.int64)
+    finite = torch.empty(rows, dtype=torch.bool)
+    in_threads(function, (len(read), table, finite), rows, ONE_THREAD, reads=read)
+    return finite
