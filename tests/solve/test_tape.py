@@ -1,5 +1,7 @@
 """Functions recorded as tapes of operations on a CPU."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,10 @@ import torch
 from tests.solve.topologies import chain, random_values
 from torchdismech.errors import InputError
 from torchdismech.fused import Fused
-from torchdismech.native import Unavailable, taped, taping
+from torchdismech.native import Unavailable, library, taped, taping
+from torchdismech.native.calls import compiled_call
 from torchdismech.native.graphs import recorded
+from torchdismech.rows import weighted_norms
 from torchdismech.solve import linear
 
 CPU = torch.device("cpu")
@@ -272,3 +276,48 @@ def test_solvers(options, kind, robots):
         expected, expected_ok = solution()
         assert torch.equal(ok, expected_ok)
         assert torch.equal(x, expected)
+
+
+@pytest.fixture
+def compiled():
+    """Skip where compiled code cannot be had."""
+    try:
+        return library().code
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+def test_compiled_calls_in_a_row_are_one(compiled):
+    """Make compiled calls that follow one another in one call, with Python between those that do not."""
+    x, weight = torch.rand(3, 40, dtype=torch.float64), torch.rand(40, dtype=torch.float64)
+
+    def plain():
+        return weighted_norms(2 * x * weighted_norms(x, weight)[:, None], weight)
+
+    def mixed():
+        return weighted_norms(x * torch.linalg.vector_norm(x, dim=1, keepdim=True), weight)
+
+    for code, one in ((plain, True), (mixed, False)):
+        tape = recorded(code, CPU, None)
+        assert (len(tape.operations) == 1) == one and tape.calls_torch != one
+        x.uniform_(-1, 1)
+        assert torch.equal(tape.replay(), code())
+
+
+def test_an_index_out_of_range_is_named_among_calls(compiled):
+    """Name the operation whose index is out of range, whatever comes before and after it in one call."""
+    x, index, weight = torch.rand(5), torch.tensor([0, 4]), torch.ones(2)
+    tape = recorded(lambda: weighted_norms((x * weighted_norms(x[None], x))[index][None], weight), CPU, None)
+    assert len(tape.operations) == 1
+    index[1] = 5
+    with pytest.raises(IndexError, match="gather: an index is out of range"):
+        tape.replay()
+
+
+def test_only_whole_numbers_go_to_compiled_calls(compiled):
+    """Leave work to Python that is no compiled function, or has other arguments than whole numbers and addresses."""
+    function = compiled.most_arguments
+    call = compiled_call(partial(function, 1, None))
+    assert call is not None and call.arguments == (1, 0)
+    for work in (partial(function, 0.5), partial(function, *range(100)), partial(int, 3), lambda: None):
+        assert compiled_call(work) is None

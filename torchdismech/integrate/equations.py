@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, reduce
 
 import torch
 from torch import Tensor
@@ -342,7 +342,7 @@ class StepEquations:
             forces = [internal, load, times(state.velocity) / self.dt]
         else:
             forces = [mechanics.elastic_force(start, state.q) - summed, load]
-        return torch.stack([weighted_norms(model.unknowns.felt(f), weight) for f in forces]).sum(0)
+        return reduce(torch.add, (weighted_norms(model.unknowns.felt(f), weight) for f in forces))
 
     def setup(self, x: Tensor | None, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights of a residual's norm (n_free,), the force scale (B,) and the first iterate (B, n_free).

@@ -251,9 +251,9 @@ void solve(const Shape& shape, const T* numbers, const int64_t* order, bool tran
 
 #define INTERFACE(T, suffix)                                                                                          \
   void band_factor_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const T* values, int64_t nnz,     \
-                            const int64_t* sources, double growth, T* numbers, bool* good, int64_t first,             \
+                            const int64_t* sources, const double* growth, T* numbers, bool* good, int64_t first,      \
                             int64_t last) {                                                                           \
-    factor<T>({batch, n, lower, upper}, values, nnz, sources, T(growth), numbers, good, first, last);                 \
+    factor<T>({batch, n, lower, upper}, values, nnz, sources, T(*growth), numbers, good, first, last);                \
   }                                                                                                                   \
   void band_solve_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const T* numbers,                  \
                            const int64_t* order, int64_t transpose, const T* rhs, T* x, int64_t first,                \

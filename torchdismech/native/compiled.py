@@ -1,5 +1,4 @@
-"""Compiled code for what torch has no fast operation for: `band.cpp`, `chain.cpp`, `pairs.cpp`, `shifts.cpp`,
-`single_band.cpp`, `strided.cpp`, `sums.cpp`.
+"""Compiled code for what torch has no fast operation for: the C++ files beside this one.
 
 It is compiled at its first use for the machine's own instructions, which takes some seconds, and kept in the user's
 cache directory (`cache.py`). It needs a C++ compiler, GCC or clang.
@@ -252,7 +251,7 @@ def _declare(code: ctypes.CDLL) -> None:
     for dtype in ("float64", "float32"):
         for kind in ("band", "single_band"):
             factor, solve = getattr(code, f"{kind}_factor_{dtype}"), getattr(code, f"{kind}_solve_{dtype}")
-            factor.argtypes = [number] * 4 + [array, number, array, ctypes.c_double, array, array, number, number]
+            factor.argtypes = [number] * 4 + [array, number, array, array, array, array, number, number]
             solve.argtypes = [number] * 4 + [array, array, number, array, array, number, number]
             factor.restype = solve.restype = None
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
@@ -276,6 +275,8 @@ def _declare(code: ctypes.CDLL) -> None:
     code.blocks_of_pairs.argtypes = [number] * 2 + [array, number, array, array, number, array]
     code.blocks_of_pairs.restype = number
     code.node_shift_blocks.argtypes, code.node_shift_blocks.restype = [number] * 2, number
+    code.calls_in_turn.argtypes, code.calls_in_turn.restype = [number, array, array], number
+    code.most_arguments.restype = number
     code.strided_operations.argtypes, code.strided_operations.restype = [number, array], number
     code.space_turn_float64.argtypes = [number] * 3 + [array] * 2 + [number, number]
     code.space_turn_float64.restype = None

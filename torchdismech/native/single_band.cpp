@@ -139,14 +139,15 @@ void solve(const Half<T>& lower, const Half<T>& upper, T* y) {
 // Arguments as those of band.cpp, for a batch of one: `upper` is -1 for symmetric matrices, the last two are not read.
 #define INTERFACE(T, suffix)                                                                                          \
   void single_band_factor_##suffix(int64_t, int64_t n, int64_t lower, int64_t upper, const T* values, int64_t,        \
-                                   const int64_t* sources, double growth, T* numbers, bool* good, int64_t, int64_t) { \
+                                   const int64_t* sources, const double* growth, T* numbers, bool* good, int64_t,     \
+                                   int64_t) {                                                                         \
     const Half<T> below(numbers, n, lower), right = upper < 0 ? below : Half<T>(below.end(), n, upper);               \
     T most = fill(below, values, sources);                                                                            \
     if (upper >= 0) {                                                                                                 \
       const T more = fill(right, values, sources + n * (lower + 1));                                                  \
       most = more > most ? more : most;                                                                               \
     }                                                                                                                 \
-    good[0] = factor<T>(below, right, upper < 0, most * T(growth));                                                   \
+    good[0] = factor<T>(below, right, upper < 0, most * T(*growth));                                                  \
   }                                                                                                                   \
   void single_band_solve_##suffix(int64_t, int64_t n, int64_t lower, int64_t upper, const T* numbers,                 \
                                   const int64_t* order, int64_t transpose, const T* rhs, T* x, int64_t, int64_t) {    \

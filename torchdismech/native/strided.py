@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from torchdismech.native.calls import CompiledCall
 from torchdismech.native.compiled import library
 
 __all__ = ["Rows", "Untabled", "carried_out", "rows_of"]
@@ -108,21 +109,20 @@ def rows_of(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) 
 NO_MATTER = ("out", "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")
 
 
-def carried_out(rows: Sequence[Rows]) -> Callable[[], None]:
-    """Return a call of compiled code that carries out rows, in turn.
+def carried_out(rows: Sequence[Rows]) -> CompiledCall:
+    """Return the call that carries out rows, in turn.
 
     Raises
     ------
     Unavailable : there is no compiled code.
     """
     table = np.array([number for part in rows for number in part.numbers], dtype=np.int64).reshape(-1, ROW)
-    return partial(_carry_out, library().code.strided_operations, table, len(table), table.ctypes.data)
+    given, refuse = (len(table), table.ctypes.data), partial(_refuse, table)
+    return CompiledCall(library().code.strided_operations, given, len(table), refuse, table)
 
 
-def _carry_out(function: Callable, table: np.ndarray, count: int, address: int) -> None:
-    done = function(count, address)
-    if done < count:
-        raise IndexError(f"{CODES[table[done, 0]]}: an index is out of range")
+def _refuse(table: np.ndarray, done: int) -> None:
+    raise IndexError(f"{CODES[table[done, 0]]}: an index is out of range")
 
 
 # ---- how rows are written ----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -19,6 +20,7 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchdismech.native.calls import CompiledCall, compiled_call, in_turn
 from torchdismech.native.compiled import Unavailable, library
 from torchdismech.native.pool import Pool
 from torchdismech.native.strided import Rows, Untabled, carried_out, rows_of
@@ -47,19 +49,25 @@ class Tape(Generic[T]):
 
     Attributes
     ----------
-    operations : to be called in turn.
+    operations : to be called in turn, some of them many in one.
     outputs : of the function.
     memory : that the operations work on, besides that of the pool.
     pool : where what they make lives.
+    calls_torch : whether some operation is one of torch.
     """
 
     operations: tuple[Callable[[], Any], ...]
     outputs: T
     memory: list[Any]
     pool: Pool
+    calls_torch: bool = True
 
     def replay(self) -> T:
         """Run the operations; return the outputs. Gradients are not recorded."""
+        if not self.calls_torch:
+            for operation in self.operations:
+                operation()
+            return self.outputs
         with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
             for operation in self.operations:
                 operation()
@@ -79,7 +87,7 @@ def recorded_on_tape(function: Callable[[], T], pool: Pool) -> Tape[T]:
     recorder = _Recorder(pool)
     with torch.no_grad(), listened_to_by(recorder), recorder, _NothingRead(recorder):
         outputs = function()
-    return Tape(tuple(recorder.calls(outputs)), outputs, recorder.memory, pool)
+    return recorder.tape(outputs)
 
 
 @dataclass(frozen=True)
@@ -221,7 +229,17 @@ class _Recorder(TorchDispatchMode):
         finally:
             self.looks_away = False
 
-    def calls(self, outputs: Any) -> Iterator[Callable[[], Any]]:
+    def tape(self, outputs: T) -> Tape[T]:
+        """Return what was kept: calls of compiled code that follow one another are one."""
+        found: list[Callable[[], Any]] = []
+        calls_torch = False
+        for compiled, group in groupby(self._calls(outputs), lambda call: isinstance(call, CompiledCall)):
+            calls: list[Any] = list(group)
+            found += [in_turn(calls)] if compiled else calls
+            calls_torch |= not compiled
+        return Tape(tuple(found), outputs, self.memory, self._pool, calls_torch)
+
+    def _calls(self, outputs: Any) -> Iterator[CompiledCall | Callable[[], Any]]:
         """Yield what is to be called: operations one by one, or as many as one table has in a row."""
         waiting: list[Rows] = []
         for operation in self._needed(outputs):
@@ -233,7 +251,7 @@ class _Recorder(TorchDispatchMode):
             if waiting:
                 yield carried_out(waiting)
             waiting = []
-            yield operation.call
+            yield compiled_call(operation.call) or operation.call
         if waiting:
             yield carried_out(waiting)
 

@@ -55,7 +55,7 @@ class NativeBand:
         self._bands = memory(self._groups * len(sources) * self._library.lanes(values.dtype), values.dtype)
         self.ok = torch.empty(values.shape[1], dtype=torch.bool)
         factor = self._function("factor", values.dtype)
-        given = (*self._shape, values, len(values), sources, growth or 0.0, self._bands, self.ok)
+        given = (*self._shape, values, len(values), sources, np.array([growth or 0.0]), self._bands, self.ok)
         in_threads(factor, given, self._groups, len(self._bands) // NUMBERS_A_THREAD)
 
     def solve(self, rhs: Tensor, transpose: bool) -> Tensor:

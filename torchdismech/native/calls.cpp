@@ -1,0 +1,52 @@
+// Calls of compiled functions, one after the other: a recorded step is one call from Python instead of many.
+
+#include <cstdint>
+#include <utility>
+
+namespace {
+
+// A call of a function whose arguments are whole numbers and addresses. `expected` is what it has to return; -1 where it
+// returns nothing that is looked at.
+struct Call {
+  void* function;
+  int64_t count;
+  const int64_t* arguments;
+  int64_t expected;
+};
+
+template <std::size_t... K>
+int64_t call(void* function, const int64_t* given, std::index_sequence<K...>) {
+  return reinterpret_cast<int64_t (*)(decltype(K, int64_t())...)>(function)(given[K]...);
+}
+
+template <std::size_t COUNT>
+int64_t call_with(void* function, const int64_t* given) {
+  return call(function, given, std::make_index_sequence<COUNT>());
+}
+
+// The most arguments that a function may have.
+constexpr std::size_t MOST = 26;
+typedef int64_t (*With)(void*, const int64_t*);
+
+template <std::size_t... K>
+With with(std::size_t count, std::index_sequence<K...>) {
+  static const With all[] = {call_with<K>...};
+  return all[count];
+}
+
+}  // namespace
+
+extern "C" {
+int64_t most_arguments() { return MOST; }
+
+// Make the calls in turn. Returns how many were: fewer than `count` where one did not return what is expected, and what
+// it returned in `result`.
+int64_t calls_in_turn(int64_t count, const Call* calls, int64_t* result) {
+  for (int64_t k = 0; k < count; ++k) {
+    const Call& one = calls[k];
+    *result = with(one.count, std::make_index_sequence<MOST + 1>())(one.function, one.arguments);
+    if (one.expected >= 0 && *result != one.expected) return k;
+  }
+  return count;
+}
+}
