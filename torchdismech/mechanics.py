@@ -285,8 +285,8 @@ class Mechanics:
         transposed = state.q.t().contiguous()
         momentum = self.inertia.times(state.velocity)
         found = {"kinetic": 0.5 * (momentum * state.velocity).sum(1)}
-        for term, constants in zip(self.layout.elastic.terms, start.constants, strict=True):
-            found.update(term.energies(transposed, constants))
+        for which, constants in enumerate(start.constants):
+            found.update(self.layout.elastic.energies(which, transposed, constants))
         if start.pairs is not None:
             found.update(self.self_contacts.energies(start.pairs.pairs, state.q))
         for force in self.forces:

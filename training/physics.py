@@ -153,7 +153,7 @@ class PhysicsSystem(System):
             if isinstance(term.energy, Sum) and set(term.energy.energies) & set(self.learned):
                 with torch.enable_grad():
                     q = state.q.detach().requires_grad_()
-                    parts = term.energies(q.t(), term.constants(state, Control()))
+                    parts = term.parts(q.t(), term.constants(state, Control()))
                     energy = torch.stack([value.sum() for name, value in parts.items() if name in self.learned])
                     total = total - torch.autograd.grad(energy.sum(), q)[0]
         return total

@@ -144,6 +144,23 @@ def test_strains_are_as_torch_finds_them(name, monkeypatch, written):
         assert values.requires_grad
 
 
+@pytest.mark.parametrize("name", ROBOTS)
+def test_energies_are_as_torch_finds_them(name, monkeypatch):
+    """Write the energy of each part of all terms; where they are differentiated, torch finds them."""
+    model, told, parts = ROBOTS[name]().finalize(compile=False), [], FusedTerm.parts
+    monkeypatch.setattr(FusedTerm, "parts", lambda self, *given: told.append(parts(self, *given)) or told[-1])
+    state = deformed(model)
+    found = model.energies(state)
+    assert told and None not in told
+    told.clear()
+    expected = model.energies(state.replace(q=state.q.requires_grad_()))
+    assert not told and list(found) == list(expected)
+    for part, energy in expected.items():
+        # squares of strains that agree to 1e-12 of 0.1, summed
+        torch.testing.assert_close(found[part], energy.detach(), rtol=1e-10, atol=1e-18)
+        assert energy.requires_grad or part == "kinetic"
+
+
 def test_single_precision(monkeypatch, written):
     """Write numbers of the model's own precision."""
     model = network().finalize(compile=False, dtype=torch.float32)

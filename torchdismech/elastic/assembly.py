@@ -145,6 +145,16 @@ class Assembly(nn.Module):
         evaluated = self.compilation.form(_strains, q.shape[1], q) if term.closed_form else _strains
         return dict(zip(term.stencil.strains, evaluated(term, q, constants), strict=True))
 
+    def energies(self, which: int, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
+        """Return the energy (B,) [J] of each part of a term, by its number, at q (n, B)."""
+        term = self.terms[which]
+        asked = self._fused[which].parts(term, q, constants) if loops(q) else None
+        if asked is None:
+            return {name: part.sum(0) for name, part in term.parts(q, constants).items()}
+        names, program = asked
+        found = values_of([program], q.shape[1])[0].unflatten(0, (len(names), term.stencil.count))
+        return dict(zip(names, found.sum(1).unbind(), strict=True))
+
     def elastic_strains(self, which: int, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
         """Return what the energy of a term, by its number, is given at q (n, B), each (S, B)."""
         term, found = self.terms[which], self._by_loop(which, q, constants, "strains")

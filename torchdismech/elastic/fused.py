@@ -24,8 +24,8 @@ from torchdismech.values import Place, Values, every_module
 
 __all__ = ["Asked", "FusedTerm"]
 
-# what of a term: the stencil's strains, the gradient by the local variables, or the Hessian with it
-Asked = Literal["strains", "gradient", "hessian"]
+# what of a term: the stencil's strains, the gradient by the local variables, the Hessian with it, or the energy by part
+Asked = Literal["strains", "gradient", "hessian", "parts"]
 
 
 class FusedTerm:
@@ -53,6 +53,20 @@ class FusedTerm:
 
         None where torch has to.
         """
+        found = self._found(term, q, constants, asked)
+        return None if found is None else (found[0], term.stencil.count, found[1])
+
+    def parts(
+        self, term: ElasticTerm, q: Tensor, constants: TermConstants
+    ) -> tuple[tuple[str, ...], tuple[Program, int, list[Tensor]]] | None:
+        """Return the names of the parts of the energy, and what finds them, as `program` does."""
+        found = self._found(term, q, constants, "parts")
+        return None if found is None else (found[2], (found[0], term.stencil.count, found[1]))
+
+    def _found(
+        self, term: ElasticTerm, q: Tensor, constants: TermConstants, asked: Asked
+    ) -> tuple[Program, list[Tensor], tuple[str, ...]] | None:
+        """Return a program that finds what is asked, recorded if need be, what it reads, and the names of parts."""
         given = _flat(constants, q)
         form = _form(asked, q, given)
         modules = None if torch.compiler.is_compiling() else list(every_module(term))
@@ -62,11 +76,11 @@ class FusedTerm:
                 continue
             if recording.program is None or not loops(*leaves):
                 return None
-            return recording.program, term.stencil.count, leaves
+            return recording.program, leaves, recording.names
         if modules is None:
             return None  # code that is being compiled cannot record: `record` comes before
         self._recordings.setdefault(form, []).append(_recorded(term, modules, q, constants, asked, self.wanted))
-        return self.program(term, q, constants, asked)
+        return self._found(term, q, constants, asked)
 
     def record(self, term: ElasticTerm, q: Tensor, constants: TermConstants) -> None:
         """Record what a function that will be compiled asks for."""
@@ -83,12 +97,14 @@ class _Recording:
     modules : of the term.
     places : of the modules' tensors; as leaves they come after q and before the constants.
     read : place, number of dimensions and dtype of each leaf that is read.
+    names : of the parts of the energy, if these are what was asked for.
     """
 
     program: Program | None
     modules: list[nn.Module]
     places: list[Place]
     read: list[tuple[int, int, torch.dtype]]
+    names: tuple[str, ...] = ()
 
     def leaves(self, modules: list[nn.Module] | None, q: Tensor, given: list[Tensor | None]) -> list[Tensor] | None:
         """Return the tensors that the program reads; None if it was recorded for others.
@@ -134,6 +150,7 @@ def _recorded(
     places = [(m, name) for m in modules for own in (m._parameters, m._buffers) for name in own]
     given = _flat(constants, q)
     leaves = [_leaf(place, q, places, given) for place in range(1 + len(places) + len(given))]
+    names: list[str] = []
 
     def values_asked(symbols: list[Leaf]) -> tuple[Sequence, Sequence]:
         standing: list[Any] = [None if t is None else s for s, t in zip(symbols, leaves, strict=True)]
@@ -144,6 +161,10 @@ def _recorded(
                 return term.strains(standing[0], stand_in), []
             if asked == "gradient":
                 return term.gradient(standing[0], stand_in), []
+            if asked == "parts":
+                parts = term.parts(standing[0], stand_in)
+                names[:] = parts
+                return list(parts.values()), []
             return term.gradient_and_hessian(standing[0], stand_in, wanted)
 
     nothing = _Recording(None, modules, places, [])
@@ -160,7 +181,7 @@ def _recorded(
     read = [(place, t.dim(), t.dtype) for place, t in found if t is not None]
     if any(dtype not in (q.dtype, torch.int64) for _, _, dtype in read):
         return nothing
-    return dataclasses.replace(nothing, program=program, read=read)
+    return dataclasses.replace(nothing, program=program, read=read, names=tuple(names))
 
 
 def _flat(constants: TermConstants, like: Tensor) -> list[Tensor | None]:

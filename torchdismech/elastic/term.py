@@ -225,13 +225,13 @@ class ElasticTerm(nn.Module):
         assert constants.before is not None and constants.since is not None
         return [Past(constants.before, internal, constants.since) for internal in constants.internal]
 
-    def energies(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
-        """Return the energy of each part, (B,) [J]."""
+    def parts(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
+        """Return the energy of each stencil by part, (S, B) [J]."""
         strain = self.elastic_strains(q, constants)
         parts = dict(self.energy.parts(strain) or {self.name: self.energy.density(strain)})
         for (name, law), internal in zip(self.inelastic.items(), constants.internal, strict=True):
             parts[f"{self.name}.{name}"] = cast(Inelastic, law).stored(internal)
-        return {name: (constants.measure * density).sum(0) for name, density in parts.items()}
+        return {name: constants.measure * density for name, density in parts.items()}
 
     def potential(self, q: Tensor, constants: TermConstants) -> Tensor:
         """Return the potential (B,) of the term's force: the elastic energy, and what the step dissipates [J]."""

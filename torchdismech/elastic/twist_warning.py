@@ -23,8 +23,10 @@ def warn_of_twist(terms: Sequence[ElasticTerm], state: State) -> None:
         stencil = term.stencil
         if not isinstance(stencil, BendTwistStencil) or stencil.warned or not stencil.count:
             continue
+        if not (stencil.averaged or _bends_unlike(term.energy)):
+            continue
         most = float(stencil.twist(state).detach().abs().max())
-        if most > MOST_TWIST and (stencil.averaged or _bends_unlike(term.energy)):
+        if most > MOST_TWIST:
             stencil.warned = True
             warnings.warn(
                 f"a spring is twisted by {most:.2g} rad. Beyond {MOST_TWIST:g} rad the difference of the two bending "
