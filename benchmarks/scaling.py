@@ -151,8 +151,9 @@ def measured(case: Case) -> Cost:
     """Return what a case costs in this process."""
     torch.set_num_threads(1)
     model, build = timed(lambda: model_of(case))
-    _, analysis = timed(lambda: model.solvers.of(chunk_size(model, case.batch, "auto")))
-    at_a_time = chunk_size(model, case.batch, "auto")
+    integrator = ImplicitEuler(DT, relative_tolerance=TOLERANCE)
+    at_a_time = chunk_size(model, case.batch, integrator)
+    _, analysis = timed(lambda: model.solvers.of(at_a_time))
     state, start = timed(lambda: model.initial_state(batch=case.batch))
     peak = peak_bytes()
     forget_peak()

@@ -34,6 +34,10 @@ MATRICES = 2  # the values at an iterate and at the next one
 # 128 (64 .. 256), with a backward pass 64 (64 .. 256), of 25 nodes 512 (256 .. 1024), eager and compiled; plates of
 # 441 nodes with hinges 32 (16 .. 64), with mid-edge normals 16.
 BYTES_AT_A_TIME = 40e6
+# Of steps that are recorded as a whole calls take little, and what a part needs may stay in the second cache. Least
+# times of rods of 101 nodes, 256 in all: 134, 127, 131, 155 us a robot-step with 16, 32, 64 and 128 at a time; of 25
+# nodes, 1024 in all, 41 to 45 with 64 to 512. Threads do not help there: each operation is too short to be divided.
+RECORDED_BYTES_AT_A_TIME = 12e6
 FEWEST = 16  # robots at a time on a core: two vectors of the compiled band solver
 
 
@@ -97,14 +101,20 @@ def evaluation_bytes(model: Robot) -> int:
     return model.nodes.element_size() * (numbers + NUMBERS_A_DOF * model.n_dofs + MATRICES * model.layout.pattern.nnz)
 
 
-def robots_at_a_time(model: Robot, batch: int) -> int:
+def robots_at_a_time(model: Robot, batch: int, recorded: bool = False) -> int:
     """Return how many of a batch of robots are best evaluated at a time: on a GPU all.
 
     More for more threads, which divide each operation among them if it is large enough.
+
+    Parameters
+    ----------
+    recorded : whether their steps are recorded as a whole.
     """
     if model.device.type != "cpu":
         return batch
-    most = torch.get_num_threads() * max(FEWEST, BYTES_AT_A_TIME / evaluation_bytes(model))
+    threads = 1 if recorded else torch.get_num_threads()
+    at_a_time = RECORDED_BYTES_AT_A_TIME if recorded else BYTES_AT_A_TIME
+    most = threads * max(FEWEST, at_a_time / evaluation_bytes(model))
     return -(-batch // max(1, round(batch / most)))
 
 

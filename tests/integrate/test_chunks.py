@@ -262,7 +262,10 @@ def test_nonsense_is_refused(chunk):
 
 
 def test_large_batches_are_stepped_in_equal_parts(monkeypatch):
-    """Take a rod of 101 nodes some hundred at a time, whatever the batch, and small batches as a whole."""
+    """Take as many rods of 101 nodes at a time, whatever the batch, and small batches as a whole.
+
+    Fewer where steps are recorded, whatever the number of threads; equilibria are not.
+    """
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     builder = RobotBuilder()
     builder.add_rod(straight((0, 0, 0), (1, 0, 0), 101), Circle(1e-2), Material(1e6, 1000.0))
@@ -270,14 +273,17 @@ def test_large_batches_are_stepped_in_equal_parts(monkeypatch):
     model = builder.finalize()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sizes = {batch: chunks.chunk_size(model, batch, "auto") for batch in (1, 64, 150, 1000, 10_007)}
-    assert sizes[1] == 1 and sizes[64] == 64 and sizes[150] == 150
-    for batch in (1000, 10_007):
-        parts = -(-batch // sizes[batch])
-        assert 90 < sizes[batch] < 150 and parts * sizes[batch] - batch < parts  # as equal as can be
+        for method, least in ((Static(), 90), (ImplicitEuler(1e-2), 28)):
+            sizes = {batch: chunks.chunk_size(model, batch, method) for batch in (1, least // 2, 1000, 10_007)}
+            assert sizes[1] == 1 and sizes[least // 2] == least // 2
+            for batch in (1000, 10_007):
+                parts = -(-batch // sizes[batch])
+                assert least < sizes[batch] < 1.7 * least and parts * sizes[batch] - batch < parts  # as equal as can be
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert 360 < memory.robots_at_a_time(model, 10_007) < 600
-    assert chunks.chunk_size(model, 1000, None) == 1000 and chunks.chunk_size(model, 1000, 300) == 300
+    assert memory.robots_at_a_time(model, 10_007, recorded=True) == sizes[10_007]
+    given = {chunk: chunks.chunk_size(model, 1000, ImplicitEuler(1e-2, chunk=chunk)) for chunk in (None, 300)}
+    assert given == {None: 1000, 300: 300}
 
 
 def test_little_memory_makes_small_parts_and_says_so_once(monkeypatch):
@@ -301,7 +307,7 @@ def test_a_robot_that_is_too_large_is_stepped_alone(monkeypatch):
     model = robot()
     monkeypatch.setattr(chunks, "available_bytes", lambda device: 1000)
     with pytest.warns(RuntimeWarning, match="1 at a time"):
-        assert chunks.chunk_size(model, BATCH, "auto") == 1
+        assert chunks.chunk_size(model, BATCH, ImplicitEuler(1e-2)) == 1
 
 
 def test_copies_and_changes_are_seen():

@@ -7,13 +7,15 @@ memory, and on a CPU what it needs stays near the processor.
 from __future__ import annotations
 
 import warnings
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import torch
 
 from torchdismech.errors import InputError
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.problem import StepProblem, Take
+from torchdismech.integrate.problem import Method, StepProblem, Take
+from torchdismech.integrate.recording import records_whole_steps
 from torchdismech.memory import available_bytes, robots_at_a_time, size_of, step_bytes
 from torchdismech.model import Model
 from torchdismech.state import State
@@ -24,7 +26,7 @@ __all__ = ["check_chunk", "chunk_size", "in_chunks"]
 
 SHARE = 0.5  # of the free memory that a step may take; the rest is for what its backward pass needs and for the others
 
-_decided: WeakKeyDictionary[Model, dict[tuple[torch.device, int], int]] = WeakKeyDictionary()
+_decided: WeakKeyDictionary[Model, dict[tuple[torch.device, int, bool], int]] = WeakKeyDictionary()
 
 
 def check_chunk(chunk: int | str | None) -> int | str | None:
@@ -34,26 +36,33 @@ def check_chunk(chunk: int | str | None) -> int | str | None:
     raise InputError(f'chunk: expected "auto", None or a number of robots of at least 1, got {chunk!r}')
 
 
-def chunk_size(model: Model, batch: int, chunk: int | str | None) -> int:
-    """Return how many robots are stepped at a time.
+class Chunked(Method, Protocol):
+    """A method that says how many robots of a batch are stepped at a time."""
+
+    chunk: int | str | None
+
+
+def chunk_size(model: Model, batch: int, method: Chunked) -> int:
+    """Return how many robots are stepped at a time by a method.
 
     "auto" decides once for a model and a number of robots, so that all steps of a run agree. On a CPU it depends on the
-    model and the number of threads alone, unless memory is short.
+    model, the number of threads and whether steps are recorded alone, unless memory is short.
     """
+    chunk = method.chunk
     if chunk is None or batch == 1:
         return batch
     if isinstance(chunk, int):
         return min(chunk, batch)
     decided = _decided.setdefault(model, {})
-    key = (model.device, batch)
+    key = (model.device, batch, method.scheme.inertial)
     if key not in decided:
-        decided[key] = _fitting_size(model, batch)
+        decided[key] = _fitting_size(model, batch, records_whole_steps(model, method))
     return decided[key]
 
 
-def _fitting_size(model: Model, batch: int) -> int:
+def _fitting_size(model: Model, batch: int, recorded: bool) -> int:
     """Return the number of robots that are best stepped at a time, or that memory is enough for."""
-    size, free = robots_at_a_time(model, batch), available_bytes(model.device)
+    size, free = robots_at_a_time(model, batch, recorded), available_bytes(model.device)
     while size > 1 and step_bytes(model, size) > SHARE * free:
         size = -(-size // 2)
     whole = step_bytes(model, size) / size * batch

@@ -106,7 +106,7 @@ class Solver(ABC):
             if torch.is_grad_enabled():
                 refuse_hidden_tensors(model, state, control)
             problem = StepProblem(model, self, state, control.replace(values={}), self._step_length, running, values)
-            size = chunk_size(model, state.batch, self.chunk)
+            size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: in_chunks(self._advanced, problem, size))
             cause = cause_in_hooks(model, state, control, ~info.converged)
@@ -165,7 +165,7 @@ class Solver(ABC):
     def prepare(self, model: Model, state: State, steps: int) -> None:
         """Get ready for so many steps from a state: compile if the model does so and it pays, look at the tolerance."""
         self._warn_of_loads_that_do_not_count(model, state)
-        rows = chunk_size(model, state.batch, self.chunk)
+        rows = chunk_size(model, state.batch, self)
         self._compile_if_long(model, rows, state.q, steps * self.step_work(model, state.batch))
 
     def _compile_if_long(self, model: Model, rows: int, q: Tensor, ahead: float = 0.0) -> None:
@@ -192,7 +192,7 @@ class Solver(ABC):
 
     def step_work(self, model: Model, batch: int) -> float:
         """Return an estimate of the eager work [s] of a step, as `Compilation` counts it."""
-        rows = chunk_size(model, batch, self.chunk)
+        rows = chunk_size(model, batch, self)
         return self.step_evaluations * -(-batch // rows) * model.compilation.cost.of(rows, model.device)
 
     @abstractmethod

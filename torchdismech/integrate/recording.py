@@ -42,7 +42,7 @@ from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.values import evaluated
 
-__all__ = ["kind_of", "recording_of", "takes_tapes", "unrecorded"]
+__all__ = ["kind_of", "recording_of", "records_whole_steps", "takes_tapes", "unrecorded"]
 
 KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
 SEEN = 24  # steps of a kind on a CPU before it is recorded, which takes about as long as these
@@ -93,6 +93,14 @@ def takes_tapes(model: Model, method: Method, q: Tensor) -> bool:
         return _eager_on_a_cpu(model, q) and _recordable(model, method)
 
 
+def records_whole_steps(model: Model, method: Method) -> bool:
+    """Return whether steps of these robots are recorded as tapes from set-up to end, if few are stepped at a time."""
+    if model.device.type != "cpu" or model.compilation.runs_compiled(1, model.nodes):
+        return False
+    with torch.no_grad(), evaluated(model).in_place():
+        return _all_own(model) and _recordable(model, method) and unrecorded(model) is None
+
+
 def _steps_before(problem: StepProblem) -> int | None:
     """Return how many steps of a kind are taken before they are recorded; None where none ever is."""
     model, q = problem.model, problem.state.q
@@ -119,7 +127,12 @@ def _on_a_gpu(model: Model, q: Tensor) -> bool:
 def _eager_on_a_cpu(model: Model, q: Tensor) -> bool:
     """Return whether steps of robots with q (B, n) are eager on a CPU, by the library's own code, and not too large."""
     eager = q.device.type == "cpu" and q.numel() <= LARGEST and not model.compilation.runs_compiled(q.shape[0], q)
-    return eager and all(is_own(module) for owner in (*model.terms, *varying(model)) for module in owner.modules())
+    return eager and _all_own(model)
+
+
+def _all_own(model: Model) -> bool:
+    """Return whether all that varies within a step is the library's own code."""
+    return all(is_own(module) for owner in (*model.terms, *varying(model)) for module in owner.modules())
 
 
 def unrecorded(model: Model) -> str | None:

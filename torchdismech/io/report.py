@@ -74,7 +74,7 @@ def what_will_run(
     else:
         steps = f"{simulation.integrator}, {scene.steps} steps of {simulation.dt:g} s"
     frames = 1 + -(-scene.steps // document.output.every)
-    at_once = chunk_size(model, scene.batch, integrator.chunk)
+    at_once = chunk_size(model, scene.batch, integrator)
     whole = "the batch" if at_once == scene.batch else f"{at_once} robots, as many as are stepped at a time"
     strains = sum(term.stencil.count * len(term.stencil.strains) for term in model.terms)
     asked = strains * document.output.strains + 6 * len(model.body.clamps) * document.output.reactions
@@ -137,7 +137,7 @@ def _kernels(scene: Scene, model: Model, integrator: Solver, state: State) -> st
         return "eager"
     if setting is True:
         return "compiled"
-    rows = chunk_size(model, state.batch, integrator.chunk)
+    rows = chunk_size(model, state.batch, integrator)
     if takes_tapes(model, integrator, state.q[:rows]):
         return "eager, after some steps recorded, which is faster than compiled"
     reason = model.compilation.refusal or model.mechanics.why_eager()
