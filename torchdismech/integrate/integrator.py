@@ -105,11 +105,11 @@ class Solver(ABC):
         with values.in_place():
             if torch.is_grad_enabled():
                 refuse_hidden_tensors(model, state, control)
-            problem = StepProblem(model, self, state, control.replace(values={}), self._step_length, running, values)
+            problem = StepProblem(model, self, state, control.without_values(), self._step_length, running, values)
             size = chunk_size(model, state.batch, self.chunk)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: in_chunks(self._advanced, problem, size))
-            cause = cause_in_hooks(model, state, control, ~info.converged)
+            cause = cause_in_hooks(model, state, control, ~info.converged) if model.has_user_hooks else None
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state), cause)
         if cause is not None:
@@ -158,7 +158,7 @@ class Solver(ABC):
         self._check(model, before, control)
         values = model.values_of(control)
         start = self.scheme.started(before, self._step_length)
-        control = posed(model.body, model.frames, start, control.replace(values={}))
+        control = posed(model.body, model.frames, start, control.without_values())
         running = torch.ones(before.batch, dtype=torch.bool, device=before.q.device)
         return StepProblem(model, self, start, control, self._step_length, running, values)
 

@@ -70,7 +70,11 @@ class StaticProblem:
         self._dt.fill_(dt)
 
     def _expanded(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        return [tensor.expand(self._shapes.get(k, tensor.shape)) for k, tensor in enumerate(inputs)]
+        """Return the inputs, those expanded whose buffers have other shapes."""
+        expanded = [*inputs]
+        for k, shape in self._shapes.items():
+            expanded[k] = inputs[k].expand(shape)
+        return expanded
 
 
 class _Varying(Mechanics):
