@@ -119,7 +119,7 @@ class Values:
                     undo.append(_put(module, name, tensor))
             if given:
                 with torch.set_grad_enabled(torch.is_grad_enabled() or any(t.requires_grad for _, t in self)):
-                    undo += [_without_parametrizations(module) for module in given.values()]
+                    undo += [_without_parametrizations(module, self.tensors) for module in given.values()]
             for (module, name), tensor in self:
                 if id(module) in given:
                     undo.append(_put(module, name, tensor))
@@ -142,9 +142,10 @@ def _put(module: nn.Module, name: str, tensor: Tensor) -> Undo:
     return lambda: own.__setitem__(name, before)
 
 
-def _without_parametrizations(module: nn.Module) -> Undo:
-    """Let a module hold the present values of its parametrized tensors as buffers."""
-    present = {name: getattr(module, name) for name in module.parametrizations}  # type: ignore[union-attr]
+def _without_parametrizations(module: nn.Module, tensors: Mapping[Place, Tensor]) -> Undo:
+    """Let a module hold its parametrized tensors as buffers: those that are given, and the present values of others."""
+    names = [*module.parametrizations]  # type: ignore[misc]
+    present = {n: tensors[module, n] if (module, n) in tensors else getattr(module, n) for n in names}
     kind, held = type(module), {name: module.__dict__[name] for name in ("_modules", "_buffers")}
     module.__class__ = parametrize.type_before_parametrizations(module)
     module.__dict__["_modules"] = {n: child for n, child in held["_modules"].items() if n != "parametrizations"}
@@ -174,21 +175,20 @@ def per_robot(module: nn.Module) -> Values:
     return Values(found)
 
 
-def evaluated(module: nn.Module) -> Values:
-    """Return what parametrizations make of the tensors of a module, and of those in it: the numbers of now.
+def evaluated(modules: Iterable[nn.Module]) -> Values:
+    """Return what parametrizations make of the tensors of modules, such as `every_module` of one: the numbers of now.
 
     With these in place the modules are of their own kinds again, which compiled code knows.
     """
-    parts = [part for part in every_module(module) if "parametrizations" in part._modules]
+    parts = [part for part in modules if "parametrizations" in part._modules]
     return Values({(part, name): getattr(part, name) for part in parts for name in part.parametrizations})  # type: ignore[union-attr]
 
 
-def requiring_gradients(module: nn.Module) -> Values:
-    """Return the parameters and buffers of a module, and of those in it, that require gradients."""
-    parts = every_module(module)
-    if not any(tensor.requires_grad for tensor in tensors_of(parts) if tensor is not None):
+def requiring_gradients(modules: Sequence[nn.Module]) -> Values:
+    """Return the parameters and buffers of modules that require gradients."""
+    if not any(tensor.requires_grad for tensor in tensors_of(modules) if tensor is not None):
         return Values()  # in most steps: where they stand takes longer to find
-    own = ((part, item) for part in parts for held in (part._parameters, part._buffers) for item in held.items())
+    own = ((part, item) for part in modules for held in (part._parameters, part._buffers) for item in held.items())
     return Values({(part, name): t for part, (name, t) in own if t is not None and t.requires_grad})
 
 
@@ -318,10 +318,9 @@ def _given_per_robot(module: nn.Module) -> dict[str, Tensor]:
 
 def tensor_at(module: nn.Module, name: str) -> Tensor | None:
     """Return a tensor of a module by its name, as `getattr` does, which takes several times as long for most."""
-    own = module._buffers.get(name)
-    if own is None:
-        own = module._parameters.get(name)
-    return getattr(module, name) if own is None else own
+    if name in module._buffers:
+        return module._buffers[name]
+    return module._parameters[name] if name in module._parameters else getattr(module, name)
 
 
 def _robot_axis(module: nn.Module, name: str, tensor: Tensor) -> int | None:

@@ -40,7 +40,7 @@ from torchdismech.model import Model
 from torchdismech.native.graphs import Unrecordable
 from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
-from torchdismech.values import evaluated
+from torchdismech.values import evaluated, every_module
 
 __all__ = ["kind_of", "recording_of", "takes_tapes", "unrecorded"]
 
@@ -89,7 +89,7 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
 
 def takes_tapes(model: Model, method: Method, q: Tensor) -> bool:
     """Return whether steps of robots at q (B, n) are recorded as tapes, which is faster than to compile them."""
-    with evaluated(model).in_place():
+    with evaluated(every_module(model)).in_place():
         return _eager_on_a_cpu(model, q) and _recordable(model, method)
 
 
