@@ -186,7 +186,8 @@ def evaluated(modules: Iterable[nn.Module]) -> Values:
 
 def requiring_gradients(modules: Sequence[nn.Module]) -> Values:
     """Return the parameters and buffers of modules that require gradients."""
-    if not any(tensor.requires_grad for tensor in tensors_of(modules) if tensor is not None):
+    found = [tensor for tensor in tensors_of(modules) if tensor is not None and tensor.requires_grad]
+    if not found:
         return Values()  # in most steps: where they stand takes longer to find
     own = ((part, item) for part in modules for held in (part._parameters, part._buffers) for item in held.items())
     return Values({(part, name): t for part, (name, t) in own if t is not None and t.requires_grad})

@@ -100,7 +100,8 @@ class Solver(ABC):
         control = control or Control()
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         self._check(model, state, control)
-        control = posed(model.body, model.frames, state, control)
+        if control.pose is not None:
+            control = posed(model.body, model.frames, state, control)
         values = model.values_of(control)
         with values.in_place():
             if torch.is_grad_enabled():
@@ -318,8 +319,10 @@ class Integrator(Solver):
         return self.dt
 
     def _advanced(self, problem: StepProblem) -> tuple[State, StepInfo]:
-        started = problem.replace(state=self.scheme.started(problem.state, self.dt))
-        return with_retries(differentiable_step, started, self.max_substeps)
+        started = self.scheme.started(problem.state, self.dt)
+        if started is not problem.state:
+            problem = problem.replace(state=started)
+        return with_retries(differentiable_step, problem, self.max_substeps)
 
     def _occasion(self, state: State) -> str:
         return f"step from t = {float(state.time.max()):g} s"

@@ -111,7 +111,7 @@ class RecordedStep:
         if suspect is not None and bool(suspect):
             return None
         # copies, as the next step writes the static buffers
-        state = after.with_fields(field.clone() for field in after.fields())
+        state = after.with_fields([field.clone() for field in after.fields()])
         numbers = [tensor.clone() for tensor in (at.iterations, at.norm, self.options.tolerance)]
         contact = {name: value.clone() for name, value in contact.items()}
         root = Root(at.x, at.status, *numbers)
