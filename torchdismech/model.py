@@ -391,7 +391,8 @@ class Model(nn.Module):
 
     def check_control(self, control: Control, batch: int) -> None:
         """Refuse a control that does not fit so many of these robots."""
-        control.check(self.body.control_shapes(batch, continuum_triangles(self.terms)))
+        if control.tensors():
+            control.check(self.body.control_shapes(batch, continuum_triangles(self.terms)))
         for name, value in control.values.items():
             if name not in self.places:
                 raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")

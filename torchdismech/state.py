@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.records import field_names, replaced
 from torchdismech.rows import finite_rows
 from torchdismech.values import split
 
@@ -30,7 +31,7 @@ class BatchState:
 
     def fields(self) -> tuple[Tensor, ...]:
         """Return the tensors in their order: `state.with_fields(state.fields())` is a copy."""
-        return tuple(getattr(self, name) for name in tensor_fields(self))
+        return tuple([getattr(self, name) for name in tensor_fields(self)])
 
     def with_fields(self, tensors: Iterable[Tensor]) -> Self:
         """Return a state of the same robots with other tensors, all of them in their order."""
@@ -38,7 +39,7 @@ class BatchState:
 
     def replace(self, **changes) -> Self:
         """Return a copy with some fields changed."""
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+        return replaced(self, **changes)
 
     def to(self, *args, **kwargs) -> Self:
         """Return a copy on another device or in another dtype, as `Tensor.to`."""
@@ -72,10 +73,18 @@ class BatchState:
 
 def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:
     """Return the names of the tensors that a state consists of, or that all states of a kind do."""
-    fields: tuple[dataclasses.Field, ...] = dataclasses.fields(kind)  # type: ignore[arg-type]
-    named = [f.name for f in fields if f.metadata.get("tensor", True)]
-    optional = {f.name for f in fields if f.metadata.get("optional", False)}
-    return tuple(n for n in named if n not in optional or getattr(kind, n) is not None)
+    state = kind if isinstance(kind, type) else type(kind)
+    if state not in _tensor_fields:
+        fields: tuple[dataclasses.Field, ...] = dataclasses.fields(kind)  # type: ignore[arg-type]
+        named = tuple(f.name for f in fields if f.metadata.get("tensor", True))
+        _tensor_fields[state] = named, tuple(f.name for f in fields if f.metadata.get("optional", False))
+    named, optional = _tensor_fields[state]
+    missing = [name for name in optional if getattr(kind, name) is None]
+    return tuple([name for name in named if name not in missing]) if missing else named
+
+
+# of each class of states: the names of its tensors, and of those that may be None
+_tensor_fields: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
 
 @dataclass(frozen=True)
@@ -185,6 +194,10 @@ class Control:
         """Return a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
+    def without_values(self) -> Control:
+        """Return the control without `values`: what is left to set where these stand in the model."""
+        return self.replace(values={}) if self.values else self
+
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Control:
         """Return a control with these fields."""
@@ -192,7 +205,7 @@ class Control:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the fields that are set, by name, but `values`."""
-        fields = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "values")
+        fields = [(name, getattr(self, name)) for name in field_names(self) if name != "values"]
         return {name: value for name, value in fields if value is not None}
 
     def rows(self, index) -> Control:

@@ -19,7 +19,7 @@ from torchdismech import (
     trainable,
     unroll,
 )
-from torchdismech.values import Values, per_robot
+from torchdismech.values import Values, evaluated, every_module, per_robot
 
 BATCH = 5
 RATES = torch.linspace(1.0, 3.0, BATCH, dtype=torch.float64)[:, None]
@@ -233,3 +233,31 @@ def test_a_force_may_become_explicit_later():
     expected, _ = integrator.step(held, start, Control(force=force), throw=True)
     # the same equations on another pattern of the matrix
     assert torch.allclose(found.q, expected.q, rtol=0, atol=1e-12)
+
+
+def test_trained_tensors_that_are_given_are_not_made_again(monkeypatch):
+    """Take a trained tensor as it is given, and make those beside it of what stands in their parametrizations."""
+    energy = rod().term("bend_twist").energy
+    factor = trainable.Factor()
+    for name in ("EI1", "EI2"):
+        torch.nn.utils.parametrize.register_parametrization(energy, name, factor, unsafe=True)
+    made, forward = [], trainable.Factor.forward
+
+    def counted(self, base):
+        made.append(base)
+        return forward(self, base)
+
+    monkeypatch.setattr(trainable.Factor, "forward", counted)
+    values = evaluated(every_module(energy))
+    assert len(made) == 2
+    with values.in_place():
+        assert all(getattr(energy, name) is tensor for (_, name), tensor in values)
+    assert len(made) == 2
+    one = Values({(energy, "EI1"): 3 * energy.EI1.detach()})
+    with torch.no_grad():
+        factor.log_factor += 1.0
+    made.clear()
+    with one.in_place():
+        assert len(made) == 1
+        assert torch.equal(energy.EI1, one.tensors[energy, "EI1"])
+        assert torch.equal(energy.EI2, made[0] * factor.log_factor.exp())

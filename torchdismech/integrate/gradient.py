@@ -46,15 +46,15 @@ def differentiable_step(problem: StepProblem) -> tuple[State, StepInfo]:
     the tensors of the model. A row whose matrix cannot be factored at its root has NaN for gradients; one that was not
     solved has none.
     """
-    recording = torch.is_grad_enabled()
-    values = problem.values | requiring_gradients(problem.model) if recording else problem.values
+    recording, modules = torch.is_grad_enabled(), every_module(problem.model)
+    values = problem.values | requiring_gradients(modules) if recording else problem.values
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
     differentiated = recording and any(tensor.requires_grad for tensor in tensors)
     form = Form.of(problem, values) if differentiated else None
     with torch.no_grad():
         # compiled code is for tensors that require gradients, or for tensors that do not
         given = problem if form is None else form.problem([tensor.detach() for tensor in tensors])
-        made = evaluated(problem.model)
+        made = evaluated(modules)
         compiled = problem.model.compilation.active  # torch.compile knows modules as they are
         with (Values() if compiled else made).in_place():
             after, info, candidates = _solved(given.replace(values=problem.values | made))
@@ -88,7 +88,8 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, form: Form, after: tuple[Tensor, ...], accepted: Tensor, *tensors: Tensor):  # noqa: D102
-        outputs = tuple(o.clone() if any(o.data_ptr() == t.data_ptr() for t in tensors) else o for o in after)
+        given = {tensor.data_ptr() for tensor in tensors}
+        outputs = tuple([tensor.clone() if tensor.data_ptr() in given else tensor for tensor in after])
         ctx.form = form
         ctx.save_for_backward(*tensors, outputs[0], accepted)
         ctx.mark_non_differentiable(outputs[form.time])
@@ -104,29 +105,35 @@ class _Gradient(torch.autograd.Function):
         *tensors, q, accepted = ctx.saved_tensors
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
-        if on_cpu and not bool(accepted.any()):
+        every = on_cpu and bool(accepted.all())
+        if on_cpu and not every and not bool(accepted.any()):
             by_inputs: Sequence[Tensor] = [torch.zeros_like(t) for t, need in needed if need]
         else:
-            by_inputs = _solved_gradients(ctx.form, needed, q, accepted, gradients)
+            by_inputs = _solved_gradients(ctx.form, needed, q, accepted, every, gradients)
         found = iter(by_inputs)
         by_tensors = [next(found) if need else None for _, need in needed]
-        if not (on_cpu and bool(accepted.all())):  # rows that were not solved are the state before
+        if not every:  # rows that were not solved are the state before
             for k, gradient in enumerate(gradients):
                 by_tensors[k] = _with_rows(by_tensors[k], gradient, ~accepted)
         return None, None, None, *by_tensors
 
 
 def _solved_gradients(
-    form: Form, needed: Needed, q: Tensor, accepted: Tensor, gradients: Sequence[Tensor]
+    form: Form, needed: Needed, q: Tensor, accepted: Tensor, every_row: bool, gradients: Sequence[Tensor]
 ) -> Sequence[Tensor]:
-    """Return the gradients by the inputs that need one, zero where rows were not solved."""
+    """Return the gradients by the inputs that need one, zero where rows were not solved.
+
+    Parameters
+    ----------
+    every_row : whether all rows are known to be solved.
+    """
     # compiled code is for all steps: the first state of a rollout requires fewer gradients than the others
     every = form.count if form.model.compilation.active else 0
     leaves = [_leaf(t, need or (k < every and k != form.time)) for k, (t, need) in enumerate(needed)]
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
     _refuse_lost_places(form)
     with form.places.with_tensors(leaves[form.own :]).in_place():
-        if accepted.device.type == "cpu" and bool(accepted.all()):
+        if every_row:
             recorded = recorded_gradients(form, leaves, q, gradients, wanted)
             if recorded is not None:
                 return recorded
@@ -138,7 +145,7 @@ def _solved_gradients(
 
 def _refuse_lost_places(form: Form) -> None:
     """Refuse a model of which a module was exchanged since the step: its tensors cannot be found again."""
-    present = {id(module) for module in every_module(form.model)}
+    present = {*map(id, every_module(form.model))}
     if not all(id(module) in present for module, _ in form.places.tensors):
         raise RuntimeError(
             "a module of the model was exchanged between a step and its backward pass; keep the model's modules in "
@@ -188,7 +195,7 @@ def _gradients_by_loops(form: Form, leaves: Sequence[Tensor], donor: Tensor | No
     if form.model.compilation.active:
         return gradients_at_root(form, leaves, donor, *given)
     with torch.enable_grad():
-        made = evaluated(form.model)
+        made = evaluated(every_module(form.model))
         made = made if donor is None else made.taken(donor)  # trained constants of robots that were not solved, too
     with made.in_place(), differentiated():
         return gradients_at_root(form, leaves, donor, *given)

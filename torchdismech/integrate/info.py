@@ -43,9 +43,10 @@ class StepInfo:
     stable: Tensor | None = None
 
     @classmethod
-    def of(cls, root: Root, status: Tensor, scale: Tensor) -> StepInfo:
+    def of(cls, root: Root, status: Tensor, scale: Tensor, contact: Report | None = None) -> StepInfo:
         """Return how a whole step went whose root was found like this."""
-        return cls(status, root.iterations, root.residual, root.tolerance, scale, torch.ones_like(root.iterations))
+        whole = torch.ones_like(root.iterations)
+        return cls(status, root.iterations, root.residual, root.tolerance, scale, whole, contact or {})
 
     @property
     def converged(self) -> Tensor:

@@ -100,16 +100,17 @@ class Solver(ABC):
         control = control or Control()
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         self._check(model, state, control)
-        control = posed(model.body, model.frames, state, control)
+        if control.pose is not None:
+            control = posed(model.body, model.frames, state, control)
         values = model.values_of(control)
         with values.in_place():
             if torch.is_grad_enabled():
                 refuse_hidden_tensors(model, state, control)
-            problem = StepProblem(model, self, state, control.replace(values={}), self._step_length, running, values)
+            problem = StepProblem(model, self, state, control.without_values(), self._step_length, running, values)
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: in_chunks(self._advanced, problem, size))
-            cause = cause_in_hooks(model, state, control, ~info.converged)
+            cause = cause_in_hooks(model, state, control, ~info.converged) if model.has_user_hooks else None
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state), cause)
         if cause is not None:
@@ -158,7 +159,7 @@ class Solver(ABC):
         self._check(model, before, control)
         values = model.values_of(control)
         start = self.scheme.started(before, self._step_length)
-        control = posed(model.body, model.frames, start, control.replace(values={}))
+        control = posed(model.body, model.frames, start, control.without_values())
         running = torch.ones(before.batch, dtype=torch.bool, device=before.q.device)
         return StepProblem(model, self, start, control, self._step_length, running, values)
 
@@ -318,8 +319,10 @@ class Integrator(Solver):
         return self.dt
 
     def _advanced(self, problem: StepProblem) -> tuple[State, StepInfo]:
-        started = problem.replace(state=self.scheme.started(problem.state, self.dt))
-        return with_retries(differentiable_step, started, self.max_substeps)
+        started = self.scheme.started(problem.state, self.dt)
+        if started is not problem.state:
+            problem = problem.replace(state=started)
+        return with_retries(differentiable_step, problem, self.max_substeps)
 
     def _occasion(self, state: State) -> str:
         return f"step from t = {float(state.time.max()):g} s"

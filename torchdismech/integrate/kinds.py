@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import compress
 from operator import is_
 from typing import Any
 
@@ -14,7 +15,7 @@ from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
 from torchdismech.state import Control
-from torchdismech.values import Place
+from torchdismech.values import Place, tensor_at, tensors_of
 
 __all__ = ["StepKind", "calls_others", "odd", "varying"]
 
@@ -59,10 +60,9 @@ class StepKind:
         held = [True] * sum(len(own) for own in _own_tensors(problem.model))
         for module, names in zip(self._modules, movable, strict=True):
             held += [name not in names for own in _own_tensors(module) for name in own]
-        tensors = self._tensors(problem.model)
-        self._held = [place for place, (tensor, is_held) in enumerate(zip(tensors, held, strict=True)) if is_held]
+        self._held = held
         self._objects, self._traits = self._objects_of(problem), self._traits_of(problem)
-        self._alive = [tensors[place] for place in self._held]
+        self._alive = [*compress(self._tensors(problem.model), held)]
         self.seen = 0
         self.recording: Any = None
         self.gradients: dict[tuple[bool, ...], list[Any]] = {}
@@ -94,14 +94,16 @@ class StepKind:
         return {name: tensor for name, tensor in control.tensors().items() if self.all_forces or name != "force"}
 
     def _moved(self) -> list[Tensor]:
-        return [getattr(module, name) for module, name in self.movable_places]
+        tensors = [tensor_at(module, name) for module, name in self.movable_places]
+        return [tensor for tensor in tensors if tensor is not None]
 
     def _objects_of(self, problem: StepProblem) -> list[Any]:
         """Return the solver and the modules, as they hang together."""
         model = problem.model
         found: list[Any] = [model.solvers.of(problem.state.batch), model.self_contacts, *self._roots(model)]
         for module in self._modules:
-            found += _children(module)
+            if module._modules:  # most have none in them
+                found += _children(module)
         return found
 
     def _roots(self, model: Model) -> list[nn.Module]:
@@ -111,18 +113,14 @@ class StepKind:
 
     def _tensors(self, model: Model) -> list[Tensor | None]:
         """Return the tensors of model and modules."""
-        found: list[Tensor | None] = []
-        for module in (model, *self._modules):
-            found += module._parameters.values()
-            found += module._buffers.values()
-        return found
+        return tensors_of([model, *self._modules])
 
     def _traits_of(self, problem: StepProblem) -> list[Any]:
         """Return what of a step compares by its value: shapes, addresses, plain numbers, names."""
         method, controls = problem.method, self.controls(problem.control)
         given = (*problem.state.fields(), *controls.values(), *self._moved())
         all_tensors = self._tensors(problem.model)
-        constants = [] if len(all_tensors) <= max(self._held, default=0) else [all_tensors[k] for k in self._held]
+        constants = [*compress(all_tensors, self._held)]
         traits = [
             type(method),
             method.scheme,
@@ -136,9 +134,12 @@ class StepKind:
         traits += [tensor.dtype for tensor in given]
         traits += [None if tensor is None else tensor.data_ptr() for tensor in constants]
         traits += [None if tensor is None else tensor.shape for tensor in constants]
-        for module, names in zip(self._modules, self._numbers, strict=True):
-            own = module.__dict__
-            traits += (type(module), len(own), *map(own.get, names))
+        attributes = [*map(vars, self._modules)]
+        traits += map(type, self._modules)
+        traits += map(len, attributes)
+        for own, names in zip(attributes, self._numbers, strict=True):
+            if names:
+                traits += map(own.get, names)
         return traits
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -16,6 +15,7 @@ from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
+from torchdismech.records import replaced
 from torchdismech.state import Control, State
 from torchdismech.values import Values
 
@@ -74,7 +74,7 @@ class StepProblem:
 
     def replace(self, **changes) -> StepProblem:
         """Return a copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
+        return replaced(self, **changes)
 
     @property
     def elapsed(self) -> float | Tensor | None:

@@ -23,7 +23,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.native.graphs import Unrecordable, recorded
 from torchdismech.registration import refuse_unregistered
-from torchdismech.values import Values, evaluated
+from torchdismech.values import Values, evaluated, every_module
 
 __all__ = ["recorded_gradients"]
 
@@ -45,7 +45,7 @@ def recorded_gradients(
     if kind is None or kind.recording is None or kind.gradients_refused or watched():
         return None
     with torch.enable_grad():
-        made = evaluated(form.model)
+        made = evaluated(every_module(form.model))
     with made.in_place():
         problem = form.problem(leaves)
         if not kind.fits(problem) or any(map(kind.captures, form.places.tensors)):

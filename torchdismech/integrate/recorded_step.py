@@ -111,10 +111,11 @@ class RecordedStep:
         if suspect is not None and bool(suspect):
             return None
         # copies, as the next step writes the static buffers
-        state = after.with_fields(field.clone() for field in after.fields())
-        found = (at.x, at.status, at.iterations, at.norm, self.options.tolerance)
-        info = StepInfo.of(Root(*(tensor.clone() for tensor in found)), status.clone(), self.scale.clone())
-        return state, dataclasses.replace(info, contact={name: value.clone() for name, value in contact.items()})
+        state = after.with_fields([field.clone() for field in after.fields()])
+        numbers = [tensor.clone() for tensor in (at.iterations, at.norm, self.options.tolerance)]
+        contact = {name: value.clone() for name, value in contact.items()}
+        root = Root(at.x, at.status, *numbers)
+        return state, StepInfo.of(root, status.clone(), self.scale.clone(), contact)
 
     def finished(self) -> tuple[State, StepInfo]:
         """Return the state after the step and how it went, searched for without recordings from where they got to."""

@@ -40,7 +40,7 @@ from torchdismech.model import Model
 from torchdismech.native.graphs import Unrecordable
 from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
-from torchdismech.values import evaluated
+from torchdismech.values import evaluated, every_module
 
 __all__ = ["kind_of", "recording_of", "records_whole_steps", "takes_tapes", "unrecorded"]
 
@@ -89,7 +89,7 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
 
 def takes_tapes(model: Model, method: Method, q: Tensor) -> bool:
     """Return whether steps of robots at q (B, n) are recorded as tapes, which is faster than to compile them."""
-    with evaluated(model).in_place():
+    with evaluated(every_module(model)).in_place():
         return _eager_on_a_cpu(model, q) and _recordable(model, method)
 
 
@@ -97,7 +97,7 @@ def records_whole_steps(model: Model, method: Method) -> bool:
     """Return whether steps of these robots are recorded as tapes from set-up to end, if few are stepped at a time."""
     if model.device.type != "cpu" or model.compilation.runs_compiled(1, model.nodes):
         return False
-    with torch.no_grad(), evaluated(model).in_place():
+    with torch.no_grad(), evaluated(every_module(model)).in_place():
         return _all_own(model) and _recordable(model, method) and unrecorded(model) is None
 
 

@@ -50,6 +50,7 @@ class StaticProblem:
             of_dtype.setdefault(tensor.dtype, []).append(place)
         self._of_dtype = list(of_dtype.values())
         self._dt = torch.empty((), dtype=model.dtype, device=model.device)
+        self._last_dt: float | Tensor | None = None
         static = iter(self._inputs)
         state = problem.state.with_fields(next(static) for _ in problem.state.fields())
         running, self.load = next(static), None if kind.all_forces else next(static)
@@ -67,10 +68,16 @@ class StaticProblem:
         with torch.no_grad():
             for places in self._of_dtype:  # as torch then takes one launch for many
                 torch._foreach_copy_([self._inputs[k] for k in places], [inputs[k] for k in places])
-        self._dt.fill_(dt)
+        if dt is not self._last_dt or isinstance(dt, Tensor):  # the numbers of a tensor may be others
+            self._dt.fill_(dt)
+            self._last_dt = dt
 
     def _expanded(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        return [tensor.expand(self._shapes.get(k, tensor.shape)) for k, tensor in enumerate(inputs)]
+        """Return the inputs, those expanded whose buffers have other shapes."""
+        expanded = [*inputs]
+        for k, shape in self._shapes.items():
+            expanded[k] = inputs[k].expand(shape)
+        return expanded
 
 
 class _Varying(Mechanics):
