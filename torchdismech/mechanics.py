@@ -280,18 +280,23 @@ class Mechanics:
 
     # ---- reports -----------------------------------------------------------------------------------------------
 
-    def energies(self, start: StepStart, state: State) -> dict[str, Tensor]:
-        """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J]."""
+    def energies(self, state: State, control: Control, pairs: StepPairs | None) -> dict[str, Tensor]:
+        """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].
+
+        Parameters
+        ----------
+        pairs : what of the robots' own parts touches each other.
+        """
         transposed = state.q.t().contiguous()
         momentum = self.inertia.times(state.velocity)
         found = {"kinetic": 0.5 * (momentum * state.velocity).sum(1)}
-        for which, constants in enumerate(start.constants):
+        for which, constants in enumerate(self.term_constants(state, control, None)):
             found.update(self.layout.elastic.energies(which, transposed, constants))
-        if start.pairs is not None:
-            found.update(self.self_contacts.energies(start.pairs.pairs, state.q))
+        if pairs is not None:
+            found.update(self.self_contacts.energies(pairs.pairs, state.q))
         for force in self.forces:
             if isinstance(force, Obstacle):
-                found[force.name] = force.potential(state, start.control)
+                found[force.name] = force.potential(state, control)
         return found
 
     def strains(self, state: State, control: Control, names: Container[str] | None = None) -> dict[str, Tensor]:

@@ -346,7 +346,7 @@ class Model(nn.Module):
 
     def _energies(self, state: State, control: Control) -> dict[str, Tensor]:
         warn_of_twist(self.terms, state)
-        return self.mechanics.energies(self.start_step(state, control), state)
+        return self.mechanics.energies(state, control, self.contact.touching(state.q))
 
     def appearance(self) -> Appearance:
         """Return what of the robots can be seen beside their nodes: sections of rods, obstacles."""
