@@ -41,15 +41,13 @@ class Layout:
         of two equal entries of a symmetric block.
     nodes : N.
     summed : how many of the blocks compiled code sums: of a symmetric pattern not those the other way round.
-    rows, slot : (nnz,) the values, and where in these sums, of twelve numbers each, they find their own; slots rise,
-        and -1 is for none.
+    slot : (nnz,) where in these sums, of twelve numbers each, the values find their own; -1 is for none.
     """
 
     keys: np.ndarray
     places: IndexMap
     nodes: int
     summed: int
-    rows: IndexMap
     slot: IndexMap
 
     @classmethod
@@ -69,8 +67,7 @@ class Layout:
         for half in (blocks[:0] if pattern.symmetric else blocks[len(keys) :], blocks[: len(keys)]):
             slot[places[:, half]] = BLOCK * half + entries
         summed = len(keys) if pattern.symmetric else 2 * len(keys)
-        order = np.argsort(slot[:-1], kind="stable")
-        return cls(keys, IndexMap(places), len(unknown), summed, IndexMap(order), IndexMap(slot[order]))
+        return cls(keys, IndexMap(places), len(unknown), summed, IndexMap(slot[:-1]))
 
     def blocks(self, keys: Tensor) -> Tensor:
         """Return which of the blocks have the rows of a node i and the columns of j, by keys i * N + j; -1 for none."""
@@ -117,7 +114,7 @@ class Coupling:
     pattern, solvers : of the matrix with contact; solvers by device and number of robots.
     before : solvers of the pattern before this one.
     own : places of the entries of the matrix without contact.
-    begins : (nnz,) which of these the values of `Layout.rows` begin as, -1 for none.
+    begins : (nnz,) which of these the values begin as, -1 for none.
     blocks : where the blocks of pairs of nodes stand.
     of_pairs : for each table of pairs, which of the blocks (C, n^2) the nodes i and j of each pair have, row by row.
     sliding : what nodes that slide make of the values; None without any.
@@ -161,8 +158,7 @@ class Coupling:
     def block_places(self, table: PairTable) -> BlockPlaces:
         """Return where the blocks of a table's pairs go, for compiled code."""
         blocks, device = self.blocks, torch.device("cpu")
-        where = (of.on(device) for of in (blocks.rows, blocks.slot, self.begins))
-        return BlockPlaces(blocks.summed, self.of_pairs[table], *where)
+        return BlockPlaces(blocks.summed, self.of_pairs[table], blocks.slot.on(device), self.begins.on(device))
 
     def add(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
         """Add the blocks of pairs that touch to the widened values, in place."""
@@ -315,7 +311,7 @@ class CouplingCache:
         self._blocks = Layout.of(self.pattern, joined, self.unknown)
         begins = np.full(self.pattern.nnz, -1)
         begins[self._own.array] = np.arange(self.base.nnz)
-        self._begins = IndexMap(begins[self._blocks.rows.array])
+        self._begins = IndexMap(begins)
         self.sliding = None if self.sliding is None else self.sliding.on(self.pattern)
 
 

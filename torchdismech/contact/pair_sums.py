@@ -34,14 +34,12 @@ class BlockPlaces:
     ----------
     limit : blocks from this number on are left out.
     of_pairs : (C, n^2) number of the block of each two nodes of a pair.
-    rows : (nnz,) the values, in the order of their slots.
-    slot : (nnz,) where in a robot's sums of blocks they find their own, -1 for none.
+    slot : (nnz,) where in a robot's sums of blocks the values find their own, -1 for none.
     own : (nnz,) which value of the matrix without contact they begin as, -1 for none.
     """
 
     limit: int
     of_pairs: Tensor
-    rows: Tensor
     slot: Tensor
     own: Tensor
 
@@ -180,7 +178,7 @@ class PairSums(_PairCalls):
         """
         weighed = [torch.as_tensor(gain, dtype=total.dtype, device=total.device) for gain in gains]
         sizes = (len(at.slot), values.shape[1], at.limit)
-        where = (at.of_pairs, at.rows, at.slot, None if before is None else at.own, before, values)
+        where = (at.of_pairs, at.slot, None if before is None else at.own, before, values)
         self._call("pair_blocks", self._block_loop, self._blocks(*weighed), self.touching(), total, *sizes, *where)
 
     def touching(self) -> Tensor:

@@ -257,7 +257,7 @@ def _declare(code: ctypes.CDLL) -> None:
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
         factor.restype = solve.restype = weighted_sums.restype = None
         pairs = [number] * 5 + [array] * 10
-        more = [array] + [number] * 3 + [array] * 6
+        more = [array] + [number] * 3 + [array] * 5
         for name, further in (("values", [number, array]), ("forces", [array]), ("blocks", more)):
             of_pairs = getattr(code, f"pair_{name}_{dtype}")
             of_pairs.argtypes, of_pairs.restype = [*pairs, *further], None

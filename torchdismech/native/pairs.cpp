@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t TOGETHER = 8;
 // Numbers that the sum of a block takes: three rows of four, so that a row is one vector.
 constexpr int64_t BLOCK = 12;
+// Rows of values between one that is asked for and the one that is written.
+constexpr int64_t AHEAD = 24;
 
 // A loop over columns: its inputs, the values that it finds (rows, columns), and the part of the work.
 template <typename T>
@@ -61,20 +63,20 @@ struct Pairs {
 };
 
 // Where the blocks of pairs of nodes stand. Block (i, j) of the nodes of a pair p of N is number of_pairs[N (N p + i) + j];
-// those from `limit` on are left out. Row row[k] of the values (rows, batch) begins as row own[k] of `before`, or as zero,
-// and place slot[k] of a robot's sums is added; -1 is for none. Slots rise, so that sums are read one after the other.
-// Without `own` the sums are added to what stands there.
+// those from `limit` on are left out. Row k of the values (rows, batch) begins as row own[k] of `before`, or as zero, and
+// place slot[k] of a robot's sums is added; -1 is for none. Without `own` the sums are added to what stands there.
 template <typename T>
 struct Matrix {
   int64_t rows, batch, limit;
-  const int64_t *of_pairs, *row, *slot, *own;
+  const int64_t *of_pairs, *slot, *own;
   const T* before;
   T* values;
 
   // Write the sums of some robots, one after the other; null if they have none.
   void write(int64_t first, int64_t robots, const T* sums) const {
     for (int64_t k = 0; k < rows; ++k) {
-      T* line = values + row[k] * batch + first;
+      fetch(k + AHEAD, first);
+      T* line = values + k * batch + first;
       if (own) {
         const T* from = own[k] < 0 ? nullptr : before + own[k] * batch + first;
         for (int64_t b = 0; b < robots; ++b) line[b] = from ? from[b] : T(0);
@@ -82,6 +84,13 @@ struct Matrix {
       if (sums && slot[k] >= 0)
         for (int64_t b = 0; b < robots; ++b) line[b] += sums[b * BLOCK * limit + slot[k]];
     }
+  }
+
+  // Ask for a line of a row of values, and of what it begins as: rows of large batches are far apart in memory.
+  void fetch(int64_t k, int64_t first) const {
+    if (k >= rows) return;
+    __builtin_prefetch(values + k * batch + first, 1);
+    if (own && own[k] >= 0) __builtin_prefetch(before + own[k] * batch + first);
   }
 };
 
@@ -183,9 +192,9 @@ inline bool find_blocks(int64_t nodes, int64_t count, const int64_t* node, int64
     }                                                                                                                 \
   }                                                                                                                   \
   void pair_blocks_##suffix(PAIRS(T), T* total, int64_t rows, int64_t batch, int64_t limit, const int64_t* of_pairs,  \
-                            const int64_t* row, const int64_t* slot, const int64_t* own, const T* before, T* values) {                    \
+                            const int64_t* slot, const int64_t* own, const T* before, T* values) {                         \
     const Pairs<T> pairs = GIVEN;                                                                                     \
-    const Matrix<T> matrix = {rows, batch, limit, of_pairs, row, slot, own, before, values};                               \
+    const Matrix<T> matrix = {rows, batch, limit, of_pairs, slot, own, before, values};                               \
     if (nodes == 4)                                                                                                   \
       sum_blocks<T, 4>(pairs, matrix, total);                                                                         \
     else                                                                                                              \
