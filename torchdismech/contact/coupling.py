@@ -142,6 +142,7 @@ class Coupling:
         self._memory = memory
         self._targets: dict[PairTable, tuple[Tensor, Tensor]] = {}
         self._summed: dict[int, IndexMap] = {}
+        self._block_places: dict[PairTable, BlockPlaces] = {}
 
     def widened(self, values: Tensor) -> Tensor:
         """Return values of the pattern without contact on the one with it (nnz + 1, B); the last row is spare."""
@@ -157,8 +158,11 @@ class Coupling:
 
     def block_places(self, table: PairTable) -> BlockPlaces:
         """Return where the blocks of a table's pairs go, for compiled code."""
-        blocks, device = self.blocks, torch.device("cpu")
-        return BlockPlaces(blocks.summed, self.of_pairs[table], blocks.slot.on(device), self.begins.on(device))
+        if table not in self._block_places:
+            blocks, device = self.blocks, torch.device("cpu")
+            where = (self.of_pairs[table], blocks.slot.on(device), self.begins.on(device))
+            self._block_places[table] = BlockPlaces(blocks.summed, *where)
+        return self._block_places[table]
 
     def add(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
         """Add the blocks of pairs that touch to the widened values, in place."""
@@ -199,20 +203,20 @@ class StepPairs:
     def __init__(self, pairs: Pairs, cache: CouplingCache):
         self.pairs = pairs
         self._cache = cache
-        self._tractions: dict[PairTable, Tensor] = {}
+        self._known: dict[PairTable, Tensor] = {}
 
     def rows(self, index: Tensor) -> StepPairs:
         """Return the pairs of the robots that `index` selects."""
         return StepPairs(self.pairs.rows(index), self._cache)
 
     @contextmanager
-    def held_to(self, tractions: dict[PairTable, Tensor]) -> Iterator[None]:
-        """Let derivatives be for tractions (B, P, 3) that a search expects of the pairs of tables, meanwhile."""
-        before, self._tractions = self._tractions, tractions
+    def held_to(self, known: dict[PairTable, Tensor]) -> Iterator[None]:
+        """Let derivatives be for the tractions in what a search knows (B, P, KNOWN) of pairs of tables, meanwhile."""
+        before, self._known = self._known, known
         try:
             yield
         finally:
-            self._tractions = before
+            self._known = before
 
     @cached_property
     def coupling(self) -> Coupling:
@@ -232,15 +236,15 @@ class StepPairs:
         coupling, total, gains = self.coupling, torch.zeros_like(q), (position_gain, velocity_gain)
         wide: Tensor | None = None
         for table in contacts.pushing(self.pairs):
-            contact, of_places = contacts[table.contact], self._tractions.get(table)
-            tractions = None if of_places is None else of_places[table.places]
-            if (sums := contact.sums(table, q, velocity, tractions)) is not None and fits(values):
+            contact, known = contacts[table.contact], self._known.get(table)
+            if (sums := contact.sums(table, q, velocity)) is not None and fits(values):
                 before = values.contiguous() if wide is None else None
                 wide = coupling.unfilled(values) if wide is None else wide
-                sums.add(total, wide, before, gains, coupling.block_places(table))
+                sums.add(q, velocity, known, total, wide, before, gains, coupling.block_places(table))
                 continue
             wide = coupling.widened(values) if wide is None else wide
             found = contact.touching(table, q, velocity)
+            tractions = None if known is None else known[table.places][:, :3]
             force, blocks = found.force_and_blocks(*gains, tractions)
             total = total + summed(found, force, q)
             coupling.add(wide, found, blocks)

@@ -19,12 +19,13 @@ from torchdismech.contact.broad_phase import adjacent, overlapping, padded
 from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.neighbours import near_nodes
-from torchdismech.contact.pair_loops import CLEARANCES, Kernel, PairLoops
+from torchdismech.contact.pair_loops import CLEARANCES, KNOWN, Kernel, PairLoops
 from torchdismech.contact.pair_sums import PairSums, of_pairs
 from torchdismech.contact.pairs import Listed, PairTable, Touching, touching
 from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.contact.shares import Ruled, Share, shares
 from torchdismech.errors import InputError
+from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 
@@ -320,42 +321,55 @@ class SelfContact(nn.Module):
         """Return the pairs of a table that touch at q (B, n) and a velocity (B, n); not of a constraint."""
         assert not isinstance(self.law, ConstraintLaw)
         sums = self.sums(table, q, velocity)
-        chosen = None if sums is None else sums.touching()
+        chosen = None if sums is None else sums.touching(q)
         return touching(self._loops[table.kernel], table, q, velocity, self.law.constants, chosen)
 
-    def sums(self, table: PairTable, q: Tensor, velocity: Tensor, tractions: Tensor | None = None) -> PairSums | None:
-        """Return what the pairs of a table add up to; None where `touching` has to be asked. Not of a constraint.
+    def sums(self, table: PairTable, q: Tensor, velocity: Tensor) -> PairSums | None:
+        """Return what finds sums over the pairs of a table; None where `touching` has to be asked.
 
-        Parameters
-        ----------
-        tractions : (C, 3) that a search expects of the pairs; see `ContactLaw.partials`.
+        Not of a constraint.
         """
         assert not isinstance(self.law, ConstraintLaw)
-        return PairSums.of(self._loops[table.kernel], table, q, velocity, self.law.constants, tractions)
+        return PairSums.of(self._loops[table.kernel], table, q, velocity, self.law.constants)
 
     @property
     def rubs(self) -> bool:
         """Whether it has friction that is smoothed."""
         return not self.constrained and self.law.friction is not None
 
-    def slides(self, table: PairTable, q: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
-        """Return normals and velocities (B, P, 3) of a table's pairs at q and a velocity (B, n); not of a constraint.
+    def begun(self, table: PairTable, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return what a search knows of a table's pairs (B, P, KNOWN) where it begins, at q and a velocity (B, n).
 
-        The velocity is that of the first closest point against the second; empty places have zeros.
+        That is, see `rubbing`: traction, normal, and velocity of the first closest point against the second; zeros in
+        empty places. For friction that is smoothed.
         """
-        if not len(table):
-            return q.new_zeros(*table.filled.shape, 3), q.new_zeros(*table.filled.shape, 3)
-        found = of_pairs(self._loops[table.kernel].slide, table.listed, q, velocity, (table.reaches, *table.more))
-        whole = q.new_zeros(*table.filled.shape, 6)
-        whole[table.places] = found.t()
-        return whole[..., :3], whole[..., 3:]
+        if len(table) and (sums := self.sums(table, q, velocity)) is not None:
+            return sums.begun(q, velocity)
+        return self._known(table, self._loops[table.kernel].begun, q, velocity)
+
+    def expected(self, table: PairTable, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
+        """Return the same at the next iterate of a search with the traction to expect, if this was `known` before."""
+        if len(table) and (sums := self.sums(table, q, velocity)) is not None:
+            return sums.expected(q, velocity, known)
+        return self._known(table, self._loops[table.kernel].expected, q, velocity, known[table.places].t())
+
+    def _known(self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *known: Tensor) -> Tensor:
+        """Return what a loop finds of the pairs of a table (B, P, KNOWN), from what was `known` (KNOWN, C) before."""
+        assert not isinstance(self.law, ConstraintLaw)
+        found = q.new_zeros(*table.filled.shape, KNOWN)
+        if len(table):
+            law = self.law.constants.at(table.places[0]).given()
+            given = (table.gathered(q), table.gathered(velocity), table.reaches, *known, *law, *table.more)
+            found[table.places] = loop.of_columns(*given).t()
+        return found
 
     def summary(self, table: PairTable, q: Tensor, velocity: Tensor) -> Summary:
         """Return what the pairs of a table that touch at q and a velocity (B, n) do; not of a constraint."""
         sums = self.sums(table, q, velocity)
         if sums is not None:
-            chosen = sums.touching()
-            of_pairs, robot, on_dofs = sums.summary(chosen), table.places[0][chosen], sums.force(chosen)
+            chosen = sums.touching(q)
+            of_pairs, robot = sums.summary(q, velocity, chosen), table.places[0][chosen]
+            on_dofs = sums.force(q, velocity)
         else:
             found = self.touching(table, q, velocity)
             of_pairs, robot, on_dofs = found.summary(), found.robot, summed(found, found.force(), q)
@@ -416,7 +430,7 @@ class SelfContacts(nn.ModuleList):
         for table in self.pushing(pairs):
             contact = self[table.contact]
             if (sums := contact.sums(table, q, velocity)) is not None:
-                total = total + sums.force()
+                total = total + sums.force(q, velocity)
             else:
                 found = contact.touching(table, q, velocity)
                 total = total + summed(found, found.force(), q)
