@@ -25,6 +25,7 @@ __all__ = ["CouplingCache", "StepPairs"]
 
 CHUNK = 4096  # pairs whose blocks torch multiplies out at a time: they stay in a processor's cache
 KEPT = 4  # the pattern is made anew, with what it needs only, when it joins so many times more nodes than needed
+LARGE = 1_000_000  # numbers that are kept for the next matrix: to get so many anew takes as long as to fill them
 LISTED = 4_000_000  # pairs of nodes of which a table is kept: 32 MB
 
 
@@ -41,14 +42,14 @@ class Layout:
         of two equal entries of a symmetric block.
     nodes : N.
     summed : how many of the blocks compiled code sums: of a symmetric pattern not those the other way round.
-    slot : (nnz,) where in these sums, of twelve numbers each, the values find their own; -1 is for none.
+    slot : (nnz,) int32, where in these sums, of twelve numbers each, the values find their own; -1 is for none.
     """
 
     keys: np.ndarray
     places: IndexMap
     nodes: int
     summed: int
-    slot: IndexMap
+    slot: np.ndarray
 
     @classmethod
     def of(cls, pattern: Pattern, keys: np.ndarray, unknown: np.ndarray) -> Layout:
@@ -67,7 +68,7 @@ class Layout:
         for half in (blocks[:0] if pattern.symmetric else blocks[len(keys) :], blocks[: len(keys)]):
             slot[places[:, half]] = BLOCK * half + entries
         summed = len(keys) if pattern.symmetric else 2 * len(keys)
-        return cls(keys, IndexMap(places), len(unknown), summed, IndexMap(slot[:-1]))
+        return cls(keys, IndexMap(places), len(unknown), summed, slot[:-1].astype(np.int32))
 
     def blocks(self, keys: Tensor) -> Tensor:
         """Return which of the blocks have the rows of a node i and the columns of j, by keys i * N + j; -1 for none."""
@@ -94,16 +95,16 @@ class Layout:
         listed[self.keys] = np.arange(count)  # also of nodes with themselves
         return IndexMap(listed)
 
-    def of_pairs(self, nodes: Tensor) -> Tensor:
-        """Return which of the blocks (C, n^2) the nodes i and j of pairs (C, n) have, row by row; -1 for none."""
+    def of_pairs(self, nodes: Tensor) -> Tensor | None:
+        """Return which of the blocks (C, n^2) the nodes i and j of pairs (C, n) have, row by row; None if one lacks."""
         find, (count, each) = function_of("blocks_of_pairs"), nodes.shape
         if find is None or not nodes.is_cpu:
-            return self.blocks((nodes[:, :, None] * self.nodes + nodes[:, None, :]).flatten(1))
+            blocks = self.blocks((nodes[:, :, None] * self.nodes + nodes[:, None, :]).flatten(1))
+            return None if bool((blocks < 0).any()) else blocks
         found = nodes.new_empty(count, each * each)
         listed = None if self._listed is None else self._listed.array
         given = (each, count, nodes.contiguous(), self.nodes, listed, self.keys, len(self.keys), found)
-        find(*map(address, given))
-        return found
+        return found if find(*map(address, given)) else None
 
 
 class Coupling:
@@ -114,7 +115,7 @@ class Coupling:
     pattern, solvers : of the matrix with contact; solvers by device and number of robots.
     before : solvers of the pattern before this one.
     own : places of the entries of the matrix without contact.
-    begins : (nnz,) which of these the values begin as, -1 for none.
+    begins : (nnz,) int32, which of these the values begin as, -1 for none.
     blocks : where the blocks of pairs of nodes stand.
     of_pairs : for each table of pairs, which of the blocks (C, n^2) the nodes i and j of each pair have, row by row.
     sliding : what nodes that slide make of the values; None without any.
@@ -127,7 +128,7 @@ class Coupling:
         solvers: dict,
         before: dict,
         own: IndexMap,
-        begins: IndexMap,
+        begins: np.ndarray,
         blocks: Layout,
         of_pairs: dict[PairTable, Tensor],
         sliding: SlidingEntries | None,
@@ -150,18 +151,17 @@ class Coupling:
         return wide.index_copy_(0, self.own.on(values.device), values)
 
     def unfilled(self, values: Tensor) -> Tensor:
-        """Return memory for what `widened` returns."""
+        """Return memory for what `widened` returns; the last row holds anything."""
         rows, batch = self.pattern.nnz + 1, values.shape[1]
-        wide = self._memory.numbers(rows * batch, values.dtype).view(rows, batch)
-        wide[-1] = 0.0
-        return wide
+        if rows * batch < LARGE:
+            return values.new_empty(rows, batch)
+        return self._memory.numbers(rows * batch, values.dtype).view(rows, batch)
 
     def block_places(self, table: PairTable) -> BlockPlaces:
         """Return where the blocks of a table's pairs go, for compiled code."""
         if table not in self._block_places:
-            blocks, device = self.blocks, torch.device("cpu")
-            where = (self.of_pairs[table], blocks.slot.on(device), self.begins.on(device))
-            self._block_places[table] = BlockPlaces(blocks.summed, *where)
+            where = (self.of_pairs[table], self.blocks.slot, self.begins)
+            self._block_places[table] = BlockPlaces(self.blocks.summed, *where)
         return self._block_places[table]
 
     def add(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
@@ -269,17 +269,28 @@ class CouplingCache:
         self.solvers: dict = {}  # of the pattern
         self._before: dict = {}  # of the pattern before
         self._memory = Pool()
-        self._own = self._begins = IndexMap(np.arange(pattern.nnz))
+        self._own, self._begins = IndexMap(np.arange(pattern.nnz)), np.arange(pattern.nnz, dtype=np.int32)
         self._blocks = Layout.of(pattern, np.zeros(0, dtype=np.int64), self.unknown)
 
     def coupling(self, pairs: Pairs) -> Coupling:
         """Return the coupling for these pairs."""
-        of_pairs = {table: self._blocks.of_pairs(table.listed_nodes) for table in pairs.tables}
-        if any(bool((blocks < 0).any()) for blocks in of_pairs.values()):
+        of_pairs = self._of_pairs(pairs)
+        if of_pairs is None:
             self._extend(self._distinct(pairs.tables))
-            of_pairs = {table: self._blocks.of_pairs(table.listed_nodes) for table in pairs.tables}
+            of_pairs = self._of_pairs(pairs)
+            assert of_pairs is not None
         places = (self._own, self._begins, self._blocks, of_pairs)
         return Coupling(self.pattern, self.solvers, self._before, *places, self.sliding, self._memory)
+
+    def _of_pairs(self, pairs: Pairs) -> dict[PairTable, Tensor] | None:
+        """Return what `Layout.of_pairs` does of each table; None where the pattern lacks a block."""
+        found = {}
+        for table in pairs.tables:
+            blocks = self._blocks.of_pairs(table.listed_nodes)
+            if blocks is None:
+                return None
+            found[table] = blocks
+        return found
 
     def _keys(self, table: PairTable) -> Iterator[Tensor]:
         """Yield the keys i * N + j, i >= j, of two nodes of each pair of a table (C,): two at a time, any with any."""
@@ -313,9 +324,8 @@ class CouplingCache:
         self._before, self.solvers, self._memory = self.solvers or self._before, {}, Pool()
         self._own = IndexMap(self.pattern.position(self.base.rows, self.base.cols))
         self._blocks = Layout.of(self.pattern, joined, self.unknown)
-        begins = np.full(self.pattern.nnz, -1)
-        begins[self._own.array] = np.arange(self.base.nnz)
-        self._begins = IndexMap(begins)
+        self._begins = np.full(self.pattern.nnz, -1, dtype=np.int32)
+        self._begins[self._own.array] = np.arange(self.base.nnz)
         self.sliding = None if self.sliding is None else self.sliding.on(self.pattern)
 
 

@@ -23,7 +23,7 @@ from torchdismech.fused import Fused, fits
 from torchdismech.native import address, function_of, taping
 from torchdismech.native.tape import NumbersRead
 
-__all__ = ["BLOCK", "BlockPlaces", "PairSums", "least_of_pairs", "of_pairs"]
+__all__ = ["BLOCK", "BlockPlaces", "PairSums", "of_pairs"]
 
 BLOCK = 12  # numbers that the sum of a block takes in compiled code: three rows of four
 AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' lengths
@@ -37,14 +37,14 @@ class BlockPlaces:
     ----------
     limit : blocks from this number on are left out.
     of_pairs : (C, n^2) number of the block of each two nodes of a pair.
-    slot : (nnz,) where in a robot's sums of blocks the values find their own, -1 for none.
-    own : (nnz,) which value of the matrix without contact they begin as, -1 for none.
+    slot : (nnz,) int32, where in a robot's sums of blocks the values find their own, -1 for none.
+    own : (nnz,) int32, which value of the matrix without contact they begin as, -1 for none.
     """
 
     limit: int
     of_pairs: Tensor
-    slot: Tensor
-    own: Tensor
+    slot: np.ndarray
+    own: np.ndarray
 
     @cached_property
     def told(self) -> _Structure:
@@ -141,41 +141,14 @@ def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: 
     loop : of a pair's nodes' coordinates (3 n, C) in two vectors, and of what is `given` (C,).
     first, second : (B, n).
     """
-    found = _once(loop, listed, first, second, given)
-    if found is None:
-        return loop.of_columns(listed.gathered(first), listed.gathered(second), *given)
-    calls, told = found
-    values = first.new_empty(told.rows, calls.count)
-    calls.call("pair_values", first, second, None, told.address, None, calls.count, values)
-    return values
-
-
-def least_of_pairs(loop: Fused, listed: Listed, first: Tensor, given: Sequence[Tensor], least: Tensor) -> None:
-    """Let `least` (B,) be no larger than what a loop finds for any pair of a robot.
-
-    Parameters
-    ----------
-    loop : of a pair's nodes' coordinates (3 n, C) in a vector, and of what is `given` (C,); it finds one value.
-    first : (B, n).
-    """
-    found = _once(loop, listed, first, first, given)
-    if found is None:
-        values = loop.of_columns(listed.gathered(first), listed.gathered(first), *given)[0]
-        least.scatter_reduce_(0, listed.robot, values, "amin")
-    else:
-        calls, told = found
-        calls.call("pair_least", first, first, None, told.address, least)
-
-
-def _once(
-    loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: Sequence[Tensor]
-) -> tuple[_Calls, _Told] | None:
-    """Return pairs and a loop for a single call of compiled code; None where torch has to do the same."""
-    if not fits(first, second, *given) or function_of("pair_values", first.dtype) is None:
-        return None
-    calls = _Calls(listed, given, first.dtype)
-    told = calls.loop(loop, (calls.x, calls.moving, *calls.given))
-    return None if told is None else (calls, told)
+    if fits(first, second, *given) and function_of("pair_values", first.dtype) is not None:
+        calls = _Calls(listed, given, first.dtype)
+        told = calls.loop(loop, (calls.x, calls.moving, *calls.given))
+        if told is not None:
+            values = first.new_empty(told.rows, calls.count)
+            calls.call("pair_values", first, second, None, told.address, None, calls.count, values)
+            return values
+    return loop.of_columns(listed.gathered(first), listed.gathered(second), *given)
 
 
 class PairSums:
@@ -285,6 +258,16 @@ class PairSums:
         given = (calls.x, calls.moving, self._reach, calls.known, *self._law, *self._more)
         calls.call("pair_known", q, velocity, known.contiguous(), self._loop(self._loops.expected, given), found)
         return found
+
+    def least(self, loop: Fused, vector: Tensor, least: Tensor) -> None:
+        """Let `least` (B,) be no larger than what a loop finds for any pair of a robot.
+
+        Parameters
+        ----------
+        loop : of the coordinates (3 n, C) of pairs' nodes in a `vector` (B, n), and their reaches; it finds one value.
+        """
+        told = self._loop(loop, (self._calls.x, self._reach))
+        self._calls.call("pair_least", vector, vector, None, told, least)
 
     @cached_property
     def _slack(self) -> int:

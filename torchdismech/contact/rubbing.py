@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial, reduce
 
 import torch
 from torch import Tensor
@@ -12,18 +11,12 @@ from torch import Tensor
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.law import ContactLaw
 from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pair_loops import FIRST, Kernel, vectors
-from torchdismech.contact.pair_sums import least_of_pairs
 from torchdismech.contact.self_contact import SelfContacts
-from torchdismech.fused import Fused
 from torchdismech.state import State
 from torchdismech.values import Values
 
 __all__ = ["Rubbing"]
 
-# Of the sum of two radii: how far the ends of a pair may move against each other in a step of a search. With a half a
-# third more steps of a rope that coils fail, with an eighth searches take longer.
-APART = 0.25
 Slide = tuple[Tensor, Tensor]  # normals and velocities (B, P, 3)
 
 
@@ -75,7 +68,7 @@ class Rubbing:
             return None
         part, moved = torch.ones(len(motion), dtype=motion.dtype, device=motion.device), motion.flatten(1)
         for table in tables:
-            least_of_pairs(_BEARABLE[table.kernel], table.listed, moved, [table.reaches], part)
+            self._contacts[table.contact].bear(table, moved, part)
         return part.unsqueeze(1)
 
     @property
@@ -112,18 +105,3 @@ def _expected(law: ContactLaw, before: Tensor, slide: Slide) -> Tensor:
     traction, turned, slid = before.split(3, dim=2)
     normal, velocity = slide
     return torch.cat([law.expected(turned, slid, velocity - slid, traction), normal, velocity], dim=2)
-
-
-def _bearable(kernel: Kernel, motion: Tensor, _: Tensor, reach: Tensor) -> list:
-    """Return the part of motions (3 n, C) of the nodes in which the two sides of pairs move by `APART` of their reach
-    against each other, or 1: the nodes of two edges, or a point and the nodes of a triangle.
-    """
-    moved = vectors(motion)[:4]  # nodes beyond the four bend smooth lines alone
-    split = sum(node < 4 for node in FIRST[kernel])
-    ways = [a - b for a in moved[:split] for b in moved[split:]]
-    farthest = torch.sqrt(reduce(torch.maximum, [way.dot(way) for way in ways]))
-    free = APART * reach
-    return [torch.where(farthest > free, free / torch.where(farthest > 0, farthest, 1.0), torch.ones_like(free))]
-
-
-_BEARABLE = {kernel: Fused(partial(_bearable, kernel), "motions of pairs") for kernel in FIRST}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,7 +55,7 @@ class Pairs:
         """Return the pairs of the robots that `index` selects."""
         return Pairs(tuple(table.rows(index) for table in self.tables), self.low[index], self.high[index])
 
-    def of_contacts(self, numbers: set[int]) -> Pairs:
+    def of_contacts(self, numbers: Collection[int]) -> Pairs:
         """Return the pairs of the contacts with these numbers alone."""
         return Pairs(tuple(table for table in self.tables if table.contact in numbers), self.low, self.high)
 
@@ -353,6 +353,15 @@ class SelfContact(nn.Module):
             return sums.expected(q, velocity, known)
         return self._known(table, self._loops[table.kernel].expected, q, velocity, known[table.places].t())
 
+    def bear(self, table: PairTable, motion: Tensor, part: Tensor) -> None:
+        """Let `part` (B,) be no larger than what pairs of a table bear of a motion (B, n); see `pair_loops.APART`."""
+        loop = self._loops[table.kernel].bearable
+        if (sums := self.sums(table, motion, motion)) is not None:
+            sums.least(loop, motion, part)
+        else:
+            found = loop.of_columns(table.gathered(motion), table.reaches)[0]
+            part.scatter_reduce_(0, table.places[0], found, "amin")
+
     def _known(self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *known: Tensor) -> Tensor:
         """Return what a loop finds of the pairs of a table (B, P, KNOWN), from what was `known` (KNOWN, C) before."""
         assert not isinstance(self.law, ConstraintLaw)
@@ -382,12 +391,18 @@ class SelfContact(nn.Module):
 
 
 class SelfContacts(nn.ModuleList):
-    """All contact of a robot's parts with each other; of most robots one `SelfContact`, or none."""
+    """All contact of a robot's parts with each other; of most robots one `SelfContact`, or none.
+
+    Attributes
+    ----------
+    constrained : the numbers of those that are constraints, and no forces.
+    """
 
     def __init__(self, contacts: Sequence[SelfContact], body: Body):
         super().__init__(contacts)
         for contact, share in zip(contacts, shares(body, [contact.ruled for contact in contacts]), strict=True):
             contact.bind(body, share)
+        self.constrained = frozenset(k for k, contact in enumerate(self) if contact.constrained)
 
     def __iter__(self) -> Iterator[SelfContact]:
         return super().__iter__()  # type: ignore[return-value]
@@ -399,11 +414,6 @@ class SelfContacts(nn.ModuleList):
     def symmetric(self) -> bool:
         """Whether the derivative of the forces is a symmetric matrix."""
         return all(contact.symmetric for contact in self)
-
-    @property
-    def constrained(self) -> set[int]:
-        """The numbers of those that are constraints, and no forces."""
-        return {k for k, contact in enumerate(self) if contact.constrained}
 
     @torch.no_grad()
     def pairs(self, start: Tensor, end: Tensor, slack: Tensor) -> Pairs:

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -98,7 +100,8 @@ struct Placed {
 // place slot[k] of a robot's sums is added; -1 is for none. Without `before` the sums are added to what stands there.
 struct Blocks {
   int64_t rows, limit;
-  const int64_t *of_pairs, *slot, *own;
+  const int64_t* of_pairs;
+  const int32_t *slot, *own;
 };
 template <typename T>
 struct Matrix {
@@ -109,8 +112,16 @@ struct Matrix {
 
   // Write the sums of some robots, one after the other; null if they have none.
   void write(int64_t first, int64_t robots, const T* sums) const {
+    if (robots == TOGETHER)
+      write_rows(first, std::integral_constant<int64_t, TOGETHER>(), sums);
+    else
+      write_rows(first, robots, sums);
+  }
+
+  template <typename Count>
+  void write_rows(int64_t first, Count robots, const T* sums) const {
     for (int64_t k = 0; k < blocks.rows; ++k) {
-      fetch(k + AHEAD, first);
+      if (batch > robots) fetch(k + AHEAD, first);
       T* line = values + k * batch + first;
       if (before) {
         const T* from = blocks.own[k] < 0 ? nullptr : before + blocks.own[k] * batch + first;
@@ -162,43 +173,43 @@ void add_blocks(const Matrix<T>& matrix, int64_t pair, const T* found, int64_t a
 template <typename T, int64_t N>
 void sum_blocks(const Placed<T>& at, const std::vector<int64_t>& near, const Loop<T>& loop, const Matrix<T>& matrix,
                 T* total) {
-  std::vector<T> sums(BLOCK * matrix.blocks.limit * std::min(TOGETHER, matrix.batch));
+  const int64_t numbers = BLOCK * matrix.blocks.limit * std::min(TOGETHER, matrix.batch);
+  const std::unique_ptr<T[]> sums(new T[numbers]);  // memory that nobody has cleared
   const int64_t* robot = at.pairs.robot;
   size_t begin = 0;
   for (int64_t first = 0; first < matrix.batch; first += TOGETHER) {
     const int64_t robots = std::min(TOGETHER, matrix.batch - first);
     size_t end = begin;
     while (end < near.size() && robot[near[end]] < first + robots) ++end;
-    if (begin < end) std::fill(sums.begin(), sums.end(), T(0));
+    if (begin < end) std::fill(sums.get(), sums.get() + numbers, T(0));
     at.each(loop, near.data() + begin, end - begin, [&](int64_t, int64_t p, const T* found, int64_t apart) {
       at.add_force(p, found, apart, total);
-      add_blocks<T, N>(matrix, p, found, apart, sums.data() + BLOCK * matrix.blocks.limit * (robot[p] - first));
+      add_blocks<T, N>(matrix, p, found, apart, sums.get() + BLOCK * matrix.blocks.limit * (robot[p] - first));
     });
-    matrix.write(first, robots, begin < end ? sums.data() : nullptr);
+    matrix.write(first, robots, begin < end ? sums.get() : nullptr);
     begin = end;
   }
 }
 
 // Find the number of the block of each two nodes of `count` pairs: that of a robot's nodes i and j is listed[N i + j], or
 // with i >= j the place of N i + j among the increasing `keys`, and so many more the other way round. Return whether all
-// are there; numbers of others are negative.
+// are there, and stop at the first that is not.
 inline bool find_blocks(int64_t nodes, int64_t count, const int64_t* node, int64_t robot_nodes, const int64_t* listed,
                         const int64_t* keys, int64_t known, int64_t* of_pairs) {
-  int64_t least = 0;
   for (int64_t p = 0; p < count; ++p, node += nodes)
     for (int64_t i = 0; i < nodes; ++i)
       for (int64_t j = 0; j < nodes; ++j, ++of_pairs) {
         if (listed) {
           *of_pairs = listed[robot_nodes * node[i] + node[j]];
+          if (*of_pairs < 0) return false;
         } else {
           const int64_t key = robot_nodes * std::max(node[i], node[j]) + std::min(node[i], node[j]);
           const int64_t* found = std::lower_bound(keys, keys + known, key);
-          const bool there = found != keys + known && *found == key;
-          *of_pairs = there ? found - keys + (node[i] < node[j] ? known : 0) : -1;
+          if (found == keys + known || *found != key) return false;
+          *of_pairs = found - keys + (node[i] < node[j] ? known : 0);
         }
-        least = std::min(least, *of_pairs);
       }
-  return least == 0;
+  return true;
 }
 
 }  // namespace
