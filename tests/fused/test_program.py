@@ -108,18 +108,15 @@ def test_springs_read_rows_of_a_matrix(robots):
 
 def test_a_robot_is_the_same_wherever_it_stands():
     """Find the same bits for a robot alone, in a batch, and in another place of it."""
-    leaves = [random(9, 21), random(9, 21, low=0.1), random(9, 21, low=-900.0, high=900.0)]
+    leaves = [random(9, 21), random(9, 21, low=0.1)]
 
-    def function(a, b, c):
-        angles = torch.sin(a) * torch.atan2(a, b) / torch.sqrt(b) + torch.cos(b - a)
-        softplus = torch.nn.functional.softplus(c, 1.0, 40.0)
-        return [angles, torch.exp(c), torch.expm1(c), torch.tanh(c), softplus]
+    def function(a, b):
+        return [torch.sin(a) * torch.atan2(a, b) / torch.sqrt(b) + torch.cos(b - a)]
 
-    whole = evaluated(function, leaves, 9, 21)
+    (whole,) = evaluated(function, leaves, 9, 21)
     for robots in ([4], [20, 4, 1], list(range(1, 20))):
-        part = evaluated(function, [leaf[:, robots].contiguous() for leaf in leaves], 9, len(robots))
-        for of_some, of_all in zip(part, whole, strict=True):
-            assert torch.equal(of_some, of_all[:, robots])
+        (part,) = evaluated(function, [leaf[:, robots].contiguous() for leaf in leaves], 9, len(robots))
+        assert torch.equal(part, whole[:, robots])
 
 
 def test_threads_find_the_same(monkeypatch):
@@ -198,24 +195,6 @@ def test_functions_of_contacts_are_torchs(dtype):
 
     for found, expected in zip(evaluated(function, [a, b], 30, 7), function(a, b), strict=True):
         torch.testing.assert_close(found, expected, rtol=4 * DTYPES[dtype], atol=DTYPES[dtype])
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_exponentials_keep_their_digits(dtype):
-    """Find exponentials and what is made of them next to zero, too, and of what is huge or no number."""
-    sizes = 10 ** random(64, 9, low=-12.0, high=1.5) * random(64, 9).sign()
-    beyond = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e30, -1e30, 400.0, -400.0], dtype=dtype)
-    a = torch.cat([sizes.to(dtype), beyond[None]])
-
-    def function(a):
-        softplus = torch.nn.functional.softplus(a, 1.0, 40.0)
-        return [torch.exp(a), torch.expm1(a), torch.tanh(a), torch.sigmoid(a), softplus]
-
-    for found, expected in zip(evaluated(function, [a], 65, 9), function(a.double()), strict=True):
-        # three units in the last place, and one of torch's
-        torch.testing.assert_close(
-            found, expected.to(dtype), rtol=4 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).tiny, equal_nan=True
-        )
 
 
 def test_functions_run_as_loops_or_by_torch(monkeypatch):

@@ -165,82 +165,27 @@ inline V angle(V y, V x) {
   return chosen((x != x) | (y != y), x + y, found);
 }
 
-// The logarithm of two in two parts, the first with few digits, so that products with whole numbers are exact.
-constexpr number LOG_OF_TWO = sizeof(number) == 8 ? number(0x1.62e42fee00000p-1) : number(0x1.62e4p-1);
-constexpr number BEHIND = sizeof(number) == 8 ? number(0x1.a39ef35793c76p-33) : number(0x1.7f7d1cf8p-20);
-constexpr number LARGE = sizeof(number) == 8 ? 700 : 85;  // exponents of larger size are the C library's
-
-// exp(x) = scale (1 + more), with a scale that is a power of two and `more` between -.3 and .42: x less a number of
-// logarithms of two, which are taken off in two parts, and its series, which ends below rounding there.
-inline void grown(V x, V& scale, V& more) {
-  const V powers = rounded(x * number(1.44269504088896340736));
-  const V r = (x - powers * LOG_OF_TWO) - powers * BEHIND;
-  V sum = all(number(1.0 / 6227020800.0));
-  const double inverse[] = {1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0, 1.0 / 40320.0, 1.0 / 5040.0,
-                            1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5};
-  for (double by : inverse) sum = sum * r + number(by);
-  more = r + r * r * sum;
-  const int digits = sizeof(number) == 8 ? 52 : 23, bias = sizeof(number) == 8 ? 1023 : 127;
-  const M bits = (__builtin_convertvector(powers, M) + bias) << digits;
-  std::memcpy(&scale, &bits, sizeof scale);
-}
-
-// What was found, but where arguments are not `within` some bound: there the C library's, lane by lane.
-inline V beyond(M within, V x, V found, number (*function)(number)) {
-  if (any(~within))
-    for (int k = 0; k < LANES; ++k)
-      if (!within[k]) found[k] = function(x[k]);
-  return found;
-}
-
+// What contacts and materials that remember need, of which there are few: by the C library, lane by lane.
 inline V exponential(V x) {
-  const M within = absolute(x) < LARGE;
-  V scale, more;
-  grown(chosen(within, x, all(0)), scale, more);
-  return beyond(within, x, scale + scale * more, std::exp);
+  for (int k = 0; k < LANES; ++k) x[k] = std::exp(x[k]);
+  return x;
 }
 inline V exponential_less_one(V x) {
-  const M within = absolute(x) < LARGE;
-  V scale, more;
-  grown(chosen(within, x, all(0)), scale, more);
-  return beyond(within, x, (scale - 1) + scale * more, std::expm1);
+  for (int k = 0; k < LANES; ++k) x[k] = std::expm1(x[k]);
+  return x;
 }
-// What contacts and materials that remember need, of which there are few: by the C library, lane by lane.
 inline V logarithm(V x) {
   for (int k = 0; k < LANES; ++k) x[k] = std::log(x[k]);
   return x;
 }
-// The logarithm of 1 + x, of x from 0 on: of 1 + x rounded, and of what rounding took off. A power of two is taken off,
-// so that m is between the roots of a half and of two; there the series in s = (m - 1) / (m + 1) is short.
-inline V logarithm_of_one_more(V x) {
-  const M within = x < number(1e17);
-  const V sum = chosen(within, 1 + x, all(1)), lost = (x - (sum - 1)) / sum;
-  const int digits = sizeof(number) == 8 ? 52 : 23;
-  const V least_part = all(number(0.70710678118654752440));
-  M bits, least_bits;
-  std::memcpy(&bits, &sum, sizeof bits);
-  std::memcpy(&least_bits, &least_part, sizeof bits);
-  const M powers = (bits - least_bits) >> digits;
-  bits -= powers << digits;
-  V m;
-  std::memcpy(&m, &bits, sizeof m);
-  const V s = (m - 1) / (m + 1), z = s * s, many = __builtin_convertvector(powers, V);
-  V series = all(number(1.0 / 23.0));
-  const double inverse[] = {1.0 / 21.0, 1.0 / 19.0, 1.0 / 17.0, 1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0,
-                            1.0 / 9.0,  1.0 / 7.0,  1.0 / 5.0,  1.0 / 3.0};
-  for (double by : inverse) series = series * z + number(by);
-  const V found = many * LOG_OF_TWO + (2 * s + (2 * s * z * series + (lost + many * BEHIND)));
-  return beyond(within, x, found, std::log1p);
-}
 inline V hyperbolic_tangent(V x) {
-  const V size = absolute(x), grown = exponential_less_one(2 * least(size, all(25)));
-  const V found = grown / (grown + 2);
-  return chosen(negative(x), -found, found);
+  for (int k = 0; k < LANES; ++k) x[k] = std::tanh(x[k]);
+  return x;
 }
 inline V sigmoid(V x) { return 1 / (1 + exponential(-x)); }
 inline V softplus(V x, V threshold) {
-  if (!any(~(x > threshold))) return x;
-  return chosen(x > threshold, x, logarithm_of_one_more(exponential(x)));
+  for (int k = 0; k < LANES; ++k) x[k] = x[k] > threshold[k] ? x[k] : std::log1p(std::exp(x[k]));
+  return x;
 }
 
 }  // namespace
