@@ -222,10 +222,10 @@ def _summary_at(kernel: Kernel, law: ContactLaw, at: Geometry, given: Sequence[T
 def _summary_of_nodes(
     kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor
 ) -> list:
-    """Return `_summary` from coordinates and velocities (3 n, A), given what `_force_on_nodes` is."""
+    """Return `_summary` from coordinates and velocities (3 n, A), given what `_force_on_nodes` is, then the forces."""
     count = len(law.constants.given())
     at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
-    return _summary_at(kernel, law, at, given[:count])
+    return [*_summary_at(kernel, law, at, given[:count]), *_force_at(law, at, given[:count])]
 
 
 def _derivatives(

@@ -239,11 +239,15 @@ class PairSums:
         told = (self._slack, blocks.address, total, at.told.address, values.shape[1], before, values)
         self._calls.call("pair_blocks", q, velocity, known, *told)
 
-    def summary(self, q: Tensor, velocity: Tensor, touching: Tensor) -> Tensor:
-        """Return what `Touching.summary` does of the pairs that touch, (5, A)."""
-        summary, found = self._loop(self._loops.summary_of_nodes, self._given), q.new_empty(5, len(touching))
-        self._calls.call("pair_values", q, velocity, None, summary, touching, len(touching), found)
-        return found
+    def summary(self, q: Tensor, velocity: Tensor, touching: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what `Touching.summary` does of the pairs that touch, (5, A), and the forces (B, n) [N]."""
+        summary, found, total = self._summary, q.new_empty(5, len(touching)), torch.zeros_like(q)
+        self._calls.call("pair_summary", q, velocity, None, summary, touching, len(touching), found, total)
+        return found, total
+
+    @cached_property
+    def _summary(self) -> int:
+        return self._loop(self._loops.summary_of_nodes, self._given)
 
     def begun(self, q: Tensor, velocity: Tensor) -> Tensor:
         """Return what a search knows of the pairs (B, P, KNOWN) where it begins; zeros in empty places."""

@@ -377,8 +377,7 @@ class SelfContact(nn.Module):
         sums = self.sums(table, q, velocity)
         if sums is not None:
             chosen = sums.touching(q)
-            of_pairs, robot = sums.summary(q, velocity, chosen), table.places[0][chosen]
-            on_dofs = sums.force(q, velocity)
+            robot, (of_pairs, on_dofs) = table.places[0][chosen], sums.summary(q, velocity, chosen)
         else:
             found = self.touching(table, q, velocity)
             of_pairs, robot, on_dofs = found.summary(), found.robot, summed(found, found.force(), q)

@@ -260,6 +260,7 @@ def _declare(code: ctypes.CDLL) -> None:
         further: dict[str, list] = {
             "values": [array, array, number, array],
             "touching": [array, array],
+            "summary": [array, array, number, array, array],
             "known": [array, array],
             "least": [array, array],
             "forces": [array] * 3,

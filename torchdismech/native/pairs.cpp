@@ -230,6 +230,15 @@ inline bool find_blocks(int64_t nodes, int64_t count, const int64_t* node, int64
     std::copy(near.begin(), near.end(), numbers);                                                                     \
     return near.size();                                                                                               \
   }                                                                                                                   \
+  void pair_summary_##suffix(PLACED(T), const Loop<T>* loop, const int64_t* chosen, int64_t count, T* values,          \
+                             T* total) {                                                                              \
+    const Placed<T> at = GIVEN;                                                                                       \
+    const int64_t rows = loop->rows - 3 * pairs->nodes;                                                               \
+    at.each(*loop, chosen, count, [&](int64_t k, int64_t p, const T* found, int64_t apart) {                          \
+      for (int64_t r = 0; r < rows; ++r) values[r * count + k] = found[r * apart];                                    \
+      at.add_force(p, found + rows * apart, apart, total);                                                            \
+    });                                                                                                               \
+  }                                                                                                                   \
   void pair_known_##suffix(PLACED(T), const Loop<T>* loop, T* now) {                                                  \
     Placed<T> GIVEN.each(*loop, nullptr, pairs->count, [&](int64_t, int64_t p, const T* found, int64_t apart) {       \
       for (int64_t a = 0; a < KNOWN; ++a) now[KNOWN * pairs->place[p] + a] = found[a * apart];                        \

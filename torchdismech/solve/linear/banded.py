@@ -222,6 +222,11 @@ class BandedSolver(DirectSolver):
             return "triton" if self.takes_triton() else "blocks"
         return "native" if self.takes_native(batch) else "lapack"
 
+    def _fewest_alike(self, batch: int) -> int | None:
+        if self.method != "auto":
+            return None
+        return self._native_from if self.takes_native(batch) else 1
+
     def _memory(self, count: int, dtype: torch.dtype) -> Tensor:
         """Return so many numbers for a factor; what another one left, if nobody holds that any more."""
         self._largest = max(self._largest, count)  # of one size, so that factors of few matrices take what is there
