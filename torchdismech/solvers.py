@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 
 import torch
 
@@ -44,14 +45,14 @@ class Solvers:
         if self.name != "auto":
             batch = 1  # a named solver is the same for all
         device = self._body.nodes.device
-        pattern, made, known = self._pattern, self._made, {}
+        pattern, made, before = self._pattern, self._made, {}
         if pairs is not None:
-            pattern, made = pairs.coupling.pattern, pairs.coupling.solvers
-            known = pairs.coupling.before | made
+            pattern, made, before = pairs.coupling.pattern, pairs.coupling.solvers, pairs.coupling.before
         if (device, batch) not in made:
             if self.name == "auto":
                 served = math.inf if pairs is None else COUPLING_SERVES
-                like = next((solver for (where, _), solver in known.items() if where == device), None)
+                known = chain(made.items(), before.items())
+                like = next((solver for (where, _), solver in known if where == device), None)
                 made[device, batch] = linear.choose(pattern, batch, device, served, like)
             else:
                 made[device, batch] = linear.make(self.name, pattern, **self.options)

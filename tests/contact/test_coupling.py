@@ -7,6 +7,7 @@ from tests.contact.pairs_alone import whole
 from tests.contact.robots import ROBOTS, crossing
 from torchdismech.contact import coupling, pair_loops, pair_sums
 from torchdismech.contact.coupling import CHUNK, CouplingCache, StepPairs
+from torchdismech.contact.pair_loops import KNOWN
 from torchdismech.contact.pairs import PairBlocks, PairTable
 from torchdismech.contact.self_contact import Pairs
 from torchdismech.geometry.crossing import closest_crossing
@@ -67,24 +68,32 @@ def test_matrix_held_to_tractions(kind, by, monkeypatch):
     model, q, velocity, pairs = pressed(kind, True)
     generator = torch.Generator().manual_seed(4)
     tables = model.self_contacts.pushing(pairs.pairs)
-    held = {t: 0.3 * torch.randn(*t.filled.shape, 3, generator=generator, dtype=q.dtype) for t in tables}
+    held = {t: 0.3 * torch.randn(*t.filled.shape, KNOWN, generator=generator, dtype=q.dtype) for t in tables}
     own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
     plain = pairs.added(model.self_contacts, q, velocity, own, *GAINS)[1]
     with pairs.held_to(held):
         force, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
     again = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
     assert torch.equal(again[0], force) and torch.equal(again[1], plain) and not torch.allclose(values, plain)
-    expected = summed_one_by_one(model, q, velocity, pairs, held)
+    expected = summed_one_by_one(model, q, velocity, pairs, {t: known[..., :3] for t, known in held.items()})
     found = pairs.coupling.pattern.to_dense(values)
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12  # as above
     for table in tables:
-        normal, slid = model.self_contacts[table.contact].slides(table, q, velocity)
+        contact = model.self_contacts[table.contact]
+        begun = contact.begun(table, q, velocity)
         geometry = pair_loops._geometry(
             table.kernel, False, table.gathered(q), table.gathered(velocity), table.reaches, *table.more
         )
-        known = torch.stack(geometry[1:7], dim=1)
-        assert torch.allclose(torch.cat([normal, slid], 2)[table.places], known, rtol=1e-10, atol=1e-12)
-        assert float(normal[~table.filled].abs().sum()) == 0
+        (normal, slid), law = pair_loops.vectors(torch.stack(geometry[1:7])), contact.law
+        constants = law.constants.at(table.places[0])
+        known = torch.stack([*law.traction(normal, slid, constants).components(), *geometry[1:7]], dim=1)
+        assert torch.allclose(begun[table.places], known, rtol=1e-10, atol=1e-12)
+        assert float(begun[~table.filled].abs().sum()) == 0
+        traction, turned, before = pair_loops.vectors(held[table][table.places].t())
+        awaited = law.expectation(turned, before, slid - before, traction, constants).components()
+        found = contact.expected(table, q, velocity, held[table])[table.places]
+        assert torch.allclose(found[:, :3], torch.stack(awaited, dim=1), rtol=1e-9, atol=1e-12)
+        assert torch.allclose(found[:, 3:], known[:, 3:], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("by", ["code", "torch"])
@@ -100,7 +109,7 @@ def test_summary_of_pairs(kind, by, monkeypatch):
         contact = model.self_contacts[table.contact]
         found, summary = contact.touching(table, q, velocity), contact.summary(table, q, velocity)
         assert len(found.robot) and torch.equal(summary.robot, found.robot)
-        normal, slid = (of[table.places][found.chosen] for of in contact.slides(table, q, velocity))
+        _, normal, slid = contact.begun(table, q, velocity)[table.places][found.chosen].split(3, dim=1)
         along = slid - (slid * normal).sum(1, keepdim=True) * normal
         forces = found.force().unflatten(0, (-1, 3))
         on_first, on_nodes = forces[pair_loops.FIRST[table.kernel]].sum(0), torch.zeros_like(q)
@@ -234,3 +243,26 @@ def without_code(monkeypatch) -> None:
     """Let torch find what pairs add up to."""
     for module in (coupling, pair_sums):
         monkeypatch.setattr(module, "function_of", lambda *name: None)
+
+
+@pytest.mark.parametrize("by", ["code", "torch"])
+@pytest.mark.parametrize("kind", ["rods", "lines", "shell"])
+def test_bearable_motions(kind, by, monkeypatch):
+    """Take the part of a motion in which no pair of a robot moves by more than a quarter of its reach."""
+    if by == "torch":
+        without_code(monkeypatch)
+    model, q, _, pairs = pressed(kind, True)
+    rubbing = model.contact.rubbing(pairs)
+    motion = 5e-3 * torch.randn(*q.shape, generator=torch.Generator().manual_seed(2), dtype=q.dtype)
+    motion = motion[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3))
+    expected = torch.ones(len(q), dtype=q.dtype)
+    for table in model.self_contacts.pushing(pairs.pairs):
+        first = [node for node in pair_loops.FIRST[table.kernel] if node < 4]
+        for robot, nodes, reach in zip(*table.listed, table.reaches, strict=True):
+            moved = motion[robot, nodes[:4]]
+            second = [node for node in range(4) if node not in first]
+            farthest = torch.cdist(moved[first], moved[second]).max()
+            expected[robot] = torch.minimum(expected[robot], 0.25 * reach / farthest)
+    # sums of squares in another order
+    assert torch.allclose(rubbing.bearable(motion)[:, 0], expected, rtol=1e-12) and float(expected.max()) < 1
+    assert torch.equal(rubbing.bearable(1e-9 * motion), torch.ones_like(expected)[:, None])

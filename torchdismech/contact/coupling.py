@@ -25,6 +25,7 @@ __all__ = ["CouplingCache", "StepPairs"]
 
 CHUNK = 4096  # pairs whose blocks torch multiplies out at a time: they stay in a processor's cache
 KEPT = 4  # the pattern is made anew, with what it needs only, when it joins so many times more nodes than needed
+LARGE = 1_000_000  # numbers that are kept for the next matrix: to get so many anew takes as long as to fill them
 LISTED = 4_000_000  # pairs of nodes of which a table is kept: 32 MB
 
 
@@ -41,16 +42,14 @@ class Layout:
         of two equal entries of a symmetric block.
     nodes : N.
     summed : how many of the blocks compiled code sums: of a symmetric pattern not those the other way round.
-    rows, slot : (nnz,) the values, and where in these sums, of twelve numbers each, they find their own; slots rise,
-        and -1 is for none.
+    slot : (nnz,) int32, where in these sums, of twelve numbers each, the values find their own; -1 is for none.
     """
 
     keys: np.ndarray
     places: IndexMap
     nodes: int
     summed: int
-    rows: IndexMap
-    slot: IndexMap
+    slot: np.ndarray
 
     @classmethod
     def of(cls, pattern: Pattern, keys: np.ndarray, unknown: np.ndarray) -> Layout:
@@ -69,8 +68,7 @@ class Layout:
         for half in (blocks[:0] if pattern.symmetric else blocks[len(keys) :], blocks[: len(keys)]):
             slot[places[:, half]] = BLOCK * half + entries
         summed = len(keys) if pattern.symmetric else 2 * len(keys)
-        order = np.argsort(slot[:-1], kind="stable")
-        return cls(keys, IndexMap(places), len(unknown), summed, IndexMap(order), IndexMap(slot[order]))
+        return cls(keys, IndexMap(places), len(unknown), summed, slot[:-1].astype(np.int32))
 
     def blocks(self, keys: Tensor) -> Tensor:
         """Return which of the blocks have the rows of a node i and the columns of j, by keys i * N + j; -1 for none."""
@@ -97,16 +95,16 @@ class Layout:
         listed[self.keys] = np.arange(count)  # also of nodes with themselves
         return IndexMap(listed)
 
-    def of_pairs(self, nodes: Tensor) -> Tensor:
-        """Return which of the blocks (C, n^2) the nodes i and j of pairs (C, n) have, row by row; -1 for none."""
+    def of_pairs(self, nodes: Tensor) -> Tensor | None:
+        """Return which of the blocks (C, n^2) the nodes i and j of pairs (C, n) have, row by row; None if one lacks."""
         find, (count, each) = function_of("blocks_of_pairs"), nodes.shape
         if find is None or not nodes.is_cpu:
-            return self.blocks((nodes[:, :, None] * self.nodes + nodes[:, None, :]).flatten(1))
+            blocks = self.blocks((nodes[:, :, None] * self.nodes + nodes[:, None, :]).flatten(1))
+            return None if bool((blocks < 0).any()) else blocks
         found = nodes.new_empty(count, each * each)
         listed = None if self._listed is None else self._listed.array
         given = (each, count, nodes.contiguous(), self.nodes, listed, self.keys, len(self.keys), found)
-        find(*map(address, given))
-        return found
+        return found if find(*map(address, given)) else None
 
 
 class Coupling:
@@ -117,7 +115,7 @@ class Coupling:
     pattern, solvers : of the matrix with contact; solvers by device and number of robots.
     before : solvers of the pattern before this one.
     own : places of the entries of the matrix without contact.
-    begins : (nnz,) which of these the values of `Layout.rows` begin as, -1 for none.
+    begins : (nnz,) int32, which of these the values begin as, -1 for none.
     blocks : where the blocks of pairs of nodes stand.
     of_pairs : for each table of pairs, which of the blocks (C, n^2) the nodes i and j of each pair have, row by row.
     sliding : what nodes that slide make of the values; None without any.
@@ -130,7 +128,7 @@ class Coupling:
         solvers: dict,
         before: dict,
         own: IndexMap,
-        begins: IndexMap,
+        begins: np.ndarray,
         blocks: Layout,
         of_pairs: dict[PairTable, Tensor],
         sliding: SlidingEntries | None,
@@ -145,6 +143,7 @@ class Coupling:
         self._memory = memory
         self._targets: dict[PairTable, tuple[Tensor, Tensor]] = {}
         self._summed: dict[int, IndexMap] = {}
+        self._block_places: dict[PairTable, BlockPlaces] = {}
 
     def widened(self, values: Tensor) -> Tensor:
         """Return values of the pattern without contact on the one with it (nnz + 1, B); the last row is spare."""
@@ -152,17 +151,18 @@ class Coupling:
         return wide.index_copy_(0, self.own.on(values.device), values)
 
     def unfilled(self, values: Tensor) -> Tensor:
-        """Return memory for what `widened` returns."""
+        """Return memory for what `widened` returns; the last row holds anything."""
         rows, batch = self.pattern.nnz + 1, values.shape[1]
-        wide = self._memory.numbers(rows * batch, values.dtype).view(rows, batch)
-        wide[-1] = 0.0
-        return wide
+        if rows * batch < LARGE:
+            return values.new_empty(rows, batch)
+        return self._memory.numbers(rows * batch, values.dtype).view(rows, batch)
 
     def block_places(self, table: PairTable) -> BlockPlaces:
         """Return where the blocks of a table's pairs go, for compiled code."""
-        blocks, device = self.blocks, torch.device("cpu")
-        where = (of.on(device) for of in (blocks.rows, blocks.slot, self.begins))
-        return BlockPlaces(blocks.summed, self.of_pairs[table], *where)
+        if table not in self._block_places:
+            where = (self.of_pairs[table], self.blocks.slot, self.begins)
+            self._block_places[table] = BlockPlaces(self.blocks.summed, *where)
+        return self._block_places[table]
 
     def add(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
         """Add the blocks of pairs that touch to the widened values, in place."""
@@ -203,20 +203,20 @@ class StepPairs:
     def __init__(self, pairs: Pairs, cache: CouplingCache):
         self.pairs = pairs
         self._cache = cache
-        self._tractions: dict[PairTable, Tensor] = {}
+        self._known: dict[PairTable, Tensor] = {}
 
     def rows(self, index: Tensor) -> StepPairs:
         """Return the pairs of the robots that `index` selects."""
         return StepPairs(self.pairs.rows(index), self._cache)
 
     @contextmanager
-    def held_to(self, tractions: dict[PairTable, Tensor]) -> Iterator[None]:
-        """Let derivatives be for tractions (B, P, 3) that a search expects of the pairs of tables, meanwhile."""
-        before, self._tractions = self._tractions, tractions
+    def held_to(self, known: dict[PairTable, Tensor]) -> Iterator[None]:
+        """Let derivatives be for the tractions in what a search knows (B, P, KNOWN) of pairs of tables, meanwhile."""
+        before, self._known = self._known, known
         try:
             yield
         finally:
-            self._tractions = before
+            self._known = before
 
     @cached_property
     def coupling(self) -> Coupling:
@@ -236,15 +236,15 @@ class StepPairs:
         coupling, total, gains = self.coupling, torch.zeros_like(q), (position_gain, velocity_gain)
         wide: Tensor | None = None
         for table in contacts.pushing(self.pairs):
-            contact, of_places = contacts[table.contact], self._tractions.get(table)
-            tractions = None if of_places is None else of_places[table.places]
-            if (sums := contact.sums(table, q, velocity, tractions)) is not None and fits(values):
+            contact, known = contacts[table.contact], self._known.get(table)
+            if (sums := contact.sums(table, q, velocity)) is not None and fits(values):
                 before = values.contiguous() if wide is None else None
                 wide = coupling.unfilled(values) if wide is None else wide
-                sums.add(total, wide, before, gains, coupling.block_places(table))
+                sums.add(q, velocity, known, total, wide, before, gains, coupling.block_places(table))
                 continue
             wide = coupling.widened(values) if wide is None else wide
             found = contact.touching(table, q, velocity)
+            tractions = None if known is None else known[table.places][:, :3]
             force, blocks = found.force_and_blocks(*gains, tractions)
             total = total + summed(found, force, q)
             coupling.add(wide, found, blocks)
@@ -269,17 +269,28 @@ class CouplingCache:
         self.solvers: dict = {}  # of the pattern
         self._before: dict = {}  # of the pattern before
         self._memory = Pool()
-        self._own = self._begins = IndexMap(np.arange(pattern.nnz))
+        self._own, self._begins = IndexMap(np.arange(pattern.nnz)), np.arange(pattern.nnz, dtype=np.int32)
         self._blocks = Layout.of(pattern, np.zeros(0, dtype=np.int64), self.unknown)
 
     def coupling(self, pairs: Pairs) -> Coupling:
         """Return the coupling for these pairs."""
-        of_pairs = {table: self._blocks.of_pairs(table.listed_nodes) for table in pairs.tables}
-        if any(bool((blocks < 0).any()) for blocks in of_pairs.values()):
+        of_pairs = self._of_pairs(pairs)
+        if of_pairs is None:
             self._extend(self._distinct(pairs.tables))
-            of_pairs = {table: self._blocks.of_pairs(table.listed_nodes) for table in pairs.tables}
+            of_pairs = self._of_pairs(pairs)
+            assert of_pairs is not None
         places = (self._own, self._begins, self._blocks, of_pairs)
         return Coupling(self.pattern, self.solvers, self._before, *places, self.sliding, self._memory)
+
+    def _of_pairs(self, pairs: Pairs) -> dict[PairTable, Tensor] | None:
+        """Return what `Layout.of_pairs` does of each table; None where the pattern lacks a block."""
+        found = {}
+        for table in pairs.tables:
+            blocks = self._blocks.of_pairs(table.listed_nodes)
+            if blocks is None:
+                return None
+            found[table] = blocks
+        return found
 
     def _keys(self, table: PairTable) -> Iterator[Tensor]:
         """Yield the keys i * N + j, i >= j, of two nodes of each pair of a table (C,): two at a time, any with any."""
@@ -313,9 +324,8 @@ class CouplingCache:
         self._before, self.solvers, self._memory = self.solvers or self._before, {}, Pool()
         self._own = IndexMap(self.pattern.position(self.base.rows, self.base.cols))
         self._blocks = Layout.of(self.pattern, joined, self.unknown)
-        begins = np.full(self.pattern.nnz, -1)
-        begins[self._own.array] = np.arange(self.base.nnz)
-        self._begins = IndexMap(begins[self._blocks.rows.array])
+        self._begins = np.full(self.pattern.nnz, -1, dtype=np.int32)
+        self._begins[self._own.array] = np.arange(self.base.nnz)
         self.sliding = None if self.sliding is None else self.sliding.on(self.pattern)
 
 

@@ -179,6 +179,24 @@ class ContactLaw(nn.Module):
         by_velocity = by_sliding - Mat3.outer(by_along, normal)
         return Partials(pull.times(load), pull.times(-stiffness), by_normal, by_velocity)
 
+    def traction(self, normal: Vec3, velocity: Vec3, constants: LawConstants) -> Vec3:
+        """Return the traction at a velocity: what friction takes off the load, over the load."""
+        assert constants.friction is not None
+        sliding = _along_surface(normal, velocity)
+        ratio, _ = self.rubbing(_speed(sliding), *constants.friction)
+        return sliding.times(ratio)
+
+    def expectation(self, normal: Vec3, velocity: Vec3, change: Vec3, traction: Vec3, constants: LawConstants) -> Vec3:
+        """Return the traction to expect after a `change` of the velocity, if `traction` was before it."""
+        assert constants.friction is not None
+        sliding, changes = (_along_surface(normal, v) for v in (velocity, change))
+        speed, (mu, *rest) = _speed(sliding), constants.friction
+        ratio, rise = self.rubbing(speed, mu, *rest)
+        ahead = sliding.dot(changes) / torch.where(speed > 0, speed, 1.0)
+        found = (sliding + changes).times(ratio) + traction.times(_turn(speed, ratio, rise) * ahead)
+        largest, size = rest[1] if len(rest) > 1 else mu, _speed(found)
+        return found.times(torch.where(size > largest, largest / torch.where(size > 0, size, 1.0), 1.0))
+
     def rubbing(self, speed: Tensor, mu: Tensor, slip_velocity: Tensor, *fall: Tensor) -> tuple[Tensor, Tensor]:
         """Return mu gamma / v and d(mu gamma)/dv; `fall` are the static coefficient and the release, if any."""
         ratio, rise = self.response.slipping(speed, slip_velocity)
@@ -242,22 +260,15 @@ def _by_components(found: Partials, normals: Vec3, curvature: Tensor) -> list:
 
 
 def _tractions(law: ContactLaw, normal: Tensor, velocity: Tensor, *given: Tensor) -> tuple:
-    sliding = _along_surface(Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0)))
-    ratio, _ = law.rubbing(_speed(sliding), *given[2:])
-    return sliding.times(ratio).components()
+    normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
+    return law.traction(normals, velocities, LawConstants.of(*given)).components()
 
 
 def _expected(
     law: ContactLaw, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor, *given: Tensor
 ) -> tuple:
-    normals, before = Vec3(*normal.unbind(0)), Vec3(*traction.unbind(0))
-    sliding, changes = (_along_surface(normals, Vec3(*v.unbind(0))) for v in (velocity, change))
-    speed, (mu, *rest) = _speed(sliding), given[2:]
-    ratio, rise = law.rubbing(speed, mu, *rest)
-    ahead = sliding.dot(changes) / torch.where(speed > 0, speed, 1.0)
-    found = (sliding + changes).times(ratio) + before.times(_turn(speed, ratio, rise) * ahead)
-    largest, size = rest[1] if len(rest) > 1 else mu, _speed(found)
-    return found.times(torch.where(size > largest, largest / torch.where(size > 0, size, 1.0), 1.0)).components()
+    normals, velocities, changes, before = (Vec3(*x.unbind(0)) for x in (normal, velocity, change, traction))
+    return law.expectation(normals, velocities, changes, before, LawConstants.of(*given)).components()
 
 
 def _turn(speed: Tensor, ratio: Tensor, rise: Tensor) -> Tensor:

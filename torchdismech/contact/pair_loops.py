@@ -18,9 +18,13 @@ from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
-__all__ = ["CLEARANCES", "FIRST", "FIXED", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
+__all__ = ["CLEARANCES", "FIRST", "FIXED", "KNOWN", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
 
 FIXED = 17  # rows of a `Geometry` before the weights of the nodes
+KNOWN = 9  # numbers that searches know of a pair that rubs: traction, normal and velocity; see `contact.rubbing`
+# Of the sum of two radii: how far the ends of a pair may move against each other in a step of a search. With a half a
+# third more steps of a rope that coils fail, with an eighth searches take longer.
+APART = 0.25
 SMALLEST = 1e-37  # m^2, of squared distances, so that normals are finite
 Kernel = Callable[..., Closest]  # of the nodes, then what else a pair has: see `PairTable.more`
 # which of a pair's nodes are those of the first primitive
@@ -38,8 +42,10 @@ class PairLoops:
 
     def __init__(self, kernel: Kernel, law: ContactLaw):
         own = is_own(law.response)
-        self.gap = Fused(partial(_gap, kernel), "gaps of pairs")
-        self.slide = Fused(partial(_slide, kernel), "velocities of pairs")
+        self.slack = Fused(partial(_slack, kernel), "gaps of pairs")
+        self.bearable = Fused(partial(_bearable, kernel), "motions of pairs")
+        self.begun = Fused(partial(_begun, kernel, law), "friction of pairs", own)
+        self.expected = Fused(partial(_expected, kernel, law), "friction of pairs", own)
         self.geometry = Fused(partial(_geometry, kernel, False), "closest points")
         self.followed = partial(_geometry, kernel, True)
         self.force = Fused(partial(_force, law), "forces of pairs", own)
@@ -112,20 +118,57 @@ def _clearance(kernel: Kernel, x: Tensor, room: Tensor) -> list:
     return [_distance(kernel, x)[0] - sum(reduce(torch.maximum, side) for side in sides)]
 
 
-def _gap(kernel: Kernel, x: Tensor, reach: Tensor, *more: Tensor) -> list:
-    """Return the gap; infinite where the closest points are another pair's."""
+def _slack(kernel: Kernel, x: Tensor, reach: Tensor, tolerance: Tensor, *more: Tensor) -> list:
+    """Return gap less tolerance: below 0 where pairs touch, infinite where closest points are another pair's."""
     nodes = vectors(x)
     closest = kernel(*nodes, *more)
     gap = torch.sqrt(closest.squared_distance(nodes)) - reach
-    if closest.share is None:
-        return [gap]
-    return [torch.where(closest.share > 0, gap, torch.full_like(gap, torch.inf))]
+    if closest.share is not None:
+        gap = torch.where(closest.share > 0, gap, torch.full_like(gap, torch.inf))
+    return [gap - tolerance]
 
 
-def _slide(kernel: Kernel, x: Tensor, moving: Tensor, reach: Tensor, *more: Tensor) -> list:
-    """Return the normal, and the velocity of the first closest point against the second, by components."""
+def _bearable(kernel: Kernel, motion: Tensor, reach: Tensor) -> list:
+    """Return the part of motions (3 n, C) of the nodes in which the two sides of pairs move by `APART` of their reach
+    against each other, or 1: the nodes of two edges, or a point and the nodes of a triangle.
+    """
+    moved = vectors(motion)[:4]  # nodes beyond the four bend smooth lines alone
+    split = sum(node < 4 for node in FIRST[kernel])
+    ways = [a - b for a in moved[:split] for b in moved[split:]]
+    farthest = torch.sqrt(reduce(torch.maximum, [way.dot(way) for way in ways]))
+    free = APART * reach
+    return [torch.where(farthest > free, free / torch.where(farthest > 0, farthest, 1.0), torch.ones_like(free))]
+
+
+def _begun(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
+    """Return the traction, the normal, and the velocity of the first closest point against the second, by components.
+
+    Given is what `_force_on_nodes` is.
+    """
+    constants, more = _parted(law, given)
     at = Geometry.of(_geometry(kernel, False, x, moving, reach, *more))
-    return [*at.normal.components(), *at.velocity.components()]
+    return _components(law.traction(at.normal, at.velocity, constants), at.normal, at.velocity)
+
+
+def _expected(
+    kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, known: Tensor, *given: Tensor
+) -> list:
+    """Return what `_begun` does with the traction to expect, if this (KNOWN, A) was `known` before."""
+    constants, more = _parted(law, given)
+    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *more))
+    traction, turned, slid = vectors(known)
+    expected = law.expectation(turned, slid, at.velocity - slid, traction, constants)
+    return _components(expected, at.normal, at.velocity)
+
+
+def _components(*vectors: Vec3) -> list:
+    return [component for vector in vectors for component in vector.components()]
+
+
+def _parted(law: ContactLaw, given: Sequence[Tensor]) -> tuple[LawConstants, Sequence[Tensor]]:
+    """Return the law's constants and what a pair has more, of what loops are given: one after the other."""
+    count = len(law.constants.given())
+    return LawConstants.of(*given[:count]), given[count:]
 
 
 def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Tensor, *more: Tensor) -> list:
@@ -179,10 +222,10 @@ def _summary_at(kernel: Kernel, law: ContactLaw, at: Geometry, given: Sequence[T
 def _summary_of_nodes(
     kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor
 ) -> list:
-    """Return `_summary` from coordinates and velocities (3 n, A), given what `_force_on_nodes` is."""
+    """Return `_summary` from coordinates and velocities (3 n, A), given what `_force_on_nodes` is, then the forces."""
     count = len(law.constants.given())
     at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
-    return _summary_at(kernel, law, at, given[:count])
+    return [*_summary_at(kernel, law, at, given[:count]), *_force_at(law, at, given[:count])]
 
 
 def _derivatives(
@@ -209,11 +252,18 @@ def _blocks_of_nodes(
     return [*_derivatives_at(law, at, moving, position_gain, velocity_gain, given[:count]), *at.weights]
 
 
-def _held_derivatives(law: ContactLaw, geometry: Tensor, moving: Tensor, *given: Tensor) -> list:
-    """Return what `_derivatives` does for a traction that is expected: after the gains its components are given."""
-    at = Geometry.of(geometry.unbind(0))
-    position_gain, velocity_gain, *traction = given[:5]
-    return _derivatives_at(law, at, moving, position_gain, velocity_gain, given[5:], Vec3(*traction))
+def _held_derivatives(
+    law: ContactLaw,
+    geometry: Tensor,
+    moving: Tensor,
+    position_gain: Tensor,
+    velocity_gain: Tensor,
+    traction: Tensor,
+    *given: Tensor,
+) -> list:
+    """Return what `_derivatives` does for a traction (3, A) that is expected."""
+    at, expected = Geometry.of(geometry.unbind(0)), Vec3(*traction.unbind(0))
+    return _derivatives_at(law, at, moving, position_gain, velocity_gain, given, expected)
 
 
 def _held_blocks_of_nodes(
@@ -224,12 +274,13 @@ def _held_blocks_of_nodes(
     position_gain: Tensor,
     velocity_gain: Tensor,
     reach: Tensor,
+    traction: Tensor,
     *given: Tensor,
 ) -> list:
-    """Return what `_blocks_of_nodes` does for a traction that is expected: after the reach its components are given."""
-    traction, constants = given[:3], given[3:][: len(law.constants.given())]
-    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[3 + len(constants) :]))
-    found = _derivatives_at(law, at, moving, position_gain, velocity_gain, constants, Vec3(*traction))
+    """Return what `_blocks_of_nodes` does for a traction (3, A) that is expected."""
+    count = len(law.constants.given())
+    at, expected = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:])), Vec3(*traction.unbind(0))
+    found = _derivatives_at(law, at, moving, position_gain, velocity_gain, given[:count], expected)
     return [*found, *at.weights]
 
 

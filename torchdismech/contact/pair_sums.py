@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from operator import is_
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchdismech.contact.law import LawConstants
-from torchdismech.contact.pair_loops import PairLoops
+from torchdismech.contact.pair_loops import KNOWN, PairLoops
 from torchdismech.contact.pairs import Listed, PairTable
 from torchdismech.fused import Fused, fits
-from torchdismech.native import address, function_of, taped
+from torchdismech.native import address, function_of, taping
+from torchdismech.native.tape import NumbersRead
 
 __all__ = ["BLOCK", "BlockPlaces", "PairSums", "of_pairs"]
 
@@ -28,57 +31,106 @@ AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' leng
 
 @dataclass(frozen=True)
 class BlockPlaces:
-    """Where the blocks of a table's pairs go, and what is there without them; see `Matrix` in `native/pairs.cpp`.
+    """Where the blocks of a table's pairs go, and what is there without them; see `Blocks` in `native/pairs.cpp`.
 
     Attributes
     ----------
     limit : blocks from this number on are left out.
     of_pairs : (C, n^2) number of the block of each two nodes of a pair.
-    rows : (nnz,) the values, in the order of their slots.
-    slot : (nnz,) where in a robot's sums of blocks they find their own, -1 for none.
-    own : (nnz,) which value of the matrix without contact they begin as, -1 for none.
+    slot : (nnz,) int32, where in a robot's sums of blocks the values find their own, -1 for none.
+    own : (nnz,) int32, which value of the matrix without contact they begin as, -1 for none.
     """
 
     limit: int
     of_pairs: Tensor
-    rows: Tensor
-    slot: Tensor
-    own: Tensor
+    slot: np.ndarray
+    own: np.ndarray
+
+    @cached_property
+    def told(self) -> _Structure:
+        """What compiled code is told of it."""
+        return _Structure(len(self.slot), self.limit, self.of_pairs, self.slot, self.own)
 
 
-class _PairCalls:
-    """Pairs at two vectors, for compiled code.
+class _Structure:
+    """A structure of compiled code: integers, and where tensors and arrays stand in memory, which it keeps alive.
+
+    Attributes
+    ----------
+    address : of it.
+    """
+
+    def __init__(self, *members: Tensor | np.ndarray | int | None):
+        self._members = members
+        self._numbers = np.array([address(member) or 0 for member in members], dtype=np.int64)
+        self.address: int = self._numbers.ctypes.data
+
+
+class _Told(NamedTuple):
+    """A loop as compiled code knows it, and how many rows of values it finds."""
+
+    address: int
+    rows: int
+
+
+class _Calls:
+    """Pairs, for compiled code: where they are comes with each call.
+
+    Loops are given views of the memory that it is gathered in.
 
     Parameters
     ----------
     listed : the pairs.
-    q, velocity : (B, n); the coordinates of a pair's nodes in both are what loops are given first.
     given : what else each pair is known by, (C,), or () for all.
+    dtype : of all numbers.
+    places : (C,) where what searches know of a pair stands, `KNOWN` numbers for each; None where they know nothing.
+
+    Attributes
+    ----------
+    x, moving : (3 n, AT_ONCE) the coordinates of some pairs in the two vectors.
+    given : of these pairs.
+    known : (KNOWN, AT_ONCE) what searches know of them.
     """
 
-    def __init__(self, listed: Listed, q: Tensor, velocity: Tensor, given: Sequence[Tensor]):
-        self._listed, self._q, self._velocity = listed, q.contiguous(), velocity.contiguous()
-        self._columns = [tensor.contiguous() for tensor in given if tensor.dim()]
+    def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, places: Tensor | None = None):
+        columns = [tensor.contiguous() for tensor in given if tensor.dim()]
         coordinates = 3 * listed.nodes.shape[1]
-        self._read = q.new_empty(2 * coordinates + len(self._columns), AT_ONCE)
-        self._x, self._moving, rows = self._read.split([coordinates, coordinates, len(self._columns)])
+        read = torch.empty(2 * coordinates + len(columns) + KNOWN, AT_ONCE, dtype=dtype)
+        self.x, self.moving, rows, self.known = read.split([coordinates, coordinates, len(columns), KNOWN])
         row = iter(rows)
-        self._given = [next(row) if tensor.dim() else tensor for tensor in given]
+        self.given = [next(row) if tensor.dim() else tensor for tensor in given]
+        self._dtype, self.count = dtype, len(listed.robot)
+        robot, nodes = (tensor.contiguous() for tensor in listed)
+        self._columns = _Structure(*columns)
+        sizes = (nodes.shape[1], self.count, len(columns))
+        self._pairs = _Structure(*sizes, robot, nodes, places, self._columns.address, read)
+        self._loops: dict[Fused, _Told | None] = {}
+        self._held: list[Any] = []  # what compiled code knows by its address
 
-    def _call(self, name: str, loop: Fused, given: Sequence[Tensor], chosen: Tensor | None, *rest) -> None:
-        """Call a function of compiled code for the chosen pairs, None for all; `given` is what the loop is given."""
-        program, (robot, nodes) = loop.program(given), self._listed
-        assert program is not None
-        found = self._q.new_empty(program.counts[0], AT_ONCE)
+    def loop(self, loop: Fused, given: Sequence[Tensor]) -> _Told | None:
+        """Return what compiled code is told of a loop that is given these views; None where it is not compiled."""
+        if loop not in self._loops:
+            self._loops[loop] = self._told(loop, given)
+        return self._loops[loop]
+
+    def _told(self, loop: Fused, given: Sequence[Tensor]) -> _Told | None:
+        program = loop.program(given)
+        if program is None:
+            return None
+        rows = program.counts[0]
         inputs = program.inputs(1, AT_ONCE, program.read_among(given))
-        columns = np.array([column.data_ptr() for column in self._columns], dtype=np.int64)
-        count = len(robot) if chosen is None else len(chosen)
-        sizes = (nodes.shape[1], count, self._q.shape[1], AT_ONCE, len(columns))
-        lists = (chosen, robot.contiguous(), nodes.contiguous(), self._q, self._velocity, columns)
-        arguments = (*sizes, *lists, program.address, inputs, self._read, found, *rest)
-        function = function_of(name, self._q.dtype)
+        told = _Structure(program.address, inputs, torch.empty(rows, AT_ONCE, dtype=self._dtype), rows)
+        self._held += [told, given]
+        return _Told(told.address, rows)
+
+    def call(self, name: str, first: Tensor, second: Tensor, known: Tensor | None, *rest: Any) -> Any:
+        """Return what a function of compiled code does for the pairs at two vectors (B, n); `rest` are its own."""
+        if taping():
+            raise NumbersRead("which pairs may touch depends on numbers")
+        function = function_of(name, self._dtype)
         assert function is not None
-        taped(partial(function, *map(address, arguments)), *arguments, *given, reads=())
+        first, second = first.contiguous(), second.contiguous()
+        return function(self._pairs.address, first.shape[1], *map(address, (first, second, known, *rest)))
 
 
 def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
@@ -90,111 +142,157 @@ def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: 
     first, second : (B, n).
     """
     if fits(first, second, *given) and function_of("pair_values", first.dtype) is not None:
-        found = _Values(listed, first, second, given).found(loop)
-        if found is not None:
-            return found
+        calls = _Calls(listed, given, first.dtype)
+        told = calls.loop(loop, (calls.x, calls.moving, *calls.given))
+        if told is not None:
+            values = first.new_empty(told.rows, calls.count)
+            calls.call("pair_values", first, second, None, told.address, None, calls.count, values)
+            return values
     return loop.of_columns(listed.gathered(first), listed.gathered(second), *given)
 
 
-class _Values(_PairCalls):
-    """Pairs at two vectors, for what is found for each."""
-
-    def found(self, loop: Fused) -> Tensor | None:
-        """Return what `of_pairs` does; None where the loop cannot be compiled."""
-        given = (self._x, self._moving, *self._given)
-        program = loop.program(given)
-        if program is None:
-            return None
-        values = self._q.new_empty(program.counts[0], len(self._listed.robot))
-        self._call("pair_values", loop, given, None, len(values), values)
-        return values
-
-
-class PairSums(_PairCalls):
-    """The pairs of a table at some q and velocity, for compiled code.
+class PairSums:
+    """The pairs of a table by a law whose constants are what they are now; where they are comes with each call.
 
     Parameters
     ----------
     loops : of the table's kernel.
     table : of the pairs.
-    q, velocity : (B, n).
     constants : of the law, each () or (B, 1).
-    tractions : (C, 3) that a search expects; see `ContactLaw.partials`.
     """
 
-    def __init__(
-        self,
-        loops: PairLoops,
-        table: PairTable,
-        q: Tensor,
-        velocity: Tensor,
-        constants: LawConstants,
-        tractions: Tensor | None = None,
-    ):
-        self._loops, self._constants = loops, constants.at(table.places[0])
-        expected = () if tractions is None else tractions.unbind(1)
-        super().__init__(table.listed, q, velocity, (table.reaches, *table.more, *self._constants.given(), *expected))
-        self._reach, *of_pair = self._given
-        ends = len(table.more), len(of_pair) - len(expected)
-        self._more, self._law, self._expected = of_pair[: ends[0]], of_pair[ends[0] : ends[1]], of_pair[ends[1] :]
-        self._block_loop = loops.blocks if tractions is None else loops.held_blocks
+    def __init__(self, loops: PairLoops, table: PairTable, constants: LawConstants):
+        self._loops, self._constants = loops, constants
+        law = constants.at(table.places[0]).given()
+        self._shape = (*table.filled.shape, KNOWN)
+        robot, place = table.places
+        given = (table.reaches, *law, *table.more)
+        self._calls = _Calls(table.listed, given, table.reach.dtype, robot * table.capacity + place)
+        self._reach, *rest = self._calls.given
+        self._law, self._more = rest[: len(law)], rest[len(law) :]
+        self._gains = torch.zeros(2, dtype=table.reach.dtype).unbind()
 
     @classmethod
     def of(
-        cls,
-        loops: PairLoops,
-        table: PairTable,
-        q: Tensor,
-        velocity: Tensor,
-        constants: LawConstants,
-        tractions: Tensor | None = None,
+        cls, loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, constants: LawConstants
     ) -> PairSums | None:
-        """Return the sums where compiled code can find them; None where torch has to."""
-        if not fits(q, velocity, table.reach, *constants.given()) or function_of("pair_values", q.dtype) is None:
-            return None
-        sums = cls(loops, table, q, velocity, constants, tractions)
-        gain = q.new_zeros(())
-        blocks = (sums._block_loop, sums._blocks(gain, gain))
-        calls = ((loops.gap, sums._gap()), (loops.on_nodes, sums._force()), blocks)
-        return None if any(loop.program(given) is None for loop, given in calls) else sums
+        """Return the sums for q and a velocity (B, n) where compiled code can find them; None where torch has to.
 
-    def force(self, touching: Tensor | None = None) -> Tensor:
-        """Return the forces (B, n) [N]; `touching` are the pairs that do, where they are known."""
-        touching, total = self.touching() if touching is None else touching, torch.zeros_like(self._q)
-        self._call("pair_forces", self._loops.on_nodes, self._force(), touching, total)
+        The table keeps them, which lives for a step: they serve as long as the law has the same tensors. Those of
+        single robots are copied, so they are looked at anew each time.
+        """
+        numbers = constants.given()
+        if not fits(q, velocity, table.reach, *numbers) or function_of("pair_values", q.dtype) is None:
+            return None
+        kept: PairSums | None = table.sums.get(loops)
+        if kept is None or not kept._serves(numbers):
+            kept = table.sums[loops] = cls(loops, table, constants)
+        return kept if kept._is_compiled else None
+
+    def _serves(self, numbers: Sequence[Tensor]) -> bool:
+        """Return whether these are the tensors of the constants, for all robots: then their numbers are read anew."""
+        own = self._constants.given()
+        same = len(own) == len(numbers) and all(map(is_, own, numbers))
+        return same and all(number.numel() == 1 for number in numbers)
+
+    @cached_property
+    def _is_compiled(self) -> bool:
+        calls = self._calls
+        slack = calls.loop(self._loops.slack, self._slack_of)
+        return None not in (slack, calls.loop(self._loops.on_nodes, self._given), self._blocks(None))
+
+    def touching(self, q: Tensor) -> Tensor:
+        """Return the numbers (A,) of the pairs that touch at q (B, n), in the table's list."""
+        numbers = torch.empty(self._calls.count, dtype=torch.long)
+        return numbers[: self._calls.call("pair_touching", q, q, None, self._slack, numbers)]
+
+    def force(self, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return the forces (B, n) at q and a velocity (B, n) [N]."""
+        total = torch.zeros_like(q)
+        force = self._loop(self._loops.on_nodes, self._given)
+        self._calls.call("pair_forces", q, velocity, None, self._slack, force, total)
         return total
 
-    def summary(self, touching: Tensor) -> Tensor:
-        """Return what `Touching.summary` does of the pairs that touch (5, A)."""
-        found = self._q.new_empty(5, len(touching))
-        self._call("pair_values", self._loops.summary_of_nodes, self._force(), touching, len(found), found)
-        return found
-
-    def add(self, total: Tensor, values: Tensor, before: Tensor | None, gains: Sequence, at: BlockPlaces) -> None:
+    def add(
+        self,
+        q: Tensor,
+        velocity: Tensor,
+        known: Tensor | None,
+        total: Tensor,
+        values: Tensor,
+        before: Tensor | None,
+        gains: Sequence[float | Tensor],
+        at: BlockPlaces,
+    ) -> None:
         """Add the forces to `total` (B, n), and -gains[0] dF/dx - gains[1] dF/dvelocity to values.
 
         Parameters
         ----------
+        known : (B, P, KNOWN) of the pairs, whose tractions a search expects; see `ContactLaw.partials`.
         values : (nnz, B), or more rows.
         before : the values without contact, which `values` are to begin as; None if they are there already.
         """
-        weighed = [torch.as_tensor(gain, dtype=total.dtype, device=total.device) for gain in gains]
-        sizes = (len(at.slot), values.shape[1], at.limit)
-        where = (at.of_pairs, at.rows, at.slot, None if before is None else at.own, before, values)
-        self._call("pair_blocks", self._block_loop, self._blocks(*weighed), self.touching(), total, *sizes, *where)
+        for own, gain in zip(self._gains, gains, strict=True):
+            own.fill_(gain)
+        blocks = self._blocks(known)
+        assert blocks is not None and (known is None or known.shape == self._shape)
+        told = (self._slack, blocks.address, total, at.told.address, values.shape[1], before, values)
+        self._calls.call("pair_blocks", q, velocity, known, *told)
 
-    def touching(self) -> Tensor:
-        """Return the numbers (A,) of the pairs that touch, in the table's list."""
-        gaps = self._q.new_empty(len(self._listed.robot))
-        self._call("pair_values", self._loops.gap, self._gap(), None, 1, gaps)
-        return (gaps < self._constants.tolerance).nonzero().squeeze(1)
+    def summary(self, q: Tensor, velocity: Tensor, touching: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what `Touching.summary` does of the pairs that touch, (5, A), and the forces (B, n) [N]."""
+        summary, found, total = self._summary, q.new_empty(5, len(touching)), torch.zeros_like(q)
+        self._calls.call("pair_summary", q, velocity, None, summary, touching, len(touching), found, total)
+        return found, total
 
-    def _gap(self) -> tuple[Tensor, ...]:
-        return self._x, self._reach, *self._more
+    @cached_property
+    def _summary(self) -> int:
+        return self._loop(self._loops.summary_of_nodes, self._given)
 
-    def _force(self) -> tuple[Tensor, ...]:
-        return self._x, self._moving, self._reach, *self._law, *self._more
+    def begun(self, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return what a search knows of the pairs (B, P, KNOWN) where it begins; zeros in empty places."""
+        begun, found = self._loop(self._loops.begun, self._given), q.new_zeros(self._shape)
+        self._calls.call("pair_known", q, velocity, None, begun, found)
+        return found
 
-    def _blocks(self, position_gain: Tensor, velocity_gain: Tensor) -> tuple[Tensor, ...]:
-        moving = (self._x, self._moving, position_gain, velocity_gain)
-        return *moving, self._reach, *self._expected, *self._law, *self._more
+    def expected(self, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
+        """Return what a search knows (B, P, KNOWN) of the pairs at its next iterate, if this was `known` before."""
+        assert known.shape == self._shape
+        calls, found = self._calls, q.new_zeros(self._shape)
+        given = (calls.x, calls.moving, self._reach, calls.known, *self._law, *self._more)
+        calls.call("pair_known", q, velocity, known.contiguous(), self._loop(self._loops.expected, given), found)
+        return found
+
+    def least(self, loop: Fused, vector: Tensor, least: Tensor) -> None:
+        """Let `least` (B,) be no larger than what a loop finds for any pair of a robot.
+
+        Parameters
+        ----------
+        loop : of the coordinates (3 n, C) of pairs' nodes in a `vector` (B, n), and their reaches; it finds one value.
+        """
+        told = self._loop(loop, (self._calls.x, self._reach))
+        self._calls.call("pair_least", vector, vector, None, told, least)
+
+    @cached_property
+    def _slack(self) -> int:
+        return self._loop(self._loops.slack, self._slack_of)
+
+    @property
+    def _slack_of(self) -> tuple[Tensor, ...]:
+        return self._calls.x, self._reach, self._law[1], *self._more
+
+    @property
+    def _given(self) -> tuple[Tensor, ...]:
+        return self._calls.x, self._calls.moving, self._reach, *self._law, *self._more
+
+    def _blocks(self, known: Tensor | None) -> _Told | None:
+        moving = (self._calls.x, self._calls.moving, *self._gains, self._reach)
+        if known is None:
+            return self._calls.loop(self._loops.blocks, (*moving, *self._law, *self._more))
+        return self._calls.loop(self._loops.held_blocks, (*moving, self._calls.known[:3], *self._law, *self._more))
+
+    def _loop(self, loop: Fused, given: Sequence[Tensor]) -> int:
+        """Return where compiled code finds a loop that is compiled, as the others are."""
+        told = self._calls.loop(loop, given)
+        assert told is not None
+        return told.address

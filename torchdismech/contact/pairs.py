@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,6 +51,7 @@ class PairTable:
     rounding : of edges, in parts of the reach; see `geometry.distances`.
     contact : number of the contact that rules them, among those of the robot's parts.
     goes_on : (B, P, 4) where smooth lines go on, see `geometry.crossing`; None of other kinds.
+    sums : what compiled code is told of the pairs, by whose loops it calls; see `pair_sums.PairSums`.
     """
 
     kernel: Kernel
@@ -60,6 +61,7 @@ class PairTable:
     rounding: float = 0.0
     contact: int = 0
     goes_on: Tensor | None = None
+    sums: dict[PairLoops, Any] = field(default_factory=dict, init=False, repr=False)
     _flat: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -186,7 +188,7 @@ class Touching:
             found = self.loops.derivatives.of_columns(*given, *self.constants.given())
         else:
             expected = tractions.index_select(0, self.chosen).t()
-            found = self.loops.held_derivatives.of_columns(*given, *expected, *self.constants.given())
+            found = self.loops.held_derivatives.of_columns(*given, expected, *self.constants.given())
         n = (len(like) - FIXED) // 3
         force, matrix, left, right = found.split([3 * n, 9, 6 * n, 6 * n])
         left, right = left.view(2, n, 3, -1), right.view(2, n, 3, -1)
@@ -239,12 +241,12 @@ def touching(
     robot = table.places[0]
     if chosen is None:
         with torch.no_grad():
-            gap = loops.gap.of_columns(table.gathered(q), table.reaches, *table.more)[0]
-            chosen = (gap < constants.at(robot).tolerance).nonzero().squeeze(1)
+            given = (table.gathered(q), table.reaches, constants.at(robot).tolerance, *table.more)
+            chosen = (loops.slack.of_columns(*given)[0] < 0).nonzero().squeeze(1)
     places = table.places_in(q.shape[1]).index_select(1, chosen)
     moving = numbers_at(places, velocity)
     of_pairs = (of_all.index_select(0, chosen) for of_all in (table.reaches, *table.more))
-    given = (numbers_at(places, q), moving, *of_pairs)
+    known = (numbers_at(places, q), moving, *of_pairs)
     # autograd has to follow the closest points, too
-    geometry = torch.stack(loops.followed(*given)) if torch.is_grad_enabled() else loops.geometry.of_columns(*given)
+    geometry = torch.stack(loops.followed(*known)) if torch.is_grad_enabled() else loops.geometry.of_columns(*known)
     return Touching(table, chosen, places, geometry, moving, constants.at(robot[chosen]), loops)

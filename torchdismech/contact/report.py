@@ -65,8 +65,8 @@ class _Tally:
         self.outer = self.outer + on_nodes
 
     def add_pairs(self, name: str, robot: Tensor, force: Tensor, on_nodes: Tensor) -> None:
-        """Take note of pairs: their forces (S, 3) on the first of two surfaces, and on all nodes (B, N, 3)."""
-        size = torch.linalg.vector_norm(force, dim=1)
+        """Take note of pairs: their forces (3, S) on the first of two surfaces, and on all nodes (B, N, 3)."""
+        size = force.square().sum(0).sqrt()  # several times as fast as norms of three numbers
         # index_put sums in a fixed order on every device; index_add does not
         self.loads[name] = self.loads[name].index_put((robot,), size, accumulate=True)
         self.inner = self.inner + on_nodes
@@ -141,7 +141,7 @@ def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs
         slides = None if friction is None else found.speed > friction[1]
         tally.add(found.robot, found.gap, torch.ones_like(found.gap, dtype=torch.bool), slides)
         on_nodes = found.on_dofs[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
-        tally.add_pairs(contact.name, found.robot, found.on_first.t(), on_nodes)
+        tally.add_pairs(contact.name, found.robot, found.on_first, on_nodes)
 
 
 def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: ConstraintSet, q: Tensor) -> None:
@@ -168,7 +168,7 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
         where = (constraints.robot[mine, None], constraints.nodes[mine])
         on_nodes = nothing.index_put(where, forces[mine], accumulate=True)
         first = forces[mine][:, FIRST[table.kernel]].sum(1)
-        tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], first, on_nodes)
+        tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], first.t(), on_nodes)
 
 
 def _by_part(labels: np.ndarray, force: Tensor) -> Report:

@@ -11,17 +11,12 @@ from torch import Tensor
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.law import ContactLaw
 from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pair_loops import FIRST
-from torchdismech.contact.pairs import PairTable
 from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.state import State
 from torchdismech.values import Values
 
 __all__ = ["Rubbing"]
 
-# Of the sum of two radii: how far the ends of a pair may move against each other in a step of a search. With a half a
-# third more steps of a rope that coils fail, with an eighth searches take longer.
-APART = 0.25
 Slide = tuple[Tensor, Tensor]  # normals and velocities (B, P, 3)
 
 
@@ -43,34 +38,38 @@ class Rubbing:
         # also without pairs: rows that go on alone have the same tables
         tables = () if pairs is None else pairs.pairs.tables
         self._tables = [table for table in tables if contacts[table.contact].rubs]
-        laws = [of.law for of in (*self._obstacles, *(contacts[table.contact] for table in self._tables))]
+        laws = [obstacle.law for obstacle in self._obstacles]
         self._laws = [law for law in laws if isinstance(law, ContactLaw)]
 
     def begun(self, state: State) -> list[Tensor]:
         """Return the tractions of the velocities of a state, with those and the normals, (B, P, 9) each."""
-        slides = [*self._on_obstacles(state), *self._on_pairs(state.q, state.velocity)]
-        return [
-            torch.cat([law.tractions(*slide), *slide], dim=2) for law, slide in zip(self._laws, slides, strict=True)
-        ]
+        slides = zip(self._laws, self._on_obstacles(state), strict=True)
+        on_obstacles = [torch.cat([law.tractions(*slide), *slide], dim=2) for law, slide in slides]
+        q, velocity = state.q, state.velocity
+        return on_obstacles + [self._contacts[table.contact].begun(table, q, velocity) for table in self._tables]
 
     def expected_on_obstacles(self, state: State, before: Sequence[Tensor]) -> list[Tensor]:
         """Return the tractions to expect of obstacles at a state, if others were `before` it, likewise."""
-        known = zip(self._laws, before, self._on_obstacles(state), strict=False)
+        known = zip(self._laws, before, self._on_obstacles(state), strict=True)
         return [_expected(*of_one) for of_one in known]
 
     def expected_on_pairs(self, q: Tensor, velocity: Tensor, before: Sequence[Tensor]) -> list[Tensor]:
         """Return those of the pairs of the robot's parts at q and a velocity (B, n); `before` is of obstacles, too."""
-        count = self.obstacles
-        known = zip(self._laws[count:], before[count:], self._on_pairs(q, velocity), strict=True)
-        return [_expected(*of_one) for of_one in known]
+        known = zip(self._tables, before[self.obstacles :], strict=True)
+        return [self._contacts[table.contact].expected(table, q, velocity, of_one) for table, of_one in known]
 
     def bearable(self, motion: Tensor) -> Tensor | None:
         """Return the part (B, 1) of motions (B, N, 3) of the nodes in which no pair moves far; None without pairs.
 
         A search that goes farther at once has parts on the wrong side of each other, where they push the wrong way.
         """
-        parts = [_bearable(table, motion) for table in self._tables if len(table)]
-        return torch.cat(parts, dim=1).amin(1, keepdim=True) if parts else None
+        tables = [table for table in self._tables if len(table)]
+        if not tables:
+            return None
+        part, moved = torch.ones(len(motion), dtype=motion.dtype, device=motion.device), motion.flatten(1)
+        for table in tables:
+            self._contacts[table.contact].bear(table, moved, part)
+        return part.unsqueeze(1)
 
     @property
     def obstacles(self) -> int:
@@ -86,23 +85,19 @@ class Rubbing:
     @contextmanager
     def held_to(self, known: Sequence[Tensor]) -> Iterator[None]:
         """Let the derivatives of forces be for these tractions meanwhile; see `ContactLaw.partials`."""
-        tractions = [of_all[..., :3] for of_all in known]
         count = self.obstacles
-        places: dict = {(o, "traction"): part for o, part in zip(self._obstacles, tractions[:count], strict=True)}
+        tractions = [of_all[..., :3] for of_all in known[:count]]
+        places: dict = {(o, "traction"): part for o, part in zip(self._obstacles, tractions, strict=True)}
         with Values(places).in_place():
             if self._pairs is None:
                 yield
                 return
-            with self._pairs.held_to(dict(zip(self._tables, tractions[count:], strict=True))):
+            with self._pairs.held_to(dict(zip(self._tables, known[count:], strict=True))):
                 yield
 
     def _on_obstacles(self, state: State) -> list[Slide]:
         """Return how the robots slide along each obstacle at a state."""
         return [obstacle.slides(state) for obstacle in self._obstacles]
-
-    def _on_pairs(self, q: Tensor, velocity: Tensor) -> list[Slide]:
-        """Return how the pairs of each table slide along each other at q and a velocity (B, n)."""
-        return [self._contacts[table.contact].slides(table, q, velocity) for table in self._tables]
 
 
 def _expected(law: ContactLaw, before: Tensor, slide: Slide) -> Tensor:
@@ -110,15 +105,3 @@ def _expected(law: ContactLaw, before: Tensor, slide: Slide) -> Tensor:
     traction, turned, slid = before.split(3, dim=2)
     normal, velocity = slide
     return torch.cat([law.expected(turned, slid, velocity - slid, traction), normal, velocity], dim=2)
-
-
-def _bearable(table: PairTable, motion: Tensor) -> Tensor:
-    """Return the part (B, P) of motions (B, N, 3) in which the two sides of each pair move by `APART` of its reach
-    against each other, or 1: the nodes of two edges, or a point and the nodes of a triangle.
-    """
-    moved = motion[torch.arange(len(motion), device=motion.device)[:, None, None], table.nodes[..., :4]]
-    split = sum(node < 4 for node in FIRST[table.kernel])  # nodes beyond the four bend smooth lines alone
-    against = moved[:, :, :split, None] - moved[:, :, None, split:]
-    farthest = torch.linalg.vector_norm(against, dim=-1).flatten(2).amax(2)
-    free = APART * table.reach
-    return torch.where(table.filled & (farthest > free), free / torch.where(farthest > 0, farthest, 1.0), 1.0)

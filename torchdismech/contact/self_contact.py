@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,12 +19,13 @@ from torchdismech.contact.broad_phase import adjacent, overlapping, padded
 from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.neighbours import near_nodes
-from torchdismech.contact.pair_loops import CLEARANCES, Kernel, PairLoops
+from torchdismech.contact.pair_loops import CLEARANCES, KNOWN, Kernel, PairLoops
 from torchdismech.contact.pair_sums import PairSums, of_pairs
 from torchdismech.contact.pairs import Listed, PairTable, Touching, touching
 from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.contact.shares import Ruled, Share, shares
 from torchdismech.errors import InputError
+from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 
@@ -54,7 +55,7 @@ class Pairs:
         """Return the pairs of the robots that `index` selects."""
         return Pairs(tuple(table.rows(index) for table in self.tables), self.low[index], self.high[index])
 
-    def of_contacts(self, numbers: set[int]) -> Pairs:
+    def of_contacts(self, numbers: Collection[int]) -> Pairs:
         """Return the pairs of the contacts with these numbers alone."""
         return Pairs(tuple(table for table in self.tables if table.contact in numbers), self.low, self.high)
 
@@ -320,42 +321,63 @@ class SelfContact(nn.Module):
         """Return the pairs of a table that touch at q (B, n) and a velocity (B, n); not of a constraint."""
         assert not isinstance(self.law, ConstraintLaw)
         sums = self.sums(table, q, velocity)
-        chosen = None if sums is None else sums.touching()
+        chosen = None if sums is None else sums.touching(q)
         return touching(self._loops[table.kernel], table, q, velocity, self.law.constants, chosen)
 
-    def sums(self, table: PairTable, q: Tensor, velocity: Tensor, tractions: Tensor | None = None) -> PairSums | None:
-        """Return what the pairs of a table add up to; None where `touching` has to be asked. Not of a constraint.
+    def sums(self, table: PairTable, q: Tensor, velocity: Tensor) -> PairSums | None:
+        """Return what finds sums over the pairs of a table; None where `touching` has to be asked.
 
-        Parameters
-        ----------
-        tractions : (C, 3) that a search expects of the pairs; see `ContactLaw.partials`.
+        Not of a constraint.
         """
         assert not isinstance(self.law, ConstraintLaw)
-        return PairSums.of(self._loops[table.kernel], table, q, velocity, self.law.constants, tractions)
+        return PairSums.of(self._loops[table.kernel], table, q, velocity, self.law.constants)
 
     @property
     def rubs(self) -> bool:
         """Whether it has friction that is smoothed."""
         return not self.constrained and self.law.friction is not None
 
-    def slides(self, table: PairTable, q: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
-        """Return normals and velocities (B, P, 3) of a table's pairs at q and a velocity (B, n); not of a constraint.
+    def begun(self, table: PairTable, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return what a search knows of a table's pairs (B, P, KNOWN) where it begins, at q and a velocity (B, n).
 
-        The velocity is that of the first closest point against the second; empty places have zeros.
+        That is, see `rubbing`: traction, normal, and velocity of the first closest point against the second; zeros in
+        empty places. For friction that is smoothed.
         """
-        if not len(table):
-            return q.new_zeros(*table.filled.shape, 3), q.new_zeros(*table.filled.shape, 3)
-        found = of_pairs(self._loops[table.kernel].slide, table.listed, q, velocity, (table.reaches, *table.more))
-        whole = q.new_zeros(*table.filled.shape, 6)
-        whole[table.places] = found.t()
-        return whole[..., :3], whole[..., 3:]
+        if len(table) and (sums := self.sums(table, q, velocity)) is not None:
+            return sums.begun(q, velocity)
+        return self._known(table, self._loops[table.kernel].begun, q, velocity)
+
+    def expected(self, table: PairTable, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
+        """Return the same at the next iterate of a search with the traction to expect, if this was `known` before."""
+        if len(table) and (sums := self.sums(table, q, velocity)) is not None:
+            return sums.expected(q, velocity, known)
+        return self._known(table, self._loops[table.kernel].expected, q, velocity, known[table.places].t())
+
+    def bear(self, table: PairTable, motion: Tensor, part: Tensor) -> None:
+        """Let `part` (B,) be no larger than what pairs of a table bear of a motion (B, n); see `pair_loops.APART`."""
+        loop = self._loops[table.kernel].bearable
+        if (sums := self.sums(table, motion, motion)) is not None:
+            sums.least(loop, motion, part)
+        else:
+            found = loop.of_columns(table.gathered(motion), table.reaches)[0]
+            part.scatter_reduce_(0, table.places[0], found, "amin")
+
+    def _known(self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *known: Tensor) -> Tensor:
+        """Return what a loop finds of the pairs of a table (B, P, KNOWN), from what was `known` (KNOWN, C) before."""
+        assert not isinstance(self.law, ConstraintLaw)
+        found = q.new_zeros(*table.filled.shape, KNOWN)
+        if len(table):
+            law = self.law.constants.at(table.places[0]).given()
+            given = (table.gathered(q), table.gathered(velocity), table.reaches, *known, *law, *table.more)
+            found[table.places] = loop.of_columns(*given).t()
+        return found
 
     def summary(self, table: PairTable, q: Tensor, velocity: Tensor) -> Summary:
         """Return what the pairs of a table that touch at q and a velocity (B, n) do; not of a constraint."""
         sums = self.sums(table, q, velocity)
         if sums is not None:
-            chosen = sums.touching()
-            of_pairs, robot, on_dofs = sums.summary(chosen), table.places[0][chosen], sums.force(chosen)
+            chosen = sums.touching(q)
+            robot, (of_pairs, on_dofs) = table.places[0][chosen], sums.summary(q, velocity, chosen)
         else:
             found = self.touching(table, q, velocity)
             of_pairs, robot, on_dofs = found.summary(), found.robot, summed(found, found.force(), q)
@@ -368,12 +390,18 @@ class SelfContact(nn.Module):
 
 
 class SelfContacts(nn.ModuleList):
-    """All contact of a robot's parts with each other; of most robots one `SelfContact`, or none."""
+    """All contact of a robot's parts with each other; of most robots one `SelfContact`, or none.
+
+    Attributes
+    ----------
+    constrained : the numbers of those that are constraints, and no forces.
+    """
 
     def __init__(self, contacts: Sequence[SelfContact], body: Body):
         super().__init__(contacts)
         for contact, share in zip(contacts, shares(body, [contact.ruled for contact in contacts]), strict=True):
             contact.bind(body, share)
+        self.constrained = frozenset(k for k, contact in enumerate(self) if contact.constrained)
 
     def __iter__(self) -> Iterator[SelfContact]:
         return super().__iter__()  # type: ignore[return-value]
@@ -385,11 +413,6 @@ class SelfContacts(nn.ModuleList):
     def symmetric(self) -> bool:
         """Whether the derivative of the forces is a symmetric matrix."""
         return all(contact.symmetric for contact in self)
-
-    @property
-    def constrained(self) -> set[int]:
-        """The numbers of those that are constraints, and no forces."""
-        return {k for k, contact in enumerate(self) if contact.constrained}
 
     @torch.no_grad()
     def pairs(self, start: Tensor, end: Tensor, slack: Tensor) -> Pairs:
@@ -416,7 +439,7 @@ class SelfContacts(nn.ModuleList):
         for table in self.pushing(pairs):
             contact = self[table.contact]
             if (sums := contact.sums(table, q, velocity)) is not None:
-                total = total + sums.force()
+                total = total + sums.force(q, velocity)
             else:
                 found = contact.touching(table, q, velocity)
                 total = total + summed(found, found.force(), q)

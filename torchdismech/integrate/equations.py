@@ -244,9 +244,9 @@ class StepEquations:
         """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
         self._count()
         residual, values, position, velocity = self._form(StepEquations.bare_residual_and_matrix)(self, x)
-        pairs, gains = self.start.pairs, self.gains
+        pairs = self.start.pairs
         if pairs is not None:
-            contacts = self.mechanics.self_contacts
+            gains, contacts = self._gains_of_pairs, self.mechanics.self_contacts
             force, values = pairs.added(contacts, position, velocity, values, gains.position, gains.velocity)
             residual = residual - self._felt(force)
         if self.constraints is not None:
@@ -256,6 +256,11 @@ class StepEquations:
         if (sliding := self._sliding()) is not None:
             sliding.hold(values)
         return residual, values
+
+    @cached_property
+    def _gains_of_pairs(self) -> Gains:
+        """The gains, found once: no recording holds pairs."""
+        return self.gains
 
     def bare_residual(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the bare residual (B, n_free), and q and velocity (B, n) where forces are evaluated."""

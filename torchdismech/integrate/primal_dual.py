@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
+from torchdismech.fused import Fused
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve.newton import Progress, begun
-from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, dividing, judged
+from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, dividing
 from torchdismech.state import State
 
 __all__ = ["met", "moved", "primal_dual_newton"]
@@ -85,14 +86,39 @@ class _PrimalDual(DividingSearch):
         step = torch.where(solved[:, None], step, 0.0)
         x, residual, values, *self.friction = self.system.compiled(moved)(self.system, at.x, step, *self.friction)
         self.at = at.merged(Iterate(x, residual, values, self.options.norm(residual)), solved)
-        self.limit = torch.where(self.iterations == 0, self.limit.maximum(LARGEST_GROWTH * self.at.norm), self.limit)
-        self.iterations = self.iterations + active
-        status = judged(self.status, self.at.norm, self.tolerance)
-        status = torch.where(active & ~solved, int(Status.SINGULAR), status)
-        status = torch.where((status == RUNNING) & (self.at.norm > self.limit), int(Status.LINE_SEARCH_FAILED), status)
-        spent = (status == RUNNING) & (self.iterations >= self.options.max_iterations)
-        self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
-        return bool((self.status == RUNNING).any())
+        rows = (row.to(step.dtype) for row in (self.status, self.iterations, factor.ok))
+        most = torch.full((), self.options.max_iterations, dtype=step.dtype, device=step.device)
+        found = _JUDGED.of_columns(self.at.norm, self.tolerance, self.limit, *rows, most)
+        self.limit, going_on = found[0], found[3]
+        self.status, self.iterations = found[1:3].long().unbind()
+        return bool(going_on.any())
+
+
+def _judged(
+    norm: Tensor, tolerance: Tensor, limit: Tensor, status: Tensor, iterations: Tensor, ok: Tensor, most: Tensor
+) -> list:
+    """Return the limit, the status and the iterations of rows after a step, and whether they go on.
+
+    Parameters
+    ----------
+    norm : of the residual after the step.
+    limit, status, iterations : before it.
+    ok : whether there was a step (not 0).
+    most : iterations that a row may take.
+    """
+    active = status == RUNNING
+    limit = torch.where(iterations == 0, torch.maximum(limit, LARGEST_GROWTH * norm), limit)
+    iterations = torch.where(active, iterations + 1, iterations)
+    ended = torch.where(active & (norm <= tolerance), int(Status.CONVERGED), status)
+    ended = torch.where(active & ~(norm < torch.inf), int(Status.NOT_FINITE), ended)
+    ended = torch.where(active & ~(ok > 0), int(Status.SINGULAR), ended)
+    ended = torch.where((ended == RUNNING) & (norm > limit), int(Status.LINE_SEARCH_FAILED), ended)
+    ended = torch.where((ended == RUNNING) & (iterations >= most), int(Status.MAX_ITERATIONS), ended)
+    going_on = torch.where(ended == RUNNING, torch.ones_like(norm), torch.zeros_like(norm))
+    return [limit, ended, iterations, going_on]
+
+
+_JUDGED = Fused(_judged, "rows of primal-dual searches")
 
 
 def moved(equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:

@@ -262,11 +262,19 @@ def _declare(code: ctypes.CDLL) -> None:
         shifts = getattr(code, f"node_shifts_{dtype}")
         shifts.argtypes = [number] * 7 + [array] * 6 + [number, number]
         weighted_sums.restype = shifts.restype = None
-        pairs = [number] * 5 + [array] * 10
-        more = [array] + [number] * 3 + [array] * 6
-        for name, further in (("values", [number, array]), ("forces", [array]), ("blocks", more)):
+        placed = [array, number, array, array, array]
+        further: dict[str, list] = {
+            "values": [array, array, number, array],
+            "touching": [array, array],
+            "summary": [array, array, number, array, array],
+            "known": [array, array],
+            "least": [array, array],
+            "forces": [array] * 3,
+            "blocks": [array] * 4 + [number, array, array],
+        }
+        for name, more in further.items():
             of_pairs = getattr(code, f"pair_{name}_{dtype}")
-            of_pairs.argtypes, of_pairs.restype = [*pairs, *further], None
+            of_pairs.argtypes, of_pairs.restype = [*placed, *more], number if name == "touching" else None
     for what in ("torque", "factor", "solve", "acceleration"):
         for dtype in ("float64", "complex128") if what in ("factor", "solve") else ("float64",):
             for kind in ("plane", "space"):

@@ -1,11 +1,14 @@
 // Pairs that may touch: their gaps, their forces, and the derivatives of these, summed over all pairs.
 //
 // What is found for a pair is a loop of generated code (see `fused`), which is called for some pairs at a time: what it
-// reads and finds stays in the nearest cache. Pairs come robot by robot.
+// reads and finds stays in the nearest cache. Pairs come robot by robot. `contact/pair_sums.py` makes what is given here;
+// structures are arrays of integers and addresses there.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -14,84 +17,136 @@ namespace {
 constexpr int64_t TOGETHER = 8;
 // Numbers that the sum of a block takes: three rows of four, so that a row is one vector.
 constexpr int64_t BLOCK = 12;
+// Rows of values between one that is asked for and the one that is written.
+constexpr int64_t AHEAD = 24;
 
-// A loop over columns: its inputs, the values that it finds (rows, columns), and the part of the work.
+// Pairs that a loop is called for.
+constexpr int64_t WIDTH = 32;
+// Numbers that searches know of a pair: traction, normal and velocity, of three components each.
+constexpr int64_t KNOWN = 9;
+
+// A loop over columns: `inputs` of the code, which finds some rows of values, one column for each pair, in `found`.
 template <typename T>
-using Loop = void (*)(int64_t springs, int64_t columns, const int64_t* inputs, T* found, T* none, int64_t begin,
-                      int64_t end);
+struct Loop {
+  void (*code)(int64_t springs, int64_t columns, const int64_t* inputs, T* found, T* none, int64_t begin, int64_t end);
+  const int64_t* inputs;
+  T* found;
+  int64_t rows;
+};
 
-// `count` pairs of so many nodes; pair k is number chosen[k] of a list, or k. Of the list, `robot` and `node` (.., nodes)
-// say which robot and nodes a pair has, and given[c] what else it is known by. A robot has `size` coordinates in q and
-// velocity. The loop reads `read` (6 nodes + columns, width) and writes `found`.
+// `count` pairs of so many nodes: `robot` and `node` (count, nodes) say which robot and nodes a pair has, given[c] what
+// else it is known by, and `place` where what searches know of it stands; null if they know nothing. Loops read
+// `read` (6 nodes + columns + KNOWN, WIDTH).
 template <typename T>
 struct Pairs {
-  int64_t nodes, count, size, width, columns;
-  const int64_t *chosen, *robot, *node;
-  const T *q, *velocity, *const *given;
-  Loop<T> loop;
-  const int64_t* inputs;
-  T *read, *found;
+  int64_t nodes, count, columns;
+  const int64_t *robot, *node, *place;
+  const T* const* given;
+  T* read;
+};
 
-  int64_t number(int64_t k) const { return chosen ? chosen[k] : k; }
-  int64_t robot_of(int64_t k) const { return robot[number(k)]; }
+// Pairs at two vectors, of `size` coordinates a robot, and what is known of them there.
+template <typename T>
+struct Placed {
+  const Pairs<T>& pairs;
+  int64_t size;
+  const T *q, *velocity, *known;
 
-  // Let the loop find its values for the pairs [k, end), no more than `width`; return how many these are.
-  int64_t evaluate(int64_t k, int64_t end) const {
-    const int64_t pairs = std::min(width, end - k);
-    for (int64_t c = 0; c < pairs; ++c) {
-      const int64_t p = number(k + c);
-      T* column = read + c;
+  // Let a loop find its values for so many pairs, no more than WIDTH: numbers chosen[0], ... or first, first + 1, ...
+  void evaluate(const Loop<T>& loop, int64_t first, const int64_t* chosen, int64_t many) const {
+    for (int64_t c = 0; c < many; ++c) {
+      const int64_t p = chosen ? chosen[c] : first + c, *node = pairs.node + pairs.nodes * p;
+      T* column = pairs.read + c;
       for (const T* vector : {q, velocity})
-        for (int64_t i = 0; i < nodes; ++i)
-          for (int64_t a = 0; a < 3; ++a, column += width)
-            *column = vector[robot[p] * size + 3 * node[nodes * p + i] + a];
-      for (int64_t g = 0; g < columns; ++g, column += width) *column = given[g][p];
+        for (int64_t i = 0; i < pairs.nodes; ++i)
+          for (int64_t a = 0; a < 3; ++a, column += WIDTH) *column = vector[pairs.robot[p] * size + 3 * node[i] + a];
+      for (int64_t g = 0; g < pairs.columns; ++g, column += WIDTH) *column = pairs.given[g][p];
+      if (known)
+        for (int64_t a = 0; a < KNOWN; ++a, column += WIDTH) *column = known[KNOWN * pairs.place[p] + a];
     }
-    loop(1, pairs, inputs, found, nullptr, 0, 1);
-    return pairs;
+    loop.code(1, many, loop.inputs, loop.found, nullptr, 0, 1);
   }
 
-  // Add the first 3 nodes values of column c of so many, the forces on the nodes of pair k, to total (robots, size).
-  void add_force(int64_t k, int64_t c, int64_t pairs, T* total) const {
-    const int64_t p = number(k);
-    for (int64_t i = 0; i < nodes; ++i)
-      for (int64_t a = 0; a < 3; ++a)
-        total[robot[p] * size + 3 * node[nodes * p + i] + a] += found[(3 * i + a) * pairs + c];
+  // Let a loop find its values for all pairs, or those chosen, and hand over for each: its place in the list, its
+  // number, its first value, and how far the next ones are.
+  template <typename Take>
+  void each(const Loop<T>& loop, const int64_t* chosen, int64_t count, const Take& take) const {
+    for (int64_t k = 0; k < count; k += WIDTH) {
+      const int64_t many = std::min(WIDTH, count - k);
+      evaluate(loop, k, chosen ? chosen + k : nullptr, many);
+      for (int64_t c = 0; c < many; ++c) take(k + c, chosen ? chosen[k + c] : k + c, loop.found + c, many);
+    }
+  }
+
+  // The numbers of the pairs that touch: what `slack` finds is negative.
+  std::vector<int64_t> touching(const Loop<T>& slack) const {
+    std::vector<int64_t> found;
+    each(slack, nullptr, pairs.count, [&](int64_t, int64_t p, const T* value, int64_t) {
+      if (*value < 0) found.push_back(p);
+    });
+    return found;
+  }
+
+  // Add the forces on the nodes of a pair, `apart` from each other, to total (robots, size).
+  void add_force(int64_t p, const T* force, int64_t apart, T* total) const {
+    const int64_t* node = pairs.node + pairs.nodes * p;
+    for (int64_t i = 0; i < pairs.nodes; ++i)
+      for (int64_t a = 0; a < 3; ++a, force += apart) total[pairs.robot[p] * size + 3 * node[i] + a] += *force;
   }
 };
 
 // Where the blocks of pairs of nodes stand. Block (i, j) of the nodes of a pair p of N is number of_pairs[N (N p + i) + j];
-// those from `limit` on are left out. Row row[k] of the values (rows, batch) begins as row own[k] of `before`, or as zero,
-// and place slot[k] of a robot's sums is added; -1 is for none. Slots rise, so that sums are read one after the other.
-// Without `own` the sums are added to what stands there.
+// those from `limit` on are left out. Row k of the values (rows, batch) begins as row own[k] of `before`, or as zero, and
+// place slot[k] of a robot's sums is added; -1 is for none. Without `before` the sums are added to what stands there.
+struct Blocks {
+  int64_t rows, limit;
+  const int64_t* of_pairs;
+  const int32_t *slot, *own;
+};
 template <typename T>
 struct Matrix {
-  int64_t rows, batch, limit;
-  const int64_t *of_pairs, *row, *slot, *own;
+  const Blocks& blocks;
+  int64_t batch;
   const T* before;
   T* values;
 
   // Write the sums of some robots, one after the other; null if they have none.
   void write(int64_t first, int64_t robots, const T* sums) const {
-    for (int64_t k = 0; k < rows; ++k) {
-      T* line = values + row[k] * batch + first;
-      if (own) {
-        const T* from = own[k] < 0 ? nullptr : before + own[k] * batch + first;
+    if (robots == TOGETHER)
+      write_rows(first, std::integral_constant<int64_t, TOGETHER>(), sums);
+    else
+      write_rows(first, robots, sums);
+  }
+
+  template <typename Count>
+  void write_rows(int64_t first, Count robots, const T* sums) const {
+    for (int64_t k = 0; k < blocks.rows; ++k) {
+      if (batch > robots) fetch(k + AHEAD, first);
+      T* line = values + k * batch + first;
+      if (before) {
+        const T* from = blocks.own[k] < 0 ? nullptr : before + blocks.own[k] * batch + first;
         for (int64_t b = 0; b < robots; ++b) line[b] = from ? from[b] : T(0);
       }
-      if (sums && slot[k] >= 0)
-        for (int64_t b = 0; b < robots; ++b) line[b] += sums[b * BLOCK * limit + slot[k]];
+      if (sums && blocks.slot[k] >= 0)
+        for (int64_t b = 0; b < robots; ++b) line[b] += sums[b * BLOCK * blocks.limit + blocks.slot[k]];
     }
+  }
+
+  // Ask for a line of a row of values, and of what it begins as: rows of large batches are far apart in memory.
+  void fetch(int64_t k, int64_t first) const {
+    if (k >= blocks.rows) return;
+    __builtin_prefetch(values + k * batch + first, 1);
+    if (before && blocks.own[k] >= 0) __builtin_prefetch(before + blocks.own[k] * batch + first);
   }
 };
 
-// Add w_i w_j M_ab + sum_l left_lia right_ljb of a pair of N nodes to the sums of its robot. Of `pairs` columns this is
-// number c; after the forces they hold M, left, right and w.
+// Add w_i w_j M_ab + sum_l left_lia right_ljb of a pair of N nodes to the sums of its robot. After the forces its values,
+// `apart` from each other, are M, left, right and w.
 template <typename T, int64_t N>
-void add_blocks(const Matrix<T>& matrix, const T* found, int64_t pairs, int64_t c, int64_t pair, T* sums) {
+void add_blocks(const Matrix<T>& matrix, int64_t pair, const T* found, int64_t apart, T* sums) {
   typedef T Four __attribute__((vector_size(4 * sizeof(T))));  // the last one is zero
-  const T* at = found + 3 * N * pairs + c;
-  const auto next = [&] { const T value = *at; at += pairs; return value; };
+  const T* at = found + 3 * N * apart;
+  const auto next = [&] { const T value = *at; at += apart; return value; };
   const auto three = [&] { const T x = next(), y = next(); return Four{x, y, next(), 0}; };
   Four m[3], r[2 * N];
   T l[6 * N], w[N];
@@ -100,9 +155,9 @@ void add_blocks(const Matrix<T>& matrix, const T* found, int64_t pairs, int64_t 
   for (Four& row : r) row = three();
   for (T& number : w) number = next();
   for (int64_t i = 0; i < N; ++i) {
-    const int64_t* block = matrix.of_pairs + N * (N * pair + i);
+    const int64_t* block = matrix.blocks.of_pairs + N * (N * pair + i);
     for (int64_t j = 0; j < N; ++j) {
-      if (block[j] >= matrix.limit) continue;
+      if (block[j] >= matrix.blocks.limit) continue;
       T* sum = sums + BLOCK * block[j];
       for (int64_t a = 0; a < 3; ++a, sum += 4) {
         Four row;
@@ -114,82 +169,98 @@ void add_blocks(const Matrix<T>& matrix, const T* found, int64_t pairs, int64_t 
   }
 }
 
+// Add the forces of pairs that touch, numbers near[0], ..., to total (robots, size), and their blocks to the matrix.
 template <typename T, int64_t N>
-void sum_blocks(const Pairs<T>& pairs, const Matrix<T>& matrix, T* total) {
-  std::vector<T> sums(BLOCK * matrix.limit * std::min(TOGETHER, matrix.batch));
-  int64_t k = 0;
+void sum_blocks(const Placed<T>& at, const std::vector<int64_t>& near, const Loop<T>& loop, const Matrix<T>& matrix,
+                T* total) {
+  const int64_t numbers = BLOCK * matrix.blocks.limit * std::min(TOGETHER, matrix.batch);
+  const std::unique_ptr<T[]> sums(new T[numbers]);  // memory that nobody has cleared
+  const int64_t* robot = at.pairs.robot;
+  size_t begin = 0;
   for (int64_t first = 0; first < matrix.batch; first += TOGETHER) {
-    const int64_t robots = std::min(TOGETHER, matrix.batch - first), start = k;
-    int64_t end = k;
-    while (end < pairs.count && pairs.robot_of(end) < first + robots) ++end;
-    if (start < end) std::fill(sums.begin(), sums.end(), T(0));
-    while (k < end) {
-      const int64_t now = pairs.evaluate(k, end);
-      for (int64_t c = 0; c < now; ++c, ++k) {
-        pairs.add_force(k, c, now, total);
-        T* of_robot = sums.data() + BLOCK * matrix.limit * (pairs.robot_of(k) - first);
-        add_blocks<T, N>(matrix, pairs.found, now, c, pairs.number(k), of_robot);
-      }
-    }
-    matrix.write(first, robots, start < end ? sums.data() : nullptr);
+    const int64_t robots = std::min(TOGETHER, matrix.batch - first);
+    size_t end = begin;
+    while (end < near.size() && robot[near[end]] < first + robots) ++end;
+    if (begin < end) std::fill(sums.get(), sums.get() + numbers, T(0));
+    at.each(loop, near.data() + begin, end - begin, [&](int64_t, int64_t p, const T* found, int64_t apart) {
+      at.add_force(p, found, apart, total);
+      add_blocks<T, N>(matrix, p, found, apart, sums.get() + BLOCK * matrix.blocks.limit * (robot[p] - first));
+    });
+    matrix.write(first, robots, begin < end ? sums.get() : nullptr);
+    begin = end;
   }
 }
 
 // Find the number of the block of each two nodes of `count` pairs: that of a robot's nodes i and j is listed[N i + j], or
 // with i >= j the place of N i + j among the increasing `keys`, and so many more the other way round. Return whether all
-// are there; numbers of others are negative.
+// are there, and stop at the first that is not.
 inline bool find_blocks(int64_t nodes, int64_t count, const int64_t* node, int64_t robot_nodes, const int64_t* listed,
                         const int64_t* keys, int64_t known, int64_t* of_pairs) {
-  int64_t least = 0;
   for (int64_t p = 0; p < count; ++p, node += nodes)
     for (int64_t i = 0; i < nodes; ++i)
       for (int64_t j = 0; j < nodes; ++j, ++of_pairs) {
         if (listed) {
           *of_pairs = listed[robot_nodes * node[i] + node[j]];
+          if (*of_pairs < 0) return false;
         } else {
           const int64_t key = robot_nodes * std::max(node[i], node[j]) + std::min(node[i], node[j]);
           const int64_t* found = std::lower_bound(keys, keys + known, key);
-          const bool there = found != keys + known && *found == key;
-          *of_pairs = there ? found - keys + (node[i] < node[j] ? known : 0) : -1;
+          if (found == keys + known || *found != key) return false;
+          *of_pairs = found - keys + (node[i] < node[j] ? known : 0);
         }
-        least = std::min(least, *of_pairs);
       }
-  return least == 0;
+  return true;
 }
 
 }  // namespace
 
-#define PAIRS(T)                                                                                                      \
-  int64_t nodes, int64_t count, int64_t size, int64_t width, int64_t columns, const int64_t *chosen,                  \
-      const int64_t *robot, const int64_t *node, const T *q, const T *velocity, const T *const *given, Loop<T> loop,  \
-      const int64_t *inputs, T *read, T *found
-#define GIVEN {nodes, count, size, width, columns, chosen, robot, node, q, velocity, given, loop, inputs, read, found}
+#define PLACED(T) const Pairs<T>*pairs, int64_t size, const T *q, const T *velocity, const T *known
+#define GIVEN {*pairs, size, q, velocity, known}
 
 // Pairs have four nodes or eight.
 #define INTERFACE(T, suffix)                                                                                          \
-  void pair_values_##suffix(PAIRS(T), int64_t rows, T* values) {                                                      \
-    const Pairs<T> pairs = GIVEN;                                                                                     \
-    for (int64_t k = 0; k < count;) {                                                                                 \
-      const int64_t now = pairs.evaluate(k, count);                                                                   \
-      for (int64_t r = 0; r < rows; ++r) std::copy(found + r * now, found + (r + 1) * now, values + r * count + k);   \
-      k += now;                                                                                                       \
-    }                                                                                                                 \
+  void pair_values_##suffix(PLACED(T), const Loop<T>* loop, const int64_t* chosen, int64_t count, T* values) {        \
+    const auto keep = [&](int64_t k, int64_t, const T* found, int64_t apart) {                                        \
+      for (int64_t r = 0; r < loop->rows; ++r) values[r * count + k] = found[r * apart];                              \
+    };                                                                                                                \
+    Placed<T> GIVEN.each(*loop, chosen, count, keep);                                                                 \
   }                                                                                                                   \
-  void pair_forces_##suffix(PAIRS(T), T* total) {                                                                     \
-    const Pairs<T> pairs = GIVEN;                                                                                     \
-    for (int64_t k = 0; k < count;) {                                                                                 \
-      const int64_t now = pairs.evaluate(k, count);                                                                   \
-      for (int64_t c = 0; c < now; ++c, ++k) pairs.add_force(k, c, now, total);                                       \
-    }                                                                                                                 \
+  int64_t pair_touching_##suffix(PLACED(T), const Loop<T>* slack, int64_t* numbers) {                                 \
+    const std::vector<int64_t> near = Placed<T> GIVEN.touching(*slack);                                               \
+    std::copy(near.begin(), near.end(), numbers);                                                                     \
+    return near.size();                                                                                               \
   }                                                                                                                   \
-  void pair_blocks_##suffix(PAIRS(T), T* total, int64_t rows, int64_t batch, int64_t limit, const int64_t* of_pairs,  \
-                            const int64_t* row, const int64_t* slot, const int64_t* own, const T* before, T* values) {                    \
-    const Pairs<T> pairs = GIVEN;                                                                                     \
-    const Matrix<T> matrix = {rows, batch, limit, of_pairs, row, slot, own, before, values};                               \
-    if (nodes == 4)                                                                                                   \
-      sum_blocks<T, 4>(pairs, matrix, total);                                                                         \
-    else                                                                                                              \
-      sum_blocks<T, 8>(pairs, matrix, total);                                                                         \
+  void pair_summary_##suffix(PLACED(T), const Loop<T>* loop, const int64_t* chosen, int64_t count, T* values,          \
+                             T* total) {                                                                              \
+    const Placed<T> at = GIVEN;                                                                                       \
+    const int64_t rows = loop->rows - 3 * pairs->nodes;                                                               \
+    at.each(*loop, chosen, count, [&](int64_t k, int64_t p, const T* found, int64_t apart) {                          \
+      for (int64_t r = 0; r < rows; ++r) values[r * count + k] = found[r * apart];                                    \
+      at.add_force(p, found + rows * apart, apart, total);                                                            \
+    });                                                                                                               \
+  }                                                                                                                   \
+  void pair_known_##suffix(PLACED(T), const Loop<T>* loop, T* now) {                                                  \
+    Placed<T> GIVEN.each(*loop, nullptr, pairs->count, [&](int64_t, int64_t p, const T* found, int64_t apart) {       \
+      for (int64_t a = 0; a < KNOWN; ++a) now[KNOWN * pairs->place[p] + a] = found[a * apart];                        \
+    });                                                                                                               \
+  }                                                                                                                   \
+  void pair_least_##suffix(PLACED(T), const Loop<T>* loop, T* least) {                                                \
+    Placed<T> GIVEN.each(*loop, nullptr, pairs->count, [&](int64_t, int64_t p, const T* found, int64_t) {             \
+      T& of_robot = least[pairs->robot[p]];                                                                           \
+      if (*found < of_robot || *found != *found) of_robot = *found;                                                                \
+    });                                                                                                               \
+  }                                                                                                                   \
+  void pair_forces_##suffix(PLACED(T), const Loop<T>* slack, const Loop<T>* loop, T* total) {                         \
+    const Placed<T> at = GIVEN;                                                                                       \
+    const std::vector<int64_t> near = at.touching(*slack);                                                            \
+    at.each(*loop, near.data(), near.size(),                                                                          \
+            [&](int64_t, int64_t p, const T* found, int64_t apart) { at.add_force(p, found, apart, total); });        \
+  }                                                                                                                   \
+  void pair_blocks_##suffix(PLACED(T), const Loop<T>* slack, const Loop<T>* loop, T* total, const Blocks* blocks,     \
+                            int64_t batch, const T* before, T* values) {                                              \
+    const Placed<T> at = GIVEN;                                                                                       \
+    const Matrix<T> matrix = {*blocks, batch, before, values};                                                        \
+    (pairs->nodes == 4 ? sum_blocks<T, 4> : sum_blocks<T, 8>)(at, at.touching(*slack), *loop, matrix, total);         \
   }
 
 extern "C" {

@@ -151,7 +151,8 @@ def choose(
     """
     if pattern.n == 0:
         return DenseSolver(pattern)
-    banded, on_cpu = BandedSolver(pattern), torch.device(device).type == "cpu"
+    on_cpu = torch.device(device).type == "cpu"
+    banded = like if isinstance(like, BandedSolver) and like.pattern is pattern else BandedSolver(pattern)
     if not on_cpu and banded.takes_triton():
         return MultifrontalSolver(pattern) if pattern.n > LONG_BAND and batch < FEW_ROBOTS else banded
     if pattern.n <= DENSE_UP_TO and not (on_cpu and banded.takes_native(batch)):

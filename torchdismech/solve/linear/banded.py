@@ -224,6 +224,12 @@ class BandedSolver(DirectSolver):
             return "triton" if self.takes_triton() else "blocks"
         return "native" if self.takes_native(batch) else "lapack"
 
+    def _fewest_alike(self, batch: int) -> int | None:
+        if self.method != "auto":
+            return None
+        # a single matrix has its lines in vectors, and sums are grouped otherwise
+        return max(2, self._native_from) if self.takes_native(batch) else 1
+
     def _memory(self, count: int, dtype: torch.dtype) -> Tensor:
         """Return so many numbers for a factor; what another one left, if nobody holds that any more."""
         self._largest = max(self._largest, count)  # of one size, so that factors of few matrices take what is there
@@ -234,7 +240,7 @@ class BandedSolver(DirectSolver):
         if method == "native":
             return NativeBand(self.order, self._lower_sources, values, self._memory)
         if method == "lapack":
-            return _OnHost(partial(_LapackCholesky, self.order, self._lower_places), values)
+            return _OnHost(partial(_LapackCholesky, self.order, self._lower_places, self._memory), values)
         if method == "triton":
             return TritonBand(self._lower_tables, values, wanted)
         return self._blocks.cholesky(values)
@@ -244,7 +250,7 @@ class BandedSolver(DirectSolver):
         if method == "native":
             return _OnHost(partial(_NativeLU, self.order, self._full_sources, self._full_places, self._memory), values)
         if method == "lapack":
-            return _OnHost(partial(_LapackLU, self.order, self._full_places), values)
+            return _OnHost(partial(_LapackLU, self.order, self._full_places, self._memory), values)
         if method == "triton":
             growth = torch.finfo(values.dtype).eps ** -TRITON_GROWTH
             return TritonBand(self._full_tables, values, wanted, growth)
@@ -268,14 +274,15 @@ def _numpy_dtype(values: Tensor) -> type:
     return np.float32 if values.dtype == torch.float32 else np.float64
 
 
-def _bands(values: Tensor, n: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _bands(values: Tensor, n: int, width: int, memory: Memory) -> tuple[np.ndarray, np.ndarray]:
     """Return zeroed band storage of b matrices, flat (b, n * width) and as (b, width, n) of the same memory.
 
     A matrix of the latter is in Fortran order, so LAPACK overwrites it and nothing is copied. (Likewise the vectors of
     a solve are taken with `take`, whose rows are contiguous; indexing with `[:, order]` gives strided rows, and LAPACK
     would leave its result in a copy.)
     """
-    flat: np.ndarray = np.zeros((values.shape[1], n * width), dtype=_numpy_dtype(values))
+    flat = memory(values.shape[1] * n * width, values.dtype).numpy().reshape(values.shape[1], n * width)
+    flat.fill(0)
     return flat, flat.reshape(len(flat), n, width).transpose(0, 2, 1)
 
 
@@ -311,10 +318,10 @@ class _OnHost:
 class _LapackCholesky:
     """Cholesky factors by pbtrf, one call per robot."""
 
-    def __init__(self, order: BandedOrder, places: np.ndarray, values: Tensor):
+    def __init__(self, order: BandedOrder, places: np.ndarray, memory: Memory, values: Tensor):
         self.order = order
         factor, self._solve_one = scipy.linalg.lapack.get_lapack_funcs(("pbtrf", "pbtrs"), dtype=_numpy_dtype(values))
-        flat, self.bands = _bands(values, len(order.order), order.lower + 1)
+        flat, self.bands = _bands(values, len(order.order), order.lower + 1, memory)
         good = np.empty(len(flat), dtype=bool)
         for k, (band, source, matrix) in enumerate(zip(flat, values.t().contiguous().numpy(), self.bands, strict=True)):
             band[places] = source
@@ -334,11 +341,11 @@ class _LapackCholesky:
 class _LapackLU:
     """LU factors with partial pivoting by gbtrf, one call per robot."""
 
-    def __init__(self, order: BandedOrder, places: np.ndarray, values: Tensor):
+    def __init__(self, order: BandedOrder, places: np.ndarray, memory: Memory, values: Tensor):
         self.order = order
         below, above = order.lower, order.upper
         factor, self._solve_one = scipy.linalg.lapack.get_lapack_funcs(("gbtrf", "gbtrs"), dtype=_numpy_dtype(values))
-        flat, self.bands = _bands(values, len(order.order), 2 * below + above + 1)
+        flat, self.bands = _bands(values, len(order.order), 2 * below + above + 1, memory)
         good = np.empty(len(flat), dtype=bool)
         self.pivots = []
         for k, (band, source, matrix) in enumerate(zip(flat, values.t().contiguous().numpy(), self.bands, strict=True)):
@@ -373,7 +380,7 @@ class _NativeLU:
         self.native = NativeBand(order, sources, values, memory, torch.finfo(values.dtype).eps ** -NATIVE_GROWTH)
         self.ok = self.native.ok
         self.grown = (~self.ok).nonzero().squeeze(1)
-        self.pivoted = _LapackLU(order, places, values.index_select(1, self.grown)) if len(self.grown) else None
+        self.pivoted = _LapackLU(order, places, memory, values.index_select(1, self.grown)) if len(self.grown) else None
         if self.pivoted is not None:
             self.ok[self.grown] = self.pivoted.ok
 

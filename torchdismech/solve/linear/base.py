@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.native import taping
 from torchdismech.sparse import Pattern
 
 __all__ = [
@@ -26,7 +27,8 @@ __all__ = [
     "growth_limit",
 ]
 
-FEW = 60_000  # unknowns of all robots up to which a CPU factors all rows, so that steps can be recorded
+FEW = 60_000  # unknowns of all robots up to which a CPU factors so that recorded steps are the same to the bit
+MOST_SELECTED = 0.75  # of the rows: to factor more of them alone saves less than it takes to pick their values
 
 
 class IndexMap:
@@ -191,11 +193,12 @@ class DirectFactor(Factor):
         self.shape = (values.shape[1], n)
         self.dtype = values.dtype
         self._like = values.new_empty(0)
+        good = parts.ok if wanted is None else parts.ok & wanted
         if selected is None:
-            self.ok = parts.ok if wanted is None else parts.ok & wanted
+            self.ok = good
         else:
             self.ok = torch.zeros(self.shape[0], dtype=torch.bool, device=values.device)
-            self.ok[selected] = parts.ok
+            self.ok[selected] = good
 
     def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
         """Return x (B, n) with A x = rhs, or A^T x = rhs; zeros in the rows that are not `ok`."""
@@ -205,7 +208,7 @@ class DirectFactor(Factor):
             return torch.where(self.ok[:, None], self.parts.solve(rhs, transpose), 0.0)
         solution = self.parts.solve(rhs.index_select(0, self.selected), transpose)
         x = torch.zeros_like(rhs)
-        x[self.selected] = torch.where(self.parts.ok[:, None], solution, 0.0)
+        x[self.selected] = torch.where(self.ok[self.selected][:, None], solution, 0.0)
         return x
 
 
@@ -215,9 +218,9 @@ class DirectSolver(Solver):
     A subclass computes the two decompositions from the values of the selected rows. For LU of a symmetric pattern the
     values are mirrored first, so `_lu` always sees the values of `self.full`.
 
-    On a CPU only the selected rows of large batches are factored. Elsewhere no shape depends on data and the host waits
-    for nothing, so that recordings may hold factorisations and solves: all rows come, and a method may leave out those
-    not wanted.
+    On a CPU only the selected rows of large batches are factored, and of small ones where that comes to the same to the
+    bit. Elsewhere, and in recordings, no shape depends on data and the host waits for nothing: all rows come, and a
+    method may leave out those not wanted.
     """
 
     # Cholesky has no use for both triangles, which take time and memory to find.
@@ -254,11 +257,8 @@ class DirectSolver(Solver):
         """
         self._check(values, rows)
         values = values.detach()
-        selected = wanted = None
-        if values.device.type != "cpu" or values.shape[1] * self.pattern.n <= FEW:
-            wanted = rows
-        elif rows is not None and not bool(rows.all()):
-            selected = rows.nonzero().squeeze(1)
+        selected = None if rows is None else self._selected(values, rows)
+        wanted = rows if selected is None or rows is None else rows[selected]
         chosen = values if selected is None else values.index_select(1, selected)
         if self.pattern.symmetric and not indefinite:
             parts = self._cholesky(chosen, wanted)
@@ -268,6 +268,23 @@ class DirectSolver(Solver):
             # An infinite or NaN entry away from the pivots would pass the pivot checks; one pass of sums finds it.
             parts.ok = parts.ok & torch.isfinite(chosen.sum(0))
         return DirectFactor(self.name, parts, selected, wanted, values, self.pattern.n)
+
+    def _selected(self, values: Tensor, rows: Tensor) -> Tensor | None:
+        """Return the rows (b,) to factor alone, those that `rows` (B,) selects among them; None for all."""
+        batch = values.shape[1]
+        if batch == 1 or values.device.type != "cpu" or taping() or torch.compiler.is_compiling():
+            return None
+        if batch * self.pattern.n > FEW:
+            return None if bool(rows.all()) else rows.nonzero().squeeze(1)
+        fewest = self._fewest_alike(batch)
+        count = batch if fewest is None else max(int(rows.sum()), fewest)
+        if count > MOST_SELECTED * batch:
+            return None
+        return torch.sort(rows, descending=True, stable=True).indices[:count].sort().values
+
+    def _fewest_alike(self, batch: int) -> int | None:
+        """Return how few matrices a CPU factors as it does so many, each with the same bits; None where it may not."""
+        return None
 
     @abstractmethod
     def _cholesky(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
