@@ -7,15 +7,24 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+from models.drag_law import DragLaw
+from models.message_passing import MessagePassingForce
+from models.residual_force import ResidualForce
 from tests.integrate.recordings import (
     BATCH,
     INTEGRATORS,
+    LOADS,
     ON_GPU,
     ROBOTS,
+    Wind,
     assert_same,
+    plates,
     recording_of,
     rods,
+    rods_on_cpu,
+    rough,
     steps,
+    surface_loads,
     thrown,
     trained,
 )
@@ -25,11 +34,36 @@ from torchdismech import (
     Control,
     ImplicitEuler,
     Status,
+    contact,
+    forces,
     trainable,
 )
-from torchdismech.integrate import recorded_step, recording, static_problem
+from torchdismech.actuation import AtNodes, Tendons
+from torchdismech.integrate import recorded_gradient, recorded_step, recording, static_problem
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.solve.linear.triton_band import TritonBand
+
+# Robots with forces that change in a step, and with obstacles: of each kind what `LOADS` have, and others.
+FORCES = {
+    **LOADS,
+    "learned": Wind,
+    "perceptron": ResidualForce,
+    "messages": MessagePassingForce,
+    "learned drag": DragLaw,
+    "quadratic": lambda: forces.QuadraticResistive(1.0, 1.0, 1.0),
+    "tendon that rubs": lambda: Tendons([AtNodes(range(9), (0, 0, 0.005))], pull=1e-3, stiffness=10.0, friction=0.2),
+    "sphere": lambda: rough(contact.Sphere((0.15, 0, 0), 0.02)),
+    "cylinder": lambda: rough(
+        contact.Cylinder((0.15, -0.1, 0.01), (0.15, 0.1, 0.01), 0.01), contact.Barrier(1e2, 1e-3)
+    ),
+    "points on edges": lambda: contact.Obstacle(
+        contact.Capsule((0.15, -0.1, 0.01), (0.15, 0.1, 0.01), 0.01), contact.Penalty(1e3, 1e-3), spacing=5e-3
+    ),
+}
+FORCED = {name: functools.partial(lambda force, **options: rods_on_cpu(BATCH, force(), **options), force)
+          for name, force in FORCES.items()}  # fmt: skip
+FORCED |= {f"plates, {name}": functools.partial(lambda force, **options: plates(force(), **options), force)
+           for name, force in surface_loads().items()}  # fmt: skip
 
 
 class TestWaiting:
@@ -40,6 +74,7 @@ class TestWaiting:
         """Return a list of all that a graph is to hold; each runs once, with nothing to wait for."""
         found = []
 
+        @torch.no_grad()
         def run(function, device, pool):
             function()  # tables come to the device
             with nothing_to_wait_for():
@@ -48,6 +83,7 @@ class TestWaiting:
             return Replays([], outputs)
 
         monkeypatch.setattr(recorded_step, "recorded", run)
+        monkeypatch.setattr(recorded_gradient, "recorded", run)
         monkeypatch.setattr(static_problem, "memory_pool", lambda device: None)
         monkeypatch.setattr(recording, "_on_a_gpu", lambda model, q: True)
         monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)
@@ -73,6 +109,42 @@ class TestWaiting:
         assert step is first
         assert after.q.shape == state.q.shape
         assert info.status.shape == info.force_scale.shape == (BATCH,)
+
+    @pytest.mark.parametrize("force", FORCED)
+    def test_forces(self, pieces, force, monkeypatch):
+        """Find nothing to wait for in steps with forces that change in them; with obstacles one flag at the end."""
+        model = FORCED[force](solver="auto").to(DEVICE)
+        state = FORCED[force]().initial_state(batch=BATCH).to(DEVICE)
+        running = torch.ones(BATCH, dtype=torch.bool, device=DEVICE)
+        given = StepProblem(model, ImplicitEuler(1e-2), state, Control(), 1e-2, running)
+        recording_of(given)
+        assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_state_after"]
+        asked = []
+        monkeypatch.setattr(torch.Tensor, "__bool__", lambda self: bool(asked.append(self)))  # no: nothing is suspected
+        with nothing_to_wait_for():
+            after, _ = recording_of(given).end()
+        assert after.q.shape == state.q.shape
+        assert len(asked) == len(model.obstacles)
+
+    @pytest.mark.parametrize("robot", [*ROBOTS, *FORCED])
+    def test_recorded_backward(self, pieces, robot, monkeypatch):
+        """Find nothing to wait for in a backward pass that is recorded, and one flag beside it."""
+        make = {**ROBOTS, **FORCED}[robot]
+        model, state = make(solver="auto").to(DEVICE), make().initial_state(batch=BATCH).detach().to(DEVICE)
+        monkeypatch.setattr(recorded_step.RecordedStep, "search", lambda self: True)
+        monkeypatch.setattr(recorded_gradient, "SEEN", 1)
+        monkeypatch.setattr(recorded_gradient, "watched", lambda: False)
+        for watched in (contextlib.nullcontext, nothing_to_wait_for):
+            velocity = torch.zeros_like(state.velocity).requires_grad_()
+            asked = []
+            with monkeypatch.context() as patch, watched():
+                patch.setattr(torch.Tensor, "__bool__", lambda self: False)  # nothing is suspected
+                after, _ = ImplicitEuler(1e-2, chunk=None).step(model, state.replace(velocity=velocity))
+                patch.setattr(torch.Tensor, "__bool__", lambda self, asked=asked: not asked.append(self))
+                after.q.sum().backward()
+            assert velocity.grad.shape == velocity.shape
+            assert len(asked) == 1
+            assert pieces[4:] == ["_at_root"]
 
     @pytest.mark.parametrize("robot", ROBOTS)
     def test_backward(self, robot, monkeypatch):

@@ -126,8 +126,8 @@ def _solved_gradients(
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
     _refuse_lost_places(form)
     with form.places.with_tensors(leaves[form.own :]).in_place():
-        if accepted.device.type == "cpu" and bool(accepted.all()):
-            recorded = recorded_gradients(form, leaves, q, gradients, wanted)
+        if accepted.device.type != "cpu" or bool(accepted.all()):  # of a GPU a recording asks, once
+            recorded = recorded_gradients(form, leaves, q, accepted, gradients, wanted)
             if recorded is not None:
                 return recorded
         found = form.model.compilation.guarded(lambda: _gradients(form, leaves, q, accepted, gradients, wanted))
