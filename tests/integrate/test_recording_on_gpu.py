@@ -33,6 +33,7 @@ from tests.solve.waiting import DEVICE, nothing_to_wait_for
 from torchdismech import (
     Control,
     ImplicitEuler,
+    InputError,
     Status,
     contact,
     forces,
@@ -64,6 +65,15 @@ FORCED = {name: functools.partial(lambda force, **options: rods_on_cpu(BATCH, fo
           for name, force in FORCES.items()}  # fmt: skip
 FORCED |= {f"plates, {name}": functools.partial(lambda force, **options: plates(force(), **options), force)
            for name, force in surface_loads().items()}  # fmt: skip
+
+
+# those that are compared on a device, as to compile each takes up to a minute
+ON_DEVICE = ["resistive", "magnet", "rough floor", "floor that moves", "points on edges", "learned", "messages"]
+
+
+def generator():
+    """Return random numbers that are the same each time."""
+    return torch.Generator().manual_seed(0)
 
 
 class TestWaiting:
@@ -110,41 +120,32 @@ class TestWaiting:
         assert after.q.shape == state.q.shape
         assert info.status.shape == info.force_scale.shape == (BATCH,)
 
-    @pytest.mark.parametrize("force", FORCED)
-    def test_forces(self, pieces, force, monkeypatch):
-        """Find nothing to wait for in steps with forces that change in them; with obstacles one flag at the end."""
-        model = FORCED[force](solver="auto").to(DEVICE)
-        state = FORCED[force]().initial_state(batch=BATCH).to(DEVICE)
-        running = torch.ones(BATCH, dtype=torch.bool, device=DEVICE)
-        given = StepProblem(model, ImplicitEuler(1e-2), state, Control(), 1e-2, running)
-        recording_of(given)
-        assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_state_after"]
-        asked = []
-        monkeypatch.setattr(torch.Tensor, "__bool__", lambda self: bool(asked.append(self)))  # no: nothing is suspected
-        with nothing_to_wait_for():
-            after, _ = recording_of(given).end()
-        assert after.q.shape == state.q.shape
-        assert len(asked) == len(model.obstacles)
-
     @pytest.mark.parametrize("robot", [*ROBOTS, *FORCED])
-    def test_recorded_backward(self, pieces, robot, monkeypatch):
-        """Find nothing to wait for in a backward pass that is recorded, and one flag beside it."""
+    def test_whole_steps(self, pieces, robot, monkeypatch):
+        """Find nothing to wait for in steps and their backward passes.
+
+        Beside the graphs one flag is read at the end of a step with obstacles, one where users wrote something, as a
+        step that fails is looked at, and one in a backward pass.
+        """
         make = {**ROBOTS, **FORCED}[robot]
         model, state = make(solver="auto").to(DEVICE), make().initial_state(batch=BATCH).detach().to(DEVICE)
         monkeypatch.setattr(recorded_step.RecordedStep, "search", lambda self: True)
         monkeypatch.setattr(recorded_gradient, "SEEN", 1)
         monkeypatch.setattr(recorded_gradient, "watched", lambda: False)
-        for watched in (contextlib.nullcontext, nothing_to_wait_for):
-            velocity = torch.zeros_like(state.velocity).requires_grad_()
-            asked = []
+        flags = len(model.obstacles) + model.has_user_hooks
+        for watched in (contextlib.nullcontext, nothing_to_wait_for):  # tables come to the device first
+            velocity, asked = torch.zeros_like(state.velocity).requires_grad_(), []
             with monkeypatch.context() as patch, watched():
-                patch.setattr(torch.Tensor, "__bool__", lambda self: False)  # nothing is suspected
+                # no: nothing is suspected, and nothing has failed
+                patch.setattr(torch.Tensor, "__bool__", lambda self, asked=asked: bool(asked.append(self)))
                 after, _ = ImplicitEuler(1e-2, chunk=None).step(model, state.replace(velocity=velocity))
+                assert len(asked) == flags
+                # yes: all are solved
                 patch.setattr(torch.Tensor, "__bool__", lambda self, asked=asked: not asked.append(self))
                 after.q.sum().backward()
+            assert len(asked) == flags + 1
             assert velocity.grad.shape == velocity.shape
-            assert len(asked) == 1
-            assert pieces[4:] == ["_at_root"]
+        assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_state_after", "_at_root"]
 
     @pytest.mark.parametrize("robot", ROBOTS)
     def test_backward(self, robot, monkeypatch):
@@ -228,6 +229,65 @@ class TestOnGPU:
     def test_training_agrees(self, robot, chunk):
         """Give the same gradients, and follow an optimiser."""
         assert_same(*self.both(robot, functools.partial(trained, robot=robot, chunk=chunk)), within=ON_GPU)
+
+    @pytest.mark.parametrize("force", ON_DEVICE)
+    def test_forces_agree(self, force):
+        """Take the same steps with forces that change in them, and give the same gradients, by replays."""
+
+        def run(model):
+            velocity = 0.1 * torch.rand(model.initial_state(batch=BATCH).velocity.shape, generator=generator())
+            velocity = velocity.to(model.nodes).requires_grad_()
+            weights = [p for p in model.parameters() if p.requires_grad]
+            state, found = model.initial_state(batch=BATCH).detach().replace(velocity=velocity), []
+            for _ in range(recorded_gradient.SEEN + 4):
+                state, info = ImplicitEuler(2e-3, chunk=None).step(model, state)
+                found += [state.q, state.director, info.status, *info.contact.values()]
+            loss = (state.q**2).sum() + state.velocity.sum()
+            return [x.detach() for x in found] + list(torch.autograd.grad(loss, [velocity, *weights]))
+
+        models = [FORCED[force](solver="auto", device="cuda", compile=compile) for compile in (True, False)]
+        found, expected = (run(model) for model in models)
+        assert_same(found, expected, within=1e-7)  # a dozen steps, some in contact, amplify rounding
+        taken = [kept for kind in models[0].recordings for _, kept in kind.gradients.values()]
+        assert any(kept is not None for kept in taken) and not models[1].recordings
+
+    def test_a_backward_pass_waits_once(self, monkeypatch):
+        """Launch a recorded backward pass with torch watching for waits, but for the one flag."""
+        model, integrator = rods(solver="auto", device="cuda", compile=True), ImplicitEuler(1e-2, chunk=None)
+        state = model.initial_state(batch=BATCH).detach()
+        answered = []
+        for watching in ("default", "error"):  # the first pass records
+            velocity = torch.zeros_like(state.velocity).requires_grad_()
+            after, _ = integrator.step(model, state.replace(velocity=velocity))
+            loss = after.q.sum()
+            with monkeypatch.context() as patch:
+                if watching == "error":
+                    patch.setattr(torch.Tensor, "__bool__", lambda self: not answered.append(self))
+                torch.cuda.set_sync_debug_mode(watching)
+                try:
+                    (found,) = torch.autograd.grad(loss, velocity)
+                finally:
+                    torch.cuda.set_sync_debug_mode("default")
+            assert bool(found.isfinite().all())
+        assert len(answered) == 1
+
+    def test_a_failed_capture_leaves_no_trace(self):
+        """Say what cannot be captured, and go on stepping on the stream that was current."""
+        here = torch.cuda.current_stream()
+
+        class Looking(Wind):
+            records = True
+
+            def nodal_force(self, state, control):
+                return super().nodal_force(state, control) * float(state.q.abs().max() < 1e3)
+
+        model = rods_on_cpu(BATCH, Looking(), solver="auto", device="cuda", compile=True)
+        with pytest.raises(InputError, match="cannot be captured in a CUDA graph"):
+            ImplicitEuler(1e-2).step(model, model.initial_state(batch=BATCH))
+        assert torch.cuda.current_stream() == here
+        other = rods_on_cpu(BATCH, Looking(), solver="auto", device="cuda")
+        _, info = ImplicitEuler(1e-2).step(other, other.initial_state(batch=BATCH))
+        assert (info.status == Status.CONVERGED).all()
 
     def test_failing_rows_agree(self):
         """End likewise where some rows fail, and go on after it."""
