@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from benchmarks.peers import Cantilever
 from benchmarks.table import Row
 from models.residual_force import ResidualForce
 from torchdismech import ImplicitEuler, Model, State, Status, StepInfo, forces, trainable
-from torchdismech.integrate import recording
+from torchdismech.integrate import gradient, recorded_gradient, recording
 from torchdismech.memory import step_bytes
 
 Record = dict[str, Any]
@@ -90,7 +90,7 @@ class Subject:
         """Let no step be recorded meanwhile, unless the mode is "recorded"."""
         if self.mode == "recorded":
             return nullcontext()
-        return mock.patch.object(recording, "unrecorded", lambda model: "measured without")
+        return mock.patch.object(gradient, "kind_of", lambda problem: None)
 
     def steps(self, count: int) -> tuple[list[StepInfo], float]:
         """Return what each step from the start reported, and the seconds of all."""
@@ -108,6 +108,14 @@ class Subject:
                 infos.append(info)
             state.positions[:, -1].square().mean().backward()
         return infos, now(self.device) - began
+
+    def refuse_unrecorded(self, backward: bool) -> None:
+        """Refuse robots whose steps, or backward passes, were not recorded though the mode says so."""
+        kinds = self.model.recordings
+        if not kinds:
+            raise RuntimeError(f"no step was recorded: {recording.unrecorded(self.model)}")
+        if backward and not any(kept for kind in kinds for _, kept in kind.gradients.values()):
+            raise RuntimeError("steps were recorded, but no backward pass")
 
 
 def attempted(
@@ -196,7 +204,7 @@ LOADS: dict[str, Callable[[], forces.Force]] = {
 
 
 def hooks_part(look: Look, kind: str, batch: int, backward: bool = False) -> Iterator[Record]:
-    """Measure what is not recorded today: a floor, drag, a learned force; and what is left without its gaps."""
+    """Measure a floor, drag, a learned force: recorded, compiled and eager, and what is left without its gaps."""
     case = f"rod, 101 nodes, {kind}"
 
     def subject(mode: str) -> Subject:
@@ -209,8 +217,7 @@ def hooks_part(look: Look, kind: str, batch: int, backward: bool = False) -> Ite
             trainable.scaled(model, TRAINED)
         return started(case, mode, model, model.initial_state(batch=batch).detach(), 1e-2)
 
-    unrecorded = tuple(mode for mode in look.modes if mode != "recorded")
-    yield from in_modes(look, case, batch, subject, backward, unrecorded)
+    yield from in_modes(look, case, batch, subject, backward)
 
 
 def rod_case(look: Look, nodes: int, batch: int, mode: str) -> rods.Case:
@@ -224,14 +231,7 @@ def started(case: str, mode: str, model: Model, start: State, dt: float) -> Subj
     return Subject(case, mode, model, start, ImplicitEuler(dt, relative_tolerance=rods.RELATIVE_TOLERANCE, chunk=None))
 
 
-def in_modes(
-    look: Look,
-    case: str,
-    batch: int,
-    make: Callable[[str], Subject],
-    backward: bool,
-    modes: Sequence[str] | None = None,
-) -> Iterator[Record]:
+def in_modes(look: Look, case: str, batch: int, make: Callable[[str], Subject], backward: bool) -> Iterator[Record]:
     """Prepare in all modes; measure in all, then profile. Recorded and compiled steps share model and kernels."""
     subjects: dict[str, Subject] = {}
     suffix = ", with backward" if backward else ""
@@ -240,9 +240,13 @@ def in_modes(
         held, began = allocated(look.device), time.perf_counter()
         other = subjects.get("recorded") if mode == "compiled" else None
         subject = make(mode) if other is None else replace(other, mode=mode)
-        subject.gradients() if backward else subject.steps(look.most_steps)  # what only a later step needs, too
-        if mode == "recorded" and not subject.model.recordings:
-            raise RuntimeError(f"no step was recorded: {recording.unrecorded(subject.model)}")
+        if backward:
+            for _ in range(-(-recorded_gradient.SEEN // UNROLLED)):  # of users' forces later ones are recorded
+                subject.gradients()
+        else:
+            subject.steps(look.most_steps)  # what only a later step needs, too
+        if mode == "recorded":
+            subject.refuse_unrecorded(backward)
         subjects[mode] = subject
         first = {
             "kind": "first",
@@ -253,7 +257,7 @@ def in_modes(
         }
         yield {"figures": {**first, "seconds": time.perf_counter() - began, "bytes": peak_bytes(look.device) - held}}
 
-    for mode in modes or look.modes:
+    for mode in look.modes:
         yield from attempted(case, batch, mode + suffix, prepared, mode)
     yield READY
     for mode, subject in subjects.items():

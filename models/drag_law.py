@@ -31,6 +31,8 @@ class DragLaw(LocalForce):
     explicit : see `Force`.
     """
 
+    records = True
+
     def __init__(self, start: Positive = 1e-3, speed: Positive = 1.0, hidden: Widths = (16,), explicit: bool = False):
         super().__init__(reach=1, explicit=explicit)
         self.start, self.speed = float(start), float(speed)

@@ -35,6 +35,7 @@ class MessagePassingForce(LocalForce):
     explicit : see `Force`.
     """
 
+    records = True
     _place: Tensor
 
     def __init__(

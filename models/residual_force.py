@@ -33,6 +33,8 @@ class ResidualForce(LocalForce):
     explicit : see `Force`.
     """
 
+    records = True
+
     def __init__(
         self,
         hidden: Widths = (32, 32),

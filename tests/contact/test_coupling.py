@@ -74,7 +74,9 @@ def test_matrix_held_to_tractions(kind, by, monkeypatch):
     with pairs.held_to(held):
         force, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
     again = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
-    assert torch.equal(again[0], force) and torch.equal(again[1], plain) and not torch.allclose(values, plain)
+    assert torch.equal(again[1], plain) and not torch.allclose(values, plain)
+    # forces do not depend on tractions: two loops find them, which a compiler contracts differently
+    assert (again[0] - force).abs().max() <= 1e-13 * force.abs().max()
     expected = summed_one_by_one(model, q, velocity, pairs, {t: known[..., :3] for t, known in held.items()})
     found = pairs.coupling.pattern.to_dense(values)
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12  # as above

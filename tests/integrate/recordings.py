@@ -98,6 +98,49 @@ def rods_on_cpu(robots=1, load=None, **options) -> Model:
     return rod_through(points, Circle(2e-3), material, loads, "end").finalize(**{"compile": False, **options})
 
 
+def plates(load=None, bending="hinge", **options) -> Model:
+    """Return plates that a load acts on."""
+    builder, sheet = RobotBuilder(), meshes.rectangle(0.06, 0.04, 0.02)
+    builder.add_shell(sheet.nodes, sheet.triangles, 2e-3, Material(1e6, 1000.0, 0.3), bending)
+    builder.clamp(nodes=[0, 1, 2])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    if load is not None:
+        builder.add_force(load)
+    return builder.finalize(**{"compile": False, **options})
+
+
+def surface_loads():
+    """Return loads on shells."""
+    return {
+        "drag": lambda: forces.Drag(1000.0, 1.2),
+        "pressure": lambda: forces.Pressure(10.0),
+        "rough floor": lambda: rough(contact.HalfSpace((0, 0, -0.003), (0, 0, 1))),
+    }
+
+
+class Wind(forces.LocalForce):
+    """A learned force of a user's, by positions and velocities, in the step; it says that recordings may hold it."""
+
+    records = True
+
+    def __init__(self, explicit=False):
+        super().__init__(reach=0, explicit=explicit)
+        generator = torch.Generator().manual_seed(0)
+        self.network = torch.nn.Sequential(
+            torch.nn.Linear(6, 5, dtype=torch.float64), torch.nn.SiLU(), torch.nn.Linear(5, 3, dtype=torch.float64)
+        )
+        for parameter in self.network.parameters():
+            parameter.data = 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        self.register_buffer("mean", torch.zeros(3, dtype=torch.float64))
+        self.scale, self.axes, self.shape, self.calls = 1e-3, (1.0, 1.0, 0.5), torch.tanh, 0
+
+    def nodal_force(self, state, control):
+        """Return the force (B, N, 3)."""
+        found = self.network(torch.cat([state.positions - self.mean, state.node_velocities], dim=-1))
+        along = [a * x for a, x in zip(self.axes, self.shape(found).unbind(-1), strict=True)]
+        return self.scale * torch.stack(along, dim=-1)
+
+
 def recording_of(problem):
     """Return the recording that serves a step, with its set-up done."""
     return recording.recording_of(recording.kind_of(problem), problem)

@@ -7,15 +7,24 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+from models.drag_law import DragLaw
+from models.message_passing import MessagePassingForce
+from models.residual_force import ResidualForce
 from tests.integrate.recordings import (
     BATCH,
     INTEGRATORS,
+    LOADS,
     ON_GPU,
     ROBOTS,
+    Wind,
     assert_same,
+    plates,
     recording_of,
     rods,
+    rods_on_cpu,
+    rough,
     steps,
+    surface_loads,
     thrown,
     trained,
 )
@@ -24,12 +33,47 @@ from tests.solve.waiting import DEVICE, nothing_to_wait_for
 from torchdismech import (
     Control,
     ImplicitEuler,
+    InputError,
     Status,
+    contact,
+    forces,
     trainable,
 )
-from torchdismech.integrate import recorded_step, recording, static_problem
+from torchdismech.actuation import AtNodes, Tendons
+from torchdismech.integrate import recorded_gradient, recorded_step, recording, static_problem
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.solve.linear.triton_band import TritonBand
+
+# Robots with forces that change in a step, and with obstacles: of each kind what `LOADS` have, and others.
+FORCES = {
+    **LOADS,
+    "learned": Wind,
+    "perceptron": ResidualForce,
+    "messages": MessagePassingForce,
+    "learned drag": DragLaw,
+    "quadratic": lambda: forces.QuadraticResistive(1.0, 1.0, 1.0),
+    "tendon that rubs": lambda: Tendons([AtNodes(range(9), (0, 0, 0.005))], pull=1e-3, stiffness=10.0, friction=0.2),
+    "sphere": lambda: rough(contact.Sphere((0.15, 0, 0), 0.02)),
+    "cylinder": lambda: rough(
+        contact.Cylinder((0.15, -0.1, 0.01), (0.15, 0.1, 0.01), 0.01), contact.Barrier(1e2, 1e-3)
+    ),
+    "points on edges": lambda: contact.Obstacle(
+        contact.Capsule((0.15, -0.1, 0.01), (0.15, 0.1, 0.01), 0.01), contact.Penalty(1e3, 1e-3), spacing=5e-3
+    ),
+}
+FORCED = {name: functools.partial(lambda force, **options: rods_on_cpu(BATCH, force(), **options), force)
+          for name, force in FORCES.items()}  # fmt: skip
+FORCED |= {f"plates, {name}": functools.partial(lambda force, **options: plates(force(), **options), force)
+           for name, force in surface_loads().items()}  # fmt: skip
+
+
+# those that are compared on a device, as to compile each takes up to a minute
+ON_DEVICE = ["resistive", "magnet", "rough floor", "floor that moves", "points on edges", "learned", "messages"]
+
+
+def generator():
+    """Return random numbers that are the same each time."""
+    return torch.Generator().manual_seed(0)
 
 
 class TestWaiting:
@@ -40,6 +84,7 @@ class TestWaiting:
         """Return a list of all that a graph is to hold; each runs once, with nothing to wait for."""
         found = []
 
+        @torch.no_grad()
         def run(function, device, pool):
             function()  # tables come to the device
             with nothing_to_wait_for():
@@ -48,6 +93,7 @@ class TestWaiting:
             return Replays([], outputs)
 
         monkeypatch.setattr(recorded_step, "recorded", run)
+        monkeypatch.setattr(recorded_gradient, "recorded", run)
         monkeypatch.setattr(static_problem, "memory_pool", lambda device: None)
         monkeypatch.setattr(recording, "_on_a_gpu", lambda model, q: True)
         monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)
@@ -73,6 +119,33 @@ class TestWaiting:
         assert step is first
         assert after.q.shape == state.q.shape
         assert info.status.shape == info.force_scale.shape == (BATCH,)
+
+    @pytest.mark.parametrize("robot", [*ROBOTS, *FORCED])
+    def test_whole_steps(self, pieces, robot, monkeypatch):
+        """Find nothing to wait for in steps and their backward passes.
+
+        Beside the graphs one flag is read at the end of a step with obstacles, one where users wrote something, as a
+        step that fails is looked at, and one in a backward pass.
+        """
+        make = {**ROBOTS, **FORCED}[robot]
+        model, state = make(solver="auto").to(DEVICE), make().initial_state(batch=BATCH).detach().to(DEVICE)
+        monkeypatch.setattr(recorded_step.RecordedStep, "search", lambda self: True)
+        monkeypatch.setattr(recorded_gradient, "SEEN", 1)
+        monkeypatch.setattr(recorded_gradient, "watched", lambda: False)
+        flags = len(model.obstacles) + model.has_user_hooks
+        for watched in (contextlib.nullcontext, nothing_to_wait_for):  # tables come to the device first
+            velocity, asked = torch.zeros_like(state.velocity).requires_grad_(), []
+            with monkeypatch.context() as patch, watched():
+                # no: nothing is suspected, and nothing has failed
+                patch.setattr(torch.Tensor, "__bool__", lambda self, asked=asked: bool(asked.append(self)))
+                after, _ = ImplicitEuler(1e-2, chunk=None).step(model, state.replace(velocity=velocity))
+                assert len(asked) == flags
+                # yes: all are solved
+                patch.setattr(torch.Tensor, "__bool__", lambda self, asked=asked: not asked.append(self))
+                after.q.sum().backward()
+            assert len(asked) == flags + 1
+            assert velocity.grad.shape == velocity.shape
+        assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_state_after", "_at_root"]
 
     @pytest.mark.parametrize("robot", ROBOTS)
     def test_backward(self, robot, monkeypatch):
@@ -156,6 +229,65 @@ class TestOnGPU:
     def test_training_agrees(self, robot, chunk):
         """Give the same gradients, and follow an optimiser."""
         assert_same(*self.both(robot, functools.partial(trained, robot=robot, chunk=chunk)), within=ON_GPU)
+
+    @pytest.mark.parametrize("force", ON_DEVICE)
+    def test_forces_agree(self, force):
+        """Take the same steps with forces that change in them, and give the same gradients, by replays."""
+
+        def run(model):
+            velocity = 0.1 * torch.rand(model.initial_state(batch=BATCH).velocity.shape, generator=generator())
+            velocity = velocity.to(model.nodes).requires_grad_()
+            weights = [p for p in model.parameters() if p.requires_grad]
+            state, found = model.initial_state(batch=BATCH).detach().replace(velocity=velocity), []
+            for _ in range(recorded_gradient.SEEN + 4):
+                state, info = ImplicitEuler(2e-3, chunk=None).step(model, state)
+                found += [state.q, state.director, info.status, *info.contact.values()]
+            loss = (state.q**2).sum() + state.velocity.sum()
+            return [x.detach() for x in found] + list(torch.autograd.grad(loss, [velocity, *weights]))
+
+        models = [FORCED[force](solver="auto", device="cuda", compile=compile) for compile in (True, False)]
+        found, expected = (run(model) for model in models)
+        assert_same(found, expected, within=1e-7)  # a dozen steps, some in contact, amplify rounding
+        taken = [kept for kind in models[0].recordings for _, kept in kind.gradients.values()]
+        assert any(kept is not None for kept in taken) and not models[1].recordings
+
+    def test_a_backward_pass_waits_once(self, monkeypatch):
+        """Launch a recorded backward pass with torch watching for waits, but for the one flag."""
+        model, integrator = rods(solver="auto", device="cuda", compile=True), ImplicitEuler(1e-2, chunk=None)
+        state = model.initial_state(batch=BATCH).detach()
+        answered = []
+        for watching in ("default", "error"):  # the first pass records
+            velocity = torch.zeros_like(state.velocity).requires_grad_()
+            after, _ = integrator.step(model, state.replace(velocity=velocity))
+            loss = after.q.sum()
+            with monkeypatch.context() as patch:
+                if watching == "error":
+                    patch.setattr(torch.Tensor, "__bool__", lambda self: not answered.append(self))
+                torch.cuda.set_sync_debug_mode(watching)
+                try:
+                    (found,) = torch.autograd.grad(loss, velocity)
+                finally:
+                    torch.cuda.set_sync_debug_mode("default")
+            assert bool(found.isfinite().all())
+        assert len(answered) == 1
+
+    def test_a_failed_capture_leaves_no_trace(self):
+        """Say what cannot be captured, and go on stepping on the stream that was current."""
+        here = torch.cuda.current_stream()
+
+        class Looking(Wind):
+            records = True
+
+            def nodal_force(self, state, control):
+                return super().nodal_force(state, control) * float(state.q.abs().max() < 1e3)
+
+        model = rods_on_cpu(BATCH, Looking(), solver="auto", device="cuda", compile=True)
+        with pytest.raises(InputError, match="cannot be captured in a CUDA graph"):
+            ImplicitEuler(1e-2).step(model, model.initial_state(batch=BATCH))
+        assert torch.cuda.current_stream() == here
+        other = rods_on_cpu(BATCH, Looking(), solver="auto", device="cuda")
+        _, info = ImplicitEuler(1e-2).step(other, other.initial_state(batch=BATCH))
+        assert (info.status == Status.CONVERGED).all()
 
     def test_failing_rows_agree(self):
         """End likewise where some rows fail, and go on after it."""

@@ -28,6 +28,8 @@ KINDS = ["definite", "indefinite", "unsymmetric"]
         lambda x: x.cpu(),
         lambda x: x + torch.ones(3).to(DEVICE),
         lambda x: x + torch.tensor([1.0], device=DEVICE),
+        lambda x: x[:, [0, 2]],
+        lambda x: x.__setitem__([0], 1.0),
     ],
 )
 def test_waiting_is_seen(code):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,6 +32,10 @@ class _NoUploads(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if func in (torch.tensor, torch.as_tensor) and result.device == DEVICE and args[0] is not result:
             raise AssertionError(f"{func.__name__} copies numbers of the host to {DEVICE}")
+        if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and args[0].device == DEVICE:
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            if any(isinstance(part, list | np.ndarray) for part in index):
+                raise AssertionError(f"{func.__name__} copies an index of the host to {DEVICE}")
         return result
 
 

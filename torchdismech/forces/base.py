@@ -37,6 +37,12 @@ class Force(nn.Module):
     drag : whether the force is a function of velocity alone, none where nothing moves: equilibria do not feel it.
     compiles : whether `forward` and `derivatives`, which have to be in closed form, may be part of a compiled step:
         they are nothing but operations on tensors of the state and of the force, and look at no number.
+    records : whether a CUDA graph may hold a force of one's own that changes within a step. Its Python then runs once
+        and is replayed from then on, until something changes that a look at the force shows: numbers, strings, tuples
+        and functions in its attributes, `training`, hooks, modules, buffers that are others. Numbers of parameters may
+        change at any time. `forward` and `derivatives` then read nothing else that changes (lists, globals, files),
+        and wait for no number of a tensor. A subclass says so itself, as it may read more. Without, a GPU's steps go
+        call by call. See `integrate.declared`.
     by_stencils : whether a conservative force is a sum over stencils, as elastic terms are. Steps then evaluate its
         `term` (an `ElasticTerm`) with `term_constants` along with these, not `forward`: see `magnetics.Magnetic`.
     """
@@ -45,6 +51,7 @@ class Force(nn.Module):
     conservative = False
     drag = False
     compiles = False
+    records = False
     by_stencils = False
     per_robot: tuple[str, ...] = ()  # names of parameters and buffers that may have a leading robot dimension
     body: Body

@@ -80,11 +80,15 @@ class Dependence(nn.Module):
 
 
 class _Rows(nn.Module):
-    """Blocks of rows (S, r) whose columns (S, c) are padded to one number, and groups whose columns do not meet."""
+    """Blocks of rows (S, r) whose columns (S, c) are padded to one number, and groups whose columns do not meet.
+
+    Tables are on the device of the forces: a list of the host's as an index would be copied there in each evaluation.
+    """
 
     rows: Tensor
     columns: Tensor
     valid: Tensor
+    members: Tensor  # (S,) the numbers of the blocks, group by group
 
     def __init__(self, rows: np.ndarray, columns: scipy.sparse.csr_matrix):
         super().__init__()
@@ -92,13 +96,15 @@ class _Rows(nn.Module):
         width = max(len(c) for c in members)
         padded = np.array([np.pad(c, (0, width - len(c)), mode="edge") for c in members])
         valid = np.arange(width) < np.array([len(c) for c in members])[:, None]
-        for name, value in (("rows", rows), ("columns", padded), ("valid", valid)):
+        groups = _groups((columns @ columns.T).tocsr())
+        self.sizes = [len(group) for group in groups]
+        tables = {"rows": rows, "columns": padded, "valid": valid, "members": np.concatenate(groups)}
+        for name, value in tables.items():
             self.register_buffer(name, torch.as_tensor(value), persistent=False)
-        self.groups = _groups((columns @ columns.T).tocsr())
 
     def derivatives(self, value: Tensor, variables: list[Tensor]) -> tuple[Tensor | None, Tensor | None]:
         """Return the derivatives of a force (B, n) by each variable (B, n), (B, S, r, c); None for zero."""
-        passes = [(group, k) for group in self.groups for k in range(self.rows.shape[1])]
+        passes = [(group, k) for group in self.members.split(self.sizes) for k in range(self.rows.shape[1])]
         at_once = max(1, SEEDS_AT_A_TIME // value.numel())
         found: list[Tensor | None] = [None, None]
         for first in range(0, len(passes), at_once):
@@ -114,7 +120,7 @@ class _Rows(nn.Module):
                     found[kind] = self._gathered(found[kind], gradient, some)
         return tuple(found)  # type: ignore[return-value]
 
-    def _gathered(self, blocks: Tensor | None, gradient: Tensor, passes: list[tuple[list[int], int]]) -> Tensor:
+    def _gathered(self, blocks: Tensor | None, gradient: Tensor, passes: list[tuple[Tensor, int]]) -> Tensor:
         """Return the blocks (B, S, r, c) with the rows that some backward passes (passes, B, n) gave."""
         if blocks is None:
             blocks = gradient.new_zeros(gradient.shape[1], *self.rows.shape, self.columns.shape[1])

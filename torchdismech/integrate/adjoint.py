@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -81,6 +82,10 @@ class Form:
     def time(self) -> int:
         """Number of the time among the state's tensors."""
         return self.fields.index("time")
+
+    def detached(self) -> Form:
+        """Return the same with loads that are given as numbers alone."""
+        return self if self.load is None else dataclasses.replace(self, load=self.load.detach())
 
     def problem(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepProblem:
         """Return the step from tensors of state and control; of these robots (B,) of the batch, if given."""
@@ -175,7 +180,7 @@ def _linearised(
     fixed = equations
     # constraints keep what they find of the equations; compiled steps are of tensors without gradients
     if equations.constraints is not None or (compiled and equations.closed):
-        fixed = form.equations([t.detach() for t in leaves], donor)
+        fixed = form.detached().equations([t.detach() for t in leaves], donor)
         fixed.prepare()
     values = matrix_values(fixed, x.detach(), fixed.solver(), fixed.model.unknowns.residual_weight())
     with torch.enable_grad():

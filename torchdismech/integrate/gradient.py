@@ -133,8 +133,8 @@ def _solved_gradients(
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
     _refuse_lost_places(form)
     with form.places.with_tensors(leaves[form.own :]).in_place():
-        if every_row:
-            recorded = recorded_gradients(form, leaves, q, gradients, wanted)
+        if every_row or accepted.device.type != "cpu":  # of a GPU a recording asks, once
+            recorded = recorded_gradients(form, leaves, q, accepted, gradients, wanted)
             if recorded is not None:
                 return recorded
         found = form.model.compilation.guarded(lambda: _gradients(form, leaves, q, accepted, gradients, wanted))

@@ -11,17 +11,17 @@ from torch import Tensor, nn
 
 from torchdismech.forces.base import Force
 from torchdismech.fused import is_own
+from torchdismech.integrate.declared import PLAIN, hooked, is_foreign, says_so, settings
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
 from torchdismech.state import Control
 from torchdismech.values import Place, tensor_at, tensors_of
 
-__all__ = ["StepKind", "calls_others", "odd", "varying"]
+__all__ = ["StepKind", "calls_others", "modules_below", "odd", "varying"]
 
 A_STEP = 4  # iterations of a step that counts for one
 
-PLAIN = (bool, int, float, str, type(None))
 # numbers of a method that no recording holds: dt is an input, the others are decided before a step is taken
 NOT_HELD = ("dt", "chunk", "max_substeps")
 
@@ -41,6 +41,7 @@ class StepKind:
     all_forces : whether the equations read all external forces. Else those that do not change within a step are summed
         outside, and the sum is an input.
     movable_places : where tensors of the model stand that are inputs of a step.
+    of_users : modules of users' forces that say `records`; their parameters are inputs.
     seen : how many such steps were taken without a recording, or what would be steps of a few iterations.
     recording : of them, once there is one.
     gradients : by which of the inputs require them, how often they were asked for, and their recording, if any.
@@ -50,10 +51,13 @@ class StepKind:
     def __init__(self, problem: StepProblem, wait: int):
         self.wait = wait
         self.all_forces = problem.model.device.type == "cpu" and all(_is_known(force) for force in problem.model.forces)
-        self._modules = list(_modules_below(self._roots(problem.model)))
+        self._modules = list(modules_below(self._roots(problem.model)))
+        declared = modules_below([force for force in varying(problem.model) if says_so(force)])
+        self.of_users = [module for module in declared if is_foreign(module)]
         movable = [{*getattr(module, "per_robot", ())} for module in self._modules]
         for module, names in zip(self._modules, movable, strict=True):
             names |= {name for owner, name in problem.values.tensors if owner is module}
+            names |= {*module._parameters} if any(module is own for own in self.of_users) else set()
         self._numbers = [tuple(name for name, _ in _plain(module)) for module in self._modules]
         places = ((m, name) for m, names in zip(self._modules, movable, strict=True) for name in sorted(names))
         self.movable_places: list[Place] = [place for place in places if getattr(*place) is not None]
@@ -104,6 +108,8 @@ class StepKind:
         for module in self._modules:
             if module._modules:  # most have none in them
                 found += _children(module)
+        for module in self.of_users:
+            found += settings(module)
         return found
 
     def _roots(self, model: Model) -> list[nn.Module]:
@@ -140,6 +146,7 @@ class StepKind:
         for own, names in zip(attributes, self._numbers, strict=True):
             if names:
                 traits += map(own.get, names)
+        traits += map(hooked, self.of_users)
         return traits
 
 
@@ -184,7 +191,7 @@ def _load(problem: StepProblem) -> Tensor:
     return mechanics.constant_load(start, state.time + problem.elapsed)
 
 
-def _modules_below(roots: list[nn.Module]) -> Iterator[nn.Module]:
+def modules_below(roots: list[nn.Module]) -> Iterator[nn.Module]:
     """Yield modules and those in them, each once."""
     seen: set[int] = set()
     waiting = roots[::-1]

@@ -1,10 +1,13 @@
-"""Gradients of recorded steps, recorded as tapes themselves: what `recording.py` says of steps holds for them, too.
+"""Gradients of recorded steps, recorded themselves: what `recording.py` says of steps holds for them, too.
 
-Where the robots of a batch are few, a backward pass is Python as well: some thousand calls of torch and of its autograd
-for one evaluation and one solve. A step that a recording took is differentiated by another one, of the same kind, once
-some were differentiated without. It gives the gradients by all that the kind's recordings are given: state, control,
-the sum of loads of users' own that do not change within a step, and the model's tensors that may be others in the next
-step, as they are evaluated. From these on to the tensors that they are made of (weights of learned loads,
+Where the robots of a batch are few, and on a GPU, a backward pass is Python as well: some thousand calls of torch and
+of its autograd for one evaluation and one solve. A step that a recording took is differentiated by another one, of the
+same kind: on a CPU a tape, once some were differentiated without; on a GPU a CUDA graph, with the whole of autograd in
+it, of which the host waits for one flag: whether all robots were solved and have gradients.
+
+It gives the gradients by all that the kind's recordings are given: state, control, the sum of loads of users' own that
+do not change within a step, and the model's tensors that may be others in the next step, as they are evaluated. From
+these on to the tensors that they are made of (weights of learned loads,
 `trainable.scaled` and other parametrizations) autograd goes as ever.
 """
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -27,11 +31,18 @@ from torchdismech.values import Values, evaluated, every_module
 
 __all__ = ["recorded_gradients"]
 
-SEEN = 8  # steps of a kind that are differentiated before it is recorded, which takes about as long as these
+# Steps of a kind that are differentiated before it is recorded: on a CPU that takes about as long as these; on a GPU
+# what users wrote is held against autograd in these, and without users' code there is nothing to wait for.
+SEEN = 8
 
 
 def recorded_gradients(
-    form: Form, leaves: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor], wanted: Sequence[Tensor]
+    form: Form,
+    leaves: Sequence[Tensor],
+    q: Tensor,
+    accepted: Tensor,
+    gradients: Sequence[Tensor],
+    wanted: Sequence[Tensor],
 ) -> tuple[Tensor, ...] | None:
     """Return the gradients by the tensors in `wanted` of a step that solved all robots; None where no recording serves.
 
@@ -39,13 +50,15 @@ def recorded_gradients(
     ----------
     leaves : of state, control and model; the latter stand in the model.
     q : (B, n) at the root.
+    accepted : (B,) robots that were solved.
     gradients : by the fields of the state after the step.
     """
     kind: StepKind | None = form.recorded_as
     if kind is None or kind.recording is None or kind.gradients_refused or watched():
         return None
     with torch.enable_grad():
-        made = evaluated(every_module(form.model))
+        # as when the step was taken: torch.compile knows modules as they are
+        made = Values() if form.model.compilation.active else evaluated(every_module(form.model))
     with made.in_place():
         problem = form.problem(leaves)
         if not kind.fits(problem) or any(map(kind.captures, form.places.tensors)):
@@ -55,7 +68,7 @@ def recorded_gradients(
         if not kind.all_forces:
             refuse_unregistered(form.model, inputs[form.count + 1], leaves)
         step = _recording(kind, form, inputs, q, gradients)
-    found = None if step is None else step.by_inputs(form, inputs, q, gradients)
+    found = None if step is None else step.by_inputs(form, inputs, q, accepted, gradients)
     return None if found is None else _passed_on(inputs, found, wanted)
 
 
@@ -66,11 +79,13 @@ def _recording(
     which = tuple(tensor.requires_grad for tensor in inputs)
     kept = kind.gradients.setdefault(which, [0, None])
     kept[0] += 1
-    if kept[0] == SEEN:
+    if kept[0] == (SEEN if q.is_cpu or form.model.has_user_hooks else 1):
         try:
             kept[1] = RecordedGradients(kind, form, inputs, q, gradients)
-        except Unrecordable:  # some operation of it reads numbers
-            kind.gradients_refused = True
+        except Unrecordable:
+            if q.device.type == "cuda":
+                raise  # what is recorded there is known to be recordable
+            kind.gradients_refused = True  # some operation of it reads numbers
     return kept[1]
 
 
@@ -124,15 +139,16 @@ class RecordedGradients:
         self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
 
     def by_inputs(
-        self, form: Form, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
+        self, form: Form, inputs: Sequence[Tensor], q: Tensor, accepted: Tensor, gradients: Sequence[Tensor]
     ) -> list[Tensor | None] | None:
-        """Return the gradients by the inputs, None for those that require none; none at all where a matrix is singular.
+        """Return the gradients by the inputs, None for those that require none.
 
-        What then can be done is for others to do.
+        None at all where a matrix is singular, or some robot was not accepted (B,): what then can be done is for others
+        to do.
         """
         self._give(form, [*inputs, q, *gradients])
         found, solvable = self._tape.replay()
-        if not bool(solvable):
+        if not bool(solvable & accepted.all()):  # the one thing that the host waits for
             return None
         by_needed = iter(found)
         return [next(by_needed).clone() if need else None for need in self._needs]
@@ -157,8 +173,9 @@ class RecordedGradients:
         own, moved = [*state, *rest[: len(form.controls)]], rest[len(form.controls) :]
         values = Values(dict(zip(self._kind.movable_places, moved, strict=True)))
         wanted = [tensor for tensor, need in zip(inputs, self._needs, strict=True) if need]
-        every = torch.ones(len(q), dtype=torch.bool)
-        with values.in_place(), differentiated():
+        every = torch.ones(len(q), dtype=torch.bool, device=q.device)
+        by_loops = differentiated() if q.is_cpu else nullcontext()
+        with values.in_place(), by_loops:
             found = gradients_at_root(form, own, None, q, every, gradients, wanted, self._multipliers)
         assert self._solvable is not None
         return found, self._solvable

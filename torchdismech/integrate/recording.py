@@ -15,11 +15,12 @@ one of three groups, or the replay would read what is no longer true:
 - made by the recording itself.
 
 External forces that do not change within a step run as ever and are given as their sum, as they may be any code; on a
-CPU they are recorded, too, where all are the library's own. Where some change within a step, it is recorded on a CPU
-alone, and if these are the library's own. An elastic term of one's own
+CPU they are recorded, too, where all are the library's own. Those that change within a step are recorded if they are
+the library's own; on a GPU users' forces, too, whose class says `records` (`declared.py`). An elastic term of one's own
 that is recorded on a GPU may read its own tensors and plain numbers, nothing else that changes; on a CPU it is not
-recorded. Contact with obstacles is recorded on a CPU where it is a force; what the recording cannot tell, whether a
-node passed through something, is looked at after it in the few steps in which one may have.
+recorded. Contact with obstacles is recorded where it is a force (on a GPU not with meshes, whose search of the nearest
+triangle reads numbers); what the recording cannot tell, whether a node passed through something, is looked at after it
+in the few steps in which one may have.
 
 Most steps are recorded as a whole (`recorded_step.py`). Where parts of a robot may touch, where contacts are
 constraints, or where the linear solver reads numbers, a CPU records functions of the equations, and the rest of the
@@ -31,8 +32,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchdismech.contact import Mesh
+from torchdismech.errors import InputError
 from torchdismech.fused import fits, is_own, watched
-from torchdismech.integrate.kinds import StepKind, calls_others, odd, varying
+from torchdismech.integrate.declared import is_foreign, says_so, unseen
+from torchdismech.integrate.kinds import StepKind, calls_others, modules_below, odd, varying
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded_evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded_step import RecordedStep
@@ -82,9 +86,20 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
                 raise  # what is recorded there is known to be recordable
             kind.refused = True  # some operation of it reads numbers
             return None
+        _refuse_changing(kind, problem)
     recording: RecordedStep | RecordedEvaluations = kind.recording
     recording.start(kind.inputs(problem), problem.dt)
     return recording
+
+
+def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:
+    """Refuse forces that say `records` and are found changed by their own evaluation: no later step would fit."""
+    if kind.of_users and not kind.fits(problem):
+        names = ", ".join(dict.fromkeys(type(force).__name__ for force in varying(problem.model) if says_so(force)))
+        raise InputError(
+            f"{names}: says `records`, but tensors, attributes or modules change when it is evaluated; leave `records` "
+            "out, or make it a function of the state"
+        )
 
 
 def takes_tapes(model: Model, method: Method, q: Tensor) -> bool:
@@ -137,12 +152,12 @@ def _all_own(model: Model) -> bool:
 
 def unrecorded(model: Model) -> str | None:
     """Return why no recording can hold a whole step of these robots with inertia; None where one can."""
-    on_cpu, contact = model.device.type == "cpu", model.contact
-    if not contact.none and not (on_cpu and not len(contact.self_contacts) and not contact.constrained):
-        return "contact" if not on_cpu else "contact of parts of a robot, or by Complementarity"
-    if varying(model) and not on_cpu:
-        return "forces that change within a step"
+    contact = model.contact
+    if len(contact.self_contacts) or contact.constrained:
+        return "contact of parts of a robot, or by Complementarity"
     if why := _unrecorded_evaluations(model):
+        return why
+    if model.device.type != "cpu" and (why := _unrecorded_on_a_gpu(model)):
         return why
     direct = model.solvers.name == "auto" or issubclass(linear.SOLVERS[model.solvers.name], DirectSolver)
     return None if direct else f"the solver {model.solvers.name}, which reads numbers"
@@ -150,7 +165,17 @@ def unrecorded(model: Model) -> str | None:
 
 def _unrecorded_evaluations(model: Model) -> str | None:
     """Return why no recording can hold what these robots' steps evaluate; None where one can."""
-    if any(calls_others(module) for force in varying(model) for module in force.modules()):
+    modules = (module for force in varying(model) for module in force.modules())
+    if any(calls_others(module) for module in modules if not is_foreign(module)):
         return "forces that call a function of the user's"
     terms = model.mechanics.uncompiled_terms()
     return f"derivatives by autograd ({', '.join(terms)})" if terms else None
+
+
+def _unrecorded_on_a_gpu(model: Model) -> str | None:
+    """Return which force no CUDA graph can hold; None where one can hold all. A tape that meets one is given up."""
+    for force in varying(model):
+        if why := unseen(force, modules_below([force])):
+            return why
+    meshes = [obstacle.name for obstacle in model.obstacles if isinstance(obstacle.shape, Mesh)]
+    return f"the mesh of {meshes[0]!r}, whose search of the nearest triangle reads numbers" if meshes else None

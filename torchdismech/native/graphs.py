@@ -51,7 +51,8 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
 
     A replay runs the same on the same memory. So the function may depend on the numbers of tensors that stay where they
     are and are written in place, but neither on anything else that changes nor on what the host would have to wait for.
-    No gradients are recorded. The outputs hold no numbers before the first replay.
+    It may take gradients of what it does itself; autograd does not follow a replay. The outputs hold no numbers before
+    the first replay.
 
     Parameters
     ----------
@@ -75,14 +76,16 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
                 function()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
+        here = torch.cuda.current_stream()
         try:
-            # other threads may go on allocating meanwhile
-            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            # other threads may go on allocating meanwhile; where a capture fails, torch would leave its stream current
+            with torch.cuda.stream(here), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 outputs = function()
         except RuntimeError as error:
             raise Unrecordable(
                 f"{name}: cannot be captured in a CUDA graph ({str(error).splitlines()[0]}); it must not read "
-                "numbers on the host (item, nonzero, if), nor copy between host and device"
+                "numbers on the host (item, nonzero, if), nor copy between host and device; compile=False steps "
+                "without graphs"
             ) from error
     return Recording(graph, outputs)
 

@@ -1,0 +1,267 @@
+"""Steps with forces that change in them, and their gradients, by the stand-in for CUDA graphs; users' forces, too."""
+
+import contextlib
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+from tests.integrate.recordings import (
+    LOADS,
+    ROBOTS,
+    Graphs,
+    Wind,
+    assert_same,
+    compare,
+    plates,
+    rods_on_cpu,
+    surface_loads,
+    trained,
+)
+from tests.solve.replays import replayable
+from torchdismech import ImplicitEuler, InputError, contact, forces
+from torchdismech.integrate import recorded_gradient, recording
+from torchdismech.integrate.recording import unrecorded
+
+STEPS = 4
+WITHIN = 1e-11  # torch and autograd evaluate what loops and their derivatives do without the stand-in
+
+
+@pytest.fixture
+def replays(monkeypatch):
+    """Record steps and gradients from the first on by the stand-in; the list of gradients is `gradients`."""
+    graphs = Graphs(monkeypatch, "graphs")
+    graphs.gradients = []
+
+    def kept(*given):
+        graphs.gradients.append(replayable(*given))
+        return graphs.gradients[-1]
+
+    monkeypatch.setattr(recorded_gradient, "recorded", kept)
+    monkeypatch.setattr(recorded_gradient, "SEEN", 1)
+    monkeypatch.setattr(recorded_gradient, "differentiated", contextlib.nullcontext)  # a GPU has no loops
+    return graphs
+
+
+def moved(model, weights=(), steps=STEPS):
+    """Return what steps lead to from a moving state, and the gradients by its velocity and by weights of the model."""
+    state = model.initial_state(batch=3)
+    torch.manual_seed(0)
+    velocity = (0.1 * torch.rand_like(state.velocity)).requires_grad_()
+    state, found = state.replace(velocity=velocity), []
+    for _ in range(steps):
+        state, info = ImplicitEuler(5e-3).step(model, state)
+        found += [*state.fields(), info.status, info.iterations, *info.contact.values()]
+    loss = (state.q**2).sum() + state.velocity.sum()
+    return [x.detach() for x in found] + list(torch.autograd.grad(loss, [velocity, *weights]))
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_loads_and_contact(replays, load):
+    """Take the same steps and give the same gradients, where nothing is left for line searches."""
+    model = rods_on_cpu(3, LOADS[load](), solver="dense")
+    assert_same(*compare(replays, moved, model), within=WITHIN)
+    assert len(replays.made) == 4 and replays.replays >= 2 * STEPS
+    # the first state of a run requires other gradients than the rest
+    assert [made.count for made in replays.gradients] == [STEPS - 1, 1]
+
+
+@pytest.mark.parametrize("load", surface_loads())
+def test_loads_on_shells(replays, load):
+    """Do so on triangles."""
+    assert_same(*compare(replays, moved, plates(surface_loads()[load](), solver="dense")), within=WITHIN)
+    assert replays.replays >= 2 * STEPS
+    assert [made.count for made in replays.gradients] == [STEPS - 1, 1]
+
+
+class TestUsersForces:
+    """Forces of users that say `records`."""
+
+    def test_they_are_the_same(self, replays):
+        """Give the same steps and gradients, also by weights, which an optimiser changes in place meanwhile."""
+
+        def run(model):
+            (wind,) = (force for force in model.forces if isinstance(force, Wind))
+            weights, found = list(wind.network.parameters()), []
+            for _ in range(3):
+                found += moved(model, weights)
+                with torch.no_grad():
+                    for weight in weights:
+                        weight.mul_(1.1)
+            return found
+
+        model = rods_on_cpu(3, Wind(), solver="dense")
+        found, expected = compare(replays, run, model)
+        assert_same(found, expected, within=WITHIN)
+        assert len(replays.made) == 4 and [made.count for made in replays.gradients] == [3 * (STEPS - 1), 3]
+        assert all(bool((g != 0).any()) for g in found[-4:])
+
+    def test_what_changes_is_another_kind(self, replays):
+        """Notice settings, modes, hooks and modules that are others, and buffers at other places."""
+        wind = Wind()
+        model = rods_on_cpu(3, wind, solver="dense")
+        state, integrator = model.initial_state(batch=3), ImplicitEuler(5e-3)
+
+        def kinds():
+            integrator.step(model, state)
+            return [id(kind) for kind in model.recordings]
+
+        changes = [
+            lambda: setattr(wind, "scale", 2e-3),
+            lambda: setattr(wind, "axes", (1.0, 0.5, 1.0)),
+            lambda: setattr(wind, "shape", torch.sin),
+            wind.eval,
+            lambda: setattr(wind, "network", Wind().network),
+            lambda: setattr(wind, "mean", torch.ones(3, dtype=torch.float64)),
+        ]
+        seen = kinds()
+        for change in changes:
+            assert kinds() == seen, "the same step is of the same kind"
+            change()
+            now = kinds()
+            assert now[0] not in seen
+            seen = now
+
+    def test_a_setting_that_changes_is_followed(self, replays):
+        """Give what the force gives now, not what it gave when it was recorded."""
+
+        def run(model):
+            (wind,) = (force for force in model.forces if isinstance(force, Wind))
+            found = moved(model)
+            wind.scale = 2 * wind.scale
+            return found + moved(model)
+
+        assert_same(*compare(replays, run, rods_on_cpu(3, Wind(), solver="dense")))
+        assert len(replays.made) == 8
+
+    def test_a_force_that_changes_itself_is_refused(self, replays):
+        """Say so, instead of recording each step anew."""
+
+        class Counting(Wind):
+            records = True
+
+            def nodal_force(self, state, control):
+                self.calls += 1
+                return super().nodal_force(state, control)
+
+        model = rods_on_cpu(3, Counting(), solver="dense")
+        with pytest.raises(InputError, match="Counting: says `records`, but tensors, attributes or modules change"):
+            ImplicitEuler(5e-3).step(model, model.initial_state(batch=3))
+
+
+class Silent(Wind):
+    """A force that inherits from one that says `records`, and does not say so itself."""
+
+
+class Listing(Wind):
+    """A force with a list of its own."""
+
+    records = True
+
+    def __init__(self):
+        super().__init__()
+        self.history = []
+
+
+class TestOnAGPU:
+    """What `unrecorded` says of models on a GPU, for which the "meta" device stands."""
+
+    @staticmethod
+    def said(force, make=rods_on_cpu):
+        """Return what it says of rods with a force."""
+        return unrecorded(make(3, force).to("meta"))
+
+    @pytest.mark.parametrize("load", LOADS)
+    def test_the_library_s_own(self, load):
+        """Record contact and forces that change in a step."""
+        assert self.said(LOADS[load]()) is None
+
+    def test_users(self):
+        """Record what says so, and nothing that could change unseen."""
+        assert self.said(Wind()) is None
+        assert "Silent, which changes within a step and does not say `records`" in self.said(Silent())
+        assert "Listing.history (list), which could change unseen" in self.said(Listing())
+        hooked = Wind()
+        hooked.network[1].register_forward_hook(lambda *given: None)
+        assert self.said(hooked) == "hooks on SiLU"
+        assert self.said(Silent(explicit=True)) is None  # a held force runs outside
+
+    def test_contact(self):
+        """Leave alone what looks at numbers: pairs of a robot's parts, constraints, meshes."""
+        corners, faces = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], [[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]
+        mesh = contact.Obstacle(contact.Mesh(corners, faces), contact.Penalty(1e3, 1e-3), name="stone")
+        assert self.said(mesh) == "the mesh of 'stone', whose search of the nearest triangle reads numbers"
+        floor = contact.Obstacle(contact.HalfSpace((0, 0, -0.01), (0, 0, 1)), contact.Complementarity())
+        assert self.said(floor) == "contact of parts of a robot, or by Complementarity"
+
+    def test_a_shape_of_the_user_s(self):
+        """Leave it alone: an obstacle is no class of its own, so nothing says that it records."""
+
+        class Bump(contact.Sphere):
+            pass
+
+        bump = contact.Obstacle(Bump((0.1, 0.0, 0.0), 0.01), contact.Penalty(1e3, 1e-3))
+        assert "Bump, which changes within a step and does not say `records`" in self.said(bump)
+
+
+class TestAsCompiled:
+    """The way that steps take on a GPU, with compiled functions: torch.compile returns them as they are here."""
+
+    @pytest.fixture(autouse=True)
+    def not_compiled(self, monkeypatch):
+        """Give a function of its own, as a compiled one is."""
+        monkeypatch.setattr(torch, "compile", lambda function, **options: lambda *given: function(*given))
+
+    @pytest.mark.parametrize("robot", ["rods", "hinges"])
+    def test_training(self, replays, robot):
+        """Record gradients of trained constants in parts of a batch."""
+        run = functools.partial(trained, robot=robot, chunk=2)
+        found, expected = compare(replays, run, ROBOTS[robot](compile=True))
+        assert_same(found, expected, within=WITHIN)
+        assert replays.gradients and all(made.count > 2 for made in replays.gradients)
+
+    @pytest.mark.parametrize("load", ["viscous", "rough floor", "magnet"])
+    def test_loads(self, replays, load):
+        """Record them with loads."""
+        assert_same(
+            *compare(replays, moved, rods_on_cpu(3, LOADS[load](), solver="dense", compile=True)), within=WITHIN
+        )
+        assert replays.gradients and all(made.count > 2 for made in replays.gradients)
+
+    def test_held_loads(self, replays):
+        """Record them beside loads that are given as their sum, with gradients through it."""
+
+        class Pull(forces.Force):
+            def __init__(self):
+                super().__init__(explicit=True)
+                self.map = nn.Linear(3, 3, dtype=torch.float64)
+
+            def forward(self, state, control):
+                return 1e-3 * self.body.on_nodes(self.map(state.node_velocities))
+
+        torch.manual_seed(0)
+        pull = Pull()
+        model = rods_on_cpu(3, pull, solver="dense", compile=True)
+
+        def run(model):
+            (own,) = (force for force in model.forces if isinstance(force, Pull))
+            return moved(model, list(own.parameters()))
+
+        assert_same(*compare(replays, run, model), within=WITHIN)
+        assert replays.gradients and all(made.count > 2 for made in replays.gradients)
+
+
+def test_robots_that_fail_are_left_to_others(replays):
+    """Differentiate a step that some robot did not take as ever, though the recording has run already."""
+
+    def run(model):
+        state = model.initial_state(batch=3)
+        velocity = torch.zeros_like(state.velocity)
+        velocity[0] = torch.nan
+        velocity.requires_grad_()
+        after, _ = ImplicitEuler(1e-2).step(model, state.replace(velocity=velocity))
+        return torch.autograd.grad((after.q[1:] ** 2).sum(), [velocity])
+
+    assert_same(*compare(replays, run, rods_on_cpu(3, LOADS["viscous"](), solver="dense")))
+    assert recording.SEEN == 0

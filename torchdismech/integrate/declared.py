@@ -1,0 +1,90 @@
+"""Forces of users that say `records`: what recordings may hold of them, and what of them is looked at in each step.
+
+A CUDA graph replays launches; the Python of a user's force does not run again. So a force that changes within a step is
+held where its class says that nothing changes which a look at it does not show. Shown are the numbers of its
+parameters, which are inputs of a recording (an optimiser may change them at any time); the addresses of its buffers;
+the settings in its attributes, `training` among them; which modules are in it, and whether they have hooks. Where one
+of these is another one, the step is of another kind, with a recording of its own. What holds something else in its
+attributes, such as a list, is refused, as that could change unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from torchdismech.forces.base import Force
+from torchdismech.fused.function import CONTAINERS
+
+__all__ = ["PLAIN", "hooked", "is_foreign", "says_so", "settings", "unseen"]
+
+PLAIN = (bool, int, float, str, type(None))  # are compared by their values
+CONSTANT = (
+    FunctionType,
+    BuiltinFunctionType,
+    torch.dtype,
+    torch.device,
+)  # by what they are, as are tuples of the former
+INTERNALS = frozenset(vars(nn.Module()))
+HOOKS = tuple(sorted(name for name in INTERNALS if name.endswith("_hooks") and "state_dict" not in name))
+
+
+def says_so(force: Force) -> bool:
+    """Return whether the class of a force says that recordings may hold it. A subclass has to say so itself."""
+    return bool(vars(parametrize.type_before_parametrizations(force)).get("records", False))
+
+
+def is_foreign(module: nn.Module) -> bool:
+    """Return whether a module is of a class that is not the library's."""
+    kind = parametrize.type_before_parametrizations(module)
+    return kind not in CONTAINERS and kind.__module__.partition(".")[0] != "torchdismech"
+
+
+def unseen(force: Force, modules: Iterable[nn.Module]) -> str | None:
+    """Return what in a force a recording would not see change; None where nothing is.
+
+    Parameters
+    ----------
+    modules : the force and those in it.
+    """
+    foreign = [module for module in modules if is_foreign(module)]
+    if foreign and not says_so(force):
+        return f"{_name(foreign[0])}, which changes within a step and does not say `records` (see forces.Force)"
+    for module in foreign:
+        if hooked(module):
+            return f"hooks on {_name(module)}"
+        for name, value in () if _of_torch(module) else vars(module).items():
+            if name not in INTERNALS and not isinstance(value, PLAIN) and not _is_setting(value):
+                what = f"{_name(module)}.{name} ({type(value).__name__})"
+                return f"{what}, which could change unseen: make it a number, a tuple, a registered tensor or a module"
+    return None
+
+
+def hooked(module: nn.Module) -> bool:
+    """Return whether something is to be called before or after the module is."""
+    return any(getattr(module, name) for name in HOOKS)
+
+
+def settings(module: nn.Module) -> Iterator[Any]:
+    """Yield the attributes of a module that are not plain numbers, but do not change in themselves."""
+    return (value for value in vars(module).values() if _is_setting(value))
+
+
+def _is_setting(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(isinstance(part, PLAIN) for part in value)
+    return isinstance(value, CONSTANT)
+
+
+def _of_torch(module: nn.Module) -> bool:
+    """Return whether a module is one of torch's layers, whose attributes are settings."""
+    return parametrize.type_before_parametrizations(module).__module__.startswith("torch.nn.")
+
+
+def _name(module: nn.Module) -> str:
+    return parametrize.type_before_parametrizations(module).__name__
