@@ -130,6 +130,8 @@ class StepKind:
         all_tensors = self._tensors(problem.model)
         constants = [] if len(all_tensors) <= max(self._held, default=0) else [all_tensors[k] for k in self._held]
         traits = [
+            # first, as a number and an array that took its place cannot be compared
+            *(type(value) for module in self.of_users for value in vars(module).values()),
             type(method),
             method.scheme,
             *_held_numbers(method),
