@@ -3,6 +3,7 @@
 import contextlib
 import functools
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -20,8 +21,9 @@ from tests.integrate.recordings import (
     trained,
 )
 from tests.solve.replays import replayable
-from torchdismech import ImplicitEuler, InputError, contact, forces
+from torchdismech import ImplicitEuler, InputError, Status, contact, forces
 from torchdismech.integrate import recorded_gradient, recording
+from torchdismech.integrate.declared import unseen
 from torchdismech.integrate.recording import unrecorded
 
 STEPS = 4
@@ -122,6 +124,21 @@ class TestUsersForces:
             now = kinds()
             assert now[0] not in seen
             seen = now
+
+    @pytest.mark.parametrize("value", [torch.ones(3, dtype=torch.float64), [1.0], np.ones(3)])
+    def test_what_could_change_unseen_ends_it(self, replays, value, monkeypatch):
+        """Go on without a recording where a number becomes what no look at it would see change."""
+        monkeypatch.setattr(recording, "unrecorded", lambda model: unseen(model.forces[1], model.forces[1].modules()))
+        monkeypatch.setattr(recording, "_unrecorded_evaluations", recording.unrecorded)
+        wind = Wind()
+        model = rods_on_cpu(3, wind, solver="dense")
+        state, integrator = model.initial_state(batch=3), ImplicitEuler(5e-3)
+        integrator.step(model, state)
+        replayed = replays.replays
+        wind.calls = value
+        _, info = integrator.step(model, state)
+        assert (info.status == Status.CONVERGED).all()
+        assert replays.replays == replayed and len(model.recordings) == 1
 
     def test_a_setting_that_changes_is_followed(self, replays):
         """Give what the force gives now, not what it gave when it was recorded."""

@@ -128,6 +128,8 @@ class StepKind:
         all_tensors = self._tensors(problem.model)
         constants = [*compress(all_tensors, self._held)]
         traits = [
+            # first, as a number and an array that took its place cannot be compared
+            *(type(value) for module in self.of_users for value in vars(module).values()),
             type(method),
             method.scheme,
             *_held_numbers(method),
