@@ -24,21 +24,25 @@ BEYOND = {"inf": "INFINITY", "-inf": "-INFINITY"}
 FRAME = """
 namespace {{
 
-__attribute__((noinline)) void store_some(number* out, int64_t count, V v) {{
-  std::memcpy(out, &v, count * sizeof(number));
-}}
+inline void store(number* out, V v) {{ std::memcpy(out, &v, sizeof v); }}
 
-// A loop of a rod's bending takes a fifth less where it writes whole vectors as such.
-inline void store(number* out, int64_t start, int64_t count, V v) {{
-  if (count == LANES)
-    std::memcpy(out + start, &v, sizeof v);
-  else
-    store_some(out + start, count, v);
-}}
-
-void evaluate(const Input* in, const At& at, int64_t start, int64_t count, int64_t size, number* first,
-              number* second) {{
+// A vector of each value; those of a row of values stand `size` numbers after those of the row before.
+void evaluate(const Input* in, const At& at, int64_t start, int64_t size, number* first, number* second) {{
 {body}
+}}
+
+void copy_some(const number* vectors, int64_t rows, int64_t start, int64_t count, int64_t size, number* to) {{
+  for (int64_t row = 0; row < rows; ++row)
+    std::memcpy(to + row * size + start, vectors + row * LANES, count * sizeof(number));
+}}
+
+// The same, but for lanes from `count` on. (To write each value with a length that may vary takes a fourth longer.)
+void evaluate_some(const Input* in, const At& at, int64_t start, int64_t count, int64_t size, number* first,
+                   number* second) {{
+  number own_first[({firsts} + 1) * LANES], own_second[({seconds} + 1) * LANES];
+  evaluate(in, at, 0, LANES, own_first, own_second);
+  copy_some(own_first, {firsts}, start, count, size, first);
+  copy_some(own_second, {seconds}, start, count, size, second);
 }}
 
 }}  // namespace
@@ -60,7 +64,7 @@ extern "C" void fused(int64_t springs, int64_t robots, const int64_t* inputs, nu
       at.s[0] = part;
       for (int64_t b = 0; b < robots; b += LANES) {{
         at.b[0] = b + LANES <= robots ? b : robots - LANES;
-        evaluate(in, at, part * robots + at.b[0], LANES, size, first, second);
+        evaluate(in, at, part * robots + at.b[0], size, first, second);
       }}
     }} else {{
       const int64_t start = part * LANES, count = size - start < LANES ? size - start : LANES;
@@ -69,7 +73,10 @@ extern "C" void fused(int64_t springs, int64_t robots, const int64_t* inputs, nu
         at.s[k] = number_of / robots;
         at.b[k] = number_of % robots;
       }}
-      evaluate(in, at, start, count, size, first, second);
+      if (count == LANES)
+        evaluate(in, at, start, size, first, second);
+      else
+        evaluate_some(in, at, start, count, size, first, second);
     }}
   }}
 }}
@@ -80,8 +87,9 @@ def source(record: Record, first: Sequence[int], second: Sequence[int], dtype: t
     """Return code that finds two lists of values for all springs and robots."""
     body = [f"  const auto v{k} = {_expression(record.operations[k])};" for k in _needed(record, [*first, *second])]
     for name, values in (("first", first), ("second", second)):
-        body += [f"  store({name} + {row} * size, start, count, v{value});" for row, value in enumerate(values)]
-    code = FRAME.format(body="\n".join(body), inputs=max(len(record.inputs), 1))
+        body += [f"  store({name} + {row} * size + start, v{value});" for row, value in enumerate(values)]
+    sizes = {"inputs": max(len(record.inputs), 1), "firsts": len(first), "seconds": len(second)}
+    code = FRAME.format(body="\n".join(body), **sizes)
     return f"typedef {NUMBERS[dtype]} number;\n" + VECTORS.read_text() + code
 
 
