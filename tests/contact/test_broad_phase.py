@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchdismech.contact import broad_phase, columns
-from torchdismech.contact.broad_phase import adjacent, grown, overlapping, padded
+from torchdismech.contact.broad_phase import adjacent, overlapping
 from torchdismech.errors import InputError
 from torchdismech.native import function_of
 
@@ -317,43 +317,6 @@ def test_refusals(arguments, message):
         overlapping(*arguments(*cloud(0, 2, 5)))
 
 
-# Tables of fixed capacity
-
-
-def test_padded_holds_every_pair_in_order():
-    """Find each robot's pairs again in its row, in order, and the rest of the row empty."""
-    low, high = cloud(0, 5, 60, spacing=0.7)
-    low[2] = high[2] = float("nan")
-    robot, first, second = overlapping(low, high)
-    index, mask = padded(robot, first, second, batch=5)
-    assert index.shape[1] == grown(0, int(torch.bincount(robot).max()))
-    assert mask.sum() == len(robot) and not mask[2].any()
-    assert torch.equal(index[mask], torch.stack((first, second), 1))
-    assert torch.equal(mask.nonzero()[:, 0], robot)
-    assert (index[~mask] == 0).all()
-    assert torch.equal(mask, mask.sort(1, descending=True).values)  # filled from the left
-
-
-def test_padded_keeps_its_capacity_and_grows_when_it_must():
-    """Keep the shape while it suffices, also with no pairs at all; grow, without losing one, when it does not."""
-    none = torch.empty(0, dtype=torch.int64)
-    assert padded(none, none, none, batch=3)[0].shape == (3, 16, 2)
-    assert padded(none, none, none, batch=3, capacity=54)[0].shape == (3, 54, 2)
-    assert padded(none, none, none, batch=0)[0].shape == (0, 16, 2)
-    robot = torch.zeros(55, dtype=torch.int64)
-    index, mask = padded(robot, torch.arange(55), torch.arange(55) + 1, batch=2, capacity=54)
-    assert index.shape == (2, 81, 2) and mask.sum(1).tolist() == [55, 0]
-    with pytest.raises(InputError, match="robot 2 in a batch of 2"):
-        padded(robot + 2, robot, robot, batch=2)
-
-
-def test_capacities_are_a_geometric_series():
-    """Grow from 16 by half at a time, never shrink, and suffice."""
-    assert [grown(0, n) for n in (0, 16, 17, 25, 37, 55, 82)] == [16, 16, 24, 36, 54, 81, 122]
-    assert grown(122, 3) == 122
-    assert grown(1000, 1001) == 1500
-
-
 # Neighbours by topology
 
 
@@ -437,5 +400,3 @@ def test_a_gpu_finds_the_same_pairs():
     assert_same([part.cpu() for part in there], here)
     split = (low[:, :80], high[:, :80], low[:, 80:], high[:, 80:])
     assert_same([part.cpu() for part in overlapping(*(corner.cuda() for corner in split))], overlapping(*split))
-    index, mask = padded(*there, batch=4)
-    assert torch.equal(index[mask].cpu(), torch.stack(here[1:], 1))

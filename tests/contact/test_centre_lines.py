@@ -52,7 +52,7 @@ def all_lines(model: Model) -> tuple[torch.Tensor, torch.Tensor]:
 
 def listed(table: PairTable, robot: int) -> set[tuple[int, ...]]:
     """Return the ends of edges of a robot's pairs, the lower edge first."""
-    nodes = table.nodes[robot][table.filled[robot]][:, :4].tolist()
+    nodes = table.listed_nodes[table.robot == robot][:, :4].tolist()
     return {tuple(n) if n[0] < n[2] else (*n[2:], *n[:2]) for n in nodes}
 
 
@@ -179,7 +179,7 @@ class Ring:
 
     def _on_rod(self, found: Touching) -> torch.Tensor:
         """Return 1 for nodes (n, A) of the rod, 0 for those of the ring."""
-        return (found.table.nodes[found.table.places][found.chosen].t() >= EDGES).double()
+        return (found.table.listed_nodes[found.chosen].t() >= EDGES).double()
 
 
 def test_a_ring_is_as_good_as_round():
@@ -228,7 +228,7 @@ def test_stiffness_at_nodes():
     angles = step + step * BEYOND * torch.tensor([-30.0, 0.0, 30.0], dtype=torch.float64)
     ring = Ring("smooth")
     for table in (found.table for found in ring.touching(angles)):
-        assert table.kernel is closest_crossing and int(table.places[0].bincount()[1]) >= 2
+        assert table.kernel is closest_crossing and int(table.robot.bincount()[1]) >= 2
     before, at, after = ring.stiffness(angles)
     assert torch.allclose(at, (before + after) / 2, rtol=1e-6, atol=1e-6 * float(at.abs().max()))
 

@@ -20,9 +20,8 @@ from torchdismech.fused import fits, watched
 from torchdismech.native import address, function_of, taping
 from torchdismech.native.tape import NumbersRead
 
-__all__ = ["adjacent", "grown", "overlapping", "padded"]
+__all__ = ["adjacent", "overlapping"]
 
-SMALLEST = 16  # places for pairs that a robot has at least
 ROOM = 8  # pairs a box for which there is room at first
 
 Pairs = tuple[Tensor, Tensor, Tensor]
@@ -113,40 +112,6 @@ def _by_torch(boxes: list[Tensor], own: int, others: int, excluded: Tensor | Non
     owner = key // others
     robot = owner // own
     return rows[robot], owner - robot * own, key - owner * others
-
-
-def padded(robot: Tensor, first: Tensor, second: Tensor, batch: int, capacity: int = 0) -> tuple[Tensor, Tensor]:
-    """Return pairs as one table with P places for each robot; P is `capacity`, grown as far as needed.
-
-    Hand `index.shape[1]` back as the capacity of the next step: shapes then change seldom, and no pair is ever lost.
-
-    Parameters
-    ----------
-    robot, first, second : (K,) int64, sorted by robot, as from `overlapping`.
-    batch : number of robots B.
-    capacity : places for each robot so far.
-
-    Returns
-    -------
-    index : (B, P, 2) int64 the pairs of each robot in their order, then (0, 0) in empty places.
-    mask : (B, P) bool, which places hold a pair.
-    """
-    count = torch.bincount(robot, minlength=batch)
-    if len(count) > batch:
-        raise InputError(f"pairs of robot {len(count) - 1} in a batch of {batch}")
-    size = grown(capacity, int(count.amax()) if batch else 0)
-    place = torch.arange(len(robot), device=robot.device) - (count.cumsum(0) - count)[robot]
-    index = torch.zeros((batch, size, 2), dtype=torch.int64, device=robot.device)
-    index[robot, place] = torch.stack((first, second), 1)
-    return index, torch.arange(size, device=robot.device) < count[:, None]
-
-
-def grown(capacity: int, needed: int) -> int:
-    """Return a capacity of at least `needed`: as it is, or grown from 16 (or from itself) by half until it suffices."""
-    capacity = max(capacity, SMALLEST)
-    while capacity < needed:
-        capacity += (capacity + 1) // 2
-    return capacity
 
 
 def adjacent(

@@ -18,7 +18,7 @@ from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
-__all__ = ["CLEARANCES", "FIRST", "FIXED", "KNOWN", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
+__all__ = ["FIRST", "FIXED", "KNOWN", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
 
 FIXED = 17  # rows of a `Geometry` before the weights of the nodes
 KNOWN = 9  # numbers that searches know of a pair that rubs: traction, normal and velocity; see `contact.rubbing`
@@ -109,13 +109,6 @@ def distances(kernel: Kernel, coordinates: Tensor) -> Tensor:
 def _distance(kernel: Kernel, x: Tensor) -> list:
     nodes = vectors(x)
     return [torch.sqrt(kernel(*nodes).squared_distance(nodes))]
-
-
-def _clearance(kernel: Kernel, x: Tensor, room: Tensor) -> list:
-    """Return the distance less how far both surfaces move, if each node moves by the first of its three of `room`."""
-    rooms, first = [way.x for way in vectors(room)], FIRST[kernel]
-    sides = [rooms[: len(first)], rooms[len(first) :]]
-    return [_distance(kernel, x)[0] - sum(reduce(torch.maximum, side) for side in sides)]
 
 
 def _slack(kernel: Kernel, x: Tensor, reach: Tensor, tolerance: Tensor, *more: Tensor) -> list:
@@ -335,4 +328,3 @@ def vectors(coordinates: Tensor) -> tuple[Vec3, ...]:
 
 STRAIGHT = (closest_segments, closest_on_triangle)
 _DISTANCES = {kernel: Fused(partial(_distance, kernel), "distances of pairs") for kernel in STRAIGHT}
-CLEARANCES = {kernel: Fused(partial(_clearance, kernel), "distances of pairs") for kernel in STRAIGHT}

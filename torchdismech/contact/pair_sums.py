@@ -6,6 +6,7 @@ cannot be had, and for derivatives by autograd, `pairs.Touching` has the same pa
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,37 +74,30 @@ class _Told(NamedTuple):
     rows: int
 
 
-class _Calls:
-    """Pairs, for compiled code: where they are comes with each call.
-
-    Loops are given views of the memory that it is gathered in.
+class _Reads:
+    """Memory in which loops find what is gathered of some pairs, and what they are told of it.
 
     Parameters
     ----------
-    listed : the pairs.
+    nodes : of each pair.
     given : what else each pair is known by, (C,), or () for all.
     dtype : of all numbers.
-    places : (C,) where what searches know of a pair stands, `KNOWN` numbers for each; None where they know nothing.
 
     Attributes
     ----------
-    x, moving : (3 n, AT_ONCE) the coordinates of some pairs in the two vectors.
-    given : of these pairs.
+    all : where it begins.
+    x, moving : (3 n, AT_ONCE) the coordinates of some pairs in two vectors.
+    given : of these pairs; what all share is as it was given.
     known : (KNOWN, AT_ONCE) what searches know of them.
     """
 
-    def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, places: Tensor | None = None):
-        columns = [tensor.contiguous() for tensor in given if tensor.dim()]
-        coordinates = 3 * listed.nodes.shape[1]
-        read = torch.empty(2 * coordinates + len(columns) + KNOWN, AT_ONCE, dtype=dtype)
-        self.x, self.moving, rows, self.known = read.split([coordinates, coordinates, len(columns), KNOWN])
+    def __init__(self, nodes: int, given: Sequence[Tensor], dtype: torch.dtype):
+        columns = sum(tensor.dim() > 0 for tensor in given)
+        self.all = torch.empty(6 * nodes + columns + KNOWN, AT_ONCE, dtype=dtype)
+        self.x, self.moving, rows, self.known = self.all.split([3 * nodes, 3 * nodes, columns, KNOWN])
         row = iter(rows)
         self.given = [next(row) if tensor.dim() else tensor for tensor in given]
-        self._dtype, self.count = dtype, len(listed.robot)
-        robot, nodes = (tensor.contiguous() for tensor in listed)
-        self._columns = _Structure(*columns)
-        sizes = (nodes.shape[1], self.count, len(columns))
-        self._pairs = _Structure(*sizes, robot, nodes, places, self._columns.address, read)
+        self.dtype = dtype
         self._loops: dict[Fused, _Told | None] = {}
         self._held: list[Any] = []  # what compiled code knows by its address
 
@@ -119,9 +113,30 @@ class _Calls:
             return None
         rows = program.counts[0]
         inputs = program.inputs(1, AT_ONCE, program.read_among(given))
-        told = _Structure(program.address, inputs, torch.empty(rows, AT_ONCE, dtype=self._dtype), rows)
+        told = _Structure(program.address, inputs, torch.empty(rows, AT_ONCE, dtype=self.dtype), rows)
         self._held += [told, given]
         return _Told(told.address, rows)
+
+
+class _Calls:
+    """Pairs, for compiled code: where they are comes with each call.
+
+    Parameters
+    ----------
+    reads : what loops read.
+    listed : the pairs.
+    given : what else each pair is known by, (C,), or () for all.
+    places : (C,) where what searches know of a pair stands, `KNOWN` numbers for each; None where they know nothing.
+    """
+
+    def __init__(self, reads: _Reads, listed: Listed, given: Sequence[Tensor], places: Tensor | None = None):
+        columns = [tensor.contiguous() for tensor in given if tensor.dim()]
+        self.count = len(listed.robot)
+        robot, nodes = (tensor.contiguous() for tensor in listed)
+        self._columns = _Structure(*columns)
+        sizes = (nodes.shape[1], self.count, len(columns))
+        self._pairs = _Structure(*sizes, robot, nodes, places, self._columns.address, reads.all)
+        self._dtype = reads.dtype
 
     def call(self, name: str, first: Tensor, second: Tensor, known: Tensor | None, *rest: Any) -> Any:
         """Return what a function of compiled code does for the pairs at two vectors (B, n); `rest` are its own."""
@@ -133,18 +148,32 @@ class _Calls:
         return function(self._pairs.address, first.shape[1], *map(address, (first, second, known, *rest)))
 
 
+class _Kept(threading.local):
+    """What loops read that any pairs are given to, in each thread: by loop, nodes and columns of a pair, and dtype."""
+
+    def __init__(self) -> None:
+        self.reads: dict[tuple, _Reads] = {}
+
+
+_kept = _Kept()
+
+
 def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
     """Return the values (k, C) that a loop finds for each pair.
 
     Parameters
     ----------
-    loop : of a pair's nodes' coordinates (3 n, C) in two vectors, and of what is `given` (C,).
+    loop : of a pair's nodes' coordinates (3 n, C) in two vectors, and of what is `given` (C,). It is kept for good.
     first, second : (B, n).
     """
     if fits(first, second, *given) and function_of("pair_values", first.dtype) is not None:
-        calls = _Calls(listed, given, first.dtype)
-        told = calls.loop(loop, (calls.x, calls.moving, *calls.given))
+        key = (loop, listed.nodes.shape[1], len(given), first.dtype)
+        reads = _kept.reads.get(key)
+        if reads is None:
+            reads = _kept.reads[key] = _Reads(listed.nodes.shape[1], given, first.dtype)
+        told = reads.loop(loop, (reads.x, reads.moving, *reads.given))
         if told is not None:
+            calls = _Calls(reads, listed, given)
             values = first.new_empty(told.rows, calls.count)
             calls.call("pair_values", first, second, None, told.address, None, calls.count, values)
             return values
@@ -163,14 +192,14 @@ class PairSums:
 
     def __init__(self, loops: PairLoops, table: PairTable, constants: LawConstants):
         self._loops, self._constants = loops, constants
-        law = constants.at(table.places[0]).given()
-        self._shape = (*table.filled.shape, KNOWN)
-        robot, place = table.places
+        law = constants.at(table.robot).given()
+        self._shape = (*table.shape, KNOWN)
         given = (table.reaches, *law, *table.more)
-        self._calls = _Calls(table.listed, given, table.reach.dtype, robot * table.capacity + place)
-        self._reach, *rest = self._calls.given
+        self._reads = _Reads(table.listed_nodes.shape[1], given, table.reaches.dtype)
+        self._calls = _Calls(self._reads, table.listed, given, table.robot * table.shape[1] + table.place)
+        self._reach, *rest = self._reads.given
         self._law, self._more = rest[: len(law)], rest[len(law) :]
-        self._gains = torch.zeros(2, dtype=table.reach.dtype).unbind()
+        self._gains = torch.zeros(2, dtype=table.reaches.dtype).unbind()
 
     @classmethod
     def of(
@@ -182,7 +211,7 @@ class PairSums:
         single robots are copied, so they are looked at anew each time.
         """
         numbers = constants.given()
-        if not fits(q, velocity, table.reach, *numbers) or function_of("pair_values", q.dtype) is None:
+        if not fits(q, velocity, table.reaches, *numbers) or function_of("pair_values", q.dtype) is None:
             return None
         kept: PairSums | None = table.sums.get(loops)
         if kept is None or not kept._serves(numbers):
@@ -197,9 +226,9 @@ class PairSums:
 
     @cached_property
     def _is_compiled(self) -> bool:
-        calls = self._calls
-        slack = calls.loop(self._loops.slack, self._slack_of)
-        return None not in (slack, calls.loop(self._loops.on_nodes, self._given), self._blocks(None))
+        loop = self._reads.loop
+        slack = loop(self._loops.slack, self._slack_of)
+        return None not in (slack, loop(self._loops.on_nodes, self._given), self._blocks(None))
 
     def touching(self, q: Tensor) -> Tensor:
         """Return the numbers (A,) of the pairs that touch at q (B, n), in the table's list."""
@@ -258,9 +287,9 @@ class PairSums:
     def expected(self, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
         """Return what a search knows (B, P, KNOWN) of the pairs at its next iterate, if this was `known` before."""
         assert known.shape == self._shape
-        calls, found = self._calls, q.new_zeros(self._shape)
-        given = (calls.x, calls.moving, self._reach, calls.known, *self._law, *self._more)
-        calls.call("pair_known", q, velocity, known.contiguous(), self._loop(self._loops.expected, given), found)
+        reads, found = self._reads, q.new_zeros(self._shape)
+        given = (reads.x, reads.moving, self._reach, reads.known, *self._law, *self._more)
+        self._calls.call("pair_known", q, velocity, known.contiguous(), self._loop(self._loops.expected, given), found)
         return found
 
     def least(self, loop: Fused, vector: Tensor, least: Tensor) -> None:
@@ -270,7 +299,7 @@ class PairSums:
         ----------
         loop : of the coordinates (3 n, C) of pairs' nodes in a `vector` (B, n), and their reaches; it finds one value.
         """
-        told = self._loop(loop, (self._calls.x, self._reach))
+        told = self._loop(loop, (self._reads.x, self._reach))
         self._calls.call("pair_least", vector, vector, None, told, least)
 
     @cached_property
@@ -279,20 +308,20 @@ class PairSums:
 
     @property
     def _slack_of(self) -> tuple[Tensor, ...]:
-        return self._calls.x, self._reach, self._law[1], *self._more
+        return self._reads.x, self._reach, self._law[1], *self._more
 
     @property
     def _given(self) -> tuple[Tensor, ...]:
-        return self._calls.x, self._calls.moving, self._reach, *self._law, *self._more
+        return self._reads.x, self._reads.moving, self._reach, *self._law, *self._more
 
     def _blocks(self, known: Tensor | None) -> _Told | None:
-        moving = (self._calls.x, self._calls.moving, *self._gains, self._reach)
+        moving = (self._reads.x, self._reads.moving, *self._gains, self._reach)
         if known is None:
-            return self._calls.loop(self._loops.blocks, (*moving, *self._law, *self._more))
-        return self._calls.loop(self._loops.held_blocks, (*moving, self._calls.known[:3], *self._law, *self._more))
+            return self._reads.loop(self._loops.blocks, (*moving, *self._law, *self._more))
+        return self._reads.loop(self._loops.held_blocks, (*moving, self._reads.known[:3], *self._law, *self._more))
 
     def _loop(self, loop: Fused, given: Sequence[Tensor]) -> int:
         """Return where compiled code finds a loop that is compiled, as the others are."""
-        told = self._calls.loop(loop, given)
+        told = self._reads.loop(loop, given)
         assert told is not None
         return told.address

@@ -52,7 +52,7 @@ def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
         x0, x1 = numbers_at(places, start), numbers_at(places, end)
         motion = _relative_motion(kernel, vectors(x1 - x0))
         met = _met(kernel, x0, x1 - x0, motion, table.reaches[suspect])
-        passed[table.places[0][suspect][met]] = True
+        passed[table.robot[suspect][met]] = True
     return passed
 
 
