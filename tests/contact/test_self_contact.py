@@ -131,7 +131,7 @@ def test_all_that_touch_on_the_way():
     for share in np.linspace(0, 1, 15):
         beside = slack * (2 * torch.rand(start.shape, generator=generator, dtype=torch.float64) - 1)
         x = torch.lerp(start, end, float(share)) + beside
-        assert bool(pairs.cover(x).all())
+        assert bool(pairs.cover(x.flatten(1)).all())
         for kind in range(2):
             for expected, own in zip(near(model, kind, x, 1, TOLERANCE), found[kind], strict=True):
                 assert expected <= own
@@ -141,7 +141,7 @@ def test_all_that_touch_on_the_way():
     assert all(len(own) < 0.7 * 40 * 39 / 2 for own in found[0])
     outside = end.clone()
     outside[1, 3] += 10 * slack + (end - start).abs().max()
-    assert pairs.cover(outside).tolist() == [True, False, True]
+    assert pairs.cover(outside.flatten(1)).tolist() == [True, False, True]
 
 
 def test_neighbours_on_a_rod_finer_than_its_diameter():
@@ -268,7 +268,7 @@ def test_a_poisoned_robot(poison):
     sick = x.clone()
     sick[1, 7, 2] = poison
     pairs = model.self_contacts.pairs(sick, sick, still)
-    assert pairs.cover(sick).tolist() == [True, poison == torch.inf, True] or not bool(pairs.cover(sick)[1])
+    assert pairs.cover(sick.flatten(1)).tolist() == [True, poison == torch.inf, True] or not bool(pairs.cover(sick.flatten(1))[1])
     for kind in range(2):
         found, expected = listed(pairs.tables[kind], kind), listed(healthy.tables[kind], kind)
         assert [found[0], found[2]] == [expected[0], expected[2]]

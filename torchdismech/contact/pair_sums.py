@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import is_
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -89,6 +90,7 @@ class _Reads:
     x, moving : (3 n, AT_ONCE) the coordinates of some pairs in two vectors.
     given : of these pairs; what all share is as it was given.
     known : (KNOWN, AT_ONCE) what searches know of them.
+    gains : () each, what their derivatives are multiplied by.
     """
 
     def __init__(self, nodes: int, given: Sequence[Tensor], dtype: torch.dtype):
@@ -97,6 +99,7 @@ class _Reads:
         self.x, self.moving, rows, self.known = self.all.split([3 * nodes, 3 * nodes, columns, KNOWN])
         row = iter(rows)
         self.given = [next(row) if tensor.dim() else tensor for tensor in given]
+        self.gains = torch.zeros(2, dtype=dtype).unbind()
         self.dtype = dtype
         self._loops: dict[Fused, _Told | None] = {}
         self._held: list[Any] = []  # what compiled code knows by its address
@@ -149,10 +152,31 @@ class _Calls:
 
 
 class _Kept(threading.local):
-    """What loops read that any pairs are given to, in each thread: by loop, nodes and columns of a pair, and dtype."""
+    """What loops read that any pairs are given to, in each thread.
+
+    Attributes
+    ----------
+    of_loops : by loop, nodes and columns of a pair, and dtype.
+    of_laws : by the loops of a law, with the law's constants that are in it, all for all robots.
+    """
 
     def __init__(self) -> None:
-        self.reads: dict[tuple, _Reads] = {}
+        self.of_loops: dict[tuple, _Reads] = {}
+        self.of_laws: WeakKeyDictionary[PairLoops, tuple[_Reads, tuple[Tensor, ...]]] = WeakKeyDictionary()
+
+    def of_law(self, loops: PairLoops, nodes: int, given: Sequence[Tensor], numbers: tuple[Tensor, ...]) -> _Reads:
+        """Return what loops of a law read whose constants are these numbers; `given` as for `_Reads`."""
+        reads, before = self.of_laws.get(loops, (None, ()))
+        if reads is None or not _are_for_all(before, numbers) or len(reads.given) != len(given):
+            reads = _Reads(nodes, given, given[0].dtype)
+            self.of_laws[loops] = (reads, numbers)
+        return reads
+
+
+def _are_for_all(before: Sequence[Tensor], now: Sequence[Tensor]) -> bool:
+    """Return whether constants are the same tensors as before, and for all robots: numbers of these are read anew."""
+    same = len(before) == len(now) and all(map(is_, before, now))
+    return same and all(number.numel() == 1 for number in now)
 
 
 _kept = _Kept()
@@ -168,9 +192,9 @@ def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: 
     """
     if fits(first, second, *given) and function_of("pair_values", first.dtype) is not None:
         key = (loop, listed.nodes.shape[1], len(given), first.dtype)
-        reads = _kept.reads.get(key)
+        reads = _kept.of_loops.get(key)
         if reads is None:
-            reads = _kept.reads[key] = _Reads(listed.nodes.shape[1], given, first.dtype)
+            reads = _kept.of_loops[key] = _Reads(listed.nodes.shape[1], given, first.dtype)
         told = reads.loop(loop, (reads.x, reads.moving, *reads.given))
         if told is not None:
             calls = _Calls(reads, listed, given)
@@ -195,11 +219,10 @@ class PairSums:
         law = constants.at(table.robot).given()
         self._shape = (*table.shape, KNOWN)
         given = (table.reaches, *law, *table.more)
-        self._reads = _Reads(table.listed_nodes.shape[1], given, table.reaches.dtype)
+        self._reads = _kept.of_law(loops, table.listed_nodes.shape[1], given, constants.given())
         self._calls = _Calls(self._reads, table.listed, given, table.robot * table.shape[1] + table.place)
         self._reach, *rest = self._reads.given
         self._law, self._more = rest[: len(law)], rest[len(law) :]
-        self._gains = torch.zeros(2, dtype=table.reaches.dtype).unbind()
 
     @classmethod
     def of(
@@ -214,15 +237,9 @@ class PairSums:
         if not fits(q, velocity, table.reaches, *numbers) or function_of("pair_values", q.dtype) is None:
             return None
         kept: PairSums | None = table.sums.get(loops)
-        if kept is None or not kept._serves(numbers):
+        if kept is None or not _are_for_all(kept._constants.given(), numbers):
             kept = table.sums[loops] = cls(loops, table, constants)
         return kept if kept._is_compiled else None
-
-    def _serves(self, numbers: Sequence[Tensor]) -> bool:
-        """Return whether these are the tensors of the constants, for all robots: then their numbers are read anew."""
-        own = self._constants.given()
-        same = len(own) == len(numbers) and all(map(is_, own, numbers))
-        return same and all(number.numel() == 1 for number in numbers)
 
     @cached_property
     def _is_compiled(self) -> bool:
@@ -261,7 +278,7 @@ class PairSums:
         values : (nnz, B), or more rows.
         before : the values without contact, which `values` are to begin as; None if they are there already.
         """
-        for own, gain in zip(self._gains, gains, strict=True):
+        for own, gain in zip(self._reads.gains, gains, strict=True):
             own.fill_(gain)
         blocks = self._blocks(known)
         assert blocks is not None and (known is None or known.shape == self._shape)
@@ -315,7 +332,7 @@ class PairSums:
         return self._reads.x, self._reads.moving, self._reach, *self._law, *self._more
 
     def _blocks(self, known: Tensor | None) -> _Told | None:
-        moving = (self._reads.x, self._reads.moving, *self._gains, self._reach)
+        moving = (self._reads.x, self._reads.moving, *self._reads.gains, self._reach)
         if known is None:
             return self._reads.loop(self._loops.blocks, (*moving, *self._law, *self._more))
         return self._reads.loop(self._loops.held_blocks, (*moving, self._reads.known[:3], *self._law, *self._more))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +10,9 @@ from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.pair_loops import FIRST
+from torchdismech.contact.response import of_robots
 from torchdismech.contact.self_contact import Pairs, SelfContacts
+from torchdismech.solve.linear.base import IndexMap
 from torchdismech.state import State
 
 __all__ = ["Report", "contact_report"]
@@ -49,15 +50,20 @@ class _Tally:
         """Take note of gaps (B, P) of which no load is known."""
         self.penetration = torch.maximum(self.penetration, (-gap).clamp_min(0).amax(1))
 
-    def add(self, robot: Tensor, gap: Tensor, active: Tensor, slides: Tensor | None) -> None:
-        """Count contacts (S,): robot, gap, whether they bear a load and, with friction, whether they slide."""
-        named = {"active": active}
+    def add(self, robot: Tensor, gap: Tensor, active: Tensor | None, slides: Tensor | None) -> None:
+        """Count contacts (S,): robot, gap, which bear a load (None: all do) and, with friction, which slide."""
+        count = self._counted(robot, active)
+        self.counts["active"] = self.counts["active"] + count
         if slides is not None:
-            named |= {"sticking": active & ~slides, "sliding": active & slides}
-        for name, which in named.items():
-            self.counts[name] = self.counts[name].index_add(0, robot, which.long())
-        overlap = (-gap).clamp_min(0)
-        self.penetration = self.penetration.scatter_reduce(0, robot, overlap, "amax")
+            sliding = self._counted(robot, slides if active is None else active & slides)
+            self.counts["sliding"] = self.counts["sliding"] + sliding
+            self.counts["sticking"] = self.counts["sticking"] + (count - sliding)
+        self.penetration = self.penetration.scatter_reduce(0, robot, -gap, "amax")  # it is 0 or more before
+
+    def _counted(self, robot: Tensor, which: Tensor | None) -> Tensor:
+        """Return how many contacts of each robot (B,) are meant; None: all."""
+        which = torch.ones_like(robot) if which is None else which.long()
+        return torch.zeros_like(self.counts["active"]).index_add_(0, robot, which)
 
     def add_obstacle(self, name: str, on_nodes: Tensor, load: Tensor) -> None:
         """Take note of the forces (B, N, 3) of an obstacle on the nodes, and of its load (B,)."""
@@ -109,7 +115,7 @@ def contact_report(
         _add_pairs(tally, self_contacts, state, pairs)
     if constraints is not None:
         _add_constraints(tally, self_contacts, constraints, state.q)
-    return tally.report() | (_by_part(body.part_of_node, tally.inner) if len(self_contacts) else {})
+    return tally.report() | (_by_part(self_contacts.parts, tally.inner) if len(self_contacts) else {})
 
 
 def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
@@ -137,9 +143,9 @@ def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs
         contact = contacts[table.contact]
         assert not isinstance(contact.law, ConstraintLaw)
         found = contact.summary(table, state.q, state.velocity)
-        friction = contact.law.constants.at(found.robot).friction
-        slides = None if friction is None else found.speed > friction[1]
-        tally.add(found.robot, found.gap, torch.ones_like(found.gap, dtype=torch.bool), slides)
+        friction = contact.law.constants.friction
+        slides = None if friction is None else found.speed > of_robots(friction[1], found.robot)
+        tally.add(found.robot, found.gap, None, slides)
         on_nodes = found.on_dofs[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
         tally.add_pairs(contact.name, found.robot, found.on_first, on_nodes)
 
@@ -171,11 +177,10 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
         tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], first.t(), on_nodes)
 
 
-def _by_part(labels: np.ndarray, force: Tensor) -> Report:
+def _by_part(labels: IndexMap, force: Tensor) -> Report:
     """Return the sum of nodal forces (B, N, 3) on each part; {} for a robot of one part, whose own add up to zero."""
-    count = int(labels.max()) + 1
+    count = int(labels.array.max()) + 1
     if count == 1:
         return {}
-    index = torch.as_tensor(labels, device=force.device).long()
-    total = force.new_zeros(force.shape[0], count, 3).index_add(1, index, force)
-    return {f"force/part{k}": total[:, k] for k in range(count)}
+    total = force.new_zeros(force.shape[0], count, 3).index_add_(1, labels.on(force.device), force)
+    return {f"force/part{k}": of_part for k, of_part in enumerate(total.unbind(1))}

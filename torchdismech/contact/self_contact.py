@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from torchdismech.errors import InputError
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
+from torchdismech.solve.linear.base import IndexMap
 
 __all__ = ["Pairs", "SelfContact", "SelfContacts", "summed"]
 
@@ -59,9 +61,11 @@ class Pairs:
         """Return the pairs of the contacts with these numbers alone."""
         return Pairs(tuple(table for table in self.tables if table.contact in numbers), self.low, self.high)
 
-    def cover(self, positions: Tensor) -> Tensor:
-        """Return the robots (B,) whose nodes (B, N, 3) are where the pairs are complete."""
-        return ((positions >= self.low) & (positions <= self.high)).flatten(1).all(1)
+    def cover(self, q: Tensor) -> Tensor:
+        """Return the robots (B,) whose nodes are, at q (B, n), where the pairs are complete."""
+        low, high = self.low.flatten(1), self.high.flatten(1)
+        positions = q[:, : low.shape[1]]
+        return ((positions >= low) & (positions <= high)).all(1)
 
 
 class Summary(NamedTuple):
@@ -374,6 +378,11 @@ class SelfContacts(nn.ModuleList):
             contact = self[found.table.contact]
             total[contact.name] = total[contact.name].index_add(0, found.robot, contact.energy(found))
         return total
+
+    @cached_property
+    def parts(self) -> IndexMap:
+        """Number (N,) of the part of the robot that each node belongs to: parts are what no edge joins."""
+        return IndexMap(self[0].body.part_of_node)
 
     def energy(self, pairs: Pairs, q: Tensor) -> Tensor:
         """Return the sum (B,) of `energies` [J]."""
