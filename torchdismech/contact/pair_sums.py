@@ -7,12 +7,11 @@ cannot be had, and for derivatives by autograd, `pairs.Touching` has the same pa
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import is_
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -59,13 +58,18 @@ class _Structure:
 
     Attributes
     ----------
-    address : of it.
+    address : of it, where it stays.
     """
 
     def __init__(self, *members: Tensor | np.ndarray | int | None):
-        self._members = members
-        self._numbers = np.array([address(member) or 0 for member in members], dtype=np.int64)
+        self._numbers = np.empty(len(members), dtype=np.int64)
         self.address: int = self._numbers.ctypes.data
+        self.fill(*members)
+
+    def fill(self, *members: Tensor | np.ndarray | int | None) -> None:
+        """Put other members, as many, in the places of those before."""
+        self._members = members
+        self._numbers[:] = [address(member) or 0 for member in members]
 
 
 class _Told(NamedTuple):
@@ -75,34 +79,53 @@ class _Told(NamedTuple):
     rows: int
 
 
-class _Reads:
-    """Memory in which loops find what is gathered of some pairs, and what they are told of it.
+class _Calls:
+    """Pairs, for compiled code: where they are comes with each call.
+
+    Loops are given views of the memory that it is gathered in.
 
     Parameters
     ----------
-    nodes : of each pair.
+    listed : the pairs.
     given : what else each pair is known by, (C,), or () for all.
     dtype : of all numbers.
+    places : (C,) where what searches know of a pair stands, `KNOWN` numbers for each; None where they know nothing.
 
     Attributes
     ----------
-    all : where it begins.
-    x, moving : (3 n, AT_ONCE) the coordinates of some pairs in two vectors.
-    given : of these pairs; what all share is as it was given.
+    x, moving : (3 n, AT_ONCE) the coordinates of some pairs in the two vectors.
+    given : of these pairs; what is the same for all is as it was given.
     known : (KNOWN, AT_ONCE) what searches know of them.
-    gains : () each, what their derivatives are multiplied by.
     """
 
-    def __init__(self, nodes: int, given: Sequence[Tensor], dtype: torch.dtype):
-        columns = sum(tensor.dim() > 0 for tensor in given)
-        self.all = torch.empty(6 * nodes + columns + KNOWN, AT_ONCE, dtype=dtype)
-        self.x, self.moving, rows, self.known = self.all.split([3 * nodes, 3 * nodes, columns, KNOWN])
+    def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, places: Tensor | None = None):
+        columns, coordinates = sum(tensor.dim() > 0 for tensor in given), 3 * listed.nodes.shape[1]
+        self._read = torch.empty(2 * coordinates + columns + KNOWN, AT_ONCE, dtype=dtype)
+        self.x, self.moving, rows, self.known = self._read.split([coordinates, coordinates, columns, KNOWN])
         row = iter(rows)
         self.given = [next(row) if tensor.dim() else tensor for tensor in given]
-        self.gains = torch.zeros(2, dtype=dtype).unbind()
-        self.dtype = dtype
+        self._dtype, self._functions = dtype, dict[str, Callable]()
+        self._columns, self._pairs = _Structure(*[None] * columns), _Structure(*[None] * 8)
         self._loops: dict[Fused, _Told | None] = {}
         self._held: list[Any] = []  # what compiled code knows by its address
+        self.tell(listed, given, places)
+
+    def tell(self, listed: Listed, given: Sequence[Tensor], places: Tensor | None) -> None:
+        """Take other pairs, with as many nodes, which are known by as many numbers; what all share stays."""
+        columns = [tensor.contiguous() for tensor in given if tensor.dim()]
+        robot, nodes = (tensor.contiguous() for tensor in listed)
+        self.count = len(robot)
+        self._columns.fill(*columns)
+        sizes = (nodes.shape[1], self.count, len(columns))
+        self._pairs.fill(*sizes, robot, nodes, places, self._columns.address, self._read)
+
+    def _function(self, name: str) -> Callable:
+        """Return a function of compiled code, which is there where loops are."""
+        if name not in self._functions:
+            function = function_of(name, self._dtype)
+            assert function is not None
+            self._functions[name] = function
+        return self._functions[name]
 
     def loop(self, loop: Fused, given: Sequence[Tensor]) -> _Told | None:
         """Return what compiled code is told of a loop that is given these views; None where it is not compiled."""
@@ -116,67 +139,29 @@ class _Reads:
             return None
         rows = program.counts[0]
         inputs = program.inputs(1, AT_ONCE, program.read_among(given))
-        told = _Structure(program.address, inputs, torch.empty(rows, AT_ONCE, dtype=self.dtype), rows)
+        told = _Structure(program.address, inputs, torch.empty(rows, AT_ONCE, dtype=self._dtype), rows)
         self._held += [told, given]
         return _Told(told.address, rows)
-
-
-class _Calls:
-    """Pairs, for compiled code: where they are comes with each call.
-
-    Parameters
-    ----------
-    reads : what loops read.
-    listed : the pairs.
-    given : what else each pair is known by, (C,), or () for all.
-    places : (C,) where what searches know of a pair stands, `KNOWN` numbers for each; None where they know nothing.
-    """
-
-    def __init__(self, reads: _Reads, listed: Listed, given: Sequence[Tensor], places: Tensor | None = None):
-        columns = [tensor.contiguous() for tensor in given if tensor.dim()]
-        self.count = len(listed.robot)
-        robot, nodes = (tensor.contiguous() for tensor in listed)
-        self._columns = _Structure(*columns)
-        sizes = (nodes.shape[1], self.count, len(columns))
-        self._pairs = _Structure(*sizes, robot, nodes, places, self._columns.address, reads.all)
-        self._dtype = reads.dtype
 
     def call(self, name: str, first: Tensor, second: Tensor, known: Tensor | None, *rest: Any) -> Any:
         """Return what a function of compiled code does for the pairs at two vectors (B, n); `rest` are its own."""
         if taping():
             raise NumbersRead("which pairs may touch depends on numbers")
-        function = function_of(name, self._dtype)
-        assert function is not None
+        function = self._function(name)
         first, second = first.contiguous(), second.contiguous()
         return function(self._pairs.address, first.shape[1], *map(address, (first, second, known, *rest)))
 
 
 class _Kept(threading.local):
-    """What loops read that any pairs are given to, in each thread.
+    """What compiled code is told of a loop that any pairs are given to, in each thread, and of the pairs before.
 
     Attributes
     ----------
-    of_loops : by loop, nodes and columns of a pair, and dtype.
-    of_laws : by the loops of a law, with the law's constants that are in it, all for all robots.
+    calls : by loop, nodes of a pair, what else it is known by, and dtype.
     """
 
     def __init__(self) -> None:
-        self.of_loops: dict[tuple, _Reads] = {}
-        self.of_laws: WeakKeyDictionary[PairLoops, tuple[_Reads, tuple[Tensor, ...]]] = WeakKeyDictionary()
-
-    def of_law(self, loops: PairLoops, nodes: int, given: Sequence[Tensor], numbers: tuple[Tensor, ...]) -> _Reads:
-        """Return what loops of a law read whose constants are these numbers; `given` as for `_Reads`."""
-        reads, before = self.of_laws.get(loops, (None, ()))
-        if reads is None or not _are_for_all(before, numbers) or len(reads.given) != len(given):
-            reads = _Reads(nodes, given, given[0].dtype)
-            self.of_laws[loops] = (reads, numbers)
-        return reads
-
-
-def _are_for_all(before: Sequence[Tensor], now: Sequence[Tensor]) -> bool:
-    """Return whether constants are the same tensors as before, and for all robots: numbers of these are read anew."""
-    same = len(before) == len(now) and all(map(is_, before, now))
-    return same and all(number.numel() == 1 for number in now)
+        self.calls: dict[tuple, _Calls] = {}
 
 
 _kept = _Kept()
@@ -192,12 +177,13 @@ def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: 
     """
     if fits(first, second, *given) and function_of("pair_values", first.dtype) is not None:
         key = (loop, listed.nodes.shape[1], len(given), first.dtype)
-        reads = _kept.of_loops.get(key)
-        if reads is None:
-            reads = _kept.of_loops[key] = _Reads(listed.nodes.shape[1], given, first.dtype)
-        told = reads.loop(loop, (reads.x, reads.moving, *reads.given))
+        calls = _kept.calls.get(key)
+        if calls is None:
+            calls = _kept.calls[key] = _Calls(listed, given, first.dtype)
+        else:
+            calls.tell(listed, given, None)
+        told = calls.loop(loop, (calls.x, calls.moving, *calls.given))
         if told is not None:
-            calls = _Calls(reads, listed, given)
             values = first.new_empty(told.rows, calls.count)
             calls.call("pair_values", first, second, None, told.address, None, calls.count, values)
             return values
@@ -219,10 +205,10 @@ class PairSums:
         law = constants.at(table.robot).given()
         self._shape = (*table.shape, KNOWN)
         given = (table.reaches, *law, *table.more)
-        self._reads = _kept.of_law(loops, table.listed_nodes.shape[1], given, constants.given())
-        self._calls = _Calls(self._reads, table.listed, given, table.robot * table.shape[1] + table.place)
-        self._reach, *rest = self._reads.given
+        self._calls = _Calls(table.listed, given, table.reaches.dtype, table.robot * table.shape[1] + table.place)
+        self._reach, *rest = self._calls.given
         self._law, self._more = rest[: len(law)], rest[len(law) :]
+        self._gains = torch.zeros(2, dtype=table.reaches.dtype).unbind()
 
     @classmethod
     def of(
@@ -237,15 +223,21 @@ class PairSums:
         if not fits(q, velocity, table.reaches, *numbers) or function_of("pair_values", q.dtype) is None:
             return None
         kept: PairSums | None = table.sums.get(loops)
-        if kept is None or not _are_for_all(kept._constants.given(), numbers):
+        if kept is None or not kept._serves(numbers):
             kept = table.sums[loops] = cls(loops, table, constants)
         return kept if kept._is_compiled else None
 
+    def _serves(self, numbers: Sequence[Tensor]) -> bool:
+        """Return whether these are the tensors of the constants, for all robots: then their numbers are read anew."""
+        own = self._constants.given()
+        same = len(own) == len(numbers) and all(map(is_, own, numbers))
+        return same and all(number.numel() == 1 for number in numbers)
+
     @cached_property
     def _is_compiled(self) -> bool:
-        loop = self._reads.loop
-        slack = loop(self._loops.slack, self._slack_of)
-        return None not in (slack, loop(self._loops.on_nodes, self._given), self._blocks(None))
+        calls = self._calls
+        slack = calls.loop(self._loops.slack, self._slack_of)
+        return None not in (slack, calls.loop(self._loops.on_nodes, self._given), self._blocks(None))
 
     def touching(self, q: Tensor) -> Tensor:
         """Return the numbers (A,) of the pairs that touch at q (B, n), in the table's list."""
@@ -278,7 +270,7 @@ class PairSums:
         values : (nnz, B), or more rows.
         before : the values without contact, which `values` are to begin as; None if they are there already.
         """
-        for own, gain in zip(self._reads.gains, gains, strict=True):
+        for own, gain in zip(self._gains, gains, strict=True):
             own.fill_(gain)
         blocks = self._blocks(known)
         assert blocks is not None and (known is None or known.shape == self._shape)
@@ -304,9 +296,9 @@ class PairSums:
     def expected(self, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
         """Return what a search knows (B, P, KNOWN) of the pairs at its next iterate, if this was `known` before."""
         assert known.shape == self._shape
-        reads, found = self._reads, q.new_zeros(self._shape)
-        given = (reads.x, reads.moving, self._reach, reads.known, *self._law, *self._more)
-        self._calls.call("pair_known", q, velocity, known.contiguous(), self._loop(self._loops.expected, given), found)
+        calls, found = self._calls, q.new_zeros(self._shape)
+        given = (calls.x, calls.moving, self._reach, calls.known, *self._law, *self._more)
+        calls.call("pair_known", q, velocity, known.contiguous(), self._loop(self._loops.expected, given), found)
         return found
 
     def least(self, loop: Fused, vector: Tensor, least: Tensor) -> None:
@@ -316,7 +308,7 @@ class PairSums:
         ----------
         loop : of the coordinates (3 n, C) of pairs' nodes in a `vector` (B, n), and their reaches; it finds one value.
         """
-        told = self._loop(loop, (self._reads.x, self._reach))
+        told = self._loop(loop, (self._calls.x, self._reach))
         self._calls.call("pair_least", vector, vector, None, told, least)
 
     @cached_property
@@ -325,20 +317,20 @@ class PairSums:
 
     @property
     def _slack_of(self) -> tuple[Tensor, ...]:
-        return self._reads.x, self._reach, self._law[1], *self._more
+        return self._calls.x, self._reach, self._law[1], *self._more
 
     @property
     def _given(self) -> tuple[Tensor, ...]:
-        return self._reads.x, self._reads.moving, self._reach, *self._law, *self._more
+        return self._calls.x, self._calls.moving, self._reach, *self._law, *self._more
 
     def _blocks(self, known: Tensor | None) -> _Told | None:
-        moving = (self._reads.x, self._reads.moving, *self._reads.gains, self._reach)
+        moving = (self._calls.x, self._calls.moving, *self._gains, self._reach)
         if known is None:
-            return self._reads.loop(self._loops.blocks, (*moving, *self._law, *self._more))
-        return self._reads.loop(self._loops.held_blocks, (*moving, self._reads.known[:3], *self._law, *self._more))
+            return self._calls.loop(self._loops.blocks, (*moving, *self._law, *self._more))
+        return self._calls.loop(self._loops.held_blocks, (*moving, self._calls.known[:3], *self._law, *self._more))
 
     def _loop(self, loop: Fused, given: Sequence[Tensor]) -> int:
         """Return where compiled code finds a loop that is compiled, as the others are."""
-        told = self._reads.loop(loop, given)
+        told = self._calls.loop(loop, given)
         assert told is not None
         return told.address
