@@ -268,7 +268,9 @@ def test_a_poisoned_robot(poison):
     sick = x.clone()
     sick[1, 7, 2] = poison
     pairs = model.self_contacts.pairs(sick, sick, still)
-    assert pairs.cover(sick.flatten(1)).tolist() == [True, poison == torch.inf, True] or not bool(pairs.cover(sick.flatten(1))[1])
+    assert pairs.cover(sick.flatten(1)).tolist() == [True, poison == torch.inf, True] or not bool(
+        pairs.cover(sick.flatten(1))[1]
+    )
     for kind in range(2):
         found, expected = listed(pairs.tables[kind], kind), listed(healthy.tables[kind], kind)
         assert [found[0], found[2]] == [expected[0], expected[2]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from operator import add
 
 import torch
 from torch import Tensor
@@ -201,15 +202,15 @@ def _force_on_nodes(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, 
 
 
 def _summary(kernel: Kernel, law: ContactLaw, geometry: Tensor, *given: Tensor) -> list:
-    """Return the gap, the force on the first surface by components, and how fast the surfaces slide."""
+    """Return the gap, the size of the force on the first surface, and how fast the surfaces slide."""
     return _summary_at(kernel, law, Geometry.of(geometry.unbind(0)), given)
 
 
 def _summary_at(kernel: Kernel, law: ContactLaw, at: Geometry, given: Sequence[Tensor]) -> list:
     force = _force_at(law, at, given)
-    on_first = [sum(force[3 * node + axis] for node in FIRST[kernel]) for axis in range(3)]
+    on_first = Vec3(*(reduce(add, [force[3 * node + axis] for node in FIRST[kernel]]) for axis in range(3)))
     along = at.velocity - at.normal.times(at.velocity.dot(at.normal))
-    return [at.gap, *on_first, torch.sqrt(along.dot(along))]
+    return [at.gap, torch.sqrt(on_first.dot(on_first)), torch.sqrt(along.dot(along))]
 
 
 def _summary_of_nodes(

@@ -278,8 +278,8 @@ class PairSums:
         self._calls.call("pair_blocks", q, velocity, known, *told)
 
     def summary(self, q: Tensor, velocity: Tensor, touching: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what `Touching.summary` does of the pairs that touch, (5, A), and the forces (B, n) [N]."""
-        summary, found, total = self._summary, q.new_empty(5, len(touching)), torch.zeros_like(q)
+        """Return what `Touching.summary` does of the pairs that touch, (3, A), and the forces (B, n) [N]."""
+        summary, found, total = self._summary, q.new_empty(3, len(touching)), torch.zeros_like(q)
         self._calls.call("pair_summary", q, velocity, None, summary, touching, len(touching), found, total)
         return found, total
 

@@ -183,7 +183,7 @@ class Touching:
         return self.table.robot[self.chosen]
 
     def summary(self) -> Tensor:
-        """Return gaps [m], forces on the first of two surfaces [N], and how fast they slide [m/s]: (5, A)."""
+        """Return gaps [m], sizes of the forces between two surfaces [N], and how fast they slide [m/s]: (3, A)."""
         return self.loops.summary.of_columns(self.geometry, *self.constants.given())
 
     def force(self) -> Tensor:

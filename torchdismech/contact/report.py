@@ -48,33 +48,41 @@ class _Tally:
 
     def overlap(self, gap: Tensor) -> None:
         """Take note of gaps (B, P) of which no load is known."""
-        self.penetration = torch.maximum(self.penetration, (-gap).clamp_min(0).amax(1))
+        self.penetration = torch.maximum(self.penetration, gap.amin(1).neg())  # it is 0 or more before
+
+    def add_points(self, gap: Tensor, active: Tensor, slides: Tensor | None) -> None:
+        """Count contacts (B, P): gap, which bear a load and, with friction, which slide."""
+        self.overlap(gap)
+        self._count(active.sum(1), None if slides is None else (active & slides).sum(1))
 
     def add(self, robot: Tensor, gap: Tensor, active: Tensor | None, slides: Tensor | None) -> None:
         """Count contacts (S,): robot, gap, which bear a load (None: all do) and, with friction, which slide."""
-        count = self._counted(robot, active)
-        self.counts["active"] = self.counts["active"] + count
-        if slides is not None:
-            sliding = self._counted(robot, slides if active is None else active & slides)
-            self.counts["sliding"] = self.counts["sliding"] + sliding
-            self.counts["sticking"] = self.counts["sticking"] + (count - sliding)
-        self.penetration = self.penetration.scatter_reduce(0, robot, -gap, "amax")  # it is 0 or more before
+        self.penetration = self.penetration.scatter_reduce(0, robot, -gap, "amax")
+        bear = torch.ones_like(robot) if active is None else active.long()
+        sliding = None if slides is None else self._of_robots(robot, bear * slides)
+        self._count(self._of_robots(robot, bear), sliding)
 
-    def _counted(self, robot: Tensor, which: Tensor | None) -> Tensor:
-        """Return how many contacts of each robot (B,) are meant; None: all."""
-        which = torch.ones_like(robot) if which is None else which.long()
-        return torch.zeros_like(self.counts["active"]).index_add_(0, robot, which)
+    def _of_robots(self, robot: Tensor, count: Tensor) -> Tensor:
+        """Return the sums (B,) of counts (S,)."""
+        return torch.zeros_like(self.counts["active"]).index_add_(0, robot, count)
+
+    def _count(self, active: Tensor, sliding: Tensor | None) -> None:
+        """Count contacts (B,) that bear a load; of those with friction that slide, the others stick."""
+        found = {"active": active}
+        if sliding is not None:
+            found |= {"sticking": active - sliding, "sliding": sliding}
+        for name, count in found.items():
+            self.counts[name] = self.counts[name] + count
 
     def add_obstacle(self, name: str, on_nodes: Tensor, load: Tensor) -> None:
         """Take note of the forces (B, N, 3) of an obstacle on the nodes, and of its load (B,)."""
         self.forces[name], self.loads[name] = on_nodes.sum(1), load
         self.outer = self.outer + on_nodes
 
-    def add_pairs(self, name: str, robot: Tensor, force: Tensor, on_nodes: Tensor) -> None:
-        """Take note of pairs: their forces (3, S) on the first of two surfaces, and on all nodes (B, N, 3)."""
-        size = force.square().sum(0).sqrt()  # several times as fast as norms of three numbers
+    def add_pairs(self, name: str, robot: Tensor, load: Tensor, on_nodes: Tensor) -> None:
+        """Take note of pairs: how large the forces (S,) between two surfaces are, and those on all nodes (B, N, 3)."""
         # index_put sums in a fixed order on every device; index_add does not
-        self.loads[name] = self.loads[name].index_put((robot,), size, accumulate=True)
+        self.loads[name] = self.loads[name].index_put((robot,), load, accumulate=True)
         self.inner = self.inner + on_nodes
 
     def report(self) -> Report:
@@ -115,7 +123,7 @@ def contact_report(
         _add_pairs(tally, self_contacts, state, pairs)
     if constraints is not None:
         _add_constraints(tally, self_contacts, constraints, state.q)
-    return tally.report() | (_by_part(self_contacts.parts, tally.inner) if len(self_contacts) else {})
+    return tally.report() | (_by_part(*self_contacts.parts, tally.inner) if len(self_contacts) else {})
 
 
 def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
@@ -125,13 +133,11 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
     points, velocity = obstacle.relative(state)
     distance, normal, _ = obstacle.shape.distance_and_derivatives(points)
     gap = obstacle.clearance(distance)
-    robot = torch.arange(len(gap), device=gap.device).repeat_interleave(gap.shape[1])
     slides = None
     if law.friction is not None:
         along = velocity - (velocity * normal).sum(-1, keepdim=True) * normal
         slides = torch.linalg.vector_norm(along, dim=-1) > law.friction.slip_velocity
-        slides = slides.flatten()
-    tally.add(robot, gap.flatten(), (gap < law.response.tolerance).flatten(), slides)
+    tally.add_points(gap, gap < law.response.tolerance, slides)
     force = law.forces(gap, normal, velocity)
     load = torch.linalg.vector_norm(force, dim=-1).sum(1)
     tally.add_obstacle(obstacle.name, obstacle.points.onto_nodes(force), load)
@@ -147,7 +153,7 @@ def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs
         slides = None if friction is None else found.speed > of_robots(friction[1], found.robot)
         tally.add(found.robot, found.gap, None, slides)
         on_nodes = found.on_dofs[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
-        tally.add_pairs(contact.name, found.robot, found.on_first, on_nodes)
+        tally.add_pairs(contact.name, found.robot, found.load, on_nodes)
 
 
 def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: ConstraintSet, q: Tensor) -> None:
@@ -173,13 +179,12 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
         offset = mine.stop
         where = (constraints.robot[mine, None], constraints.nodes[mine])
         on_nodes = nothing.index_put(where, forces[mine], accumulate=True)
-        first = forces[mine][:, FIRST[table.kernel]].sum(1)
-        tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], first.t(), on_nodes)
+        size = torch.linalg.vector_norm(forces[mine][:, FIRST[table.kernel]].sum(1), dim=1)
+        tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], size, on_nodes)
 
 
-def _by_part(labels: IndexMap, force: Tensor) -> Report:
+def _by_part(count: int, labels: IndexMap, force: Tensor) -> Report:
     """Return the sum of nodal forces (B, N, 3) on each part; {} for a robot of one part, whose own add up to zero."""
-    count = int(labels.array.max()) + 1
     if count == 1:
         return {}
     total = force.new_zeros(force.shape[0], count, 3).index_add_(1, labels.on(force.device), force)

@@ -74,14 +74,14 @@ class Summary(NamedTuple):
     Attributes
     ----------
     robot, gap : (A,) number of the robot; gap [m].
-    on_first : (3, A) forces on the first of the two surfaces [N].
+    load : (A,) how large the force between the two surfaces is [N].
     speed : (A,) how fast the surfaces slide along each other [m/s].
     on_dofs : (B, n) the sum of the forces on the nodes [N].
     """
 
     robot: Tensor
     gap: Tensor
-    on_first: Tensor
+    load: Tensor
     speed: Tensor
     on_dofs: Tensor
 
@@ -295,11 +295,12 @@ class SelfContact(nn.Module):
         sums = self.sums(table, q, velocity)
         if sums is not None:
             chosen = sums.touching(q)
-            robot, (of_pairs, on_dofs) = table.robot[chosen], sums.summary(q, velocity, chosen)
+            robot, (of_pairs, on_dofs) = table.robot.index_select(0, chosen), sums.summary(q, velocity, chosen)
         else:
             found = self.touching(table, q, velocity)
             of_pairs, robot, on_dofs = found.summary(), found.robot, summed(found, found.force(), q)
-        return Summary(robot, of_pairs[0], of_pairs[1:4], of_pairs[4], on_dofs)
+        gap, load, speed = of_pairs.unbind()
+        return Summary(robot, gap, load, speed, on_dofs)
 
     def energy(self, found: Touching) -> Tensor:
         """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
@@ -380,9 +381,10 @@ class SelfContacts(nn.ModuleList):
         return total
 
     @cached_property
-    def parts(self) -> IndexMap:
-        """Number (N,) of the part of the robot that each node belongs to: parts are what no edge joins."""
-        return IndexMap(self[0].body.part_of_node)
+    def parts(self) -> tuple[int, IndexMap]:
+        """How many parts the robot has that no edge joins, and number (N,) of the one that each node belongs to."""
+        body = self[0].body
+        return body.parts(), IndexMap(body.part_of_node)
 
     def energy(self, pairs: Pairs, q: Tensor) -> Tensor:
         """Return the sum (B,) of `energies` [J]."""
