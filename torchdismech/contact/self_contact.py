@@ -211,8 +211,8 @@ class SelfContact(nn.Module):
             found.append((closest_on_triangle, self._near(closest_on_triangle, low, high)))
         rounding = {closest_segments: self.rounding}
         return [
-            PairTable.of(kernel, near.listed, near.reach, len(low), rounding.get(kernel, 0.0), number, near.goes_on)
-            for kernel, near in found
+            PairTable.of(kernel, pairs.listed, pairs.reach, len(low), rounding.get(kernel, 0.0), number, pairs.goes_on)
+            for kernel, pairs in found
         ]
 
     def _near(self, kernel: Kernel, low: Tensor, high: Tensor) -> Near:
