@@ -101,7 +101,7 @@ class Solver(ABC):
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         self._check(model, state, control)
         if control.pose is not None:
-            control = posed(model.body, model.frames, state, control)
+            control = posed(model.body, state, control)
         values = model.values_of(control)
         with values.in_place():
             if torch.is_grad_enabled():
@@ -159,7 +159,7 @@ class Solver(ABC):
         self._check(model, before, control)
         values = model.values_of(control)
         start = self.scheme.started(before, self._step_length)
-        control = posed(model.body, model.frames, start, control.without_values())
+        control = posed(model.body, start, control.without_values())
         running = torch.ones(before.batch, dtype=torch.bool, device=before.q.device)
         return StepProblem(model, self, start, control, self._step_length, running, values)
 
@@ -212,7 +212,7 @@ class Solver(ABC):
         self._check(model, state, control)
         if control.values:
             raise InputError("equations: Control.values hold during a step; put them into the model, by values_of")
-        control, state = posed(model.body, model.frames, state, control), self.scheme.started(state, self._step_length)
+        control, state = posed(model.body, state, control), self.scheme.started(state, self._step_length)
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
         problem = StepProblem(model, self, state, control, self._step_length, running)
         return problem.equations(model.contact.touching(state.q))
