@@ -8,8 +8,8 @@
 // entries below it (M) or right of it (U). So entry (i, p), i >= p, stands at p * k + i. A number is a vector with one
 // lane for each matrix of a group; a group holds its half M, then, unless symmetric, its half U.
 //
-// Bands are as wide as their widest place. `Fronts` say how far pivots reach in fact: what is beyond stays zero, and is
-// neither read nor changed.
+// Bands are as wide as their widest place. `Fronts` say how far pivots reach in fact: what is beyond is zero, and left
+// out.
 
 #include <cstdint>
 #include <cstring>
@@ -165,38 +165,45 @@ void factor_group(const Shape& shape, const Fronts& fronts, Vec<T>* band, Vec<T>
   for (int64_t w = 0; w < lanes; ++w) good[w] = sound[w] != 0;
 }
 
-// Fill the bands of groups [first, last) from values (nnz, batch): place k of a band comes from entry sources[k], or is
-// zero where that is -1. `most[g - first]` becomes the largest size of the entries. Lanes without a matrix hold anything:
-// nobody reads them.
+// Fill place `place` of the bands of groups [first, last) from entry `source` of values (nnz, batch), with zero for -1.
+// `most[g - first]` becomes the largest size of the entries. Lanes without a matrix hold anything: nobody reads them.
 template <typename T>
-void fill(const Shape& shape, const T* values, int64_t nnz, const int64_t* sources, Vec<T>* bands, Vec<T>* most,
-          int64_t first, int64_t last) {
+inline void fill_place(const Shape& shape, const T* values, int64_t nnz, int64_t source, int64_t place, Vec<T>* bands,
+                       Vec<T>* most, int64_t first, int64_t last) {
   typedef Vec<T> V;
   constexpr int64_t W = sizeof(V) / sizeof(T);
-  const int64_t numbers = shape.numbers(), full = smaller(last, shape.batch / W);
-  for (int64_t k = 0; k < numbers; ++k) {
-    const T* source = sources[k] < 0 ? nullptr : values + sources[k] * shape.batch;
-    for (int64_t g = first; g < full; ++g) {
-      V v = {};
-      if (source) std::memcpy(&v, source + g * W, sizeof(V));
-      bands[g * numbers + k] = v;
-      most[g - first] = larger(most[g - first], size_of(v));
-    }
+  const int64_t numbers = shape.numbers(), full = smaller(last, shape.batch / W), at = source * shape.batch;
+  for (int64_t g = first; g < full; ++g) {
+    V v = {};
+    if (source >= 0) std::memcpy(&v, values + at + g * W, sizeof(V));
+    bands[g * numbers + place] = v;
+    most[g - first] = larger(most[g - first], size_of(v));
   }
   if (full == last) return;
-  V* band = bands + full * numbers;
-  const int64_t lanes = shape.batch - full * W;
-  for (int64_t k = 0; k < numbers; ++k) {
-    V v = {};
-    const int64_t at = sources[k] * shape.batch + full * W;
-    if (sources[k] >= 0 && at + W <= nnz * shape.batch) {
-      std::memcpy(&v, values + at, sizeof(V));  // the last lanes come from the next row
-    } else if (sources[k] >= 0) {
-      for (int64_t w = 0; w < lanes; ++w) v[w] = values[at + w];
-    }
-    band[k] = v;
-    most[full - first] = larger(most[full - first], size_of(v));
+  V v = {};
+  if (source >= 0 && at + full * W + W <= nnz * shape.batch) {
+    std::memcpy(&v, values + at + full * W, sizeof(V));  // the last lanes come from the next row
+  } else if (source >= 0) {
+    for (int64_t w = 0; w < shape.batch - full * W; ++w) v[w] = values[at + full * W + w];
   }
+  bands[full * numbers + place] = v;
+  most[full - first] = larger(most[full - first], size_of(v));
+}
+
+// Fill the bands of groups [first, last): place k comes from entry sources[k], or is zero where that is -1. Lines are
+// filled as far as tiles read, a few places beyond what their pivots reach.
+template <typename T>
+void fill(const Shape& shape, const Fronts& fronts, const T* values, int64_t nnz, const int64_t* sources, Vec<T>* bands,
+          Vec<T>* most, int64_t first, int64_t last) {
+  const auto fill_half = [&](int64_t place, int64_t reach) {
+    for (int64_t p = 0; p < shape.n; ++p, place += reach + 1) {
+      const int64_t width = smaller(reach, fronts.last[p] - p + larger(PANEL, ROWS) - 1);
+      for (int64_t k = place; k <= place + width; ++k)
+        fill_place<T>(shape, values, nnz, sources[k], k, bands, most, first, last);
+    }
+  };
+  fill_half(0, shape.lower);
+  if (!shape.symmetric()) fill_half(shape.offset(), shape.upper);
 }
 
 template <typename T>
@@ -209,7 +216,7 @@ void factor(const Shape& shape, const Fronts& fronts, const T* values, int64_t n
   for (int64_t start = first; start < last; start += GROUPS_AT_ONCE) {
     const int64_t end = smaller(start + GROUPS_AT_ONCE, last);
     V most[GROUPS_AT_ONCE] = {};
-    fill<T>(shape, values, nnz, sources, bands, most, start, end);
+    fill<T>(shape, fronts, values, nnz, sources, bands, most, start, end);
     for (int64_t g = start; g < end; ++g) {
       const int64_t lanes = smaller(shape.batch - g * W, W);
       const V limit = most[g - start] * growth;

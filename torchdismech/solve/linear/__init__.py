@@ -177,15 +177,17 @@ def choose(
 
 def _banded_time(solver: BandedSolver, batch: int) -> float:
     """Return an estimate of the time of factor + solve on a CPU, in nanoseconds per robot."""
-    symmetric, reach = solver.pattern.symmetric, solver.order.lower
-    if batch == 1 and solver.takes_native(batch):
-        numbers = solver.pattern.n * (solver.reach + 1) * (1 if symmetric else 2)
-        return (ALONE_TIME + ALONE_PLACE_TIME * solver.reach) * numbers
-    if solver.takes_native(batch):
-        per_number = NATIVE_TIME[symmetric] + NATIVE_PLACE_TIME[symmetric] * reach
+    symmetric, reach = solver.pattern.symmetric, solver.reach
+    if not solver.takes_native(batch):
+        width = solver.order.lower
+        per_number = (NARROW_BAND_TIME if width <= NARROW_BAND else WIDE_BAND_TIME)[symmetric]
+        numbers = solver.memory(batch) / 8 / max(batch, 1)
     else:
-        per_number = (NARROW_BAND_TIME if reach <= NARROW_BAND else WIDE_BAND_TIME)[symmetric]
-    time = per_number * solver.memory(batch) / 8 / max(batch, 1)
+        per_number = NATIVE_TIME[symmetric] + NATIVE_PLACE_TIME[symmetric] * reach
+        if batch == 1:
+            per_number = ALONE_TIME + ALONE_PLACE_TIME * reach
+        numbers = solver.pattern.n * (reach + 1) * (1 if symmetric else 2)
+    time = per_number * numbers
     return 2 * time if solver.memory(batch) > LARGE_BANDS else time
 
 
