@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from torchdismech.fused import differentiated, watched
-from torchdismech.integrate.adjoint import Adjoint, Form, gradients_at_root
+from torchdismech.integrate.adjoint import Adjoint, Form, Gradients, gradients_at_root
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.native.graphs import Unrecordable, recorded
 from torchdismech.registration import refuse_unregistered
-from torchdismech.values import Values, evaluated, every_module
+from torchdismech.values import Values
 
 __all__ = ["recorded_gradients"]
 
@@ -40,34 +40,34 @@ def recorded_gradients(
     form: Form,
     leaves: Sequence[Tensor],
     q: Tensor,
-    accepted: Tensor,
+    accepted: Tensor | None,
     gradients: Sequence[Tensor],
     wanted: Sequence[Tensor],
-) -> tuple[Tensor, ...] | None:
+) -> Gradients | None:
     """Return the gradients by the tensors in `wanted` of a step that solved all robots; None where no recording serves.
+
+    They stand where the next step of the kind writes.
 
     Parameters
     ----------
     leaves : of state, control and model; the latter stand in the model.
     q : (B, n) at the root.
-    accepted : (B,) robots that were solved.
+    accepted : (B,) robots that were solved; None: all were.
     gradients : by the fields of the state after the step.
     """
     kind: StepKind | None = form.recorded_as
     if kind is None or kind.recording is None or kind.gradients_refused or watched():
         return None
-    with torch.enable_grad():
-        # as when the step was taken: torch.compile knows modules as they are
-        made = Values() if form.model.compilation.active else evaluated(every_module(form.model))
-    with made.in_place():
-        problem = form.problem(leaves)
+    problem = form.problem(leaves)
+    if form.fitting is not kind:
         if not kind.fits(problem) or any(map(kind.captures, form.places.tensors)):
             return None
-        with torch.enable_grad():
-            inputs = kind.inputs(problem)
-        if not kind.all_forces:
-            refuse_unregistered(form.model, inputs[form.count + 1], leaves)
-        step = _recording(kind, form, inputs, q, gradients)
+        form.fitting = kind if kind.all_forces else None  # loads that users write may change the model
+    with torch.enable_grad():
+        inputs = kind.inputs(problem)
+    if not kind.all_forces:
+        refuse_unregistered(form.model, inputs[form.count + 1], leaves)
+    step = _recording(kind, form, inputs, q, gradients)
     found = None if step is None else step.by_inputs(form, inputs, q, accepted, gradients)
     return None if found is None else _passed_on(inputs, found, wanted)
 
@@ -89,9 +89,7 @@ def _recording(
     return kept[1]
 
 
-def _passed_on(
-    inputs: Sequence[Tensor], found: Sequence[Tensor | None], wanted: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
+def _passed_on(inputs: Sequence[Tensor], found: Sequence[Tensor | None], wanted: Sequence[Tensor]) -> Gradients:
     """Return the gradients by the tensors that inputs are, or are made of, from those by the inputs."""
     total: dict[int, Tensor] = {}
     made = []
@@ -106,7 +104,7 @@ def _passed_on(
         for tensor, gradient in zip(wanted, further, strict=True):
             if gradient is not None:
                 total[id(tensor)] = total[id(tensor)] + gradient if id(tensor) in total else gradient
-    return tuple(total[id(t)] if id(t) in total else torch.zeros_like(t) for t in wanted)
+    return tuple(total.get(id(t)) for t in wanted)
 
 
 class RecordedGradients:
@@ -132,26 +130,27 @@ class RecordedGradients:
         running = self._static[form.count]
         controls = [name for name in form.controls if kind.all_forces or name != "force"]
         self._form = dataclasses.replace(
-            form, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values()
+            form, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values(), axes_of_values=[]
         )
         self._solvable: Tensor | None = None
         self._give(form, given)
         self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
 
     def by_inputs(
-        self, form: Form, inputs: Sequence[Tensor], q: Tensor, accepted: Tensor, gradients: Sequence[Tensor]
+        self, form: Form, inputs: Sequence[Tensor], q: Tensor, accepted: Tensor | None, gradients: Sequence[Tensor]
     ) -> list[Tensor | None] | None:
-        """Return the gradients by the inputs, None for those that require none.
+        """Return the gradients by the inputs, None for those that require none, and where nothing depends on them.
 
         None at all where a matrix is singular, or some robot was not accepted (B,): what then can be done is for others
         to do.
         """
         self._give(form, [*inputs, q, *gradients])
         found, solvable = self._tape.replay()
-        if not bool(solvable & accepted.all()):  # the one thing that the host waits for
+        solved = solvable if accepted is None else solvable & accepted.all()
+        if not bool(solved):  # the one thing that the host waits for
             return None
         by_needed = iter(found)
-        return [next(by_needed).clone() if need else None for need in self._needs]
+        return [next(by_needed) if need else None for need in self._needs]
 
     def _give(self, form: Form, given: Sequence[Tensor]) -> None:
         """Write what a step is given, its root and the gradients by its results to the static buffers."""
@@ -161,7 +160,7 @@ class RecordedGradients:
         assert isinstance(self._form.dt, Tensor)
         self._form.dt.fill_(form.dt)
 
-    def _at_root(self) -> tuple[tuple[Tensor, ...], Tensor]:
+    def _at_root(self) -> tuple[Gradients, Tensor]:
         """Return the gradients, and whether all matrices could be factored."""
         form, count = self._form, len(self._needs)
         inputs = [t.detach().requires_grad_(need) for t, need in zip(self._static, self._needs, strict=False)]
