@@ -24,7 +24,7 @@ from torchdismech.model import Model
 from torchdismech.state import State
 from torchdismech.values import split
 
-__all__ = ["Part", "Whole", "check_chunk", "chunk_size", "in_chunks", "parts_of"]
+__all__ = ["Part", "Whole", "check_chunk", "chunk_size", "in_chunks", "of_parts", "parts_of"]
 
 
 SHARE = 0.5  # of the free memory that a step may take; the rest is for what its backward pass needs and for the others
@@ -85,11 +85,13 @@ class Part:
 
     Attributes
     ----------
+    number : among the parts of the batch.
     again : the first so many are in the part before, too: they come along so that all parts have one size, and what is
         found of them here is left out.
     whole : whether these are all robots of the batch.
     """
 
+    number: int
     start: int
     size: int
     again: int
@@ -98,10 +100,6 @@ class Part:
     def of(self, tensor: Tensor, axis: int | None = 0) -> Tensor:
         """Return these robots of a tensor of all, a view; all of a tensor that has no dimension of robots."""
         return tensor if self.whole or axis is None else tensor.narrow(axis, self.start, self.size)
-
-    def place(self, tensor: Tensor, axis: int = 0) -> Tensor:
-        """Return where in a tensor of all robots that stands which is found of this part."""
-        return tensor if self.whole else tensor.narrow(axis, self.start + self.again, self.size - self.again)
 
     def found(self, tensor: Tensor, axis: int = 0) -> Tensor:
         """Return what counts of a tensor of this part's robots."""
@@ -119,9 +117,29 @@ class Part:
 def parts_of(batch: int, size: int) -> list[Part]:
     """Return the parts of a batch, of one size if that is less than the batch: one compiled kernel serves all."""
     if size >= batch:
-        return [Part(0, batch, 0, True)]
+        return [Part(0, 0, batch, 0, True)]
     starts = [min(start, batch - size) for start in range(0, batch, size)]
-    return [Part(start, size, max(0, k * size - start), False) for k, start in enumerate(starts)]
+    return [Part(k, start, size, k * size - start, False) for k, start in enumerate(starts)]
+
+
+def of_parts(
+    tensors: Sequence[Tensor], axes: Sequence[int | None], parts: Sequence[Part], counting: Sequence[Tensor]
+) -> list[Sequence[Tensor]]:
+    """Return for each part what `Part.of` does of each tensor, or `counting` of some: all at once takes less time.
+
+    Parameters
+    ----------
+    axes : the dimension of the robots in each tensor; None where it is for all.
+    counting : those of the tensors, (B, ..), that are zero for robots that are in the part before.
+    """
+    found = []
+    for tensor, axis in zip(tensors, axes, strict=True):
+        own = [tensor] * len(parts) if axis is None or parts[0].whole else [*tensor.split(parts[0].size, axis)]
+        if parts[-1].again and axis is not None:
+            counts = any(tensor is other for other in counting)
+            own[-1] = parts[-1].counting(tensor) if counts else parts[-1].of(tensor, axis)
+        found.append(own)
+    return [*zip(*found, strict=True)]
 
 
 class Whole:
@@ -134,14 +152,16 @@ class Whole:
 
     def __init__(self, batch: int):
         self._batch = batch
+        self._places: list[Sequence[Tensor]] = []  # of each tensor, by parts
         self.tensors: list[Tensor] = []
 
-    def write(self, part: Part, tensors: Sequence[Tensor]) -> None:
+    def write(self, part: Part, tensors: list[Tensor]) -> None:
         """Write what was found of a part, tensors with its robots first."""
         if not self.tensors:
             self.tensors = [tensor.new_empty(self._batch, *tensor.shape[1:]) for tensor in tensors]
-        own = [part.place(whole) for whole in self.tensors]
-        torch._foreach_copy_(own, [part.found(tensor) for tensor in tensors])
+            self._places = [tensor.split(part.size) for tensor in self.tensors]
+        own = [places[part.number] for places in self._places]
+        torch._foreach_copy_(own, [part.found(tensor) for tensor in tensors] if part.again else tensors)
 
 
 def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepInfo]:

@@ -26,11 +26,11 @@ from torchdismech.errors import Status
 from torchdismech.fused import differentiated
 from torchdismech.integrate.adjoint import Form, Gradients, SolvedPart, gradients_at_root
 from torchdismech.integrate.candidates import ContactCandidates
-from torchdismech.integrate.chunks import Part, Whole, parts_of
+from torchdismech.integrate.chunks import Part, Whole, of_parts, parts_of
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded_gradient import recorded_gradients
+from torchdismech.integrate.recorded_gradient import RecordedParts, recorded_gradients
 from torchdismech.integrate.recorded_step import RecordedStep
 from torchdismech.integrate.recording import kind_of, recording_of
 from torchdismech.integrate.step import solved_step
@@ -78,12 +78,20 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
 def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State, StepInfo, list[SolvedPart]]:
     """Return the states after a step, how it went, and how each part of the batch was solved."""
     whole, solved, kind = Whole(problem.state.batch), [], None
+    given: list[Sequence[Tensor]] = []  # what a recording is given of each part
     for part in parts:
-        own = problem if part.whole else _of_part(problem, part)
-        with nullcontext() if part.whole else own.values.in_place():
+        if given and kind is not None:
+            kind.recording.start(given[part.number], problem.dt)
+            (after, info), candidates, recorded = kind.recording.taken(), None, True
+        else:
+            own = problem if part.whole else _of_part(problem, part)
+            with nullcontext() if part.whole else own.values.in_place():
+                kind = kind_of(own)
+                after, info, candidates, recorded = _solved(own, kind)
             # nothing changes a model between two parts but loads that users write
-            kind = kind if kind is not None and kind.all_forces else kind_of(own)
-            after, info, candidates, recorded = _solved(own, kind)
+            if recorded and kind is not None and kind.all_forces and not part.whole:
+                inputs = kind.inputs(problem)
+                given = of_parts(inputs, kind.axes(inputs), parts, [problem.running])
         solved.append(SolvedPart(part, kind if recorded else None, candidates))
         if recorded or not part.whole:  # the next step writes the static buffers
             whole.write(part, [*after.fields(), *info.tensors()])
@@ -147,16 +155,19 @@ class _Gradient(torch.autograd.Function):
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
         every = on_cpu and bool(accepted.all())
         _refuse_lost_places(form)
-        sums, fitting = _Sums(needed, form.axes()), None
+        sums, fitting, recorded = _Sums(needed, form.axes()), None, None
         for solved in form.parts:
             part = solved.part
             all_here = every or (on_cpu and bool(part.of(accepted).all()))
-            none_here = on_cpu and not all_here and not bool(part.of(accepted).any())
-            own = form.of_part(solved, fitting)
-            own_needed: Needed = [(part.of(t, axis), need) for (t, need), axis in zip(needed, form.axes(), strict=True)]
-            given = part.of(q), part.counting(accepted), all_here, [part.counting(g) for g in gradients]
-            sums.add(part, None if none_here else _solved_gradients(own, own_needed, *given))
-            fitting = own.fitting
+            found = recorded.of_part(solved) if recorded is not None and all_here else None
+            if found is None and (all_here or not on_cpu or bool(part.of(accepted).any())):
+                own = form.of_part(solved, fitting)
+                own_needed: Needed = [(part.of(t, k), need) for (t, need), k in zip(needed, form.axes(), strict=True)]
+                given = part.of(q), part.counting(accepted), all_here, [part.counting(g) for g in gradients]
+                found = _solved_gradients(own, own_needed, *given)
+                fitting = own.fitting
+                recorded = None if part.whole else RecordedParts.of(form, fitting, needed, q, gradients)
+            sums.add(part, found)
         by_tensors = sums.found()
         if not every:  # rows that were not solved are the state before
             for k, gradient in enumerate(gradients):
@@ -177,23 +188,26 @@ class _Sums:
         self._needed = needed
         self._wanted = [(k, axis) for k, ((_, need), axis) in enumerate(zip(needed, axes, strict=True)) if need]
         self._totals: list[Tensor | None] = [None] * len(needed)
+        self._places: dict[int, Sequence[Tensor]] = {}  # of parts in them
 
     def add(self, part: Part, gradients: Sequence[Tensor | None] | None) -> None:
         """Take the gradients of a part by the inputs that need one; None is zero. They are copied."""
         places, pieces = [], []
         for number, (k, axis) in enumerate(self._wanted):
             gradient, total = None if gradients is None else gradients[number], self._totals[k]
-            if gradient is None:
-                if total is not None and axis is not None:
-                    part.place(total, axis).zero_()
-            elif axis is None:
-                self._totals[k] = gradient.clone() if total is None else total.add_(gradient)
-            else:
-                if total is None:
-                    make = torch.zeros_like if part.start else torch.empty_like  # those before have none
-                    self._totals[k] = total = make(self._needed[k][0], memory_format=torch.contiguous_format)
-                places.append(part.place(total, axis))
+            if axis is None:
+                if gradient is not None:
+                    self._totals[k] = gradient.clone() if total is None else total.add_(gradient)
+                continue
+            if total is None and gradient is not None:
+                make = torch.zeros_like if part.number else torch.empty_like  # those before have none
+                self._totals[k] = total = make(self._needed[k][0], memory_format=torch.contiguous_format)
+                self._places[k] = total.split(part.size, axis)
+            if gradient is not None:
+                places.append(self._places[k][part.number])
                 pieces.append(part.found(gradient, axis))
+            elif total is not None:
+                self._places[k][part.number].zero_()
         if places:
             torch._foreach_copy_(places, pieces)
 
@@ -206,7 +220,7 @@ class _Sums:
 
 def _solved_gradients(
     form: Form, needed: Needed, q: Tensor, accepted: Tensor, every_row: bool, gradients: Sequence[Tensor]
-) -> Sequence[Tensor | None]:
+) -> Gradients:
     """Return the gradients by the inputs that need one, zero where rows were not solved; None is zero.
 
     Parameters

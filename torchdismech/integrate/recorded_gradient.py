@@ -14,7 +14,7 @@ these on to the tensors that they are made of (weights of learned loads,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,10 +22,12 @@ import torch
 from torch import Tensor
 
 from torchdismech.fused import differentiated, watched
-from torchdismech.integrate.adjoint import Adjoint, Form, Gradients, gradients_at_root
+from torchdismech.integrate.adjoint import Adjoint, Form, Gradients, SolvedPart, gradients_at_root
+from torchdismech.integrate.chunks import of_parts
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.native.graphs import Unrecordable, recorded
+from torchdismech.native.tape import Tape
 from torchdismech.registration import refuse_unregistered
 from torchdismech.values import Values
 
@@ -68,8 +70,74 @@ def recorded_gradients(
     if not kind.all_forces:
         refuse_unregistered(form.model, inputs[form.count + 1], leaves)
     step = _recording(kind, form, inputs, q, gradients)
-    found = None if step is None else step.by_inputs(form, inputs, q, accepted, gradients)
+    found = None if step is None else step.replayed(form.dt, [*inputs, q, *gradients], accepted)
     return None if found is None else _passed_on(inputs, found, wanted)
+
+
+class RecordedParts:
+    """The gradients of parts of a step that recordings of one kind take: the model is known to fit.
+
+    Parameters
+    ----------
+    kind : of the parts.
+    step : differentiates one.
+    given : what it is given of each part.
+    places : for each tensor that needs a gradient its place among the step's inputs; None where it is none of them.
+    """
+
+    def __init__(
+        self,
+        kind: StepKind,
+        step: RecordedGradients,
+        dt: float | Tensor,
+        given: Sequence[Sequence[Tensor]],
+        places: Sequence[int | None],
+    ) -> None:
+        self._kind, self._step, self._dt, self._given, self._places = kind, step, dt, given, places
+
+    @classmethod
+    def of(
+        cls,
+        form: Form,
+        kind: StepKind | None,
+        needed: Sequence[tuple[Tensor, bool]],
+        q: Tensor,
+        gradients: Sequence[Tensor],
+    ) -> RecordedParts | None:
+        """Return those of a step whose model is known to fit a kind; None where no recording is there for it.
+
+        Parameters
+        ----------
+        needed : what the step depends on, of all robots, and whether it needs a gradient.
+        q : (B, n) at the root.
+        gradients : by the fields of the state after the step.
+        """
+        if kind is None:
+            return None
+        numbers = {place: form.own + k for k, place in enumerate(form.places.tensors)}
+        # where the inputs of a recording stand among what the step depends on: the rows that run are not there
+        order = [*range(form.count), None, *range(form.count, form.own), *map(numbers.get, kind.movable_places)]
+        _, step = kind.gradients.get(tuple(k is not None and needed[k][1] for k in order), (0, None))
+        if step is None:
+            return None
+        tensors = [tensor for tensor, _ in needed]
+        with torch.no_grad(), form.places.with_tensors(tensors[form.own :]).in_place():
+            inputs = kind.inputs(form.problem(tensors))
+        axes = [*kind.axes(inputs), *[0] * (1 + len(gradients))]
+        parts = [solved.part for solved in form.parts]
+        given = of_parts([*inputs, q, *gradients], axes, parts, [form.running, *gradients])
+        place_of = {k: place for place, k in enumerate(order)}
+        return cls(kind, step, form.dt, given, [place_of.get(k) for k, (_, need) in enumerate(needed) if need])
+
+    def of_part(self, solved: SolvedPart) -> Gradients | None:
+        """Return the gradients of a part by what needs one; None where it was solved otherwise, or has to be again.
+
+        They stand where the next step of the kind writes.
+        """
+        if solved.recorded_as is not self._kind:
+            return None
+        found = self._step.replayed(self._dt, self._given[solved.part.number])
+        return None if found is None else tuple(None if place is None else found[place] for place in self._places)
 
 
 def _recording(
@@ -124,27 +192,33 @@ class RecordedGradients:
         self._kind, self._needs = kind, [tensor.requires_grad for tensor in inputs]
         given = [*inputs, q, *gradients]
         self._static = [torch.empty_like(t, memory_format=torch.contiguous_format).detach() for t in given]
-        self._of_dtype = [
-            [k for k, t in enumerate(given) if t.dtype == dtype] for dtype in dict.fromkeys(t.dtype for t in given)
-        ]
+        self._of_dtype = _of_dtype(given, range(len(given)))
         running = self._static[form.count]
         controls = [name for name in form.controls if kind.all_forces or name != "force"]
         self._form = dataclasses.replace(
             form, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values(), axes_of_values=[]
         )
         self._solvable: Tensor | None = None
-        self._give(form, given)
+        self._give(form.dt, given)
         self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
+        reads = self._tape.reads if isinstance(self._tape, Tape) else None
+        if reads is not None:  # a step's residual and state are linear in much of the state before
+            read = [k for k, t in enumerate(self._static) if t.untyped_storage().data_ptr() in reads]
+            self._of_dtype = _of_dtype(given, read)
 
-    def by_inputs(
-        self, form: Form, inputs: Sequence[Tensor], q: Tensor, accepted: Tensor | None, gradients: Sequence[Tensor]
+    def replayed(
+        self, dt: float | Tensor, given: Sequence[Tensor], accepted: Tensor | None = None
     ) -> list[Tensor | None] | None:
         """Return the gradients by the inputs, None for those that require none, and where nothing depends on them.
 
         None at all where a matrix is singular, or some robot was not accepted (B,): what then can be done is for others
         to do.
+
+        Parameters
+        ----------
+        given : inputs, q at the root, and the gradients by the fields of the state after the step.
         """
-        self._give(form, [*inputs, q, *gradients])
+        self._give(dt, given)
         found, solvable = self._tape.replay()
         solved = solvable if accepted is None else solvable & accepted.all()
         if not bool(solved):  # the one thing that the host waits for
@@ -152,13 +226,13 @@ class RecordedGradients:
         by_needed = iter(found)
         return [next(by_needed) if need else None for need in self._needs]
 
-    def _give(self, form: Form, given: Sequence[Tensor]) -> None:
-        """Write what a step is given, its root and the gradients by its results to the static buffers."""
+    def _give(self, dt: float | Tensor, given: Sequence[Tensor]) -> None:
+        """Write what a step is given to the static buffers, as far as it is read."""
         with torch.no_grad():
             for places in self._of_dtype:  # as torch then takes one call for many
                 torch._foreach_copy_([self._static[k] for k in places], [given[k] for k in places])
         assert isinstance(self._form.dt, Tensor)
-        self._form.dt.fill_(form.dt)
+        self._form.dt.fill_(dt)
 
     def _at_root(self) -> tuple[Gradients, Tensor]:
         """Return the gradients, and whether all matrices could be factored."""
@@ -185,3 +259,11 @@ class RecordedGradients:
             factor = equations.solver().factor(values, rows=rows)
             self._solvable = factor.ok.all()
             return factor.solve(rhs, transpose=True), None, None
+
+
+def _of_dtype(tensors: Sequence[Tensor], places: Iterable[int]) -> list[list[int]]:
+    """Return the places of some tensors, those of one dtype together."""
+    found: dict[torch.dtype, list[int]] = {}
+    for place in places:
+        found.setdefault(tensors[place].dtype, []).append(place)
+    return list(found.values())
