@@ -124,18 +124,23 @@ def parts_of(batch: int, size: int) -> list[Part]:
 
 def of_parts(
     tensors: Sequence[Tensor], axes: Sequence[int | None], parts: Sequence[Part], counting: Sequence[Tensor]
-) -> list[Sequence[Tensor]]:
+) -> list[Sequence[Tensor | None]]:
     """Return for each part what `Part.of` does of each tensor, or `counting` of some: all at once takes less time.
+
+    None stands for a tensor that is the same for all parts, but in the first.
 
     Parameters
     ----------
     axes : the dimension of the robots in each tensor; None where it is for all.
     counting : those of the tensors, (B, ..), that are zero for robots that are in the part before.
     """
-    found = []
+    found: list[list[Tensor | None]] = []
     for tensor, axis in zip(tensors, axes, strict=True):
-        own = [tensor] * len(parts) if axis is None or parts[0].whole else [*tensor.split(parts[0].size, axis)]
-        if parts[-1].again and axis is not None:
+        if axis is None:
+            found.append([tensor, *[None] * (len(parts) - 1)])
+            continue
+        own = [*tensor.split(parts[0].size, axis)]
+        if parts[-1].again:
             counts = any(tensor is other for other in counting)
             own[-1] = parts[-1].counting(tensor) if counts else parts[-1].of(tensor, axis)
         found.append(own)

@@ -78,7 +78,7 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
 def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State, StepInfo, list[SolvedPart]]:
     """Return the states after a step, how it went, and how each part of the batch was solved."""
     whole, solved, kind = Whole(problem.state.batch), [], None
-    given: list[Sequence[Tensor]] = []  # what a recording is given of each part
+    given: list[Sequence[Tensor | None]] = []  # what a recording is given of each part
     for part in parts:
         if given and kind is not None:
             kind.recording.start(given[part.number], problem.dt)

@@ -26,6 +26,7 @@ from torchdismech.integrate.adjoint import Adjoint, Form, Gradients, SolvedPart,
 from torchdismech.integrate.chunks import of_parts
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.kinds import StepKind
+from torchdismech.integrate.static_problem import written_at
 from torchdismech.native.graphs import Unrecordable, recorded
 from torchdismech.native.tape import Tape
 from torchdismech.registration import refuse_unregistered
@@ -81,7 +82,7 @@ class RecordedParts:
     ----------
     kind : of the parts.
     step : differentiates one.
-    given : what it is given of each part.
+    given : what it is given of each part, the first of which it was given already.
     places : for each tensor that needs a gradient its place among the step's inputs; None where it is none of them.
     """
 
@@ -90,7 +91,7 @@ class RecordedParts:
         kind: StepKind,
         step: RecordedGradients,
         dt: float | Tensor,
-        given: Sequence[Sequence[Tensor]],
+        given: Sequence[Sequence[Tensor | None]],
         places: Sequence[int | None],
     ) -> None:
         self._kind, self._step, self._dt, self._given, self._places = kind, step, dt, given, places
@@ -207,7 +208,7 @@ class RecordedGradients:
             self._of_dtype = _of_dtype(given, read)
 
     def replayed(
-        self, dt: float | Tensor, given: Sequence[Tensor], accepted: Tensor | None = None
+        self, dt: float | Tensor, given: Sequence[Tensor | None], accepted: Tensor | None = None
     ) -> list[Tensor | None] | None:
         """Return the gradients by the inputs, None for those that require none, and where nothing depends on them.
 
@@ -216,7 +217,8 @@ class RecordedGradients:
 
         Parameters
         ----------
-        given : inputs, q at the root, and the gradients by the fields of the state after the step.
+        given : inputs, q at the root, and the gradients by the fields of the state after the step; None: as for the
+            step before.
         """
         self._give(dt, given)
         found, solvable = self._tape.replay()
@@ -226,11 +228,11 @@ class RecordedGradients:
         by_needed = iter(found)
         return [next(by_needed) if need else None for need in self._needs]
 
-    def _give(self, dt: float | Tensor, given: Sequence[Tensor]) -> None:
+    def _give(self, dt: float | Tensor, given: Sequence[Tensor | None]) -> None:
         """Write what a step is given to the static buffers, as far as it is read."""
         with torch.no_grad():
             for places in self._of_dtype:  # as torch then takes one call for many
-                torch._foreach_copy_([self._static[k] for k in places], [given[k] for k in places])
+                written_at(self._static, given, places)
         assert isinstance(self._form.dt, Tensor)
         self._form.dt.fill_(dt)
 

@@ -78,8 +78,8 @@ class RecordedStep:
             self._last_round = recorded(self._round_without_matrix, device, pool)
             self._end = recorded(self._state_after, device, pool)
 
-    def start(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
-        """Set a step up."""
+    def start(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
+        """Set a step up; None stands for inputs that are those of the step before."""
         self._static.give(inputs, dt)
         self._setup.replay()
 
