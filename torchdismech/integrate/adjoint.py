@@ -162,7 +162,8 @@ def gradients_at_root(
     gradients : by the fields of the state after the step.
     solved : solves the adjoint equations; by default `multipliers`, and what users wrote is held against autograd.
     """
-    model, weight = form.model, accepted[:, None].to(q.dtype)
+    model = form.model
+    weight = 1.0 if donor is None else accepted[:, None].to(q.dtype)
     x = model.unknowns.picked(q)
     with torch.enable_grad():
         equations = form.equations(leaves, donor)
@@ -172,6 +173,7 @@ def gradients_at_root(
         outputs = list(zip(after.fields(), gradients, strict=True))
         by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
     assert by_root is not None
+    by_root = _weighted(by_root, weight)
     # what users write may have derivatives that are not its own: their product with lambda is held against autograd's
     inspected = model.has_user_hooks and solved is None
     x = x.detach().requires_grad_(inspected and equations.constraints is None)
@@ -180,9 +182,9 @@ def gradients_at_root(
     if inspected:
         refuse_unregistered(model, residual, [x, *leaves])
     solved = multipliers if solved is None else solved
-    multiplier, conditions, of_contacts = solved(fixed, x, values, by_root * weight, accepted)
+    multiplier, conditions, of_contacts = solved(fixed, x, values, by_root, accepted)
     with torch.enable_grad():
-        products = [(residual, multiplier * weight)]
+        products = [(residual, _weighted(multiplier, weight))]
         if conditions is not None:
             assert of_contacts is not None
             products.append((conditions.residual(equations, x), of_contacts))
@@ -190,8 +192,13 @@ def gradients_at_root(
     if by_x is not None:
         position, velocity, time = equations.evaluated_at(equations.full(x.detach()))
         at = equations.start.state.replace(q=position, velocity=velocity, time=time).detach()
-        refuse_wrong_matrix(model, at, equations.start.control, by_x, by_root * weight, accepted)
+        refuse_wrong_matrix(model, at, equations.start.control, by_x, by_root, accepted)
     return tuple(_difference(a, b) for a, b in zip(direct, through_root, strict=True))
+
+
+def _weighted(tensor: Tensor, weight: Tensor | float) -> Tensor:
+    """Return a tensor (B, n) times the weights (B, 1) of robots, 1.0 for all."""
+    return tensor * weight if isinstance(weight, Tensor) else tensor
 
 
 def _derivatives_by_unknowns(equations: StepEquations, wanted: bool) -> AbstractContextManager[None]:

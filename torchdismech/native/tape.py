@@ -370,5 +370,5 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 
 def _storages(tree: Any) -> frozenset[int]:
-    """Return the addresses of the memory of all tensors in a tree."""
-    return frozenset(tensor.untyped_storage().data_ptr() for tensor in _tensors(tree))
+    """Return the addresses of the memory of all tensors in a tree that have some."""
+    return frozenset(tensor.untyped_storage().data_ptr() for tensor in _tensors(tree) if tensor.numel())
