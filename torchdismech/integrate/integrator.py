@@ -6,6 +6,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -109,7 +110,7 @@ class Solver(ABC):
             problem = StepProblem(model, self, state, control.without_values(), self._step_length, running, values)
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
-            after, info = model.compilation.guarded(lambda: in_chunks(self._advanced, problem, size))
+            after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
             cause = cause_in_hooks(model, state, control, ~info.converged) if model.has_user_hooks else None
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state), cause)
@@ -240,8 +241,8 @@ class Solver(ABC):
         """Length of a step [s]."""
 
     @abstractmethod
-    def _advanced(self, problem: StepProblem) -> tuple[State, StepInfo]:
-        """Return the states after a step of some robots, and how it went."""
+    def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
+        """Return the states after a step, and how it went, of so many robots at a time."""
 
     @abstractmethod
     def _occasion(self, state: State) -> str:
@@ -318,11 +319,13 @@ class Integrator(Solver):
     def _step_length(self) -> float:
         return self.dt
 
-    def _advanced(self, problem: StepProblem) -> tuple[State, StepInfo]:
+    def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
         started = self.scheme.started(problem.state, self.dt)
         if started is not problem.state:
             problem = problem.replace(state=started)
-        return with_retries(differentiable_step, problem, self.max_substeps)
+        if self.max_substeps < 2:
+            return differentiable_step(problem, size)
+        return in_chunks(partial(with_retries, differentiable_step, most=self.max_substeps), problem, size)
 
     def _occasion(self, state: State) -> str:
         return f"step from t = {float(state.time.max()):g} s"
