@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.geometry.frames import unit
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.surface import Surface
 from torchdismech.geometry.topology import Held, Rod, Springs
@@ -34,22 +35,58 @@ class Clamp:
 
 
 class Clamped(nn.Module):
-    """What clamps hold of one kind, each once: what several hold is where the last one of them has it.
+    """What clamps hold, each once: what several hold is where the last one of them has it.
+
+    Parameters
+    ----------
+    clamps : in their order.
+    nodes, points : (N, 3) and (C, 3) where the nodes and the clamps' points are at rest [m].
+    tangents, directors, held : of the framed edges (A, 3) and the held tangents (H, 3) at rest.
 
     Attributes
     ----------
-    index : (k,) of the nodes, framed edges or held tangents.
-    clamp : (k,) the number of the clamp that says where each is.
+    counts : how many nodes, framed edges and held tangents there are.
+    framed : numbers of the framed edges.
+    at_rest : (V, 3) the arms of the nodes, tangents and directors of the framed edges, the held tangents.
+    clamp : (V,) the number of the clamp that each of these turns with.
+    dofs : where the nodes' coordinates, the edges' angles and the held tangents' components stand in q.
     """
 
-    index: Tensor
+    framed: Tensor
+    at_rest: Tensor
     clamp: Tensor
+    dofs: Tensor
 
-    def __init__(self, held: Sequence[np.ndarray]):
+    def __init__(
+        self, clamps: Sequence[Clamp], nodes: Tensor, points: Tensor, tangents: Tensor, directors: Tensor, held: Tensor
+    ):
         super().__init__()
-        last = {int(index): number for number, one in enumerate(held) for index in one}
-        for name, numbers in (("index", last.keys()), ("clamp", last.values())):
-            self.register_buffer(name, torch.tensor(list(numbers), dtype=torch.long), persistent=False)
+        node, of_node = _held_last(clamp.nodes for clamp in clamps)
+        edge, of_edge = _held_last(clamp.framed for clamp in clamps)
+        end, of_end = _held_last(clamp.held for clamp in clamps)
+        self.counts = len(node), len(edge), len(end)
+        first_held, axes = 3 * len(nodes) + len(directors), torch.arange(3)
+        buffers = {
+            "framed": edge,
+            "at_rest": torch.cat([nodes[node] - points[of_node], tangents[edge], directors[edge], held[end]]),
+            "clamp": torch.cat([of_node, of_edge, of_edge, of_end]),
+            "dofs": torch.cat(
+                [
+                    (3 * node[:, None] + axes).flatten(),
+                    3 * len(nodes) + edge,
+                    (first_held + 3 * end[:, None] + axes).flatten(),
+                ]
+            ),
+        }
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer, persistent=False)
+
+
+def _held_last(held: Iterable[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """Return what clamps hold of one kind, each once, and the number of the last clamp that holds it."""
+    last = {int(index): number for number, one in enumerate(held) for index in one}
+    index, clamp = (torch.tensor([*numbers], dtype=torch.long) for numbers in (last.keys(), last.values()))
+    return index, clamp
 
 
 @dataclass(frozen=True)
@@ -173,9 +210,6 @@ class Body(nn.Module):
         self.springs = springs
         self.surface = surface
         self.held, self.clamps = held, tuple(clamps)
-        self.clamped_nodes = Clamped([clamp.nodes for clamp in clamps])
-        self.clamped_edges = Clamped([clamp.framed for clamp in clamps])
-        self.clamped_tangents = Clamped([clamp.held for clamp in clamps])
         self.part_names, self.sections = part_names, sections
         self.register_buffer("nodes", nodes)
         self.register_buffer("directors", directors)
@@ -183,6 +217,8 @@ class Body(nn.Module):
         means = [nodes[clamp.nodes].mean(0) for clamp in clamps]
         points = torch.stack(means) if means else nodes.new_zeros(0, 3)
         self.register_buffer("clamp_points", points, persistent=False)
+        along = torch.cat([nodes[self.framed_edges[:, 1]] - nodes[self.framed_edges[:, 0]], held_tangents])
+        self.clamped = Clamped(self.clamps, nodes, points, unit(along), directors, held_tangents)
         for name in self.per_robot:
             self.register_buffer(name, sizes[name])
 

@@ -14,7 +14,6 @@ from torchdismech.body import Body, Clamp
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import signed_angle, transported
 from torchdismech.geometry.quaternions import rotation_matrix
-from torchdismech.kinematics import Frames
 from torchdismech.state import Control, State
 
 __all__ = ["posed", "rest_poses", "wrenches"]
@@ -29,42 +28,30 @@ def rest_poses(body: Body) -> Tensor:
     return torch.cat([body.clamp_points, identity.expand(len(body.clamps), -1)], dim=1)
 
 
-def posed(body: Body, frames: Frames, state: State, control: Control) -> Control:
+def posed(body: Body, state: State, control: Control) -> Control:
     """Return the control with its poses (B, C, 7), if it has any, written into `clamped_q`.
 
     Angles of edges turn by less than half a turn from where they are, so many turns take many steps.
     """
     if control.pose is None:
         return control
-    size = torch.linalg.vector_norm(control.pose[..., 3:], dim=-1)
+    clamped = body.clamped
+    position, quaternion = control.pose.split([3, 4], dim=-1)
+    size = torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
     if not bool(((size - 1).abs() < UNIT).all()):
         worst = float(size.flatten()[(size - 1).abs().argmax()])
         raise InputError(f"Control.pose: expected unit quaternions (w, x, y, z), got one of length {worst:.6g}")
-    position, rotation = control.pose[..., :3], rotation_matrix(control.pose[..., 3:] / size.unsqueeze(-1))
-    nodes, framed, held = body.clamped_nodes, body.clamped_edges, body.clamped_tangents
-    arms = body.nodes[nodes.index] - body.clamp_points[nodes.clamp]
-    x = position[:, nodes.clamp] + _turned(rotation, arms, nodes.clamp)
-    rest = frames.tangents(body.rest_q[None])[0]
-    tangent = _turned(rotation, rest[framed.index], framed.clamp)
-    director = _turned(rotation, body.directors[framed.index], framed.clamp)
-    before = transported(state.director[:, framed.index], state.tangent[:, framed.index], tangent)
-    angle, last = signed_angle(before, director, tangent), state.twist[:, framed.index]
+    rotation = rotation_matrix(quaternion / size)
+    turned = (rotation[:, clamped.clamp] @ clamped.at_rest.unsqueeze(-1)).squeeze(-1)
+    nodes, edges, held = clamped.counts
+    arms, tangent, director, direction = turned.split([nodes, edges, edges, held], dim=1)
+    before = transported(state.director[:, clamped.framed], state.tangent[:, clamped.framed], tangent)
+    angle, last = signed_angle(before, director, tangent), state.twist[:, clamped.framed]
     angle = angle + TURN * torch.round((last - angle) / TURN)
-    direction = _turned(rotation, body.held_tangents[held.index], held.clamp)
-    moved = torch.cat([x.flatten(1), angle, direction.flatten(1)], dim=1)
-    coordinates = torch.arange(3, device=x.device)
-    dofs = [
-        (3 * nodes.index.unsqueeze(1) + coordinates).flatten(),
-        3 * body.n_nodes + framed.index,
-        (body.first_held + 3 * held.index.unsqueeze(1) + coordinates).flatten(),
-    ]
+    x = position[:, clamped.clamp[:nodes]] + arms
     q = state.q if control.clamped_q is None else control.clamped_q
-    return control.replace(pose=None, clamped_q=q.index_copy(1, torch.cat(dofs), moved))
-
-
-def _turned(rotation: Tensor, vectors: Tensor, clamp: Tensor) -> Tensor:
-    """Return vectors (k, 3) at rest turned as their clamps (k,) are by rotations (B, C, 3, 3): (B, k, 3)."""
-    return (rotation[:, clamp] @ vectors.unsqueeze(-1)).squeeze(-1)
+    moved = torch.cat([x.flatten(1), angle, direction.flatten(1)], dim=1)
+    return control.replace(pose=None, clamped_q=q.index_copy(1, clamped.dofs, moved))
 
 
 def wrenches(body: Body, tangents: Tensor, state: State, q: Tensor, reaction: Tensor) -> Tensor:

@@ -142,7 +142,7 @@ def follow(
         Arguments out of range, materials that remember, contact by `Complementarity`, an iterative linear solver, a
         part that nothing holds against its loads.
     """
-    control = posed(model.body, model.frames, state, control or Control())
+    control = posed(model.body, state, control or Control())
     _check(model, state, control, last, steps, length)
     method = Static(1, force_tolerance, relative_tolerance, max_iterations)
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)

@@ -267,9 +267,14 @@ def _taken(
         q.append(state.q)
         velocity.append(state.velocity)
         iterations.append(info.iterations)
-    seen = {name: torch.stack([values[name] for values in observed]) for name in observed[0]}
-    steps = _Steps(torch.stack(q), torch.stack(velocity), torch.stack(iterations), seen)
+    seen = {name: _stacked([values[name] for values in observed]) for name in observed[0]}
+    steps = _Steps(_stacked(q), _stacked(velocity), _stacked(iterations), seen)
     return steps, _Reached(state, memory, status)
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    """Return tensors one after the other in a new dimension; a view of one that is alone."""
+    return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
 
 
 def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:

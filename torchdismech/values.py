@@ -82,6 +82,14 @@ class Values:
             rows[place] = tensor if axis is None else tensor.narrow(axis, start, size)
         return Values(rows)
 
+    def axes(self) -> list[int | None]:
+        """Return for each of the tensors the dimension of the robots in it, None where it is for all."""
+        return [_robot_axis(*place, tensor) for place, tensor in self]
+
+    def detached(self) -> Values:
+        """Return the same numbers, through which no gradients go."""
+        return Values({place: tensor.detach() for place, tensor in self})
+
     def taken(self, robots: Tensor) -> Values:
         """Return the values of the robots with these numbers (B,)."""
         rows = {}

@@ -148,7 +148,7 @@ class _Robot:
         angles = signed_angle(carried, self.directors[None].to(carried), along)
         q = body.q_of(positions, torch.cat([angles, rest.q.new_zeros(1, body.n_angles - count)], 1))
         there = self.model.initial_state(q=q)
-        held = posed(body, self.model.frames, there, self.control(0.0)).clamped_q
+        held = posed(body, there, self.control(0.0)).clamped_q
         if held is not None:
             q = torch.cat([q[:, : body.first_held], held[:, body.first_held :]], 1)
             angles_held = torch.arange(3 * body.n_nodes + count, body.first_held)

@@ -296,6 +296,30 @@ def test_forces_add_up():
     assert float(torch.linalg.cross(model.nodes, force).sum(0).norm()) < rounding
 
 
+def test_sums_that_are_told_of_other_pairs():
+    """Find of a later table what sums made for it find, and of the first one the same as before, told or not."""
+    model = tangle()
+    contact, q = model.self_contacts[0], model.initial_state().q
+    still = torch.zeros_like(q)
+    moved = model.body.q_of(start_of(model, shake=1e-3, seed=1))
+    for kernel in (0, 1):
+        first, later, alone = (model.contact.touching(at).pairs.tables[kernel] for at in (q, moved, moved))
+        sums = contact.sums(first, q, still)
+        if sums is None:
+            pytest.skip("nothing can be compiled here")
+        before, total = torch.zeros_like(q), torch.zeros_like(q)
+        sums.add_force(q, still, before)
+        told = contact.told_sums(later, sums)
+        assert told is sums and len(later) != len(first)
+        told.add_force(moved, still, total)
+        expected = torch.zeros_like(q)
+        contact.sums(alone, moved, still).add_force(moved, still, expected)
+        assert torch.equal(total, expected) and total.abs().max() > 0
+        again = torch.zeros_like(q)
+        contact.sums(first, q, still).add_force(q, still, again)
+        assert torch.equal(again, before)
+
+
 def test_belongs_to_one_model():
     """Refuse to be in two models: what is bound to one is not true of another."""
     contact = SelfContact(Penalty(100.0, 1e-3))

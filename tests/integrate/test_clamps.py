@@ -251,7 +251,7 @@ def test_a_node_of_two_clamps_is_where_the_last_one_has_it():
     pose = model.rest_poses[None].clone()
     pose[0, 0, 0], pose[0, 1, 0] = -0.1, 0.2 + float(pose[0, 1, 0])
     pose.requires_grad_()
-    held = posed(model.body, model.frames, model.initial_state(), Control(pose=pose)).clamped_q
+    held = posed(model.body, model.initial_state(), Control(pose=pose)).clamped_q
     assert held[0, 3].item() == pytest.approx(0.25 + 0.2, abs=1e-15)
     (by_pose,) = torch.autograd.grad(held[0, 3:6].sum(), pose)
     assert by_pose[0, :, :3].tolist() == [[0, 0, 0], [1, 1, 1]]

@@ -1,5 +1,7 @@
 """Gradients of recorded steps by recordings of their own: every bit as without, and only where they hold."""
 
+import functools
+
 import pytest
 import torch
 
@@ -248,3 +250,42 @@ def test_wait_before_a_recording(monkeypatch):
         torch.autograd.grad(after.q.sum(), velocity)
         (kept,) = model.recordings[0].gradients.values()
         assert (kept[1] is not None) == (k + 1 >= recorded_gradient.SEEN)
+
+
+class Follows(forces.Force):
+    """A user's force that is held within a step: it goes with the first node's velocity, by a trained number."""
+
+    def __init__(self):
+        super().__init__(explicit=True)
+        self.gain = torch.nn.Parameter(torch.tensor(-1e-3, dtype=torch.float64))
+
+    def forward(self, state, control):
+        """Return the force (B, n)."""
+        return self.gain * self.body.on_nodes(state.node_velocities)
+
+
+@pytest.mark.parametrize("load", [None, Follows], ids=["own", "a user's"])
+@pytest.mark.parametrize("size", [2, 4, 5])
+def test_parts_keep_every_bit(size, load, recorded, monkeypatch):
+    """Differentiate steps of seven robots, some at a time, by constants of each and of all, and by a control."""
+    more = torch.linspace(1.0, 1.001, 7, dtype=torch.float64)[:, None].requires_grad_()
+
+    def run(chunk=size):
+        model = rods_on_cpu(7, None if load is None else load())
+        trained = [trainable.scaled(model, ["bend_twist.GJ"]), trainable.scaled(model, ["bend_twist.EI1"], (7, 1))]
+        parameters = [p for part in (*trained, *model.forces) for p in part.parameters() if p.requires_grad]
+        leaves = [more, *parameters]
+        integrator, found = ImplicitEuler(1e-2, chunk=chunk), []
+        for k in range(ROLLOUTS):
+            state, control = model.initial_state(7), Control(rest_length=more * model.natural_strains(7).rest_length)
+            velocity = torch.full_like(state.velocity, 0.1 * k).requires_grad_()
+            held = functools.partial(lambda control, time, model: control, control)
+            end = unroll(model, state.replace(velocity=velocity), integrator, 3, schedule=held)
+            found += [*torch.autograd.grad((end.q[-1] ** 2).sum(), [velocity, *leaves]), end.q.detach()]
+        return found
+
+    pair = with_and_without(recorded, monkeypatch, run)
+    assert_every_bit(pair)
+    assert all(recorded), "parts are differentiated by a recording"
+    for a, b in zip(pair[0], run(chunk=None), strict=True):
+        assert (a - b).abs().max() <= 1e-9 * b.abs().max()

@@ -20,6 +20,7 @@ from torchdismech.solve import linear
 from torchdismech.solve.linear import native_band
 from torchdismech.solve.linear.banded import BandedSolver
 from torchdismech.sparse import Pattern
+from torchdismech.sparse.ordering import BandedOrder
 
 RELATIVE = {torch.float64: 1e-12, torch.float32: 1e-4}  # condition numbers below 1e3 times machine epsilon
 
@@ -82,6 +83,15 @@ class TestGroups:
             pattern = band(n, lower, upper)
             for transpose, batch in itertools.product((False, True), (1, 3)):
                 assert_solves(pattern, random_values(pattern, "unsymmetric", batch), transpose)
+
+    @pytest.mark.parametrize("kind", ["definite", "indefinite", "unsymmetric"])
+    @pytest.mark.parametrize("batch", [1, 3, 19])
+    def test_bands_that_are_wide_in_places(self, kind, batch):
+        """Solve where pivots reach unequally far, in the first lines, within and in the last; also alone."""
+        for joined in ((0, 20), (23, 52), (40, 61), (3, 9)):
+            pattern = cliques([range(k, k + 5) for k in range(0, 60, 3)] + [joined], 62, kind != "unsymmetric")
+            for transpose in (False, True):
+                assert_solves(pattern, random_values(pattern, kind, batch), transpose, indefinite=kind == "indefinite")
 
     def test_values_and_right_sides_with_gaps(self):
         """Take tensors whose numbers do not lie side by side."""
@@ -193,14 +203,27 @@ class TestGrowth:
         assert torch.equal(factor.ok, torch.arange(9) != 4)
 
 
+class TestFronts:
+    """How far pivots reach."""
+
+    def test_pivots_reach_as_far_as_those_before_them(self):
+        """Tell of a short chain of which two distant places are joined how far elimination gets."""
+        pattern = cliques([(k, k + 1) for k in range(5)] + [(1, 4)], 6)
+        order = BandedOrder(np.arange(6), np.arange(6), 3, 3)
+        begin, last = native_band.band_fronts(pattern.rows, pattern.cols, order)
+        assert last.tolist() == [1, 4, 4, 4, 5, 5]
+        assert begin.tolist() == [0, 0, 1, 1, 1, 4]
+        assert BandedSolver(pattern).reach < BandedSolver(pattern).order.lower
+
+
 @pytest.mark.usefixtures("compiler")
 class TestCompiling:
     """The compiled code in its cache."""
 
     def test_auto_takes_compiled_code_for_many_robots(self):
-        """Take native for a batch and for one chain, LAPACK for one robot with a wider band, and describe that."""
+        """Take native for a batch and for a robot alone, LAPACK for two with a wider band, and describe that."""
         chained, plate = chain(), hinges(12)
-        for pattern, robots, taken in ((chained, 8, True), (chained, 1, True), (plate, 8, True), (plate, 1, False)):
+        for pattern, robots, taken in ((chained, 8, True), (chained, 1, True), (plate, 8, True), (plate, 2, False)):
             solver = BandedSolver(pattern)
             found = solver.factor(random_values(pattern, "definite", robots)).parts
             assert isinstance(found, native_band.NativeBand) == taken

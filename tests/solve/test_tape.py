@@ -142,6 +142,21 @@ def test_what_nobody_reads_is_not_done_again():
     assert kept.replay().tolist() == [10.0] * 4
 
 
+def test_loops_that_nobody_reads_are_not_run_again():
+    """Leave out compiled work that also has an empty list to write to, and say which tensors are read."""
+    x, y = torch.rand(3, 8, dtype=torch.float64), torch.rand(3, 8, dtype=torch.float64)
+    doubled = Fused(lambda of: [of + of], "doubled")
+
+    def code():
+        doubled(3, y)
+        return 3 * doubled(3, x)
+
+    tape = recorded(code, CPU, None)
+    assert torch.equal(tape.replay(), (6 * x)[None])
+    assert x.data_ptr() in tape.reads
+    assert y.data_ptr() not in tape.reads
+
+
 def test_places_that_are_not_there():
     """Refuse an index that has come to be out of range, as torch does."""
     x, places = torch.arange(3.0), torch.tensor([0, 2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.contact.pair_sums import BLOCK, BlockPlaces
+from torchdismech.contact.pair_sums import BLOCK, BlockPlaces, PairSums
 from torchdismech.contact.pairs import PairBlocks, PairTable, Touching
 from torchdismech.contact.self_contact import Pairs, SelfContacts, summed
 from torchdismech.fused import fits
@@ -233,23 +233,42 @@ class StepPairs:
         velocity_gain: float | Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the contact force (B, n), and values on the pattern without contact widened by its derivatives."""
-        coupling, total, gains = self.coupling, torch.zeros_like(q), (position_gain, velocity_gain)
-        wide: Tensor | None = None
-        for table in contacts.pushing(self.pairs):
-            contact, known = contacts[table.contact], self._known.get(table)
-            if (sums := contact.sums(table, q, velocity)) is not None and fits(values):
-                before = values.contiguous() if wide is None else None
-                wide = coupling.unfilled(values) if wide is None else wide
-                sums.add(q, velocity, known, total, wide, before, gains, coupling.block_places(table))
-                continue
-            wide = coupling.widened(values) if wide is None else wide
-            found = contact.touching(table, q, velocity)
-            tractions = None if known is None else known[table.places][:, :3]
-            force, blocks = found.force_and_blocks(*gains, tractions)
-            total = total + summed(found, force, q)
-            coupling.add(wide, found, blocks)
-        wide = coupling.widened(values) if wide is None else wide
+        total, gains, tables = torch.zeros_like(q), (position_gain, velocity_gain), contacts.pushing(self.pairs)
+        all_sums = {table: contacts[table.contact].sums(table, q, velocity) for table in tables}
+        sums = {table: found for table, found in all_sums.items() if found is not None and fits(values)}
+        wide = self.widened(sums, q, velocity, total, values, gains, self._known)
+        for table in tables:
+            if table not in sums:
+                known = self._known.get(table)
+                found = contacts[table.contact].touching(table, q, velocity)
+                force, blocks = found.force_and_blocks(*gains, None if known is None else known[table.places][:, :3])
+                total = total + summed(found, force, q)
+                self.coupling.add(wide, found, blocks)
         return total, wide[:-1]
+
+    def widened(
+        self,
+        sums: dict[PairTable, PairSums],
+        q: Tensor,
+        velocity: Tensor,
+        total: Tensor,
+        values: Tensor,
+        gains: Sequence[float | Tensor],
+        known: dict[PairTable, Tensor],
+    ) -> Tensor:
+        """Return what `Coupling.widened` does, with the derivatives of some tables' forces, which go to `total` (B, n).
+
+        Parameters
+        ----------
+        known : what a search knows of the pairs of tables; see `PairSums.add`, also for the other parameters.
+        """
+        if not sums:
+            return self.coupling.widened(values)
+        wide, before = self.coupling.unfilled(values), values.contiguous()
+        for number, (table, of_table) in enumerate(sums.items()):
+            places = self.coupling.block_places(table)
+            of_table.add(q, velocity, known.get(table), total, wide, None if number else before, gains, places)
+        return wide
 
 
 class CouplingCache:

@@ -7,6 +7,7 @@ cannot be had, and for derivatives by autograd, `pairs.Touching` has the same pa
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,7 +95,7 @@ class _Calls:
     Attributes
     ----------
     x, moving : (3 n, AT_ONCE) the coordinates of some pairs in the two vectors.
-    given : of these pairs; what is the same for all is as it was given.
+    given : of these pairs; what is the same for all is a copy.
     known : (KNOWN, AT_ONCE) what searches know of them.
     """
 
@@ -103,7 +104,7 @@ class _Calls:
         self._read = torch.empty(2 * coordinates + columns + KNOWN, AT_ONCE, dtype=dtype)
         self.x, self.moving, rows, self.known = self._read.split([coordinates, coordinates, columns, KNOWN])
         row = iter(rows)
-        self.given = [next(row) if tensor.dim() else tensor for tensor in given]
+        self.given = [next(row) if tensor.dim() else torch.empty_like(tensor) for tensor in given]
         self._dtype, self._functions = dtype, dict[str, Callable]()
         self._columns, self._pairs = _Structure(*[None] * columns), _Structure(*[None] * 8)
         self._loops: dict[Fused, _Told | None] = {}
@@ -111,8 +112,11 @@ class _Calls:
         self.tell(listed, given, places)
 
     def tell(self, listed: Listed, given: Sequence[Tensor], places: Tensor | None) -> None:
-        """Take other pairs, with as many nodes, which are known by as many numbers; what all share stays."""
+        """Take other pairs, with as many nodes, which are known by numbers of the same kinds."""
         columns = [tensor.contiguous() for tensor in given if tensor.dim()]
+        for own, tensor in zip(self.given, given, strict=True):
+            if not tensor.dim():
+                own.copy_(tensor)
         robot, nodes = (tensor.contiguous() for tensor in listed)
         self.count = len(robot)
         self._columns.fill(*columns)
@@ -190,6 +194,12 @@ def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: 
     return loop.of_columns(listed.gathered(first), listed.gathered(second), *given)
 
 
+def _given_of(table: PairTable, constants: LawConstants) -> tuple[list[Tensor], Tensor]:
+    """Return what pairs of a table are known by: reaches, constants of the law, what kernels take; and their places."""
+    given = [table.reaches, *constants.at(table.robot).given(), *table.more]
+    return given, table.robot * table.shape[1] + table.place
+
+
 class PairSums:
     """The pairs of a table by a law whose constants are what they are now; where they are comes with each call.
 
@@ -201,14 +211,18 @@ class PairSums:
     """
 
     def __init__(self, loops: PairLoops, table: PairTable, constants: LawConstants):
-        self._loops, self._constants = loops, constants
-        law = constants.at(table.robot).given()
-        self._shape = (*table.shape, KNOWN)
-        given = (table.reaches, *law, *table.more)
-        self._calls = _Calls(table.listed, given, table.reaches.dtype, table.robot * table.shape[1] + table.place)
+        self._loops = loops
+        given, places = _given_of(table, constants)
+        self._calls = _Calls(table.listed, given, table.reaches.dtype, places)
+        self._tell(table, constants)
         self._reach, *rest = self._calls.given
-        self._law, self._more = rest[: len(law)], rest[len(law) :]
+        count = len(constants.given())
+        self._law, self._more = rest[:count], rest[count:]
         self._gains = torch.zeros(2, dtype=table.reaches.dtype).unbind()
+
+    def _tell(self, table: PairTable, constants: LawConstants) -> None:
+        self._table, self._constants = weakref.ref(table), constants
+        self._shape = (*table.shape, KNOWN)
 
     @classmethod
     def of(
@@ -217,18 +231,45 @@ class PairSums:
         """Return the sums for q and a velocity (B, n) where compiled code can find them; None where torch has to.
 
         The table keeps them, which lives for a step: they serve as long as the law has the same tensors. Those of
-        single robots are copied, so they are looked at anew each time.
+        single robots are looked at anew each time.
         """
-        numbers = constants.given()
-        if not fits(q, velocity, table.reaches, *numbers) or function_of("pair_values", q.dtype) is None:
+        if not fits(q, velocity):
             return None
         kept: PairSums | None = table.sums.get(loops)
-        if kept is None or not kept._serves(numbers):
-            kept = table.sums[loops] = cls(loops, table, constants)
+        if kept is not None and kept._table() is not table:  # it has been told of another one since
+            kept = None
+        if kept is not None and kept._serves(constants.given()):
+            return kept if kept._is_compiled else None
+        return cls.told_of(loops, table, constants, kept)
+
+    @classmethod
+    def told_of(
+        cls, loops: PairLoops, table: PairTable, constants: LawConstants, kept: PairSums | None
+    ) -> PairSums | None:
+        """Return the sums for the pairs of a table: `kept` ones, now told of this table, where they can be.
+
+        None where compiled code cannot find them.
+        """
+        numbers = constants.given()
+        if not fits(table.reaches, *numbers) or function_of("pair_values", table.reaches.dtype) is None:
+            return None
+        if kept is not None and kept._can_take(loops, table, constants):
+            given, places = _given_of(table, constants)
+            kept._calls.tell(table.listed, given, places)
+            kept._tell(table, constants)
+        else:
+            kept = cls(loops, table, constants)
+        table.sums[loops] = kept
         return kept if kept._is_compiled else None
 
+    def _can_take(self, loops: PairLoops, table: PairTable, constants: LawConstants) -> bool:
+        """Return whether compiled code may be told of another table's pairs in place of these."""
+        shapes = [number.numel() > 1 for number in self._constants.given()]
+        same_kinds = shapes == [number.numel() > 1 for number in constants.given()]
+        return self._loops is loops and same_kinds and table.reaches.dtype == self._reach.dtype
+
     def _serves(self, numbers: Sequence[Tensor]) -> bool:
-        """Return whether these are the tensors of the constants, for all robots: then their numbers are read anew."""
+        """Return whether these are the tensors of the constants, for all robots."""
         own = self._constants.given()
         same = len(own) == len(numbers) and all(map(is_, own, numbers))
         return same and all(number.numel() == 1 for number in numbers)
@@ -244,12 +285,10 @@ class PairSums:
         numbers = torch.empty(self._calls.count, dtype=torch.long)
         return numbers[: self._calls.call("pair_touching", q, q, None, self._slack, numbers)]
 
-    def force(self, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return the forces (B, n) at q and a velocity (B, n) [N]."""
-        total = torch.zeros_like(q)
+    def add_force(self, q: Tensor, velocity: Tensor, total: Tensor) -> None:
+        """Add the forces at q and a velocity (B, n) to `total` (B, n) [N]."""
         force = self._loop(self._loops.on_nodes, self._given)
         self._calls.call("pair_forces", q, velocity, None, self._slack, force, total)
-        return total
 
     def add(
         self,
@@ -301,15 +340,10 @@ class PairSums:
         calls.call("pair_known", q, velocity, known.contiguous(), self._loop(self._loops.expected, given), found)
         return found
 
-    def least(self, loop: Fused, vector: Tensor, least: Tensor) -> None:
-        """Let `least` (B,) be no larger than what a loop finds for any pair of a robot.
-
-        Parameters
-        ----------
-        loop : of the coordinates (3 n, C) of pairs' nodes in a `vector` (B, n), and their reaches; it finds one value.
-        """
-        told = self._loop(loop, (self._calls.x, self._reach))
-        self._calls.call("pair_least", vector, vector, None, told, least)
+    def bear(self, motion: Tensor, part: Tensor) -> None:
+        """Let `part` (B,) be no larger than what pairs bear of a motion (B, n); see `pair_loops.APART`."""
+        told = self._loop(self._loops.bearable, (self._calls.x, self._reach))
+        self._calls.call("pair_least", motion, motion, None, told, part)
 
     @cached_property
     def _slack(self) -> int:

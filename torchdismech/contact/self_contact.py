@@ -250,6 +250,11 @@ class SelfContact(nn.Module):
         assert not isinstance(self.law, ConstraintLaw)
         return PairSums.of(self._loops[table.kernel], table, q, velocity, self.law.constants)
 
+    def told_sums(self, table: PairTable, kept: PairSums | None) -> PairSums | None:
+        """Return what `sums` does, by the constants of the law as they are now; `kept` ones serve again if they can."""
+        assert not isinstance(self.law, ConstraintLaw)
+        return PairSums.told_of(self._loops[table.kernel], table, self.law.constants, kept)
+
     @property
     def rubs(self) -> bool:
         """Whether it has friction that is smoothed."""
@@ -273,11 +278,10 @@ class SelfContact(nn.Module):
 
     def bear(self, table: PairTable, motion: Tensor, part: Tensor) -> None:
         """Let `part` (B,) be no larger than what pairs of a table bear of a motion (B, n); see `pair_loops.APART`."""
-        loop = self._loops[table.kernel].bearable
         if (sums := self.sums(table, motion, motion)) is not None:
-            sums.least(loop, motion, part)
+            sums.bear(motion, part)
         else:
-            found = loop.of_columns(table.gathered(motion), table.reaches)[0]
+            found = self._loops[table.kernel].bearable.of_columns(table.gathered(motion), table.reaches)[0]
             part.scatter_reduce_(0, table.robot, found, "amin")
 
     def _known(self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *known: Tensor) -> Tensor:
@@ -358,7 +362,7 @@ class SelfContacts(nn.ModuleList):
         for table in self.pushing(pairs):
             contact = self[table.contact]
             if (sums := contact.sums(table, q, velocity)) is not None:
-                total = total + sums.force(q, velocity)
+                sums.add_force(q, velocity, total)
             else:
                 found = contact.touching(table, q, velocity)
                 total = total + summed(found, found.force(), q)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -13,8 +14,11 @@ from torch import Tensor
 
 from torchdismech.fused.program import Program, compiled, values_by_operator, values_now, watched
 from torchdismech.fused.symbols import Input, Leaf, Record, Symbol, chosen
+from torchdismech.native import function_of, in_threads
 
 __all__ = ["differentiated", "is_differentiated", "values_of"]
+
+SUMS = 64  # numbers of springs whose sums are kept in mind
 
 
 class _Within(threading.local):
@@ -204,7 +208,7 @@ def _add(gradient: Tensor, how: Input, value: Tensor, rows: Tensor | None) -> No
     """Add what springs and robots found (S, B) to the gradient by a tensor, which they read in this way."""
     springs, robots = value.shape
     if springs > 1 and (how.spring is None or rows is None and gradient.shape[how.spring] == 1):
-        value = value.sum(0, keepdim=True)
+        value = _summed_springs(value)
     if robots > 1 and (how.robot is None or gradient.shape[how.robot] == 1):
         value = value.sum(1, keepdim=True)
     part = _held(gradient, how.chosen)
@@ -216,6 +220,23 @@ def _add(gradient: Tensor, how: Input, value: Tensor, rows: Tensor | None) -> No
         part += value
     else:
         part.index_add_(order.index(0), rows, value)
+
+
+def _summed_springs(value: Tensor) -> Tensor:
+    """Return the sum (1, B) of what springs found (S, B): compiled code that a tape makes with others in one call."""
+    function = function_of("weighted_sums", value.dtype)
+    if function is None:
+        return value.sum(0, keepdim=True)
+    springs, robots = value.shape
+    result = value.new_empty(1, robots)
+    in_threads(function, (robots, *_one_row(springs, value.dtype), value.contiguous(), result), 1, 1)
+    return result
+
+
+@lru_cache(SUMS)
+def _one_row(springs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a row of ones, one for each spring, as a sparse matrix: where rows begin, columns, values."""
+    return torch.tensor([0, springs]), torch.arange(springs), torch.ones(springs, dtype=dtype)
 
 
 def _held(tensor: Tensor, chosen: Sequence[tuple[int, int]]) -> Tensor:

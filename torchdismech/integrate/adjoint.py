@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.candidates import ContactCandidates
+from torchdismech.integrate.chunks import Part
 from torchdismech.integrate.constrained import KKTConditions
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.inspection import refuse_wrong_matrix
@@ -23,11 +24,27 @@ from torchdismech.solve.newton import matrix_values
 from torchdismech.state import Control, State, tensor_fields
 from torchdismech.values import Values
 
-__all__ = ["Adjoint", "Form", "gradients_at_root", "multipliers"]
+__all__ = ["Adjoint", "Form", "Gradients", "SolvedPart", "gradients_at_root", "multipliers"]
 
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
 Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
+Gradients = tuple[Tensor | None, ...]  # None where nothing depends on a tensor
 Solved = Callable[[StepEquations, Tensor, Tensor, Tensor, Tensor], Adjoint]
+
+
+@dataclass(frozen=True)
+class SolvedPart:
+    """How the robots of a part of a batch were solved.
+
+    Attributes
+    ----------
+    recorded_as : the kind of steps that a recording took it as; None where none did.
+    candidates : what was looked at for contact; None where nothing can touch, and of recorded steps.
+    """
+
+    part: Part
+    recorded_as: StepKind | None
+    candidates: ContactCandidates | None
 
 
 @dataclass
@@ -39,8 +56,10 @@ class Form:
     kind, fields, n_held : of its state: class, names of its tensors, and see `State`.
     controls : names of the control's tensors.
     places : of the model's tensors.
-    candidates : what was looked at for contact; None where nothing can touch.
-    recorded_as : the kind of steps that a recording took it as; None where none did.
+    axes_of_values : the dimension of the robots in each of them; None where it is for all.
+    parts : of the batch, as they were solved.
+    candidates, recorded_as : of the one part that this is of; see `SolvedPart`.
+    fitting : the kind of steps that the model is known to fit still.
     mechanics, load : in place of the model's, without the external forces that do not change within the step, and the
         sum (B, n) of these; None where they are found as ever.
     """
@@ -55,8 +74,11 @@ class Form:
     n_held: int
     controls: tuple[str, ...]
     places: Values
+    axes_of_values: list[int | None]
     candidates: ContactCandidates | None = None
     recorded_as: StepKind | None = None
+    parts: Sequence[SolvedPart] = ()
+    fitting: StepKind | None = None
     mechanics: Mechanics | None = None
     load: Tensor | None = None
 
@@ -65,8 +87,9 @@ class Form:
         """Return the form of a step that depends on these values of the model."""
         controls = tuple(problem.control.tensors())
         state = problem.state
-        rest = (problem.running, type(state), tensor_fields(state), state.n_held, controls, values.without_tensors())
-        return cls(problem.model, problem.method, problem.dt, problem.share, *rest)
+        rest = (problem.running, type(state), tensor_fields(state), state.n_held, controls)
+        places = (values.without_tensors(), values.axes())
+        return cls(problem.model, problem.method, problem.dt, problem.share, *rest, *places)
 
     @property
     def count(self) -> int:
@@ -82,6 +105,20 @@ class Form:
     def time(self) -> int:
         """Number of the time among the state's tensors."""
         return self.fields.index("time")
+
+    def axes(self) -> list[int | None]:
+        """Return the dimension of the robots in each tensor that the step depends on; None where it is for all."""
+        return [0] * self.own + self.axes_of_values
+
+    def of_part(self, solved: SolvedPart, fitting: StepKind | None) -> Form:
+        """Return the form of the step of one part, of which it is known which kind the model fits."""
+        return dataclasses.replace(
+            self,
+            running=solved.part.counting(self.running),
+            candidates=solved.candidates,
+            recorded_as=solved.recorded_as,
+            fitting=fitting,
+        )
 
     def detached(self) -> Form:
         """Return the same with loads that are given as numbers alone."""
@@ -113,7 +150,7 @@ def gradients_at_root(
     gradients,
     wanted: list[Tensor],
     solved: Solved | None = None,
-) -> tuple[Tensor, ...]:
+) -> Gradients:
     """Return the gradients by the tensors in `wanted`, of leaves or of what stands in the model.
 
     Parameters
@@ -125,7 +162,8 @@ def gradients_at_root(
     gradients : by the fields of the state after the step.
     solved : solves the adjoint equations; by default `multipliers`, and what users wrote is held against autograd.
     """
-    model, weight = form.model, accepted[:, None].to(q.dtype)
+    model = form.model
+    weight = 1.0 if donor is None else accepted[:, None].to(q.dtype)
     x = model.unknowns.picked(q)
     with torch.enable_grad():
         equations = form.equations(leaves, donor)
@@ -135,6 +173,7 @@ def gradients_at_root(
         outputs = list(zip(after.fields(), gradients, strict=True))
         by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
     assert by_root is not None
+    by_root = _weighted(by_root, weight)
     # what users write may have derivatives that are not its own: their product with lambda is held against autograd's
     inspected = model.has_user_hooks and solved is None
     x = x.detach().requires_grad_(inspected and equations.constraints is None)
@@ -143,9 +182,9 @@ def gradients_at_root(
     if inspected:
         refuse_unregistered(model, residual, [x, *leaves])
     solved = multipliers if solved is None else solved
-    multiplier, conditions, of_contacts = solved(fixed, x, values, by_root * weight, accepted)
+    multiplier, conditions, of_contacts = solved(fixed, x, values, by_root, accepted)
     with torch.enable_grad():
-        products = [(residual, multiplier * weight)]
+        products = [(residual, _weighted(multiplier, weight))]
         if conditions is not None:
             assert of_contacts is not None
             products.append((conditions.residual(equations, x), of_contacts))
@@ -153,8 +192,13 @@ def gradients_at_root(
     if by_x is not None:
         position, velocity, time = equations.evaluated_at(equations.full(x.detach()))
         at = equations.start.state.replace(q=position, velocity=velocity, time=time).detach()
-        refuse_wrong_matrix(model, at, equations.start.control, by_x, by_root * weight, accepted)
-    return tuple(_difference(a, b, t) for a, b, t in zip(direct, through_root, wanted, strict=True))
+        refuse_wrong_matrix(model, at, equations.start.control, by_x, by_root, accepted)
+    return tuple(_difference(a, b) for a, b in zip(direct, through_root, strict=True))
+
+
+def _weighted(tensor: Tensor, weight: Tensor | float) -> Tensor:
+    """Return a tensor (B, n) times the weights (B, 1) of robots, 1.0 for all."""
+    return tensor * weight if isinstance(weight, Tensor) else tensor
 
 
 def _derivatives_by_unknowns(equations: StepEquations, wanted: bool) -> AbstractContextManager[None]:
@@ -196,10 +240,10 @@ def _pulled_back(outputs, inputs: list[Tensor], keep: bool = False) -> tuple[Ten
     return torch.autograd.grad(values, inputs, gradients, retain_graph=keep, allow_unused=True)
 
 
-def _difference(a: Tensor | None, b: Tensor | None, like: Tensor) -> Tensor:
+def _difference(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     """Return a - b, where None is zero."""
     if b is None:
-        return torch.zeros_like(like) if a is None else a
+        return a
     return -b if a is None else a - b
 
 

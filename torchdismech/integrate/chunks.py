@@ -7,10 +7,13 @@ memory, and on a CPU what it needs stays near the processor.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.integrate.info import StepInfo
@@ -21,7 +24,7 @@ from torchdismech.model import Model
 from torchdismech.state import State
 from torchdismech.values import split
 
-__all__ = ["check_chunk", "chunk_size", "in_chunks"]
+__all__ = ["Part", "Whole", "check_chunk", "chunk_size", "in_chunks", "of_parts", "parts_of"]
 
 
 SHARE = 0.5  # of the free memory that a step may take; the rest is for what its backward pass needs and for the others
@@ -74,6 +77,96 @@ def _fitting_size(model: Model, batch: int, recorded: bool) -> int:
             stacklevel=4,  # where `step` is called
         )
     return size
+
+
+@dataclass(frozen=True)
+class Part:
+    """Robots of a batch that are stepped together: `size` of them from `start` on.
+
+    Attributes
+    ----------
+    number : among the parts of the batch.
+    again : the first so many are in the part before, too: they come along so that all parts have one size, and what is
+        found of them here is left out.
+    whole : whether these are all robots of the batch.
+    """
+
+    number: int
+    start: int
+    size: int
+    again: int
+    whole: bool
+
+    def of(self, tensor: Tensor, axis: int | None = 0) -> Tensor:
+        """Return these robots of a tensor of all, a view; all of a tensor that has no dimension of robots."""
+        return tensor if self.whole or axis is None else tensor.narrow(axis, self.start, self.size)
+
+    def found(self, tensor: Tensor, axis: int = 0) -> Tensor:
+        """Return what counts of a tensor of this part's robots."""
+        return tensor.narrow(axis, self.again, self.size - self.again) if self.again else tensor
+
+    def counting(self, tensor: Tensor) -> Tensor:
+        """Return these robots (size, ..) of a tensor (B, ..) of all, zero for those that are in the part before."""
+        rows = self.of(tensor)
+        if self.again:
+            rows = rows.clone()
+            rows[: self.again] = 0
+        return rows
+
+
+def parts_of(batch: int, size: int) -> list[Part]:
+    """Return the parts of a batch, of one size if that is less than the batch: one compiled kernel serves all."""
+    if size >= batch:
+        return [Part(0, 0, batch, 0, True)]
+    starts = [min(start, batch - size) for start in range(0, batch, size)]
+    return [Part(k, start, size, k * size - start, False) for k, start in enumerate(starts)]
+
+
+def of_parts(
+    tensors: Sequence[Tensor], axes: Sequence[int | None], parts: Sequence[Part], counting: Sequence[Tensor]
+) -> list[Sequence[Tensor | None]]:
+    """Return for each part what `Part.of` does of each tensor, or `counting` of some: all at once takes less time.
+
+    None stands for a tensor that is the same for all parts, but in the first.
+
+    Parameters
+    ----------
+    axes : the dimension of the robots in each tensor; None where it is for all.
+    counting : those of the tensors, (B, ..), that are zero for robots that are in the part before.
+    """
+    found: list[list[Tensor | None]] = []
+    for tensor, axis in zip(tensors, axes, strict=True):
+        if axis is None:
+            found.append([tensor, *[None] * (len(parts) - 1)])
+            continue
+        own = [*tensor.split(parts[0].size, axis)]
+        if parts[-1].again:
+            counts = any(tensor is other for other in counting)
+            own[-1] = parts[-1].counting(tensor) if counts else parts[-1].of(tensor, axis)
+        found.append(own)
+    return [*zip(*found, strict=True)]
+
+
+class Whole:
+    """Tensors of a whole batch that are written some robots at a time.
+
+    Parameters
+    ----------
+    batch : number of robots.
+    """
+
+    def __init__(self, batch: int):
+        self._batch = batch
+        self._places: list[Sequence[Tensor]] = []  # of each tensor, by parts
+        self.tensors: list[Tensor] = []
+
+    def write(self, part: Part, tensors: list[Tensor]) -> None:
+        """Write what was found of a part, tensors with its robots first."""
+        if not self.tensors:
+            self.tensors = [tensor.new_empty(self._batch, *tensor.shape[1:]) for tensor in tensors]
+            self._places = [tensor.split(part.size) for tensor in self.tensors]
+        own = [places[part.number] for places in self._places]
+        torch._foreach_copy_(own, [part.found(tensor) for tensor in tensors] if part.again else tensors)
 
 
 def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepInfo]:

@@ -65,6 +65,7 @@ class StepEquations:
     descending : whether Newton's method is to descend the potential; see `potential`.
     forms : recordings by the functions that they are of, whose first argument is these equations.
     static : what recordings read in the places of the model's tensors.
+    laws_changed : called when the laws of contact have other constants.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class StepEquations:
         self._load: Tensor | None = None
         self.forms: dict[Callable, Callable] = {}
         self.static = Values()
+        self.laws_changed: Callable[[], object] = lambda: None
         self._bare_start = start if start.pairs is None else dataclasses.replace(start, pairs=None)
 
     @property
@@ -117,10 +119,12 @@ class StepEquations:
             for buffer, new in held:
                 buffer.copy_(new)
             with slips.in_place():
+                self.laws_changed()
                 yield
         finally:
             for (buffer, _), numbers in zip(held, before, strict=True):
                 buffer.copy_(numbers)
+            self.laws_changed()
 
     def _form(self, function: Callable) -> Callable:
         """Return a recording of a function whose first argument is these equations; itself where there is none."""
@@ -232,34 +236,44 @@ class StepEquations:
     def residual(self, x: Tensor) -> Tensor:
         """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
         self._count()
-        residual, position, velocity = self._form(StepEquations.bare_residual)(self, x)
-        pairs = self.start.pairs
-        if pairs is not None:
-            residual = residual - self._felt(self.mechanics.self_contacts.force(pairs.pairs, position, velocity))
+        residual = self._form(StepEquations.unconstrained_residual)(self, x)
         if self.constraints is not None:
-            residual = residual - self._felt(self.constraints.force(self.full(x)))
+            residual = residual - self.felt(self.constraints.force(self.full(x)))
         return residual
 
     def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
         self._count()
-        residual, values, position, velocity = self._form(StepEquations.bare_residual_and_matrix)(self, x)
-        pairs = self.start.pairs
-        if pairs is not None:
-            gains, contacts = self._gains_of_pairs, self.mechanics.self_contacts
-            force, values = pairs.added(contacts, position, velocity, values, gains.position, gains.velocity)
-            residual = residual - self._felt(force)
+        residual, values = self._form(StepEquations.unconstrained)(self, x)
         if self.constraints is not None:
             q, pattern = self.full(x), self.solver().pattern
             self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknowns.number)
-            residual = residual - self._felt(self.constraints.force(q))
-        if (sliding := self._sliding()) is not None:
+            residual = residual - self.felt(self.constraints.force(q))
+        if (sliding := self.sliding) is not None:
             sliding.hold(values)
         return residual, values
 
+    def unconstrained_residual(self, x: Tensor) -> Tensor:
+        """Return the residual (B, n_free) without the loads of constraints."""
+        residual, position, velocity = self._form(StepEquations.bare_residual)(self, x)
+        pairs = self.start.pairs
+        if pairs is None:
+            return residual
+        return residual - self.felt(self.mechanics.self_contacts.force(pairs.pairs, position, velocity))
+
+    def unconstrained(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the residual (B, n_free) without the loads of constraints, and its derivative as values (nnz, B)."""
+        residual, values, position, velocity = self._form(StepEquations.bare_residual_and_matrix)(self, x)
+        pairs = self.start.pairs
+        if pairs is None:
+            return residual, values
+        gains, contacts = self.gains_of_pairs, self.mechanics.self_contacts
+        force, values = pairs.added(contacts, position, velocity, values, gains.position, gains.velocity)
+        return residual - self.felt(force), values
+
     @cached_property
-    def _gains_of_pairs(self) -> Gains:
-        """The gains, found once: no recording holds pairs."""
+    def gains_of_pairs(self) -> Gains:
+        """The gains, found once a step: no recording holds what pairs add."""
         return self.gains
 
     def bare_residual(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -275,8 +289,9 @@ class StepEquations:
         force, values = self.mechanics.force_and_stiffness(self._bare_start, *at, self.gains, self.load)
         return self._with_inertia(q, force), values, *at[:2]
 
-    def _sliding(self) -> SlidingEntries | None:
-        """Return what nodes that slide make of the values of the step's matrix, None without any."""
+    @property
+    def sliding(self) -> SlidingEntries | None:
+        """What nodes that slide make of the values of the step's matrix, None without any."""
         pairs = self.start.pairs
         return self.model.layout.sliding if pairs is None else pairs.coupling.sliding
 
@@ -287,7 +302,7 @@ class StepEquations:
         self.constraints.add_geometric_stiffness(
             stiffness, self.full(x), self.solver().pattern, self.model.unknowns.number
         )
-        if (sliding := self._sliding()) is not None:
+        if (sliding := self.sliding) is not None:
             sliding.project(stiffness)
         return values - stiffness
 
@@ -316,9 +331,9 @@ class StepEquations:
 
     def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
         inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
-        return self._felt(inertia - force)
+        return self.felt(inertia - force)
 
-    def _felt(self, force: Tensor) -> Tensor:
+    def felt(self, force: Tensor) -> Tensor:
         """Return what the equations (B, n_free) are for forces (B, n)."""
         return self.model.unknowns.felt(force * self._row_weight())
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -23,64 +24,110 @@ from torch import Tensor, nn
 
 from torchdismech.errors import Status
 from torchdismech.fused import differentiated
-from torchdismech.integrate.adjoint import Form, gradients_at_root
+from torchdismech.integrate.adjoint import Form, Gradients, SolvedPart, gradients_at_root
 from torchdismech.integrate.candidates import ContactCandidates
+from torchdismech.integrate.chunks import Part, Whole, of_parts, parts_of
 from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded_gradient import recorded_gradients
+from torchdismech.integrate.recorded_gradient import RecordedParts, recorded_gradients
 from torchdismech.integrate.recorded_step import RecordedStep
 from torchdismech.integrate.recording import kind_of, recording_of
 from torchdismech.integrate.step import solved_step
-from torchdismech.state import State
-from torchdismech.values import Values, evaluated, every_module, requiring_gradients
+from torchdismech.state import Control, State
+from torchdismech.values import Values, evaluated, every_module, per_robot, requiring_gradients
 
 __all__ = ["differentiable_step"]
 
 Needed = list[tuple[Tensor, bool]]  # inputs of a step, and whether each needs a gradient
 
 
-def differentiable_step(problem: StepProblem) -> tuple[State, StepInfo]:
+def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[State, StepInfo]:
     """Return the states after a step and how it went; rows that were not solved stay as they were.
 
     Where autograd records, the states can be differentiated by the state (but its time), the control, the values and
     the tensors of the model. A row whose matrix cannot be factored at its root has NaN for gradients; one that was not
     solved has none.
+
+    Parameters
+    ----------
+    size : how many robots are stepped at a time, and differentiated; None: all. To autograd they are one step.
     """
-    recording, modules = torch.is_grad_enabled(), every_module(problem.model)
-    values = problem.values | requiring_gradients(modules) if recording else problem.values
+    model, recording = problem.model, torch.is_grad_enabled()
+    parts = parts_of(problem.state.batch, problem.state.batch if size is None else size)
+    # numbers that are made of others are made once; torch.compile knows modules as they are
+    made = Values() if model.compilation.active else evaluated(every_module(model))
+    held = problem.values | made
+    with made.in_place():
+        if len(parts) > 1 and model.batch is not None:
+            held = held | per_robot(model)
+        values = held | requiring_gradients(every_module(model)) if recording else held
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
     differentiated = recording and any(tensor.requires_grad for tensor in tensors)
     form = Form.of(problem, values) if differentiated else None
-    with torch.no_grad():
+    with torch.no_grad(), made.detached().in_place():
         # compiled code is for tensors that require gradients, or for tensors that do not
         given = problem if form is None else form.problem([tensor.detach() for tensor in tensors])
-        made = evaluated(modules)
-        compiled = problem.model.compilation.active  # torch.compile knows modules as they are
-        with (Values() if compiled else made).in_place():
-            after, info, candidates = _solved(given.replace(values=problem.values | made))
+        after, info, solved = _solved_in_parts(given.replace(values=held.detached()), parts)
     if form is not None:
-        # of the recordings that which served last comes first
-        form.recorded_as = problem.model.recordings[0] if candidates is None else None
-        form.candidates = None if candidates is None or candidates.none else candidates.without_state()
+        form.parts = solved
         after = after.with_fields(_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))
     return after, info
 
 
-def _solved(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates | None]:
-    """Return the states after a step, how it went, and what was looked at for contact: nothing in a recorded step.
+def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State, StepInfo, list[SolvedPart]]:
+    """Return the states after a step, how it went, and how each part of the batch was solved."""
+    whole, solved, kind = Whole(problem.state.batch), [], None
+    given: list[Sequence[Tensor | None]] = []  # what a recording is given of each part
+    for part in parts:
+        if given and kind is not None:
+            kind.recording.start(given[part.number], problem.dt)
+            (after, info), candidates, recorded = kind.recording.taken(), None, True
+        else:
+            own = problem if part.whole else _of_part(problem, part)
+            with nullcontext() if part.whole else own.values.in_place():
+                kind = kind_of(own)
+                after, info, candidates, recorded = _solved(own, kind)
+            # nothing changes a model between two parts but loads that users write
+            if recorded and kind is not None and kind.all_forces and not part.whole:
+                inputs = kind.inputs(problem)
+                given = of_parts(inputs, kind.axes(inputs), parts, [problem.running])
+        solved.append(SolvedPart(part, kind if recorded else None, candidates))
+        if recorded or not part.whole:  # the next step writes the static buffers
+            whole.write(part, [*after.fields(), *info.tensors()])
+    if whole.tensors:
+        count = len(after.fields())
+        after, info = after.with_fields(whole.tensors[:count]), info.with_tensors(whole.tensors[count:])
+    return after, info, solved
 
-    Robots whose state is not finite are not stepped: a residual need not show it, as no force may read that number.
+
+def _of_part(problem: StepProblem, part: Part) -> StepProblem:
+    """Return the step of some robots; those that are in the part before are not moved."""
+    control = Control.of({name: part.of(tensor) for name, tensor in problem.control.tensors().items()})
+    return problem.replace(
+        state=problem.state.with_fields([part.of(tensor) for tensor in problem.state.fields()]),
+        control=control,
+        running=part.counting(problem.running),
+        values=problem.values.rows(part.start, part.size),
+    )
+
+
+def _solved(problem: StepProblem, kind: StepKind | None) -> tuple[State, StepInfo, ContactCandidates | None, bool]:
+    """Return the states after a step of a kind, how it went, what may touch, and whether a recording took it.
+
+    What a recorded step gives stands where the next one writes, and it looks at nothing for contact. Robots whose
+    state is not finite are not stepped: a residual need not show it, as no force may read that number.
     """
-    kind = kind_of(problem)
     recording = None if kind is None else recording_of(kind, problem)
     if isinstance(recording, RecordedStep):
-        return *recording.taken(), None
+        return *recording.taken(), None, True
     lost = problem.running & ~problem.state.finite()
     after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost, recorded=recording))
     if kind is not None and recording is None:
         kind.count(int(info.iterations.max()))
     status = torch.where(lost, int(Status.NOT_FINITE), info.status)
-    return after, dataclasses.replace(info, status=status), candidates
+    looked_at = None if candidates.none else candidates.without_state()
+    return after, dataclasses.replace(info, status=status), looked_at, False
 
 
 class _Gradient(torch.autograd.Function):
@@ -103,25 +150,78 @@ class _Gradient(torch.autograd.Function):
                 "differences of gradients, or a loss without them"
             )
         *tensors, q, accepted = ctx.saved_tensors
+        form: Form = ctx.form
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
         every = on_cpu and bool(accepted.all())
-        if on_cpu and not every and not bool(accepted.any()):
-            by_inputs: Sequence[Tensor] = [torch.zeros_like(t) for t, need in needed if need]
-        else:
-            by_inputs = _solved_gradients(ctx.form, needed, q, accepted, every, gradients)
-        found = iter(by_inputs)
-        by_tensors = [next(found) if need else None for _, need in needed]
+        _refuse_lost_places(form)
+        sums, fitting, recorded = _Sums(needed, form.axes()), None, None
+        for solved in form.parts:
+            part = solved.part
+            all_here = every or (on_cpu and bool(part.of(accepted).all()))
+            found = recorded.of_part(solved) if recorded is not None and all_here else None
+            if found is None and (all_here or not on_cpu or bool(part.of(accepted).any())):
+                own = form.of_part(solved, fitting)
+                own_needed: Needed = [(part.of(t, k), need) for (t, need), k in zip(needed, form.axes(), strict=True)]
+                given = part.of(q), part.counting(accepted), all_here, [part.counting(g) for g in gradients]
+                found = _solved_gradients(own, own_needed, *given)
+                fitting = own.fitting
+                recorded = None if part.whole else RecordedParts.of(form, fitting, needed, q, gradients)
+            sums.add(part, found)
+        by_tensors = sums.found()
         if not every:  # rows that were not solved are the state before
             for k, gradient in enumerate(gradients):
                 by_tensors[k] = _with_rows(by_tensors[k], gradient, ~accepted)
         return None, None, None, *by_tensors
 
 
+class _Sums:
+    """Gradients by the inputs of a step of all robots, of what is found of some robots at a time.
+
+    Parameters
+    ----------
+    needed : the inputs.
+    axes : the dimension of the robots in each; None where it is for all.
+    """
+
+    def __init__(self, needed: Needed, axes: Sequence[int | None]):
+        self._needed = needed
+        self._wanted = [(k, axis) for k, ((_, need), axis) in enumerate(zip(needed, axes, strict=True)) if need]
+        self._totals: list[Tensor | None] = [None] * len(needed)
+        self._places: dict[int, Sequence[Tensor]] = {}  # of parts in them
+
+    def add(self, part: Part, gradients: Sequence[Tensor | None] | None) -> None:
+        """Take the gradients of a part by the inputs that need one; None is zero. They are copied."""
+        places, pieces = [], []
+        for number, (k, axis) in enumerate(self._wanted):
+            gradient, total = None if gradients is None else gradients[number], self._totals[k]
+            if axis is None:
+                if gradient is not None:
+                    self._totals[k] = gradient.clone() if total is None else total.add_(gradient)
+                continue
+            if total is None and gradient is not None:
+                make = torch.zeros_like if part.number else torch.empty_like  # those before have none
+                self._totals[k] = total = make(self._needed[k][0], memory_format=torch.contiguous_format)
+                self._places[k] = total.split(part.size, axis)
+            if gradient is not None:
+                places.append(self._places[k][part.number])
+                pieces.append(part.found(gradient, axis))
+            elif total is not None:
+                self._places[k][part.number].zero_()
+        if places:
+            torch._foreach_copy_(places, pieces)
+
+    def found(self) -> list[Tensor | None]:
+        """Return the gradients by all inputs, None for those that need none."""
+        for k, _ in self._wanted:
+            self._totals[k] = torch.zeros_like(self._needed[k][0]) if self._totals[k] is None else self._totals[k]
+        return self._totals
+
+
 def _solved_gradients(
     form: Form, needed: Needed, q: Tensor, accepted: Tensor, every_row: bool, gradients: Sequence[Tensor]
-) -> Sequence[Tensor]:
-    """Return the gradients by the inputs that need one, zero where rows were not solved.
+) -> Gradients:
+    """Return the gradients by the inputs that need one, zero where rows were not solved; None is zero.
 
     Parameters
     ----------
@@ -131,15 +231,14 @@ def _solved_gradients(
     every = form.count if form.model.compilation.active else 0
     leaves = [_leaf(t, need or (k < every and k != form.time)) for k, (t, need) in enumerate(needed)]
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
-    _refuse_lost_places(form)
     with form.places.with_tensors(leaves[form.own :]).in_place():
         if every_row or accepted.device.type != "cpu":  # of a GPU a recording asks, once
-            recorded = recorded_gradients(form, leaves, q, accepted, gradients, wanted)
+            recorded = recorded_gradients(form, leaves, q, None if every_row else accepted, gradients, wanted)
             if recorded is not None:
                 return recorded
         found = form.model.compilation.guarded(lambda: _gradients(form, leaves, q, accepted, gradients, wanted))
     if accepted.device.type != "cpu":  # not waited for: where no row was solved, zeros whatever came out
-        found = tuple(torch.where(accepted.any(), g, 0.0) for g in found)
+        found = tuple(None if g is None else torch.where(accepted.any(), g, 0.0) for g in found)
     return found
 
 
@@ -169,8 +268,8 @@ def _with_rows(found: Tensor | None, gradient: Tensor, rows: Tensor) -> Tensor |
 
 def _gradients(
     form: Form, leaves: Sequence[Tensor], q: Tensor, accepted: Tensor, gradients, wanted: list[Tensor]
-) -> tuple[Tensor, ...]:
-    """Return the gradients by the tensors in `wanted`; see the formulas above.
+) -> Gradients:
+    """Return the gradients by the tensors in `wanted`, None for zero; see the formulas above.
 
     Parameters
     ----------
@@ -190,12 +289,7 @@ def _gradients(
     return _gradients_by_loops(form, leaves, donor, q, accepted, gradients, wanted)
 
 
-def _gradients_by_loops(form: Form, leaves: Sequence[Tensor], donor: Tensor | None, *given: Any) -> tuple[Tensor, ...]:
+def _gradients_by_loops(form: Form, leaves: Sequence[Tensor], donor: Tensor | None, *given: Any) -> Gradients:
     """Return what `gradients_at_root` does, by compiled loops where steps are not compiled as a whole."""
-    if form.model.compilation.active:
-        return gradients_at_root(form, leaves, donor, *given)
-    with torch.enable_grad():
-        made = evaluated(every_module(form.model))
-        made = made if donor is None else made.taken(donor)  # trained constants of robots that were not solved, too
-    with made.in_place(), differentiated():
+    with nullcontext() if form.model.compilation.active else differentiated():
         return gradients_at_root(form, leaves, donor, *given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -71,6 +71,16 @@ class StepInfo:
         """Return how it went for parts of a batch as one."""
         own = {k: torch.cat([getattr(p, k) for p in parts]) for k in parts[0]._numbers()}
         return cls(**own, contact={k: torch.cat([p.contact[k] for p in parts]) for k in parts[0].contact})
+
+    def tensors(self) -> list[Tensor]:
+        """Return all tensors, those of contact last."""
+        return [*self._numbers().values(), *self.contact.values()]
+
+    def with_tensors(self, tensors: Iterable[Tensor]) -> StepInfo:
+        """Return a report with other tensors, in the same order."""
+        given = iter(tensors)
+        own = {name: next(given) for name in self._numbers()}
+        return StepInfo(**own, contact={name: next(given) for name in self.contact})
 
     def _numbers(self) -> dict[str, Tensor]:
         """Return the fields but contact, those that are not None."""

@@ -6,6 +6,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -101,7 +102,7 @@ class Solver(ABC):
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         self._check(model, state, control)
         if control.pose is not None:
-            control = posed(model.body, model.frames, state, control)
+            control = posed(model.body, state, control)
         values = model.values_of(control)
         with values.in_place():
             if torch.is_grad_enabled():
@@ -109,7 +110,7 @@ class Solver(ABC):
             problem = StepProblem(model, self, state, control.without_values(), self._step_length, running, values)
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
-            after, info = model.compilation.guarded(lambda: in_chunks(self._advanced, problem, size))
+            after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
             cause = cause_in_hooks(model, state, control, ~info.converged) if model.has_user_hooks else None
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state), cause)
@@ -159,7 +160,7 @@ class Solver(ABC):
         self._check(model, before, control)
         values = model.values_of(control)
         start = self.scheme.started(before, self._step_length)
-        control = posed(model.body, model.frames, start, control.without_values())
+        control = posed(model.body, start, control.without_values())
         running = torch.ones(before.batch, dtype=torch.bool, device=before.q.device)
         return StepProblem(model, self, start, control, self._step_length, running, values)
 
@@ -212,7 +213,7 @@ class Solver(ABC):
         self._check(model, state, control)
         if control.values:
             raise InputError("equations: Control.values hold during a step; put them into the model, by values_of")
-        control, state = posed(model.body, model.frames, state, control), self.scheme.started(state, self._step_length)
+        control, state = posed(model.body, state, control), self.scheme.started(state, self._step_length)
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
         problem = StepProblem(model, self, state, control, self._step_length, running)
         return problem.equations(model.contact.touching(state.q))
@@ -240,8 +241,8 @@ class Solver(ABC):
         """Length of a step [s]."""
 
     @abstractmethod
-    def _advanced(self, problem: StepProblem) -> tuple[State, StepInfo]:
-        """Return the states after a step of some robots, and how it went."""
+    def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
+        """Return the states after a step, and how it went, of so many robots at a time."""
 
     @abstractmethod
     def _occasion(self, state: State) -> str:
@@ -318,11 +319,13 @@ class Integrator(Solver):
     def _step_length(self) -> float:
         return self.dt
 
-    def _advanced(self, problem: StepProblem) -> tuple[State, StepInfo]:
+    def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
         started = self.scheme.started(problem.state, self.dt)
         if started is not problem.state:
             problem = problem.replace(state=started)
-        return with_retries(differentiable_step, problem, self.max_substeps)
+        if self.max_substeps < 2:
+            return differentiable_step(problem, size)
+        return in_chunks(partial(with_retries, differentiable_step, most=self.max_substeps), problem, size)
 
     def _occasion(self, state: State) -> str:
         return f"step from t = {float(state.time.max()):g} s"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import compress
 from operator import is_
 from typing import Any
@@ -16,7 +16,7 @@ from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
 from torchdismech.state import Control
-from torchdismech.values import Place, tensor_at, tensors_of
+from torchdismech.values import Place, Values, tensor_at, tensors_of
 
 __all__ = ["StepKind", "calls_others", "modules_below", "odd", "varying"]
 
@@ -87,6 +87,11 @@ class StepKind:
         load = [] if self.all_forces else [_load(problem)]
         controls = self.controls(problem.control).values()
         return [*problem.state.fields(), problem.running, *load, *controls, *self._moved()]
+
+    def axes(self, inputs: Sequence[Tensor]) -> list[int | None]:
+        """Return the dimension of the robots in each of the inputs; None where it is for all."""
+        moved = Values(dict(zip(self.movable_places, inputs[len(inputs) - len(self.movable_places) :], strict=True)))
+        return [0] * (len(inputs) - len(moved)) + moved.axes()
 
     def captures(self, place: Place) -> bool:
         """Return whether recordings know the tensor in a place by its address, as it is none of their inputs."""

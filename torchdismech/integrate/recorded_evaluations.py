@@ -22,6 +22,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.primal_dual import met
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded_pairs import PairEvaluations
 from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
 from torchdismech.native.graphs import recorded
 
@@ -46,6 +47,7 @@ class RecordedEvaluations:
         with self._static.values.in_place():
             self._setup = recorded(self._set_up, device, pool)
             self._bare, self._weight, self._scale, self._ahead, self._here = self._setup.replay()
+            self._with_pairs: PairEvaluations | None = None
             self._forms = self._recorded_functions()
 
     def start(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
@@ -60,7 +62,16 @@ class RecordedEvaluations:
         equations = StepEquations(bare.model, bare.scheme, start, bare.base, bare.dt, bare.mechanics)
         equations.hold(bare.load)
         equations.constraints, equations.forms, equations.static = constraints, self._forms, self._static.values
+        if pairs is not None:
+            equations.laws_changed = partial(self._tell, equations, pairs)
+            equations.laws_changed()
         return equations
+
+    def _tell(self, equations: StepEquations, pairs: StepPairs) -> None:
+        """Give the equations what is recorded for pairs, where compiled code can take them by the laws as they are."""
+        assert self._with_pairs is not None
+        told = self._with_pairs.told(pairs)
+        equations.forms = self._forms | self._with_pairs.forms if told else self._forms
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
@@ -80,12 +91,14 @@ class RecordedEvaluations:
         every = torch.ones(state.batch, dtype=torch.bool)
         friction = rubbing.begun(state)
         tractions = [known[..., :3] for known in friction]
-        plain = self._called(bare.bare_residual_and_matrix, [x])
+        residual, plain = self._called(bare.bare_residual, [x]), self._called(bare.bare_residual_and_matrix, [x])
         held = self._called(partial(_held_to, bare), [x, *tractions]) if tractions else None
+        if len(bare.model.self_contacts):
+            self._with_pairs = PairEvaluations(bare, residual, plain, x, self._static.pool)
         return {
             StepEquations.setup: self._begun,
             StepEquations.moved: self._called(bare.moved, [x, torch.zeros_like(x)]),
-            StepEquations.bare_residual: self._called(bare.bare_residual, [x]),
+            StepEquations.bare_residual: residual,
             StepEquations.bare_residual_and_matrix: _ByTractions(plain, held),
             StepEquations.accepted_state: self._called(bare.accepted_state, [state.q, every]),
             met: self._called(partial(met, bare), [x, *friction]),

@@ -14,7 +14,7 @@ these on to the tensors that they are made of (weights of learned loads,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,12 +22,15 @@ import torch
 from torch import Tensor
 
 from torchdismech.fused import differentiated, watched
-from torchdismech.integrate.adjoint import Adjoint, Form, gradients_at_root
+from torchdismech.integrate.adjoint import Adjoint, Form, Gradients, SolvedPart, gradients_at_root
+from torchdismech.integrate.chunks import of_parts
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.kinds import StepKind
+from torchdismech.integrate.static_problem import written_at
 from torchdismech.native.graphs import Unrecordable, recorded
+from torchdismech.native.tape import Tape
 from torchdismech.registration import refuse_unregistered
-from torchdismech.values import Values, evaluated, every_module
+from torchdismech.values import Values
 
 __all__ = ["recorded_gradients"]
 
@@ -40,36 +43,102 @@ def recorded_gradients(
     form: Form,
     leaves: Sequence[Tensor],
     q: Tensor,
-    accepted: Tensor,
+    accepted: Tensor | None,
     gradients: Sequence[Tensor],
     wanted: Sequence[Tensor],
-) -> tuple[Tensor, ...] | None:
+) -> Gradients | None:
     """Return the gradients by the tensors in `wanted` of a step that solved all robots; None where no recording serves.
+
+    They stand where the next step of the kind writes.
 
     Parameters
     ----------
     leaves : of state, control and model; the latter stand in the model.
     q : (B, n) at the root.
-    accepted : (B,) robots that were solved.
+    accepted : (B,) robots that were solved; None: all were.
     gradients : by the fields of the state after the step.
     """
     kind: StepKind | None = form.recorded_as
     if kind is None or kind.recording is None or kind.gradients_refused or watched():
         return None
-    with torch.enable_grad():
-        # as when the step was taken: torch.compile knows modules as they are
-        made = Values() if form.model.compilation.active else evaluated(every_module(form.model))
-    with made.in_place():
-        problem = form.problem(leaves)
+    problem = form.problem(leaves)
+    if form.fitting is not kind:
         if not kind.fits(problem) or any(map(kind.captures, form.places.tensors)):
             return None
-        with torch.enable_grad():
-            inputs = kind.inputs(problem)
-        if not kind.all_forces:
-            refuse_unregistered(form.model, inputs[form.count + 1], leaves)
-        step = _recording(kind, form, inputs, q, gradients)
-    found = None if step is None else step.by_inputs(form, inputs, q, accepted, gradients)
+        form.fitting = kind if kind.all_forces else None  # loads that users write may change the model
+    with torch.enable_grad():
+        inputs = kind.inputs(problem)
+    if not kind.all_forces:
+        refuse_unregistered(form.model, inputs[form.count + 1], leaves)
+    step = _recording(kind, form, inputs, q, gradients)
+    found = None if step is None else step.replayed(form.dt, [*inputs, q, *gradients], accepted)
     return None if found is None else _passed_on(inputs, found, wanted)
+
+
+class RecordedParts:
+    """The gradients of parts of a step that recordings of one kind take: the model is known to fit.
+
+    Parameters
+    ----------
+    kind : of the parts.
+    step : differentiates one.
+    given : what it is given of each part, the first of which it was given already.
+    places : for each tensor that needs a gradient its place among the step's inputs; None where it is none of them.
+    """
+
+    def __init__(
+        self,
+        kind: StepKind,
+        step: RecordedGradients,
+        dt: float | Tensor,
+        given: Sequence[Sequence[Tensor | None]],
+        places: Sequence[int | None],
+    ) -> None:
+        self._kind, self._step, self._dt, self._given, self._places = kind, step, dt, given, places
+
+    @classmethod
+    def of(
+        cls,
+        form: Form,
+        kind: StepKind | None,
+        needed: Sequence[tuple[Tensor, bool]],
+        q: Tensor,
+        gradients: Sequence[Tensor],
+    ) -> RecordedParts | None:
+        """Return those of a step whose model is known to fit a kind; None where no recording is there for it.
+
+        Parameters
+        ----------
+        needed : what the step depends on, of all robots, and whether it needs a gradient.
+        q : (B, n) at the root.
+        gradients : by the fields of the state after the step.
+        """
+        if kind is None:
+            return None
+        numbers = {place: form.own + k for k, place in enumerate(form.places.tensors)}
+        # where the inputs of a recording stand among what the step depends on: the rows that run are not there
+        order = [*range(form.count), None, *range(form.count, form.own), *map(numbers.get, kind.movable_places)]
+        _, step = kind.gradients.get(tuple(k is not None and needed[k][1] for k in order), (0, None))
+        if step is None:
+            return None
+        tensors = [tensor for tensor, _ in needed]
+        with torch.no_grad(), form.places.with_tensors(tensors[form.own :]).in_place():
+            inputs = kind.inputs(form.problem(tensors))
+        axes = [*kind.axes(inputs), *[0] * (1 + len(gradients))]
+        parts = [solved.part for solved in form.parts]
+        given = of_parts([*inputs, q, *gradients], axes, parts, [form.running, *gradients])
+        place_of = {k: place for place, k in enumerate(order)}
+        return cls(kind, step, form.dt, given, [place_of.get(k) for k, (_, need) in enumerate(needed) if need])
+
+    def of_part(self, solved: SolvedPart) -> Gradients | None:
+        """Return the gradients of a part by what needs one; None where it was solved otherwise, or has to be again.
+
+        They stand where the next step of the kind writes.
+        """
+        if solved.recorded_as is not self._kind:
+            return None
+        found = self._step.replayed(self._dt, self._given[solved.part.number])
+        return None if found is None else tuple(None if place is None else found[place] for place in self._places)
 
 
 def _recording(
@@ -89,9 +158,7 @@ def _recording(
     return kept[1]
 
 
-def _passed_on(
-    inputs: Sequence[Tensor], found: Sequence[Tensor | None], wanted: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
+def _passed_on(inputs: Sequence[Tensor], found: Sequence[Tensor | None], wanted: Sequence[Tensor]) -> Gradients:
     """Return the gradients by the tensors that inputs are, or are made of, from those by the inputs."""
     total: dict[int, Tensor] = {}
     made = []
@@ -106,7 +173,7 @@ def _passed_on(
         for tensor, gradient in zip(wanted, further, strict=True):
             if gradient is not None:
                 total[id(tensor)] = total[id(tensor)] + gradient if id(tensor) in total else gradient
-    return tuple(total[id(t)] if id(t) in total else torch.zeros_like(t) for t in wanted)
+    return tuple(total.get(id(t)) for t in wanted)
 
 
 class RecordedGradients:
@@ -126,42 +193,50 @@ class RecordedGradients:
         self._kind, self._needs = kind, [tensor.requires_grad for tensor in inputs]
         given = [*inputs, q, *gradients]
         self._static = [torch.empty_like(t, memory_format=torch.contiguous_format).detach() for t in given]
-        self._of_dtype = [
-            [k for k, t in enumerate(given) if t.dtype == dtype] for dtype in dict.fromkeys(t.dtype for t in given)
-        ]
+        self._of_dtype = _of_dtype(given, range(len(given)))
         running = self._static[form.count]
         controls = [name for name in form.controls if kind.all_forces or name != "force"]
         self._form = dataclasses.replace(
-            form, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values()
+            form, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values(), axes_of_values=[]
         )
         self._solvable: Tensor | None = None
-        self._give(form, given)
+        self._give(form.dt, given)
         self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
+        reads = self._tape.reads if isinstance(self._tape, Tape) else None
+        if reads is not None:  # a step's residual and state are linear in much of the state before
+            read = [k for k, t in enumerate(self._static) if t.untyped_storage().data_ptr() in reads]
+            self._of_dtype = _of_dtype(given, read)
 
-    def by_inputs(
-        self, form: Form, inputs: Sequence[Tensor], q: Tensor, accepted: Tensor, gradients: Sequence[Tensor]
+    def replayed(
+        self, dt: float | Tensor, given: Sequence[Tensor | None], accepted: Tensor | None = None
     ) -> list[Tensor | None] | None:
-        """Return the gradients by the inputs, None for those that require none.
+        """Return the gradients by the inputs, None for those that require none, and where nothing depends on them.
 
         None at all where a matrix is singular, or some robot was not accepted (B,): what then can be done is for others
         to do.
+
+        Parameters
+        ----------
+        given : inputs, q at the root, and the gradients by the fields of the state after the step; None: as for the
+            step before.
         """
-        self._give(form, [*inputs, q, *gradients])
+        self._give(dt, given)
         found, solvable = self._tape.replay()
-        if not bool(solvable & accepted.all()):  # the one thing that the host waits for
+        solved = solvable if accepted is None else solvable & accepted.all()
+        if not bool(solved):  # the one thing that the host waits for
             return None
         by_needed = iter(found)
-        return [next(by_needed).clone() if need else None for need in self._needs]
+        return [next(by_needed) if need else None for need in self._needs]
 
-    def _give(self, form: Form, given: Sequence[Tensor]) -> None:
-        """Write what a step is given, its root and the gradients by its results to the static buffers."""
+    def _give(self, dt: float | Tensor, given: Sequence[Tensor | None]) -> None:
+        """Write what a step is given to the static buffers, as far as it is read."""
         with torch.no_grad():
             for places in self._of_dtype:  # as torch then takes one call for many
-                torch._foreach_copy_([self._static[k] for k in places], [given[k] for k in places])
+                written_at(self._static, given, places)
         assert isinstance(self._form.dt, Tensor)
-        self._form.dt.fill_(form.dt)
+        self._form.dt.fill_(dt)
 
-    def _at_root(self) -> tuple[tuple[Tensor, ...], Tensor]:
+    def _at_root(self) -> tuple[Gradients, Tensor]:
         """Return the gradients, and whether all matrices could be factored."""
         form, count = self._form, len(self._needs)
         inputs = [t.detach().requires_grad_(need) for t, need in zip(self._static, self._needs, strict=False)]
@@ -186,3 +261,11 @@ class RecordedGradients:
             factor = equations.solver().factor(values, rows=rows)
             self._solvable = factor.ok.all()
             return factor.solve(rhs, transpose=True), None, None
+
+
+def _of_dtype(tensors: Sequence[Tensor], places: Iterable[int]) -> list[list[int]]:
+    """Return the places of some tensors, those of one dtype together."""
+    found: dict[torch.dtype, list[int]] = {}
+    for place in places:
+        found.setdefault(tensors[place].dtype, []).append(place)
+    return list(found.values())

@@ -78,13 +78,16 @@ class RecordedStep:
             self._last_round = recorded(self._round_without_matrix, device, pool)
             self._end = recorded(self._state_after, device, pool)
 
-    def start(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
-        """Set a step up."""
+    def start(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
+        """Set a step up; None stands for inputs that are those of the step before."""
         self._static.give(inputs, dt)
         self._setup.replay()
 
     def taken(self) -> tuple[State, StepInfo]:
-        """Return the states after the step that was set up, and how it went; what is not recorded runs as without."""
+        """Return the states after the step that was set up, and how it went; what is not recorded runs as without.
+
+        They stand where the next step writes.
+        """
         if self.search() and (ended := self.end()) is not None:
             return ended
         with self.values.in_place():
@@ -110,12 +113,8 @@ class RecordedStep:
         (after, status, suspect, contact), at = self._end.replay(), self.at
         if suspect is not None and bool(suspect):
             return None
-        # copies, as the next step writes the static buffers
-        state = after.with_fields([field.clone() for field in after.fields()])
-        numbers = [tensor.clone() for tensor in (at.iterations, at.norm, self.options.tolerance)]
-        contact = {name: value.clone() for name, value in contact.items()}
-        root = Root(at.x, at.status, *numbers)
-        return state, StepInfo.of(root, status.clone(), self.scale.clone(), contact)
+        root = Root(at.x, at.status, at.iterations, at.norm, self.options.tolerance)
+        return after, StepInfo.of(root, status, self.scale, contact)
 
     def finished(self) -> tuple[State, StepInfo]:
         """Return the state after the step and how it went, searched for without recordings from where they got to."""
@@ -136,7 +135,7 @@ class RecordedStep:
         info = step_info(equations, root, q, scale, problem.running)
         after, info = step_to(problem, equations, ContactCandidates(problem), q, info)
         info = dataclasses.replace(info, status=self._status(info.status))
-        return after.with_fields(field.clone() for field in after.fields()), info
+        return after, info
 
     # ---- inside ------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, Status
+from torchdismech.integrate.chunks import in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.integrator import Solver, StepInfo
 from torchdismech.integrate.problem import StepProblem
@@ -118,7 +119,10 @@ class Static(Solver):
     def _step_length(self) -> float:
         return 0.0
 
-    def _advanced(self, problem: StepProblem) -> tuple[State, StepInfo]:
+    def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
+        return in_chunks(self._ramped, problem, size)
+
+    def _ramped(self, problem: StepProblem) -> tuple[State, StepInfo]:
         """Return the equilibria of some robots and how the search went: the load ramp."""
         refuse_unheld(problem.model, problem.state, problem.control, problem.running, self.force_tolerance)
         problem = problem.replace(state=self.scheme.started(problem.state, 0.0))

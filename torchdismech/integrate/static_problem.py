@@ -16,7 +16,7 @@ from torchdismech.native.graphs import memory_pool, recorded
 from torchdismech.state import Control, State
 from torchdismech.values import Values
 
-__all__ = ["RecordedCall", "StaticProblem"]
+__all__ = ["RecordedCall", "StaticProblem", "written_at"]
 
 
 class StaticProblem:
@@ -62,22 +62,29 @@ class StaticProblem:
         self.mechanics = own if kind.all_forces else varies
         self.pool = memory_pool(model.device)
 
-    def give(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
-        """Write what a step is given to the static buffers."""
+    def give(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
+        """Write what a step is given to the static buffers; None leaves what the step before was given."""
         inputs = self._expanded(inputs)
         with torch.no_grad():
             for places in self._of_dtype:  # as torch then takes one launch for many
-                torch._foreach_copy_([self._inputs[k] for k in places], [inputs[k] for k in places])
+                written_at(self._inputs, inputs, places)
         if dt is not self._last_dt or isinstance(dt, Tensor):  # the numbers of a tensor may be others
             self._dt.fill_(dt)
             self._last_dt = dt
 
-    def _expanded(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def _expanded(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the inputs, those expanded whose buffers have other shapes."""
         expanded = [*inputs]
         for k, shape in self._shapes.items():
-            expanded[k] = inputs[k].expand(shape)
+            expanded[k] = None if inputs[k] is None else inputs[k].expand(shape)
         return expanded
+
+
+def written_at(buffers: Sequence[Tensor], tensors: Sequence[Tensor | None], places: Sequence[int]) -> None:
+    """Write tensors of one dtype to the buffers at these places, but where they are None."""
+    pairs = [(buffers[k], tensor) for k in places if (tensor := tensors[k]) is not None]
+    if pairs:
+        torch._foreach_copy_([buffer for buffer, _ in pairs], [tensor for _, tensor in pairs])
 
 
 class _Varying(Mechanics):
@@ -104,9 +111,13 @@ class RecordedCall:
 
     def __call__(self, _: Any, *given: Tensor) -> Any:
         """Return what the function does of these tensors, after the equations that it has in it."""
+        return _copied(self.replayed(*given))
+
+    def replayed(self, *given: Tensor) -> Any:
+        """Return what the function does of these tensors, in memory that the next call writes to."""
         for own, new in zip(self._given, given, strict=True):
             own.copy_(new)
-        return _copied(self._tape.replay())
+        return self._tape.replay()
 
 
 def _copied(outputs: Any) -> Any:

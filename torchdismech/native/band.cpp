@@ -7,6 +7,9 @@
 // A half-band with reach k holds n lines of k + 1 numbers: the diagonal (in the end the inverse of the pivot), then the
 // entries below it (M) or right of it (U). So entry (i, p), i >= p, stands at p * k + i. A number is a vector with one
 // lane for each matrix of a group; a group holds its half M, then, unless symmetric, its half U.
+//
+// Bands are as wide as their widest place. `Fronts` say how far pivots reach in fact: what is beyond is zero, and left
+// out.
 
 #include <cstdint>
 #include <cstring>
@@ -48,26 +51,33 @@ struct Shape {
   int64_t reach() const { return symmetric() ? lower : upper; }
 };
 
+// Pivot p reaches the lines up to last[p], and line i is reached by pivot begin[i] and those after it; both grow.
+struct Fronts {
+  const int64_t *begin, *last;
+};
+
 template <typename V> struct Half {
   V* at;
   int64_t reach;
+  const int64_t* last;
+  int64_t end(int64_t p) const { return smaller(p + reach, last[p]) + 1; }
   V& entry(int64_t i, int64_t p) const { return at[p * reach + i]; }
 };
 
-// Reduce rows [i, i + R) of columns [c, c + C) by the pivots [first, c); factors[p - first][column] is what the pivot's
+// Reduce rows [i, i + R) of columns [c, c + C) by the pivots [begin, c); factors[p - first][column] is what the pivot's
 // column is multiplied by. A diagonal tile (i = c) has only its lower triangle stored.
 template <int R, int C, bool diagonal, typename V>
-inline void reduce_tile(const Half<V>& half, const V* factors, int64_t first, int64_t c, int64_t i) {
+inline void reduce_tile(const Half<V>& half, const V* factors, int64_t first, int64_t begin, int64_t c, int64_t i) {
   V sum[R][C] = {};
   // The band of the first few pivots ends within the tile.
 #pragma GCC unroll 4
   for (int h = 0; h < R - 1; ++h) {
     const int64_t p = i - half.reach + h;
-    if (p >= first)
+    if (p >= begin)
       for (int r = 0; r <= h; ++r)
         for (int k = 0; k < C; ++k) sum[r][k] += half.entry(i + r, p) * factors[(p - first) * C + k];
   }
-  for (int64_t p = larger(first, i + R - 1 - half.reach); p < c; ++p) {
+  for (int64_t p = larger(begin, i + R - 1 - half.reach); p < c; ++p) {
     const V* column = &half.entry(i, p);
     const V* by = factors + (p - first) * C;
     for (int r = 0; r < R; ++r)
@@ -81,27 +91,29 @@ inline void reduce_tile(const Half<V>& half, const V* factors, int64_t first, in
 // Reduce columns [c, c + C) of a half by all pivots before c; the other half says by how much. Needs reach >= C unless
 // C is 1, and c + C <= n.
 template <int C, typename V>
-inline void reduce_panel(const Half<V>& half, const Half<V>& other, int64_t n, int64_t c, V* factors) {
-  const int64_t first = larger(0, c - smaller(half.reach, other.reach));
+inline void reduce_panel(const Half<V>& half, const Half<V>& other, const int64_t* begin, int64_t c, V* factors) {
+  const int64_t first = larger(begin[c], c - smaller(half.reach, other.reach));
+  if (first >= c) return;
   for (int64_t p = first; p < c; ++p) {
     const V inverse = other.entry(p, p);
     for (int k = 0; k < C; ++k)
       factors[(p - first) * C + k] = c + k - p <= other.reach ? other.entry(c + k, p) * inverse : V{};
   }
-  const int64_t end = smaller(n, c + half.reach);  // below, no pivot before c reaches
   int64_t i = c;
+  const auto from = [&] { return larger(first, begin[i]); };
   if (C > 1) {
-    reduce_tile<C, C, true>(half, factors, first, c, i);
+    reduce_tile<C, C, true>(half, factors, first, first, c, i);
     i += C;
   }
-  for (; i + ROWS <= end; i += ROWS) reduce_tile<ROWS, C, false>(half, factors, first, c, i);
-  for (; i < end; ++i) reduce_tile<1, C, false>(half, factors, first, c, i);
+  const int64_t end = half.end(c - 1);  // below, no pivot before c reaches
+  for (; i + ROWS <= end; i += ROWS) reduce_tile<ROWS, C, false>(half, factors, first, from(), c, i);
+  for (; i < end; ++i) reduce_tile<1, C, false>(half, factors, first, from(), c, i);
 }
 
 // Reduce the columns (j, last) of a half by pivot j.
 template <typename V>
-inline void reduce_rest(const Half<V>& half, const Half<V>& other, int64_t n, int64_t j, int64_t last, V inverse) {
-  const int64_t end = smaller(n, j + half.reach + 1);
+inline void reduce_rest(const Half<V>& half, const Half<V>& other, int64_t j, int64_t last, V inverse) {
+  const int64_t end = half.end(j);
   for (int64_t c = j + 1; c < last && c - j <= other.reach; ++c) {
     const V by = other.entry(c, j) * inverse;
     for (int64_t i = c; i < end; ++i) half.entry(i, c) -= half.entry(i, j) * by;
@@ -111,9 +123,9 @@ inline void reduce_rest(const Half<V>& half, const Half<V>& other, int64_t n, in
 template <typename V> inline V larger(V a, V b) { return a > b ? a : b; }
 template <typename V> inline V size_of(V v) { return v < 0 ? -v : v; }
 
-template <typename V> inline V largest(const Half<V>& half, int64_t n, int64_t j) {
+template <typename V> inline V largest(const Half<V>& half, int64_t j) {
   V most = {};
-  const int64_t end = smaller(n, j + half.reach + 1);
+  const int64_t end = half.end(j);
   for (int64_t i = j; i < end; ++i) most = larger(most, size_of(half.entry(i, j)));
   return most;
 }
@@ -121,20 +133,20 @@ template <typename V> inline V largest(const Half<V>& half, int64_t n, int64_t j
 // Factor one group in place. `good` lanes of symmetric matrices had positive pivots; of others, no term of the
 // elimination was larger than `limit`.
 template <typename T>
-void factor_group(const Shape& shape, Vec<T>* band, Vec<T> limit, Vec<T>* factors, bool* good, int64_t lanes) {
+void factor_group(const Shape& shape, const Fronts& fronts, Vec<T>* band, Vec<T> limit, Vec<T>* factors, bool* good, int64_t lanes) {
   typedef Vec<T> V;
   const int64_t n = shape.n;
-  const Half<V> lower = {band, shape.lower}, upper = {band + shape.offset(), shape.reach()};
+  const Half<V> lower = {band, shape.lower, fronts.last}, upper = {band + shape.offset(), shape.reach(), fronts.last};
   auto sound = V{} == V{};
   const bool panels = lower.reach >= PANEL && upper.reach >= PANEL;
   for (int64_t c = 0, width; c < n; c += width) {
     width = panels && c + PANEL <= n ? PANEL : 1;
     if (width == PANEL) {
-      reduce_panel<PANEL>(lower, upper, n, c, factors);
-      if (!shape.symmetric()) reduce_panel<PANEL>(upper, lower, n, c, factors);
+      reduce_panel<PANEL>(lower, upper, fronts.begin, c, factors);
+      if (!shape.symmetric()) reduce_panel<PANEL>(upper, lower, fronts.begin, c, factors);
     } else {
-      reduce_panel<1>(lower, upper, n, c, factors);
-      if (!shape.symmetric()) reduce_panel<1>(upper, lower, n, c, factors);
+      reduce_panel<1>(lower, upper, fronts.begin, c, factors);
+      if (!shape.symmetric()) reduce_panel<1>(upper, lower, fronts.begin, c, factors);
     }
     for (int64_t j = c; j < c + width; ++j) {
       const V inverse = T(1) / lower.entry(j, j);
@@ -142,10 +154,10 @@ void factor_group(const Shape& shape, Vec<T>* band, Vec<T> limit, Vec<T>* factor
         sound &= (inverse > 0) & (inverse <= std::numeric_limits<T>::max());
       } else {
         upper.entry(j, j) = lower.entry(j, j);
-        sound &= largest(lower, n, j) * size_of(inverse) * largest(upper, n, j) <= limit;  // false for NaN
+        sound &= largest(lower, j) * size_of(inverse) * largest(upper, j) <= limit;  // false for NaN
       }
-      reduce_rest(lower, upper, n, j, c + width, inverse);
-      if (!shape.symmetric()) reduce_rest(upper, lower, n, j, c + width, inverse);
+      reduce_rest(lower, upper, j, c + width, inverse);
+      if (!shape.symmetric()) reduce_rest(upper, lower, j, c + width, inverse);
       lower.entry(j, j) = inverse;
       upper.entry(j, j) = inverse;
     }
@@ -153,42 +165,49 @@ void factor_group(const Shape& shape, Vec<T>* band, Vec<T> limit, Vec<T>* factor
   for (int64_t w = 0; w < lanes; ++w) good[w] = sound[w] != 0;
 }
 
-// Fill the bands of groups [first, last) from values (nnz, batch): place k of a band comes from entry sources[k], or is
-// zero where that is -1. `most[g - first]` becomes the largest size of the entries. Lanes without a matrix hold anything:
-// nobody reads them.
+// Fill place `place` of the bands of groups [first, last) from entry `source` of values (nnz, batch), with zero for -1.
+// `most[g - first]` becomes the largest size of the entries. Lanes without a matrix hold anything: nobody reads them.
 template <typename T>
-void fill(const Shape& shape, const T* values, int64_t nnz, const int64_t* sources, Vec<T>* bands, Vec<T>* most,
-          int64_t first, int64_t last) {
+inline void fill_place(const Shape& shape, const T* values, int64_t nnz, int64_t source, int64_t place, Vec<T>* bands,
+                       Vec<T>* most, int64_t first, int64_t last) {
   typedef Vec<T> V;
   constexpr int64_t W = sizeof(V) / sizeof(T);
-  const int64_t numbers = shape.numbers(), full = smaller(last, shape.batch / W);
-  for (int64_t k = 0; k < numbers; ++k) {
-    const T* source = sources[k] < 0 ? nullptr : values + sources[k] * shape.batch;
-    for (int64_t g = first; g < full; ++g) {
-      V v = {};
-      if (source) std::memcpy(&v, source + g * W, sizeof(V));
-      bands[g * numbers + k] = v;
-      most[g - first] = larger(most[g - first], size_of(v));
-    }
+  const int64_t numbers = shape.numbers(), full = smaller(last, shape.batch / W), at = source * shape.batch;
+  for (int64_t g = first; g < full; ++g) {
+    V v = {};
+    if (source >= 0) std::memcpy(&v, values + at + g * W, sizeof(V));
+    bands[g * numbers + place] = v;
+    most[g - first] = larger(most[g - first], size_of(v));
   }
   if (full == last) return;
-  V* band = bands + full * numbers;
-  const int64_t lanes = shape.batch - full * W;
-  for (int64_t k = 0; k < numbers; ++k) {
-    V v = {};
-    const int64_t at = sources[k] * shape.batch + full * W;
-    if (sources[k] >= 0 && at + W <= nnz * shape.batch) {
-      std::memcpy(&v, values + at, sizeof(V));  // the last lanes come from the next row
-    } else if (sources[k] >= 0) {
-      for (int64_t w = 0; w < lanes; ++w) v[w] = values[at + w];
-    }
-    band[k] = v;
-    most[full - first] = larger(most[full - first], size_of(v));
+  V v = {};
+  if (source >= 0 && at + full * W + W <= nnz * shape.batch) {
+    std::memcpy(&v, values + at + full * W, sizeof(V));  // the last lanes come from the next row
+  } else if (source >= 0) {
+    for (int64_t w = 0; w < shape.batch - full * W; ++w) v[w] = values[at + full * W + w];
   }
+  bands[full * numbers + place] = v;
+  most[full - first] = larger(most[full - first], size_of(v));
+}
+
+// Fill the bands of groups [first, last): place k comes from entry sources[k], or is zero where that is -1. Lines are
+// filled as far as tiles read, a few places beyond what their pivots reach.
+template <typename T>
+void fill(const Shape& shape, const Fronts& fronts, const T* values, int64_t nnz, const int64_t* sources, Vec<T>* bands,
+          Vec<T>* most, int64_t first, int64_t last) {
+  const auto fill_half = [&](int64_t place, int64_t reach) {
+    for (int64_t p = 0; p < shape.n; ++p, place += reach + 1) {
+      const int64_t width = smaller(reach, fronts.last[p] - p + larger(PANEL, ROWS) - 1);
+      for (int64_t k = place; k <= place + width; ++k)
+        fill_place<T>(shape, values, nnz, sources[k], k, bands, most, first, last);
+    }
+  };
+  fill_half(0, shape.lower);
+  if (!shape.symmetric()) fill_half(shape.offset(), shape.upper);
 }
 
 template <typename T>
-void factor(const Shape& shape, const T* values, int64_t nnz, const int64_t* sources, T growth, T* numbers, bool* good,
+void factor(const Shape& shape, const Fronts& fronts, const T* values, int64_t nnz, const int64_t* sources, T growth, T* numbers, bool* good,
             int64_t first, int64_t last) {
   typedef Vec<T> V;
   constexpr int64_t W = sizeof(V) / sizeof(T);
@@ -197,18 +216,18 @@ void factor(const Shape& shape, const T* values, int64_t nnz, const int64_t* sou
   for (int64_t start = first; start < last; start += GROUPS_AT_ONCE) {
     const int64_t end = smaller(start + GROUPS_AT_ONCE, last);
     V most[GROUPS_AT_ONCE] = {};
-    fill<T>(shape, values, nnz, sources, bands, most, start, end);
+    fill<T>(shape, fronts, values, nnz, sources, bands, most, start, end);
     for (int64_t g = start; g < end; ++g) {
       const int64_t lanes = smaller(shape.batch - g * W, W);
       const V limit = most[g - start] * growth;
-      factor_group<T>(shape, bands + g * shape.numbers(), limit, factors.data(), good + g * W, lanes);
+      factor_group<T>(shape, fronts, bands + g * shape.numbers(), limit, factors.data(), good + g * W, lanes);
     }
   }
 }
 
 // Solve for right-hand sides (batch, n); `order[i]` is the unknown in line i of the bands. The transpose swaps halves.
 template <typename T>
-void solve(const Shape& shape, const T* numbers, const int64_t* order, bool transpose, const T* rhs, T* x,
+void solve(const Shape& shape, const Fronts& fronts, const T* numbers, const int64_t* order, bool transpose, const T* rhs, T* x,
            int64_t first, int64_t last) {
   typedef Vec<T> V;
   constexpr int64_t W = sizeof(V) / sizeof(T);
@@ -217,7 +236,7 @@ void solve(const Shape& shape, const T* numbers, const int64_t* order, bool tran
   V* y = memory.data();
   for (int64_t g = first; g < last; ++g) {
     V* band = const_cast<V*>(reinterpret_cast<const V*>(numbers)) + g * shape.numbers();
-    Half<V> lower = {band, shape.lower}, upper = {band + shape.offset(), shape.reach()};
+    Half<V> lower = {band, shape.lower, fronts.last}, upper = {band + shape.offset(), shape.reach(), fronts.last};
     if (transpose) std::swap(lower, upper);
     const int64_t matrix = g * W, lanes = smaller(shape.batch - matrix, W);
     for (int64_t i = 0; i < n; ++i) {
@@ -227,12 +246,12 @@ void solve(const Shape& shape, const T* numbers, const int64_t* order, bool tran
     }
     for (int64_t j = 0; j < n; ++j) {
       const V v = y[j] * lower.entry(j, j);
-      const int64_t end = smaller(n, j + lower.reach + 1);
+      const int64_t end = lower.end(j);
       for (int64_t i = j + 1; i < end; ++i) y[i] -= lower.entry(i, j) * v;
       y[j] = v;
     }
     for (int64_t j = n - 1; j >= 0; --j) {
-      const int64_t end = smaller(n, j + upper.reach + 1);
+      const int64_t end = upper.end(j);
       V even = {}, odd = {};
       int64_t i = j + 1;
       for (; i + 1 < end; i += 2) {
@@ -249,16 +268,18 @@ void solve(const Shape& shape, const T* numbers, const int64_t* order, bool tran
 
 }  // namespace
 
+// `fronts` are `begin` (n), then `last` (n).
 #define INTERFACE(T, suffix)                                                                                          \
-  void band_factor_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const T* values, int64_t nnz,     \
-                            const int64_t* sources, const double* growth, T* numbers, bool* good, int64_t first,      \
-                            int64_t last) {                                                                           \
-    factor<T>({batch, n, lower, upper}, values, nnz, sources, T(*growth), numbers, good, first, last);                \
+  void band_factor_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const int64_t* fronts,            \
+                            const T* values, int64_t nnz, const int64_t* sources, const double* growth, T* numbers,   \
+                            bool* good, int64_t first, int64_t last) {                                                \
+    factor<T>({batch, n, lower, upper}, {fronts, fronts + n}, values, nnz, sources, T(*growth), numbers, good, first, \
+              last);                                                                                                  \
   }                                                                                                                   \
-  void band_solve_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const T* numbers,                  \
-                           const int64_t* order, int64_t transpose, const T* rhs, T* x, int64_t first,                \
-                           int64_t last) {                                                                            \
-    solve<T>({batch, n, lower, upper}, numbers, order, transpose != 0, rhs, x, first, last);                          \
+  void band_solve_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const int64_t* fronts,             \
+                           const T* numbers, const int64_t* order, int64_t transpose, const T* rhs, T* x,             \
+                           int64_t first, int64_t last) {                                                             \
+    solve<T>({batch, n, lower, upper}, {fronts, fronts + n}, numbers, order, transpose != 0, rhs, x, first, last);    \
   }
 
 extern "C" {

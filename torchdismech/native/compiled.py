@@ -251,8 +251,8 @@ def _declare(code: ctypes.CDLL) -> None:
     for dtype in ("float64", "float32"):
         for kind in ("band", "single_band"):
             factor, solve = getattr(code, f"{kind}_factor_{dtype}"), getattr(code, f"{kind}_solve_{dtype}")
-            factor.argtypes = [number] * 4 + [array, number, array, array, array, array, number, number]
-            solve.argtypes = [number] * 4 + [array, array, number, array, array, number, number]
+            factor.argtypes = [number] * 4 + [array, array, number, array, array, array, array, number, number]
+            solve.argtypes = [number] * 4 + [array, array, array, number, array, array, number, number]
             factor.restype = solve.restype = None
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]

@@ -54,6 +54,7 @@ class Tape(Generic[T]):
     memory : that the operations work on, besides that of the pool.
     pool : where what they make lives.
     calls_torch : whether some operation is one of torch.
+    reads : where the storages begin that operations read; None where that may be all.
     """
 
     operations: tuple[Callable[[], Any], ...]
@@ -61,6 +62,7 @@ class Tape(Generic[T]):
     memory: list[Any]
     pool: Pool
     calls_torch: bool = True
+    reads: frozenset[int] | None = None
 
     def replay(self) -> T:
         """Run the operations; return the outputs. Gradients are not recorded."""
@@ -232,28 +234,12 @@ class _Recorder(TorchDispatchMode):
     def tape(self, outputs: T) -> Tape[T]:
         """Return what was kept: calls of compiled code that follow one another are one."""
         found: list[Callable[[], Any]] = []
-        calls_torch = False
-        for compiled, group in groupby(self._calls(outputs), lambda call: isinstance(call, CompiledCall)):
+        calls_torch, needed = False, list(self._needed(outputs))
+        for compiled, group in groupby(_calls(needed), lambda call: isinstance(call, CompiledCall)):
             calls: list[Any] = list(group)
             found += [in_turn(calls)] if compiled else calls
             calls_torch |= not compiled
-        return Tape(tuple(found), outputs, self.memory, self._pool, calls_torch)
-
-    def _calls(self, outputs: Any) -> Iterator[CompiledCall | Callable[[], Any]]:
-        """Yield what is to be called: operations one by one, or as many as one table has in a row."""
-        waiting: list[Rows] = []
-        for operation in self._needed(outputs):
-            if operation.rows is not None:
-                waiting.append(operation.rows)
-                continue
-            if operation.call is None:
-                continue
-            if waiting:
-                yield carried_out(waiting)
-            waiting = []
-            yield compiled_call(operation.call) or operation.call
-        if waiting:
-            yield carried_out(waiting)
+        return Tape(tuple(found), outputs, self.memory, self._pool, calls_torch, _read_by(needed))
 
     def _needed(self, outputs: Any) -> Iterator[_Operation]:
         """Yield the operations whose results are used, but for those that make the same numbers each time."""
@@ -288,6 +274,33 @@ class _Recorder(TorchDispatchMode):
                 wanted = wanted - operation.writes if operation.makes else wanted
                 wanted = wanted | (self._pool.blocks if operation.reads is None else operation.reads)
         return used
+
+
+def _calls(operations: Sequence[_Operation]) -> Iterator[CompiledCall | Callable[[], Any]]:
+    """Yield what is to be called: operations one by one, or as many as one table has in a row."""
+    waiting: list[Rows] = []
+    for operation in operations:
+        if operation.rows is not None:
+            waiting.append(operation.rows)
+            continue
+        if operation.call is None:
+            continue
+        if waiting:
+            yield carried_out(waiting)
+        waiting = []
+        yield compiled_call(operation.call) or operation.call
+    if waiting:
+        yield carried_out(waiting)
+
+
+def _read_by(operations: Sequence[_Operation]) -> frozenset[int] | None:
+    """Return where the storages begin that operations read; None where that may be all."""
+    read: set[int] = set()
+    for operation in operations:
+        if operation.reads is None:
+            return None
+        read |= operation.reads
+    return frozenset(read)
 
 
 class _NothingRead(TorchFunctionMode):
@@ -357,5 +370,5 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 
 def _storages(tree: Any) -> frozenset[int]:
-    """Return the addresses of the memory of all tensors in a tree."""
-    return frozenset(tensor.untyped_storage().data_ptr() for tensor in _tensors(tree))
+    """Return the addresses of the memory of all tensors in a tree that have some."""
+    return frozenset(tensor.untyped_storage().data_ptr() for tensor in _tensors(tree) if tensor.numel())

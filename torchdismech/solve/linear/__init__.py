@@ -45,13 +45,15 @@ DENSE_UP_TO = 16
 # hinges 40 x 40, n = 4800     12600 / 30900    10400 / 18700  13900 / 19100  28100 / 44700  29700 / 29400  63100/31700
 # The times follow the numbers that are moved rather than the multiplications. Nanoseconds, for Cholesky (True) and LU
 # (False): per number of a band by LAPACK, narrow or wide; per number of a band by compiled code, and more for each
-# place of half-bandwidth; per number of the fronts and per unknown that passes through them; and for the calls that one
-# bucket of fronts takes for factor + solve, however many robots.
+# place of half-bandwidth; the same of a robot alone, per number that pivots reach; per number of the fronts and per
+# unknown that passes through them; and for the calls that one bucket of fronts takes for factor + solve, however many
+# robots.
 NARROW_BAND = 64
 NARROW_BAND_TIME = {True: 4.5, False: 4.3}
 WIDE_BAND_TIME = {True: 7.5, False: 6.0}
 NATIVE_TIME = {True: 1.4, False: 1.6}
 NATIVE_PLACE_TIME = {True: 0.03, False: 0.035}
+ALONE_TIME, ALONE_PLACE_TIME = 3.0, 0.035
 FRONT_TIME = {True: 6.0, False: 8.5}
 UNKNOWN_TIME = 150.0
 BUCKET_TIME = {True: 80e3, False: 105e3}
@@ -175,12 +177,17 @@ def choose(
 
 def _banded_time(solver: BandedSolver, batch: int) -> float:
     """Return an estimate of the time of factor + solve on a CPU, in nanoseconds per robot."""
-    symmetric, reach = solver.pattern.symmetric, solver.order.lower
-    if solver.takes_native(batch):
-        per_number = NATIVE_TIME[symmetric] + NATIVE_PLACE_TIME[symmetric] * reach
+    symmetric, reach = solver.pattern.symmetric, solver.reach
+    if not solver.takes_native(batch):
+        width = solver.order.lower
+        per_number = (NARROW_BAND_TIME if width <= NARROW_BAND else WIDE_BAND_TIME)[symmetric]
+        numbers = solver.memory(batch) / 8 / max(batch, 1)
     else:
-        per_number = (NARROW_BAND_TIME if reach <= NARROW_BAND else WIDE_BAND_TIME)[symmetric]
-    time = per_number * solver.memory(batch) / 8 / max(batch, 1)
+        per_number = NATIVE_TIME[symmetric] + NATIVE_PLACE_TIME[symmetric] * reach
+        if batch == 1:
+            per_number = ALONE_TIME + ALONE_PLACE_TIME * reach
+        numbers = solver.pattern.n * (reach + 1) * (1 if symmetric else 2)
+    time = per_number * numbers
     return 2 * time if solver.memory(batch) > LARGE_BANDS else time
 
 

@@ -15,7 +15,7 @@ from torchdismech.native import Pool, Unavailable, library, taped
 from torchdismech.native.gpu import kernels
 from torchdismech.solve.linear.base import Decomposition, DirectSolver
 from torchdismech.solve.linear.blocks import BlockElimination
-from torchdismech.solve.linear.native_band import Memory, NativeBand, band_bytes, band_sources
+from torchdismech.solve.linear.native_band import Memory, NativeBand, band_bytes, band_fronts, band_sources
 from torchdismech.solve.linear.triton_band import WIDEST, TritonBand, TritonTables, triton_bytes
 from torchdismech.sparse import Pattern
 from torchdismech.sparse.ordering import BandedOrder, banded_order
@@ -23,11 +23,11 @@ from torchdismech.sparse.ordering import BandedOrder, banded_order
 __all__ = ["BandedSolver"]
 
 METHODS = ("auto", "native", "lapack", "triton", "blocks")
-# "auto" takes "native" from this many robots on, and one more for so many places of half-bandwidth: fewer leave lanes
-# empty. Narrow bands are factored by it in any number: a robot alone has its lines in vectors.
+# "auto" takes "native" from this many robots on, and one more for so many places that pivots reach: fewer leave lanes
+# empty. A robot alone has its lines in vectors, and is factored by it while pivots reach up to so many places.
 NATIVE_FROM = 2
 PLACES_A_ROBOT = 50
-NARROW = 64
+REACH_ALONE = 160
 # LU without row exchanges is kept while no term of it is larger than this power of 1/epsilon times the matrix: then a
 # quarter of the digits may go. Rows beyond are factored again with row exchanges, so this need not be generous.
 NATIVE_GROWTH = 0.25
@@ -70,19 +70,31 @@ class BandedSolver(DirectSolver):
     232       2600  109000/13500   15700 / 22800  15500 / 23800
     ========  ====  =============  =============  =============  =============
 
-    A single robot has lines of its band in vectors (`native/single_band.cpp`); the figures for B = 1 are of a slower
-    core than the others. Native breaks even with two robots up to half-bandwidth 40, with four at 119 and six at 232: a
-    vector with two robots costs as much as one with 8 (16 in float32). "blocks" takes 1600 for the rod at B = 1 and
-    120 at B = 256.
+    The figures for B = 1 are of a slower core than the others, and of code for many robots. Now a single robot has
+    lines of its band in vectors (`native/single_band.cpp`), four pivots at a time, and either code goes no farther than
+    pivots reach. Another core with vectors of 32 bytes, one robot, factor, native / LAPACK:
+
+    ==========  ========  ========  ========  =========  =========  =========  =========  ==========  ===========
+    half-bw.    10        20        40        64         90         119        160        232         119, pile
+    n           403       800       1000      1200       1200       1200       1600       2600        400
+    ==========  ========  ========  ========  =========  =========  =========  =========  ==========  ===========
+    Cholesky    55/84     93/191    184/440   386/915    639/920    984/1263   2160/2390  7220/6420
+    LU          70/111    147/256   357/664   828/1480   1310/1760  2030/2480  4710/4810  16200/14000 430/938
+    ==========  ========  ========  ========  =========  =========  =========  =========  ==========  ===========
+
+    The last is a rope that lies on itself, whose pivots reach 79 places in the mean square; of 16 such robots a factor
+    takes 336 each, 519 with the whole band. With vectors of several robots native breaks even with two robots up to
+    half-bandwidth 40, with four at 119 and six at 232: a vector with two robots costs as much as one with 8 (16 in
+    float32). "blocks" takes 1600 for the rod at B = 1 and 120 at B = 256.
 
     Parameters
     ----------
     pattern : where the entries of the matrices stand. Its `order_hint` is used where it gives a smaller bandwidth than
         reverse Cuthill-McKee.
     method : "native" (compiled code for many robots at once; CPU only, needs a C++ compiler), "lapack" (CPU only),
-        "triton" (a kernel for GPUs; half-bandwidths up to 24), "blocks" (any device) or "auto": on a CPU native for
-        narrow bands and for more than a few robots, lapack for others or where there is no compiler; on a GPU triton,
-        blocks for wider bands or where there is no Triton. `describe` says which.
+        "triton" (a kernel for GPUs; half-bandwidths up to 24), "blocks" (any device) or "auto": on a CPU native for a
+        robot alone and for more than a few, lapack for others, for very wide bands and where there is no compiler; on a
+        GPU triton, blocks for wider bands or where there is no Triton. `describe` says which.
 
     Attributes
     ----------
@@ -126,6 +138,10 @@ class BandedSolver(DirectSolver):
         return band_sources(self.full.rows, self.full.cols, self.order, symmetric=False)
 
     @cached_property
+    def _fronts(self) -> np.ndarray:
+        return band_fronts(self.pattern.rows, self.pattern.cols, self.order)
+
+    @cached_property
     def _lower_tables(self) -> TritonTables:
         return TritonTables(self.order, self._lower_sources, symmetric=True)
 
@@ -133,10 +149,16 @@ class BandedSolver(DirectSolver):
     def _full_tables(self) -> TritonTables:
         return TritonTables(self.order, self._full_sources, symmetric=False)
 
+    @cached_property
+    def reach(self) -> float:
+        """How many places pivots reach, as a root of the mean square: the work of a factor goes by that."""
+        _, last = self._fronts
+        return float(np.sqrt(np.square(last - np.arange(len(last))).mean()))
+
     @property
     def _native_from(self) -> int:
-        """Robots from which on "auto" takes "native"."""
-        return 1 if self.order.lower <= NARROW else NATIVE_FROM + self.order.lower // PLACES_A_ROBOT
+        """Robots, more than one, from which on "auto" takes "native"."""
+        return NATIVE_FROM + int(self.reach) // PLACES_A_ROBOT
 
     def describe(self) -> str:
         """Return one line for a person: the method and its sizes."""
@@ -152,8 +174,9 @@ class BandedSolver(DirectSolver):
 
     def _describe_on_cpu(self) -> str:
         try:
-            few = "" if self._native_from == 1 else f" from {self._native_from} robots on, lapack below"
-            return f"native ({library().made_by}) on a CPU{few}"
+            alone = "one robot and " if self.reach <= REACH_ALONE else ""
+            few = "" if alone and self._native_from == 2 else f" for {alone}{self._native_from} or more, else lapack,"
+            return f"native ({library().made_by}){few} on a CPU"
         except Unavailable as missing:
             return f"lapack on a CPU, as native is not to be had: {missing}"
 
@@ -180,7 +203,7 @@ class BandedSolver(DirectSolver):
         """Return whether so many matrices on a CPU are factored by compiled code; compiles it if need be."""
         if self.method != "auto":
             return self.method == "native"
-        if batch < self._native_from:
+        if batch < self._native_from and not (batch == 1 and self.reach <= REACH_ALONE):
             return False
         try:
             library()
@@ -228,7 +251,7 @@ class BandedSolver(DirectSolver):
         if self.method != "auto":
             return None
         # a single matrix has its lines in vectors, and sums are grouped otherwise
-        return max(2, self._native_from) if self.takes_native(batch) else 1
+        return self._native_from if self.takes_native(batch) else 1
 
     def _memory(self, count: int, dtype: torch.dtype) -> Tensor:
         """Return so many numbers for a factor; what another one left, if nobody holds that any more."""
@@ -238,7 +261,7 @@ class BandedSolver(DirectSolver):
     def _cholesky(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
         method = self._method(values.device, values.shape[1])
         if method == "native":
-            return NativeBand(self.order, self._lower_sources, values, self._memory)
+            return NativeBand(self.order, self._lower_sources, self._fronts, values, self._memory)
         if method == "lapack":
             return _OnHost(partial(_LapackCholesky, self.order, self._lower_places, self._memory), values)
         if method == "triton":
@@ -248,7 +271,8 @@ class BandedSolver(DirectSolver):
     def _lu(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
         method = self._method(values.device, values.shape[1])
         if method == "native":
-            return _OnHost(partial(_NativeLU, self.order, self._full_sources, self._full_places, self._memory), values)
+            places = (self._full_sources, self._full_places, self._fronts)
+            return _OnHost(partial(_NativeLU, self.order, *places, self._memory), values)
         if method == "lapack":
             return _OnHost(partial(_LapackLU, self.order, self._full_places, self._memory), values)
         if method == "triton":
@@ -374,10 +398,13 @@ class _NativeLU:
         order: BandedOrder,
         sources: np.ndarray,
         places: np.ndarray,
+        fronts: np.ndarray,
         memory: Memory,
         values: Tensor,
     ):
-        self.native = NativeBand(order, sources, values, memory, torch.finfo(values.dtype).eps ** -NATIVE_GROWTH)
+        self.native = NativeBand(
+            order, sources, fronts, values, memory, torch.finfo(values.dtype).eps ** -NATIVE_GROWTH
+        )
         self.ok = self.native.ok
         self.grown = (~self.ok).nonzero().squeeze(1)
         self.pivoted = _LapackLU(order, places, memory, values.index_select(1, self.grown)) if len(self.grown) else None

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.native import in_threads, library
 from torchdismech.sparse.ordering import BandedOrder
 
-__all__ = ["Memory", "NativeBand", "band_bytes", "band_sources"]
+__all__ = ["Memory", "NativeBand", "band_bytes", "band_fronts", "band_sources"]
 
 # A thread takes about 0.1 ms to start: each gets at least as many numbers of bands, about 1 ms of factoring.
 NUMBERS_A_THREAD = 500_000
@@ -29,6 +29,7 @@ class NativeBand:
     ----------
     order : the order of the unknowns and the bandwidths.
     sources : from `band_sources`, which entry stands at each place.
+    fronts : how far pivots reach, from `band_fronts`.
     values : (nnz, b) on the CPU.
     memory : for the factors.
     growth : how many times as large as the largest entry of a matrix a term of its elimination may be; None says that
@@ -43,19 +44,20 @@ class NativeBand:
         self,
         order: BandedOrder,
         sources: np.ndarray,
+        fronts: np.ndarray,
         values: Tensor,
         memory: Memory,
         growth: float | None = None,
     ):
         self._library, values = library(), values.contiguous()
         upper = -1 if growth is None else order.upper
-        self._order = order.order
+        self._order, self._fronts = order.order, fronts
         self._shape = (values.shape[1], len(order.order), order.lower, upper)
         self._groups = -(-values.shape[1] // self._library.lanes(values.dtype))
         self._bands = memory(self._groups * len(sources) * self._library.lanes(values.dtype), values.dtype)
         self.ok = torch.empty(values.shape[1], dtype=torch.bool)
         factor = self._function("factor", values.dtype)
-        given = (*self._shape, values, len(values), sources, np.array([growth or 0.0]), self._bands, self.ok)
+        given = (*self._shape, fronts, values, len(values), sources, np.array([growth or 0.0]), self._bands, self.ok)
         in_threads(factor, given, self._groups, len(self._bands) // NUMBERS_A_THREAD)
 
     def solve(self, rhs: Tensor, transpose: bool) -> Tensor:
@@ -63,7 +65,7 @@ class NativeBand:
         rhs = rhs.contiguous()
         x = torch.empty_like(rhs)
         solve = self._function("solve", rhs.dtype)
-        given = (*self._shape, self._bands, self._order, int(transpose), rhs, x)
+        given = (*self._shape, self._fronts, self._bands, self._order, int(transpose), rhs, x)
         in_threads(solve, given, self._groups, len(self._bands) // NUMBERS_A_THREAD)
         return x
 
@@ -93,6 +95,26 @@ def band_sources(rows: np.ndarray, cols: np.ndarray, order: BandedOrder, symmetr
     sources = np.full(_numbers(order, symmetric), -1, dtype=np.int64)
     sources[places] = np.arange(len(rows))
     return sources
+
+
+def band_fronts(rows: np.ndarray, cols: np.ndarray, order: BandedOrder) -> np.ndarray:
+    """Return how far elimination reaches within a band (2, n): the first pivot that reaches a line, the last line that
+    a pivot reaches.
+
+    A pivot fills all lines up to its last one, so lines reach at least as far as those before them. Where a chain lies
+    across itself in some places alone, most pivots reach half as far as the widest.
+
+    Parameters
+    ----------
+    rows, cols : (nnz,) of the entries, of one triangle or both.
+    order : the order of the unknowns.
+    """
+    row, col = order.place[rows], order.place[cols]
+    lines = np.arange(len(order.order))
+    last = lines.copy()
+    np.maximum.at(last, np.minimum(row, col), np.maximum(row, col))
+    last = np.maximum.accumulate(last)
+    return np.stack([np.searchsorted(last, lines), last])
 
 
 def band_bytes(order: BandedOrder, symmetric: bool, batch: int) -> int:

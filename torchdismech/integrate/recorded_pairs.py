@@ -1,0 +1,145 @@
+"""PairEvaluations: what steps evaluate whose robots' parts may touch, of tapes and of calls for the pairs.
+
+A tape knows memory by its address, and where the pairs of a step are is found anew before each. So tapes hold what is
+bare of pairs, and compiled code adds what these do to what a tape has left in its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact.coupling import StepPairs
+from torchdismech.contact.pair_sums import PairSums
+from torchdismech.contact.pairs import PairTable
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.primal_dual import met, moved
+from torchdismech.integrate.static_problem import RecordedCall
+
+__all__ = ["PairEvaluations"]
+
+
+class PairEvaluations:
+    """Functions of equations in which pairs may touch, by compiled code that is told of the pairs once a step.
+
+    Parameters
+    ----------
+    bare : the equations without pairs, on static memory.
+    bare_residual, bare_residual_and_matrix : recordings of these functions of theirs.
+    x : (B, n_free), the first iterate of the step that is recorded.
+    pool : where what recordings make on the way lives.
+    """
+
+    def __init__(
+        self,
+        bare: StepEquations,
+        bare_residual: RecordedCall,
+        bare_residual_and_matrix: RecordedCall,
+        x: Tensor,
+        pool: Any,
+    ):
+        self._contacts, self._obstacles = bare.model.self_contacts, bare.rubbing.obstacles
+        self._bare_residual, self._bare = bare_residual, bare_residual_and_matrix
+        self._total, self._part = torch.zeros_like(bare.base), x.new_ones(len(x), 1)
+        self._less = RecordedCall(partial(_less, bare), [x, self._total], pool)
+        if bare.model.contact.rubs:
+            friction = bare.rubbing.begun(bare.start.state)
+            self._motion = RecordedCall(partial(_motion, bare), [x], pool)
+            self._bare_moved = RecordedCall(partial(_bare_moved, bare), [x, x, self._part, *friction], pool)
+        self._kept: dict[tuple, PairSums] = {}
+        self._sums: dict[PairTable, PairSums] = {}
+        self._rubbing: list[PairTable] = []
+        self._pairs: StepPairs | None = None
+
+    def told(self, pairs: StepPairs) -> bool:
+        """Take the pairs of a step, and the laws as they are; return whether compiled code can evaluate them all."""
+        self._pairs, self._sums = pairs, {}
+        self._rubbing = [table for table in pairs.pairs.tables if self._contacts[table.contact].rubs]
+        for table in self._contacts.pushing(pairs.pairs):
+            kind = table.contact, table.kernel
+            sums = self._contacts[table.contact].told_sums(table, self._kept.get(kind))
+            if sums is None:
+                return False
+            self._kept[kind] = self._sums[table] = sums
+        return True
+
+    @property
+    def forms(self) -> dict[Callable, Callable]:
+        """The functions, by those of the equations that they stand for."""
+        return {
+            StepEquations.unconstrained_residual: self.residual,
+            StepEquations.unconstrained: self.residual_and_matrix,
+            moved: self.moved,
+        }
+
+    def residual(self, _: StepEquations, x: Tensor) -> Tensor:
+        """Return what `StepEquations.unconstrained_residual` does."""
+        residual, q, velocity = self._bare_residual.replayed(x)
+        total = self._total.zero_()
+        for sums in self._sums.values():
+            sums.add_force(q, velocity, total)
+        return self._less.replayed(residual, total).clone()
+
+    def residual_and_matrix(self, equations: StepEquations, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what `StepEquations.unconstrained` does."""
+        residual, values, q, velocity = self._bare.replayed(x)
+        return self._with_pairs(equations, residual, values, q, velocity, {})
+
+    def moved(self, equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
+        """Return what `primal_dual.moved` does."""
+        motion, part = self._motion.replayed(step), self._part.fill_(1.0)
+        for sums in self._sums.values():
+            sums.bear(motion, part)
+        found = self._bare_moved.replayed(x, step, part, *friction[: self._obstacles])
+        there, residual, values, q, velocity, *expected = found
+        known = {}
+        for table, before in zip(self._rubbing, friction[self._obstacles :], strict=True):
+            none = torch.zeros_like(before)
+            known[table] = self._sums[table].expected(q, velocity, before) if table in self._sums else none
+        residual, values = self._with_pairs(equations, residual, values, q, velocity, known)
+        sliding = equations.sliding
+        if sliding is not None:
+            sliding.hold(values)
+        return [there.clone(), residual, values, *(tensor.clone() for tensor in expected), *known.values()]
+
+    def _with_pairs(
+        self,
+        equations: StepEquations,
+        residual: Tensor,
+        values: Tensor,
+        q: Tensor,
+        velocity: Tensor,
+        known: dict[PairTable, Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """Return a residual and values with what pairs add at q and a velocity (B, n); bare ones are left alone.
+
+        Parameters
+        ----------
+        known : what a search knows of the pairs of tables.
+        """
+        assert self._pairs is not None
+        gains, total = equations.gains_of_pairs, self._total.zero_()
+        wide = self._pairs.widened(self._sums, q, velocity, total, values, (gains.position, gains.velocity), known)
+        return self._less.replayed(residual, total).clone(), wide[:-1]
+
+
+def _less(bare: StepEquations, residual: Tensor, force: Tensor) -> Tensor:
+    return residual - bare.felt(force)
+
+
+def _motion(bare: StepEquations, step: Tensor) -> Tensor:
+    """Return how a step (B, n_free) moves the nodes' coordinates (B, 3 N)."""
+    nodes = 3 * bare.model.body.n_nodes
+    return bare.model.unknowns.expand(step, torch.zeros_like(bare.base))[:, :nodes].contiguous()
+
+
+def _bare_moved(bare: StepEquations, x: Tensor, step: Tensor, part: Tensor, *friction: Tensor) -> list[Tensor]:
+    """Return what `primal_dual.moved` does without pairs, for a part (B, 1) of a step; after values q and velocity."""
+    there = bare.moved(x, part * step)
+    _, _, *expected = met(bare, there, *friction)
+    with bare.rubbing.held_to(expected):
+        return [there, *bare.bare_residual_and_matrix(there), *expected]
