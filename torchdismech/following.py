@@ -336,7 +336,9 @@ class _Walk:
             factor = torch.where(going, factor + change, factor)
             equations = self._equations(at.state, factor, candidates)
         if not candidates.none:
-            passed = found & candidates.passed(equations.accepted_state(equations.full(x), found))
+            q = equations.full(x)
+            passed = candidates.missed(q) | candidates.passed(equations.accepted_state(q, found))
+            passed = found & passed
             status, found = torch.where(passed, int(Status.PASSED_THROUGH), status), found & ~passed
         there, tangent = self._point(at, equations, x, factor, found, candidates)
         return there, tangent, iterations, status

@@ -6,7 +6,22 @@ import torch
 
 from torchdismech.contact.law import ContactLaw
 from torchdismech.contact.pair_loops import Kernel, PairLoops
-from torchdismech.contact.pairs import PairBlocks, PairTable, Touching, touching
+from torchdismech.contact.pairs import Listed, PairBlocks, PairTable, Touching, touching
+
+
+def full_table(kernel: Kernel, nodes: torch.Tensor, reach: torch.Tensor, goes_on=None, **options) -> PairTable:
+    """Return the table of robots with the same number of pairs each.
+
+    Parameters
+    ----------
+    nodes : (B, P, n) of each pair.
+    reach : (B, P) the sums of the radii.
+    goes_on : (B, P, 4) where smooth lines go on.
+    """
+    robot = torch.arange(len(nodes)).repeat_interleave(nodes.shape[1])
+    goes_on = None if goes_on is None else goes_on.flatten(0, 1).t()
+    listed = Listed(robot, nodes.flatten(0, 1))
+    return PairTable.of(kernel, listed, reach.flatten(), len(nodes), goes_on=goes_on, **options)
 
 
 def touching_pairs(table: PairTable, law: ContactLaw, q, velocity, follow: bool = False) -> Touching:

@@ -4,11 +4,30 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchdismech.contact import broad_phase
-from torchdismech.contact.broad_phase import adjacent, grown, overlapping, padded
+from torchdismech.contact import broad_phase, columns
+from torchdismech.contact.broad_phase import adjacent, overlapping
 from torchdismech.errors import InputError
+from torchdismech.native import function_of
 
 # Pairs come out of comparisons of the given numbers: every test asks for exact equality.
+
+
+@pytest.fixture(params=["compiled", "torch"], scope="module", autouse=True)
+def way(request):
+    """Find pairs by compiled code, and by operations of torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "torch":
+            patch.setattr(broad_phase, "function_of", lambda name: None)
+        elif function_of("overlapping_boxes") is None:
+            pytest.skip("nothing can be compiled here")
+        yield request.param
+
+
+@pytest.fixture
+def by_torch(way):
+    """Skip what looks into the search by operations of torch, where compiled code takes its place."""
+    if way != "torch":
+        pytest.skip("of the search by operations of torch")
 
 
 def compared_all(low, high, other_low=None, other_high=None, excluded=None):
@@ -191,27 +210,29 @@ def test_a_stray_primitive_does_not_hide_the_others():
     assert_same(overlapping(low, high), compared_all(low, high))
 
 
+@pytest.mark.usefixtures("by_torch")
 def test_chunks_change_nothing(monkeypatch):
     """Give the same pairs when candidates are compared a few at a time, fewer even than one box has."""
     low, high = cloud(1, 3, 80, spacing=0.4, mixed=1.5)
     expected = overlapping(low, high)
     between = overlapping(low[:, :30], high[:, :30], low[:, 30:], high[:, 30:])
     for chunk in (1, 7, 1000):
-        monkeypatch.setattr(broad_phase, "CHUNK", chunk)
+        monkeypatch.setattr(columns, "CHUNK", chunk)
         assert_same(overlapping(low, high), expected)
         assert_same(overlapping(low[:, :30], high[:, :30], low[:, 30:], high[:, 30:]), between)
 
 
+@pytest.mark.usefixtures("by_torch")
 def test_candidates_of_a_few_large_boxes_stay_few(monkeypatch):
     """Compare about as many candidates with one edge 100 times longer than the others as without it."""
     tested = []
-    plain = broad_phase._expanded
+    plain = columns._expanded
 
     def counted(begin, count):
         tested.append(int(count.sum()))
         return plain(begin, count)
 
-    monkeypatch.setattr(broad_phase, "_expanded", counted)
+    monkeypatch.setattr(columns, "_expanded", counted)
     low, high = cloud(0, 1, 3000, spacing=2.0)
     overlapping(low, high)
     without = sum(tested)
@@ -236,6 +257,38 @@ def test_excluded_pairs_never_count():
     assert len(overlapping(low, high, excluded=torch.arange(3600))[0]) == 0
 
 
+def test_more_pairs_than_there_is_room_for_at_first(way, monkeypatch):
+    """Find all pairs, too, where they are more than what is made ready for them: then compiled code is asked again."""
+    low, high = cloud(0, 3, 60, spacing=0.1)
+    expected = compared_all(low, high)
+    calls: list[tuple] = []
+
+    def counted(name):
+        function = function_of(name)
+        return lambda *given: calls.append(given) or function(*given)
+
+    if way == "compiled":
+        monkeypatch.setattr(broad_phase, "function_of", counted)
+    monkeypatch.setattr(broad_phase, "ROOM", 1)
+    assert len(expected[0]) > 3 * 60
+    assert_same(overlapping(low, high), expected)
+    assert len(calls) == (2 if way == "compiled" else 0)
+
+
+def test_large_sets_are_those_of_all_comparisons():
+    """Find what comparing all boxes finds in a folded sheet, and in a rope that lies far from where it began."""
+    grid = torch.stack(torch.meshgrid(*2 * [torch.linspace(0, 1, 30, dtype=torch.float64)], indexing="ij"), -1)
+    x, y = grid.flatten(0, 1).unbind(1)
+    sheet = torch.stack([torch.where(x < 0.5, x, 1 - x), y, 0.01 * (x > 0.5)], 1)
+    along = torch.linspace(0, 60, 500, dtype=torch.float64)
+    rope = torch.stack([1e3 + along.cos(), 0.01 * along, along.sin()], 1)
+    for centre, half in ((sheet, 0.02), (rope, 0.1)):
+        low, high = (centre - half)[None], (centre + half)[None]
+        assert_same(overlapping(low, high), compared_all(low, high))
+        split = (low[:, :200], high[:, :200], low[:, 200:], high[:, 200:])
+        assert_same(overlapping(*split), compared_all(*split))
+
+
 def test_runs_repeat_exactly():
     """Give the same lists again, also for float32 corners, whose comparison is exact too."""
     low, high = (corner.float() for corner in cloud(4, 4, 100, spacing=0.7))
@@ -250,6 +303,7 @@ def test_runs_repeat_exactly():
         (lambda low, high: (low, high[:, :2]), "low and high must be"),
         (lambda low, high: (low, high, low), "both other_low and other_high"),
         (lambda low, high: (low, high, low[:1], high[:1]), "expand boxes that all robots share"),
+        (lambda low, high: (low, high, low, low - 1.0), "box 5 of robot 0: low .* is above high .* on axis 0"),
         (lambda low, high: (low, low - 1.0), "box 0 of robot 0: low .* is above high .* on axis 0"),
         (lambda low, high: (low, high, None, None, torch.tensor([3, 2])), "increasing keys"),
         (lambda low, high: (low, high, None, None, torch.tensor([25])), r"0 \.\.\. 24"),
@@ -261,43 +315,6 @@ def test_refusals(arguments, message):
     """Refuse shapes that do not fit, boxes inside out, and keys that a search would miss."""
     with pytest.raises(InputError, match=message):
         overlapping(*arguments(*cloud(0, 2, 5)))
-
-
-# Tables of fixed capacity
-
-
-def test_padded_holds_every_pair_in_order():
-    """Find each robot's pairs again in its row, in order, and the rest of the row empty."""
-    low, high = cloud(0, 5, 60, spacing=0.7)
-    low[2] = high[2] = float("nan")
-    robot, first, second = overlapping(low, high)
-    index, mask = padded(robot, first, second, batch=5)
-    assert index.shape[1] == grown(0, int(torch.bincount(robot).max()))
-    assert mask.sum() == len(robot) and not mask[2].any()
-    assert torch.equal(index[mask], torch.stack((first, second), 1))
-    assert torch.equal(mask.nonzero()[:, 0], robot)
-    assert (index[~mask] == 0).all()
-    assert torch.equal(mask, mask.sort(1, descending=True).values)  # filled from the left
-
-
-def test_padded_keeps_its_capacity_and_grows_when_it_must():
-    """Keep the shape while it suffices, also with no pairs at all; grow, without losing one, when it does not."""
-    none = torch.empty(0, dtype=torch.int64)
-    assert padded(none, none, none, batch=3)[0].shape == (3, 16, 2)
-    assert padded(none, none, none, batch=3, capacity=54)[0].shape == (3, 54, 2)
-    assert padded(none, none, none, batch=0)[0].shape == (0, 16, 2)
-    robot = torch.zeros(55, dtype=torch.int64)
-    index, mask = padded(robot, torch.arange(55), torch.arange(55) + 1, batch=2, capacity=54)
-    assert index.shape == (2, 81, 2) and mask.sum(1).tolist() == [55, 0]
-    with pytest.raises(InputError, match="robot 2 in a batch of 2"):
-        padded(robot + 2, robot, robot, batch=2)
-
-
-def test_capacities_are_a_geometric_series():
-    """Grow from 16 by half at a time, never shrink, and suffice."""
-    assert [grown(0, n) for n in (0, 16, 17, 25, 37, 55, 82)] == [16, 16, 24, 36, 54, 81, 122]
-    assert grown(122, 3) == 122
-    assert grown(1000, 1001) == 1500
 
 
 # Neighbours by topology
@@ -383,5 +400,3 @@ def test_a_gpu_finds_the_same_pairs():
     assert_same([part.cpu() for part in there], here)
     split = (low[:, :80], high[:, :80], low[:, 80:], high[:, 80:])
     assert_same([part.cpu() for part in overlapping(*(corner.cuda() for corner in split))], overlapping(*split))
-    index, mask = padded(*there, batch=4)
-    assert torch.equal(index[mask].cpu(), torch.stack(here[1:], 1))

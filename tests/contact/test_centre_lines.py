@@ -11,6 +11,7 @@ from torchdismech import Circle, InputError, Material, Model, RobotBuilder, stra
 from torchdismech.contact import Complementarity, Friction, Penalty, SelfContact
 from torchdismech.contact.pair_loops import vectors
 from torchdismech.contact.pairs import PairTable, Touching
+from torchdismech.contact.primitives import Met
 from torchdismech.geometry.crossing import BEYOND, closest_crossing
 from torchdismech.geometry.distances import closest_segments
 
@@ -52,8 +53,41 @@ def all_lines(model: Model) -> tuple[torch.Tensor, torch.Tensor]:
 
 def listed(table: PairTable, robot: int) -> set[tuple[int, ...]]:
     """Return the ends of edges of a robot's pairs, the lower edge first."""
-    nodes = table.nodes[robot][table.filled[robot]][:, :4].tolist()
+    nodes = table.listed_nodes[table.robot == robot][:, :4].tolist()
     return {tuple(n) if n[0] < n[2] else (*n[2:], *n[:2]) for n in nodes}
+
+
+def test_lines_bulge_and_cross_as_vectors_say():
+    """Find by loops, compiled and by torch, what vectors say: how far lines bulge, and which of all pairs cross."""
+    model = tangle()
+    x = placed(model, 3e-3)
+    lines, reach = model.self_contacts[0].lines, 2 * RADII[:, 0]
+    start, end, before, after = x[:, lines.nodes].unbind(2)  # (B, M, 3); the ends themselves where lines end
+    goes_on = (lines.nodes[:, 2:] != lines.nodes[:, :2]).double()
+    bends = torch.stack([before - 2 * start + end, start - 2 * end + after], 2) * goes_on.unsqueeze(-1)
+    edge = end - start
+    across = torch.linalg.cross(edge.unsqueeze(2).expand_as(bends), bends).norm(dim=-1).amax(2)
+    curvature = across / edge.norm(dim=-1) ** 3
+    edges = torch.arange(len(lines.nodes))
+    robot, i, j = (k.flatten() for k in torch.meshgrid(torch.arange(3), edges, edges, indexing="ij"))
+    e, f = edge[robot, i], edge[robot, j]
+    sine = torch.linalg.cross(e, f).norm(dim=-1) / (e.norm(dim=-1) * f.norm(dim=-1))
+    apart = torch.tensor([not {*a} & {*b} for a in lines.nodes.tolist() for b in lines.nodes.tolist()]).repeat(3)
+    curved = curvature[robot, i] + curvature[robot, j]
+    crosses = apart & (sine**2 > (2.0 * reach[robot] * curved).clamp_min(0.25))
+    assert 0.1 < float(crosses.double().mean()) < 0.9 and bool((sine**2 > 0.25)[apart & ~crosses].any())
+    room = 1e-4 * torch.rand(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(1))
+    far = torch.full_like(reach[robot], 1.0)  # m: nothing is too far away
+    for follow in (False, True):  # what autograd might follow is left to torch
+        low, high = ((x - room).requires_grad_(follow), x + room)
+        bulges = lines.bulges(low, high)
+        moved = room.norm(dim=-1)[:, lines.nodes].amax(2)
+        assert torch.allclose(bulges, (bends.norm(dim=-1).amax(2) + 4 * moved) / 12, rtol=1e-12, atol=0)
+        straight_ones, crossing = lines.near(Met(robot, i, j, reach[robot]), low, high, far)
+        assert len(straight_ones.reach) + len(crossing.reach) == len(robot)
+        expected = torch.cat([lines.nodes[i][:, :2], lines.nodes[j][:, :2]], 1)[crosses]
+        assert torch.equal(crossing.listed.nodes[:, :4], expected)
+        assert torch.equal(crossing.goes_on, torch.cat([goes_on[i], goes_on[j]], 1)[crosses].t())
 
 
 def test_no_pair_is_missed():
@@ -179,7 +213,7 @@ class Ring:
 
     def _on_rod(self, found: Touching) -> torch.Tensor:
         """Return 1 for nodes (n, A) of the rod, 0 for those of the ring."""
-        return (found.table.nodes[found.table.places][found.chosen].t() >= EDGES).double()
+        return (found.table.listed_nodes[found.chosen].t() >= EDGES).double()
 
 
 def test_a_ring_is_as_good_as_round():
@@ -228,7 +262,7 @@ def test_stiffness_at_nodes():
     angles = step + step * BEYOND * torch.tensor([-30.0, 0.0, 30.0], dtype=torch.float64)
     ring = Ring("smooth")
     for table in (found.table for found in ring.touching(angles)):
-        assert table.kernel is closest_crossing and int(table.places[0].bincount()[1]) >= 2
+        assert table.kernel is closest_crossing and int(table.robot.bincount()[1]) >= 2
     before, at, after = ring.stiffness(angles)
     assert torch.allclose(at, (before + after) / 2, rtol=1e-6, atol=1e-6 * float(at.abs().max()))
 

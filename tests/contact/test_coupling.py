@@ -8,7 +8,7 @@ from tests.contact.robots import ROBOTS, crossing
 from torchdismech.contact import coupling, pair_loops, pair_sums
 from torchdismech.contact.coupling import CHUNK, CouplingCache, StepPairs
 from torchdismech.contact.pair_loops import KNOWN
-from torchdismech.contact.pairs import PairBlocks, PairTable
+from torchdismech.contact.pairs import Listed, PairBlocks, PairTable
 from torchdismech.contact.self_contact import Pairs
 from torchdismech.geometry.crossing import closest_crossing
 
@@ -51,7 +51,7 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     expected = summed_one_by_one(model, q, velocity, pairs)
     assert bool((expected.abs().amax((1, 2)) > 0).all())  # both robots touch themselves
     crossing = [table for table in pairs.pairs.tables if table.kernel is closest_crossing]
-    assert all(bool(table.filled.any(1).all()) for table in crossing) and bool(crossing) == (kind == "lines")
+    assert all(set(table.robot.tolist()) == {0, 1} for table in crossing) and bool(crossing) == (kind == "lines")
     own = torch.randn(model.layout.pattern.nnz, 2, dtype=q.dtype, generator=torch.Generator().manual_seed(0))
     _, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
     found = pairs.coupling.pattern.to_dense(values) - model.layout.pattern.to_dense(own)
@@ -68,7 +68,7 @@ def test_matrix_held_to_tractions(kind, by, monkeypatch):
     model, q, velocity, pairs = pressed(kind, True)
     generator = torch.Generator().manual_seed(4)
     tables = model.self_contacts.pushing(pairs.pairs)
-    held = {t: 0.3 * torch.randn(*t.filled.shape, KNOWN, generator=generator, dtype=q.dtype) for t in tables}
+    held = {t: 0.3 * torch.randn(*t.shape, KNOWN, generator=generator, dtype=q.dtype) for t in tables}
     own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
     plain = pairs.added(model.self_contacts, q, velocity, own, *GAINS)[1]
     with pairs.held_to(held):
@@ -87,10 +87,11 @@ def test_matrix_held_to_tractions(kind, by, monkeypatch):
             table.kernel, False, table.gathered(q), table.gathered(velocity), table.reaches, *table.more
         )
         (normal, slid), law = pair_loops.vectors(torch.stack(geometry[1:7])), contact.law
-        constants = law.constants.at(table.places[0])
+        constants = law.constants.at(table.robot)
         known = torch.stack([*law.traction(normal, slid, constants).components(), *geometry[1:7]], dim=1)
         assert torch.allclose(begun[table.places], known, rtol=1e-10, atol=1e-12)
-        assert float(begun[~table.filled].abs().sum()) == 0
+        begun[table.places] = 0.0
+        assert float(begun.abs().sum()) == 0
         traction, turned, before = pair_loops.vectors(held[table][table.places].t())
         awaited = law.expectation(turned, before, slid - before, traction, constants).components()
         found = contact.expected(table, q, velocity, held[table])[table.places]
@@ -120,7 +121,7 @@ def test_summary_of_pairs(kind, by, monkeypatch):
         for mine, expected in (
             (summary.gap, found.gap),
             (summary.speed, along.norm(dim=1)),
-            (summary.on_first, on_first),
+            (summary.load, on_first.norm(dim=0)),
             (summary.on_dofs, on_nodes),
         ):
             assert float((mine - expected).abs().max() / expected.abs().max()) < 1e-12
@@ -163,8 +164,9 @@ def test_pattern_is_kept_while_it_suffices():
     model, _, _, all_pairs = pressed("rods", False)
     many = all_pairs.pairs
     (first,) = many.tables
-    last = slice(int(first.filled.sum(1).amin()) - 1, None)  # of nodes that are not clamped
-    one = PairTable(first.kernel, first.nodes[:, last], first.reach[:, last], first.filled[:, last])
+    last = int(first.robot.bincount().amin()) - 1  # those from here on are of nodes that are not clamped
+    listed = Listed(*(of[first.place >= last] for of in first.listed))
+    one = PairTable.of(first.kernel, listed, first.reaches[first.place >= last], batch=2)
     few = Pairs((one,), many.low, many.high)
     cache = CouplingCache(model.layout.pattern, model.unknowns.number[: 3 * model.body.n_nodes], None)
     small = cache.coupling(few)

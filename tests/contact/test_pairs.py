@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.contact.pairs_alone import touching_pairs, whole
+from tests.contact.pairs_alone import full_table, touching_pairs, whole
 from torchdismech.contact import Barrier, Friction, Penalty
 from torchdismech.contact.law import ContactLaw
 from torchdismech.contact.pair_loops import Geometry, vectors
-from torchdismech.contact.pairs import PairTable
+from torchdismech.contact.pairs import Listed, PairTable
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.geometry.vec3 import Vec3
@@ -47,14 +47,13 @@ class Case:
         self.velocity = speed * SLIP * normal(*self.q.shape)
         places = x.shape[1]
         nodes = torch.arange(self.count * places).view(1, places, self.count).expand(BATCH, -1, -1)
-        filled = torch.ones(BATCH, places, dtype=torch.bool)
-        empty = PairTable(self.kernel, nodes, x.new_zeros(BATCH, places), filled, goes_on=goes_on)
+        empty = full_table(self.kernel, nodes, x.new_zeros(BATCH, places), goes_on)
         points = vectors(empty.gathered(self.q))
         r = empty.closest(points).difference(points)
         # the gap is chosen, by the reach: also overlapping for the penalty
         share = random(BATCH, places)
         self.gap = TOLERANCE * (0.05 + 0.9 * share if response == "barrier" else 1.8 * share - 0.9)
-        self.table = dataclasses.replace(empty, reach=r.dot(r).sqrt().view(BATCH, places) - self.gap)
+        self.table = dataclasses.replace(empty, reaches=r.dot(r).sqrt() - self.gap.flatten())
 
     def touching(self, q=None, velocity=None, follow=False):
         """Return the pairs that touch."""
@@ -65,7 +64,7 @@ class Case:
     def forces(self, q=None, velocity=None, follow=False) -> torch.Tensor:
         """Return the nodal forces (3 n, A)."""
         found = self.touching(q, velocity, follow)
-        assert len(found.chosen) == self.table.filled.numel()
+        assert len(found.chosen) == len(self.table)
         return found.force()
 
     def entries(self, vector: torch.Tensor) -> torch.Tensor:
@@ -164,7 +163,7 @@ def test_blocks_held_to_a_traction(kernel, response):
     """Differentiate friction that is linearised with a traction: against autograd of that; its own gives Newton's."""
     case = Case(kernel, response)
     found, law = case.touching(), case.law
-    constants = law.constants.at(case.table.places[0])
+    constants = law.constants.at(case.table.robot)
     normal, velocity = Vec3(*found.geometry[1:4]), Vec3(*found.geometry[4:7])
     sliding = velocity - normal.times(velocity.dot(normal))
     speed = sliding.dot(sliding).sqrt()
@@ -220,7 +219,7 @@ def test_action_is_reaction(kernel, response, rough):
     if not rough:
         assert float((moment.norm(dim=0) / scale).max()) < 1e-13
     else:
-        bound = case.law.constants.at(case.table.places[0]).friction[0] * way.norm(dim=0) * scale
+        bound = case.law.constants.at(case.table.robot).friction[0] * way.norm(dim=0) * scale
         assert bool((moment.norm(dim=0) <= bound).all())
 
 
@@ -295,3 +294,30 @@ def degenerate(kernel: str) -> np.ndarray:
             [z, o, x, x / 2 + 1e-9 * y],  # nearly flat
         ]
     return np.array(pairs)
+
+
+def test_places_count_the_pairs_of_each_robot():
+    """Number the pairs of each robot in their order, also where robots have none; have room for the most."""
+    robot = torch.tensor([0, 0, 0, 2, 4, 4])
+    listed = Listed(robot, torch.arange(24).view(6, 4))
+    table = PairTable.of(closest_segments, listed, torch.ones(6), batch=6)
+    assert table.place.tolist() == [0, 1, 2, 0, 0, 1] and table.shape == (6, 3) and len(table) == 6
+    none = PairTable.of(closest_segments, Listed(robot[:0], listed.nodes[:0]), torch.ones(0), batch=6)
+    assert none.shape == (6, 0) and len(none) == 0
+    alone = PairTable.of(closest_segments, Listed(0 * robot, listed.nodes), torch.ones(6), batch=1)
+    assert alone.place.tolist() == list(range(6)) and alone.shape == (1, 6)
+
+
+@pytest.mark.parametrize("index", [torch.tensor([4, 0, 4, 1]), torch.tensor([True, False, False, False, True, True])])
+def test_rows_of_a_table(index):
+    """Take the pairs of some robots, by numbers or by which, each in its place, with all that is known of it."""
+    robot = torch.tensor([0, 0, 0, 2, 4, 4])
+    listed, reach = Listed(robot, torch.arange(48).view(6, 8)), torch.arange(6.0)
+    table = PairTable.of(closest_crossing, listed, reach, 6, contact=3, goes_on=torch.arange(24.0).view(4, 6))
+    rows, wanted = table.rows(index), torch.arange(6)[index].tolist()
+    expected = [(k, pair) for k, number in enumerate(wanted) for pair in range(6) if robot[pair] == number]
+    assert rows.robot.tolist() == [k for k, _ in expected] and rows.contact == 3
+    pairs = torch.tensor([pair for _, pair in expected])
+    assert rows.shape == (len(wanted), 3) and torch.equal(rows.place, table.place[pairs])
+    assert torch.equal(rows.listed_nodes, table.listed_nodes[pairs])
+    assert torch.equal(rows.reaches, reach[pairs]) and torch.equal(torch.stack(rows.more), table.goes_on[:, pairs])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.contact.pairs_alone import touching_pairs, whole
+from tests.contact.pairs_alone import full_table, touching_pairs, whole
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces
 from torchdismech.contact import Barrier, Complementarity, Friction, Penalty, SelfContact
 from torchdismech.contact.constraints import _pair_contacts
@@ -30,8 +30,9 @@ def nearly_parallel(count: int = 60) -> torch.Tensor:
 def table(q: torch.Tensor, reach: float = REACH) -> PairTable:
     """Return a table of one pair a robot."""
     count = len(q)
-    nodes, filled = torch.arange(4).expand(count, 1, 4), torch.ones(count, 1, dtype=torch.bool)
-    return PairTable(closest_segments, nodes, torch.full((count, 1), reach, dtype=torch.float64), filled, ROUNDING)
+    nodes = torch.arange(4).expand(count, 1, 4)
+    reaches = torch.full((count, 1), reach, dtype=torch.float64)
+    return full_table(closest_segments, nodes, reaches, rounding=ROUNDING)
 
 
 @pytest.mark.parametrize("response", [Penalty(3.0, 0.2), Barrier(3.0, 0.3)])

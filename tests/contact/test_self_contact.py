@@ -90,9 +90,9 @@ def near(model: Model, kind: int, positions: torch.Tensor, ring: int, tolerance:
 def listed(table, kind: int) -> list[set]:
     """Return the pairs of each robot of a table."""
     split = 2 if kind == 0 else 1
-    pairs = [table.nodes[robot][table.filled[robot]] for robot in range(len(table.filled))]
+    pairs = [table.listed_nodes[table.robot == robot] for robot in range(table.shape[0])]
     found = [{named(n, split) for n in nodes.tolist()} for nodes in pairs]
-    assert [len(f) for f in found] == table.filled.sum(1).tolist()  # none twice
+    assert sum(len(f) for f in found) == len(table)  # none twice
     return found
 
 
@@ -116,7 +116,7 @@ def test_all_that_touch_at_rest(ring):
         assert len(expected[0]) < len(expected[1]) < len(expected[2])  # as the radii
         a, b = radii(model, kind)
         # every pair has the sum of its own robot's radii
-        assert torch.allclose(table.reach[table.filled], (2 * RADII).expand_as(table.reach)[table.filled])
+        assert torch.allclose(table.reaches, 2 * RADII[table.robot, 0])
         assert torch.equal(a.amax(1), RADII[:, 0]) and torch.equal(b.amax(1), RADII[:, 0])
 
 
@@ -131,7 +131,7 @@ def test_all_that_touch_on_the_way():
     for share in np.linspace(0, 1, 15):
         beside = slack * (2 * torch.rand(start.shape, generator=generator, dtype=torch.float64) - 1)
         x = torch.lerp(start, end, float(share)) + beside
-        assert bool(pairs.cover(x).all())
+        assert bool(pairs.cover(x.flatten(1)).all())
         for kind in range(2):
             for expected, own in zip(near(model, kind, x, 1, TOLERANCE), found[kind], strict=True):
                 assert expected <= own
@@ -141,7 +141,7 @@ def test_all_that_touch_on_the_way():
     assert all(len(own) < 0.7 * 40 * 39 / 2 for own in found[0])
     outside = end.clone()
     outside[1, 3] += 10 * slack + (end - start).abs().max()
-    assert pairs.cover(outside).tolist() == [True, False, True]
+    assert pairs.cover(outside.flatten(1)).tolist() == [True, False, True]
 
 
 def test_neighbours_on_a_rod_finer_than_its_diameter():
@@ -153,12 +153,12 @@ def test_neighbours_on_a_rod_finer_than_its_diameter():
     model = builder.finalize()
     x = model.nodes[None]
     pairs = model.self_contacts.pairs(x, x, torch.zeros(1, dtype=torch.float64))
-    assert not bool(pairs.tables[0].filled.any())
+    assert len(pairs.tables[0]) == 0
     # folded back onto itself, its halves touch
     folded = x.clone()
     folded[:, 21:] = x[:, 19 - torch.arange(20)] + torch.tensor([0.0, 0.017, 0.0])
     pairs = model.self_contacts.pairs(folded, folded, torch.zeros(1, dtype=torch.float64))
-    nodes = pairs.tables[0].nodes[pairs.tables[0].filled]
+    nodes = pairs.tables[0].listed_nodes
     assert len(nodes) > 30
     # 16 + 2 mm over edges of 5 mm: four edges apart, or more
     assert int((nodes[:, 2:].amin(1) - nodes[:, :2].amax(1)).abs().min()) >= 4
@@ -181,7 +181,7 @@ def test_a_short_edge_changes_nothing_elsewhere(short):
         line[middle] = np.stack([0.2 - along[middle], np.full(middle.sum(), 0.017), 0 * along[middle]], axis=1)
         folded = torch.as_tensor(line)[None]
         pairs = model.self_contacts.pairs(folded, folded, torch.zeros(1, dtype=torch.float64))
-        nodes = pairs.tables[0].nodes[pairs.tables[0].filled]
+        nodes = pairs.tables[0].listed_nodes
         found.append({tuple(np.round(along[pair], 9)) for pair in nodes.tolist()})
     kept = {pair for pair in found[0] if pair[0] > 0}  # those of the first edge, which is cut in two, are others
     assert len(kept) > 30 and kept == {pair for pair in found[1] if pair[0] > short}
@@ -225,19 +225,18 @@ def test_neighbours_as_given():
         SelfContact(Penalty(100.0, 1.0), ring=-1)
 
 
-def test_capacity_grows():
-    """Keep the tables' shapes while pairs fit, make room when there are more, lose none."""
+def test_there_is_room_for_all_pairs():
+    """Have as many places as the robot with most pairs has, whatever there were before; lose none."""
     model = tangle(tolerance=1e-4)
     still = torch.zeros(3, dtype=torch.float64)
     apart = start_of(model) * 20  # all parts far from each other: next to no pairs
-    sizes, counts = [], []
+    counts = []
     for positions in (apart, start_of(model), 0.3 * start_of(model), apart):
         pairs = model.self_contacts.pairs(positions, positions, still)
-        sizes.append(pairs.tables[0].capacity)
-        counts.append(int(pairs.tables[0].filled.sum(1).amax()))
+        counts.append(pairs.tables[0].shape[1])
+        assert counts[-1] == int(pairs.tables[0].robot.bincount(minlength=3).amax())
         assert listed(pairs.tables[0], 0) == near(model, 0, positions, 1, 1e-4)
     assert counts[0] < counts[1] < counts[2] > counts[3]
-    assert sizes[0] <= sizes[1] < sizes[2] == sizes[3]
 
 
 def test_rows_are_the_robots_alone():
@@ -269,7 +268,9 @@ def test_a_poisoned_robot(poison):
     sick = x.clone()
     sick[1, 7, 2] = poison
     pairs = model.self_contacts.pairs(sick, sick, still)
-    assert pairs.cover(sick).tolist() == [True, poison == torch.inf, True] or not bool(pairs.cover(sick)[1])
+    assert pairs.cover(sick.flatten(1)).tolist() == [True, poison == torch.inf, True] or not bool(
+        pairs.cover(sick.flatten(1))[1]
+    )
     for kind in range(2):
         found, expected = listed(pairs.tables[kind], kind), listed(healthy.tables[kind], kind)
         assert [found[0], found[2]] == [expected[0], expected[2]]

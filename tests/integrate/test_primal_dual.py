@@ -159,7 +159,7 @@ def test_rows_that_go_on_alone(monkeypatch):
         index = torch.tensor(rows)
         own = model.contact.rubbing(pairs.rows(index)).begun(there.rows(index))
         assert len(own) == len(known) > 1 and all(torch.equal(a, b[index]) for a, b in zip(own, known, strict=True))
-    assert any(float(found.abs().max()) > 0 for found in known)
+    assert any(float(found.abs().sum()) > 0 for found in known)
 
 
 def test_steps_converge_fast_and_move_parts_a_little_at_a_time(monkeypatch):

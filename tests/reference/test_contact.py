@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.contact.pairs_alone import touching_pairs, whole
+from tests.contact.pairs_alone import full_table, touching_pairs, whole
 from tests.reference.loading import load, reference_model, tensor
 from tests.reference.test_trajectories import gravity_of, relative_error
 from torchdismech import Control, ImplicitEuler, forces
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.pairs import PairTable
 from torchdismech.geometry.distances import closest_segments
 
 
@@ -23,9 +22,7 @@ def pair_oracle():
     laws = ContactLaw(penalty), ContactLaw(penalty, Friction(data["mu"], data["velTol"]))
     count = len(data["q"])
     reach = tensor(data["contact_len"]).expand(count, 1)
-    table = PairTable(
-        closest_segments, torch.arange(4).expand(count, 1, 4), reach, torch.ones(count, 1, dtype=torch.bool)
-    )
+    table = full_table(closest_segments, torch.arange(4).expand(count, 1, 4), reach)
     q, velocity = tensor(data["q"]), tensor((data["q"] - data["q0"]) / data["dt"])
     return data, [touching_pairs(table, law, q, velocity) for law in laws]
 

@@ -7,11 +7,21 @@ touch, pair by pair. Which pairs cross is decided before a step, so that the for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchdismech.body import Body
+from torchdismech.contact.pair_sums import of_pairs
+from torchdismech.contact.pairs import Listed
+from torchdismech.contact.primitives import Met, Near, moving, slack
+from torchdismech.fused import Fused
+from torchdismech.geometry.distances import closest_segments
+from torchdismech.geometry.vec3 import Vec3
 
 __all__ = ["CentreLines"]
 
@@ -29,56 +39,130 @@ class CentreLines(nn.Module):
     """
 
     nodes: Tensor
-    goes_on: Tensor
 
     def __init__(self, body: Body, chosen: np.ndarray):
         super().__init__()
-        around = _nodes_around(body)[chosen]
-        goes_on = around >= 0
-        around = np.where(goes_on, around, body.links[chosen])
-        nodes = np.concatenate([body.links[chosen], around], axis=1)
+        around, links = _nodes_around(body)[chosen], body.links[chosen]
+        # before and after where a line ends stands the end itself
+        nodes = np.concatenate([links, np.where(around >= 0, around, links)], axis=1)
         self.register_buffer("nodes", torch.as_tensor(nodes), persistent=False)  # (M, 4) start, end, before, after
-        self.register_buffer("goes_on", torch.as_tensor(goes_on), persistent=False)  # (M, 2)
+        self._edges: tuple[Listed, Sequence[Tensor]] | None = None
 
-    def bulges(self, middle: Tensor, room: Tensor) -> Tensor:
-        """Return how far (B, M) lines may be from their edges while nodes stay within `room` (B, N) of (B, N, 3) [m].
+    def bulges(self, low: Tensor, high: Tensor) -> Tensor:
+        """Return how far (B, M) lines may be from their edges while nodes stay in boxes (B, N, 3) [m]."""
+        batch, count = len(low), len(self.nodes)
+        if self._edges is None or not self._is_of(self._edges, low):
+            robot = torch.arange(batch, device=low.device).repeat_interleave(count)
+            nodes = self.nodes.repeat(batch, 1)
+            self._edges = Listed(robot, nodes), _as_numbers(nodes, low)
+        listed, numbers = self._edges
+        return of_pairs(_BULGES, listed, low.flatten(1), high.flatten(1), numbers)[0].view(batch, count)
 
-        A twelfth of a second difference, which changes by four times what nodes move.
+    def _is_of(self, edges: tuple[Listed, Sequence[Tensor]], low: Tensor) -> bool:
+        """Return whether edges are listed for as many robots, with numbers of the same kind."""
+        listed, (number, *_) = edges
+        return len(listed.robot) == len(low) * len(self.nodes) and (number.dtype, number.device) == (
+            low.dtype,
+            low.device,
+        )
+
+    def near(self, found: Met, low: Tensor, high: Tensor, tolerance: Tensor) -> tuple[Near, Near]:
+        """Return which pairs of edges can get as close as a tolerance, () or (K,), while nodes stay in boxes (B, N, 3).
+
+        Those that touch as straight edges, then those that cross as lines of which one at least is curved.
         """
-        bends = torch.linalg.vector_norm(self._bends(middle), dim=-1).amax(2)
-        return (bends + 4 * room[:, self.nodes].amax(2)) / 12
-
-    def cross(self, positions: Tensor, robot: Tensor, i: Tensor, j: Tensor, reach: Tensor) -> Tensor:
-        """Return which of the pairs (K,) of edges i and j of robots cross, as lines of which one at least is curved.
-
-        Two lines at the angle theta have one closest pair where sin^2 theta is larger than their distance, about the
-        `reach` (K,), times the sum of their curvatures.
-
-        Parameters
-        ----------
-        positions : (B, N, 3) [m].
-        """
-        edge = positions[:, self.nodes[:, 1]] - positions[:, self.nodes[:, 0]]
-        squared = edge.square().sum(-1)
-        across = torch.linalg.cross(edge.unsqueeze(2).expand(-1, -1, 2, -1), self._bends(positions))
-        curvature = torch.linalg.vector_norm(across, dim=-1).amax(2) / squared**1.5
-        e, f = edge[robot, i], edge[robot, j]
-        turned = torch.linalg.cross(e, f).square().sum(-1) / (squared[robot, i] * squared[robot, j])
-        bound = (ROOM * reach * (curvature[robot, i] + curvature[robot, j])).clamp_min(CROSSING)
-        apart = (self.nodes[i].unsqueeze(2) != self.nodes[j].unsqueeze(1)).flatten(1).all(1)
-        return (turned > bound) & apart & (self.goes_on[i].any(1) | self.goes_on[j].any(1))
-
-    def _bends(self, positions: Tensor) -> Tensor:
-        """Return the second differences (B, M, 2, 3) at both ends of each edge [m], zero where the line ends."""
-        start, end, before, after = positions[:, self.nodes].unbind(2)
-        differences = torch.stack([before - 2 * start + end, start - 2 * end + after], dim=2)
-        return differences * self.goes_on.unsqueeze(-1)
-
-    def of_pairs(self, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the nodes (K, 8) of pairs of edges, and where their lines go on (K, 4), for `closest_crossing`."""
-        a, b = self.nodes[i], self.nodes[j]
+        a, b = self.nodes.index_select(0, found.first), self.nodes.index_select(0, found.second)
         nodes = torch.cat([a[:, :2], b[:, :2], a[:, 2:], b[:, 2:]], dim=1)
-        return nodes, torch.cat([self.goes_on[i], self.goes_on[j]], dim=1)
+        given = [found.reach, found.reach + tolerance, *_as_numbers(nodes, low)]
+        listed = Listed(found.robot, nodes)
+        gap, crossing, *_ = rows = of_pairs(_CROSSING, listed, low.flatten(1), high.flatten(1), given)
+        near, crosses = gap <= 0, crossing > 0
+        straight = Near(Listed(found.robot, nodes[:, :4]), found.reach).chosen(near & ~crosses)
+        return straight, Near(listed, found.reach, rows[2:]).chosen(near & crosses)
+
+
+def _as_numbers(nodes: Tensor, like: Tensor) -> Sequence[Tensor]:
+    """Return the numbers of nodes (C, n) as n columns of real numbers, which they are exactly."""
+    return nodes.t().contiguous().to(like.dtype).unbind()
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Lines in the middle of the boxes of their nodes, by components.
+
+    Attributes
+    ----------
+    edge : from start to end [m].
+    bends : second differences at both ends [m]; zero where a line ends.
+    goes_on : 1 where it goes on beyond start and end, else 0.
+    room : how far any of the nodes may get from there [m].
+    """
+
+    edge: Vec3
+    bends: tuple[Vec3, Vec3]
+    goes_on: tuple[Tensor, Tensor]
+    room: Tensor
+
+    @classmethod
+    def of(cls, x: Sequence[Vec3], rooms: Sequence[Tensor], numbers: Sequence[Tensor]) -> _Line:
+        """Return lines of their nodes' places, rooms and numbers: start, end, before, after."""
+        start, end, before, after = x
+        ends = zip(numbers[:2], numbers[2:], strict=True)
+        enters, leaves = (torch.where(a == b, torch.zeros_like(a), torch.ones_like(a)) for a, b in ends)
+        bends = (before - start.times(2) + end).times(enters), (start - end.times(2) + after).times(leaves)
+        return cls(end - start, bends, (enters, leaves), reduce(torch.maximum, rooms))
+
+    @property
+    def bulge(self) -> Tensor:
+        """How far they may be from their edges [m]: a twelfth of a second difference, which changes by four times what
+        nodes move.
+        """
+        longest = reduce(torch.maximum, [torch.sqrt(bend.dot(bend)) for bend in self.bends])
+        return (longest + 4 * self.room) / 12
+
+    @property
+    def curvature(self) -> Tensor:
+        """The larger of the curvatures at both ends [1/m]."""
+        squared = self.edge.dot(self.edge)
+        across = [self.edge.cross(bend) for bend in self.bends]
+        return reduce(torch.maximum, [torch.sqrt(by.dot(by)) for by in across]) / (squared * torch.sqrt(squared))
+
+
+def _bulge(low: Tensor, high: Tensor, *numbers: Tensor) -> list:
+    return [_Line.of(*moving(low, high), numbers).bulge]
+
+
+def _crossing(low: Tensor, high: Tensor, reach: Tensor, limit: Tensor, *numbers: Tensor) -> list:
+    """Return by how much pairs of lines stay beyond a limit, 1 where they cross, else 0, and where both go on.
+
+    Two lines at the angle theta have one closest pair where sin^2 theta is larger than their distance, about the
+    `reach`, times the sum of their curvatures.
+
+    Parameters
+    ----------
+    low, high : (24, C) boxes of the nodes in the order of `closest_crossing`.
+    numbers : 8 (C,), which nodes they are.
+    """
+    middles, rooms = moving(low, high)
+    first, second = (0, 1, 4, 5), (2, 3, 6, 7)
+    a, b = (
+        _Line.of([middles[k] for k in own], [rooms[k] for k in own], [numbers[k] for k in own])
+        for own in (first, second)
+    )
+    gap = slack(closest_segments, middles[:4], rooms[:4], limit + a.bulge + b.bulge)
+    across = a.edge.cross(b.edge)
+    turned = across.dot(across) / (a.edge.dot(a.edge) * b.edge.dot(b.edge))
+    bound = ROOM * reach * (a.curvature + b.curvature)
+    apart = (turned > bound) & (turned > CROSSING)
+    for i in first:
+        for j in second:
+            apart = apart & ~(numbers[i] == numbers[j])
+    curved = apart & (a.goes_on[0] + a.goes_on[1] + b.goes_on[0] + b.goes_on[1] > 0)
+    return [gap, torch.where(curved, torch.ones_like(gap), torch.zeros_like(gap)), *a.goes_on, *b.goes_on]
+
+
+_BULGES = Fused(_bulge, "bulges of lines")
+_CROSSING = Fused(_crossing, "lines that cross")
 
 
 def _nodes_around(body: Body) -> np.ndarray:

@@ -112,8 +112,8 @@ class ConstraintSet:
             nodes.append(torch.nn.functional.pad(obstacle.points.nodes[point], (0, 1)))
             friction.append(_of_robots(obstacle.law.friction, robot, state.q))
         for table in () if places.pairs is None else places.pairs.tables:
-            robots.append(table.places[0])
-            nodes.append(table.nodes[table.places])
+            robots.append(table.robot)
+            nodes.append(table.listed_nodes)
             friction.append(_of_robots(self_contacts[table.contact].law.friction, robots[-1], state.q))
         self.robot, self.nodes, self.friction = torch.cat(robots), torch.cat(nodes), torch.cat(friction)
         self.friction = self.friction if rubs else torch.zeros_like(self.friction)

@@ -191,7 +191,7 @@ class Coupling:
             return self._targets[table][1]
         rank = self.of_pairs[table].index_select(0, chosen).t()  # (n^2, A)
         target = self.blocks.places.on(chosen.device).index_select(1, rank.flatten()).view(9 * len(rank), -1)
-        entries = self._entries(table.nodes.shape[2]).on(chosen.device)
+        entries = self._entries(table.listed_nodes.shape[1]).on(chosen.device)
         target = target.index_select(0, entries) * batch + found.robot
         self._targets[table] = (chosen, target)
         return target
@@ -322,7 +322,7 @@ class CouplingCache:
         count, keys = len(self.unknown), chain.from_iterable(self._keys(table) for table in tables)
         if count**2 > LISTED:
             return torch.cat(list(keys)).unique().cpu().numpy()
-        met = torch.zeros(count**2, dtype=torch.bool, device=tables[0].nodes.device)
+        met = torch.zeros(count**2, dtype=torch.bool, device=tables[0].listed_nodes.device)
         for key in keys:  # to sort them would take ten times as long
             met[key] = True
         return met.nonzero().squeeze(1).cpu().numpy()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from operator import add
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
-__all__ = ["CLEARANCES", "FIRST", "FIXED", "KNOWN", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
+__all__ = ["FIRST", "FIXED", "KNOWN", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
 
 FIXED = 17  # rows of a `Geometry` before the weights of the nodes
 KNOWN = 9  # numbers that searches know of a pair that rubs: traction, normal and velocity; see `contact.rubbing`
@@ -111,13 +112,6 @@ def _distance(kernel: Kernel, x: Tensor) -> list:
     return [torch.sqrt(kernel(*nodes).squared_distance(nodes))]
 
 
-def _clearance(kernel: Kernel, x: Tensor, room: Tensor) -> list:
-    """Return the distance less how far both surfaces move, if each node moves by the first of its three of `room`."""
-    rooms, first = [way.x for way in vectors(room)], FIRST[kernel]
-    sides = [rooms[: len(first)], rooms[len(first) :]]
-    return [_distance(kernel, x)[0] - sum(reduce(torch.maximum, side) for side in sides)]
-
-
 def _slack(kernel: Kernel, x: Tensor, reach: Tensor, tolerance: Tensor, *more: Tensor) -> list:
     """Return gap less tolerance: below 0 where pairs touch, infinite where closest points are another pair's."""
     nodes = vectors(x)
@@ -208,15 +202,15 @@ def _force_on_nodes(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, 
 
 
 def _summary(kernel: Kernel, law: ContactLaw, geometry: Tensor, *given: Tensor) -> list:
-    """Return the gap, the force on the first surface by components, and how fast the surfaces slide."""
+    """Return the gap, the size of the force on the first surface, and how fast the surfaces slide."""
     return _summary_at(kernel, law, Geometry.of(geometry.unbind(0)), given)
 
 
 def _summary_at(kernel: Kernel, law: ContactLaw, at: Geometry, given: Sequence[Tensor]) -> list:
     force = _force_at(law, at, given)
-    on_first = [sum(force[3 * node + axis] for node in FIRST[kernel]) for axis in range(3)]
+    on_first = Vec3(*(reduce(add, [force[3 * node + axis] for node in FIRST[kernel]]) for axis in range(3)))
     along = at.velocity - at.normal.times(at.velocity.dot(at.normal))
-    return [at.gap, *on_first, torch.sqrt(along.dot(along))]
+    return [at.gap, torch.sqrt(on_first.dot(on_first)), torch.sqrt(along.dot(along))]
 
 
 def _summary_of_nodes(
@@ -335,4 +329,3 @@ def vectors(coordinates: Tensor) -> tuple[Vec3, ...]:
 
 STRAIGHT = (closest_segments, closest_on_triangle)
 _DISTANCES = {kernel: Fused(partial(_distance, kernel), "distances of pairs") for kernel in STRAIGHT}
-CLEARANCES = {kernel: Fused(partial(_clearance, kernel), "distances of pairs") for kernel in STRAIGHT}

@@ -6,6 +6,7 @@ cannot be had, and for derivatives by autograd, `pairs.Touching` has the same pa
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -155,16 +156,36 @@ class _Calls:
         return function(self._pairs.address, first.shape[1], *map(address, (first, second, known, *rest)))
 
 
+class _Kept(threading.local):
+    """What compiled code is told of a loop that any pairs are given to, in each thread, and of the pairs before.
+
+    Attributes
+    ----------
+    calls : by loop, nodes of a pair, what else it is known by, and dtype.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[tuple, _Calls] = {}
+
+
+_kept = _Kept()
+
+
 def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
     """Return the values (k, C) that a loop finds for each pair.
 
     Parameters
     ----------
-    loop : of a pair's nodes' coordinates (3 n, C) in two vectors, and of what is `given` (C,).
+    loop : of a pair's nodes' coordinates (3 n, C) in two vectors, and of what is `given` (C,). It is kept for good.
     first, second : (B, n).
     """
     if fits(first, second, *given) and function_of("pair_values", first.dtype) is not None:
-        calls = _Calls(listed, given, first.dtype)
+        key = (loop, listed.nodes.shape[1], len(given), first.dtype)
+        calls = _kept.calls.get(key)
+        if calls is None:
+            calls = _kept.calls[key] = _Calls(listed, given, first.dtype)
+        else:
+            calls.tell(listed, given, None)
         told = calls.loop(loop, (calls.x, calls.moving, *calls.given))
         if told is not None:
             values = first.new_empty(told.rows, calls.count)
@@ -175,8 +196,8 @@ def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: 
 
 def _given_of(table: PairTable, constants: LawConstants) -> tuple[list[Tensor], Tensor]:
     """Return what pairs of a table are known by: reaches, constants of the law, what kernels take; and their places."""
-    robot, place = table.places
-    return [table.reaches, *constants.at(robot).given(), *table.more], robot * table.capacity + place
+    given = [table.reaches, *constants.at(table.robot).given(), *table.more]
+    return given, table.robot * table.shape[1] + table.place
 
 
 class PairSums:
@@ -192,16 +213,16 @@ class PairSums:
     def __init__(self, loops: PairLoops, table: PairTable, constants: LawConstants):
         self._loops = loops
         given, places = _given_of(table, constants)
-        self._calls = _Calls(table.listed, given, table.reach.dtype, places)
+        self._calls = _Calls(table.listed, given, table.reaches.dtype, places)
         self._tell(table, constants)
         self._reach, *rest = self._calls.given
         count = len(constants.given())
         self._law, self._more = rest[:count], rest[count:]
-        self._gains = torch.zeros(2, dtype=table.reach.dtype).unbind()
+        self._gains = torch.zeros(2, dtype=table.reaches.dtype).unbind()
 
     def _tell(self, table: PairTable, constants: LawConstants) -> None:
         self._table, self._constants = weakref.ref(table), constants
-        self._shape = (*table.filled.shape, KNOWN)
+        self._shape = (*table.shape, KNOWN)
 
     @classmethod
     def of(
@@ -230,7 +251,7 @@ class PairSums:
         None where compiled code cannot find them.
         """
         numbers = constants.given()
-        if not fits(table.reach, *numbers) or function_of("pair_values", table.reach.dtype) is None:
+        if not fits(table.reaches, *numbers) or function_of("pair_values", table.reaches.dtype) is None:
             return None
         if kept is not None and kept._can_take(loops, table, constants):
             given, places = _given_of(table, constants)
@@ -245,7 +266,7 @@ class PairSums:
         """Return whether compiled code may be told of another table's pairs in place of these."""
         shapes = [number.numel() > 1 for number in self._constants.given()]
         same_kinds = shapes == [number.numel() > 1 for number in constants.given()]
-        return self._loops is loops and same_kinds and table.reach.dtype == self._reach.dtype
+        return self._loops is loops and same_kinds and table.reaches.dtype == self._reach.dtype
 
     def _serves(self, numbers: Sequence[Tensor]) -> bool:
         """Return whether these are the tensors of the constants, for all robots."""
@@ -296,8 +317,8 @@ class PairSums:
         self._calls.call("pair_blocks", q, velocity, known, *told)
 
     def summary(self, q: Tensor, velocity: Tensor, touching: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what `Touching.summary` does of the pairs that touch, (5, A), and the forces (B, n) [N]."""
-        summary, found, total = self._summary, q.new_empty(5, len(touching)), torch.zeros_like(q)
+        """Return what `Touching.summary` does of the pairs that touch, (3, A), and the forces (B, n) [N]."""
+        summary, found, total = self._summary, q.new_empty(3, len(touching)), torch.zeros_like(q)
         self._calls.call("pair_summary", q, velocity, None, summary, touching, len(touching), found, total)
         return found, total
 

@@ -40,70 +40,88 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PairTable:
-    """Pairs of one kind that may touch within a step, P places a robot.
+    """Pairs of one kind that may touch within a step, robot by robot. What is known of them has P places a robot.
 
     Attributes
     ----------
     kernel : finds closest points of the kind.
-    nodes : (B, P, n) the nodes of each pair in the order of the kernel, 4 or 8; 0 in empty places.
-    reach : (B, P) the sum of the two radii [m].
-    filled : (B, P) bool, which places hold a pair.
+    listed : robots, and nodes in the order of the kernel, 4 or 8.
+    reaches : (C,) the sum of the two radii of each pair [m].
+    place : (C,) number of each pair among those of its robot.
+    shape : number of robots, B, and of places, P.
     rounding : of edges, in parts of the reach; see `geometry.distances`.
     contact : number of the contact that rules them, among those of the robot's parts.
-    goes_on : (B, P, 4) where smooth lines go on, see `geometry.crossing`; None of other kinds.
+    goes_on : (4, C) where smooth lines go on, see `geometry.crossing`; None of other kinds.
     sums : what compiled code is told of the pairs, by whose loops it calls; see `pair_sums.PairSums`.
     """
 
     kernel: Kernel
-    nodes: Tensor
-    reach: Tensor
-    filled: Tensor
+    listed: Listed
+    reaches: Tensor
+    place: Tensor
+    shape: tuple[int, int]
     rounding: float = 0.0
     contact: int = 0
     goes_on: Tensor | None = None
     sums: dict[PairLoops, Any] = field(default_factory=dict, init=False, repr=False)
     _flat: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
-    @property
-    def capacity(self) -> int:
-        """Places a robot, P."""
-        return self.filled.shape[1]
+    @classmethod
+    def of(
+        cls,
+        kernel: Kernel,
+        listed: Listed,
+        reaches: Tensor,
+        batch: int,
+        rounding: float = 0.0,
+        contact: int = 0,
+        goes_on: Tensor | None = None,
+    ) -> PairTable:
+        """Return the table of pairs of a batch of robots, which come robot by robot."""
+        numbers = torch.arange(len(listed.robot), device=reaches.device)
+        place = numbers
+        if batch > 1:
+            starts = torch.searchsorted(listed.robot, torch.arange(batch, device=reaches.device))
+            place = numbers - starts.index_select(0, listed.robot)
+        most = int(place.amax()) + 1 if len(place) else 0
+        return cls(kernel, listed, reaches, place, (batch, most), rounding, contact, goes_on)
 
     def __len__(self) -> int:
-        return len(self.places[0])
+        return len(self.reaches)
 
     def rows(self, index: Tensor) -> PairTable:
-        """Return the table of the robots that `index` selects."""
-        selected = (self.nodes[index], self.reach[index], self.filled[index])
-        goes_on = None if self.goes_on is None else self.goes_on[index]
-        return PairTable(self.kernel, *selected, self.rounding, self.contact, goes_on)
-
-    @cached_property
-    def places(self) -> tuple[Tensor, Tensor]:
-        """Robot and place (C,) of each pair."""
-        robot, place = self.filled.nonzero(as_tuple=True)
-        return robot, place
-
-    @cached_property
-    def listed_nodes(self) -> Tensor:
-        """The nodes (C, n) of each pair."""
-        return self.nodes[self.places]
+        """Return the table of the robots that `index` selects; each pair keeps its place."""
+        numbers = torch.full(self.shape, -1, device=self.place.device)
+        numbers[self.places] = torch.arange(len(self), device=self.place.device)
+        numbers = numbers[index]
+        robot, place = (numbers >= 0).nonzero(as_tuple=True)
+        chosen = numbers[robot, place]
+        listed = Listed(robot, self.listed_nodes.index_select(0, chosen))
+        goes_on = None if self.goes_on is None else self.goes_on.index_select(1, chosen)
+        shape = (len(numbers), self.shape[1])
+        reaches = self.reaches.index_select(0, chosen)
+        return PairTable(self.kernel, listed, reaches, place, shape, self.rounding, self.contact, goes_on)
 
     @property
-    def listed(self) -> Listed:
-        """The pairs one after the other."""
-        return Listed(self.places[0], self.listed_nodes)
+    def robot(self) -> Tensor:
+        """Number (C,) of the robot of each pair."""
+        return self.listed.robot
 
-    @cached_property
-    def reaches(self) -> Tensor:
-        """Sum of the radii (C,) of each pair [m]."""
-        return self.reach[self.places]
+    @property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Robot and place (C,) of each pair."""
+        return self.listed.robot, self.place
+
+    @property
+    def listed_nodes(self) -> Tensor:
+        """The nodes (C, n) of each pair."""
+        return self.listed.nodes
 
     @cached_property
     def more(self) -> list[Tensor]:
         """What the kernel takes after the nodes (C,): c^2 [m^2] if edges are rounded, where smooth lines go on."""
         if self.goes_on is not None:
-            return list(self.goes_on[self.places].t().contiguous())
+            return list(self.goes_on.unbind())
         return [(self.rounding * self.reaches) ** 2] if self.rounding else []
 
     def closest(self, nodes: tuple[Vec3, ...]) -> Closest:
@@ -162,10 +180,10 @@ class Touching:
     @property
     def robot(self) -> Tensor:
         """Number (A,) of the robot that each pair belongs to."""
-        return self.table.places[0][self.chosen]
+        return self.table.robot[self.chosen]
 
     def summary(self) -> Tensor:
-        """Return gaps [m], forces on the first of two surfaces [N], and how fast they slide [m/s]: (5, A)."""
+        """Return gaps [m], sizes of the forces between two surfaces [N], and how fast they slide [m/s]: (3, A)."""
         return self.loops.summary.of_columns(self.geometry, *self.constants.given())
 
     def force(self) -> Tensor:
@@ -238,7 +256,7 @@ def touching(
     constants : of the law, each () or (B, 1).
     chosen : (A,) where they stand in the list of the table's pairs, if that is known.
     """
-    robot = table.places[0]
+    robot = table.robot
     if chosen is None:
         with torch.no_grad():
             given = (table.gathered(q), table.reaches, constants.at(robot).tolerance, *table.more)

@@ -52,7 +52,7 @@ def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
         x0, x1 = numbers_at(places, start), numbers_at(places, end)
         motion = _relative_motion(kernel, vectors(x1 - x0))
         met = _met(kernel, x0, x1 - x0, motion, table.reaches[suspect])
-        passed[table.places[0][suspect][met]] = True
+        passed[table.robot[suspect][met]] = True
     return passed
 
 
@@ -105,7 +105,8 @@ def obstacles_suspected(obstacles: Sequence[Obstacle], before: State, after: Sta
     """
     found = torch.zeros_like(before.time, dtype=torch.bool)
     for obstacle in obstacles:
-        found = found | _Way.of(obstacle, before, after).ahead.any(1)
+        if not obstacle.shape.endless:
+            found = found | _Way.of(obstacle, before, after).ahead.any(1)
         if obstacle.law.response.feasible_only:
             found = found | (obstacle.gap(after.q, after.time) <= 0).any(1)
     return found
@@ -118,6 +119,8 @@ def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
     A point is followed as far as it cannot have got deep enough yet, and `STRIDE` at least: whatever leads through the
     middle is found, however far it goes, up to `LOOKS` strides.
     """
+    if obstacle.shape.endless:
+        return torch.zeros_like(before.time, dtype=torch.bool)
     x0, x1, way, through, ahead = _Way.of(obstacle, before, after)
     depth = obstacle.shape.depth
     passed, share = ahead & torch.isinf(way), torch.zeros_like(way)  # nobody can follow a way that long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +10,9 @@ from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.pair_loops import FIRST
+from torchdismech.contact.response import of_robots
 from torchdismech.contact.self_contact import Pairs, SelfContacts
+from torchdismech.solve.linear.base import IndexMap
 from torchdismech.state import State
 
 __all__ = ["Report", "contact_report"]
@@ -47,28 +48,41 @@ class _Tally:
 
     def overlap(self, gap: Tensor) -> None:
         """Take note of gaps (B, P) of which no load is known."""
-        self.penetration = torch.maximum(self.penetration, (-gap).clamp_min(0).amax(1))
+        self.penetration = torch.maximum(self.penetration, gap.amin(1).neg())  # it is 0 or more before
 
-    def add(self, robot: Tensor, gap: Tensor, active: Tensor, slides: Tensor | None) -> None:
-        """Count contacts (S,): robot, gap, whether they bear a load and, with friction, whether they slide."""
-        named = {"active": active}
-        if slides is not None:
-            named |= {"sticking": active & ~slides, "sliding": active & slides}
-        for name, which in named.items():
-            self.counts[name] = self.counts[name].index_add(0, robot, which.long())
-        overlap = (-gap).clamp_min(0)
-        self.penetration = self.penetration.scatter_reduce(0, robot, overlap, "amax")
+    def add_points(self, gap: Tensor, active: Tensor, slides: Tensor | None) -> None:
+        """Count contacts (B, P): gap, which bear a load and, with friction, which slide."""
+        self.overlap(gap)
+        self._count(active.sum(1), None if slides is None else (active & slides).sum(1))
+
+    def add(self, robot: Tensor, gap: Tensor, active: Tensor | None, slides: Tensor | None) -> None:
+        """Count contacts (S,): robot, gap, which bear a load (None: all do) and, with friction, which slide."""
+        self.penetration = self.penetration.scatter_reduce(0, robot, -gap, "amax")
+        bear = torch.ones_like(robot) if active is None else active.long()
+        sliding = None if slides is None else self._of_robots(robot, bear * slides)
+        self._count(self._of_robots(robot, bear), sliding)
+
+    def _of_robots(self, robot: Tensor, count: Tensor) -> Tensor:
+        """Return the sums (B,) of counts (S,)."""
+        return torch.zeros_like(self.counts["active"]).index_add_(0, robot, count)
+
+    def _count(self, active: Tensor, sliding: Tensor | None) -> None:
+        """Count contacts (B,) that bear a load; of those with friction that slide, the others stick."""
+        found = {"active": active}
+        if sliding is not None:
+            found |= {"sticking": active - sliding, "sliding": sliding}
+        for name, count in found.items():
+            self.counts[name] = self.counts[name] + count
 
     def add_obstacle(self, name: str, on_nodes: Tensor, load: Tensor) -> None:
         """Take note of the forces (B, N, 3) of an obstacle on the nodes, and of its load (B,)."""
         self.forces[name], self.loads[name] = on_nodes.sum(1), load
         self.outer = self.outer + on_nodes
 
-    def add_pairs(self, name: str, robot: Tensor, force: Tensor, on_nodes: Tensor) -> None:
-        """Take note of pairs: their forces (3, S) on the first of two surfaces, and on all nodes (B, N, 3)."""
-        size = force.square().sum(0).sqrt()  # several times as fast as norms of three numbers
+    def add_pairs(self, name: str, robot: Tensor, load: Tensor, on_nodes: Tensor) -> None:
+        """Take note of pairs: how large the forces (S,) between two surfaces are, and those on all nodes (B, N, 3)."""
         # index_put sums in a fixed order on every device; index_add does not
-        self.loads[name] = self.loads[name].index_put((robot,), size, accumulate=True)
+        self.loads[name] = self.loads[name].index_put((robot,), load, accumulate=True)
         self.inner = self.inner + on_nodes
 
     def report(self) -> Report:
@@ -109,7 +123,7 @@ def contact_report(
         _add_pairs(tally, self_contacts, state, pairs)
     if constraints is not None:
         _add_constraints(tally, self_contacts, constraints, state.q)
-    return tally.report() | (_by_part(body.part_of_node, tally.inner) if len(self_contacts) else {})
+    return tally.report() | (_by_part(*self_contacts.parts, tally.inner) if len(self_contacts) else {})
 
 
 def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
@@ -119,13 +133,11 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
     points, velocity = obstacle.relative(state)
     distance, normal, _ = obstacle.shape.distance_and_derivatives(points)
     gap = obstacle.clearance(distance)
-    robot = torch.arange(len(gap), device=gap.device).repeat_interleave(gap.shape[1])
     slides = None
     if law.friction is not None:
         along = velocity - (velocity * normal).sum(-1, keepdim=True) * normal
         slides = torch.linalg.vector_norm(along, dim=-1) > law.friction.slip_velocity
-        slides = slides.flatten()
-    tally.add(robot, gap.flatten(), (gap < law.response.tolerance).flatten(), slides)
+    tally.add_points(gap, gap < law.response.tolerance, slides)
     force = law.forces(gap, normal, velocity)
     load = torch.linalg.vector_norm(force, dim=-1).sum(1)
     tally.add_obstacle(obstacle.name, obstacle.points.onto_nodes(force), load)
@@ -137,11 +149,11 @@ def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs
         contact = contacts[table.contact]
         assert not isinstance(contact.law, ConstraintLaw)
         found = contact.summary(table, state.q, state.velocity)
-        friction = contact.law.constants.at(found.robot).friction
-        slides = None if friction is None else found.speed > friction[1]
-        tally.add(found.robot, found.gap, torch.ones_like(found.gap, dtype=torch.bool), slides)
+        friction = contact.law.constants.friction
+        slides = None if friction is None else found.speed > of_robots(friction[1], found.robot)
+        tally.add(found.robot, found.gap, None, slides)
         on_nodes = found.on_dofs[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
-        tally.add_pairs(contact.name, found.robot, found.on_first, on_nodes)
+        tally.add_pairs(contact.name, found.robot, found.load, on_nodes)
 
 
 def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: ConstraintSet, q: Tensor) -> None:
@@ -167,15 +179,13 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
         offset = mine.stop
         where = (constraints.robot[mine, None], constraints.nodes[mine])
         on_nodes = nothing.index_put(where, forces[mine], accumulate=True)
-        first = forces[mine][:, FIRST[table.kernel]].sum(1)
-        tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], first.t(), on_nodes)
+        size = torch.linalg.vector_norm(forces[mine][:, FIRST[table.kernel]].sum(1), dim=1)
+        tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], size, on_nodes)
 
 
-def _by_part(labels: np.ndarray, force: Tensor) -> Report:
+def _by_part(count: int, labels: IndexMap, force: Tensor) -> Report:
     """Return the sum of nodal forces (B, N, 3) on each part; {} for a robot of one part, whose own add up to zero."""
-    count = int(labels.max()) + 1
     if count == 1:
         return {}
-    index = torch.as_tensor(labels, device=force.device).long()
-    total = force.new_zeros(force.shape[0], count, 3).index_add(1, index, force)
-    return {f"force/part{k}": total[:, k] for k in range(count)}
+    total = force.new_zeros(force.shape[0], count, 3).index_add_(1, labels.on(force.device), force)
+    return {f"force/part{k}": of_part for k, of_part in enumerate(total.unbind(1))}

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -15,19 +15,21 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.body import Body, side_by_side
-from torchdismech.contact.broad_phase import adjacent, overlapping, padded
+from torchdismech.contact.broad_phase import adjacent
 from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
 from torchdismech.contact.neighbours import near_nodes
-from torchdismech.contact.pair_loops import CLEARANCES, KNOWN, Kernel, PairLoops
-from torchdismech.contact.pair_sums import PairSums, of_pairs
-from torchdismech.contact.pairs import Listed, PairTable, Touching, touching
+from torchdismech.contact.pair_loops import KNOWN, Kernel, PairLoops
+from torchdismech.contact.pair_sums import PairSums
+from torchdismech.contact.pairs import PairTable, Touching, touching
+from torchdismech.contact.primitives import Near, Primitives, met, near
 from torchdismech.contact.response import Friction, Response, of_robots
 from torchdismech.contact.shares import Ruled, Share, shares
 from torchdismech.errors import InputError
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
+from torchdismech.solve.linear.base import IndexMap
 
 __all__ = ["Pairs", "SelfContact", "SelfContacts", "summed"]
 
@@ -59,62 +61,11 @@ class Pairs:
         """Return the pairs of the contacts with these numbers alone."""
         return Pairs(tuple(table for table in self.tables if table.contact in numbers), self.low, self.high)
 
-    def cover(self, positions: Tensor) -> Tensor:
-        """Return the robots (B,) whose nodes (B, N, 3) are where the pairs are complete."""
-        return ((positions >= self.low) & (positions <= self.high)).flatten(1).all(1)
-
-
-class Primitives(nn.Module):
-    """Points, edges or triangles of a robot that a contact is for, with the radii of their surfaces.
-
-    Parameters
-    ----------
-    nodes : (L, k) of all that the robot has.
-    radius : (L,), (1, L) or (B, L) [m].
-    kind : (L,) their kinds in the share of the contact (see `shares`).
-    chosen : (M,) those that the contact is for.
-    """
-
-    per_robot = ("radius",)
-    nodes: Tensor
-    radius: Tensor
-    kind: Tensor
-
-    def __init__(self, nodes: np.ndarray, radius: Tensor, kind: np.ndarray, chosen: np.ndarray):
-        super().__init__()
-        self.register_buffer("nodes", torch.as_tensor(nodes[chosen]), persistent=False)  # (M, k)
-        self.register_buffer("radius", radius[..., chosen], persistent=False)  # (M,), (1, M) or (B, M)
-        self.register_buffer("kind", torch.as_tensor(kind[chosen]), persistent=False)  # (M,)
-
-    def boxes(self, low: Tensor, high: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
-        """Return boxes (B, M, 3) about the surfaces, grown by `more`, while the nodes stay in boxes (B, N, 3)."""
-        grown = (self.radius + more).unsqueeze(-1)
-        return low[:, self.nodes].amin(2) - grown, high[:, self.nodes].amax(2) + grown
-
-    def radii(self, robot: Tensor, index: Tensor) -> Tensor:
-        """Return the radii (K,) of primitives of robots."""
-        return self.radius[index] if self.radius.dim() == 1 else self.radius[robot % len(self.radius), index]
-
-
-class _Near(NamedTuple):
-    """Pairs of primitives that may touch, by robot: (K,) each.
-
-    Attributes
-    ----------
-    robot : number of the robot.
-    first, second : numbers of the primitives.
-    reach : the sum of the two radii [m].
-    """
-
-    robot: Tensor
-    first: Tensor
-    second: Tensor
-    reach: Tensor
-
-    def chosen(self, which: Tensor) -> _Near:
-        """Return those that `which` (K,) is true of."""
-        numbers = which.nonzero().squeeze(1)  # once: several times as fast as indexing each by `which`
-        return _Near(*(of.index_select(0, numbers) for of in self))
+    def cover(self, q: Tensor) -> Tensor:
+        """Return the robots (B,) whose nodes are, at q (B, n), where the pairs are complete."""
+        low, high = self.low.flatten(1), self.high.flatten(1)
+        positions = q[:, : low.shape[1]]
+        return ((positions >= low) & (positions <= high)).all(1)
 
 
 class Summary(NamedTuple):
@@ -123,14 +74,14 @@ class Summary(NamedTuple):
     Attributes
     ----------
     robot, gap : (A,) number of the robot; gap [m].
-    on_first : (3, A) forces on the first of the two surfaces [N].
+    load : (A,) how large the force between the two surfaces is [N].
     speed : (A,) how fast the surfaces slide along each other [m/s].
     on_dofs : (B, n) the sum of the forces on the nodes [N].
     """
 
     robot: Tensor
     gap: Tensor
-    on_first: Tensor
+    load: Tensor
     speed: Tensor
     on_dofs: Tensor
 
@@ -204,8 +155,6 @@ class SelfContact(nn.Module):
         self.centre_line = centre_line
         if centre_line == "smooth" and self.constrained:
             raise InputError("SelfContact.centre_line: 'smooth' goes with Penalty or Barrier, not with Complementarity")
-        # places for pairs of each kind; kept from step to step, so that shapes change seldom
-        self._capacity = dict.fromkeys(KERNELS, 0)
         law = self.law
         self._loops = {} if isinstance(law, ConstraintLaw) else {kernel: PairLoops(kernel, law) for kernel in KERNELS}
 
@@ -251,69 +200,38 @@ class SelfContact(nn.Module):
 
     def tables(self, low: Tensor, high: Tensor, number: int) -> list[PairTable]:
         """Return the pairs that may touch while the nodes stay in boxes (B, N, 3); `number` is that of this contact."""
-        edges = self._near(closest_segments, low, high, self.edges, self.edges, self._near_edges)
-        found = []
-        if self.lines is not None:
-            crossing = self.lines.cross(0.5 * (low + high), edges.robot, edges.first, edges.second, edges.reach)
-            found = [self._table(closest_crossing, edges.chosen(crossing), len(low))]
-            edges = edges.chosen(~crossing)
-        found.insert(0, self._table(closest_segments, edges, len(low)))
-        if len(self.triangles.nodes):
-            near = self._near(closest_on_triangle, low, high, self.points, self.triangles, self._near_triangles)
-            found.append(self._table(closest_on_triangle, near, len(low)))
-        return [dataclasses.replace(table, contact=number) for table in found]
-
-    def _near(
-        self, kernel: Kernel, low: Tensor, high: Tensor, first: Primitives, second: Primitives, near: Tensor
-    ) -> _Near:
-        """Return the pairs of primitives that may touch while the nodes stay in their boxes (B, N, 3)."""
-        middle, room = 0.5 * (low + high), 0.5 * torch.linalg.vector_norm(high - low, dim=-1)
-        more = 0.5 * self.law.response.tolerance
-        smooth = self.lines if kernel is closest_segments else None
-        bulges = None if smooth is None else smooth.bulges(middle, room)
-        boxes = first.boxes(low, high, more if bulges is None else more + bulges)
-        others = (None, None) if second is first else second.boxes(low, high, more)
-        robot, i, j = overlapping(*boxes, others[0], others[1], near)
-        if len(self.own) > 1:
-            ruled = self.own[first.kind[i], second.kind[j]]
-            robot, i, j = robot[ruled], i[ruled], j[ruled]
-        found = _Near(robot, i, j, first.radii(robot, i) + second.radii(robot, j))
-        beyond = found.reach if bulges is None else found.reach + bulges[robot, i] + bulges[robot, j]
-        return found.chosen(self._close(kernel, middle, room, robot, self._nodes(kernel, found), beyond))
-
-    def _nodes(self, kernel: Kernel, pairs: _Near) -> Tensor:
-        """Return the nodes (K, 4) of pairs of edges, or of points and triangles."""
-        first, second = (self.edges, self.edges) if kernel is closest_segments else (self.points, self.triangles)
-        return torch.cat([first.nodes[pairs.first], second.nodes[pairs.second]], dim=-1)
-
-    def _table(self, kernel: Kernel, pairs: _Near, batch: int) -> PairTable:
-        """Return pairs of a kind as a table for so many robots."""
-        index, filled = padded(pairs.robot, pairs.first, pairs.second, batch, self._capacity[kernel])
-        self._capacity[kernel] = index.shape[1]
-        goes_on = None
-        if kernel is closest_crossing:
-            assert self.lines is not None
-            nodes, beyond = self.lines.of_pairs(pairs.first, pairs.second)
-            goes_on = pairs.reach.new_zeros(*filled.shape, 4)
-            goes_on[filled] = beyond.to(goes_on)
+        found: list[tuple[Kernel, Near]]
+        if self.lines is None:
+            found = [(closest_segments, self._near(closest_segments, low, high))]
         else:
-            nodes = self._nodes(kernel, pairs)
-        rounding = self.rounding if kernel is closest_segments else 0.0
-        all_nodes, reach = index.new_zeros(*filled.shape, nodes.shape[1]), pairs.reach.new_zeros(filled.shape)
-        all_nodes[filled], reach[filled] = nodes, pairs.reach
-        return PairTable(kernel, all_nodes, reach, filled, rounding, goes_on=goes_on)
+            found = list(
+                zip((closest_segments, closest_crossing), self._near_lines(self.lines, low, high), strict=True)
+            )
+        if len(self.triangles.nodes):
+            found.append((closest_on_triangle, self._near(closest_on_triangle, low, high)))
+        rounding = {closest_segments: self.rounding}
+        return [
+            PairTable.of(kernel, pairs.listed, pairs.reach, len(low), rounding.get(kernel, 0.0), number, pairs.goes_on)
+            for kernel, pairs in found
+        ]
 
-    def _close(
-        self, kernel: Kernel, middle: Tensor, room: Tensor, robot: Tensor, nodes: Tensor, reach: Tensor
-    ) -> Tensor:
-        """Return which of the pairs (K,) can get into contact: boxes say little of long edges that lie askew.
+    def _near(self, kernel: Kernel, low: Tensor, high: Tensor) -> Near:
+        """Return the pairs of a kind that may touch while the nodes stay in boxes (B, N, 3)."""
+        of_edges = kernel is closest_segments
+        first, second = (self.edges, self.edges) if of_edges else (self.points, self.triangles)
+        tolerance = self.law.response.tolerance
+        more = 0.5 * tolerance
+        excluded = self._near_edges if of_edges else self._near_triangles
+        pairs = met(first, second, low, high, (more, more), excluded, self.own)
+        nodes = torch.cat([first.nodes.index_select(0, pairs.first), second.nodes.index_select(0, pairs.second)], dim=1)
+        return near(kernel, nodes, pairs, low, high, pairs.reach + of_robots(tolerance, pairs.robot))
 
-        A distance changes by no more than the nodes move, by up to `room` (B, N), so it is enough to know it in the
-        middle (B, N, 3) of their boxes.
-        """
-        rooms = room.unsqueeze(-1).expand(-1, -1, 3).flatten(1)  # a number for each coordinate
-        clearance = of_pairs(CLEARANCES[kernel], Listed(robot, nodes), middle.flatten(1), rooms, ())[0]
-        return clearance <= reach + of_robots(self.law.response.tolerance, robot)
+    def _near_lines(self, lines: CentreLines, low: Tensor, high: Tensor) -> tuple[Near, Near]:
+        """Return the pairs of edges that may touch, as straight ones and as lines that cross."""
+        tolerance = self.law.response.tolerance
+        more = 0.5 * tolerance + lines.bulges(low, high)
+        pairs = met(self.edges, self.edges, low, high, (more, more), self._near_edges, self.own)
+        return lines.near(pairs, low, high, of_robots(tolerance, pairs.robot))
 
     # ---- forces ------------------------------------------------------------------------------------------------
 
@@ -364,14 +282,14 @@ class SelfContact(nn.Module):
             sums.bear(motion, part)
         else:
             found = self._loops[table.kernel].bearable.of_columns(table.gathered(motion), table.reaches)[0]
-            part.scatter_reduce_(0, table.places[0], found, "amin")
+            part.scatter_reduce_(0, table.robot, found, "amin")
 
     def _known(self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *known: Tensor) -> Tensor:
         """Return what a loop finds of the pairs of a table (B, P, KNOWN), from what was `known` (KNOWN, C) before."""
         assert not isinstance(self.law, ConstraintLaw)
-        found = q.new_zeros(*table.filled.shape, KNOWN)
+        found = q.new_zeros(*table.shape, KNOWN)
         if len(table):
-            law = self.law.constants.at(table.places[0]).given()
+            law = self.law.constants.at(table.robot).given()
             given = (table.gathered(q), table.gathered(velocity), table.reaches, *known, *law, *table.more)
             found[table.places] = loop.of_columns(*given).t()
         return found
@@ -381,11 +299,12 @@ class SelfContact(nn.Module):
         sums = self.sums(table, q, velocity)
         if sums is not None:
             chosen = sums.touching(q)
-            robot, (of_pairs, on_dofs) = table.places[0][chosen], sums.summary(q, velocity, chosen)
+            robot, (of_pairs, on_dofs) = table.robot.index_select(0, chosen), sums.summary(q, velocity, chosen)
         else:
             found = self.touching(table, q, velocity)
             of_pairs, robot, on_dofs = found.summary(), found.robot, summed(found, found.force(), q)
-        return Summary(robot, of_pairs[0], of_pairs[1:4], of_pairs[4], on_dofs)
+        gap, load, speed = of_pairs.unbind()
+        return Summary(robot, gap, load, speed, on_dofs)
 
     def energy(self, found: Touching) -> Tensor:
         """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
@@ -464,6 +383,12 @@ class SelfContacts(nn.ModuleList):
             contact = self[found.table.contact]
             total[contact.name] = total[contact.name].index_add(0, found.robot, contact.energy(found))
         return total
+
+    @cached_property
+    def parts(self) -> tuple[int, IndexMap]:
+        """How many parts the robot has that no edge joins, and number (N,) of the one that each node belongs to."""
+        body = self[0].body
+        return body.parts(), IndexMap(body.part_of_node)
 
     def energy(self, pairs: Pairs, q: Tensor) -> Tensor:
         """Return the sum (B,) of `energies` [J]."""

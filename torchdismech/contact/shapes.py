@@ -28,6 +28,7 @@ class Shape(nn.Module):
     """A region of space that bodies cannot enter, by its signed distance."""
 
     per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
+    endless = False  # whether it has no other side, so that nothing gets through it
 
     def distance(self, points: Tensor) -> Tensor:
         """Return the signed distances (B, N) [m] of the points (B, N, 3), negative inside."""
@@ -74,6 +75,7 @@ class HalfSpace(Shape):
     """
 
     per_robot = ("point", "normal")
+    endless = True
 
     def __init__(self, point, normal):
         super().__init__()
@@ -90,7 +92,7 @@ class HalfSpace(Shape):
 
     @property
     def depth(self) -> Tensor:
-        """Infinite."""
+        """Infinite, as it is endless."""
         return self.point.new_tensor(math.inf)
 
 

@@ -124,12 +124,13 @@ class ContactCandidates:
 
     def missed(self, q: Tensor) -> Tensor:
         """Return the robots (B,) that got, at q (B, n), to where things may touch that were not looked at."""
-        missed = torch.zeros(len(q), dtype=torch.bool, device=q.device)
+        if self.pairs is None:
+            missed = torch.zeros(len(q), dtype=torch.bool, device=q.device)
+        else:
+            missed = ~self.pairs.pairs.cover(q)
         for obstacle, near in zip(self._bounds(), self.near, strict=True):
             missed = missed | ((obstacle.gap(q, self.end) < 0) & ~near).any(1)
-        if self.pairs is None:
-            return missed
-        return missed | ~self.pairs.pairs.cover(q[:, : 3 * self.model.body.n_nodes].unflatten(1, (-1, 3)))
+        return missed
 
     def widen(self, q: Tensor) -> bool:
         """Look further, to where q (B, n) led and beyond; return whether it did: there is an end to it."""
@@ -141,10 +142,10 @@ class ContactCandidates:
         return True
 
     def passed(self, after: State) -> Tensor:
-        """Return the robots (B,) in which something passed through something else, or through a barrier."""
-        passed = self.missed(after.q)
+        """Return the robots (B,) in which something passed through something else that was looked at, or a barrier."""
+        passed = torch.zeros_like(self.end, dtype=torch.bool)
         if self.pairs is not None:
-            passed = passed | pairs_passed(self.pairs.pairs, self.state.q, after.q)
+            passed = pairs_passed(self.pairs.pairs, self.state.q, after.q)
             passed = passed | self.contact.self_contacts.met(self.pairs.pairs, after.q)
         for obstacle in self.contact.obstacles:
             passed = passed | passed_obstacle(obstacle, self.state, after)

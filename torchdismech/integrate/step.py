@@ -160,7 +160,7 @@ def _with_contact(
         second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
         q, info = torch.where(rows[:, None], again, q), info.merged(second, rows)
         missed = running & info.converged & candidates.missed(q)
-    passed = running & info.converged & candidates.passed(equations.state_after(q))
+    passed = missed | (running & info.converged & candidates.passed(equations.state_after(q)))
     if equations.constraints is None and bool(passed.any()):
         again, second = _root(problem, equations, passed, near=problem.state.q)
         stayed = passed & second.converged & ~candidates.missed(again)
@@ -169,12 +169,14 @@ def _with_contact(
         q, info, passed = torch.where(stayed[:, None], again, q), info.merged(second, stayed), passed & ~stayed
     status = torch.where(passed, int(Status.PASSED_THROUGH), info.status)
     candidates.keep(equations.constraints)
-    contact = step_contact(equations, q, status == Status.CONVERGED)
+    made = status == Status.CONVERGED
+    all_made = made.is_cpu and bool(made.all())  # a look that a GPU would be waited for
+    contact = step_contact(equations, q, None if all_made else made)
     return equations, q, dataclasses.replace(info, status=status, contact=contact)
 
 
-def step_contact(equations: StepEquations, q: Tensor, rows: Tensor) -> Report:
-    """Return what contact did in a step to q (B, n); zeros in rows (B,) that did not make it."""
+def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> Report:
+    """Return what contact did in a step to q (B, n); zeros but in the rows (B,) that made it, None: all did."""
     contact, start = equations.model.contact, equations.start
     position, velocity, time = equations.evaluated_at(q)
     state = start.state.replace(q=position, velocity=velocity, time=time)
@@ -182,4 +184,6 @@ def step_contact(equations: StepEquations, q: Tensor, rows: Tensor) -> Report:
     found = contact_report(
         equations.model.body, contact.obstacles, contact.self_contacts, state, pairs, equations.constraints
     )
+    if rows is None:
+        return found
     return {name: chosen(rows, value, torch.zeros_like(value)) for name, value in found.items()}

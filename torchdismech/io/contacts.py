@@ -208,8 +208,7 @@ def _refuse_touching_parts(scene: Scene, model: Model, keys: list[Key], x: Tenso
         number = found.table.contact
         if contacts[number].law.response.feasible_only and len(found.gap) and found.gap.min() <= 0:
             worst = found.chosen[found.gap.argmin()]
-            robot, place = (int(index[worst]) for index in found.table.places)
-            nodes = found.table.nodes[robot, place].tolist()
+            robot, nodes = int(found.table.robot[worst]), found.table.listed_nodes[worst].tolist()
             _refuse(scene, keys[number], f"what joins nodes {nodes} of robot {robot}", float(found.gap.min()))
 
 

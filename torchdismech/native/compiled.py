@@ -282,6 +282,8 @@ def _declare(code: ctypes.CDLL) -> None:
                 function.argtypes, function.restype = [number] * 3 + [array] * 3 + [number, number], None
     code.blocks_of_pairs.argtypes = [number] * 2 + [array, number, array, array, number, array]
     code.blocks_of_pairs.restype = number
+    code.overlapping_boxes.argtypes = [number] * 2 + [array] * 2 + [number] + [array] * 3 + [number] * 2 + [array]
+    code.overlapping_boxes.restype = number
     code.node_shift_blocks.argtypes, code.node_shift_blocks.restype = [number] * 2, number
     code.calls_in_turn.argtypes, code.calls_in_turn.restype = [number, array, array], number
     code.most_arguments.restype = number
