@@ -170,7 +170,7 @@ def star(arms: int, nodes: int) -> str:
 
 def test_motion_does_not_depend_on_the_part(scene):
     """Cut 40 robots where one alone would take another solver and another way to sum up forces."""
-    text = re.sub(r"nodes = \[\[.*\nrod_edges.*", star(16, 3), SCENE, count=1)
+    text = re.sub(r"nodes = \[\[.*\nrod_edges.*", star(20, 8), SCENE, count=1)
     scene.write_text(re.sub('"environment.gravity.2".*', "", text).replace("max_iterations = 3", ""))
     assert load_scene(scene, {"batch.size": 1}).build().model.solvers.of(1).name == "banded"
     scene_of_all = load_scene(scene, {"batch.size": 40})
