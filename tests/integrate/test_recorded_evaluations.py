@@ -1,5 +1,8 @@
 """Steps in contact whose evaluations are recorded: every bit is as without recordings, whichever way a search goes."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -139,3 +142,24 @@ def test_gradients_of_steps_with_recorded_evaluations(monkeypatch):
         found.append(velocity.grad)
     assert torch.equal(*found)
     assert float(found[0].abs().max()) > 0
+
+
+def test_a_step_leaves_nothing_behind(monkeypatch):
+    """Let go of a step's equations, and with them of its matrices' memory, without waiting for garbage collection."""
+    monkeypatch.setattr(recording, "SEEN", SEEN)
+    model, state = pressed()
+    alive = []
+    made = RecordedEvaluations.equations
+
+    def watched(self, *given):
+        equations = made(self, *given)
+        alive.append(weakref.ref(equations))
+        return equations
+
+    monkeypatch.setattr(RecordedEvaluations, "equations", watched)
+    gc.disable()
+    try:
+        steps(model, ImplicitEuler(2e-3), state=state)
+        assert alive and not any(reference() for reference in alive)
+    finally:
+        gc.enable()

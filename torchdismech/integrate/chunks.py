@@ -162,6 +162,9 @@ class Whole:
 
     def write(self, part: Part, tensors: list[Tensor]) -> None:
         """Write what was found of a part, tensors with its robots first."""
+        if part.whole:
+            self.tensors = [tensor.clone() for tensor in tensors]
+            return
         if not self.tensors:
             self.tensors = [tensor.new_empty(self._batch, *tensor.shape[1:]) for tensor in tensors]
             self._places = [tensor.split(part.size) for tensor in self.tensors]

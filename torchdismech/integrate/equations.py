@@ -65,7 +65,7 @@ class StepEquations:
     descending : whether Newton's method is to descend the potential; see `potential`.
     forms : recordings by the functions that they are of, whose first argument is these equations.
     static : what recordings read in the places of the model's tensors.
-    laws_changed : called when the laws of contact have other constants.
+    laws_changed : called with these equations when the laws of contact have other constants.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class StepEquations:
         self._load: Tensor | None = None
         self.forms: dict[Callable, Callable] = {}
         self.static = Values()
-        self.laws_changed: Callable[[], object] = lambda: None
+        self.laws_changed: Callable[[StepEquations], None] | None = None
         self._bare_start = start if start.pairs is None else dataclasses.replace(start, pairs=None)
 
     @property
@@ -119,12 +119,16 @@ class StepEquations:
             for buffer, new in held:
                 buffer.copy_(new)
             with slips.in_place():
-                self.laws_changed()
+                self._look_at_laws()
                 yield
         finally:
             for (buffer, _), numbers in zip(held, before, strict=True):
                 buffer.copy_(numbers)
-            self.laws_changed()
+            self._look_at_laws()
+
+    def _look_at_laws(self) -> None:
+        if self.laws_changed is not None:
+            self.laws_changed(self)
 
     def _form(self, function: Callable) -> Callable:
         """Return a recording of a function whose first argument is these equations; itself where there is none."""

@@ -63,14 +63,14 @@ class RecordedEvaluations:
         equations.hold(bare.load)
         equations.constraints, equations.forms, equations.static = constraints, self._forms, self._static.values
         if pairs is not None:
-            equations.laws_changed = partial(self._tell, equations, pairs)
-            equations.laws_changed()
+            equations.laws_changed = self._tell
+            self._tell(equations)
         return equations
 
-    def _tell(self, equations: StepEquations, pairs: StepPairs) -> None:
-        """Give the equations what is recorded for pairs, where compiled code can take them by the laws as they are."""
-        assert self._with_pairs is not None
-        told = self._with_pairs.told(pairs)
+    def _tell(self, equations: StepEquations) -> None:
+        """Give equations what is recorded for pairs, where compiled code can take them by the laws as they are."""
+        assert self._with_pairs is not None and equations.start.pairs is not None
+        told = self._with_pairs.told(equations.start.pairs)
         equations.forms = self._forms | self._with_pairs.forms if told else self._forms
 
     # ---- inside ------------------------------------------------------------------------------------------------
