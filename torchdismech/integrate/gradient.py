@@ -56,12 +56,13 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
     model, recording = problem.model, torch.is_grad_enabled()
     parts = parts_of(problem.state.batch, problem.state.batch if size is None else size)
     # numbers that are made of others are made once; torch.compile knows modules as they are
-    made = Values() if model.compilation.active else evaluated(every_module(model))
+    modules = every_module(model)
+    made = Values() if model.compilation.active else evaluated(modules)
     held = problem.values | made
     with made.in_place():
         if len(parts) > 1 and model.batch is not None:
             held = held | per_robot(model)
-        values = held | requiring_gradients(every_module(model)) if recording else held
+        values = held | requiring_gradients(modules) if recording else held
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
     differentiated = recording and any(tensor.requires_grad for tensor in tensors)
     form = Form.of(problem, values) if differentiated else None
