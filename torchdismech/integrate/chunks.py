@@ -176,7 +176,8 @@ def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepI
     """Return the states after a step and how it went, taken by `take` for `size` robots at a time.
 
     Every part has that size, so that one compiled kernel serves all: where the last has fewer robots, some of the part
-    before come along, are not moved, and are left out of the result.
+    before come along, are not moved, and are left out of the result. To autograd each part is a step of its own, so
+    tensors are split at once: of views like those of `Part.of` each would add its gradient to one of all robots.
     """
     batch = problem.state.batch
     if size >= batch:
