@@ -40,6 +40,7 @@ from torchdismech.layout import MatrixLayout
 from torchdismech.mechanics import Mechanics, StepStart
 from torchdismech.memory import block_entries, derivatives, robots_at_a_time
 from torchdismech.slides import Slides
+from torchdismech.snapshot import Snapshot
 from torchdismech.solve import linear
 from torchdismech.solvers import Solvers
 from torchdismech.state import Control, State
@@ -110,16 +111,20 @@ class Model(nn.Module):
         self.compilation.cost = Cost.estimated(len(terms), work)
         self._lay_out()
         self.solvers = Solvers(solver, body, self.layout.pattern)
-        self.recordings: list[Any] = []  # see `integrate.recording`
         self.has_user_hooks = is_of_user(self)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Forget what belongs to this object alone, not to copies of it."""
+        self.recordings: list[Any] = []  # see `integrate.recording`
+        self._seen: Snapshot | None = None
 
     def __getstate__(self) -> dict:
-        # recordings belong to this object
-        return {name: value for name, value in self.__dict__.items() if name != "recordings"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("recordings", "_seen")}
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        self.recordings = []
+        self._begin_anew()
 
     def _lay_out(self) -> None:
         """Find where the terms and forces stand in the matrix, and make the rooms that work with it."""
@@ -202,6 +207,12 @@ class Model(nn.Module):
         if len(numbers) > 1:
             raise InputError(f"the model's parameters are given for different numbers of robots: {sorted(numbers)}")
         return max(numbers, default=None)
+
+    def seen(self) -> Snapshot:
+        """Return what the model holds: the same object as before unless something has changed since."""
+        if self._seen is None or not self._seen.shows(self):
+            self._seen = Snapshot(self, "_seen")
+        return self._seen
 
     # ---- its numbers -------------------------------------------------------------------------------------------
 
@@ -375,10 +386,18 @@ class Model(nn.Module):
         """
         return internal_variables(self.terms, state)
 
-    def check_batch(self, state: State, control: Control) -> None:
-        """Refuse states and controls that do not belong to this model."""
+    def check_batch(self, state: State, control: Control, seen: Snapshot | None = None) -> None:
+        """Refuse states and controls that do not belong to this model; `seen` is what it holds, if that is known."""
         if not isinstance(control, Control):
             raise InputError(f"control: expected a Control, got {type(control).__name__}")
+        fitting = set() if seen is None else seen.fitting
+        shapes = state.q.shape, None if state.internal is None else state.internal.shape
+        if shapes not in fitting:
+            self._check_state(state)
+            fitting.add(shapes)
+        self.check_control(control, state.batch)
+
+    def _check_state(self, state: State) -> None:
         if state.q.shape[1] != self.n_dofs:
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
         count, kept = internal_count(self.terms), None if state.internal is None else tuple(state.internal.shape)
@@ -387,7 +406,6 @@ class Model(nn.Module):
             raise InputError(f"State.internal: this model's materials expect {expected}, got {kept}")
         if self.batch not in (None, state.batch):
             raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
-        self.check_control(control, state.batch)
 
     def check_control(self, control: Control, batch: int) -> None:
         """Refuse a control that does not fit so many of these robots."""

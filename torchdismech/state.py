@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Self
 
 import torch
@@ -31,7 +32,7 @@ class BatchState:
 
     def fields(self) -> tuple[Tensor, ...]:
         """Return the tensors in their order: `state.with_fields(state.fields())` is a copy."""
-        return tuple([getattr(self, name) for name in tensor_fields(self)])
+        return tuple([tensor for tensor in _fields_of(type(self)).tensors_of(self) if tensor is not None])
 
     def with_fields(self, tensors: Iterable[Tensor]) -> Self:
         """Return a state of the same robots with other tensors, all of them in their order."""
@@ -73,18 +74,28 @@ class BatchState:
 
 def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:
     """Return the names of the tensors that a state consists of, or that all states of a kind do."""
-    state = kind if isinstance(kind, type) else type(kind)
-    if state not in _tensor_fields:
+    fields = _fields_of(kind if isinstance(kind, type) else type(kind))
+    missing = [name for name in fields.optional if getattr(kind, name) is None]
+    return tuple([name for name in fields.named if name not in missing]) if missing else fields.named
+
+
+class _Fields:
+    """The tensors of a class of states: their names, those of them that may be None, and what gives them all."""
+
+    def __init__(self, kind: type[BatchState]):
         fields: tuple[dataclasses.Field, ...] = dataclasses.fields(kind)  # type: ignore[arg-type]
-        named = tuple(f.name for f in fields if f.metadata.get("tensor", True))
-        _tensor_fields[state] = named, tuple(f.name for f in fields if f.metadata.get("optional", False))
-    named, optional = _tensor_fields[state]
-    missing = [name for name in optional if getattr(kind, name) is None]
-    return tuple([name for name in named if name not in missing]) if missing else named
+        self.named = tuple(f.name for f in fields if f.metadata.get("tensor", True))
+        self.optional = tuple(f.name for f in fields if f.metadata.get("optional", False))
+        self.tensors_of = attrgetter(*self.named)
 
 
-# of each class of states: the names of its tensors, and of those that may be None
-_tensor_fields: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+def _fields_of(kind: type[BatchState]) -> _Fields:
+    if kind not in _fields:
+        _fields[kind] = _Fields(kind)
+    return _fields[kind]
+
+
+_fields: dict[type[BatchState], _Fields] = {}
 
 
 @dataclass(frozen=True)
@@ -205,8 +216,8 @@ class Control:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the fields that are set, by name, but `values`."""
-        fields = [(name, getattr(self, name)) for name in field_names(self) if name != "values"]
-        return {name: value for name, value in fields if value is not None}
+        own = vars(self)
+        return {name: own[name] for name in field_names(self) if own[name] is not None and name != "values"}
 
     def rows(self, index) -> Control:
         """Return the control of the robots that `index` selects."""

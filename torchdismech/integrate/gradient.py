@@ -56,20 +56,21 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
     model, recording = problem.model, torch.is_grad_enabled()
     parts = parts_of(problem.state.batch, problem.state.batch if size is None else size)
     # numbers that are made of others are made once; torch.compile knows modules as they are
-    modules = every_module(model)
-    made = Values() if model.compilation.active else evaluated(modules)
+    made = Values() if model.compilation.active or not problem.parametrized else evaluated(every_module(model))
     held = problem.values | made
     with made.in_place():
         if len(parts) > 1 and model.batch is not None:
             held = held | per_robot(model)
-        values = held | requiring_gradients(modules) if recording else held
+        values = held | requiring_gradients(every_module(model)) if recording and problem.requires_gradients else held
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
     differentiated = recording and any(tensor.requires_grad for tensor in tensors)
     form = Form.of(problem, values) if differentiated else None
     with torch.no_grad(), made.detached().in_place():
         # compiled code is for tensors that require gradients, or for tensors that do not
-        given = problem if form is None else form.problem([tensor.detach() for tensor in tensors])
-        after, info, solved = _solved_in_parts(given.replace(values=held.detached()), parts)
+        given = problem
+        if form is not None:
+            given = form.problem([tensor.detach() for tensor in tensors]).replace(seen=problem.seen)
+        after, info, solved = _solved_in_parts(given.replace(values=held.detached()) if held else given, parts)
     if form is not None:
         form.parts = solved
         after = after.with_fields(_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))

@@ -26,6 +26,7 @@ from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.substeps import with_retries
 from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
+from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
 from torchdismech.trainable import refuse_negative
 
@@ -100,14 +101,16 @@ class Solver(ABC):
         """
         control = control or Control()
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
-        self._check(model, state, control)
+        seen = model.seen()
+        self._check(model, state, control, seen)
         if control.pose is not None:
             control = posed(model.body, state, control)
         values = model.values_of(control)
         with values.in_place():
             if torch.is_grad_enabled():
                 refuse_hidden_tensors(model, state, control)
-            problem = StepProblem(model, self, state, control.without_values(), self._step_length, running, values)
+            control_alone, dt = control.without_values(), self._step_length
+            problem = StepProblem(model, self, state, control_alone, dt, running, values, seen=seen)
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
@@ -248,10 +251,11 @@ class Solver(ABC):
     def _occasion(self, state: State) -> str:
         """Return what an error calls the step from this state."""
 
-    def _check(self, model: Model, state: State, control: Control) -> None:
+    def _check(self, model: Model, state: State, control: Control, seen: Snapshot | None = None) -> None:
         """Refuse what cannot be stepped, by name."""
-        model.check_batch(state, control)
-        refuse_negative(model)
+        model.check_batch(state, control, seen)
+        if seen is None or seen.parametrized or seen.requires_gradients:  # else nothing is trained
+            refuse_negative(model)
         if model.contact.constrained and not self.takes_constraints:
             raise InputError(
                 f"contact by Complementarity goes with ImplicitEuler and Static, got {type(self).__name__}: a "

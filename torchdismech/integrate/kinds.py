@@ -15,6 +15,7 @@ from torchdismech.integrate.declared import PLAIN, hooked, is_foreign, says_so, 
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
+from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control
 from torchdismech.values import Place, Values, tensor_at, tensors_of
 
@@ -65,7 +66,11 @@ class StepKind:
         for module, names in zip(self._modules, movable, strict=True):
             held += [name not in names for own in _own_tensors(module) for name in own]
         self._held = held
-        self._objects, self._traits = self._objects_of(problem), self._traits_of(problem)
+        self._objects, self._traits = self._objects_of(problem), self._traits_of_model(problem.model)
+        self._step = self._traits_of_step(problem)
+        # of the model, when it was last found to be of this kind, and the tensors in the movable places
+        self._seen: Snapshot | None = None
+        self._standing: list[Tensor] = []
         self._alive = [*compress(self._tensors(problem.model), held)]
         self.seen = 0
         self.recording: Any = None
@@ -78,15 +83,25 @@ class StepKind:
 
     def fits(self, problem: StepProblem) -> bool:
         """Return whether a step is of this kind."""
+        step = self._traits_of_step(problem)
+        if step != self._step or step[-1] is not self._step[-1]:
+            return False
+        if self._sees_the_same(problem):
+            return True
         objects = self._objects_of(problem)
         same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
-        return same and self._traits_of(problem) == self._traits
+        if not (same and self._traits_of_model(problem.model) == self._traits):
+            return False
+        if not self.of_users and not problem.values:
+            self._seen, self._standing = problem.seen, self._moved()
+        return True
 
     def inputs(self, problem: StepProblem) -> list[Tensor]:
         """Return what a step is given: state, rows that run, loads (B, n), control, tensors of the model."""
         load = [] if self.all_forces else [_load(problem)]
         controls = self.controls(problem.control).values()
-        return [*problem.state.fields(), problem.running, *load, *controls, *self._moved()]
+        moved = self._standing if self._sees_the_same(problem) else self._moved()
+        return [*problem.state.fields(), problem.running, *load, *controls, *moved]
 
     def axes(self, inputs: Sequence[Tensor]) -> list[int | None]:
         """Return the dimension of the robots in each of the inputs; None where it is for all."""
@@ -102,14 +117,18 @@ class StepKind:
         """Return what of a control the equations read."""
         return {name: tensor for name, tensor in control.tensors().items() if self.all_forces or name != "force"}
 
+    def _sees_the_same(self, problem: StepProblem) -> bool:
+        """Return whether the model is known to stand as when it was last found to be of this kind."""
+        return self._seen is not None and problem.seen is self._seen and not problem.values
+
     def _moved(self) -> list[Tensor]:
         tensors = [tensor_at(module, name) for module, name in self.movable_places]
         return [tensor for tensor in tensors if tensor is not None]
 
     def _objects_of(self, problem: StepProblem) -> list[Any]:
-        """Return the solver and the modules, as they hang together."""
+        """Return the modules, as they hang together."""
         model = problem.model
-        found: list[Any] = [model.solvers.of(problem.state.batch), model.self_contacts, *self._roots(model)]
+        found: list[Any] = [model.self_contacts, *self._roots(model)]
         for module in self._modules:
             if module._modules:  # most have none in them
                 found += _children(module)
@@ -126,25 +145,32 @@ class StepKind:
         """Return the tensors of model and modules."""
         return tensors_of([model, *self._modules])
 
-    def _traits_of(self, problem: StepProblem) -> list[Any]:
-        """Return what of a step compares by its value: shapes, addresses, plain numbers, names."""
-        method, controls = problem.method, self.controls(problem.control)
-        given = (*problem.state.fields(), *controls.values(), *self._moved())
-        all_tensors = self._tensors(problem.model)
-        constants = [*compress(all_tensors, self._held)]
-        traits = [
-            # first, as a number and an array that took its place cannot be compared
-            *(type(value) for module in self.of_users for value in vars(module).values()),
+    def _traits_of_step(self, problem: StepProblem) -> list[Any]:
+        """Return what compares by its value of all that a step is given beside the model; the solver is the last."""
+        model, method, controls = problem.model, problem.method, self.controls(problem.control)
+        given = (*problem.state.fields(), *controls.values())
+        return [
             type(method),
             method.scheme,
             *_held_numbers(method),
             len(vars(method)),
             type(problem.state),
             *controls,
+            model.compilation.runs_compiled(problem.state.batch, problem.state.q),
+            *[tensor.shape for tensor in given],
+            *[tensor.dtype for tensor in given],
+            model.solvers.of(problem.state.batch),
         ]
-        traits += (len(all_tensors), problem.model.compilation.runs_compiled(problem.state.batch, problem.state.q))
-        traits += [tensor.shape for tensor in given]
-        traits += [tensor.dtype for tensor in given]
+
+    def _traits_of_model(self, model: Model) -> list[Any]:
+        """Return what compares by its value of a model: shapes, addresses, plain numbers, names."""
+        all_tensors, moved = self._tensors(model), self._moved()
+        constants = [*compress(all_tensors, self._held)]
+        # first, as a number and an array that took its place cannot be compared
+        traits: list[Any] = [type(value) for module in self.of_users for value in vars(module).values()]
+        traits += (len(all_tensors),)
+        traits += [tensor.shape for tensor in moved]
+        traits += [tensor.dtype for tensor in moved]
         traits += [None if tensor is None else tensor.data_ptr() for tensor in constants]
         traits += [None if tensor is None else tensor.shape for tensor in constants]
         attributes = [*map(vars, self._modules)]

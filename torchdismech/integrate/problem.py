@@ -16,6 +16,7 @@ from torchdismech.integrate.scheme import Scheme
 from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
 from torchdismech.records import replaced
+from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
 from torchdismech.values import Values
 
@@ -60,6 +61,7 @@ class StepProblem:
     running : (B,) robots to step.
     share : how much of the external forces acts.
     recorded : gives the equations in place of the problem itself, where their functions are recorded.
+    seen : what the model holds, as it was looked at for this step; not asked where `values` stand in it.
     """
 
     model: Model
@@ -71,10 +73,21 @@ class StepProblem:
     values: Values = field(default_factory=Values)
     share: float = 1.0
     recorded: Recorded | None = None
+    seen: Snapshot | None = None
 
     def replace(self, **changes) -> StepProblem:
         """Return a copy with some fields changed."""
         return replaced(self, **changes)
+
+    @property
+    def parametrized(self) -> bool:
+        """Whether some of the model's tensors may be made by parametrizations."""
+        return self.seen is None or self.seen.parametrized
+
+    @property
+    def requires_gradients(self) -> bool:
+        """Whether some of the model's tensors may require gradients."""
+        return self.seen is None or len(self.values) > 0 or self.seen.requires_gradients
 
     @property
     def elapsed(self) -> float | Tensor | None:

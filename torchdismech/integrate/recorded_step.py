@@ -77,6 +77,7 @@ class RecordedStep:
             self._round = recorded(self._round_with_matrix, device, pool)
             self._last_round = recorded(self._round_without_matrix, device, pool)
             self._end = recorded(self._state_after, device, pool)
+        self._ended: tuple[State, StepInfo] | None = None
 
     def start(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
         """Set a step up; None stands for inputs that are those of the step before."""
@@ -110,11 +111,14 @@ class RecordedStep:
 
         None where something may have been passed through: that is for `finished` to find out.
         """
-        (after, status, suspect, contact), at = self._end.replay(), self.at
+        after, status, suspect, contact = self._end.replay()
         if suspect is not None and bool(suspect):
             return None
-        root = Root(at.x, at.status, at.iterations, at.norm, self.options.tolerance)
-        return after, StepInfo.of(root, status, self.scale, contact)
+        if self._ended is None:  # all of it stands where each step writes it anew
+            at = self.at
+            root = Root(at.x, at.status, at.iterations, at.norm, self.options.tolerance)
+            self._ended = after, StepInfo.of(root, status, self.scale, contact)
+        return self._ended
 
     def finished(self) -> tuple[State, StepInfo]:
         """Return the state after the step and how it went, searched for without recordings from where they got to."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.mechanics import Mechanics
+from torchdismech.native.copies import Copies
 from torchdismech.native.graphs import memory_pool, recorded
 from torchdismech.state import Control, State
 from torchdismech.values import Values
@@ -48,7 +49,7 @@ class StaticProblem:
         of_dtype: dict[torch.dtype, list[int]] = {}
         for place, tensor in enumerate(inputs):
             of_dtype.setdefault(tensor.dtype, []).append(place)
-        self._of_dtype = list(of_dtype.values())
+        self._of_dtype, self._copies = list(of_dtype.values()), Copies.to(self._inputs)
         self._dt = torch.empty((), dtype=model.dtype, device=model.device)
         self._last_dt: float | Tensor | None = None
         static = iter(self._inputs)
@@ -64,10 +65,11 @@ class StaticProblem:
 
     def give(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
         """Write what a step is given to the static buffers; None leaves what the step before was given."""
-        inputs = self._expanded(inputs)
+        inputs = self._expanded(inputs) if self._shapes else inputs
         with torch.no_grad():
-            for places in self._of_dtype:  # as torch then takes one launch for many
-                written_at(self._inputs, inputs, places)
+            if self._copies is None or not self._copies.made(inputs):
+                for places in self._of_dtype:  # as torch then takes one launch for many
+                    written_at(self._inputs, inputs, places)
         if dt is not self._last_dt or isinstance(dt, Tensor):  # the numbers of a tensor may be others
             self._dt.fill_(dt)
             self._last_dt = dt

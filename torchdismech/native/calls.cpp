@@ -1,6 +1,7 @@
 // Calls of compiled functions, one after the other: a recorded step is one call from Python instead of many.
 
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 namespace {
@@ -23,6 +24,13 @@ template <std::size_t COUNT>
 int64_t call_with(void* function, const int64_t* given) {
   return call(function, given, std::make_index_sequence<COUNT>());
 }
+
+// Numbers to be copied; none where there is no source.
+struct Copy {
+  const void* source;
+  void* target;
+  int64_t bytes;
+};
 
 // The most arguments that a function may have.
 constexpr std::size_t MOST = 26;
@@ -48,5 +56,10 @@ int64_t calls_in_turn(int64_t count, const Call* calls, int64_t* result) {
     if (one.expected >= 0 && *result != one.expected) return k;
   }
   return count;
+}
+
+void copies_in_turn(int64_t count, const Copy* copies) {
+  for (int64_t k = 0; k < count; ++k)
+    if (copies[k].source) std::memcpy(copies[k].target, copies[k].source, copies[k].bytes);
 }
 }

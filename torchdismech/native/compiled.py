@@ -287,6 +287,7 @@ def _declare(code: ctypes.CDLL) -> None:
     code.node_shift_blocks.argtypes, code.node_shift_blocks.restype = [number] * 2, number
     code.calls_in_turn.argtypes, code.calls_in_turn.restype = [number, array, array], number
     code.most_arguments.restype = number
+    code.copies_in_turn.argtypes, code.copies_in_turn.restype = [number, array], None
     code.strided_operations.argtypes, code.strided_operations.restype = [number, array], number
     code.space_turn_float64.argtypes = [number] * 3 + [array] * 2 + [number, number]
     code.space_turn_float64.restype = None

@@ -1,0 +1,150 @@
+"""What a snapshot of a model sees of its changes, and what is answered once for it."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, straight, trainable
+from torchdismech.errors import InputError
+from torchdismech.forces import Gravity
+from torchdismech.snapshot import Snapshot
+
+
+def rod() -> Model:
+    """Return a rod of a few nodes that is clamped and has weight."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (1, 0, 0), 5), Circle(1e-2), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(Gravity((0.0, 0.0, -9.81)))
+    return builder.finalize()
+
+
+def _other_memory(model: Model) -> None:
+    model.forces[0].acceleration.data = model.forces[0].acceleration.clone()
+
+
+def _other_shape(model: Model) -> None:
+    tensor = model.body.mass
+    place = tensor.data_ptr()
+    tensor.unsqueeze_(0)
+    assert tensor.data_ptr() == place
+
+
+def _one_attribute_for_another(model: Model) -> None:
+    vars(model.forces[0])["implicit"] = vars(model.forces[0]).pop("explicit")
+
+
+def _dictionary(model: Model) -> None:
+    vars(model.body)["_buffers"] = dict(model.body._buffers)
+
+
+CHANGES: dict[str, Callable[[Model], object]] = {
+    "number": lambda m: setattr(m.forces[0], "explicit", 1),
+    "attribute more": lambda m: setattr(m.forces[0], "more", 1),
+    "attribute less": lambda m: delattr(m.forces[0], "explicit"),
+    "attribute for another": _one_attribute_for_another,
+    "attribute of the root": lambda m: setattr(m, "solvers", None),
+    "parameter": lambda m: setattr(m.forces[0], "acceleration", nn.Parameter(m.forces[0].acceleration.clone())),
+    "buffer": lambda m: m.body._buffers.update(mass=m.body.mass.clone()),
+    "private buffer": lambda m: m.frames._buffers.update(_ends=m.frames._ends.clone()),
+    "buffer more": lambda m: m.body.register_buffer("more", torch.zeros(1)),
+    "dictionary of buffers": _dictionary,
+    "memory": _other_memory,
+    "shape": _other_shape,
+    "requires gradients": lambda m: m.forces[0].acceleration.requires_grad_(),
+    "module": lambda m: m.forces.append(nn.Identity()),
+    "module for another": lambda m: m.forces.__setitem__(0, nn.Identity()),
+    "class": lambda m: setattr(m.forces[0], "__class__", nn.Identity),
+    "parametrization": lambda m: trainable.scaled(m, ["bend_twist.EI1"]),
+    "dtype": lambda m: m.forces[0].to(torch.float32),
+    "training": lambda m: m.train(not m.training),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_seen(change):
+    """See what is another object, or a tensor somewhere else; each snapshot is of one moment."""
+    model = rod()
+    snapshot = Snapshot(model, "_seen")
+    assert snapshot.shows(model)
+    CHANGES[change](model)
+    assert not snapshot.shows(model)
+
+
+def test_numbers_are_not_seen():
+    """Leave alone that numbers within a tensor change, and where the snapshot itself is kept."""
+    model = rod()
+    snapshot = model.seen()
+    model.forces[0].acceleration.detach().mul_(2)
+    assert model.seen() is snapshot
+
+
+def test_steps_leave_a_model_as_it_is():
+    """Answer once what a run asks: no step changes what a snapshot shows, recorded or not."""
+    model = rod()
+    integrator, state = ImplicitEuler(1e-3), model.initial_state()
+    state, _ = integrator.step(model, state)
+    snapshot = model.seen()
+    for _ in range(30):
+        state, _ = integrator.step(model, state)
+    assert model.recordings[0].recording is not None
+    assert model.seen() is snapshot
+
+
+def test_copies_begin_anew():
+    """Do not take the snapshot of a model along with a copy of it, of which it would show nothing."""
+    import copy
+
+    model = rod()
+    model.seen()
+    assert copy.deepcopy(model)._seen is None
+
+
+def test_what_is_trained_is_known():
+    """Know of gradients and parametrizations, from which steps find out what they have to look for."""
+    model = rod()
+    assert not model.seen().requires_gradients and not model.seen().parametrized
+    model.forces[0].acceleration.requires_grad_()
+    assert model.seen().requires_gradients and not model.seen().parametrized
+    model = rod()
+    trainable.scaled(model, ["bend_twist.EI1"])
+    assert model.seen().requires_gradients and model.seen().parametrized
+
+
+def test_a_model_for_another_number_of_robots_is_refused_after_steps():
+    """Refuse a state that fitted the model before its constants were given per robot."""
+    model = rod()
+    integrator, state = ImplicitEuler(1e-3), model.initial_state(batch=2)
+    integrator.step(model, state)
+    model.forces[0].acceleration = nn.Parameter(torch.zeros(3, 3, dtype=torch.float64), requires_grad=False)
+    with pytest.raises(InputError, match="for 3 robots, got a state of 2"):
+        integrator.step(model, state)
+
+
+def test_recorded_steps_follow_a_changed_model():
+    """Step as a model that was changed from the beginning, though a recording of the one before is there."""
+
+    def halfway(change: Callable[[Model], object], recorded: bool) -> torch.Tensor:
+        model = rod()
+        integrator, state = ImplicitEuler(1e-3), model.initial_state()
+        for step in range(60):
+            if step == 40:
+                change(model)
+            if not recorded:
+                model.recordings.clear()
+            state, _ = integrator.step(model, state)
+        return state.q
+
+    changes: list[Callable[[Model], object]] = [
+        lambda m: m.forces[0].acceleration.detach().mul_(2),
+        lambda m: setattr(m.forces[0], "acceleration", nn.Parameter(2 * m.forces[0].acceleration, requires_grad=False)),
+        lambda m: m.term("bend_twist").energy.EI1.data.mul_(2),
+        lambda m: setattr(m.forces[0].acceleration, "data", torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)),
+    ]
+    still = halfway(lambda m: None, True)
+    for change in changes:
+        found = halfway(change, True)
+        assert torch.equal(found, halfway(change, False))
+        assert not torch.equal(found, still)
