@@ -397,7 +397,9 @@ class Model(nn.Module):
             fitting.add(shapes)
         self.check_control(control, state.batch)
 
+    @torch.no_grad()
     def _check_state(self, state: State) -> None:
+        """Refuse a state of another model, or of another number of robots."""
         if state.q.shape[1] != self.n_dofs:
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
         count, kept = internal_count(self.terms), None if state.internal is None else tuple(state.internal.shape)

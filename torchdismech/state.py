@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Self
 
 import torch
@@ -32,7 +31,8 @@ class BatchState:
 
     def fields(self) -> tuple[Tensor, ...]:
         """Return the tensors in their order: `state.with_fields(state.fields())` is a copy."""
-        return tuple([tensor for tensor in _fields_of(type(self)).tensors_of(self) if tensor is not None])
+        named = _fields_of(type(self)).named
+        return tuple([tensor for name in named if (tensor := getattr(self, name)) is not None])
 
     def with_fields(self, tensors: Iterable[Tensor]) -> Self:
         """Return a state of the same robots with other tensors, all of them in their order."""
@@ -80,13 +80,12 @@ def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:
 
 
 class _Fields:
-    """The tensors of a class of states: their names, those of them that may be None, and what gives them all."""
+    """The names of the tensors of a class of states, and of those that may be None."""
 
     def __init__(self, kind: type[BatchState]):
         fields: tuple[dataclasses.Field, ...] = dataclasses.fields(kind)  # type: ignore[arg-type]
         self.named = tuple(f.name for f in fields if f.metadata.get("tensor", True))
         self.optional = tuple(f.name for f in fields if f.metadata.get("optional", False))
-        self.tensors_of = attrgetter(*self.named)
 
 
 def _fields_of(kind: type[BatchState]) -> _Fields:
