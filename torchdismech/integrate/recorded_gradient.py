@@ -14,7 +14,7 @@ these on to the tensors that they are made of (weights of learned loads,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -26,7 +26,7 @@ from torchdismech.integrate.adjoint import Adjoint, Form, Gradients, SolvedPart,
 from torchdismech.integrate.chunks import of_parts
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.kinds import StepKind
-from torchdismech.integrate.static_problem import written_at
+from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
 from torchdismech.native.tape import Tape
 from torchdismech.registration import refuse_unregistered
@@ -192,8 +192,8 @@ class RecordedGradients:
     ) -> None:
         self._kind, self._needs = kind, [tensor.requires_grad for tensor in inputs]
         given = [*inputs, q, *gradients]
-        self._static = [torch.empty_like(t, memory_format=torch.contiguous_format).detach() for t in given]
-        self._of_dtype = _of_dtype(given, range(len(given)))
+        self._buffers = StaticBuffers(given)
+        self._static = self._buffers.tensors
         running = self._static[form.count]
         controls = [name for name in form.controls if kind.all_forces or name != "force"]
         self._form = dataclasses.replace(
@@ -204,8 +204,7 @@ class RecordedGradients:
         self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
         reads = self._tape.reads if isinstance(self._tape, Tape) else None
         if reads is not None:  # a step's residual and state are linear in much of the state before
-            read = [k for k, t in enumerate(self._static) if t.untyped_storage().data_ptr() in reads]
-            self._of_dtype = _of_dtype(given, read)
+            self._buffers.read_at(k for k, t in enumerate(self._static) if t.untyped_storage().data_ptr() in reads)
 
     def replayed(
         self, dt: float | Tensor, given: Sequence[Tensor | None], accepted: Tensor | None = None
@@ -230,9 +229,7 @@ class RecordedGradients:
 
     def _give(self, dt: float | Tensor, given: Sequence[Tensor | None]) -> None:
         """Write what a step is given to the static buffers, as far as it is read."""
-        with torch.no_grad():
-            for places in self._of_dtype:  # as torch then takes one call for many
-                written_at(self._static, given, places)
+        self._buffers.give(given)
         assert isinstance(self._form.dt, Tensor)
         self._form.dt.fill_(dt)
 
@@ -261,11 +258,3 @@ class RecordedGradients:
             factor = equations.solver().factor(values, rows=rows)
             self._solvable = factor.ok.all()
             return factor.solve(rhs, transpose=True), None, None
-
-
-def _of_dtype(tensors: Sequence[Tensor], places: Iterable[int]) -> list[list[int]]:
-    """Return the places of some tensors, those of one dtype together."""
-    found: dict[torch.dtype, list[int]] = {}
-    for place in places:
-        found.setdefault(tensors[place].dtype, []).append(place)
-    return list(found.values())

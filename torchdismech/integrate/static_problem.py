@@ -12,12 +12,12 @@ from torch import Tensor
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.mechanics import Mechanics
-from torchdismech.native.copies import Copies
+from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import memory_pool, recorded
 from torchdismech.state import Control, State
 from torchdismech.values import Values
 
-__all__ = ["RecordedCall", "StaticProblem", "written_at"]
+__all__ = ["RecordedCall", "StaticProblem"]
 
 
 class StaticProblem:
@@ -44,15 +44,10 @@ class StaticProblem:
         numbered = enumerate(kind.movable_places, first)
         shapes = {} if shaped is None else {place: tensor.shape for place, tensor in shaped}
         self._shapes = {k: shapes[place] for k, place in numbered if place in shapes}
-        inputs = self._expanded(inputs)
-        self._inputs = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in inputs]
-        of_dtype: dict[torch.dtype, list[int]] = {}
-        for place, tensor in enumerate(inputs):
-            of_dtype.setdefault(tensor.dtype, []).append(place)
-        self._of_dtype, self._copies = list(of_dtype.values()), Copies.to(self._inputs)
+        self._buffers = StaticBuffers(self._expanded(inputs))
         self._dt = torch.empty((), dtype=model.dtype, device=model.device)
         self._last_dt: float | Tensor | None = None
-        static = iter(self._inputs)
+        static = iter(self._buffers.tensors)
         state = problem.state.with_fields(next(static) for _ in problem.state.fields())
         running, self.load = next(static), None if kind.all_forces else next(static)
         control = Control.of({name: next(static) for name in kind.controls(problem.control)})
@@ -65,11 +60,7 @@ class StaticProblem:
 
     def give(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
         """Write what a step is given to the static buffers; None leaves what the step before was given."""
-        inputs = self._expanded(inputs) if self._shapes else inputs
-        with torch.no_grad():
-            if self._copies is None or not self._copies.made(inputs):
-                for places in self._of_dtype:  # as torch then takes one launch for many
-                    written_at(self._inputs, inputs, places)
+        self._buffers.give(self._expanded(inputs) if self._shapes else inputs)
         if dt is not self._last_dt or isinstance(dt, Tensor):  # the numbers of a tensor may be others
             self._dt.fill_(dt)
             self._last_dt = dt
@@ -80,13 +71,6 @@ class StaticProblem:
         for k, shape in self._shapes.items():
             expanded[k] = None if inputs[k] is None else inputs[k].expand(shape)
         return expanded
-
-
-def written_at(buffers: Sequence[Tensor], tensors: Sequence[Tensor | None], places: Sequence[int]) -> None:
-    """Write tensors of one dtype to the buffers at these places, but where they are None."""
-    pairs = [(buffers[k], tensor) for k in places if (tensor := tensors[k]) is not None]
-    if pairs:
-        torch._foreach_copy_([buffer for buffer, _ in pairs], [tensor for _, tensor in pairs])
 
 
 class _Varying(Mechanics):

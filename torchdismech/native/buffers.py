@@ -1,0 +1,83 @@
+"""Memory that stays where it is, for tensors that are given anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.native.compiled import Unavailable, library
+
+__all__ = ["StaticBuffers"]
+
+STRIDED = -1  # in place of the address of a tensor that is not contiguous
+
+
+class StaticBuffers:
+    """Contiguous tensors like others, which recordings read.
+
+    On a CPU one call of compiled code copies all that is given, as torch takes a microsecond and more for each tensor
+    of a few numbers; elsewhere one launch copies all of a dtype.
+
+    Parameters
+    ----------
+    like : tensors of the shapes, dtypes and devices that all have that are given.
+
+    Attributes
+    ----------
+    tensors : the buffers; what they hold at first is left open.
+    """
+
+    def __init__(self, like: Sequence[Tensor]):
+        self.tensors = [torch.empty_like(t, memory_format=torch.contiguous_format).detach() for t in like]
+        self.read_at(range(len(like)))
+
+    def read_at(self, places: Iterable[int]) -> None:
+        """Write from now on those in these places alone, as the others are not read."""
+        self._places = [*places]
+        self._of_dtype: dict[torch.dtype, list[int]] = {}
+        for place in self._places:
+            self._of_dtype.setdefault(self.tensors[place].dtype, []).append(place)
+        self._copies = _Copies.to([self.tensors[place] for place in self._places])
+
+    def give(self, tensors: Sequence[Tensor | None]) -> None:
+        """Write tensors to the buffers; None leaves what was given before."""
+        if self._copies is not None and self._copies.made([tensors[place] for place in self._places]):
+            return
+        with torch.no_grad():
+            for places in self._of_dtype.values():
+                pairs = [(self.tensors[k], tensor) for k in places if (tensor := tensors[k]) is not None]
+                if pairs:
+                    torch._foreach_copy_([buffer for buffer, _ in pairs], [tensor for _, tensor in pairs])
+
+
+class _Copies:
+    """Copies of tensors to buffers on a CPU; each tensor is to have the shape and dtype of its buffer."""
+
+    def __init__(self, buffers: Sequence[Tensor]):
+        places = [(0, buffer.data_ptr(), buffer.numel() * buffer.element_size()) for buffer in buffers]
+        self._table = np.array(places, dtype=np.int64).reshape(-1, 3)
+        self._sources = self._table[:, 0]
+        self._make = partial(library().code.copies_in_turn, len(self._table), self._table.ctypes.data)
+
+    @staticmethod
+    def to(buffers: Sequence[Tensor]) -> _Copies | None:
+        """Return copies to these buffers; None where there is no compiled code, or they are on a GPU."""
+        if not all(buffer.is_cpu for buffer in buffers):
+            return None
+        try:
+            return _Copies(buffers)
+        except Unavailable:
+            return None
+
+    def made(self, tensors: Sequence[Tensor | None]) -> bool:
+        """Copy the tensors, but where there is None; return False, with nothing done, if one is not contiguous."""
+        sources = [0 if t is None else t.data_ptr() if t.is_contiguous() else STRIDED for t in tensors]
+        if STRIDED in sources:
+            return False
+        self._sources[:] = sources
+        self._make()
+        return True
