@@ -7,7 +7,6 @@ stay where they are is written down once, by addresses and strides, and a table 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,11 +116,11 @@ def carried_out(rows: Sequence[Rows]) -> CompiledCall:
     Unavailable : there is no compiled code.
     """
     table = np.array([number for part in rows for number in part.numbers], dtype=np.int64).reshape(-1, ROW)
-    given, refuse = (len(table), table.ctypes.data), partial(_refuse, table)
-    return CompiledCall(library().code.strided_operations, given, len(table), refuse, table)
+    arguments = (len(table), table.ctypes.data)
+    return CompiledCall(library().code.strided_operations, arguments, len(table), _refuse, (table,))
 
 
-def _refuse(table: np.ndarray, done: int) -> None:
+def _refuse(done: int, table: np.ndarray) -> None:
     raise IndexError(f"{CODES[table[done, 0]]}: an index is out of range")
 
 

@@ -81,6 +81,23 @@ void finite_rows(int64_t count, const Rows<T>* tensors, bool* finite, int64_t fi
   }
 }
 
+// finite[column]: whether all numbers of that column of x (rows, columns) are.
+template <typename T>
+void finite_columns(int64_t rows, int64_t columns, const T* x, bool* finite, int64_t first, int64_t last) {
+  for (int64_t at = first; at < last; at += LANES) {
+    const int64_t count = last - at < LANES ? last - at : LANES;
+    T sum[LANES] = {};
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* in = x + row * columns + at;
+      if (count == LANES)
+        for (int64_t k = 0; k < LANES; ++k) sum[k] += in[k] * T(0);
+      else
+        for (int64_t k = 0; k < count; ++k) sum[k] += in[k] * T(0);
+    }
+    for (int64_t k = 0; k < count; ++k) finite[at + k] = sum[k] == T(0);
+  }
+}
+
 }  // namespace
 
 #define INTERFACE(T, suffix)                                                                                          \
@@ -93,6 +110,10 @@ void finite_rows(int64_t count, const Rows<T>* tensors, bool* finite, int64_t fi
   }                                                                                                                   \
   void finite_rows_##suffix(int64_t count, const Rows<T>* tensors, bool* finite, int64_t first, int64_t last) {       \
     finite_rows<T>(count, tensors, finite, first, last);                                                              \
+  }                                                                                                                   \
+  void finite_columns_##suffix(int64_t rows, int64_t columns, const T* x, bool* finite, int64_t first,                \
+                               int64_t last) {                                                                        \
+    finite_columns<T>(rows, columns, x, finite, first, last);                                                         \
   }
 
 extern "C" {
