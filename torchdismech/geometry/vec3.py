@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["Mat3", "Vec3", "outer_sym"]
+__all__ = ["Mat3", "Vec3", "outer_sym", "side_by_side"]
 
 
 class Vec3:
@@ -59,6 +59,12 @@ class Vec3:
             self.z * other.x - self.x * other.z,
             self.x * other.y - self.y * other.x,
         )
+
+    def length(self) -> Tensor:
+        """Return the lengths; their gradient at zero is zero."""
+        square = self.dot(self)
+        some = square > 0
+        return torch.where(some, torch.sqrt(torch.where(some, square, 1.0)), 0.0)
 
     def unit(self) -> Vec3:
         """Return the vectors scaled to length one."""
@@ -114,6 +120,12 @@ class Mat3:
     def components(self) -> tuple[Tensor, ...]:
         """Return the nine components, row by row."""
         return tuple(x for row in self.rows for x in row.components())
+
+
+def side_by_side(*matrices: Mat3) -> list[Tensor]:
+    """Return the components of matrices that stand side by side, row by row."""
+    rows = zip(*(matrix.rows for matrix in matrices), strict=True)
+    return [x for row in rows for part in row for x in part.components()]
 
 
 def outer_sym(a: Vec3, b: Vec3) -> tuple[Tensor, ...]:
