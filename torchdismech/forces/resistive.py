@@ -10,19 +10,18 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, number
+from torchdismech.forces.base import number
 from torchdismech.forces.dependence import Block, Derivatives
-from torchdismech.forces.stencils import blocks_of, dofs_of_nodes, node_forces, sizes_of, vectors_at
-from torchdismech.fused import Fused
+from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of_nodes, sizes_of, vectors_at
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
-from torchdismech.state import Control, State
+from torchdismech.state import State
 
 __all__ = ["QuadraticResistive", "Resistive"]
 
 LENGTHS = ("rest", "current")  # of edges that drag goes by
 
 
-class Resistive(Force):
+class Resistive(ElementForce):
     """F_i = -L_i [c_t t t^T + c_n (I - t t^T)] u_i, for small Reynolds numbers.
 
     t = unit(x_{i+1} - x_{i-1}) along the node's rod (one-sided at its ends), L_i the node's share of that rod. At a
@@ -33,9 +32,7 @@ class Resistive(Force):
     tangential, normal : c_t, c_n, () or (B, 1) [Pa s].
     """
 
-    compiles = True
     per_robot = ("tangential", "normal")
-    _dofs: Tensor
     _edges: Tensor
     _shares: Tensor
 
@@ -64,29 +61,28 @@ class Resistive(Force):
         self.register_buffer("_edges", torch.as_tensor(np.maximum(edges, 0)), persistent=False)
         self.register_buffer("_shares", shares.unsqueeze(-1), persistent=False)
 
-    def forward(self, state: State, control: Control) -> Tensor:
-        """Return the resistive force (B, n)."""
-        return node_forces(self._found(_RESISTIVE, state), self._dofs[1], self.body.n_dofs)
+    @property
+    def _loops(self) -> Loops:
+        return _RESISTIVE
+
+    def _given(self, state: State) -> tuple[Tensor, ...]:
+        return sizes_of(self.body.edge_length), self._edges, self._shares, self.tangential.t(), self.normal.t()
+
+    def _acted_on(self) -> Tensor:
+        return self._dofs[1]
 
     def blocks(self) -> list[Block]:
         """Return rows of a node against columns of the nodes before, at and after it."""
         before, node, after = self._dofs.transpose(1, 2).cpu().numpy()
         return [Block(node, np.concatenate([before, after], axis=1)), Block(node, node)]
 
-    def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return the derivative by the neighbours' positions and that by the node's velocity."""
-        by_position, by_velocity = self._found(_RESISTIVE_DERIVATIVES, state).split([18, 9])
+    def _placed(self, found: Tensor) -> Derivatives:
+        by_position, by_velocity = found.split([18, 9])
         return [(blocks_of(by_position, 3), None), (None, blocks_of(by_velocity, 3))]
-
-    def _found(self, loop: Fused, state: State) -> Tensor:
-        """Return what a loop finds (k, S, B)."""
-        places = (self._dofs, sizes_of(self.body.edge_length), self._edges, self._shares)
-        given = (state.q.t(), state.velocity.t(), *places, self.tangential.t(), self.normal.t())
-        return loop(self._dofs.shape[-1], *given)
 
 
 def _resistive(q: Tensor, velocity: Tensor, dofs: Tensor, *sizes: Tensor) -> tuple[Tensor, ...]:
-    """Return the force on a node by components; arguments as `Resistive._found` gives them."""
+    """Return the force on a node by components; arguments as loops are given them."""
     t, _, u, length, normal, excess = _along_rods(q, velocity, dofs, *sizes)
     return (u.times(normal) + t.times(excess * t.dot(u))).times(-length).components()
 
@@ -122,11 +118,10 @@ def _along_rods(
     return way.times(1 / span), span, vectors_at(velocity, node), length, normal, tangential - normal
 
 
-_RESISTIVE = Fused(_resistive, "resistive forces")
-_RESISTIVE_DERIVATIVES = Fused(_resistive_derivatives, "resistive forces")
+_RESISTIVE = Loops("resistive forces", _resistive, _resistive_derivatives, 3)
 
 
-class QuadraticResistive(Force):
+class QuadraticResistive(ElementForce):
     """F = -1/2 rho l 2r [C_t |u_par| u_par + C_n |u_perp| u_perp] per edge, for Reynolds numbers of about 1 to 1000.
 
     u is the mean velocity of the edge's nodes, split along and across the edge; l its length, r its radius. Half of the
@@ -141,9 +136,7 @@ class QuadraticResistive(Force):
         between the two. So they are equally far from it, and the simpler one is the default.
     """
 
-    compiles = True
     per_robot = ("tangential", "normal", "density")
-    _dofs: Tensor
 
     def __init__(self, tangential, normal, density, explicit: bool = False, length: str = "rest"):
         super().__init__(explicit)
@@ -159,28 +152,22 @@ class QuadraticResistive(Force):
         super().bind(body)
         self.register_buffer("_dofs", dofs_of_nodes(*body.rod_edges.T), persistent=False)
 
-    def forward(self, state: State, control: Control) -> Tensor:
-        """Return the resistive force (B, n)."""
-        half = self._found(_QUADRATIC[self.length], state)
-        first, second = (node_forces(half, dofs, self.body.n_dofs) for dofs in self._dofs)
-        return first + second
+    @property
+    def _loops(self) -> Loops:
+        return _QUADRATIC[self.length]
+
+    def _given(self, state: State) -> tuple[Tensor, ...]:
+        sizes = (sizes_of(self.body.edge_length), sizes_of(self.body.edge_radius))
+        return (*sizes, self.tangential.t(), self.normal.t(), self.density.t())
 
     def blocks(self) -> list[Block]:
         """Return the edges' two nodes against themselves."""
         dofs = self._dofs.flatten(0, 1).t().cpu().numpy()
         return [Block(dofs, dofs)]
 
-    def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return the derivatives by the positions and by the velocities of the edge's nodes."""
-        found = self._found(_QUADRATIC_DERIVATIVES[self.length], state)
+    def _placed(self, found: Tensor) -> Derivatives:
         by_position, by_velocity = (blocks_of(part, 6) for part in found.split(36))
         return [(by_position, by_velocity)]
-
-    def _found(self, loop: Fused, state: State) -> Tensor:
-        """Return what a loop finds (k, E, B)."""
-        sizes = (sizes_of(self.body.edge_length), sizes_of(self.body.edge_radius))
-        coefficients = (self.tangential.t(), self.normal.t(), self.density.t())
-        return loop(self._dofs.shape[-1], state.q.t(), state.velocity.t(), self._dofs, *sizes, *coefficients)
 
 
 def _quadratic(
@@ -194,10 +181,10 @@ def _quadratic(
     normal: Tensor,
     density: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Return the force on each node of an edge by components; arguments as `QuadraticResistive._found` gives them."""
+    """Return the forces on both nodes of an edge by components; arguments as loops are given them."""
     t, length, u = _along_edges(q, velocity, dofs)
     half = -0.5 * density * radius * (edge_length if lengths == "rest" else length)
-    return _resistance(t, u, tangential, normal).times(half).components()
+    return 2 * _resistance(t, u, tangential, normal).times(half).components()
 
 
 def _quadratic_derivatives(
@@ -251,7 +238,7 @@ def _along_edges(q: Tensor, velocity: Tensor, dofs: Tensor) -> tuple[Vec3, Tenso
     return edge.times(1 / length), length, (vectors_at(velocity, start) + vectors_at(velocity, end)).times(0.5)
 
 
-_QUADRATIC = {lengths: Fused(partial(_quadratic, lengths), "quadratic drag") for lengths in LENGTHS}
-_QUADRATIC_DERIVATIVES = {
-    lengths: Fused(partial(_quadratic_derivatives, lengths), "quadratic drag") for lengths in LENGTHS
+_QUADRATIC = {
+    lengths: Loops("quadratic drag", partial(_quadratic, lengths), partial(_quadratic_derivatives, lengths), 6)
+    for lengths in LENGTHS
 }

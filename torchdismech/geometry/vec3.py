@@ -99,6 +99,12 @@ class Mat3:
         return cls(Vec3(scale, zero, zero), Vec3(zero, scale, zero), Vec3(zero, zero, scale))
 
     @classmethod
+    def cross(cls, a: Vec3) -> Mat3:
+        """Return the matrices that multiply by a from the left, as a vector product."""
+        zero = torch.zeros_like(a.x)
+        return cls(Vec3(zero, -a.z, a.y), Vec3(a.z, zero, -a.x), Vec3(-a.y, a.x, zero))
+
+    @classmethod
     def outer(cls, a: Vec3, b: Vec3) -> Mat3:
         """Return a b^T."""
         return cls(*(b.times(component) for component in a.components()))

@@ -256,6 +256,8 @@ def _declare(code: ctypes.CDLL) -> None:
             factor.restype = solve.restype = None
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
+        subtract_sums = getattr(code, f"subtract_sums_{dtype}")
+        subtract_sums.argtypes = [number] + [array] * 4 + [number] + [array] * 2 + [number, number]
         norms, finite = getattr(code, f"weighted_norms_{dtype}"), getattr(code, f"finite_rows_{dtype}")
         norms.argtypes, finite.argtypes = [number] + [array] * 3 + [number] * 2, [number] + [array] * 2 + [number] * 2
         columns = getattr(code, f"finite_columns_{dtype}")
@@ -263,7 +265,7 @@ def _declare(code: ctypes.CDLL) -> None:
         norms.restype = finite.restype = columns.restype = None
         shifts = getattr(code, f"node_shifts_{dtype}")
         shifts.argtypes = [number] * 7 + [array] * 6 + [number, number]
-        weighted_sums.restype = shifts.restype = None
+        weighted_sums.restype = subtract_sums.restype = shifts.restype = None
         placed = [array, number, array, array, array]
         further: dict[str, list] = {
             "values": [array, array, number, array],
