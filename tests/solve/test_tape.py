@@ -99,6 +99,11 @@ TABLED = {
     "stacked": (lambda x, y: torch.stack([x, y], 2), X, OTHER),
     "largest": (lambda x: x.amax(1), X),
     "largest of all": (lambda x: x[:, :2].amax((0, 1), keepdim=True), X),
+    "sum of few": (lambda x: x.sum(1, keepdim=True) + x[:, :2].sum(1, keepdim=True), X),
+    "sum of few columns": (lambda x: x.t().sum(0), X),
+    "sum of zeros": (lambda x: 1 / x.sum(1), torch.tensor([[-0.0, -0.0], [0.0, -0.0]])),
+    "sum of whole numbers": (lambda x: x.sum(1) + x.sum(), WHOLE),
+    "counted": (lambda c: c.sum(1) + c.sum(), TRUE),
     "smallest": (lambda x: x.amin(0), X),
     "any, all": (lambda c: torch.stack([c.any(1), c.all(1)]), TRUE),
     "as other numbers": (lambda x: x.to(torch.float32), X),
@@ -121,6 +126,22 @@ def test_operations_in_the_table(name):
         own.copy_(x)
     torch.testing.assert_close(tape.replay(), code(*given), rtol=0, atol=0, equal_nan=True)
     assert len(tape.operations) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 37), (3, 37), (5, 37, 3), (3, 1, 37), (37, 3, 41)])
+def test_sums_of_few_numbers_round_as_torchs(shape, dtype):
+    """Add three numbers of very different size in the order in which torch does, however they lie in memory."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, dtype=dtype, generator=generator)
+    x *= 10 ** (6 * torch.rand(shape, dtype=dtype, generator=generator))
+    few = [dim for dim, size in enumerate(shape) if size <= 3]
+    layouts = [x, x.transpose(0, -1).contiguous().transpose(0, -1), x.new_zeros(*shape, 2)[..., 0].copy_(x)]
+    for given in layouts:
+        tape = recorded(lambda given=given: [given.sum(dim) for dim in few], CPU, None)
+        assert len(tape.operations) == 1
+        given.mul_(1.7)
+        assert all(torch.equal(a, given.sum(dim)) for a, dim in zip(tape.replay(), few, strict=True))
 
 
 def test_what_nobody_reads_is_not_done_again():
