@@ -134,6 +134,21 @@ def test_gradients_of_loops(name, robots, by_torch):
         assert (found - wanted).abs().max() <= 1e-12 * wanted.abs().max()
 
 
+@pytest.mark.parametrize("robots", [1, 9])
+def test_coefficients_of_each_element(robots):
+    """Give each node the force that its own coefficient gives it as the coefficient of all."""
+    force, _, state = case("resistive", robots)
+    count = state.n_nodes
+    for shape in ((count,), (1, count), (robots, count)):
+        own = torch.linspace(0.1, 0.4, count, dtype=torch.float64).expand(shape)
+        force.tangential = torch.nn.Parameter(own, requires_grad=False)
+        found = force(state, None)
+        for node in (0, 3, count - 1):
+            force.tangential = torch.nn.Parameter(own[..., node].reshape(-1)[0], requires_grad=False)
+            alone = force(state, None)
+            assert torch.equal(found[:, 3 * node : 3 * node + 3], alone[:, 3 * node : 3 * node + 3])
+
+
 def test_transforms_of_torch_go_through(by_torch):
     """Let torch differentiate forces forwards and many at once, which no loop can."""
     force, _, state = case("resistive", 1)

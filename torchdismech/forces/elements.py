@@ -104,7 +104,7 @@ def vectors_at(values: Tensor, dofs: Tensor) -> Vec3:
 
 
 def sizes_of(sizes: Tensor) -> Tensor:
-    """Return sizes (E,) or (B, E) as a matrix with a row for each element, (E, 1) or (E, B)."""
+    """Return sizes or coefficients (S,) or (B, S) with elements first, (S, 1) or (S, B); a single number as it is."""
     return sizes.unsqueeze(1) if sizes.dim() == 1 else sizes.t()
 
 

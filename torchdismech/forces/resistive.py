@@ -66,7 +66,8 @@ class Resistive(ElementForce):
         return _RESISTIVE
 
     def _given(self, state: State) -> tuple[Tensor, ...]:
-        return sizes_of(self.body.edge_length), self._edges, self._shares, self.tangential.t(), self.normal.t()
+        coefficients = (sizes_of(self.tangential), sizes_of(self.normal))
+        return sizes_of(self.body.edge_length), self._edges, self._shares, *coefficients
 
     def _acted_on(self) -> Tensor:
         return self._dofs[1]
@@ -157,8 +158,8 @@ class QuadraticResistive(ElementForce):
         return _QUADRATIC[self.length]
 
     def _given(self, state: State) -> tuple[Tensor, ...]:
-        sizes = (sizes_of(self.body.edge_length), sizes_of(self.body.edge_radius))
-        return (*sizes, self.tangential.t(), self.normal.t(), self.density.t())
+        sizes = (self.body.edge_length, self.body.edge_radius)
+        return tuple(map(sizes_of, (*sizes, self.tangential, self.normal, self.density)))
 
     def blocks(self) -> list[Block]:
         """Return the edges' two nodes against themselves."""

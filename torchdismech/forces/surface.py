@@ -92,7 +92,7 @@ class Drag(_OnTriangles):
         return _DRAG
 
     def _given(self, state: State) -> tuple[Tensor, ...]:
-        return sizes_of(self.body.face_area), self.density.t(), self.coefficient.t()
+        return tuple(map(sizes_of, (self.body.face_area, self.density, self.coefficient)))
 
     def _placed(self, found: Tensor) -> Derivatives:
         by_position, *by_velocity = found.split([81, 9, 9, 9])
