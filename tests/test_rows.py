@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdismech.rows import finite_rows, weighted_norms
+from torchdismech.rows import finite_columns, finite_rows, weighted_norms
 
 # A sum of m numbers by lanes and one after the other differ by m roundings at most, a norm by half of that.
 ROUNDING = {torch.float64: 1e-13, torch.float32: 1e-5}
@@ -50,3 +50,14 @@ def test_rows_are_finite_where_all_numbers_are(layout):
         tensors[1][3, 32] = torch.inf
         tensors[1][2, 0] = torch.inf
     assert finite_rows(tensors).tolist() == [True, False, False, False, False, True, True, True]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("columns", [1, 5, 32, 70])
+def test_columns_are_finite_where_all_numbers_are(columns, turned):
+    """Find the columns with a number that is not finite, wherever they stand and however large finite ones are."""
+    x = torch.full((9, columns), 1e308, dtype=torch.float64)
+    for column, number in ((0, torch.nan), (31, torch.inf), (33, -torch.inf), (69, torch.nan)):
+        x[column % 9, column : column + 1] = number
+    x = x.t().contiguous().t() if turned else x
+    assert finite_columns(x).tolist() == x.isfinite().all(0).tolist()

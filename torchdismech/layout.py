@@ -117,12 +117,12 @@ def _chain_order(body: Body, unknown: np.ndarray) -> np.ndarray:
 
 
 def _placed_blocks(force: Force, unknown: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the unknowns (S, r, c) at the rows and columns of a force's blocks, flattened, -1 where clamped."""
+    """Return the unknowns (r, c, S) at the rows and columns of a force's blocks, flattened, -1 where clamped."""
     placed = []
     for block in force.blocks() if force.varies and not force.by_stencils else []:
-        shape = (*block.rows.shape, block.cols.shape[1])
-        rows = np.broadcast_to(unknown[block.rows][:, :, None], shape).reshape(-1)
-        placed.append((rows, np.broadcast_to(unknown[block.cols][:, None, :], shape).reshape(-1)))
+        rows, cols = unknown[block.rows].T[:, None], unknown[block.cols].T[None]
+        shape = np.broadcast_shapes(rows.shape, cols.shape)
+        placed.append((np.broadcast_to(rows, shape).reshape(-1), np.broadcast_to(cols, shape).reshape(-1)))
     return placed
 
 

@@ -240,8 +240,10 @@ class Mechanics:
             total = total + _shared(start, force, load)
             with torch.no_grad():
                 for scatter, derivative in zip(scatters, derivatives, strict=True):
-                    for gain, blocks in _joined(gains, derivative):
-                        values -= gain * scatter(_shared(start, force, blocks).flatten(1).t().contiguous())
+                    for gain, blocks in zip(gains, derivative, strict=True):
+                        if blocks is not None and not _is_zero(gain):
+                            entries = _shared(start, force, blocks).permute(2, 3, 1, 0).flatten(0, 2)
+                            scatter.subtract(values, gain, entries)
         return total
 
     # ---- what materials remember -------------------------------------------------------------------------------
@@ -343,14 +345,6 @@ def shared(share: float | Tensor, values: Tensor) -> Tensor:
 def _shared(start: StepStart, force: Force, values: Tensor) -> Tensor:
     """Return what acts of the values (B, ..) of a force: the share of the step; the whole of an obstacle's."""
     return values if isinstance(force, Obstacle) else shared(start.share, values)
-
-
-def _joined(gains: tuple, derivative: tuple) -> list[tuple[Any, Tensor]]:
-    """Return gains with the blocks that each weighs; one sum of both where no entry of the matrix has its own gain."""
-    both = [(g, d) for g, d in zip(gains, derivative, strict=True) if d is not None and not _is_zero(g)]
-    if len(both) < 2 or any(isinstance(gain, Tensor) and gain.dim() for gain, _ in both):
-        return both
-    return [(1.0, sum(gain * blocks for gain, blocks in both))]
 
 
 def _is_zero(gain: Any) -> bool:

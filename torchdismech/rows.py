@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdismech.fused import fits, watched
 from torchdismech.native import function_of, in_threads
 
-__all__ = ["finite_rows", "weighted_norms"]
+__all__ = ["finite_columns", "finite_rows", "weighted_norms"]
 
 ONE_THREAD = 1
 
@@ -41,4 +41,16 @@ def finite_rows(tensors: Sequence[Tensor]) -> Tensor:
     table = np.array([(tensor.data_ptr(), tensor.numel() // max(rows, 1)) for tensor in read], dtype=np.int64)
     finite = torch.empty(rows, dtype=torch.bool)
     in_threads(function, (len(read), table, finite), rows, ONE_THREAD, reads=read)
+    return finite
+
+
+def finite_columns(x: Tensor) -> Tensor:
+    """Return whether all numbers are finite in each column (B,) of x (m, B)."""
+    if x.shape[1] == 1:
+        return finite_rows([x.t()])  # which adds more numbers side by side
+    function = function_of("finite_columns", x.dtype) if fits(x) and not watched() else None
+    if function is None:
+        return torch.isfinite(x.sum(0))
+    finite = torch.empty(x.shape[1], dtype=torch.bool)
+    in_threads(function, (*x.shape, x.contiguous(), finite), x.shape[1], ONE_THREAD)
     return finite

@@ -155,7 +155,7 @@ class TestGroups:
         for pattern in (chain(), chain(symmetric=False)):
             solver = linear.make("banded", pattern, method="native")
             parts = solver.factor(random_values(pattern, "definite", 9)).parts
-            held = parts if pattern.symmetric else parts.parts.native
+            held = parts if pattern.symmetric else parts.native
             assert held._bands.nbytes <= solver.memory(9) <= 2 * held._bands.nbytes  # of vectors of 64 bytes or less
 
 
@@ -182,7 +182,7 @@ class TestGrowth:
         values = self.values_that_grow(pattern, [4.0, 1e-10, 0.0, 3.0, 1e-14, 5.0, 4.0, 4.0, 1e-6, 4.0])
         assert np.linalg.cond(pattern.to_dense(values).numpy()).max() < 200
         factor = linear.make("banded", pattern, method="native").factor(values, indefinite=symmetric)
-        assert factor.parts.parts.grown.tolist() == [1, 2, 4, 8]
+        assert factor.parts.grown.tolist() == [1, 2, 4, 8]
         assert_solves(pattern, values, transpose, indefinite=symmetric)
 
     def test_growth_that_cancels_again_is_seen(self):
@@ -192,7 +192,7 @@ class TestGrowth:
         pattern = cliques([range(3)], 3, False, np.arange(3))
         values = torch.from_numpy(dense[pattern.rows, pattern.cols][:, None])
         factor = linear.make("banded", pattern, method="native").factor(values)
-        assert factor.parts.parts.grown.tolist() == [0]
+        assert factor.parts.grown.tolist() == [0]
 
     def test_singular_rows_are_not_ok(self):
         """Flag a matrix that row exchanges do not save either."""

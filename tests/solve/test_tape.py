@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.solve.topologies import chain, random_values
+from tests.solve.topologies import chain, cliques, random_values
 from torchdismech.errors import InputError
 from torchdismech.fused import Fused
-from torchdismech.native import Unavailable, library, taped, taping
+from torchdismech.native import Unavailable, library, taped, taping, unless_all
 from torchdismech.native.calls import compiled_call
 from torchdismech.native.graphs import recorded
 from torchdismech.rows import weighted_norms
@@ -99,6 +99,11 @@ TABLED = {
     "stacked": (lambda x, y: torch.stack([x, y], 2), X, OTHER),
     "largest": (lambda x: x.amax(1), X),
     "largest of all": (lambda x: x[:, :2].amax((0, 1), keepdim=True), X),
+    "sum of few": (lambda x: x.sum(1, keepdim=True) + x[:, :2].sum(1, keepdim=True), X),
+    "sum of few columns": (lambda x: x.t().sum(0), X),
+    "sum of zeros": (lambda x: 1 / x.sum(1), torch.tensor([[-0.0, -0.0], [0.0, -0.0]])),
+    "sum of whole numbers": (lambda x: x.sum(1) + x.sum(), WHOLE),
+    "counted": (lambda c: c.sum(1) + c.sum(), TRUE),
     "smallest": (lambda x: x.amin(0), X),
     "any, all": (lambda c: torch.stack([c.any(1), c.all(1)]), TRUE),
     "as other numbers": (lambda x: x.to(torch.float32), X),
@@ -121,6 +126,22 @@ def test_operations_in_the_table(name):
         own.copy_(x)
     torch.testing.assert_close(tape.replay(), code(*given), rtol=0, atol=0, equal_nan=True)
     assert len(tape.operations) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 37), (3, 37), (5, 37, 3), (3, 1, 37), (37, 3, 41)])
+def test_sums_of_few_numbers_round_as_torchs(shape, dtype):
+    """Add three numbers of very different size in the order in which torch does, however they lie in memory."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, dtype=dtype, generator=generator)
+    x *= 10 ** (6 * torch.rand(shape, dtype=dtype, generator=generator))
+    few = [dim for dim, size in enumerate(shape) if size <= 3]
+    layouts = [x, x.transpose(0, -1).contiguous().transpose(0, -1), x.new_zeros(*shape, 2)[..., 0].copy_(x)]
+    for given in layouts:
+        tape = recorded(lambda given=given: [given.sum(dim) for dim in few], CPU, None)
+        assert len(tape.operations) == 1
+        given.mul_(1.7)
+        assert all(torch.equal(a, given.sum(dim)) for a, dim in zip(tape.replay(), few, strict=True))
 
 
 def test_what_nobody_reads_is_not_done_again():
@@ -291,6 +312,54 @@ def test_solvers(options, kind, robots):
         expected, expected_ok = solution()
         assert torch.equal(ok, expected_ok)
         assert torch.equal(x, expected)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("robots", [1, 9])
+def test_rows_that_grow_are_solved_in_replays(compiled, robots, transpose):
+    """Exchange rows in the replays whose matrices need it, for these alone, and go on with what follows in one call."""
+    n = 64
+    pattern = cliques([(k, k + 1) for k in range(n - 1)], n, False, np.arange(n))
+    solver = linear.make("banded", pattern, method="native")
+    values = torch.from_numpy(np.sign(pattern.rows - pattern.cols))[:, None].repeat(1, robots).double()
+    rhs = torch.ones(robots, n, dtype=torch.float64)
+
+    def solution():
+        values[pattern.diagonal] = pivots
+        factor = solver.factor(values)
+        return 2 * factor.solve(2 * rhs, transpose), factor.ok
+
+    pivots = torch.full((robots,), 4.0, dtype=torch.float64)
+    tape = recorded(solution, CPU, None)
+    assert len(tape.operations) == 1 and not tape.calls_torch
+    for round in range(4):
+        pivots.fill_(3.0 + round)
+        pivots[torch.arange(robots) % 3 == round - 1] = 1e-10  # none, then others each time
+        rhs.uniform_(-1, 1)
+        x, ok = (found.clone() for found in tape.replay())
+        expected, _ = solution()
+        assert ok.all() and torch.equal(x, expected)
+        dense = pattern.to_dense(values)
+        exact = 4 * torch.linalg.solve(dense.mT if transpose else dense, rhs)
+        # condition numbers below 200 times machine epsilon; without exchanges pivots of 1e-10 take 10 of 16 digits
+        assert ((x - exact).abs().amax(1) <= 1e-12 * exact.abs().amax(1)).all()
+
+
+def test_work_where_flags_fail(compiled):
+    """Do work where not all flags hold, in replays as in the recording, and go on with what comes behind it."""
+    x, flags = torch.ones(3), torch.tensor([True, True])
+
+    def code():
+        doubled = x * 2
+        unless_all(flags, lambda made, given: made.copy_(given), [doubled], [x])
+        return doubled + 1
+
+    tape = recorded(code, CPU, None)
+    assert len(tape.operations) == 1
+    for number, held in enumerate((False, True, False)):
+        x.fill_(number)
+        flags[1] = held
+        assert tape.replay().tolist() == code().tolist() == [(2 if held else 1) * number + 1.0] * 3
 
 
 @pytest.fixture

@@ -81,6 +81,21 @@ class TestScatter:
         with pytest.raises(InputError, match=f"needs 4 rows of torch.float64 on cpu, got {rows} of {dtype}"):
             self.make()(torch.ones(rows, robots, dtype=dtype))
 
+    @pytest.mark.parametrize("gain", [3.0, torch.tensor(3.0), torch.tensor([[3.0], [0.5], [-1.0]])])
+    def test_subtracts_a_gain_times_the_sums(self, gain, monkeypatch):
+        """Leave what has no sources as it is; small whole numbers are exact, by compiled code and by torch."""
+        x = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0], [8.0, 80.0]], dtype=torch.float64)
+        before = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=torch.float64)
+        expected = before - gain * self.make()(x)
+        for target in (before.clone(), before.t().contiguous().t()):
+            self.make().subtract(target, gain, x)
+            assert torch.equal(target, expected)
+        monkeypatch.setattr(scatter, "function_of", lambda name, dtype: None)
+        self.make().subtract(before, gain, x)
+        assert torch.equal(before, expected)
+        with pytest.raises(InputError, match="needs 4 rows"):
+            self.make().subtract(before, gain, x[:3])
+
     def test_moves_to_another_precision(self):
         """Use the new precision after `.to`, also when the old one was used before."""
         scatter = self.make()
@@ -118,6 +133,9 @@ class TestScatterOfManyRobots:
             finally:
                 torch.set_num_threads(threads)
             np.testing.assert_allclose(y.detach().numpy(), dense @ x.detach().numpy(), **close)
+        target = torch.zeros(41, robots, dtype=dtype)
+        sums.subtract(target, 2.0, x.detach())
+        np.testing.assert_allclose(target.numpy(), -2 * y.detach().numpy(), **close)
         weights = torch.from_numpy(rng.normal(size=(41, robots))).to(dtype)
         (gradient,) = torch.autograd.grad((y * weights).sum(), x)
         np.testing.assert_allclose(gradient.numpy(), dense.T @ weights.numpy(), **close)

@@ -142,7 +142,7 @@ class ContactLaw(nn.Module):
         if constants.friction is None:
             return normal.times(-slope)
         sliding = velocity - normal.times(velocity.dot(normal))
-        ratio, _ = self.rubbing(_speed(sliding), *constants.friction)
+        ratio, _ = self.rubbing(sliding.length(), *constants.friction)
         return (normal - sliding.times(ratio)).times(-slope)
 
     def partials(
@@ -161,7 +161,7 @@ class ContactLaw(nn.Module):
             return Partials(normal.times(load), normal.times(-stiffness), Mat3.diagonal(load), None)
         along = velocity.dot(normal)
         sliding = velocity - normal.times(along)
-        speed = _speed(sliding)
+        speed = sliding.length()
         ratio, rise = self.rubbing(speed, *constants.friction)
         direction = sliding.times(1 / torch.where(speed > 0, speed, 1.0))
         pull = normal - sliding.times(ratio)  # F over the load
@@ -183,18 +183,18 @@ class ContactLaw(nn.Module):
         """Return the traction at a velocity: what friction takes off the load, over the load."""
         assert constants.friction is not None
         sliding = _along_surface(normal, velocity)
-        ratio, _ = self.rubbing(_speed(sliding), *constants.friction)
+        ratio, _ = self.rubbing(sliding.length(), *constants.friction)
         return sliding.times(ratio)
 
     def expectation(self, normal: Vec3, velocity: Vec3, change: Vec3, traction: Vec3, constants: LawConstants) -> Vec3:
         """Return the traction to expect after a `change` of the velocity, if `traction` was before it."""
         assert constants.friction is not None
         sliding, changes = (_along_surface(normal, v) for v in (velocity, change))
-        speed, (mu, *rest) = _speed(sliding), constants.friction
+        speed, (mu, *rest) = sliding.length(), constants.friction
         ratio, rise = self.rubbing(speed, mu, *rest)
         ahead = sliding.dot(changes) / torch.where(speed > 0, speed, 1.0)
         found = (sliding + changes).times(ratio) + traction.times(_turn(speed, ratio, rise) * ahead)
-        largest, size = rest[1] if len(rest) > 1 else mu, _speed(found)
+        largest, size = rest[1] if len(rest) > 1 else mu, found.length()
         return found.times(torch.where(size > largest, largest / torch.where(size > 0, size, 1.0), 1.0))
 
     def rubbing(self, speed: Tensor, mu: Tensor, slip_velocity: Tensor, *fall: Tensor) -> tuple[Tensor, Tensor]:
@@ -288,10 +288,3 @@ def law_of(response: Response, friction: Friction | None) -> ContactLaw | Constr
     if isinstance(response, Complementarity):
         return ConstraintLaw(response, friction)
     raise InputError(f"response: expected Penalty, Barrier or Complementarity, got {type(response).__name__}")
-
-
-def _speed(v: Vec3) -> Tensor:
-    """Return the lengths; their gradient at zero is zero."""
-    square = v.dot(v)
-    moving = square > 0
-    return torch.where(moving, torch.sqrt(torch.where(moving, square, 1.0)), 0.0)

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.forces.base import scalar, vector
+from torchdismech.fused import Fused
+from torchdismech.geometry.vec3 import Vec3
 from torchdismech.values import robots
 
 __all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere"]
@@ -86,9 +88,9 @@ class HalfSpace(Shape):
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the distances from the plane, its normal and no curvature."""
-        normal = _per_point(self.normal / self.normal.norm(dim=-1, keepdim=True))
+        normal = _per_point(_unit(self.normal))
         distance = ((points - _per_point(self.point)) * normal).sum(-1)
-        return distance, normal.expand_as(points), points.new_zeros(*points.shape, 3)
+        return distance, normal.expand_as(points), points.new_zeros(()).expand(*points.shape, 3)
 
     @property
     def depth(self) -> Tensor:
@@ -164,7 +166,7 @@ class Capsule(Shape):
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the distances from the capsule; on its axis the normal is a fixed direction across it."""
         start, end = _per_point(self.start), _per_point(self.end)
-        axis = (end - start) / (end - start).norm(dim=-1, keepdim=True)
+        axis = _per_point(_unit(self.end - self.start))
         from_start, from_end = points - start, points - end
         along = (from_start * axis).sum(-1, keepdim=True)
         before, past = along < 0, (from_end * axis).sum(-1, keepdim=True) > 0
@@ -339,6 +341,14 @@ def _per_point(parameter: Tensor) -> Tensor:
     return parameter if parameter.dim() == 1 else parameter[:, None]
 
 
+def _unit(vectors: Tensor) -> Tensor:
+    """Return vectors (..., 3) scaled to length one."""
+    return _UNIT.of_columns(vectors.reshape(-1, 3).t()).t().reshape(vectors.shape)
+
+
+_UNIT = Fused(lambda vectors: Vec3(*vectors.unbind(0)).unit().components(), "unit vectors")
+
+
 def square(vectors: Tensor) -> Tensor:
     """Return the outer product (..., 3, 3) of each vector (..., 3) with itself."""
     return vectors[..., :, None] * vectors[..., None, :]
@@ -358,7 +368,7 @@ def _across(axis: Tensor) -> Tensor:
     # The coordinate axis that is farthest from it.
     other = _one_of(axis.abs().argmin(-1), 3).to(axis.dtype)
     across = torch.linalg.cross(axis, other)
-    return across / across.norm(dim=-1, keepdim=True)
+    return _unit(across)
 
 
 def _rotation_matrix(rotation: Tensor) -> Tensor:

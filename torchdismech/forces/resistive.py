@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, number
+from torchdismech.forces.base import number
 from torchdismech.forces.dependence import Block, Derivatives
-from torchdismech.state import Control, State
+from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of_nodes, sizes_of, vectors_at
+from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
+from torchdismech.state import State
 
 __all__ = ["QuadraticResistive", "Resistive"]
 
+LENGTHS = ("rest", "current")  # of edges that drag goes by
 
-class Resistive(Force):
+
+class Resistive(ElementForce):
     """F_i = -L_i [c_t t t^T + c_n (I - t t^T)] u_i, for small Reynolds numbers.
 
     t = unit(x_{i+1} - x_{i-1}) along the node's rod (one-sided at its ends), L_i the node's share of that rod. At a
@@ -26,15 +32,9 @@ class Resistive(Force):
     tangential, normal : c_t, c_n, () or (B, 1) [Pa s].
     """
 
-    compiles = True
     per_robot = ("tangential", "normal")
-    _before: Tensor
-    _node: Tensor
-    _after: Tensor
-    _edge_in: Tensor
-    _edge_out: Tensor
-    _share_in: Tensor
-    _share_out: Tensor
+    _edges: Tensor
+    _shares: Tensor
 
     def __init__(self, tangential, normal, explicit: bool = False):
         super().__init__(explicit)
@@ -55,57 +55,74 @@ class Resistive(Force):
                 after.append(rod.nodes[k] if at_end else rod.nodes[k + 1])
                 edge_in.append(-1 if at_start else rod.edges[k - 1])
                 edge_out.append(-1 if at_end else rod.edges[k])
-        for name, values in (("before", before), ("node", node), ("after", after)):
-            self.register_buffer(f"_{name}", torch.as_tensor(np.array(values)), persistent=False)
-        for name, values in (("in", edge_in), ("out", edge_out)):
-            edges = np.array(values)
-            self.register_buffer(f"_edge_{name}", torch.as_tensor(np.maximum(edges, 0)), persistent=False)
-            share = torch.as_tensor(np.where(edges >= 0, 0.5, 0.0), dtype=body.nodes.dtype)
-            self.register_buffer(f"_share_{name}", share, persistent=False)
+        edges = np.stack([edge_in, edge_out])
+        shares = torch.as_tensor(np.where(edges >= 0, 0.5, 0.0), dtype=body.nodes.dtype)
+        self.register_buffer("_dofs", dofs_of_nodes(*map(np.array, (before, node, after))), persistent=False)
+        self.register_buffer("_edges", torch.as_tensor(np.maximum(edges, 0)), persistent=False)
+        self.register_buffer("_shares", shares.unsqueeze(-1), persistent=False)
 
-    def forward(self, state: State, control: Control) -> Tensor:
-        """Return the resistive force (B, n)."""
-        t, _, u, length = self._local(state)
-        along = (t * u).sum(-1, keepdim=True)
-        normal, excess = self._coefficients()
-        force = -length * (normal * u + excess * along * t)
-        total = torch.zeros_like(state.positions)
-        return self.body.on_nodes(total.index_add(1, self._node, force))
+    @property
+    def _loops(self) -> Loops:
+        return _RESISTIVE
+
+    def _given(self, state: State) -> tuple[Tensor, ...]:
+        coefficients = (sizes_of(self.tangential), sizes_of(self.normal))
+        return sizes_of(self.body.edge_length), self._edges, self._shares, *coefficients
+
+    def _acted_on(self) -> Tensor:
+        return self._dofs[1]
 
     def blocks(self) -> list[Block]:
         """Return rows of a node against columns of the nodes before, at and after it."""
-        nodes = [x.cpu().numpy() for x in (self._before, self._node, self._after)]
-        dofs = [3 * x[:, None] + np.arange(3) for x in nodes]
-        return [Block(dofs[1], np.concatenate([dofs[0], dofs[2]], axis=1)), Block(dofs[1], dofs[1])]
+        before, node, after = self._dofs.transpose(1, 2).cpu().numpy()
+        return [Block(node, np.concatenate([before, after], axis=1)), Block(node, node)]
 
-    def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return the derivative by the neighbours' positions and that by the node's velocity."""
-        t, span, u, length = self._local(state)
-        normal, excess = self._coefficients()
-        eye = torch.eye(3, dtype=t.dtype, device=t.device)
-        tt = t.unsqueeze(-1) * t.unsqueeze(-2)
-        along = (t * u).sum(-1, keepdim=True)
-        by_tangent = -(length * excess).unsqueeze(-1) * (along.unsqueeze(-1) * eye + t.unsqueeze(-1) * u.unsqueeze(-2))
-        by_span = by_tangent @ ((eye - tt) / span.unsqueeze(-1))
-        by_velocity = -length.unsqueeze(-1) * (normal.unsqueeze(-1) * eye + excess.unsqueeze(-1) * tt)
-        return [(torch.cat([-by_span, by_span], dim=-1), None), (None, by_velocity)]
-
-    def _coefficients(self) -> tuple[Tensor, Tensor]:
-        """Return c_n and c_t - c_n, broadcasting against (B, S, 3)."""
-        normal = self.normal.unsqueeze(-1)
-        return normal, self.tangential.unsqueeze(-1) - normal
-
-    def _local(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return tangents (B, S, 3), distances after - before (B, S, 1), velocities (B, S, 3), lengths (..., S, 1)."""
-        x = state.positions
-        d = x[:, self._after] - x[:, self._before]
-        span = torch.linalg.vector_norm(d, dim=-1, keepdim=True)
-        edges = self.body.edge_length
-        length = edges[..., self._edge_in] * self._share_in + edges[..., self._edge_out] * self._share_out
-        return d / span, span, state.node_velocities[:, self._node], length.unsqueeze(-1)
+    def _placed(self, found: Tensor) -> Derivatives:
+        by_position, by_velocity = found.split([18, 9])
+        return [(blocks_of(by_position, 3), None), (None, blocks_of(by_velocity, 3))]
 
 
-class QuadraticResistive(Force):
+def _resistive(q: Tensor, velocity: Tensor, dofs: Tensor, *sizes: Tensor) -> tuple[Tensor, ...]:
+    """Return the force on a node by components; arguments as loops are given them."""
+    t, _, u, length, normal, excess = _along_rods(q, velocity, dofs, *sizes)
+    return (u.times(normal) + t.times(excess * t.dot(u))).times(-length).components()
+
+
+def _resistive_derivatives(q: Tensor, velocity: Tensor, dofs: Tensor, *sizes: Tensor) -> list[Tensor]:
+    """Return the derivatives by the positions of both neighbours, then by the node's velocity.
+
+    With P = I - t t^T they are -L (c_t - c_n) ((t . u) I + t u^T) P / span and -L [c_t t t^T + c_n P].
+    """
+    t, span, u, length, normal, excess = _along_rods(q, velocity, dofs, *sizes)
+    along = t.dot(u)
+    turning = Mat3.diagonal(along) + Mat3.outer(t, u - t.times(2 * along))
+    by_after = turning.times(-length * excess / span)
+    by_velocity = (Mat3.diagonal(normal) + Mat3.outer(t, t).times(excess)).times(-length)
+    return [*side_by_side(by_after.times(-1.0), by_after), *by_velocity.components()]
+
+
+def _along_rods(
+    q: Tensor,
+    velocity: Tensor,
+    dofs: Tensor,
+    edge_length: Tensor,
+    edges: Tensor,
+    shares: Tensor,
+    tangential: Tensor,
+    normal: Tensor,
+) -> tuple[Vec3, Tensor, Vec3, Tensor, Tensor, Tensor]:
+    """Return tangents, distances after - before, velocities, lengths, c_n and c_t - c_n."""
+    before, node, after = dofs.unbind(0)
+    way = vectors_at(q, after) - vectors_at(q, before)
+    span = torch.sqrt(way.dot(way))
+    length = edge_length[edges[0]] * shares[0] + edge_length[edges[1]] * shares[1]
+    return way.times(1 / span), span, vectors_at(velocity, node), length, normal, tangential - normal
+
+
+_RESISTIVE = Loops("resistive forces", _resistive, _resistive_derivatives, 3)
+
+
+class QuadraticResistive(ElementForce):
     """F = -1/2 rho l 2r [C_t |u_par| u_par + C_n |u_perp| u_perp] per edge, for Reynolds numbers of about 1 to 1000.
 
     u is the mean velocity of the edge's nodes, split along and across the edge; l its length, r its radius. Half of the
@@ -120,13 +137,11 @@ class QuadraticResistive(Force):
         between the two. So they are equally far from it, and the simpler one is the default.
     """
 
-    compiles = True
     per_robot = ("tangential", "normal", "density")
-    _edges: Tensor
 
     def __init__(self, tangential, normal, density, explicit: bool = False, length: str = "rest"):
         super().__init__(explicit)
-        if length not in ("rest", "current"):
+        if length not in LENGTHS:
             raise InputError(f"QuadraticResistive.length: expected 'rest' or 'current', got {length!r}")
         self.length = length
         self.tangential = nn.Parameter(number(tangential), requires_grad=False)
@@ -136,60 +151,95 @@ class QuadraticResistive(Force):
     def bind(self, body: Body) -> None:
         """Keep the edges' nodes."""
         super().bind(body)
-        self.register_buffer("_edges", torch.as_tensor(body.rod_edges), persistent=False)
+        self.register_buffer("_dofs", dofs_of_nodes(*body.rod_edges.T), persistent=False)
 
-    def forward(self, state: State, control: Control) -> Tensor:
-        """Return the resistive force (B, n)."""
-        t, length, u = self._local(state)
-        half = -0.5 * self._scale(length) * self._resistance(t, u)
-        total = torch.zeros_like(state.positions)
-        return self.body.on_nodes(total.index_add(1, self._edges[:, 0], half).index_add(1, self._edges[:, 1], half))
+    @property
+    def _loops(self) -> Loops:
+        return _QUADRATIC[self.length]
+
+    def _given(self, state: State) -> tuple[Tensor, ...]:
+        sizes = (self.body.edge_length, self.body.edge_radius)
+        return tuple(map(sizes_of, (*sizes, self.tangential, self.normal, self.density)))
 
     def blocks(self) -> list[Block]:
         """Return the edges' two nodes against themselves."""
-        edges = self._edges.cpu().numpy()
-        dofs = np.concatenate([3 * edges[:, k, None] + np.arange(3) for k in range(2)], axis=1)
+        dofs = self._dofs.flatten(0, 1).t().cpu().numpy()
         return [Block(dofs, dofs)]
 
-    def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return the derivatives by the positions and by the velocities of the edge's nodes."""
-        t, length, u = self._local(state)
-        eye = torch.eye(3, dtype=t.dtype, device=t.device)
-        tt = t.unsqueeze(-1) * t.unsqueeze(-2)
-        along = (t * u).sum(-1, keepdim=True).unsqueeze(-1)
-        across = u - along.squeeze(-1) * t
-        speed = torch.linalg.vector_norm(across, dim=-1, keepdim=True).unsqueeze(-1)
-        c_t, c_n = self.tangential[..., None, None], self.normal[..., None, None]
-        # d(|w| w)/dw, which is zero at w = 0
-        floor = torch.finfo(speed.dtype).tiny
-        by_across = c_n * (speed * eye + across.unsqueeze(-1) * across.unsqueeze(-2) / speed.clamp_min(floor))
-        tu = t.unsqueeze(-1) * u.unsqueeze(-2)
-        by_u = 2 * c_t * along.abs() * tt + by_across @ (eye - tt)
-        by_t = c_t * along.abs() * (2 * tu + along * eye) - by_across @ (tu + along * eye)
-        by_e = by_t @ ((eye - tt) / length.unsqueeze(-1))
-        if self.length == "current":
-            by_e = by_e + self._resistance(t, u).unsqueeze(-1) * (t / length).unsqueeze(-2)
-        scale = -0.5 * self._scale(length).unsqueeze(-1)
-        by_q = torch.cat([-by_e, by_e], dim=-1) * scale
-        by_velocity = torch.cat([by_u, by_u], dim=-1) * (0.5 * scale)
-        return [(torch.cat([by_q, by_q], dim=-2), torch.cat([by_velocity, by_velocity], dim=-2))]
+    def _placed(self, found: Tensor) -> Derivatives:
+        by_position, by_velocity = (blocks_of(part, 6) for part in found.split(36))
+        return [(by_position, by_velocity)]
 
-    def _resistance(self, t: Tensor, u: Tensor) -> Tensor:
-        """Return C_t |u_par| u_par + C_n |u_perp| u_perp (B, E, 3)."""
-        along = (t * u).sum(-1, keepdim=True)
-        across = u - along * t
-        speed = torch.linalg.vector_norm(across, dim=-1, keepdim=True)
-        return self.tangential.unsqueeze(-1) * along.abs() * along * t + self.normal.unsqueeze(-1) * speed * across
 
-    def _scale(self, length: Tensor) -> Tensor:
-        """Return 1/2 rho l 2r, broadcasting against (B, E, 1), for present lengths (B, E, 1)."""
-        at_rest = self.length == "rest"
-        lengths = self.body.edge_length if at_rest else length.squeeze(-1)
-        return (self.density * lengths * self.body.edge_radius).unsqueeze(-1)
+def _quadratic(
+    lengths: str,
+    q: Tensor,
+    velocity: Tensor,
+    dofs: Tensor,
+    edge_length: Tensor,
+    radius: Tensor,
+    tangential: Tensor,
+    normal: Tensor,
+    density: Tensor,
+) -> tuple[Tensor, ...]:
+    """Return the forces on both nodes of an edge by components; arguments as loops are given them."""
+    t, length, u = _along_edges(q, velocity, dofs)
+    half = -0.5 * density * radius * (edge_length if lengths == "rest" else length)
+    return 2 * _resistance(t, u, tangential, normal).times(half).components()
 
-    def _local(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Return tangents (B, E, 3), lengths (B, E, 1), mean velocities (B, E, 3)."""
-        x, v = state.positions, state.node_velocities
-        e = x[:, self._edges[:, 1]] - x[:, self._edges[:, 0]]
-        length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)
-        return e / length, length, 0.5 * (v[:, self._edges[:, 0]] + v[:, self._edges[:, 1]])
+
+def _quadratic_derivatives(
+    lengths: str,
+    q: Tensor,
+    velocity: Tensor,
+    dofs: Tensor,
+    edge_length: Tensor,
+    radius: Tensor,
+    tangential: Tensor,
+    normal: Tensor,
+    density: Tensor,
+) -> list[Tensor]:
+    """Return the derivatives of both forces by the positions of both nodes, then by their velocities.
+
+    With w = u - (t . u) t and P = I - t t^T, which leaves w as it is: d(|w| w)/dw = |w| I + w w^T / |w|,
+    dw/du = P and dw/dt P = -t w^T - (t . u) P.
+    """
+    t, length, u = _along_edges(q, velocity, dofs)
+    along = t.dot(u)
+    across = u - t.times(along)
+    speed = across.length()
+    tt, tw = Mat3.outer(t, t), Mat3.outer(t, across)
+    projection = Mat3.diagonal(torch.ones_like(along)) - tt
+    # d(|w| w)/dw P; w w^T / |w| is zero at w = 0
+    by_across = projection.times(speed) + Mat3.outer(across, across).times(1 / torch.where(speed > 0, speed, 1.0))
+    size = torch.abs(along)
+    by_u = tt.times(2 * tangential * size) + by_across.times(normal)
+    turning = (tw.times(2.0) + projection.times(along)).times(tangential * size)
+    by_edge = (turning - (tw.times(speed) + by_across.times(along)).times(normal)).times(1 / length)
+    scale = -0.5 * density * radius * (edge_length if lengths == "rest" else length)
+    if lengths == "current":
+        by_edge = by_edge + Mat3.outer(_resistance(t, u, tangential, normal), t.times(1 / length))
+    by_end, by_velocity = by_edge.times(scale), by_u.times(0.5 * scale)
+    by_positions, by_velocities = side_by_side(by_end.times(-1.0), by_end), side_by_side(by_velocity, by_velocity)
+    return [*by_positions, *by_positions, *by_velocities, *by_velocities]
+
+
+def _resistance(t: Vec3, u: Vec3, tangential: Tensor, normal: Tensor) -> Vec3:
+    """Return C_t |u_par| u_par + C_n |u_perp| u_perp."""
+    along = t.dot(u)
+    across = u - t.times(along)
+    return t.times(tangential * torch.abs(along) * along) + across.times(normal * across.length())
+
+
+def _along_edges(q: Tensor, velocity: Tensor, dofs: Tensor) -> tuple[Vec3, Tensor, Vec3]:
+    """Return tangents, lengths and mean velocities."""
+    start, end = dofs.unbind(0)
+    edge = vectors_at(q, end) - vectors_at(q, start)
+    length = torch.sqrt(edge.dot(edge))
+    return edge.times(1 / length), length, (vectors_at(velocity, start) + vectors_at(velocity, end)).times(0.5)
+
+
+_QUADRATIC = {
+    lengths: Loops("quadratic drag", partial(_quadratic, lengths), partial(_quadratic_derivatives, lengths), 6)
+    for lengths in LENGTHS
+}

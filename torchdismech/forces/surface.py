@@ -13,8 +13,10 @@ from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, acting, scalar, vector
 from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of_nodes, sizes_of, vectors_at
 from torchdismech.geometry.frames import unit
 from torchdismech.geometry.surface import find_surface
+from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
 from torchdismech.state import Control, State
 
 __all__ = ["Drag", "Pressure", "Thrust"]
@@ -45,17 +47,21 @@ class SurfaceForce(Force):
         self.register_buffer("_chosen", torch.as_tensor(chosen), persistent=False)
         self.register_buffer("_triangles", torch.as_tensor(body.triangles[chosen]), persistent=False)
 
-    def _on_nodes(self, corners: Tensor) -> Tensor:
-        """Return the forces on the corners (B, F, 3, 3) as a generalised force (B, n)."""
-        total = corners.new_zeros(corners.shape[0], self.body.n_nodes, 3)
-        return self.body.on_nodes(total.index_add(1, self._triangles.flatten(), corners.flatten(1, 2)))
 
-    def _dofs(self) -> np.ndarray:
-        """Return the dofs of the corners (F, 3, 3)."""
-        return 3 * self._triangles.cpu().numpy()[:, :, None] + np.arange(3)
+class _OnTriangles(ElementForce, SurfaceForce):
+    """A force on the corners of triangles, by one loop."""
+
+    def bind(self, body: Body) -> None:
+        """Find the triangles and their dofs."""
+        super().bind(body)
+        self.register_buffer("_dofs", dofs_of_nodes(*self._triangles.cpu().numpy().T), persistent=False)
+
+    def _rows(self) -> list[np.ndarray]:
+        """Return the dofs (F, 3) of each corner."""
+        return list(self._dofs.transpose(1, 2).cpu().numpy())
 
 
-class Drag(SurfaceForce):
+class Drag(_OnTriangles):
     """F_i = -1/2 rho C_d (A0/3) |w_i| w_i n with w_i = u_i . n, on each corner of each triangle.
 
     n is the present unit normal, u_i the velocity of the corner's node in a fluid at rest, A0 the triangle's rest area.
@@ -75,43 +81,58 @@ class Drag(SurfaceForce):
         self.density = nn.Parameter(scalar(density, "Drag.density"), requires_grad=False)
         self.coefficient = nn.Parameter(scalar(coefficient, "Drag.coefficient"), requires_grad=False)
 
-    def forward(self, state: State, control: Control) -> Tensor:
-        """Return the drag (B, n)."""
-        n = unit(_area_vector(state.positions[:, self._triangles])).unsqueeze(2)
-        w = (state.node_velocities[:, self._triangles] * n).sum(-1, keepdim=True)
-        return self._on_nodes(-self._scale() * w.abs() * w * n)
-
     def blocks(self) -> list[Block]:
         """Return the triangles' nine dofs against themselves, and each corner against itself."""
-        dofs = self._dofs()
-        corners = dofs.reshape(-1, 3)
-        return [Block(dofs.reshape(-1, 9), dofs.reshape(-1, 9)), Block(corners, corners)]
+        corners = self._rows()
+        dofs = np.concatenate(corners, axis=1)
+        return [Block(dofs, dofs), *(Block(corner, corner) for corner in corners)]
 
-    def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return the derivative by positions, through n, and that by the corner's own velocity.
+    @property
+    def _loops(self) -> Loops:
+        return _DRAG
 
-        A corner that moves within the plane does not turn it: dn/dx_k = (s_k x n) n^T / |2 A|, s_k the side opposite.
-        """
-        x, u = state.positions[:, self._triangles], state.node_velocities[:, self._triangles]
-        twice_area = 2 * _area_vector(x)
-        size = torch.linalg.vector_norm(twice_area, dim=-1, keepdim=True)
-        n = (twice_area / size).unsqueeze(2)  # (B, F, 1, 3)
-        w = (u * n).sum(-1, keepdim=True)  # (B, F, 3, 1)
-        turn = torch.linalg.cross(_sides(x), n.expand_as(x)) / size.unsqueeze(2)  # (B, F, 3 for k, 3)
-        along = (u @ turn.mT).unsqueeze(-1)  # (B, F, 3 for i, 3 for k, 1)
-        scale = -self._scale() * w.abs()
-        column = scale.unsqueeze(-1) * (2 * along * n.unsqueeze(2) + w.unsqueeze(-1) * turn.unsqueeze(2))
-        by_position = column.unsqueeze(-1) * n[:, :, None, None]  # (B, F, i, k, row, column)
-        by_velocity = 2 * scale.unsqueeze(-1) * n.unsqueeze(-1) * n.unsqueeze(-2)
-        return [(by_position.transpose(3, 4).flatten(4, 5).flatten(2, 3), None), (None, by_velocity.flatten(1, 2))]
+    def _given(self, state: State) -> tuple[Tensor, ...]:
+        return tuple(map(sizes_of, (self.body.face_area, self.density, self.coefficient)))
 
-    def _scale(self) -> Tensor:
-        """Return 1/2 rho C_d A0/3, broadcasting against (B, F, 3, 1)."""
-        scale = self.density * self.coefficient * self.body.face_area / 6
-        return scale[..., None, None]
+    def _placed(self, found: Tensor) -> Derivatives:
+        by_position, *by_velocity = found.split([81, 9, 9, 9])
+        return [(blocks_of(by_position, 9), None), *((None, blocks_of(part, 3)) for part in by_velocity)]
 
 
-class Pressure(SurfaceForce):
+def _drag(
+    q: Tensor, velocity: Tensor, dofs: Tensor, area: Tensor, density: Tensor, coefficient: Tensor
+) -> list[Tensor]:
+    """Return the forces on the corners by components; arguments as loops are given them."""
+    n = _area(*_corners(q, dofs)).unit()
+    speeds = [u.dot(n) for u in _corners(velocity, dofs)]
+    scale = -density * coefficient * area / 6
+    return [x for w in speeds for x in n.times(scale * torch.abs(w) * w).components()]
+
+
+def _drag_derivatives(
+    q: Tensor, velocity: Tensor, dofs: Tensor, area: Tensor, density: Tensor, coefficient: Tensor
+) -> list[Tensor]:
+    """Return the derivatives by positions, through n, and those by each corner's own velocity.
+
+    A corner that moves within the plane does not turn it: dn/dx_k = (s_k x n) n^T / |2 A|, s_k the side opposite.
+    """
+    corners = _corners(q, dofs)
+    twice_area = _area(*corners).times(2.0)
+    size = torch.sqrt(twice_area.dot(twice_area))
+    n = twice_area.times(1 / size)
+    turns = [side.cross(n).times(1 / size) for side in _opposite(corners)]
+    by_position: list[Tensor] = []
+    by_velocity: list[Tensor] = []
+    for u in _corners(velocity, dofs):
+        w = u.dot(n)
+        scale = -density * coefficient * area / 6 * torch.abs(w)
+        by_corners = [(n.times(2 * u.dot(turn)) + turn.times(w)).times(scale) for turn in turns]
+        by_position += side_by_side(*(Mat3.outer(column, n) for column in by_corners))
+        by_velocity += Mat3.outer(n, n).times(2 * scale).components()
+    return [*by_position, *by_velocity]
+
+
+class Pressure(_OnTriangles):
     """F_i = p A n / 3 on each corner, A n the present area vector: follows the surface, at the times start < t <= stop.
 
     Positive pressure pushes along the outside-pointing normals: it is the pressure inside minus that outside. On a
@@ -142,25 +163,34 @@ class Pressure(SurfaceForce):
         self.pressure = nn.Parameter(scalar(pressure, "Pressure.pressure"), requires_grad=False)
         self.start, self.stop = float(start), float(stop)
 
-    def forward(self, state: State, control: Control) -> Tensor:
-        """Return the force (B, n)."""
-        load = self._present(state).unsqueeze(-1) * _area_vector(state.positions[:, self._triangles]) / 3
-        return self._on_nodes(load.unsqueeze(2).expand(-1, -1, 3, -1))
-
     def blocks(self) -> list[Block]:
         """Return the triangles' nine dofs against themselves."""
-        dofs = self._dofs().reshape(-1, 9)
+        dofs = np.concatenate(self._rows(), axis=1)
         return [Block(dofs, dofs)]
 
-    def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return the derivative by the corners' positions; all corners of a triangle feel the same force."""
-        by_corner = self._present(state)[..., None, None, None] * _skew(_sides(state.positions[:, self._triangles])) / 6
-        rows = by_corner.transpose(2, 3).flatten(3, 4)  # (B, F, 3, 9)
-        return [(rows.repeat(1, 1, 3, 1), None)]
+    @property
+    def _loops(self) -> Loops:
+        return _PRESSURE
+
+    def _given(self, state: State) -> tuple[Tensor, ...]:
+        return (self._present(state).t(),)
+
+    def _placed(self, found: Tensor) -> Derivatives:
+        return [(blocks_of(found, 9), None)]
 
     def _present(self, state: State) -> Tensor:
         """Return the pressure (B, 1) at the state's time."""
         return self.pressure * acting(state.time, self.start, self.stop)[:, None]
+
+
+def _pressure(q: Tensor, velocity: Tensor, dofs: Tensor, pressure: Tensor) -> tuple[Tensor, ...]:
+    """Return the forces on the corners by components, which are all the same; arguments as loops are given them."""
+    return 3 * _area(*_corners(q, dofs)).times(pressure / 3).components()
+
+
+def _pressure_derivatives(q: Tensor, velocity: Tensor, dofs: Tensor, pressure: Tensor) -> list[Tensor]:
+    """Return the derivatives of the three forces by the corners' positions."""
+    return 3 * side_by_side(*(Mat3.cross(side).times(pressure / 6) for side in _opposite(_corners(q, dofs))))
 
 
 class Thrust(SurfaceForce):
@@ -314,16 +344,38 @@ class Thrust(SurfaceForce):
         return by_node.index_add(1, self._rim, by_mean.expand(-1, len(self._rim), -1))
 
 
+# ---- triangles by components ---------------------------------------------------------------------------------------
+
+
+def _corners(values: Tensor, dofs: Tensor) -> list[Vec3]:
+    """Return positions or velocities of the corners, of those of all dofs."""
+    return [vectors_at(values, corner) for corner in dofs.unbind(0)]
+
+
+def _area(first: Vec3, second: Vec3, third: Vec3) -> Vec3:
+    """Return the area vectors [m^2], pointing outside."""
+    return (second - first).cross(third - first).times(0.5)
+
+
+def _opposite(corners: list[Vec3]) -> list[Vec3]:
+    """Return the side s_k opposite to each corner, walked counter-clockwise: 2 dA/dx_k v = s_k x v."""
+    return [corners[after] - corners[following] for following, after in zip(NEXT, AFTER, strict=True)]
+
+
+_DRAG = Loops("drag on shells", _drag, _drag_derivatives, 9)
+_PRESSURE = Loops("pressure on shells", _pressure, _pressure_derivatives, 9)
+
+
 # ---- triangles: corners are (B, F, 3, 3), the corner before the component ------------------------------------------
 
 
 def _area_vector(x: Tensor) -> Tensor:
-    """Return the area vectors (B, F, 3) of triangles [m^2], pointing outside."""
-    return 0.5 * torch.linalg.cross(x[:, :, 1] - x[:, :, 0], x[:, :, 2] - x[:, :, 0])
+    """Return the area vectors (B, F, 3) of triangles [m^2]."""
+    return _area(*(Vec3.of(corner) for corner in x.unbind(2))).stacked()
 
 
 def _sides(x: Tensor) -> Tensor:
-    """Return the side s_k opposite to each corner, walked counter-clockwise: 2 dA/dx_k v = s_k x v."""
+    """Return the side opposite to each corner, as `_opposite` does."""
     return x[:, :, AFTER] - x[:, :, NEXT]
 
 

@@ -83,6 +83,8 @@ class Fused:
             return None
         key = tuple((tensor.dim(), tensor.dtype) for tensor in tensors)
         if key not in self._programs:
+            if any(tensor.dtype not in (tensors[0].dtype, torch.int64) for tensor in tensors):
+                return None  # torch finds a common one
             try:
                 shapes = [tuple(tensor.shape) for tensor in tensors]
                 program = recorded(lambda leaves: (self.function(*leaves), []), shapes, tensors[0].dtype)

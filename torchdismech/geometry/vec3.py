@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["Mat3", "Vec3", "outer_sym"]
+__all__ = ["Mat3", "Vec3", "outer_sym", "side_by_side"]
 
 
 class Vec3:
@@ -60,6 +60,12 @@ class Vec3:
             self.x * other.y - self.y * other.x,
         )
 
+    def length(self) -> Tensor:
+        """Return the lengths; their gradient at zero is zero."""
+        square = self.dot(self)
+        some = square > 0
+        return torch.where(some, torch.sqrt(torch.where(some, square, 1.0)), 0.0)
+
     def unit(self) -> Vec3:
         """Return the vectors scaled to length one."""
         length = torch.sqrt(self.dot(self))
@@ -93,6 +99,12 @@ class Mat3:
         return cls(Vec3(scale, zero, zero), Vec3(zero, scale, zero), Vec3(zero, zero, scale))
 
     @classmethod
+    def cross(cls, a: Vec3) -> Mat3:
+        """Return the matrices that multiply by a from the left, as a vector product."""
+        zero = torch.zeros_like(a.x)
+        return cls(Vec3(zero, -a.z, a.y), Vec3(a.z, zero, -a.x), Vec3(-a.y, a.x, zero))
+
+    @classmethod
     def outer(cls, a: Vec3, b: Vec3) -> Mat3:
         """Return a b^T."""
         return cls(*(b.times(component) for component in a.components()))
@@ -114,6 +126,12 @@ class Mat3:
     def components(self) -> tuple[Tensor, ...]:
         """Return the nine components, row by row."""
         return tuple(x for row in self.rows for x in row.components())
+
+
+def side_by_side(*matrices: Mat3) -> list[Tensor]:
+    """Return the components of matrices that stand side by side, row by row."""
+    rows = zip(*(matrix.rows for matrix in matrices), strict=True)
+    return [x for row in rows for part in row for x in part.components()]
 
 
 def outer_sym(a: Vec3, b: Vec3) -> tuple[Tensor, ...]:

@@ -1,5 +1,6 @@
 """Code of our own where torch has no fast operation: compiled for a CPU; kernels and recorded calls for a GPU."""
 
+from torchdismech.native.calls import unless_all
 from torchdismech.native.compiled import (
     Library,
     Unavailable,
@@ -25,4 +26,5 @@ __all__ = [
     "made",
     "taped",
     "taping",
+    "unless_all",
 ]

@@ -47,10 +47,17 @@ With with(std::size_t count, std::index_sequence<K...>) {
 extern "C" {
 int64_t most_arguments() { return MOST; }
 
-// Make the calls in turn. Returns how many were: fewer than `count` where one did not return what is expected, and what
-// it returned in `result`.
-int64_t calls_in_turn(int64_t count, const Call* calls, int64_t* result) {
-  for (int64_t k = 0; k < count; ++k) {
+// Whether all of some flags hold.
+int64_t all_hold(int64_t count, const bool* flags) {
+  for (int64_t k = 0; k < count; ++k)
+    if (!flags[k]) return 0;
+  return 1;
+}
+
+// Make the calls in turn, from number `first` on. Returns the number of one that did not return what is expected, and
+// what it returned in `result`; `count` where there is none.
+int64_t calls_in_turn(int64_t count, const Call* calls, int64_t* result, int64_t first) {
+  for (int64_t k = first; k < count; ++k) {
     const Call& one = calls[k];
     *result = with(one.count, std::make_index_sequence<MOST + 1>())(one.function, one.arguments);
     if (one.expected >= 0 && *result != one.expected) return k;

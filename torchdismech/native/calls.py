@@ -9,10 +9,12 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from torchdismech.native.compiled import Unavailable, library
+from torchdismech.native.taping import taped
 
-__all__ = ["CompiledCall", "compiled_call", "in_turn"]
+__all__ = ["CompiledCall", "compiled_call", "in_turn", "unless_all"]
 
 
 @dataclass(frozen=True)
@@ -24,19 +26,33 @@ class CompiledCall:
     function : of a library that stays loaded.
     arguments : whole numbers and addresses.
     expected : what it has to return; None where it returns nothing.
-    complain : raises the error of a call that returned something else.
-    kept : what the arguments point to, if it is the call's own.
+    otherwise : is called with what the call returned instead, and `given`; it raises an error, or mends what is amiss,
+        and the calls that follow go on.
+    given : stays as long as the call does.
     """
 
     function: Callable
     arguments: tuple[int, ...]
     expected: int | None = None
-    complain: Callable[[int], Any] | None = None
-    kept: Any = None
+    otherwise: Callable[..., Any] | None = None
+    given: tuple = ()
+
+    def __call__(self) -> None:
+        """Make the call."""
+        returned = self.function(*self.arguments)
+        if self.expected is not None and returned != self.expected:
+            self.unexpected(returned)
+
+    def unexpected(self, returned: int) -> None:
+        """Do what is to be done where a call returned something else than expected."""
+        assert self.otherwise is not None
+        self.otherwise(returned, *self.given)
 
 
 def compiled_call(work: Callable) -> CompiledCall | None:
     """Return some work as a call that compiled code can make; None where it is none, or has other arguments."""
+    if isinstance(work, CompiledCall):
+        return work
     function: type = ctypes._CFuncPtr  # type: ignore[attr-defined]
     if not isinstance(work, partial) or not isinstance(work.func, function) or work.keywords:
         return None
@@ -46,6 +62,24 @@ def compiled_call(work: Callable) -> CompiledCall | None:
     except Unavailable:
         return None
     return CompiledCall(work.func, given) if fits else None
+
+
+def unless_all(flags: Tensor, work: Callable[..., Any], writes: Sequence[Tensor], reads: Sequence[Tensor]) -> None:
+    """Do work(*writes, *reads) where not all flags (n,) hold, now and in every replay of a tape that is being recorded.
+
+    Compiled code looks at them: a tape goes through Python where there is work alone.
+
+    Raises
+    ------
+    Unavailable : there is no compiled code.
+    """
+    given = (len(flags), flags.data_ptr())
+    call = CompiledCall(library().code.all_hold, given, 1, partial(_worked, work), (*writes, *reads))
+    taped(call, *writes, reads=(flags, *reads))
+
+
+def _worked(work: Callable[..., Any], _: int, *given: Tensor) -> None:
+    work(*given)
 
 
 def in_turn(calls: Sequence[CompiledCall]) -> Callable[[], None]:
@@ -68,12 +102,11 @@ def in_turn(calls: Sequence[CompiledCall]) -> Callable[[], None]:
     return partial(_make, made, list(calls), result, (table, arguments))
 
 
-def _make(made: Callable[[], int], calls: list[CompiledCall], result: np.ndarray, _kept: tuple) -> None:
-    done = made()
-    if done < len(calls):
-        complain = calls[done].complain
-        assert complain is not None
-        complain(int(result[0]))
+def _make(made: Callable[[int], int], calls: list[CompiledCall], result: np.ndarray, _kept: tuple) -> None:
+    first = 0
+    while (unexpected := made(first)) < len(calls):
+        calls[unexpected].unexpected(int(result[0]))
+        first = unexpected + 1
 
 
 def _address(function: Callable) -> int:

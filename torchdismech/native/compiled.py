@@ -256,12 +256,16 @@ def _declare(code: ctypes.CDLL) -> None:
             factor.restype = solve.restype = None
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
+        subtract_sums = getattr(code, f"subtract_sums_{dtype}")
+        subtract_sums.argtypes = [number] + [array] * 4 + [number] + [array] * 2 + [number, number]
         norms, finite = getattr(code, f"weighted_norms_{dtype}"), getattr(code, f"finite_rows_{dtype}")
         norms.argtypes, finite.argtypes = [number] + [array] * 3 + [number] * 2, [number] + [array] * 2 + [number] * 2
-        norms.restype = finite.restype = None
+        columns = getattr(code, f"finite_columns_{dtype}")
+        columns.argtypes = [number] * 2 + [array] * 2 + [number] * 2
+        norms.restype = finite.restype = columns.restype = None
         shifts = getattr(code, f"node_shifts_{dtype}")
         shifts.argtypes = [number] * 7 + [array] * 6 + [number, number]
-        weighted_sums.restype = shifts.restype = None
+        weighted_sums.restype = subtract_sums.restype = shifts.restype = None
         placed = [array, number, array, array, array]
         further: dict[str, list] = {
             "values": [array, array, number, array],
@@ -285,7 +289,8 @@ def _declare(code: ctypes.CDLL) -> None:
     code.overlapping_boxes.argtypes = [number] * 2 + [array] * 2 + [number] + [array] * 3 + [number] * 2 + [array]
     code.overlapping_boxes.restype = number
     code.node_shift_blocks.argtypes, code.node_shift_blocks.restype = [number] * 2, number
-    code.calls_in_turn.argtypes, code.calls_in_turn.restype = [number, array, array], number
+    code.calls_in_turn.argtypes, code.calls_in_turn.restype = [number, array, array, number], number
+    code.all_hold.argtypes, code.all_hold.restype = [number, array], number
     code.most_arguments.restype = number
     code.copies_in_turn.argtypes, code.copies_in_turn.restype = [number, array], None
     code.strided_operations.argtypes, code.strided_operations.restype = [number, array], number

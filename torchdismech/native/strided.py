@@ -6,8 +6,8 @@ stay where they are is written down once, by addresses and strides, and a table 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ CODE = {name: k for k, name in enumerate(CODES)}
 TYPES = {torch.float64: 0, torch.float32: 1, torch.int64: 2, torch.bool: 3}
 REALS = (torch.float64, torch.float32)
 DIMS = 4
+FEW = 3  # numbers that torch adds one after the other, however they lie
 SHORT = 8  # numbers of a line that is not worth beginning
 
 # Torch's names of operations, and those that they have here. Only what rounds alike: a square root of torch is at times
@@ -117,11 +118,11 @@ def carried_out(rows: Sequence[Rows]) -> CompiledCall:
     Unavailable : there is no compiled code.
     """
     table = np.array([number for part in rows for number in part.numbers], dtype=np.int64).reshape(-1, ROW)
-    given, refuse = (len(table), table.ctypes.data), partial(_refuse, table)
-    return CompiledCall(library().code.strided_operations, given, len(table), refuse, table)
+    arguments = (len(table), table.ctypes.data)
+    return CompiledCall(library().code.strided_operations, arguments, len(table), _refuse, (table,))
 
 
-def _refuse(table: np.ndarray, done: int) -> None:
+def _refuse(done: int, table: np.ndarray) -> None:
     raise IndexError(f"{CODES[table[done, 0]]}: an index is out of range")
 
 
@@ -353,11 +354,8 @@ def _reduced(name: str) -> Callable:
     ) -> None:
         if not x.numel() or not x.dim() or out.dtype != x.dtype or (x.dtype == torch.bool) != (name in ("and", "or")):
             raise Untabled(name)
-        dims = sorted({k % x.dim() for k in ([dim] if isinstance(dim, int) else dim or range(x.dim()))})
-        if not keepdim:
-            for k in dims:
-                out = out.unsqueeze(k)
-        first = x
+        dims = _dims(x, dim)
+        out, first = _of_reduced(out, dims, keepdim), x
         for k in dims:
             first = first.narrow(k, 0, 1)
         rows.add("copy", out, first)
@@ -365,6 +363,30 @@ def _reduced(name: str) -> Callable:
         rows.add(name, whole, whole, x)
 
     return write
+
+
+def _sum(rows: Rows, out: Tensor, x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> None:
+    """Write sums of whole numbers, or of few numbers: longer ones torch groups in ways of its own."""
+    if not x.numel() or not x.dim() or out.dtype not in (x.dtype, torch.int64):
+        raise Untabled("sum")
+    dims = _dims(x, dim)
+    if out.dtype in REALS and math.prod(x.shape[k] for k in dims) > FEW:
+        raise Untabled("sum")
+    x, whole = rows.typed(x, out.dtype), _of_reduced(out, dims, keepdim).expand_as(x)
+    rows.add("copy", out, rows.typed(0, out.dtype))
+    rows.add("add", whole, whole, x)
+
+
+def _dims(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
+    """Return the dimensions that an operation goes over."""
+    return sorted({k % x.dim() for k in ([dim] if isinstance(dim, int) else dim or range(x.dim()))})
+
+
+def _of_reduced(out: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
+    """Return the result of an operation over some dimensions with these of size 1."""
+    for k in () if keepdim else dims:
+        out = out.unsqueeze(k)
+    return out
 
 
 WRITERS: dict[str, Callable] = {
@@ -391,6 +413,7 @@ WRITERS: dict[str, Callable] = {
     "select_backward": _select_backward,
     "cat": _joined,
     "stack": _stacked,
+    "sum": _sum,
     "amax": _reduced("maximum"),
     "amin": _reduced("minimum"),
     "any": _reduced("or"),

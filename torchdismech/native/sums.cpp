@@ -6,34 +6,56 @@
 
 namespace {
 
-// y[row, at : at + BLOCK]: numbers that stay in registers while the sources of the row are added.
-template <int64_t BLOCK, typename T>
+// y[row, at : at + BLOCK]: numbers that stay in registers while the sources of the row are added. `put` says what becomes
+// of a number and the sum for it.
+template <int64_t BLOCK, typename T, typename Put>
 inline void sum_block(int64_t length, int64_t begin, int64_t end, const int64_t* source, const T* weight, const T* x,
-                      T* out) {
+                      T* out, Put put) {
   T sum[BLOCK] = {};
   for (int64_t k = begin; k < end; ++k) {
     const T* in = x + source[k] * length;
     const T w = weight[k];
     for (int64_t i = 0; i < BLOCK; ++i) sum[i] += w * in[i];
   }
-  for (int64_t i = 0; i < BLOCK; ++i) out[i] = sum[i];
+  for (int64_t i = 0; i < BLOCK; ++i) put(out[i], sum[i]);
+}
+
+// y[row], of numbers one after the other.
+template <typename T, typename Put>
+inline void sum_row(int64_t length, int64_t begin, int64_t end, const int64_t* source, const T* weight, const T* x,
+                    T* y, Put put) {
+  int64_t at = 0;
+  for (; at + 32 <= length; at += 32) sum_block<32>(length, begin, end, source, weight, x + at, y + at, put);
+  for (; at + 8 <= length; at += 8) sum_block<8>(length, begin, end, source, weight, x + at, y + at, put);
+  for (; at + 2 <= length; at += 2) sum_block<2>(length, begin, end, source, weight, x + at, y + at, put);
+  for (; at < length; ++at) sum_block<1>(length, begin, end, source, weight, x + at, y + at, put);
 }
 
 template <typename T>
 void weighted_sums(int64_t length, const int64_t* start, const int64_t* source, const T* weight, const T* x, T* y,
                    int64_t first, int64_t last) {
+  const auto put = [](T& out, T sum) { out = sum; };
   if (length == 1) {  // a third of the time where the compiler knows it
-    for (int64_t row = first; row < last; ++row) sum_block<1>(1, start[row], start[row + 1], source, weight, x, y + row);
+    for (int64_t row = first; row < last; ++row)
+      sum_block<1>(1, start[row], start[row + 1], source, weight, x, y + row, put);
     return;
   }
+  for (int64_t row = first; row < last; ++row)
+    sum_row(length, start[row], start[row + 1], source, weight, x, y + row * length, put);
+}
+
+// y[row] less gain[row * by_row] times the sum; rows without sources are not touched.
+template <typename T>
+void subtract_sums(int64_t length, const int64_t* start, const int64_t* source, const T* weight, const T* gain,
+                   int64_t by_row, const T* x, T* y, int64_t first, int64_t last) {
   for (int64_t row = first; row < last; ++row) {
-    T* out = y + row * length;
-    const int64_t begin = start[row], end = start[row + 1];
-    int64_t at = 0;
-    for (; at + 32 <= length; at += 32) sum_block<32>(length, begin, end, source, weight, x + at, out + at);
-    for (; at + 8 <= length; at += 8) sum_block<8>(length, begin, end, source, weight, x + at, out + at);
-    for (; at + 2 <= length; at += 2) sum_block<2>(length, begin, end, source, weight, x + at, out + at);
-    for (; at < length; ++at) sum_block<1>(length, begin, end, source, weight, x + at, out + at);
+    const T by = gain[row * by_row];
+    const auto put = [by](T& out, T sum) { out -= by * sum; };
+    if (start[row] == start[row + 1]) continue;
+    if (length == 1)
+      sum_block<1>(1, start[row], start[row + 1], source, weight, x, y + row, put);
+    else
+      sum_row(length, start[row], start[row + 1], source, weight, x, y + row * length, put);
   }
 }
 
@@ -81,6 +103,23 @@ void finite_rows(int64_t count, const Rows<T>* tensors, bool* finite, int64_t fi
   }
 }
 
+// finite[column]: whether all numbers of that column of x (rows, columns) are.
+template <typename T>
+void finite_columns(int64_t rows, int64_t columns, const T* x, bool* finite, int64_t first, int64_t last) {
+  for (int64_t at = first; at < last; at += LANES) {
+    const int64_t count = last - at < LANES ? last - at : LANES;
+    T sum[LANES] = {};
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* in = x + row * columns + at;
+      if (count == LANES)
+        for (int64_t k = 0; k < LANES; ++k) sum[k] += in[k] * T(0);
+      else
+        for (int64_t k = 0; k < count; ++k) sum[k] += in[k] * T(0);
+    }
+    for (int64_t k = 0; k < count; ++k) finite[at + k] = sum[k] == T(0);
+  }
+}
+
 }  // namespace
 
 #define INTERFACE(T, suffix)                                                                                          \
@@ -88,11 +127,19 @@ void finite_rows(int64_t count, const Rows<T>* tensors, bool* finite, int64_t fi
                               const T* x, T* y, int64_t first, int64_t last) {                                        \
     weighted_sums<T>(length, start, source, weight, x, y, first, last);                                               \
   }                                                                                                                   \
+  void subtract_sums_##suffix(int64_t length, const int64_t* start, const int64_t* source, const T* weight,           \
+                              const T* gain, int64_t by_row, const T* x, T* y, int64_t first, int64_t last) {         \
+    subtract_sums<T>(length, start, source, weight, gain, by_row, x, y, first, last);                                 \
+  }                                                                                                                   \
   void weighted_norms_##suffix(int64_t length, const T* weight, const T* x, T* norm, int64_t first, int64_t last) {   \
     weighted_norms<T>(length, weight, x, norm, first, last);                                                          \
   }                                                                                                                   \
   void finite_rows_##suffix(int64_t count, const Rows<T>* tensors, bool* finite, int64_t first, int64_t last) {       \
     finite_rows<T>(count, tensors, finite, first, last);                                                              \
+  }                                                                                                                   \
+  void finite_columns_##suffix(int64_t rows, int64_t columns, const T* x, bool* finite, int64_t first,                \
+                               int64_t last) {                                                                        \
+    finite_columns<T>(rows, columns, x, finite, first, last);                                                         \
   }
 
 extern "C" {

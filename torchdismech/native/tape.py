@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any, Generic, TypeVar
@@ -219,6 +219,8 @@ class _Recorder(TorchDispatchMode):
         touched = _storages(given)
         with self._looking_away():
             work()
+            if isinstance(work, CompiledCall):
+                work = replace(work, given=self._borrowed(work.given))
         read = None if reads is None else touched | _storages(tuple(reads))
         self.operations.append(_Operation(work, read, touched, constant=False))
 

@@ -120,6 +120,8 @@ class Scatter(nn.Module):
     targets, sources, coefficients : equally long arrays; entries at the same (target, source) add up.
     """
 
+    matrix_values: Tensor
+
     def __init__(self, shape: tuple[int, int], targets, sources, coefficients, dtype: torch.dtype):
         super().__init__()
         self.shape = shape
@@ -144,6 +146,24 @@ class Scatter(nn.Module):
             return torch.ops.torchdismech.row_sums(*matrices, source)
         sums = torch.ops.torchdismech.sums if watched() else _sums
         return sums(*self._stored("matrix"), self.shape[1], source)
+
+    def subtract(self, target: Tensor, gain: float | Tensor, source: Tensor) -> None:
+        """Subtract a gain times the map of a source from a target (number of targets, B), in place.
+
+        Parameters
+        ----------
+        gain : a number, () or that of each target (number of targets, 1).
+        """
+        alike = self.matrix_values.dtype == source.dtype == target.dtype and len(source) == self.shape[1]
+        ours = alike and fits(source, target) and not watched() and target.is_contiguous()
+        function = function_of("subtract_sums", target.dtype) if ours else None
+        if function is None:
+            target -= gain * self(source)
+            return
+        gains = gain.to(target.dtype).contiguous() if isinstance(gain, Tensor) else target.new_full((), gain)
+        by_row, robots = int(gains.numel() > 1), target.shape[1]
+        given = (robots, *self._stored("matrix"), gains, by_row, source.contiguous(), target)
+        in_threads(function, given, len(target), target.numel() // NUMBERS_A_THREAD)
 
     def _stored(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         return tuple(getattr(self, f"{name}_{part}") for part in ("rows", "cols", "values"))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.native import Pool, Unavailable, library, taped
+from torchdismech.native import Pool, Unavailable, library, taped, unless_all
 from torchdismech.native.gpu import kernels
 from torchdismech.solve.linear.base import Decomposition, DirectSolver
 from torchdismech.solve.linear.blocks import BlockElimination
@@ -272,7 +272,7 @@ class BandedSolver(DirectSolver):
         method = self._method(values.device, values.shape[1])
         if method == "native":
             places = (self._full_sources, self._full_places, self._fronts)
-            return _OnHost(partial(_NativeLU, self.order, *places, self._memory), values)
+            return _NativeLU(self.order, *places, self._memory, values)
         if method == "lapack":
             return _OnHost(partial(_LapackLU, self.order, self._full_places, self._memory), values)
         if method == "triton":
@@ -391,7 +391,17 @@ class _LapackLU:
 
 
 class _NativeLU:
-    """LU factors without row exchanges, and with them by LAPACK for the rows whose entries grow too much."""
+    """LU factors without row exchanges, and with them by LAPACK for the rows whose entries grow too much.
+
+    Compiled code looks for such rows: a recorded step goes through Python where there are some alone.
+
+    Attributes
+    ----------
+    grown : these rows, where there are some.
+    """
+
+    grown: Tensor
+    _pivoted: _LapackLU
 
     def __init__(
         self,
@@ -402,18 +412,22 @@ class _NativeLU:
         memory: Memory,
         values: Tensor,
     ):
-        self.native = NativeBand(
-            order, sources, fronts, values, memory, torch.finfo(values.dtype).eps ** -NATIVE_GROWTH
-        )
-        self.ok = self.native.ok
-        self.grown = (~self.ok).nonzero().squeeze(1)
-        self.pivoted = _LapackLU(order, places, memory, values.index_select(1, self.grown)) if len(self.grown) else None
-        if self.pivoted is not None:
-            self.ok[self.grown] = self.pivoted.ok
+        growth = torch.finfo(values.dtype).eps ** -NATIVE_GROWTH
+        self.native = NativeBand(order, sources, fronts, values, memory, growth)
+        self._with_exchanges = partial(_LapackLU, order, places, memory)
+        self.ok = self.native.ok.clone()
+        unless_all(self.native.ok, self._factor_grown, [self.ok], [values])
+
+    def _factor_grown(self, ok: Tensor, values: Tensor) -> None:
+        self.grown = (~self.native.ok).nonzero().squeeze(1)
+        self._pivoted = self._with_exchanges(values.index_select(1, self.grown))
+        ok[self.grown] = self._pivoted.ok
 
     def solve(self, rhs: Tensor, transpose: bool) -> Tensor:
         """Return (b, n) solutions."""
         x = self.native.solve(rhs, transpose)
-        if self.pivoted is not None:
-            x[self.grown] = self.pivoted.solve(rhs.index_select(0, self.grown), transpose)
+        unless_all(self.native.ok, partial(self._solve_grown, transpose), [x], [rhs])
         return x
+
+    def _solve_grown(self, transpose: bool, x: Tensor, rhs: Tensor) -> None:
+        x[self.grown] = self._pivoted.solve(rhs.index_select(0, self.grown), transpose)

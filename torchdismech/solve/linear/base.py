@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.native import taping
+from torchdismech.rows import finite_columns
 from torchdismech.sparse import Pattern
 
 __all__ = [
@@ -265,8 +266,8 @@ class DirectSolver(Solver):
         else:
             both = chosen.index_select(0, self._mirror.on(values.device)) if self.pattern.symmetric else chosen
             parts = self._lu(both, wanted)
-            # An infinite or NaN entry away from the pivots would pass the pivot checks; one pass of sums finds it.
-            parts.ok = parts.ok & torch.isfinite(chosen.sum(0))
+            # An infinite or NaN entry away from the pivots would pass the pivot checks.
+            parts.ok = parts.ok & finite_columns(chosen)
         return DirectFactor(self.name, parts, selected, wanted, values, self.pattern.n)
 
     def _selected(self, values: Tensor, rows: Tensor) -> Tensor | None:

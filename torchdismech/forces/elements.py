@@ -1,0 +1,113 @@
+"""Forces that are sums over nodes, edges or triangles, each of which one loop evaluates (`torchdismech.fused`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.forces.base import Force
+from torchdismech.forces.dependence import Derivatives
+from torchdismech.fused import Fused
+from torchdismech.geometry.vec3 import Vec3
+from torchdismech.state import Control, State
+
+__all__ = ["ElementForce", "Loops", "blocks_of", "dofs_of_nodes", "sizes_of", "vectors_at"]
+
+Values = Sequence[Tensor]  # (S, B) each, of S elements and B robots
+
+
+class Loops:
+    """The loops that find a force, its derivatives, or both at once.
+
+    Parameters
+    ----------
+    name : what warnings call them.
+    force, derivatives : functions of the same tensors, which return so many values of each element: the force by
+        components, and the entries of blocks.
+    components : number of values of the force.
+    """
+
+    def __init__(self, name: str, force: Callable[..., Values], derivatives: Callable[..., Values], components: int):
+        self.components = components
+        self.force, self.derivatives = Fused(force, name), Fused(derivatives, name)
+        self.both = Fused(partial(_both, force, derivatives), name)
+
+
+def _both(force: Callable[..., Values], derivatives: Callable[..., Values], *given: Tensor) -> list[Tensor]:
+    return [*force(*given), *derivatives(*given)]
+
+
+class ElementForce(Force):
+    """A force that is a sum over elements.
+
+    Loops are given q and velocity (n, B), the dofs (k, 3, S) of the k nodes of each element, and what `_given` adds.
+    """
+
+    compiles = True
+    _dofs: Tensor
+
+    @property
+    def _loops(self) -> Loops:
+        raise TypeError(f"{type(self).__name__} has to define _loops")
+
+    def _given(self, state: State) -> tuple[Tensor, ...]:
+        """Return what else loops are given: tensors that broadcast to (S, B), or that they pick rows of."""
+        raise TypeError(f"{type(self).__name__} has to define _given(state)")
+
+    def _placed(self, found: Tensor) -> Derivatives:
+        """Return the derivatives as the force's blocks, of the entries (k, S, B) that the loop found."""
+        raise TypeError(f"{type(self).__name__} has to define _placed(found)")
+
+    def _acted_on(self) -> Tensor:
+        """Return the dofs (components, S) that the force acts on."""
+        return self._dofs.flatten(0, 1)
+
+    def forward(self, state: State, control: Control) -> Tensor:
+        """Return the force (B, n)."""
+        return self._summed(self._found(self._loops.force, state))
+
+    def derivatives(self, state: State, control: Control) -> Derivatives:
+        """Return the derivatives by position and velocity."""
+        return self._placed(self._found(self._loops.derivatives, state))
+
+    def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
+        """Return the force and its derivatives, by one loop."""
+        own = all(getattr(type(self), name) is getattr(ElementForce, name) for name in ("forward", "derivatives"))
+        if torch.is_grad_enabled() or not own:
+            return super().with_derivatives(state, control)
+        found, first = self._found(self._loops.both, state), self._loops.components
+        return self._summed(found[:first]), self._placed(found[first:])
+
+    def _found(self, loop: Fused, state: State) -> Tensor:
+        """Return what a loop finds (k, S, B)."""
+        moving = (x.t().contiguous() for x in (state.q, state.velocity))  # robots side by side, as vectors read them
+        return loop(self._dofs.shape[-1], *moving, self._dofs, *self._given(state))
+
+    def _summed(self, found: Tensor) -> Tensor:
+        """Return the force (B, n) of its components (k, S, B)."""
+        total = found.new_zeros(self.body.n_dofs, found.shape[-1])
+        return total.index_add(0, self._acted_on().flatten(), found.flatten(0, 1)).t()
+
+
+def dofs_of_nodes(*nodes: np.ndarray) -> Tensor:
+    """Return the dofs (k, 3, S) of the k nodes (S,) that each element has."""
+    return torch.as_tensor(3 * np.stack(nodes)[:, None] + np.arange(3)[:, None])
+
+
+def vectors_at(values: Tensor, dofs: Tensor) -> Vec3:
+    """Return positions or velocities at dofs (3, S), of the q or velocity (n, B) of all dofs."""
+    return Vec3(*(values[dof] for dof in dofs.unbind(0)))
+
+
+def sizes_of(sizes: Tensor) -> Tensor:
+    """Return sizes or coefficients (S,) or (B, S) with elements first, (S, 1) or (S, B); a single number as it is."""
+    return sizes.unsqueeze(1) if sizes.dim() == 1 else sizes.t()
+
+
+def blocks_of(found: Tensor, rows: int) -> Tensor:
+    """Return blocks (B, S, r, c) of so many rows, of their entries (r c, S, B) row by row."""
+    return found.unflatten(0, (rows, -1)).permute(3, 2, 0, 1)
