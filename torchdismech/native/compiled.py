@@ -34,6 +34,9 @@ __all__ = ["Library", "Unavailable", "compiler", "function_of", "in_threads", "l
 SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
+# Products are rounded before they are added. A compiler joins both in some places and not in others, so that two loops
+# of the same formulas, of which one finds more than the other, would differ in the last bits, on some machines.
+LOOP_FLAGS = ("-ffp-contract=off",)
 
 
 class Unavailable(InputError):
@@ -111,14 +114,15 @@ def made(text: str) -> ctypes.CDLL:
     ------
     Unavailable : as for `library`.
     """
-    code, _ = _code([text.encode()], "generated code")
+    code, _ = _code([text.encode()], "generated code", LOOP_FLAGS)
     return code
 
 
-def _code(sources: list[bytes], name: Path | str) -> tuple[ctypes.CDLL, list[str]]:
-    """Return the code of sources, from the cache or compiled, and the flags it is compiled with."""
+def _code(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> tuple[ctypes.CDLL, list[str]]:
+    """Return the code of sources, from the cache or compiled, and the flags it is compiled with, `more` among them."""
     command = compiler()
     flags, target = _flags_and_target(tuple(command))
+    flags = [*flags, *more]
     # The macros tell the compiler's version and the instructions of this machine, so machines may share a directory.
     key = hashlib.sha256(b"\0".join([*sources, shlex.join([*command, *flags]).encode(), target])).hexdigest()[:24]
     directory = _cache()
