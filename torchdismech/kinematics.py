@@ -70,10 +70,15 @@ class Frames(nn.Module):
         near = tangent.new_full((len(tangent), len(self._spring_edges)), REST_BRANCH)
         return self._reference_twist(torch.cat([_components(tangent), _components(director)]), near)
 
-    def moved_by(self, q: Tensor, step: Tensor) -> Tensor:
-        """Return q (B, n) moved by a step (B, n), edges keeping the length that it asks for to first order."""
+    def moved_by(self, q: Tensor, step: Tensor, kept: Tensor | None = None) -> Tensor:
+        """Return q (B, n) moved by a step (B, n), edges keeping the length that it asks for to first order.
+
+        Parameters
+        ----------
+        kept : (B,) 1 for robots whose edges keep them, 0 for others, which get q + step; None: all do.
+        """
         move = self.compilation.form(LengthPreservingMove.forward, q.shape[0], q)
-        return move(self._length_preserving, q, step)
+        return move(self._length_preserving, q, step, kept)
 
     def folded(self, state: State, q: Tensor) -> Tensor:
         """Return the robots (B,) where an edge turned over since `state`, or two edges of a spring fold back."""

@@ -116,3 +116,12 @@ def test_a_large_network_may_be_compiled_and_copied():
     assert torch.equal(copy.deepcopy(move)(q, step), expected)
     compiled = torch.compile(move, fullgraph=True, backend="eager")(q, step)
     assert (compiled - expected).abs().max() < 1e-14  # by torch and by a loop: rounding
+
+
+def test_robots_of_a_batch_that_go_straight():
+    """Move those robots by q + step whose lengths are not to be kept, the others as if all were kept."""
+    for edges, fixed in ((CHAIN, [0]), (RING, [])):
+        move, q, step = setting(edges, fixed)
+        found = move(q, step, torch.tensor([1.0, 0.0], dtype=torch.float64))
+        assert torch.equal(found[0], move(q, step)[0])
+        assert torch.equal(found[1], (q + step)[1])

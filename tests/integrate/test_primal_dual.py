@@ -3,9 +3,20 @@
 import pytest
 import torch
 
-from torchdismech import Circle, ImplicitEuler, ImplicitMidpoint, Material, RobotBuilder, Status, forces, straight
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    RobotBuilder,
+    Status,
+    forces,
+    straight,
+)
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.integrate import primal_dual, recording
+from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.step import BRIEFLY
 from torchdismech.solve import search
 
@@ -89,6 +100,52 @@ def test_ways_of_robots_that_rub():
     assert ways[:3] == [(True, "whole"), (None, "primal-dual"), (False, "eased")]
     whole = list(ImplicitEuler(2e-3, line_search=False).attempts(equations))
     assert whole == [(True, "plain"), (False, "plain")]
+
+
+def fed(monkeypatch, straightly=True):
+    """Return the mean iterations of a rope that is fed onto a rough floor, on which it lies, by a clamp that sinks."""
+    if not straightly:
+        monkeypatch.setattr(StepEquations, "lengths_kept", None)
+    builder, nodes, bend = RobotBuilder(), 31, 0.1
+    along = torch.linspace(0.0, 1.0, nodes, dtype=torch.float64)
+    # half of it lies on the floor, the other half rises to the clamp
+    points = torch.stack([along.clamp(max=0.5), 0 * along, (along - 0.5).clamp(min=0) + 5e-3], 1).numpy()
+    rope = builder.add_rod(points, Circle(5e-3), Material(1e5, 1000.0, 0.4), "straight")
+    builder.clamp(nodes=rope[-2:].tolist())
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_force(forces.MassDamping(10.0))
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(500.0, 5e-4), Friction(0.4, 1e-4)))
+    model = builder.finalize(compile=False)
+    integrator, state, spent = ImplicitEuler(5e-2), model.initial_state(), []
+    held = state.q.clone()
+    for _ in range(30):
+        held[:, 3 * rope[-2] + 2 : 3 * rope[-1] + 3 : 3] -= bend * 5e-2
+        state, info = integrator.step(model, state, Control(clamped_q=held))
+        assert bool((info.status == Status.CONVERGED).all())
+        spent.append(float(info.iterations))
+    return sum(spent) / len(spent)
+
+
+def test_what_lies_on_a_floor_is_not_lifted(monkeypatch):
+    """Feed a rope onto a floor in few iterations, as moves on the way to the root do not lift all of it."""
+    assert fed(monkeypatch) < 0.75 * fed(monkeypatch, straightly=False)
+
+
+def test_robots_whose_lengths_are_kept():
+    """Keep the lengths of robots that touch no obstacle, whatever others of the batch do."""
+    model, state = thrown()
+    heights = torch.full((ROBOTS, NODES), 0.5, dtype=torch.float64)
+    heights[1, 3] = 5.5e-3  # a gap of half the tolerance, at one node
+    heights[4] = 4.9e-3  # it lies in the floor
+    q = state.q.clone()
+    q[:, 2 : 3 * NODES : 3] = heights
+    equations = ImplicitEuler(2e-3).equations(model, state.replace(q=q))
+    touching = torch.tensor([k in (1, 4) for k in range(ROBOTS)])
+    assert torch.equal(equations.lengths_kept, (~touching).to(q.dtype))
+    free = RobotBuilder()
+    free.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0, 0.4))
+    alone = free.finalize(compile=False)
+    assert ImplicitEuler(2e-3).equations(alone, alone.initial_state()).lengths_kept is None
 
 
 def crossing(robots=8, centre_line="straight"):

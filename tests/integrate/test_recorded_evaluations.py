@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.contact import robots
+from tests.integrate.test_primal_dual import crossing
 from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, RobotBuilder, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.integrate import recording
@@ -73,6 +74,23 @@ def test_every_bit_of_robots_that_rub(kind, centre_line, monkeypatch):
     assert_same(*found)
     assert max(int(info.contact["sliding"].max()) for _, info in found[0]) > 1
     assert max(int(info.iterations.max()) for _, info in found[0]) > 4  # beyond whole Newton steps
+
+
+def test_results_of_a_recording_outlive_others(monkeypatch):
+    """Leave what the recording of a move has found alone while forces are subtracted, which happens before it is read.
+
+    Recordings of one pool work in memory that others have left.
+    """
+    monkeypatch.setattr(recording, "SEEN", 0)
+    model, state = crossing()
+    steps(model, ImplicitEuler(2e-3), state=state)
+    (kind,) = model.recordings
+    pairs = kind.recording._with_pairs
+    x = kind.recording._here
+    found = list(pairs._bare_moved.replayed(x, 1e-3 * torch.rand_like(x), pairs._part.fill_(1.0)))
+    before = [tensor.clone() for tensor in found]
+    pairs._less.replayed(torch.rand_like(x), torch.rand_like(pairs._total))
+    assert all(torch.equal(now, then) for now, then in zip(found, before, strict=True))
 
 
 @pytest.mark.parametrize("ways", [[(False, "eased")], [(False, "relaxed")], [(True, "plain"), (False, "eased")]])

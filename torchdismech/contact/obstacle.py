@@ -145,6 +145,10 @@ class Obstacle(Force):
         """Return the gaps (B, P) between the points and the obstacle at q (B, n) and the times (B,) [m]."""
         return self.clearance(self.shape.distance(self.seen(q, time)))
 
+    def apart(self, q: Tensor, time: Tensor) -> Tensor:
+        """Return the robots (B,) that do not touch it at q (B, n) and the times (B,): gaps are above the tolerance."""
+        return (self.gap(q, time) > self.law.response.tolerance).all(1)
+
     def feasible(self, q: Tensor, before: State, time: Tensor) -> Tensor:
         """Return q (B, n) with nodes of points that would overlap at the times (B,) carried along with the obstacle.
 

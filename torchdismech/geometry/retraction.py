@@ -56,12 +56,18 @@ class LengthPreservingMove(nn.Module):
         self._missing = Fused(_missing_changes, "moves along edges")
         self.shifts = nn.ModuleList(_Shifts(network, dtype, self.dense) for network in networks if self.enabled)
 
-    def forward(self, q: Tensor, step: Tensor) -> Tensor:
-        """Return q (B, n) moved by the step (B, n); the step of clamped dofs is taken as it is."""
+    def forward(self, q: Tensor, step: Tensor, kept: Tensor | None = None) -> Tensor:
+        """Return q (B, n) moved by the step (B, n); the step of clamped dofs is taken as it is.
+
+        Parameters
+        ----------
+        kept : (B,) 1 for robots whose edges keep their lengths, 0 for those that get q + step; None: all keep them.
+        """
         moved = q + step
         if not self.enabled or not (self.dense or q.device.type == "cpu"):
             return moved
-        changes = self._missing(len(self.edges), q.t(), step.t(), self._ends)  # (3, E, B)
+        of_robots = () if kept is None else (kept,)
+        changes = self._missing(len(self.edges), q.t(), step.t(), self._ends, *of_robots)  # (3, E, B)
         moved[:, : 3 * self.n_nodes].unflatten(1, (self.n_nodes, 3)).add_(self._shifts(changes).permute(2, 1, 0))
         return moved
 
@@ -72,12 +78,13 @@ class LengthPreservingMove(nn.Module):
         return torch.stack([self.shifts[k](changes[axis]) for axis, k in enumerate(self._map_of_axis)])
 
 
-def _missing_changes(q: Tensor, step: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _missing_changes(q: Tensor, step: Tensor, ends: Tensor, kept: Tensor | None = None) -> tuple[Tensor, ...]:
     """Return what edges (E, B) lack of the vectors that they should become, by components, when q (n, B) moves by step.
 
     Parameters
     ----------
     ends : (6, E) the dofs x, y, z of the edges' starts, then of their ends.
+    kept : (B,) 1 for robots whose edges lack something, 0 for others; None: all.
     """
     dofs = ends.unbind(0)
     old, change = (Vec3(*(x[end] - x[start] for start, end in zip(dofs[:3], dofs[3:], strict=True))) for x in (q, step))
@@ -86,7 +93,8 @@ def _missing_changes(q: Tensor, step: Tensor, ends: Tensor) -> tuple[Tensor, Ten
     along = old.dot(change) / length
     # a step that would shrink an edge to nothing is no step to follow: keep a tenth of it
     wanted = torch.maximum(length + along, 0.1 * length)
-    return new.times(wanted / torch.sqrt(new.dot(new)) - 1).components()
+    missing = wanted / torch.sqrt(new.dot(new)) - 1
+    return new.times(missing if kept is None else kept * missing).components()
 
 
 class _Network:

@@ -87,6 +87,7 @@ class StepEquations:
         self._closed_form, self._eager_loads = not model.mechanics.uncompiled_terms(), self.mechanics.eager_loads
         self._smooth = SMOOTH_RODS if scheme.damps and not len(model.triangles) else SMOOTH
         self._load: Tensor | None = None
+        self._lengths_kept: Tensor | None = None
         self.forms: dict[Callable, Callable] = {}
         self.static = Values()
         self.laws_changed: Callable[[StepEquations], None] | None = None
@@ -177,6 +178,11 @@ class StepEquations:
                 self.mechanics.layout.elastic.record(dofs_of(self.base), self.start.constants)
             _, _, time = self.evaluated_at(self.start.state.q)
             self._load = self.mechanics.constant_load(self.start, time)
+        if self._lengths_kept is None and self.model.obstacles:
+            with torch.no_grad():
+                q, time = self.start.state.q, self.start.state.time
+                apart = reduce(torch.logical_and, (obstacle.apart(q, time) for obstacle in self.model.obstacles))
+                self._lengths_kept = apart.to(q.dtype)
 
     def hold(self, load: Tensor) -> None:
         """Take the external forces (B, n) that do not change within the step, instead of finding them."""
@@ -387,7 +393,7 @@ class StepEquations:
         step = self.base - state.q
         if ahead:
             step = model.unknowns.with_held(self.dt * (state.velocity + self._gained()), step)
-        there = model.frames.moved_by(state.q, step)
+        there = model.frames.moved_by(state.q, step, self.lengths_kept)
         for obstacle in model.obstacles:
             if obstacle.law.response.feasible_only:
                 there = obstacle.feasible(there, state, state.time + self.dt)
@@ -408,15 +414,25 @@ class StepEquations:
         # the whole would suit implicit Euler, but goes too far where a load ends: 7 iterations instead of 3
         return torch.where(size <= self._smooth * speed, 0.5 * change, 0.0)
 
+    @property
+    def lengths_kept(self) -> Tensor | None:
+        """Robots (B,) whose edges keep their lengths in a move: 1; 0 where an obstacle is touched; None: all.
+
+        A move that keeps lengths lifts all that hangs on an edge that turns by what it would have stretched. Surfaces
+        press on each other within far less than that.
+        """
+        self.prepare()
+        return self._lengths_kept
+
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
-        """Return x moved by the step, edges keeping the length that the step asks for to first order."""
+        """Return x moved by the step, edges keeping the length that the step asks for to first order, see `moved`."""
         return self._form(StepEquations.moved)(self, x, step)
 
     def moved(self, x: Tensor, step: Tensor) -> Tensor:
         """Return what `advanced` does, which may be recorded."""
         q = self.full(x)
-        moved = self.model.frames.moved_by(q, self.model.unknowns.expand(step, torch.zeros_like(q)))
-        return self.model.unknowns.picked(moved)
+        whole = self.model.unknowns.expand(step, torch.zeros_like(q))
+        return self.model.unknowns.picked(self.model.frames.moved_by(q, whole, self.lengths_kept))
 
     def trust_radius(self) -> Tensor:
         """Return how far (), in m, a step that descends the potential may move a node; angles count by their arc."""
