@@ -184,9 +184,14 @@ class StepEquations:
                 apart = reduce(torch.logical_and, (obstacle.apart(q, time) for obstacle in self.model.obstacles))
                 self._lengths_kept = apart.to(q.dtype)
 
-    def hold(self, load: Tensor) -> None:
-        """Take the external forces (B, n) that do not change within the step, instead of finding them."""
-        self._load = load
+    def hold(self, load: Tensor, lengths_kept: Tensor | None = None) -> None:
+        """Take the external forces (B, n) that do not change within the step, instead of finding them.
+
+        Parameters
+        ----------
+        lengths_kept : likewise; None: they are found where there are obstacles.
+        """
+        self._load, self._lengths_kept = load, lengths_kept
 
     @property
     def load(self) -> Tensor:

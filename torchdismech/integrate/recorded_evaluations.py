@@ -60,7 +60,7 @@ class RecordedEvaluations:
         bare = self._bare
         start = dataclasses.replace(bare.start, pairs=pairs)
         equations = StepEquations(bare.model, bare.scheme, start, bare.base, bare.dt, bare.mechanics)
-        equations.hold(bare.load)
+        equations.hold(bare.load, bare.lengths_kept)
         equations.constraints, equations.forms, equations.static = constraints, self._forms, self._static.values
         if pairs is not None:
             equations.laws_changed = self._tell
