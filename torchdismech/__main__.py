@@ -1,5 +1,7 @@
 """The command line, as `python -m torchdismech` and as the program `torchdismech`."""
 
+import gc
+
 from torchdismech import interrupts
 
 
@@ -12,6 +14,7 @@ def main() -> None:
         app()
     finally:
         interrupts.ignore()
+        gc.freeze()  # all ends with the process: to look through what torch has made once more takes half a second
 
 
 if __name__ == "__main__":

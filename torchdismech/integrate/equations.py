@@ -178,10 +178,11 @@ class StepEquations:
                 self.mechanics.layout.elastic.record(dofs_of(self.base), self.start.constants)
             _, _, time = self.evaluated_at(self.start.state.q)
             self._load = self.mechanics.constant_load(self.start, time)
-        if self._lengths_kept is None and self.model.obstacles:
+        pushing = [obstacle for obstacle in self.model.obstacles if not obstacle.constrained]
+        if self._lengths_kept is None and pushing:
             with torch.no_grad():
                 q, time = self.start.state.q, self.start.state.time
-                apart = reduce(torch.logical_and, (obstacle.apart(q, time) for obstacle in self.model.obstacles))
+                apart = reduce(torch.logical_and, (obstacle.apart(q, time) for obstacle in pushing))
                 self._lengths_kept = apart.to(q.dtype)
 
     def hold(self, load: Tensor, lengths_kept: Tensor | None = None) -> None:
@@ -421,10 +422,10 @@ class StepEquations:
 
     @property
     def lengths_kept(self) -> Tensor | None:
-        """Robots (B,) whose edges keep their lengths in a move: 1; 0 where an obstacle is touched; None: all.
+        """Robots (B,) whose edges keep their lengths in a move: 1; 0 where an obstacle pushes; None: all.
 
         A move that keeps lengths lifts all that hangs on an edge that turns by what it would have stretched. Surfaces
-        press on each other within far less than that.
+        press on each other within far less than that. Where contact is a constraint, its loads take care of that.
         """
         self.prepare()
         return self._lengths_kept
