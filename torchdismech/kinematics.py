@@ -63,7 +63,8 @@ class Frames(nn.Module):
         """Return tangents, directors (B, A, 3) and reference twists (B, S) at q (B, n) for those before."""
         along = self._along(q)
         frames = self._carried(along.shape[1], along, _components(tangent), _components(director))
-        return _vectors(frames[:3]), _vectors(frames[3:]), self._reference_twist(frames, reference_twist)
+        tangents, directors = frames.split(3)
+        return _vectors(tangents), _vectors(directors), self._reference_twist(frames, reference_twist)
 
     def reference_twist(self, tangent: Tensor, director: Tensor) -> Tensor:
         """Return the reference twist (B, S) of the springs at rest, for unit vectors (B, A, 3)."""

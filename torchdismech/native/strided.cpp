@@ -242,10 +242,21 @@ bool added_at(const Row& row) {
     if (p[2] != place.first) place.look(p[2], s[2], s[2] ? count : 1);
     if (!place.there()) {
       there = false;
-    } else if (!s[2] && s[0] == sizeof(T) && s[1] == sizeof(T)) {  // one place for the whole line
+    } else if (!s[2] && s[0] == sizeof(T)) {  // one place for the whole line
       T* to = reinterpret_cast<T*>(p[0] + place(0));
       const T* more = reinterpret_cast<const T*>(p[1]);
-      APART for (int64_t k = 0; k < count; ++k) to[k] += more[k];
+      if (s[1] == sizeof(T)) {
+        APART for (int64_t k = 0; k < count; ++k) to[k] += more[k];
+      } else if (!s[1]) {
+        const T value = *more;
+        for (int64_t k = 0; k < count; ++k) to[k] += value;
+      } else {
+        for (int64_t k = 0; k < count; ++k) to[k] += at<T>(p[1], k, s[1]);
+      }
+    } else if (place.plain() && !s[0] && s[1] == sizeof(T)) {
+      const T* more = reinterpret_cast<const T*>(p[1]);
+      const int64_t *index = reinterpret_cast<const int64_t*>(place.first), along = place.along;
+      for (int64_t k = 0; k < count; ++k) *reinterpret_cast<T*>(p[0] + index[k] * along) += more[k];
     } else {
       for (int64_t k = 0; k < count; ++k) at<T>(p[0] + place(s[2] ? k : 0), k, s[0]) += at<T>(p[1], k, s[1]);
     }
