@@ -1,11 +1,13 @@
 """The matrix of a step with contact: every block where it belongs, and a pattern that is kept while it serves."""
 
+import numpy as np
 import pytest
 import torch
 
 from tests.contact.pairs_alone import whole
 from tests.contact.robots import ROBOTS, crossing
-from torchdismech.contact import coupling, pair_loops, pair_sums
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, straight
+from torchdismech.contact import Penalty, SelfContact, coupling, pair_loops, pair_sums
 from torchdismech.contact.coupling import CHUNK, CouplingCache, StepPairs
 from torchdismech.contact.pair_loops import KNOWN
 from torchdismech.contact.pairs import Listed, PairBlocks, PairTable
@@ -168,13 +170,53 @@ def test_pattern_is_kept_while_it_suffices():
     listed = Listed(*(of[first.place >= last] for of in first.listed))
     one = PairTable.of(first.kernel, listed, first.reaches[first.place >= last], batch=2)
     few = Pairs((one,), many.low, many.high)
-    cache = CouplingCache(model.layout.pattern, model.unknowns.number[: 3 * model.body.n_nodes], None)
+    numbers = model.unknowns.number[: 3 * model.body.n_nodes]
+    cache = CouplingCache(model.layout.pattern, numbers, None, model.body.rod_edges)
     small = cache.coupling(few)
     grown = cache.coupling(many)
     assert grown.pattern.nnz > small.pattern.nnz > model.layout.pattern.nnz
     assert set(small.pattern.keys.tolist()) <= set(grown.pattern.keys.tolist())
     again = cache.coupling(few)
     assert again.pattern is grown.pattern and again.solvers is grown.solvers
+
+
+def test_a_pattern_that_served_few_steps_is_followed_by_a_wider_one():
+    """Join the nodes next along rods where patterns change often, and no others."""
+    model, _, _, _ = pressed("rods", False)
+    edges = np.array([[0, 1], [1, 2], [2, 3], [4, 5], [5, 6], [6, 3]])  # two rods that end at one node
+    cache = CouplingCache(model.layout.pattern, np.arange(21), None, edges)
+    joined = {divmod(int(key), 7) for key in cache._with_next(np.array([5 * 7 + 1, 3 * 7 + 0]))}
+    assert joined == {(5, 1), (4, 1), (6, 1), (5, 0), (5, 2), (3, 0), (2, 0), (6, 0), (3, 1)}
+    none = CouplingCache(model.layout.pattern, np.arange(21), None, edges[:0])
+    assert none._with_next(np.array([36, 21])).tolist() == [21, 36]
+
+
+def slid(steps=40):
+    """Return q after a rod has slid over another, an edge in five steps, and how many patterns that took."""
+    builder, material = RobotBuilder(), Material(1e7, 1000.0, 0.4)
+    low = builder.add_rod(straight((0.0, 0.0, 0.0), (0.4, 0.0, 0.0), 41), Circle(4e-3), material)
+    builder.clamp(nodes=low.tolist())
+    top = builder.add_rod(straight((0.0, 0.0, 8e-3), (0.1, 0.0, 8e-3), 11), Circle(4e-3), material)
+    builder.add_contact(SelfContact(Penalty(300.0, 8e-4), themselves=False))
+    model = builder.finalize(compile=False)
+    velocity = torch.zeros(1, model.n_dofs, dtype=torch.float64)
+    velocity[0, 3 * top] = 1.0  # m/s
+    state, patterns = model.initial_state(velocity=velocity), []
+    for _ in range(steps):
+        state, info = ImplicitEuler(2e-3).step(model, state)
+        assert bool(info.converged.all())
+        if not patterns or model.contact._couplings.pattern is not patterns[-1]:
+            patterns.append(model.contact._couplings.pattern)
+    return state.q, len(patterns)
+
+
+def test_rods_that_slide_along_each_other_need_few_patterns(monkeypatch):
+    """Make a pattern every other edge where each edge would need one, and find the same."""
+    q, few = slid()
+    monkeypatch.setattr(coupling, "FEW_STEPS", 0)
+    narrow, many = slid()
+    assert many >= 8 and few <= 0.7 * many
+    assert float((q - narrow).abs().max()) < 1e-9  # the band is another one: rounding
 
 
 def test_blocks_of_parts_are_those_of_all():

@@ -25,6 +25,7 @@ __all__ = ["CouplingCache", "StepPairs"]
 
 CHUNK = 4096  # pairs whose blocks torch multiplies out at a time: they stay in a processor's cache
 KEPT = 4  # the pattern is made anew, with what it needs only, when it joins so many times more nodes than needed
+FEW_STEPS = 20  # a pattern that serves fewer is followed by one for what may touch soon, too
 LARGE = 1_000_000  # numbers that are kept for the next matrix: to get so many anew takes as long as to fill them
 LISTED = 4_000_000  # pairs of nodes of which a table is kept: 32 MB
 
@@ -274,16 +275,26 @@ class StepPairs:
 class CouplingCache:
     """Finds the coupling of a step; keeps the pattern from step to step while it holds all that may touch.
 
+    Where patterns serve few steps, a new one joins the nodes next along the rods as well, which may touch soon: rods
+    that move along each other need one in most steps else, for a robot alone two thirds of their time. Shells' nodes
+    have too many neighbours.
+
     Parameters
     ----------
     pattern : of the matrix without contact.
     unknown : (3 N,) the numbers of the nodes' unknowns, -1 where clamped.
     sliding : what nodes that slide make of values on the pattern; None without any.
+    edges : (E, 2) nodes that are next to each other along rods.
     """
 
-    def __init__(self, pattern: Pattern, unknown: np.ndarray, sliding: SlidingEntries | None):
+    def __init__(self, pattern: Pattern, unknown: np.ndarray, sliding: SlidingEntries | None, edges: np.ndarray):
         self.base, self.sliding = pattern, sliding
         self.unknown = unknown.reshape(-1, 3)
+        self._next, self._served = _neighbours(edges, len(self.unknown)), FEW_STEPS
+        node, (start, end) = np.arange(len(self.unknown)), edges.T
+        # of nodes with themselves and next to each other, which the pattern without contact joins already
+        self._joined = np.concatenate([node, np.maximum(start, end)]) * len(node)
+        self._joined += np.concatenate([node, np.minimum(start, end)])
         self.pattern = pattern
         self.solvers: dict = {}  # of the pattern
         self._before: dict = {}  # of the pattern before
@@ -294,6 +305,7 @@ class CouplingCache:
     def coupling(self, pairs: Pairs) -> Coupling:
         """Return the coupling for these pairs."""
         of_pairs = self._of_pairs(pairs)
+        self._served += 1
         if of_pairs is None:
             self._extend(self._distinct(pairs.tables))
             of_pairs = self._of_pairs(pairs)
@@ -330,6 +342,10 @@ class CouplingCache:
     def _extend(self, needed: np.ndarray) -> None:
         """Make a pattern that joins these pairs of nodes, and those that it joined before if they are not too many."""
         count, joined = len(self.unknown), self._blocks.keys
+        needed = np.union1d(needed, self._joined)
+        if self._served < FEW_STEPS:
+            needed = self._with_next(needed)
+        self._served = 0
         joined = needed if len(joined) > KEPT * len(needed) else np.union1d(joined, needed)
         rows, cols = _block_entries(self.unknown, joined // count, joined % count)
         keep = (rows >= 0) & (cols >= 0)
@@ -346,6 +362,28 @@ class CouplingCache:
         self._begins = np.full(self.pattern.nnz, -1, dtype=np.int32)
         self._begins[self._own.array] = np.arange(self.base.nnz)
         self.sliding = None if self.sliding is None else self.sliding.on(self.pattern)
+
+    def _with_next(self, keys: np.ndarray) -> np.ndarray:
+        """Return increasing keys of these pairs of nodes, and of those of which one node is next to one of them."""
+        count, ends = len(self.unknown), (keys // len(self.unknown), keys % len(self.unknown))
+        found = [keys]
+        for node, other in (ends, ends[::-1]):
+            for beside in self._next[node].T:
+                there = beside >= 0
+                a, b = beside[there], other[there]
+                found.append(np.maximum(a, b) * count + np.minimum(a, b))
+        return np.unique(np.concatenate(found))
+
+
+def _neighbours(edges: np.ndarray, nodes: int) -> np.ndarray:
+    """Return the nodes (N, most) at the other ends of each node's edges, -1 where it has fewer than most."""
+    node, other = np.concatenate([edges, edges[:, ::-1]]).T
+    order = np.argsort(node, kind="stable")
+    count = np.bincount(node, minlength=nodes)
+    found = np.full((nodes, int(count.max(initial=0))), -1)
+    begins = np.cumsum(count) - count
+    found[node[order], np.arange(len(node)) - begins[node[order]]] = other[order]
+    return found
 
 
 def _block_entries(unknown: np.ndarray, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -52,7 +52,8 @@ class ContactModel:
         sliding: SlidingEntries | None,
     ):
         self.body, self.obstacles, self.self_contacts = body, list(obstacles), self_contacts
-        self._couplings = CouplingCache(pattern, unknowns.number[: 3 * body.n_nodes], sliding)
+        numbers = unknowns.number[: 3 * body.n_nodes]
+        self._couplings = CouplingCache(pattern, numbers, sliding, body.rod_edges)
         self._check_constraints(body.nodes.dtype)
 
     def _check_constraints(self, dtype: torch.dtype) -> None:
