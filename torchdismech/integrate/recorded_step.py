@@ -160,6 +160,7 @@ class RecordedStep:
         equations = problem.equations(mechanics=self.mechanics)
         if self._static.load is not None:
             equations.hold(self._static.load)
+        equations.prepare()
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, True)
         tolerance = problem.method.tolerance(scale)
         options = newton_options(problem, equations, weight, tolerance)
