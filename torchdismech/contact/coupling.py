@@ -25,7 +25,9 @@ __all__ = ["CouplingCache", "StepPairs"]
 
 CHUNK = 4096  # pairs whose blocks torch multiplies out at a time: they stay in a processor's cache
 KEPT = 4  # the pattern is made anew, with what it needs only, when it joins so many times more nodes than needed
-FEW_STEPS = 20  # a pattern that serves fewer is followed by one for what may touch soon, too
+# A pattern that serves fewer steps of so few robots is followed by one for what may touch soon, too. A new one takes
+# 8 ms for a bundle of six rods, whatever the number of robots; a wider one .1 to .4 ms a robot and step, in the factor.
+FEW_STEPS, FEW_ROBOTS = 20, 16
 LARGE = 1_000_000  # numbers that are kept for the next matrix: to get so many anew takes as long as to fill them
 LISTED = 4_000_000  # pairs of nodes of which a table is kept: 32 MB
 
@@ -275,9 +277,9 @@ class StepPairs:
 class CouplingCache:
     """Finds the coupling of a step; keeps the pattern from step to step while it holds all that may touch.
 
-    Where patterns serve few steps, a new one joins the nodes next along the rods as well, which may touch soon: rods
-    that move along each other need one in most steps else, for a robot alone two thirds of their time. Shells' nodes
-    have too many neighbours.
+    Where patterns of few robots serve few steps, a new one joins the nodes next along the rods as well, which may touch
+    soon: rods that move along each other need one in most steps else, for a robot alone two thirds of their time.
+    Shells' nodes have too many neighbours.
 
     Parameters
     ----------
@@ -307,7 +309,9 @@ class CouplingCache:
         of_pairs = self._of_pairs(pairs)
         self._served += 1
         if of_pairs is None:
-            self._extend(self._distinct(pairs.tables))
+            needed = np.union1d(self._distinct(pairs.tables), self._joined)
+            changes_often = self._served < FEW_STEPS and len(pairs.low) <= FEW_ROBOTS
+            self._extend(self._with_next(needed) if changes_often else needed)
             of_pairs = self._of_pairs(pairs)
             assert of_pairs is not None
         places = (self._own, self._begins, self._blocks, of_pairs)
@@ -342,9 +346,6 @@ class CouplingCache:
     def _extend(self, needed: np.ndarray) -> None:
         """Make a pattern that joins these pairs of nodes, and those that it joined before if they are not too many."""
         count, joined = len(self.unknown), self._blocks.keys
-        needed = np.union1d(needed, self._joined)
-        if self._served < FEW_STEPS:
-            needed = self._with_next(needed)
         self._served = 0
         joined = needed if len(joined) > KEPT * len(needed) else np.union1d(joined, needed)
         rows, cols = _block_entries(self.unknown, joined // count, joined % count)
