@@ -178,12 +178,13 @@ class StepEquations:
                 self.mechanics.layout.elastic.record(dofs_of(self.base), self.start.constants)
             _, _, time = self.evaluated_at(self.start.state.q)
             self._load = self.mechanics.constant_load(self.start, time)
-        pushing = [obstacle for obstacle in self.model.obstacles if not obstacle.constrained]
-        if self._lengths_kept is None and pushing:
-            with torch.no_grad():
-                q, time = self.start.state.q, self.start.state.time
-                apart = reduce(torch.logical_and, (obstacle.apart(q, time) for obstacle in pushing))
-                self._lengths_kept = apart.to(q.dtype)
+        if self._lengths_kept is None:
+            pushing = [obstacle for obstacle in self.model.obstacles if not obstacle.constrained]
+            if pushing:
+                with torch.no_grad():
+                    q, time = self.start.state.q, self.start.state.time
+                    apart = reduce(torch.logical_and, (obstacle.apart(q, time) for obstacle in pushing))
+                    self._lengths_kept = apart.to(q.dtype)
 
     def hold(self, load: Tensor, lengths_kept: Tensor | None = None) -> None:
         """Take the external forces (B, n) that do not change within the step, instead of finding them.
