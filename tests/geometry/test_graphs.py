@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from torchdismech.geometry.graphs import connected_parts
+from torchdismech.geometry.graphs import connected_parts, neighbours
 
 
 def chain(count: int) -> np.ndarray:
@@ -27,3 +27,11 @@ def test_parts_and_their_numbers_are_scipys(count):
 def test_no_nodes_have_no_parts():
     """An empty graph."""
     assert connected_parts(0, np.zeros((0, 2), dtype=np.int64)).shape == (0,)
+
+
+def test_neighbours():
+    """List the nodes at the other ends of links: a star, a chain, a node alone; nothing where there is nothing."""
+    found = neighbours(7, np.array([[0, 1], [2, 0], [0, 3], [4, 5]]))
+    listed = [sorted(row[row >= 0].tolist()) for row in found]
+    assert listed == [[1, 2, 3], [0], [0], [0], [5], [4], []]
+    assert neighbours(3, np.zeros((0, 2), dtype=np.int64)).shape == (3, 0)

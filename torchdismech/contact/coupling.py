@@ -16,6 +16,7 @@ from torchdismech.contact.pair_sums import BLOCK, BlockPlaces, PairSums
 from torchdismech.contact.pairs import PairBlocks, PairTable, Touching
 from torchdismech.contact.self_contact import Pairs, SelfContacts, summed
 from torchdismech.fused import fits
+from torchdismech.geometry.graphs import neighbours
 from torchdismech.native import Pool, address, function_of
 from torchdismech.slides import SlidingEntries
 from torchdismech.solve.linear.base import IndexMap
@@ -292,7 +293,7 @@ class CouplingCache:
     def __init__(self, pattern: Pattern, unknown: np.ndarray, sliding: SlidingEntries | None, edges: np.ndarray):
         self.base, self.sliding = pattern, sliding
         self.unknown = unknown.reshape(-1, 3)
-        self._next, self._served = _neighbours(edges, len(self.unknown)), FEW_STEPS
+        self._next, self._served = neighbours(len(self.unknown), edges), FEW_STEPS
         node, (start, end) = np.arange(len(self.unknown)), edges.T
         # of nodes with themselves and next to each other, which the pattern without contact joins already
         self._joined = np.concatenate([node, np.maximum(start, end)]) * len(node)
@@ -374,17 +375,6 @@ class CouplingCache:
                 a, b = beside[there], other[there]
                 found.append(np.maximum(a, b) * count + np.minimum(a, b))
         return np.unique(np.concatenate(found))
-
-
-def _neighbours(edges: np.ndarray, nodes: int) -> np.ndarray:
-    """Return the nodes (N, most) at the other ends of each node's edges, -1 where it has fewer than most."""
-    node, other = np.concatenate([edges, edges[:, ::-1]]).T
-    order = np.argsort(node, kind="stable")
-    count = np.bincount(node, minlength=nodes)
-    found = np.full((nodes, int(count.max(initial=0))), -1)
-    begins = np.cumsum(count) - count
-    found[node[order], np.arange(len(node)) - begins[node[order]]] = other[order]
-    return found
 
 
 def _block_entries(unknown: np.ndarray, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

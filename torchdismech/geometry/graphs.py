@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["connected_parts"]
+__all__ = ["connected_parts", "neighbours"]
 
 
 def connected_parts(count: int, links: np.ndarray) -> np.ndarray:
@@ -25,3 +25,19 @@ def connected_parts(count: int, links: np.ndarray) -> np.ndarray:
         while (first[first] != first).any():
             first = first[first]
     return np.unique(first, return_inverse=True)[1].reshape(-1)
+
+
+def neighbours(count: int, links: np.ndarray) -> np.ndarray:
+    """Return the nodes (count, most) at the other ends of each node's links, -1 where it has fewer than most.
+
+    Parameters
+    ----------
+    links : (L, 2) node numbers; the order of the two does not count.
+    """
+    node, other = np.concatenate([links, links[:, ::-1]]).T
+    order = np.argsort(node, kind="stable")
+    of_each = np.bincount(node, minlength=count)
+    found = np.full((count, int(of_each.max(initial=0))), -1)
+    begins = np.cumsum(of_each) - of_each
+    found[node[order], np.arange(len(node)) - begins[node[order]]] = other[order]
+    return found
