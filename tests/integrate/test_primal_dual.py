@@ -106,7 +106,7 @@ def fed(monkeypatch, straightly=True):
     """Return the mean iterations of a rope that is fed onto a rough floor, on which it lies, by a clamp that sinks."""
     if not straightly:
         monkeypatch.setattr(StepEquations, "lengths_kept", None)
-    builder, nodes, bend = RobotBuilder(), 31, 0.1
+    builder, nodes, speed, dt = RobotBuilder(), 31, 0.1, 5e-2  # m/s, s
     along = torch.linspace(0.0, 1.0, nodes, dtype=torch.float64)
     # half of it lies on the floor, the other half rises to the clamp
     points = torch.stack([along.clamp(max=0.5), 0 * along, (along - 0.5).clamp(min=0) + 5e-3], 1).numpy()
@@ -116,10 +116,10 @@ def fed(monkeypatch, straightly=True):
     builder.add_force(forces.MassDamping(10.0))
     builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(500.0, 5e-4), Friction(0.4, 1e-4)))
     model = builder.finalize(compile=False)
-    integrator, state, spent = ImplicitEuler(5e-2), model.initial_state(), []
+    integrator, state, spent = ImplicitEuler(dt), model.initial_state(), []
     held = state.q.clone()
     for _ in range(30):
-        held[:, 3 * rope[-2] + 2 : 3 * rope[-1] + 3 : 3] -= bend * 5e-2
+        held[:, 3 * rope[-2] + 2 : 3 * rope[-1] + 3 : 3] -= speed * dt
         state, info = integrator.step(model, state, Control(clamped_q=held))
         assert bool((info.status == Status.CONVERGED).all())
         spent.append(float(info.iterations))

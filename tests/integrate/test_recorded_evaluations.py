@@ -12,6 +12,7 @@ from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Mater
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.integrate import recording
 from torchdismech.integrate.recorded_evaluations import RecordedEvaluations
+from torchdismech.integrate.static_problem import RecordedCall
 
 STEPS, SEEN = 8, 2
 
@@ -76,21 +77,27 @@ def test_every_bit_of_robots_that_rub(kind, centre_line, monkeypatch):
     assert max(int(info.iterations.max()) for _, info in found[0]) > 4  # beyond whole Newton steps
 
 
-def test_results_of_a_recording_outlive_others(monkeypatch):
-    """Leave what the recording of a move has found alone while forces are subtracted, which happens before it is read.
+def test_what_a_move_found_is_read_before_another_replay(monkeypatch):
+    """Find the same where the recording that subtracts forces works in the memory of the results of a recorded move.
 
-    Recordings of one pool work in memory that others have left.
+    Recordings of one pool may.
     """
     monkeypatch.setattr(recording, "SEEN", 0)
     model, state = crossing()
     steps(model, ImplicitEuler(2e-3), state=state)
+    plain, subtract = steps(model, ImplicitEuler(2e-3), state=state), RecordedCall.replayed
     (kind,) = model.recordings
-    pairs = kind.recording._with_pairs
-    x = kind.recording._here
-    found = list(pairs._bare_moved.replayed(x, 1e-3 * torch.rand_like(x), pairs._part.fill_(1.0)))
-    before = [tensor.clone() for tensor in found]
-    pairs._less.replayed(torch.rand_like(x), torch.rand_like(pairs._total))
-    assert all(torch.equal(now, then) for now, then in zip(found, before, strict=True))
+    pairs, spoiled = kind.recording._with_pairs, []
+
+    def spoiling(call, *given):
+        found = subtract(call, *given)
+        if call is pairs._less:
+            spoiled.append([tensor.fill_(torch.nan) for tensor in pairs._bare_moved._tape.outputs])
+        return found
+
+    monkeypatch.setattr(RecordedCall, "replayed", spoiling)
+    assert_same(steps(model, ImplicitEuler(2e-3), state=state), plain)
+    assert spoiled and max(int(info.iterations.max()) for _, info in plain) > 3
 
 
 @pytest.mark.parametrize("ways", [[(False, "eased")], [(False, "relaxed")], [(True, "plain"), (False, "eased")]])

@@ -45,12 +45,11 @@ class PairEvaluations:
         self._contacts, self._obstacles = bare.model.self_contacts, bare.rubbing.obstacles
         self._bare_residual, self._bare = bare_residual, bare_residual_and_matrix
         self._total, self._part = torch.zeros_like(bare.base), x.new_ones(len(x), 1)
+        self._less = RecordedCall(partial(_less, bare), [x, self._total], pool)
         if bare.model.contact.rubs:
             friction = bare.rubbing.begun(bare.start.state)
             self._motion = RecordedCall(partial(_motion, bare), [x], pool)
             self._bare_moved = RecordedCall(partial(_bare_moved, bare), [x, x, self._part, *friction], pool)
-        # the last: it is replayed while results of the others are in use, which it has to leave alone
-        self._less = RecordedCall(partial(_less, bare), [x, self._total], pool)
         self._kept: dict[tuple, PairSums] = {}
         self._sums: dict[PairTable, PairSums] = {}
         self._rubbing: list[PairTable] = []
@@ -97,6 +96,8 @@ class PairEvaluations:
             sums.bear(motion, part)
         found = self._bare_moved.replayed(x, step, part, *friction[: self._obstacles])
         there, residual, values, q, velocity, *expected = found
+        # before another recording is replayed, which may work in the same memory
+        there, *expected = (tensor.clone() for tensor in (there, *expected))
         known = {}
         for table, before in zip(self._rubbing, friction[self._obstacles :], strict=True):
             none = torch.zeros_like(before)
@@ -105,7 +106,7 @@ class PairEvaluations:
         sliding = equations.sliding
         if sliding is not None:
             sliding.hold(values)
-        return [there.clone(), residual, values, *(tensor.clone() for tensor in expected), *known.values()]
+        return [there, residual, values, *expected, *known.values()]
 
     def _with_pairs(
         self,

@@ -22,7 +22,8 @@ class Pool:
     """Blocks of memory that tensors live in as long as Python holds them; then others may.
 
     Whoever runs the same operations in the same order again may do so by the addresses alone. So tapes that share a
-    pool are replayed one after the other, and what one of them leaves for another is held on to in Python.
+    pool are replayed one after the other, and what one of them leaves for another is held on to in Python. That keeps
+    it from tapes that are recorded later; an earlier one may work there, and is replayed when it has been read.
 
     Attributes
     ----------
