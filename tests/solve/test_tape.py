@@ -90,6 +90,16 @@ TABLED = {
         X[:, :2],
         OTHER,
     ),
+    "one number added to each row": (
+        lambda x, y: x.index_add(0, torch.tensor([1, 1, 0]), y.t()[:3, :1].expand(3, 3)),
+        X[:, :3],
+        OTHER,
+    ),
+    "columns added to rows": (
+        lambda x, y: x.index_add(0, torch.tensor([1, 0, 1]), y[:, :3].t().expand(3, 2)),
+        X[:, :2],
+        OTHER,
+    ),
     "added to one after the other": (lambda x, y: x[0].index_add(0, torch.tensor([1, 1, 0]), y[0]), X, OTHER),
     "added to whole numbers": (lambda x, y: x.clone().index_add_(1, ORDER, y), WHOLE, WHOLE.flip(0)),
     "filled at places": (lambda x: x.index_fill(1, ORDER[:2], 3.0), X),
