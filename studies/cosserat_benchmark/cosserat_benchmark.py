@@ -32,6 +32,7 @@ from torchdismech.geometry.frames import rotated, signed_angle, transported
 STEP = 5e-2  # s, in quasi-static scenarios, of which the end counts
 STEP_OF_MOTION = 2.5e-3  # s, where the motion is the result
 SUNK = 0.02  # radii, about how deep surfaces lie in each other under all of the load
+RESIDUAL = 1e-6  # of the largest load: errors are the same at 1e-9
 CREEP = 1e-4  # lengths/s, at which smoothed friction is complete
 APART = 10.0  # m, between the rods at rest: nodes of two rods at one place would be one node
 
@@ -66,7 +67,7 @@ class Torchdismech:
         for frame in range(n_frames):
             if frame:
                 count, needed = finer * parts, 1
-                integrator = scheme(interval / count, force_tolerance=1e-9 * force, max_substeps=16)
+                integrator = scheme(interval / count, force_tolerance=RESIDUAL * force, max_substeps=16)
                 for part in range(1, count + 1):
                     now = (frame - 1) * interval + part * interval / count
                     state, info = integrator.step(robot.model, state, robot.control(now), throw=True)

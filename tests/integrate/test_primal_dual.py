@@ -98,6 +98,7 @@ def test_ways_of_robots_that_rub():
     equations = ImplicitEuler(2e-3).equations(model, state)
     ways = list(ImplicitEuler(2e-3).attempts(equations))
     assert ways[:3] == [(True, "whole"), (None, "primal-dual"), (False, "eased")]
+    assert list(ImplicitEuler(2e-3).attempts(equations, divisible=True)) == [*ways[:2], (False, "eased briefly")]
     whole = list(ImplicitEuler(2e-3, line_search=False).attempts(equations))
     assert whole == [(True, "plain"), (False, "plain")]
 

@@ -201,10 +201,11 @@ class Solver(ABC):
         return self.step_evaluations * -(-batch // rows) * model.compilation.cost.of(rows, model.device)
 
     @abstractmethod
-    def attempts(self, equations: StepEquations) -> Iterable[tuple[bool | None, str]]:
+    def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterable[tuple[bool | None, str]]:
         """Return the attempts: whether the first iterate is ahead (`StepEquations.guess`), and the way to search.
 
-        None in place of the former: the first iterate is where the attempt before ended.
+        None in place of the former: the first iterate is where the attempt before ended. `divisible`: whether what
+        they do not solve is taken again in smaller parts.
         """
 
     def equations(self, model: Model, state: State, control: Control | None = None) -> StepEquations:
@@ -294,7 +295,7 @@ class Integrator(Solver):
         self.dt = float(dt)
         self.max_substeps = int(max_substeps)
 
-    def attempts(self, equations: StepEquations) -> Iterator[tuple[bool | None, str]]:
+    def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[tuple[bool | None, str]]:
         """Yield whether the first iterate is ahead (see `StepEquations.guess`) and the way, for rows not solved yet.
 
         None in place of the former: the first iterate is where the attempt before ended.
@@ -302,13 +303,16 @@ class Integrator(Solver):
         In smooth motion the root is nearest to where inertia leads, in violent motion to where the robot is. To descend
         the potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub
         take primal-dual steps from where whole Newton steps are no good, and friction is eased in where these fail.
-        What fails then buckles, and is for relaxed steps.
+        What fails then buckles, and is for relaxed steps. These, and long searches with eased friction, are left to the
+        smallest parts of a step that is `divisible`: shorter steps are solved in fewer iterations.
         """
         eases = equations.model.contact.rubs and self.line_search and equations.constraints is None
         if eases:
             yield True, "whole"
             yield None, "primal-dual"
-            yield False, "eased"
+            yield False, "eased briefly" if divisible else "eased"
+            if divisible:
+                return
         else:
             yield True, "plain"
             yield False, "plain"

@@ -34,10 +34,11 @@ class Method(Protocol):
         """Return the residual (B,) at which steps with these force scales (B,) count as converged [N]."""
         ...
 
-    def attempts(self, equations: StepEquations) -> Iterable[tuple[bool | None, str]]:
+    def attempts(self, equations: StepEquations, divisible: bool) -> Iterable[tuple[bool | None, str]]:
         """Return where to start from and by which method to search, one attempt after the other.
 
-        The start is ahead or not; None: where the attempt before ended.
+        The start is ahead or not; None: where the attempt before ended. Of a step that is `divisible`, robots that are
+        not solved take it again in smaller parts, so that long searches may be left to these.
         """
         ...
 
@@ -60,6 +61,7 @@ class StepProblem:
     dt : length of the step [s].
     running : (B,) robots to step.
     share : how much of the external forces acts.
+    divisible : whether robots whose step fails take it again in smaller parts.
     recorded : gives the equations in place of the problem itself, where their functions are recorded.
     seen : what the model holds, as it was looked at for this step; not asked where `values` stand in it.
     """
@@ -72,6 +74,7 @@ class StepProblem:
     running: Tensor
     values: Values = field(default_factory=Values)
     share: float = 1.0
+    divisible: bool = False
     recorded: Recorded | None = None
     seen: Snapshot | None = None
 

@@ -125,7 +125,7 @@ class RecordedStep:
         equations, problem = self.equations, self._problem.replace(running=self._running)
         scale = self.scale.clone()
         tolerance, options = self._tolerance.clone(), self.options.with_tolerance(self.options.tolerance.clone())
-        _, *others = problem.method.attempts(equations)
+        _, *others = problem.method.attempts(equations, problem.divisible)
         equations.descending = False
         if problem.state.q.numel() <= FEW and problem.state.q.is_cpu:
             equations.forms = self._forms

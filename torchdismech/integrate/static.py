@@ -110,7 +110,7 @@ class Static(Solver):
             )
         return 'the smallest push ends it, or a part is free to move; unstable="leave" goes on to a minimum'
 
-    def attempts(self, equations: StepEquations) -> list[tuple[bool, str]]:
+    def attempts(self, equations: StepEquations, divisible: bool = False) -> list[tuple[bool, str]]:
         """Return the one way in which equilibria are searched for."""
         has_potential = equations.mechanics.conservative(at_rest=True)  # but for constraints, which bound where it is
         return [(False, "descending" if has_potential else "plain")]

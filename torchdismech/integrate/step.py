@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 # Iterations after which the next way is taken: few where rubbing contacts keep what they do; most primal-dual searches
-# take fewer, or several times as many.
-BRIEFLY = {"whole": 3, "primal-dual": 20}
+# take fewer, or several times as many. Stages of eased friction that are solved take fewer than 10, as a rule.
+BRIEFLY = {"whole": 3, "primal-dual": 20, "eased briefly": 15}
 
 
 def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:
@@ -68,7 +68,7 @@ def _root(
     problem: StepProblem, equations: StepEquations, running: Tensor, near: Tensor | None = None
 ) -> tuple[Tensor, StepInfo]:
     """Return q (B, n) where the forces balance and how it was found; `near` is tried first as an iterate."""
-    attempts = [(False, "plain")] * (near is not None) + list(problem.method.attempts(equations))
+    attempts = [(False, "plain")] * (near is not None) + list(problem.method.attempts(equations, problem.divisible))
     first = None if near is None else problem.model.unknowns.picked(near)
     ahead, way = attempts[0]
     equations.prepare()
@@ -125,7 +125,7 @@ def _searched(equations: StepEquations, first: Tensor, options: NewtonOptions, r
     options = options_of(way, options)
     if way == "primal-dual":
         return primal_dual_newton(equations, first, options, running)
-    if way == "eased":
+    if way.startswith("eased"):
         return eased_newton(equations, first, options, running)
     if way == "relaxed":
         return relaxed_newton(equations, first, options, equations.inertia(), running)

@@ -16,10 +16,10 @@ __all__ = ["with_retries"]
 
 def with_retries(take: Take, problem: StepProblem, most: int) -> tuple[State, StepInfo]:
     """Return the states after a step; robots whose step fails try again in 2, 4, ... up to `most` equal parts."""
-    after, info = take(problem)
+    after, info = take(problem.replace(divisible=most > 1))
     parts = 2
     while parts <= most and bool((failed := problem.running & ~info.converged).any()):
-        after, info = _in_parts(take, problem, parts, failed, after, info)
+        after, info = _in_parts(take, problem.replace(divisible=2 * parts <= most), parts, failed, after, info)
         parts *= 2
     return after, info
 
