@@ -303,12 +303,13 @@ class Integrator(Solver):
         In smooth motion the root is nearest to where inertia leads, in violent motion to where the robot is. To descend
         the potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub
         take primal-dual steps from where whole Newton steps are no good, and friction is eased in where these fail.
-        What fails then buckles, and is for relaxed steps. These, and long searches with eased friction, are left to the
+        What fails then buckles, and is for relaxed steps. A third whole step is for robots that have it recorded, as
+        those whose parts may touch have not. Relaxed steps and long searches with eased friction are left to the
         smallest parts of a step that is `divisible`: shorter steps are solved in fewer iterations.
         """
         eases = equations.model.contact.rubs and self.line_search and equations.constraints is None
         if eases:
-            yield True, "whole"
+            yield True, "whole twice" if len(equations.model.self_contacts) else "whole"
             yield None, "primal-dual"
             yield False, "eased briefly" if divisible else "eased"
             if divisible:

@@ -24,7 +24,7 @@ from torch import Tensor
 from torchdismech.errors import Status
 from torchdismech.fused import Fused
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.solve.newton import Progress, begun
+from torchdismech.solve.newton import Progress, begun, going_on
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, dividing
 from torchdismech.state import State
 
@@ -36,17 +36,26 @@ __all__ = ["met", "moved", "primal_dual_newton"]
 LARGEST_GROWTH = 20.0
 
 
-def primal_dual_newton(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
-    """Find x as `newton` does, by primal-dual steps; the first is Newton's."""
+def primal_dual_newton(
+    equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor, first: Iterate | None = None
+) -> Root:
+    """Find x as `newton` does, by primal-dual steps; the first is Newton's.
+
+    Parameters
+    ----------
+    first : the iterate at x, where a search before has found it.
+    Others as for `newton`.
+    """
     rows = dividing(running, x.shape[1])
     if rows is not None:
         with equations.of_robots(rows) as some:
-            part = primal_dual_newton(some, x[rows], options.rows(rows, some.solver()), running[rows])
+            begins = None if first is None else first.rows(rows)
+            part = primal_dual_newton(some, x[rows], options.rows(rows, some.solver()), running[rows], begins)
         rest = torch.zeros_like(running, dtype=torch.long)
         return Root(
             x, rest + int(Status.CONVERGED), rest, torch.zeros_like(options.tolerance), options.tolerance
         ).with_rows(rows, part)
-    at, tolerance = begun(equations, x, options, running)
+    at, tolerance = begun(equations, x, options, running) if first is None else going_on(first, options, running)
     friction = equations.rubbing.begun(_evaluated(equations, at.x))
     return _PrimalDual(equations, at, options.with_tolerance(tolerance), friction, LARGEST_GROWTH * at.norm).root()
 

@@ -24,7 +24,7 @@ from torchdismech.integrate.primal_dual import primal_dual_newton
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.solve.newton import newton
 from torchdismech.solve.relaxed import relaxed_newton
-from torchdismech.solve.search import NewtonOptions, Root
+from torchdismech.solve.search import Iterate, NewtonOptions, Root
 from torchdismech.state import State
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
 
 # Iterations after which the next way is taken: few where rubbing contacts keep what they do; most primal-dual searches
 # take fewer, or several times as many. Stages of eased friction that are solved take fewer than 10, as a rule.
-BRIEFLY = {"whole": 3, "primal-dual": 20, "eased briefly": 15}
+BRIEFLY = {"whole": 3, "whole twice": 2, "primal-dual": 20, "eased briefly": 15}
 
 
 def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:
@@ -89,7 +89,7 @@ def newton_options(problem: StepProblem, equations: StepEquations, weight: Tenso
 
 def options_of(way: str, options: NewtonOptions) -> NewtonOptions:
     """Return these as they are for a way to search."""
-    if way == "whole":
+    if way.startswith("whole"):
         options = dataclasses.replace(options, shortest=1.0)
     if way in BRIEFLY:
         options = dataclasses.replace(options, max_iterations=min(BRIEFLY[way], options.max_iterations))
@@ -108,15 +108,27 @@ def further_attempts(
     for ahead, way in attempts:
         if not bool(failed.any()):
             break
-        first = root.x if ahead is None else equations.guess(ahead)
-        found = _searched(equations, first, options, failed, way)
+        first, last = (root.x, root.last) if ahead is None else (equations.guess(ahead), None)
+        found = _searched(equations, first, options, failed, way, last)
         root = root.followed_by(found, failed)
         failed = running & (root.status != Status.CONVERGED)
     return root
 
 
-def _searched(equations: StepEquations, first: Tensor, options: NewtonOptions, running: Tensor, way: str) -> Root:
-    """Return the root that Newton's method finds from a first iterate (B, n_free), by the way of that name."""
+def _searched(
+    equations: StepEquations,
+    first: Tensor,
+    options: NewtonOptions,
+    running: Tensor,
+    way: str,
+    last: Iterate | None = None,
+) -> Root:
+    """Return the root that Newton's method finds from a first iterate (B, n_free), by the way of that name.
+
+    Parameters
+    ----------
+    last : the iterate there, where a search has ended at it.
+    """
     equations.descending = way == "descending"
     if equations.constraints is not None:
         if way == "descending":
@@ -124,7 +136,7 @@ def _searched(equations: StepEquations, first: Tensor, options: NewtonOptions, r
         return constrained_newton(equations, first, options, running)
     options = options_of(way, options)
     if way == "primal-dual":
-        return primal_dual_newton(equations, first, options, running)
+        return primal_dual_newton(equations, first, options, running, last)
     if way.startswith("eased"):
         return eased_newton(equations, first, options, running)
     if way == "relaxed":

@@ -23,7 +23,7 @@ from torchdismech.solve.search import (
     rounding_noise,
 )
 
-__all__ = ["Progress", "Trial", "begun", "matrix_values", "newton", "plain_round", "resumed", "tried"]
+__all__ = ["Progress", "Trial", "begun", "going_on", "matrix_values", "newton", "plain_round", "resumed", "tried"]
 
 SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
 # Part of a step below which a line search gives up that a potential judges: nearly singular matrices give steps that
@@ -65,14 +65,24 @@ def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | N
     Later iterates are solved at the tolerance, or at the rounding noise if that is larger. The first iterate has to
     meet the tolerance itself, because Newton's method has not improved it yet.
     """
+    first = _first_trial(system, x, options)
+    assert first.values is not None and first.noise is not None
+    return _begun(Iterate(first.x, first.residual, first.values, first.norm), first.noise, options, running)
+
+
+def going_on(last: Iterate, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:
+    """Return what `begun` does, of a search that begins where another one has ended."""
+    noise = rounding_noise(last.x, last.values, options.diagonal, options.weight)
+    return _begun(last, noise, options, running)
+
+
+def _begun(first: Iterate, noise: Tensor, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:
     status = torch.full_like(options.tolerance, RUNNING, dtype=torch.long)
     if running is not None:
         status = torch.where(running, status, int(Status.CONVERGED))
-    first = _first_trial(system, x, options)
-    assert first.values is not None and first.noise is not None
     status = judged(status, first.norm, options.tolerance)
     at = Progress(first.x, first.residual, first.values, first.norm, status, torch.zeros_like(status))
-    return at, torch.maximum(options.tolerance, first.noise)
+    return at, torch.maximum(options.tolerance, noise)
 
 
 def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:

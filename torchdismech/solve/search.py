@@ -76,41 +76,6 @@ class System(Protocol):
 
 
 @dataclass(frozen=True)
-class Root:
-    """Where Newton's method ended.
-
-    Attributes
-    ----------
-    x : (B, m) the last accepted iterates; rows that did not run are as they came.
-    status : (B,) `Status` values; rows that did not run are CONVERGED.
-    iterations : (B,) Newton steps begun.
-    residual : (B,) norm of the residual at x.
-    tolerance : (B,) what the residual was held against: as asked for, but not below the rounding noise at x.
-    """
-
-    x: Tensor
-    status: Tensor
-    iterations: Tensor
-    residual: Tensor
-    tolerance: Tensor
-
-    def followed_by(self, other: Root, rows: Tensor) -> Root:
-        """Return this with `rows` (B,) replaced by where another search ended there; iterations add up."""
-        return Root(
-            torch.where(rows[:, None], other.x, self.x),
-            torch.where(rows, other.status, self.status),
-            self.iterations + torch.where(rows, other.iterations, 0),
-            torch.where(rows, other.residual, self.residual),
-            torch.where(rows, other.tolerance, self.tolerance),
-        )
-
-    def with_rows(self, rows: Tensor, part: Root) -> Root:
-        """Return this with some rows (R,) replaced by where a search for these alone ended."""
-        fields = (field.name for field in dataclasses.fields(self))
-        return Root(*(getattr(self, name).index_copy(0, rows, getattr(part, name)) for name in fields))
-
-
-@dataclass(frozen=True)
 class NewtonOptions:
     """How a search for roots goes.
 
@@ -180,6 +145,43 @@ class Iterate:
         )
 
 
+@dataclass(frozen=True)
+class Root:
+    """Where Newton's method ended.
+
+    Attributes
+    ----------
+    x : (B, m) the last accepted iterates; rows that did not run are as they came.
+    status : (B,) `Status` values; rows that did not run are CONVERGED.
+    iterations : (B,) Newton steps begun.
+    residual : (B,) norm of the residual at x.
+    tolerance : (B,) what the residual was held against: as asked for, but not below the rounding noise at x.
+    last : the iterates, of which x are the unknowns; None where several searches were put together.
+    """
+
+    x: Tensor
+    status: Tensor
+    iterations: Tensor
+    residual: Tensor
+    tolerance: Tensor
+    last: Iterate | None = None
+
+    def followed_by(self, other: Root, rows: Tensor) -> Root:
+        """Return this with `rows` (B,) replaced by where another search ended there; iterations add up."""
+        return Root(
+            torch.where(rows[:, None], other.x, self.x),
+            torch.where(rows, other.status, self.status),
+            self.iterations + torch.where(rows, other.iterations, 0),
+            torch.where(rows, other.residual, self.residual),
+            torch.where(rows, other.tolerance, self.tolerance),
+        )
+
+    def with_rows(self, rows: Tensor, part: Root) -> Root:
+        """Return this with some rows (R,) replaced by where a search for these alone ended."""
+        names = (field.name for field in dataclasses.fields(self) if field.name != "last")
+        return Root(*(getattr(self, name).index_copy(0, rows, getattr(part, name)) for name in names))
+
+
 class Search(ABC):
     """Newton's method for a batch, a round at a time until no row runs; what a round does is up to each kind.
 
@@ -208,7 +210,7 @@ class Search(ABC):
         """Take a step in the rows that run; return whether some row still runs."""
 
     def _ends(self) -> Root:
-        return Root(self.at.x, self.status, self.iterations, self.at.norm, self.tolerance)
+        return Root(self.at.x, self.status, self.iterations, self.at.norm, self.tolerance, self.at)
 
 
 class DividingSearch(Search):
