@@ -30,6 +30,7 @@ from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.errors import InputError
 from torchdismech.forces.base import vector
+from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.materials import Number
 from torchdismech.reduced import ReducedModel
 from torchdismech.state import Control
@@ -211,7 +212,7 @@ class PneumaticArm(ReducedModel):
 
     def base_frame(self) -> Tensor:
         """Return the first section's first frame (3, 3) or (B, 3, 3)."""
-        return _rotation(self.orientation)
+        return rotation_of_vector(self.orientation)
 
     def posture(self, q: Tensor) -> Posture:
         """Return the posture of arms with these elongations (B, n): Gauss points, disks and ends of their sections."""
@@ -370,15 +371,6 @@ def _touchable(obstacle: Obstacle) -> Obstacle:
 def _column(values: Tensor) -> Tensor:
     """Return numbers (k,) or (B, k), batch last: (k, 1) or (k, B)."""
     return values[:, None] if values.dim() == 1 else values.t()
-
-
-def _rotation(vectors: Tensor) -> Tensor:
-    """Return the matrices (..., 3, 3) of rotation vectors (..., 3), smooth at zero."""
-    x, y, z = vectors.unbind(-1)
-    zero = torch.zeros_like(x)
-    return torch.linalg.matrix_exp(
-        torch.stack([torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))], -2)
-    )
 
 
 def _tensor(value, what: str) -> Tensor:
