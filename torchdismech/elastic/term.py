@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.elastic.energy import Energy, LinearElastic, batch_last
+from torchdismech.elastic.energy import Energy, LinearElastic, batch_last, known_sum
 from torchdismech.elastic.inelastic import FOREVER, Inelastic, Past
 from torchdismech.elastic.stencil import Stencil
 from torchdismech.errors import InputError
@@ -334,14 +334,7 @@ Entries = list[list[Tensor | None]]
 
 def _sums(one: Entries, other: Entries) -> Entries:
     """Return the sum of two matrices of tensors, in which None stands for zero."""
-    return [[_sum(*pair) for pair in zip(*rows, strict=True)] for rows in zip(one, other, strict=True)]
-
-
-def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Return a + b, None standing for zero."""
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
+    return [[known_sum(pair) for pair in zip(*rows, strict=True)] for rows in zip(one, other, strict=True)]
 
 
 def _combined(first: list[list[Tensor]], weights) -> list[Tensor]:
