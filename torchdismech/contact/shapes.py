@@ -24,7 +24,7 @@ from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.values import robots
 
-__all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere"]
+__all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere", "polar", "rounding", "square"]
 
 
 class Shape(nn.Module):

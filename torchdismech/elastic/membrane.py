@@ -18,7 +18,7 @@ from torchdismech.geometry.vec3 import Vec3
 from torchdismech.materials import Number, positive
 from torchdismech.state import Control
 
-__all__ = ["MembraneStencil", "MooneyRivlin", "NeoHookean", "StVenantKirchhoff"]
+__all__ = ["MembraneStencil", "MooneyRivlin", "NeoHookean", "StVenantKirchhoff", "rest_metric"]
 
 
 class MembraneStencil(Stencil):

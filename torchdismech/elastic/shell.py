@@ -12,7 +12,7 @@ from torchdismech.geometry import shells
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.state import Control, State
 
-__all__ = ["HingeStencil", "MidEdgeStencil", "Plate"]
+__all__ = ["HingeStencil", "MidEdgeStencil", "Plate", "shape_matrix"]
 
 
 class HingeStencil(Stencil):

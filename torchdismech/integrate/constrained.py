@@ -20,7 +20,7 @@ from torchdismech.solve.complementarity import solve_contact
 from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search, rounding_noise
 
-__all__ = ["KKTConditions", "constrained_newton"]
+__all__ = ["ConstrainedSearch", "KKTConditions", "constrained_newton"]
 
 SMALLEST_STEP = 2.0**-10
 NEAR = 0.1  # of the distance that a step looks at: contacts that come nearer without loads may bear one
