@@ -72,6 +72,7 @@ class Drag(_OnTriangles):
     ----------
     density : of the fluid rho, () or (B, 1) [kg/m^3].
     coefficient : C_d, () or (B, 1).
+    explicit : see `Force`.
     """
 
     per_robot = ("density", "coefficient")

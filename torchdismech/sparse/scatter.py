@@ -118,6 +118,7 @@ class Scatter(nn.Module):
     ----------
     shape : (number of targets, number of sources).
     targets, sources, coefficients : equally long arrays; entries at the same (target, source) add up.
+    dtype : of the coefficients.
     """
 
     matrix_values: Tensor

@@ -62,7 +62,8 @@ def plan_rotation(
     steps, duration : N, and the time of all [s].
     elongations : bounds on those of all chambers [m].
     least_normal : force with which plate and ball are always pressed together [N]; 0 lets them part.
-    directions : of friction, three or more. thickness : of the plate, behind its end face [m].
+    directions : of friction, three or more.
+    thickness : of the plate, behind its end face [m].
     relaxations : eps, each below the one before [SI units].
     start : (n,) elongations at the beginning [m]; by default those of `touching_start`.
     max_iterations : of IPOPT for each relaxation.

@@ -53,8 +53,11 @@ class Motion:
 
     Parameters
     ----------
+    task : what is planned.
     moving : the arm obeys its dynamics, driven by forces on its chambers; else it goes wherever it should.
     start : (n,) elongations at the beginning, where all is at rest [m].
+    steps : N.
+    limits : bounds of the plan.
     """
 
     def __init__(self, task: Task, moving: bool, start: np.ndarray, steps: int, limits: Limits):

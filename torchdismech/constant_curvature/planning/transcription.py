@@ -37,7 +37,8 @@ class Task:
     arm, ball : as they are.
     target : (4,) the ball's orientation at the end (w, x, y, z).
     h : step [s].
-    directions : of friction. thickness : of the plate [m].
+    directions : of friction.
+    thickness : of the plate [m].
     """
 
     arm: ArmExpressions
@@ -66,6 +67,7 @@ class StepEquations:
 
     Parameters
     ----------
+    task : what is planned.
     moving : the arm obeys its dynamics, driven by forces on its chambers; else it goes wherever it should.
     """
 
