@@ -319,7 +319,7 @@ class ArmIntegrator:
         index = order[..., None].expand(-1, -1, 3)
         mu = chosen.mu
         guess = torch.where(active[..., None], before.gather(1, index), 0.0).flatten(1)
-        solution = self._law(model, moved, factor, delassus, start, mu, active, guess)
+        solution = self._law(model, delassus, start, mu, active, guess)
         closed = (solution.sticking | solution.sliding).repeat_interleave(3, 1)
         impulse = solution.impulses
         if torch.is_grad_enabled() and (delassus.requires_grad or start.requires_grad or mu.requires_grad):
@@ -352,15 +352,7 @@ class ArmIntegrator:
         return delassus, relative
 
     def _law(
-        self,
-        model: PneumaticArm,
-        moved: Tensor,
-        factor: Tensor,
-        delassus: Tensor,
-        start: Tensor,
-        mu: Tensor,
-        active: Tensor,
-        guess: Tensor,
+        self, model: PneumaticArm, delassus: Tensor, start: Tensor, mu: Tensor, active: Tensor, guess: Tensor
     ) -> ContactSolution:
         """Return the solution of the contacts' problem."""
         method = _method(model)
