@@ -1,4 +1,4 @@
-"""What models of few coordinates share: arms and chains whose points lie in a row, with constants as buffers."""
+"""What models of few coordinates share: arms and chains whose points lie in a row, with constants of their own."""
 
 from __future__ import annotations
 
