@@ -22,7 +22,7 @@ from torchdismech.constant_curvature.planning.casadi import casadi
 from torchdismech.constant_curvature.planning.expressions import ArmExpressions
 from torchdismech.constant_curvature.planning.program import Layout, StepFunctions
 
-__all__ = ["PAIRS", "Task", "StepEquations"]
+__all__ = ["PAIRS", "Task", "PlannedStep"]
 
 PAIRS = {"gap": "normal", "margin": "slip", "sliding": "tangential"}  # what is complementary to what
 Expression = Any  # of CasADi, which has no types
@@ -62,7 +62,7 @@ class Task:
         return 1 - casadi().dot(orientation, casadi().DM(self.target)) ** 2
 
 
-class StepEquations:
+class PlannedStep:
     """Unknowns, constraints and cost of one step.
 
     Parameters
