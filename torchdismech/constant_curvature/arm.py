@@ -291,16 +291,9 @@ class PneumaticArm(ReducedModel):
 
         The batch defaults to what q, velocity, the arm's own constants or its obstacles ask for.
         """
-        for name, value in (("q", q), ("velocity", velocity)):
-            if value is not None and (value.dim() not in (1, 2) or value.shape[-1] != self.n_dofs):
-                expected = f"({self.n_dofs},) or (B, {self.n_dofs})"
-                raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
-        given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
-        batch = batch or max([*given, self.batch or 1])
-        zero = self.length.new_zeros(batch, self.n_dofs)
-        q, velocity = (zero if x is None else x.to(zero).expand(batch, -1).contiguous() for x in (q, velocity))
-        impulses = zero.new_zeros(batch, len(self.obstacles) * self.n_plates, 3)
-        return self.state(q, velocity, impulses, zero[:, 0])
+        q, velocity = self.initial_motion(batch, q, velocity)
+        impulses = q.new_zeros(len(q), len(self.obstacles) * self.n_plates, 3)
+        return self.state(q, velocity, impulses, q.new_zeros(len(q)))
 
     def state(
         self, q: Tensor, velocity: Tensor, impulses: Tensor, time: Tensor, posture: Posture | None = None
