@@ -26,7 +26,8 @@ class FreeNodes(nn.Module):
     rest_length : (E,) of the edges of a chain [m].
     rounds, width : of the network.
     acceleration : the most that the network gives an edge's node, along each axis [m/s^2]: without a bound, rollouts of
-        hundreds of explicit steps run away while it is trained. speed : what counts as one [m/s].
+        hundreds of explicit steps run away while it is trained.
+    speed : what counts as one [m/s].
     """
 
     rest_length: Tensor

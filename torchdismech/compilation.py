@@ -150,7 +150,7 @@ class Compilation:
         self,
         rows: int,
         like: Tensor,
-        obstacle: Callable[[], str | None],
+        why_not: Callable[[], str | None],
         ahead: float = 0.0,
         unless: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -158,14 +158,14 @@ class Compilation:
 
         Parameters
         ----------
-        obstacle : finds why nothing can be compiled, or None.
+        why_not : finds why nothing can be compiled, or None.
         unless : says whether such work is done in another way, which is faster.
         """
         if self.setting != "auto" or self.refusal is not None or self.work(rows, like) + ahead < THRESHOLD:
             return
         if self.runs_compiled(rows, like) or unless():
             return
-        reason = obstacle()
+        reason = why_not()
         if reason is None:
             self._begin((rows, like.device, like.dtype))
         else:

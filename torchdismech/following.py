@@ -72,7 +72,7 @@ class EquilibriumPath:
     reached: Tensor
 
     def limits(self, robot: int = 0) -> Tensor:
-        """Return the load factors (M,) at which the load of a robot turns, the largest it bears first met first.
+        """Return the load factors (M,) at which the load of a robot turns, in the order in which its path meets them.
 
         Between two points by the cubic of load factor and slope at both: of fourth order in the distance.
         """

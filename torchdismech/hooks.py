@@ -25,7 +25,7 @@ __all__ = ["check_hooks", "is_of_user", "refuse_misnamed", "settle_dependence", 
 TRIALS = 3  # robots of a trial state
 REACHES = (0, 1, 2)  # edges that the dependence of a force is looked for; beyond, every dof may depend on every other
 DENSE = 200  # dofs from which on it is worth a warning that every dof depends on every other
-SAME = 1e-9  # relative, in float64: sums of the same numbers in another order
+SAME, SAME_IN_FLOAT32 = 1e-9, 1e-4  # relative: sums of the same numbers in another order
 
 
 def is_of_user(module: nn.Module) -> bool:
@@ -129,7 +129,7 @@ def _refuse_odd_batches(
         again = value(slice(0, state.batch)).detach()
     if not _same(again, found[0]):
         raise InputError(_not_deterministic(name))
-    close = SAME if found[0].dtype == torch.float64 else 1e-4
+    close = _rounding(found[0])
     if not bool(torch.isclose(found[0][:1], found[1], rtol=close, atol=close, equal_nan=True).all()):
         raise InputError(
             f"{name}: a robot alone gives other numbers than the same robot among others; each is for itself"
@@ -229,8 +229,12 @@ class _Slopes:
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:
-    tolerance = SAME if expected.dtype == torch.float64 else 1e-4
-    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
+    return bool((found - expected).abs().max() <= _rounding(expected) * expected.abs().max())
+
+
+def _rounding(like: Tensor) -> float:
+    """Return by how much, relative, sums may differ whose numbers are added in another order."""
+    return SAME if like.dtype == torch.float64 else SAME_IN_FLOAT32
 
 
 # ---- where a step fails ------------------------------------------------------------------------------------------
@@ -420,7 +424,7 @@ def _tolerance(like: Tensor) -> float:
 
 
 def _extent(state: State, field: str) -> float:
-    """Return the size of what a trial step changes: a node's distance to the next ones, or its speed."""
+    """Return the scale of trial steps: a tenth of the robots' extent [m] for q, for velocity its size, at least 1."""
     if field == "velocity":
         return max(1.0, float(state.velocity.abs().max()))
     x = state.positions

@@ -249,7 +249,12 @@ class Mechanics:
     # ---- what materials remember -------------------------------------------------------------------------------
 
     def internal_after(self, start: StepStart, q: Tensor, elapsed: Tensor) -> Tensor | None:
-        """Return the internal variables (B, M) after a step to q (B, n) that takes () so long; None without any."""
+        """Return the internal variables (B, M) after a step to q (B, n); None where no material remembers.
+
+        Parameters
+        ----------
+        elapsed : () the length of the step [s].
+        """
         if start.state.internal is None:
             return None
         transposed, found = q.t().contiguous(), []

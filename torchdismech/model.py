@@ -140,7 +140,7 @@ class Model(nn.Module):
 
     @property
     def n_dofs(self) -> int:
-        """Number of dofs n = 3 N + A."""
+        """Number of dofs n = 3 N + A + 3 H."""
         return self.body.n_dofs
 
     @property

@@ -1,4 +1,4 @@
-"""What models of few coordinates share: arms and chains whose points lie in a row, with constants as buffers."""
+"""What models of few coordinates share: arms and chains whose points lie in a row, with constants of their own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.appearance import Appearance
+from torchdismech.errors import InputError
 from torchdismech.values import Place
 
 __all__ = ["ReducedModel"]
@@ -26,12 +27,37 @@ class ReducedModel(nn.Module):
 
     @property
     @abstractmethod
+    def n_dofs(self) -> int:
+        """Number of coordinates of a robot."""
+
+    @property
+    @abstractmethod
+    def batch(self) -> int | None:
+        """Number of robots that constants are given for; None where all are for any number."""
+
+    @property
+    @abstractmethod
     def n_pieces(self) -> int:
         """Pieces between its points."""
 
     def constants(self) -> dict[str, Place]:
         """Return the constants by name, each as (module, attribute): what `trainable.scaled` and `shifted` take."""
         return {name: (self, name) for name in self.per_robot}
+
+    def initial_motion(self, batch: int | None, q: Tensor | None, velocity: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return q and velocity (B, n), each given as (n,) or (B, n), or zero where it is None.
+
+        The batch defaults to what they or the model's own constants ask for. Other shapes raise an `InputError`.
+        """
+        for name, value in (("q", q), ("velocity", velocity)):
+            if value is not None and (value.dim() not in (1, 2) or value.shape[-1] != self.n_dofs):
+                expected = f"({self.n_dofs},) or (B, {self.n_dofs})"
+                raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
+        given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
+        batch = batch or max([*given, self.batch or 1])
+        zero = self.length.new_zeros(batch, self.n_dofs)
+        q, velocity = (zero if x is None else x.to(zero).expand(batch, -1).contiguous() for x in (q, velocity))
+        return q, velocity
 
     @property
     def rod_edges(self) -> np.ndarray:

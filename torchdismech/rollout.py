@@ -111,7 +111,7 @@ def rollout(
     Parameters
     ----------
     schedule : function of (time (B,), model) that returns the `Control` for that time.
-    every : store each so many steps (and the last one).
+    every : steps from one stored frame to the next; the last step is stored, too.
     writer : where frames go; in memory by default.
     progress : show a progress bar with the number of robots that still run.
     throw : raise a `SimulationError` at the first failure instead.
@@ -157,17 +157,22 @@ def frames(
     strains: bool = False,
     reactions: bool = False,
 ) -> Iterator[Frame]:
-    """Yield the initial frame, then one each `every` steps and at the last; arguments as for `rollout`."""
+    """Yield the initial frame, then those of `rollout`, with the same arguments; `bar` shows the progress."""
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
     zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     status = torch.where(running, zero, int(Status.STOPPED))
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
-    first = Frame.initial(_seen(state), model.energies(state))
-    seen = _strains(model, state) if strains else {}
-    first = dataclasses.replace(first, status=status, contact=model.contact_report(state), memory=memory, strains=seen)
-    held = _unknown_reactions(model, integrator, state) if reactions else {}
-    yield dataclasses.replace(first, reactions=held)
+    yield dataclasses.replace(
+        Frame.initial(_with_positions(state), model.energies(state)),
+        status=status,
+        contact=model.contact_report(state),
+        memory=memory,
+        strains=_strains(model, state) if strains else {},
+        reactions=_unknown_reactions(model, integrator, state) if reactions else {},
+    )
+    strained: Mapping[str, Tensor] = {}
+    exerted: Mapping[str, Tensor] = {}
     total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
     for step in range(1, steps + 1):
         scheduled = _scheduled(model, state, integrator, schedule)
@@ -187,11 +192,13 @@ def frames(
         _advance(bar, running, info)
         if step % every == 0 or step == steps:
             energies = model.energies(state, control)
-            seen = _strains(model, state) if strains else {}
-            if held:
+            if strains:
+                strained = _strains(model, state)
+            if reactions:
                 known = running & (info.substeps == 1)
-                held = _by_clamp(integrator.reactions(model, before, state, control), known)  # type: ignore[attr-defined]
-            yield Frame(step, _seen(state), total, most, residual, status, energies, contact, memory, seen, held)
+                exerted = _by_clamp(integrator.reactions(model, before, state, control), known)  # type: ignore[attr-defined]
+            at = _with_positions(state)
+            yield Frame(step, at, total, most, residual, status, energies, contact, memory, strained, exerted)
             total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
 
 
@@ -306,9 +313,9 @@ def unroll(
     Parameters
     ----------
     schedule, controller, memory : as for `rollout`.
-    checkpoint_every : keep the state each so many steps only, and take the steps in between again in the backward pass:
-        about a third more time for much less memory, least at the square root of `steps`. None keeps the states of
-        all steps (per robot and step about 22 numbers a node).
+    checkpoint_every : steps from one state that is kept to the next; those in between are taken again in the backward
+        pass: about a third more time for much less memory, least at the square root of `steps`. None keeps the states
+        of all steps (per robot and step about 22 numbers a node).
     progress : show a progress bar.
     throw : raise a `SimulationError` where a robot fails. By default a warning names the robots that did: they stay at
         their last good state, and what is differentiated of them is that state.
@@ -385,8 +392,8 @@ def _by_clamp(reactions: Tensor, known: Tensor) -> Mapping[str, Tensor]:
     return {f"clamp{k}": told[:, k] for k in range(told.shape[1])}
 
 
-def _seen(state: Any) -> State:
-    """Return a state as one of those that have positions: all have them."""
+def _with_positions(state: Any) -> State:
+    """Return a state as one that has positions, which all of them have; for the type checker alone."""
     return state
 
 

@@ -28,6 +28,7 @@ class Slides(nn.Module):
     nodes : (S,) which.
     projections : (S, 3, 3) or, for single robots, (B, S, 3, 3): P of each on the directions in which it moves; these
         are as many in all robots.
+    dtype : of the projections.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.records import field_names, replaced
 from torchdismech.rows import finite_rows
-from torchdismech.values import split
+from torchdismech.values import split, where_rows
 
 __all__ = ["BatchState", "Control", "State", "tensor_fields"]
 
@@ -67,9 +67,7 @@ class BatchState:
     def merged(self, other: Self, take: Tensor) -> Self:
         """Return this state with the robots where `take` (B,) holds replaced by those of `other`."""
         pairs = zip(self.fields(), other.fields(), strict=True)
-        return self.with_fields(
-            torch.where(take.view(-1, *[1] * (mine.dim() - 1)), theirs, mine) for mine, theirs in pairs
-        )
+        return self.with_fields(where_rows(take, theirs, mine) for mine, theirs in pairs)
 
 
 def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ __all__ = [
     "split",
     "tensor_at",
     "tensors_of",
+    "where_rows",
 ]
 
 Place = tuple[nn.Module, str]  # a module and the name of one of its tensors
@@ -358,3 +359,8 @@ def split(tensor: Tensor, size: int, dim: int = 0) -> list[Tensor]:
     if missing and len(parts) > 1:
         parts[-1] = torch.cat([parts[-2].narrow(dim, size - missing, missing), parts[-1]], dim)
     return parts
+
+
+def where_rows(take: Tensor, first: Tensor, second: Tensor | float) -> Tensor:
+    """Return the rows (B, ..) of `first` where `take` (B,) holds, else those of `second`, or one number."""
+    return torch.where(take.view(-1, *[1] * (first.dim() - 1)), first, second)

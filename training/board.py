@@ -152,7 +152,7 @@ class Board:
     def pictures(
         self, split: str, config: Config, recordings: Recordings, predicted: OpenLoop, system: System, step: int
     ) -> None:
-        """Write shapes, a mesh and a short movie of predictions, the first time and then each so many calls."""
+        """Write shapes, a mesh and a short movie of predictions, at the first of `pictures_every` calls."""
         self._looks += 1
         if split == "held_out" and (self._looks - 1) % config.logging.pictures_every:
             return

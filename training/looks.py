@@ -20,7 +20,10 @@ class Looks:
 
     Parameters
     ----------
+    system : what is looked at.
     loss : by which starts are fitted; starts : where they are kept, None where none are fitted.
+    fitted, held_out : recordings that are trained on, and those that are not.
+    processes : that share the recordings.
     """
 
     def __init__(

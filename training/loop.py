@@ -40,6 +40,8 @@ class Trainer:
 
     Parameters
     ----------
+    config : of the run; processes : that share its work.
+    system : what is fitted.
     fitted, held_out : recordings to train on, and to choose by.
     folder : of the run.
     board : TensorBoard, in the process that writes.

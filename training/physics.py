@@ -32,6 +32,7 @@ class PhysicsSystem(System):
 
     Parameters
     ----------
+    config : of the run.
     model, integrator : what is stepped; learned : terms of it by name (see `add_terms`).
     dt : time between two frames [s], divided into `substeps`.
     places : constants beside those of the model, by name; modules that hold them are submodules already. Predictions

@@ -123,7 +123,7 @@ def reference(duration: float = DURATION) -> tuple[Strains, Course]:
 
 
 def stored(course: Course, every: int = 1) -> Table:
-    """Return the curvature of a course as a controller gets it: each so many steps."""
+    """Return the curvature of a course as a controller gets it: at every `every`-th step."""
     return Table(course.time, course.curvature[:, 0]).every(every)
 
 

@@ -32,6 +32,7 @@ class Paths(nn.Module):
     Parameters
     ----------
     counts : number of points of each path.
+    like : a tensor of the dtype and on the device that sums over segments and bends are to have.
 
     Attributes
     ----------

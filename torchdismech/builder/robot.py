@@ -81,8 +81,8 @@ class RobotBuilder:
         _check_choice("joints", joints, ("stiff", "pinned"))
         _check_choice("curvature", curvature, ("half-way", "averaged"))
         _check_choice("mass", mass, ("lumped", "consistent"))
-        self.planar = planar
         _check_choice("clamp_rule", clamp_rule, ("trapezoidal", "gregory"))
+        self.planar = planar
         self.curvature, self.mass, self.clamp_rule = curvature, mass, clamp_rule
         self.joints = joints
         self.join_distance = join_distance
@@ -403,8 +403,9 @@ class RobotBuilder:
                 terms[name].energy = Sum({"linear": own, part: energy})
         for k, (name, dissipation) in enumerate(self._dissipations):
             present = terms[name].dissipation
-            both = None if present is None else Sum({f"present{k}": present, f"added{k}": dissipation})
-            terms[name].dissipation = dissipation if both is None else both
+            if present is not None:
+                dissipation = Sum({f"present{k}": present, f"added{k}": dissipation})
+            terms[name].dissipation = dissipation
         for name, part, law in self._inelastic:
             terms[name].add_inelastic(part, law)
 

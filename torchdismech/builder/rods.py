@@ -162,7 +162,9 @@ def _normal_directors(added: RodGroup, nodes: Tensor) -> Tensor:
     return unit(given - tangent * (given * tangent).sum(-1, keepdim=True))
 
 
-def joint_edges(rod_edges: np.ndarray, triangles: np.ndarray, shell_edges: np.ndarray, sides: np.ndarray):
+def joint_edges(
+    rod_edges: np.ndarray, triangles: np.ndarray, shell_edges: np.ndarray, sides: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the sides of the triangles at which rods end or pass, and which rod edges each of them joins.
 
     Every triangle with a node of a rod brings its sides, except those along a rod edge.

@@ -49,6 +49,7 @@ __all__ = [
 BENDING = ("hinge", "midedge")
 MEMBRANE = ("springs", "continuum")
 USUAL_MEMBRANE = {"midedge": "continuum", "hinge": "springs"}  # of each bending, where nothing is said
+FOLDED = 1e-6  # length of the sum of two unit normals at an edge, below which its triangles lie on one another
 HINGES = (
     "shell: bending 'hinge' depends on the mesh, by tens of per cent, and does not come to plate theory on finer ones; "
     "'midedge' does (docs/shells.md)"
@@ -171,13 +172,13 @@ def face_constants(
 def normal_directors(shells: Shells, nodes: Tensor) -> Tensor:
     """Return the mid-edge normals at rest (M, 3): the mean of the normals of the triangles at each edge."""
     surface, edges = shells.surface, shells.normal_edges()
-    mean = edge_normals(surface, nodes)[edges]
-    folded = torch.linalg.vector_norm(mean, dim=-1) < 1e-6
+    total = edge_normals(surface, nodes)[edges]
+    folded = torch.linalg.vector_norm(total, dim=-1) < FOLDED
     if bool(folded.any()):
         start, end = surface.edges[edges[int(folded.nonzero()[0])]].tolist()
         raise InputError(f"shell: the triangles at the edge ({start}, {end}) lie on one another: move a node")
     tangent = unit(nodes[surface.edges[edges, 1]] - nodes[surface.edges[edges, 0]])
-    return unit(mean - tangent * (mean * tangent).sum(-1, keepdim=True))
+    return unit(total - tangent * (total * tangent).sum(-1, keepdim=True))
 
 
 # ---- elastic terms -----------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ Throw = Annotated[bool, typer.Option("--throw", help="Stop at the first robot wh
 Shard = Annotated[bool, typer.Option("--shard", help="Under torchrun: each process simulates its share of the robots.")]
 Run = Annotated[Path, typer.Argument(metavar="run.h5", help="The trajectory file.")]
 Robots = Annotated[str, typer.Option(help="Which robots of the batch: all, or numbers and ranges as 0,3,8-11.")]
-Every = Annotated[int, typer.Option(min=1, help="Take each so many of the file's frames, and the last one.")]
+Every = Annotated[int, typer.Option(min=1, help="Take every N-th of the file's frames, and the last one.")]
 Colour = Annotated[str, typer.Option(help="robot: one colour each; or stretch, curvature, twist or speed.")]
 Apart = Annotated[bool, typer.Option("--apart", help="Put the robots side by side; else they are overlaid.")]
 Contact = Annotated[bool, typer.Option("--contact", help="Show the forces of contacts as arrows.")]

@@ -30,6 +30,7 @@ from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.errors import InputError
 from torchdismech.forces.base import vector
+from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.materials import Number
 from torchdismech.reduced import ReducedModel
 from torchdismech.state import Control
@@ -211,7 +212,7 @@ class PneumaticArm(ReducedModel):
 
     def base_frame(self) -> Tensor:
         """Return the first section's first frame (3, 3) or (B, 3, 3)."""
-        return _rotation(self.orientation)
+        return rotation_of_vector(self.orientation)
 
     def posture(self, q: Tensor) -> Posture:
         """Return the posture of arms with these elongations (B, n): Gauss points, disks and ends of their sections."""
@@ -290,16 +291,9 @@ class PneumaticArm(ReducedModel):
 
         The batch defaults to what q, velocity, the arm's own constants or its obstacles ask for.
         """
-        for name, value in (("q", q), ("velocity", velocity)):
-            if value is not None and (value.dim() not in (1, 2) or value.shape[-1] != self.n_dofs):
-                expected = f"({self.n_dofs},) or (B, {self.n_dofs})"
-                raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
-        given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
-        batch = batch or max([*given, self.batch or 1])
-        zero = self.length.new_zeros(batch, self.n_dofs)
-        q, velocity = (zero if x is None else x.to(zero).expand(batch, -1).contiguous() for x in (q, velocity))
-        impulses = zero.new_zeros(batch, len(self.obstacles) * self.n_plates, 3)
-        return self.state(q, velocity, impulses, zero[:, 0])
+        q, velocity = self.initial_motion(batch, q, velocity)
+        impulses = q.new_zeros(len(q), len(self.obstacles) * self.n_plates, 3)
+        return self.state(q, velocity, impulses, q.new_zeros(len(q)))
 
     def state(
         self, q: Tensor, velocity: Tensor, impulses: Tensor, time: Tensor, posture: Posture | None = None
@@ -370,15 +364,6 @@ def _touchable(obstacle: Obstacle) -> Obstacle:
 def _column(values: Tensor) -> Tensor:
     """Return numbers (k,) or (B, k), batch last: (k, 1) or (k, B)."""
     return values[:, None] if values.dim() == 1 else values.t()
-
-
-def _rotation(vectors: Tensor) -> Tensor:
-    """Return the matrices (..., 3, 3) of rotation vectors (..., 3), smooth at zero."""
-    x, y, z = vectors.unbind(-1)
-    zero = torch.zeros_like(x)
-    return torch.linalg.matrix_exp(
-        torch.stack([torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))], -2)
-    )
 
 
 def _tensor(value, what: str) -> Tensor:

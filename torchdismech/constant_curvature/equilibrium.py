@@ -11,6 +11,7 @@ from torchdismech.errors import Status
 __all__ = ["equilibrium"]
 
 HALVINGS = 20  # of a step
+BALANCED = 1e-10  # of 1 N and the largest residual at the start: what counts as balanced
 
 
 def equilibrium(
@@ -25,6 +26,7 @@ def equilibrium(
     ----------
     q : (B, n) where the search starts [m].
     force : (B, n) on the chambers [N]; none by default.
+    iterations : of Newton's method, at most; rows that take more have the status MAX_ITERATIONS.
     """
     force = torch.zeros_like(q) if force is None else force
 
@@ -33,7 +35,7 @@ def equilibrium(
 
     with torch.no_grad():
         error = residual(q)
-        goal = 1e-10 * (1 + error.abs().amax(1))
+        goal = BALANCED * (1 + error.abs().amax(1))
         for _ in range(iterations):
             if bool((error.abs().amax(1) <= goal).all()):
                 break

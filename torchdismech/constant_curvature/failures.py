@@ -19,7 +19,12 @@ def status_after(
 
     Parameters
     ----------
-    status : before the step. lost : the step led to numbers that are not finite.
+    status : before the step.
+    unsolved : the contact problem was not solved.
+    singular : the mass matrix has no Cholesky factor.
+    passed : a plate may have passed through an obstacle.
+    collapsed : a section has no length left.
+    lost : the step led to numbers that are not finite.
     """
     reasons = {
         Status.CONTACT_UNSOLVED: unsolved,

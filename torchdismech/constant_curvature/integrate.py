@@ -62,7 +62,9 @@ class _Impulses:
     ----------
     velocity : (B, n) at the end of the step, with derivatives; nothing else has any.
     impulse : (B, C, 3) per contact, normal first; force : (B, C, 3) per contact, along the world's axes [N].
-    sticking, sliding : (B, C). solved : (B,). iterations, residual : (B,).
+    sticking, sliding : (B, C) which contacts bear a load and stick or slide.
+    solved : (B,) where the contact problem was solved.
+    iterations, residual : (B,) of the contact problem.
     """
 
     velocity: Tensor
@@ -96,8 +98,7 @@ class ArmIntegrator:
     conditioning : solve the pyramid's complementarity problem conditioned in this way, by `solve_conditioned`, for
         comparisons; None (the default) leaves it to `solve_contact`.
     unsolved : "fail": a step whose contact problem is not solved has the status CONTACT_UNSOLVED. "take": it is made
-    with
-        the best impulses that were found, and `ArmStepInfo.solved` says so; for comparisons of solvers.
+        with the best impulses that were found, and `ArmStepInfo.solved` says so; for comparisons of solvers.
 
     Raises
     ------
@@ -258,7 +259,7 @@ class ArmIntegrator:
 
         Parameters
         ----------
-        bowed : (B, C) what an attempt before missed the gaps' straight line by [m].
+        bowed : (B, C) by how much gaps ended off a straight line over the step, in the attempt before [m].
         """
         rows, count = len(free), len(model.obstacles) * model.n_plates
         nothing = free.new_zeros(rows, count, 3)
@@ -318,7 +319,7 @@ class ArmIntegrator:
         index = order[..., None].expand(-1, -1, 3)
         mu = chosen.mu
         guess = torch.where(active[..., None], before.gather(1, index), 0.0).flatten(1)
-        solution = self._law(model, moved, factor, delassus, start, mu, active, guess)
+        solution = self._law(model, delassus, start, mu, active, guess)
         closed = (solution.sticking | solution.sliding).repeat_interleave(3, 1)
         impulse = solution.impulses
         if torch.is_grad_enabled() and (delassus.requires_grad or start.requires_grad or mu.requires_grad):
@@ -351,15 +352,7 @@ class ArmIntegrator:
         return delassus, relative
 
     def _law(
-        self,
-        model: PneumaticArm,
-        moved: Tensor,
-        factor: Tensor,
-        delassus: Tensor,
-        start: Tensor,
-        mu: Tensor,
-        active: Tensor,
-        guess: Tensor,
+        self, model: PneumaticArm, delassus: Tensor, start: Tensor, mu: Tensor, active: Tensor, guess: Tensor
     ) -> ContactSolution:
         """Return the solution of the contacts' problem."""
         method = _method(model)

@@ -114,8 +114,9 @@ class _Line:
 
     @property
     def bulge(self) -> Tensor:
-        """How far they may be from their edges [m]: a twelfth of a second difference, which changes by four times what
-        nodes move.
+        """How far they may be from their edges [m].
+
+        That is a twelfth of a second difference, which changes by four times what nodes move.
         """
         longest = reduce(torch.maximum, [torch.sqrt(bend.dot(bend)) for bend in self.bends])
         return (longest + 4 * self.room) / 12

@@ -90,7 +90,9 @@ class ConstraintSet:
     load : (S, 3) normal load and tangential loads along `tangents` [N].
     tolerance : (B,) [m], by how much the laws may be broken.
     method : by which the loads are found.
-    reach : (B,) [m]; contacts nearer than this may bear a load.
+    tangents : (S, 2, 3) unit vectors in the plane in which the surfaces slide.
+    sliding_weights : (S, 4) of the nodes at the points that slide.
+    search_distance : (B,) [m]; contacts nearer than this may bear a load. Zero, until the caller sets it.
     """
 
     def __init__(
@@ -110,11 +112,11 @@ class ConstraintSet:
             robot, point = near.nonzero(as_tuple=True)
             robots.append(robot)
             nodes.append(torch.nn.functional.pad(obstacle.points.nodes[point], (0, 1)))
-            friction.append(_of_robots(obstacle.law.friction, robot, state.q))
+            friction.append(_coefficients(obstacle.law.friction, robot, state.q))
         for table in () if places.pairs is None else places.pairs.tables:
             robots.append(table.robot)
             nodes.append(table.listed_nodes)
-            friction.append(_of_robots(self_contacts[table.contact].law.friction, robots[-1], state.q))
+            friction.append(_coefficients(self_contacts[table.contact].law.friction, robots[-1], state.q))
         self.robot, self.nodes, self.friction = torch.cat(robots), torch.cat(nodes), torch.cat(friction)
         self.friction = self.friction if rubs else torch.zeros_like(self.friction)
         self.dofs = (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
@@ -302,8 +304,8 @@ def places_of(robot: Tensor, batch: int) -> Tensor:
     return place
 
 
-def _of_robots(friction, robot: Tensor, like: Tensor) -> Tensor:
-    """Return the coefficient (S,) of each contact; zero without friction."""
+def _coefficients(friction, robot: Tensor, like: Tensor) -> Tensor:
+    """Return the coefficient of friction (S,) of contacts of these robots (S,); zero where `friction` is None."""
     if friction is None:
         return like.new_zeros(len(robot))
     value = friction.coefficient

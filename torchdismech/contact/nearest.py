@@ -187,8 +187,10 @@ def _children(coarse: np.ndarray, fine: np.ndarray) -> np.ndarray:
 
 
 def _frames(corners: np.ndarray) -> np.ndarray:
-    """Return (21, F): of each triangle corner 0, the three axes of its frame (the first along edge 0, the last its
-    normal), and in that frame x of corner 1, x and y of corner 2, and directions and lengths of edges 1 and 2.
+    """Return (21, F) numbers of triangles: their frames, and where their corners are in these.
+
+    Of each: corner 0; the three axes of its frame, the first along edge 0, the last its normal; and in that frame x of
+    corner 1, x and y of corner 2, and directions and lengths of edges 1 and 2.
     """
     a, ab, ac = corners[:, 0], corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     bx = np.linalg.norm(ab, axis=1)

@@ -123,8 +123,10 @@ def _slack(kernel: Kernel, x: Tensor, reach: Tensor, tolerance: Tensor, *more: T
 
 
 def _bearable(kernel: Kernel, motion: Tensor, reach: Tensor) -> list:
-    """Return the part of motions (3 n, C) of the nodes in which the two sides of pairs move by `APART` of their reach
-    against each other, or 1: the nodes of two edges, or a point and the nodes of a triangle.
+    """Return the part, up to 1, of motions (3 n, C) of the nodes after which no pair has moved too far.
+
+    That is where its two sides, two edges or a point and a triangle, have moved by `APART` of its reach against each
+    other.
     """
     moved = vectors(motion)[:4]  # nodes beyond the four bend smooth lines alone
     split = sum(node < 4 for node in FIRST[kernel])

@@ -31,7 +31,9 @@ class _Tally:
 
     Parameters
     ----------
-    q : (B, n) of the robots. nodes : how many each has. names : of the contacts between parts.
+    q : (B, n) of the robots.
+    nodes : how many each has.
+    names : of the contacts between parts.
 
     Attributes
     ----------

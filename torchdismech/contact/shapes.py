@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from torchdismech.errors import InputError
 from torchdismech.forces.base import scalar, vector
 from torchdismech.fused import Fused
+from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.values import robots
 
-__all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere"]
+__all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere", "polar", "rounding", "square"]
 
 
 class Shape(nn.Module):
@@ -286,7 +287,7 @@ class Box(Shape):
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the distances from the surface of the box."""
-        turn = _rotation_matrix(self.rotation)  # (3, 3) or (B, 3, 3)
+        turn = rotation_of_vector(self.rotation)  # (3, 3) or (B, 3, 3)
         local = (points - _per_point(self.center)) @ turn
         side = torch.where(local < 0, -1.0, 1.0).to(local.dtype)
         beyond = local * side - _per_point(self.size) / 2  # past each pair of faces
@@ -369,14 +370,6 @@ def _across(axis: Tensor) -> Tensor:
     other = _one_of(axis.abs().argmin(-1), 3).to(axis.dtype)
     across = torch.linalg.cross(axis, other)
     return _unit(across)
-
-
-def _rotation_matrix(rotation: Tensor) -> Tensor:
-    """Return the matrices (..., 3, 3) of rotation vectors (..., 3), smooth also at zero."""
-    x, y, z = rotation.unbind(-1)
-    zero = torch.zeros_like(x)
-    rows = [torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))]
-    return torch.linalg.matrix_exp(torch.stack(rows, -2))
 
 
 def _parameter(kind, value, what: str) -> nn.Parameter:

@@ -13,6 +13,7 @@ from torchdismech.control.protocol import Memory, name_of
 from torchdismech.errors import InputError
 from torchdismech.model import Model
 from torchdismech.state import Control, State
+from torchdismech.values import where_rows
 
 __all__ = ["Feedback"]
 
@@ -144,7 +145,7 @@ class Feedback(nn.Module, ABC):
         if self.steps_a_sample > 1:
             due = memory["step"] % self.steps_a_sample == 0
             for name, value in changed.items():
-                changed[name] = torch.where(due.view(-1, *[1] * (value.dim() - 1)), value, memory[name])
+                changed[name] = where_rows(due, value, memory[name])
         after |= changed
         after["step"] = memory["step"] + 1
         return self.set_by(after["action"], control, model), after

@@ -123,23 +123,29 @@ class PI(Feedback):
         matrix = None if actuators is None else _matrix(actuators, strains)
         self.register_buffer("actuators", matrix)
         self.register_buffer("inverse", None if matrix is None else torch.linalg.pinv(matrix))
-        most = strains.spread(limit or {}, "PI: limit")
+        low, high = self._bounds(limit or {})
+        change = strains.spread(rate or {}, "PI: rate") * self.sampling_time
+        self.register_buffer("low", -self._for_actuators(-low))
+        self.register_buffer("high", self._for_actuators(high))
+        self.register_buffer("most_change", self._for_actuators(change))
+
+    def _bounds(self, limit: Mapping[str, float]) -> tuple[Tensor, Tensor]:
+        """Return the least and the largest natural strains (m,), in their units, by the limits of fields."""
+        strains = self.strains
+        most = strains.spread(limit, "PI: limit")
         low = -most
         if "stretch" in strains.parts:
             part = strains.parts["stretch"]
-            if limit and "stretch" in limit and 1 - limit["stretch"] < self.least_length:
+            if "stretch" in limit and 1 - limit["stretch"] < self.least_length:
                 raise InputError(
                     f"PI: limit: stretch: {limit['stretch']:g} leaves {1 - limit['stretch']:g} of the rest lengths, "
                     f"expected {self.least_length:g} (least_length) or more"
                 )
             low[part] = low[part].clamp_min(self.least_length - 1)
-        if matrix is not None:  # an actuator may set strains of both signs
+        if self.actuators is not None:  # an actuator may set strains of both signs
             most = torch.minimum(most, -low)
             low = -most
-        change = strains.spread(rate or {}, "PI: rate") * self.sampling_time
-        self.register_buffer("low", -self._for_actuators(-low))
-        self.register_buffer("high", self._for_actuators(most))
-        self.register_buffer("most_change", self._for_actuators(change))
+        return low, most
 
     def __repr__(self) -> str:
         """Return what is controlled, in which units, and the sampling time."""

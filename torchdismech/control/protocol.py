@@ -31,6 +31,7 @@ from torch.nn.utils import parametrize
 
 from torchdismech.errors import InputError
 from torchdismech.state import BatchState, Control
+from torchdismech.values import where_rows
 
 __all__ = [
     "Controller",
@@ -133,10 +134,7 @@ def answered(
 
 def kept(before: Memory, after: Memory, stepped: Tensor) -> dict[str, Tensor]:
     """Return the memory after a step: that of robots which were not `stepped` (B,), or failed, is what it was."""
-    return {
-        name: torch.where(stepped.view(-1, *[1] * (value.dim() - 1)), after[name], value)
-        for name, value in before.items()
-    }
+    return {name: where_rows(stepped, after[name], value) for name, value in before.items()}
 
 
 def expected(control: object, role: str, function: object) -> Control:

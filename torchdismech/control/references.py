@@ -96,7 +96,7 @@ class Table(Reference):
         return cls(time[:, 0], torch.stack(values), beyond)
 
     def every(self, count: int) -> Table:
-        """Return a coarser table: every so many rows from the first on, and the last."""
+        """Return a coarser table: every `count`-th row from the first on, and the last one."""
         rows = sorted({*range(0, len(self.times), count), len(self.times) - 1})
         return Table(self.times[rows], self.values[rows], self.beyond)
 

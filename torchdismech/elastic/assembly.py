@@ -51,6 +51,7 @@ class Assembly(nn.Module):
     n : number of dofs.
     unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
     pattern : of the matrix.
+    dtype : of the coefficients of the sums.
     compilation : says whether they run compiled; derivatives by autograd run eagerly.
     """
 

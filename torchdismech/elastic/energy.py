@@ -14,7 +14,16 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 
-__all__ = ["Energy", "LinearElastic", "Strain", "Sum", "batch_last", "derivatives_by_autograd", "slopes_by_autograd"]
+__all__ = [
+    "Energy",
+    "LinearElastic",
+    "Strain",
+    "Sum",
+    "batch_last",
+    "derivatives_by_autograd",
+    "known_sum",
+    "slopes_by_autograd",
+]
 
 Strain = tuple[Tensor, ...]
 
@@ -143,7 +152,7 @@ class Sum(Energy):
         first, second = zip(*(e.derivatives(strain) for e in self._all()), strict=True)
         slopes = [sum(same[1:], start=same[0]) for same in zip(*first, strict=True)]
         k = len(strain)
-        return slopes, [[_known_sum([matrix[i][j] for matrix in second]) for j in range(k)] for i in range(k)]
+        return slopes, [[known_sum([matrix[i][j] for matrix in second]) for j in range(k)] for i in range(k)]
 
     def parts(self, strain: Strain) -> dict[str, Tensor]:
         """Return the parts of each."""
@@ -153,7 +162,7 @@ class Sum(Energy):
         return parts
 
 
-def _known_sum(entries: list[Tensor | None]) -> Tensor | None:
+def known_sum(entries: Sequence[Tensor | None]) -> Tensor | None:
     """Return the sum of the entries, None standing for zero."""
     known = [e for e in entries if e is not None]
     return sum(known[1:], start=known[0]) if known else None

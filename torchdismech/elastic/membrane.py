@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from torchdismech.elastic.energy import Energy, Strain, batch_last
 from torchdismech.elastic.shell import Plate
-from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, edge_variables
+from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, edge_variables, mapped
 from torchdismech.errors import InputError
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.materials import Number, positive
 from torchdismech.state import Control
 
-__all__ = ["MembraneStencil", "MooneyRivlin", "NeoHookean", "StVenantKirchhoff"]
+__all__ = ["MembraneStencil", "MooneyRivlin", "NeoHookean", "StVenantKirchhoff", "rest_metric"]
 
 
 class MembraneStencil(Stencil):
@@ -50,7 +50,7 @@ class MembraneStencil(Stencil):
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return (E11, E22, E12)."""
         e1, e2, metric = Vec3(*local[:3]), Vec3(*local[3:]), constants[0]
-        c11, c22, c12 = _mapped(metric, (e1.dot(e1), e1.dot(e2), e2.dot(e2)))
+        c11, c22, c12 = mapped(metric, (e1.dot(e1), e1.dot(e2), e2.dot(e2)))
         return 0.5 * (c11 - 1), 0.5 * (c22 - 1), 0.5 * c12
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
@@ -64,18 +64,12 @@ class MembraneStencil(Stencil):
             first.append(by_e1 + by_e2)
 
         def second(*weights: Tensor) -> list[Tensor]:
-            own, mixed, other = _mapped(metric.transpose(0, 1), weights)  # type: ignore[arg-type]
+            own, mixed, other = mapped(metric.transpose(0, 1), weights)
             nothing = torch.zeros_like(own)
             entries = {(0, 0): own, (0, 3): 0.5 * mixed, (3, 3): other}  # by the axis that both have in common
             return [entries[a - a % 3, b - b % 3] if a % 3 == b % 3 else nothing for a, b in self.pairs]
 
         return self.strain(local, *constants), first, second
-
-
-def _mapped(metric: Tensor, values: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the metric (3, 3, F, 1) times three values (F, B)."""
-    a, b, c = (metric[i, 0] * values[0] + metric[i, 1] * values[1] + metric[i, 2] * values[2] for i in range(3))
-    return a, b, c
 
 
 def rest_metric(nodes: Tensor, triangles: np.ndarray) -> Tensor:

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic.energy import Energy, Strain, batch_last
-from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, anchors, edge_variables
+from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, anchors, edge_variables, mapped
 from torchdismech.geometry import shells
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.state import Control, State
 
-__all__ = ["HingeStencil", "MidEdgeStencil", "Plate"]
+__all__ = ["HingeStencil", "MidEdgeStencil", "Plate", "shape_matrix"]
 
 
 class HingeStencil(Stencil):
@@ -109,20 +109,20 @@ class MidEdgeStencil(Stencil):
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return the components (b11, b22, b12) [1/m]."""
-        return _mapped(constants[6], self._normals(local, *constants).slopes)
+        return mapped(constants[6], self._normals(local, *constants).slopes)
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return the strains and their derivatives in closed form."""
         normals, shape = self._normals(local, *constants), constants[6]
         by_slope = normals.first()
-        columns = [_mapped(shape, (by_slope[0][a], by_slope[1][a], by_slope[2][a])) for a in range(9)]
+        columns = [mapped(shape, (by_slope[0][a], by_slope[1][a], by_slope[2][a])) for a in range(9)]
         first = [[column[i] for column in columns] for i in range(3)]
 
         def second(*weights: Tensor) -> list[Tensor]:
             w0, w1, w2 = (sum(weights[i] * shape[i, k] for i in range(3)) for k in range(3))
             return normals.second((w0, w1, w2))  # type: ignore[arg-type]
 
-        return _mapped(shape, normals.slopes), first, second
+        return mapped(shape, normals.slopes), first, second
 
     def natural_at(self, hinge_angles: Tensor) -> tuple[Tensor, ...]:
         """Return the strains (B, F) of the shape whose hinges have the angles (B, H): half at either triangle."""
@@ -199,8 +199,3 @@ class Plate(Energy):
 
 def _vectors(local: list[Tensor]) -> tuple[Vec3, Vec3, Vec3]:
     return Vec3(*local[:3]), Vec3(*local[3:6]), Vec3(*local[6:9])
-
-
-def _mapped(shape: Tensor, slopes: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return shape (3, 3, F, 1) times three slopes (F, B)."""
-    return tuple(shape[i, 0] * slopes[0] + shape[i, 1] * slopes[1] + shape[i, 2] * slopes[2] for i in range(3))

@@ -27,6 +27,7 @@ __all__ = [
     "Variable",
     "anchors",
     "edge_variables",
+    "mapped",
 ]
 
 # (dofs (S,), weights (S,)): the sum of weight * dof is one local variable
@@ -183,6 +184,12 @@ def anchors(state: State, edges: Tensor, signs: Tensor) -> list[Tensor]:
     columns = list(zip(edges.unbind(1), signs.unbind(1), strict=True))
     tangents = [tangent.index_select(1, edge) * sign[:, None] for edge, sign in columns]
     return tangents + [director.index_select(1, edge) for edge, _ in columns]
+
+
+def mapped(matrices: Tensor, values: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return matrices (3, 3, S, 1), one of each stencil, times three values (S, B)."""
+    a, b, c = (matrices[i, 0] * values[0] + matrices[i, 1] * values[1] + matrices[i, 2] * values[2] for i in range(3))
+    return a, b, c
 
 
 class StretchStencil(Stencil):

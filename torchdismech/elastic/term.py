@@ -11,23 +11,29 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.elastic.energy import Energy, LinearElastic, batch_last
+from torchdismech.elastic.energy import Energy, LinearElastic, batch_last, known_sum
 from torchdismech.elastic.inelastic import FOREVER, Inelastic, Past
 from torchdismech.elastic.stencil import Stencil
 from torchdismech.errors import InputError
 from torchdismech.sparse import Pattern, sorted_distinct
 from torchdismech.state import Control, State
 
-__all__ = ["ElasticTerm"]
+__all__ = ["ElasticTerm", "TermConstants"]
 
 
 @dataclass
 class TermConstants:
     """What stays fixed in a step, batch last.
 
-    `before` and `elapsed`: the strains at the start of the step and the time [s] from there to where forces are
-    evaluated, a number or a tensor (); no `elapsed` where nothing dissipates. `internal` and `since`: the internal
-    variables of each inelastic law at the start of the step, each (S, B), and the time as these see it, see `Past`.
+    Attributes
+    ----------
+    natural, measure, scale : as those of `ElasticTerm`, each broadcasting against (S, B); the natural strains may be
+        those that a control sets.
+    stencil : what `Stencil.constants` gives.
+    before : the elastic strains at the start of the step, each (S, B); None where nothing dissipates or remembers.
+    elapsed : the time [s] from there to where forces are evaluated, a number or (); None where nothing dissipates.
+    internal : the internal variables of each inelastic law at the start of the step, each (S, B).
+    since : () the time as these laws see it [s], see `Past`; None without such laws.
     """
 
     natural: tuple[Tensor | None, ...]
@@ -334,14 +340,7 @@ Entries = list[list[Tensor | None]]
 
 def _sums(one: Entries, other: Entries) -> Entries:
     """Return the sum of two matrices of tensors, in which None stands for zero."""
-    return [[_sum(*pair) for pair in zip(*rows, strict=True)] for rows in zip(one, other, strict=True)]
-
-
-def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Return a + b, None standing for zero."""
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
+    return [[known_sum(pair) for pair in zip(*rows, strict=True)] for rows in zip(one, other, strict=True)]
 
 
 def _combined(first: list[list[Tensor]], weights) -> list[Tensor]:

@@ -20,6 +20,7 @@ from torchdismech.errors import InputError, Status
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.model import Model
 from torchdismech.state import Control, State
+from torchdismech.values import where_rows
 
 if TYPE_CHECKING:
     from torchdismech.environments.anew import DrawnAnew
@@ -50,7 +51,7 @@ class Episodes:
         """Return these with the robots where `take` (B,) holds replaced by those of `other`."""
 
         def each(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            return {name: _where(take, theirs[name], value) for name, value in mine.items()}
+            return {name: where_rows(take, theirs[name], value) for name, value in mine.items()}
 
         return Episodes(
             self.state.merged(other.state, take),
@@ -266,10 +267,6 @@ class Environment:
     def ended(self) -> Tensor:
         """Robots (B,) whose episode is over."""
         return self._ended
-
-
-def _where(take: Tensor, theirs: Tensor, mine: Tensor) -> Tensor:
-    return torch.where(take.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
 
 
 def _with_constants(task: Task, further: DrawnAnew) -> Task:

@@ -38,7 +38,13 @@ class _Diagonal(Force):
 
 
 class Viscous(_Diagonal):
-    """F = -viscosity * length * velocity: each node's share of rod in a fluid of `viscosity`, () or (B, 1) [Pa s]."""
+    """F = -viscosity * length * velocity, by each node's share of the length of rods; of shells see `Body.node_length`.
+
+    Parameters
+    ----------
+    viscosity : of the fluid, () or (B, 1) [Pa s].
+    explicit : see `Force`.
+    """
 
     per_robot = ("viscosity",)
 
@@ -51,7 +57,13 @@ class Viscous(_Diagonal):
 
 
 class MassDamping(_Diagonal):
-    """F = -rate * mass * velocity, rate () or (B, 1) [1/s]."""
+    """F = -rate * mass * velocity.
+
+    Parameters
+    ----------
+    rate : () or (B, 1) [1/s].
+    explicit : see `Force`.
+    """
 
     per_robot = ("rate",)
 

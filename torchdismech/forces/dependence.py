@@ -38,6 +38,7 @@ class Dependence(nn.Module):
 
     Parameters
     ----------
+    body : of the robot.
     reach : edges from a node, or from the ends of an edge, to what the force there depends on; None: everything.
     torques : whether there is a torque on the angles of framed edges that depends on something.
     """

@@ -29,7 +29,8 @@ class Resistive(ElementForce):
 
     Parameters
     ----------
-    tangential, normal : c_t, c_n, () or (B, 1) [Pa s].
+    tangential, normal : c_t, c_n [Pa s]: () or (B, 1); or of each node of each rod, rod by rod, (S,) or (B, S).
+    explicit : see `Force`.
     """
 
     per_robot = ("tangential", "normal")
@@ -130,8 +131,9 @@ class QuadraticResistive(ElementForce):
 
     Parameters
     ----------
-    tangential, normal : drag coefficients C_t, C_n, () or (B, 1).
-    density : of the fluid, () or (B, 1) [kg/m^3].
+    tangential, normal : drag coefficients C_t, C_n: () or (B, 1); or of each edge, (E,) or (B, E).
+    density : of the fluid [kg/m^3], likewise.
+    explicit : see `Force`.
     length : "rest": l is the edge's length at rest; "current": its present length. The width 2 r is that at rest
         either way, while a rod that keeps its volume gets thinner as it gets longer: its area grows as sqrt(l), halfway
         between the two. So they are equally far from it, and the simpler one is the default.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, acting, scalar, vector
+from torchdismech.forces.base import Force, acting, check_interval, scalar, vector
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of_nodes, sizes_of, vectors_at
 from torchdismech.geometry.frames import unit
@@ -72,6 +72,7 @@ class Drag(_OnTriangles):
     ----------
     density : of the fluid rho, () or (B, 1) [kg/m^3].
     coefficient : C_d, () or (B, 1).
+    explicit : see `Force`.
     """
 
     per_robot = ("density", "coefficient")
@@ -158,10 +159,8 @@ class Pressure(_OnTriangles):
         stop: float = math.inf,
     ):
         super().__init__(triangles)
-        if not start < stop:
-            raise InputError(f"Pressure: start has to be before stop, got start={start}, stop={stop}")
+        self.start, self.stop = check_interval(start, stop, "Pressure")
         self.pressure = nn.Parameter(scalar(pressure, "Pressure.pressure"), requires_grad=False)
-        self.start, self.stop = float(start), float(stop)
 
     def blocks(self) -> list[Block]:
         """Return the triangles' nine dofs against themselves."""

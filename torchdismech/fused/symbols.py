@@ -222,6 +222,7 @@ class Leaf(_Recorded):
 
     Parameters
     ----------
+    record : which the function's operations go to.
     place : see `Input`.
     shape : of the tensor.
     dims : the dimensions of the tensor that this view's are; None for one of size 1.

@@ -1,4 +1,4 @@
-"""Unit quaternions (w, x, y, z) as rotations."""
+"""Rotations as unit quaternions (w, x, y, z), as rotation vectors, and as matrices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["product", "rotation_matrix"]
+__all__ = ["product", "rotation_matrix", "rotation_of_vector"]
 
 
 def product(p: Tensor, q: Tensor) -> Tensor:
@@ -35,3 +35,11 @@ def rotation_matrix(quaternion: Tensor) -> Tensor:
     products = (quaternion.unsqueeze(-1) * quaternion.unsqueeze(-2)).flatten(-2)
     less = (products @ torch.as_tensor(_PRODUCTS_IN_MATRIX).to(products)).unflatten(-1, (3, 3))
     return less + torch.eye(3, dtype=less.dtype, device=less.device)
+
+
+def rotation_of_vector(vectors: Tensor) -> Tensor:
+    """Return the matrices (..., 3, 3) of rotation vectors (..., 3) [rad], axis times angle; smooth also at zero."""
+    x, y, z = vectors.unbind(-1)
+    zero = torch.zeros_like(x)
+    rows = [torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))]
+    return torch.linalg.matrix_exp(torch.stack(rows, -2))

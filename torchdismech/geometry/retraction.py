@@ -35,6 +35,7 @@ class LengthPreservingMove(nn.Module):
     ----------
     edges : (E, 2) node indices.
     free : (N, 3) bool, which components of which nodes move.
+    dtype : of the numbers that are kept.
     largest_map : nodes up to which the closest move is kept as a matrix, for GPUs.
     """
 

@@ -70,7 +70,8 @@ class BDF2(Integrator):
 
     Parameters
     ----------
-    As for `Integrator`, but max_substeps.
+    dt : step [s].
+    options : the other parameters of `Integrator`; max_substeps above 1 is refused.
     """
 
     scheme = _TwoStepScheme(

@@ -77,12 +77,13 @@ class ContactCandidates:
     def _room(self) -> Tensor:
         """Return how near (1,) or (B,) things are looked at, besides what moves [m].
 
-        Potentials need no more than their tolerance; constraints see a contact before it bears a load.
+        Potentials need no more than their tolerance. Constraints see a contact before it bears a load: from the mean
+        contact radius on, that of the points of the first contact.
         """
         own = self.contact.self_contacts
         if self.contact.constrained:
-            nodes = [contact.points.radius for contact in (*self.contact.obstacles, *own)]
-            return nodes[0].mean().reshape(1)
+            first = next(iter((*self.contact.obstacles, *own)))
+            return first.points.radius.mean().reshape(1)
         room = torch.zeros(1, device=self.end.device)
         for contact in own:
             room = torch.maximum(room, contact.law.response.tolerance.reshape(-1))

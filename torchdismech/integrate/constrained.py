@@ -20,7 +20,7 @@ from torchdismech.solve.complementarity import solve_contact
 from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search, rounding_noise
 
-__all__ = ["KKTConditions", "constrained_newton"]
+__all__ = ["ConstrainedSearch", "KKTConditions", "constrained_newton"]
 
 SMALLEST_STEP = 2.0**-10
 NEAR = 0.1  # of the distance that a step looks at: contacts that come nearer without loads may bear one
@@ -262,19 +262,26 @@ class _Delassus:
         )
         worst = torch.where(torch.isnan(gap), torch.inf, worst)
         if bool((constraints.friction > 0).any()):
-            stiff = self.compliance[:, 1:].mean(1).clamp_min(torch.finfo(gap.dtype).tiny)
-            drag = constraints.load[:, 1:]
-            wanted = drag - constraints.slide(q) / stiff.unsqueeze(1)
-            most = constraints.friction * constraints.load[:, 0]
-            length = torch.linalg.vector_norm(wanted, dim=1)
-            back = wanted * (most / length.clamp_min(torch.finfo(gap.dtype).tiny)).clamp(max=1).unsqueeze(1)
-            off = torch.linalg.vector_norm(drag - back, dim=1) * stiff
-            slide, mu = constraints.slide(q), constraints.friction
-            slides = on_cone(constraints.load, mu)
-            slid = torch.where(slides, misdirected(constraints.load, slide, mu), torch.linalg.vector_norm(slide, dim=1))
-            off = torch.where(stays, torch.where(mu > 0, slid, 0.0), off)
+            off = self._off_friction(constraints.slide(q), stays)
             worst = torch.where(constraints.load[:, 0] > 0, torch.maximum(worst, off), worst)
         return constraints.largest(worst)
+
+    def _off_friction(self, slide: Tensor, stays: Tensor) -> Tensor:
+        """Return by how much (S,) [m] contacts break the law of friction, which slide by (S, 2) [m].
+
+        Parameters
+        ----------
+        stays : (S,) contacts that were held and bear a load.
+        """
+        load, mu = self.constraints.load, self.constraints.friction
+        tiny = torch.finfo(load.dtype).tiny
+        compliance, tangential = self.compliance[:, 1:].mean(1).clamp_min(tiny), load[:, 1:]
+        wanted = tangential - slide / compliance.unsqueeze(1)
+        length = torch.linalg.vector_norm(wanted, dim=1)
+        back = wanted * (mu * load[:, 0] / length.clamp_min(tiny)).clamp(max=1).unsqueeze(1)
+        off = torch.linalg.vector_norm(tangential - back, dim=1) * compliance
+        slid = torch.where(on_cone(load, mu), misdirected(load, slide, mu), torch.linalg.vector_norm(slide, dim=1))
+        return torch.where(stays, torch.where(mu > 0, slid, 0.0), off)
 
 
 class KKTConditions:

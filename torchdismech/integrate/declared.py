@@ -23,13 +23,9 @@ from torchdismech.fused.function import CONTAINERS
 
 __all__ = ["PLAIN", "hooked", "is_foreign", "says_so", "settings", "unseen"]
 
-PLAIN = (bool, int, float, str, type(None))  # are compared by their values
-CONSTANT = (
-    FunctionType,
-    BuiltinFunctionType,
-    torch.dtype,
-    torch.device,
-)  # by what they are, as are tuples of the former
+PLAIN = (bool, int, float, str, type(None))  # a recording compares such attributes by their values
+# These it compares by identity, and so tuples of plain ones: they do not change in themselves.
+CONSTANT = (FunctionType, BuiltinFunctionType, torch.dtype, torch.device)
 INTERNALS = frozenset(vars(nn.Module()))
 HOOKS = tuple(sorted(name for name in INTERNALS if name.endswith("_hooks") and "state_dict" not in name))
 

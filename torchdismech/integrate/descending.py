@@ -17,13 +17,12 @@ from torch import Tensor
 from torchdismech.integrate.constrained import ConstrainedSearch
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve.linear import Factor
+from torchdismech.solve.newton import ENOUGH, HIDDEN
 from torchdismech.solve.search import Iterate, NewtonOptions, Root
 
 __all__ = ["descending_constrained_newton"]
 
 DEAR = 2.0  # of the largest load: the price of an overlap
-ENOUGH = 1e-4  # of the fall that the slope promises: a step that falls by less is halved
-HIDDEN = 1e-8  # of the potential: in smaller changes rounding hides the fall
 SMALLEST_STEP = 2.0**-20
 
 

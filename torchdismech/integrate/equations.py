@@ -361,7 +361,10 @@ class StepEquations:
         return torch.where(self.model.unknowns.algebraic, 1 / self.scheme.position, 1.0)
 
     def inertia(self) -> Tensor:
-        """Return the inertia's part of the matrix's diagonal (n_free, 1) or (n_free, B)."""
+        """Return the lumped masses in the matrix's diagonal, (n_free, 1) or (n_free, B).
+
+        What consistent masses take off it (see `Inertia`) is left out.
+        """
         mass = self.gains.mass * self.model.body.mass[..., self.model.unknowns.index]
         return mass.unsqueeze(-1) if mass.dim() == 1 else mass.t()
 

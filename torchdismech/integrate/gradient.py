@@ -35,7 +35,7 @@ from torchdismech.integrate.recorded_step import RecordedStep
 from torchdismech.integrate.recording import kind_of, recording_of
 from torchdismech.integrate.step import solved_step
 from torchdismech.state import Control, State
-from torchdismech.values import Values, evaluated, every_module, per_robot, requiring_gradients
+from torchdismech.values import Values, evaluated, every_module, per_robot, requiring_gradients, where_rows
 
 __all__ = ["differentiable_step"]
 
@@ -265,7 +265,7 @@ def _with_rows(found: Tensor | None, gradient: Tensor, rows: Tensor) -> Tensor |
     """Return what was found, if it is needed, with a gradient (B, ..) added in some rows (B,)."""
     if found is None:
         return None
-    return found + torch.where(rows.view(-1, *[1] * (gradient.dim() - 1)), gradient, 0.0)
+    return found + where_rows(rows, gradient, 0.0)
 
 
 def _gradients(
@@ -282,7 +282,7 @@ def _gradients(
     if accepted.device.type != "cpu" or not bool(accepted.all()):  # a GPU is not waited for
         row = torch.arange(len(accepted), device=accepted.device)
         donor = torch.where(accepted, row, accepted.to(torch.uint8).argmax())
-        gradients = [torch.where(accepted.view(-1, *[1] * (g.dim() - 1)), g, 0.0) for g in gradients]
+        gradients = [where_rows(accepted, g, 0.0) for g in gradients]
         q = q[donor]
         with torch.enable_grad():
             values = form.places.with_tensors(leaves[form.own :]).taken(donor)

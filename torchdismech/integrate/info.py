@@ -11,8 +11,9 @@ from torch import Tensor
 from torchdismech.contact.report import Report
 from torchdismech.errors import Status
 from torchdismech.solve.search import Root
+from torchdismech.values import where_rows
 
-__all__ = ["StepInfo", "chosen"]
+__all__ = ["StepInfo"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class StepInfo:
         own, others = self._numbers(), other._numbers()
         merged = {k: torch.where(take, others[k], v) for k, v in own.items()}
         names = set(self.contact) & set(other.contact)
-        contact = {k: chosen(take, other.contact[k], self.contact[k]) for k in self.contact if k in names}
+        contact = {k: where_rows(take, other.contact[k], self.contact[k]) for k in self.contact if k in names}
         return StepInfo(**merged, contact=contact)
 
     def rows(self, index) -> StepInfo:
@@ -85,8 +86,3 @@ class StepInfo:
     def _numbers(self) -> dict[str, Tensor]:
         """Return the fields but contact, those that are not None."""
         return {k: v for k, v in vars(self).items() if k != "contact" and v is not None}
-
-
-def chosen(take: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """Return the rows (B, ..) of `first` where `take` (B,) holds, else those of `second`."""
-    return torch.where(take.view(-1, *[1] * (first.dim() - 1)), first, second)

@@ -48,8 +48,9 @@ class Newmark(Integrator):
 
     Parameters
     ----------
+    dt : step [s].
     beta, gamma : beta > 0; gamma = 1/2 is second order, gamma > 1/2 damps.
-    Others as for `Integrator`.
+    options : the other parameters of `Integrator`.
     """
 
     def __init__(self, dt: float, beta: float = 0.25, gamma: float = 0.5, **options):

@@ -120,8 +120,8 @@ def _open_ways_down(found: Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]
 def _ways_down(found: Linearised, values: Tensor, saddles: Tensor) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) and their negative eigenvalues (B,).
 
-    Modes are such that they move nothing by more than 1 m (angles by their arc), eigenvalues by the same scale; zero
-    for robots without a way down.
+    Modes are such that they move nothing by more than 1 m (angles by their arc), eigenvalues by the same scale. Both
+    are zero for robots without a way down, and where it cannot be found: these stay, and are reported as not stable.
 
     Parameters
     ----------
@@ -135,8 +135,8 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor) -> tuple[Tens
         matrix = sparse_matrix(found.pattern, values[:, robot])
         try:
             eigenvalues, shapes = lowest_modes(matrix, scipy.sparse.diags_array(mass[robot]), count, precision)
-        except (ValueError, ArithmeticError):  # an angle without inertia is unstable: no mode to follow
-            continue
+        except (ValueError, ArithmeticError):
+            continue  # no mode is known: an angle without inertia is unstable, or eigenvalues do not settle
         if eigenvalues[0] < 0:
             alike = eigenvalues <= (1 - ALIKE) * eigenvalues[0]
             way = torch.as_tensor(_aligned(model, shapes[:, alike], mass[robot])).to(found.x)

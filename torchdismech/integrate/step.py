@@ -1,7 +1,7 @@
 """The core of a step: the equations, Newton's method, and the contacts that it met on the way.
 
-Everything else stands around it: `gradient` makes it differentiable, `substeps` takes failed steps again in parts,
-`chunks` takes a batch some robots at a time, `recording` replays it as CUDA graphs.
+Everything else stands around it: `gradient` makes it differentiable, and takes a batch some robots at a time;
+`substeps` takes failed steps again in parts; `recording` replays it, on a CPU as tapes, on a GPU as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from torchdismech.integrate.constrained import constrained_newton
 from torchdismech.integrate.descending import descending_constrained_newton
 from torchdismech.integrate.easing import eased_newton
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.info import StepInfo, chosen
+from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.primal_dual import primal_dual_newton
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.solve.newton import newton
 from torchdismech.solve.relaxed import relaxed_newton
 from torchdismech.solve.search import Iterate, NewtonOptions, Root
 from torchdismech.state import State
+from torchdismech.values import where_rows
 
 __all__ = [
     "further_attempts",
@@ -198,4 +199,4 @@ def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> Re
     )
     if rows is None:
         return found
-    return {name: chosen(rows, value, torch.zeros_like(value)) for name, value in found.items()}
+    return {name: where_rows(rows, value, torch.zeros_like(value)) for name, value in found.items()}

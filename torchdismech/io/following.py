@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, Status
 from torchdismech.following import EquilibriumPath, follow
+from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.model import Model
 from torchdismech.state import State
@@ -47,12 +48,7 @@ def scene_paths(
 def paths_table(path: EquilibriumPath) -> str:
     """Return where the paths of the first robots turn, cease to be minima and end, as lines of text."""
     rows = [HEADER, *(_told(path, robot) for robot in range(min(SHOWN, len(path.points))))]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(HEADER))]
-    lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-    robots = len(path.points)
-    if robots > SHOWN:
-        lines.append(f"... and {robots - SHOWN} more robots, which --out FILE.csv writes, too")
-    return "\n".join(lines)
+    return printed_table(rows, len(path.points), SHOWN)
 
 
 def failed_paths(path: EquilibriumPath) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from torchdismech.integrate import Static
+from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.model import Model
 from torchdismech.vibration import Modes, modes
@@ -51,12 +52,7 @@ def scene_modes(scene: Scene, setup: Setup, count: int, settle: bool) -> Modes:
 def modes_table(model: Model, found: Modes) -> str:
     """Return the modes of the first robots as lines of text."""
     rows = [HEADER, *(row for row in _rows(model, found, "{:.5g}") if int(row[0]) < SHOWN)]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(HEADER))]
-    lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-    robots = len(found.eigenvalue)
-    if robots > SHOWN:
-        lines.append(f"... and {robots - SHOWN} more robots, which --out FILE.csv writes, too")
-    return "\n".join(lines)
+    return printed_table(rows, len(found.eigenvalue), SHOWN)
 
 
 def write_modes(model: Model, found: Modes, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -24,7 +25,7 @@ from torchdismech.model import Model
 from torchdismech.state import Control, State
 from torchdismech.trajectory import Trajectory
 
-__all__ = ["failures", "summary", "what_will_run"]
+__all__ = ["failures", "printed_table", "summary", "what_will_run"]
 
 MOST_PARTS = 6  # that are listed one by one
 
@@ -238,3 +239,17 @@ def _factor_time(model: Model, state: State, batch: int) -> float:
         solver.factor(values).solve(rhs)[0, 0].item()
         times.append(time.perf_counter() - began)
     return min(times) / batch
+
+
+def printed_table(rows: Sequence[Sequence[str]], robots: int, shown: int) -> str:
+    """Return rows of cells, the header first, as lines of text with columns that end below each other.
+
+    Parameters
+    ----------
+    robots, shown : how many robots there are, and how many of them the rows are of; a last line tells of the others.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    if robots > shown:
+        lines.append(f"... and {robots - shown} more robots, which --out FILE.csv writes, too")
+    return "\n".join(lines)

@@ -131,16 +131,7 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -
     names = {"energies": set(setup.model.energies(state)), "contacts": set(setup.model.contact_report(state))}
     names["strains"] = set(setup.model.strains(state)) if setup.strains else set()
     names["reactions"] = {f"clamp{k}" for k in range(len(setup.model.body.clamps))} if setup.reactions else set()
-    sizes = {"robots": (before.batch, scene.batch)}
-    for name, field in {"nodes": "positions", "degrees of freedom": "q", "framed edges": "director"}.items():
-        sizes[name] = (getattr(before.state, field).shape[1], getattr(state, field).shape[1])
-    sizes["springs"] = (before.state.reference_twist.shape[-1], state.reference_twist.shape[-1])
-    internal = [getattr(which, "internal", None) for which in (before.state, state)]
-    was, now = (0 if values is None else values.shape[1] for values in internal)
-    sizes["internal variables"] = (was, now)
-    for name, (was, now) in sizes.items():
-        if was != now:
-            raise InputError(f"{path}: has {was} {name}, and {scene.path} has {now}: its state does not fit")
+    _refuse_sizes(scene, setup, path, before)
     remembered = setup.controller.initial(setup.model, state) if remembers(setup.controller) else {}
     if before.memory.keys() != remembered.keys():
         kept_there, asked = (", ".join(sorted(names)) or "nothing" for names in (before.memory, remembered))
@@ -157,6 +148,21 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -
         if kept[name] != names[name]:
             written, asked = (", ".join(sorted(which[name])) or "none" for which in (kept, names))
             raise InputError(f"{path}: stores the {name} {written}, and {scene.path} has {asked}: its rows do not fit")
+
+
+def _refuse_sizes(scene: Scene, setup: Setup, path: Path, before: Trajectory) -> None:
+    """Refuse a state of other numbers of robots, nodes, edges or springs."""
+    state = setup.state
+    sizes = {"robots": (before.batch, scene.batch)}
+    for name, field in {"nodes": "positions", "degrees of freedom": "q", "framed edges": "director"}.items():
+        sizes[name] = (getattr(before.state, field).shape[1], getattr(state, field).shape[1])
+    sizes["springs"] = (before.state.reference_twist.shape[-1], state.reference_twist.shape[-1])
+    internal = [getattr(which, "internal", None) for which in (before.state, state)]
+    was, now = (0 if values is None else values.shape[1] for values in internal)
+    sizes["internal variables"] = (was, now)
+    for name, (was, now) in sizes.items():
+        if was != now:
+            raise InputError(f"{path}: has {was} {name}, and {scene.path} has {now}: its state does not fit")
 
 
 def _stored(path: Path, before: Trajectory, name: str) -> dict[str, Any]:

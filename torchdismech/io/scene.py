@@ -340,15 +340,31 @@ def _check_geometry(geometry: Geometry, where: str) -> None:
 
 def _check_indices(path: Path, document: schema.Document, geometry: Geometry) -> None:
     """Refuse node and edge indices that the robot does not have, and neighbours beyond its other end."""
+    _check_contacts(path, document, len(geometry.nodes))
+    _check_tables(path, document, geometry)
+    tuples: dict[Key, Any] = {("spring", k, "nodes"): spring.nodes for k, spring in enumerate(document.spring)}
+    tuples |= {("line_load", k, "sides"): line.sides or [] for k, line in enumerate(document.line_load)}
+    for key, groups in tuples.items():
+        wrong = [i for nodes in groups for i in nodes if i >= len(geometry.nodes)]
+        if wrong:
+            raise SceneError(path, key, f"expected nodes 0 to {len(geometry.nodes) - 1}, got {wrong[0]}")
+
+
+def _check_contacts(path: Path, document: schema.Document, count: int) -> None:
+    """Refuse neighbours beyond the other end of a robot of `count` nodes, and names that no part has."""
     for key, contact in document.contacts.items():
-        if isinstance(contact, SelfContact) and contact.ring is not None and contact.ring >= len(geometry.nodes):
-            most = f"expected less than {len(geometry.nodes)}, the number of nodes"
+        if isinstance(contact, SelfContact) and contact.ring is not None and contact.ring >= count:
+            most = f"expected less than {count}, the number of nodes"
             raise SceneError(path, (*key, "ring"), f"{most}, or nothing ever touches; got {contact.ring}")
     called = {table.name for table in (*document.rod, *document.shell) if table.name is not None}
     for k, between in enumerate(contact.between for contact in document.contact):
         if lost := set(between) - called:
             named = ", ".join(sorted(called)) or "none"
             raise SceneError(path, ("contact", k, "between"), f"no table is named {min(lost)!r}; named are: {named}")
+
+
+def _check_tables(path: Path, document: schema.Document, geometry: Geometry) -> None:
+    """Refuse indices in tables that the robot does not have, and those that stand twice."""
     names = (
         "rod",
         "shell",
@@ -372,9 +388,3 @@ def _check_indices(path: Path, document: schema.Document, geometry: Geometry) ->
             if index and key[0] != "tendon" and len(set(index)) < len(index):  # tendons may come back
                 twice = Counter(index).most_common(1)[0][0]
                 raise SceneError(path, (*key, kind), f"expected each of the {kind} once, got {twice} twice")
-    tuples: dict[Key, Any] = {("spring", k, "nodes"): spring.nodes for k, spring in enumerate(document.spring)}
-    tuples |= {("line_load", k, "sides"): line.sides or [] for k, line in enumerate(document.line_load)}
-    for key, groups in tuples.items():
-        wrong = [i for nodes in groups for i in nodes if i >= len(geometry.nodes)]
-        if wrong:
-            raise SceneError(path, key, f"expected nodes 0 to {len(geometry.nodes) - 1}, got {wrong[0]}")

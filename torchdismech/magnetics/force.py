@@ -56,7 +56,8 @@ class Magnetised(Force):
         Parameters
         ----------
         frames : (3, E, 3) the three directions of each element's frame at rest.
-        what : elements are called.
+        stencil : reads the elements.
+        what : what messages call the elements.
         """
         super().bind(body)
         given = self.magnetisation.shape[1]

@@ -38,6 +38,8 @@ FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
 # of the same formulas, of which one finds more than the other, would differ in the last bits, on some machines.
 LOOP_FLAGS = ("-ffp-contract=off",)
 
+NUMBER, ARRAY = ctypes.c_int64, ctypes.c_void_p  # what compiled functions take and return
+
 
 class Unavailable(InputError):
     """The compiled code cannot be had: the message names what is missing and what to do."""
@@ -250,56 +252,76 @@ def _scratch(directory: Path | None) -> Iterator[Path]:
 
 def _declare(code: ctypes.CDLL) -> None:
     """Say what the functions take."""
-    number, array = ctypes.c_int64, ctypes.c_void_p
-    code.band_vector_bytes.restype = number
+    _declare_solvers_and_sums(code)
+    _declare_pairs(code)
+    _declare_chains(code)
+    _declare_tapes(code)
+
+
+def _declare_solvers_and_sums(code: ctypes.CDLL) -> None:
+    """Say what takes whole vectors and matrices: bands, sums, norms, moves along edges."""
+    code.band_vector_bytes.restype = NUMBER
     for dtype in ("float64", "float32"):
         for kind in ("band", "single_band"):
             factor, solve = getattr(code, f"{kind}_factor_{dtype}"), getattr(code, f"{kind}_solve_{dtype}")
-            factor.argtypes = [number] * 4 + [array, array, number, array, array, array, array, number, number]
-            solve.argtypes = [number] * 4 + [array, array, array, number, array, array, number, number]
+            factor.argtypes = [NUMBER] * 4 + [ARRAY, ARRAY, NUMBER, ARRAY, ARRAY, ARRAY, ARRAY, NUMBER, NUMBER]
+            solve.argtypes = [NUMBER] * 4 + [ARRAY, ARRAY, ARRAY, NUMBER, ARRAY, ARRAY, NUMBER, NUMBER]
             factor.restype = solve.restype = None
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
-        weighted_sums.argtypes = [number] + [array] * 5 + [number, number]
+        weighted_sums.argtypes = [NUMBER] + [ARRAY] * 5 + [NUMBER, NUMBER]
         subtract_sums = getattr(code, f"subtract_sums_{dtype}")
-        subtract_sums.argtypes = [number] + [array] * 4 + [number] + [array] * 2 + [number, number]
+        subtract_sums.argtypes = [NUMBER] + [ARRAY] * 4 + [NUMBER] + [ARRAY] * 2 + [NUMBER, NUMBER]
         norms, finite = getattr(code, f"weighted_norms_{dtype}"), getattr(code, f"finite_rows_{dtype}")
-        norms.argtypes, finite.argtypes = [number] + [array] * 3 + [number] * 2, [number] + [array] * 2 + [number] * 2
+        norms.argtypes, finite.argtypes = [NUMBER] + [ARRAY] * 3 + [NUMBER] * 2, [NUMBER] + [ARRAY] * 2 + [NUMBER] * 2
         columns = getattr(code, f"finite_columns_{dtype}")
-        columns.argtypes = [number] * 2 + [array] * 2 + [number] * 2
+        columns.argtypes = [NUMBER] * 2 + [ARRAY] * 2 + [NUMBER] * 2
         norms.restype = finite.restype = columns.restype = None
         shifts = getattr(code, f"node_shifts_{dtype}")
-        shifts.argtypes = [number] * 7 + [array] * 6 + [number, number]
+        shifts.argtypes = [NUMBER] * 7 + [ARRAY] * 6 + [NUMBER, NUMBER]
         weighted_sums.restype = subtract_sums.restype = shifts.restype = None
-        placed = [array, number, array, array, array]
+    code.node_shift_blocks.argtypes, code.node_shift_blocks.restype = [NUMBER] * 2, NUMBER
+
+
+def _declare_pairs(code: ctypes.CDLL) -> None:
+    """Say what finds pairs that may touch, and what they add up to."""
+    for dtype in ("float64", "float32"):
+        placed = [ARRAY, NUMBER, ARRAY, ARRAY, ARRAY]
         further: dict[str, list] = {
-            "values": [array, array, number, array],
-            "touching": [array, array],
-            "summary": [array, array, number, array, array],
-            "known": [array, array],
-            "least": [array, array],
-            "forces": [array] * 3,
-            "blocks": [array] * 4 + [number, array, array],
+            "values": [ARRAY, ARRAY, NUMBER, ARRAY],
+            "touching": [ARRAY, ARRAY],
+            "summary": [ARRAY, ARRAY, NUMBER, ARRAY, ARRAY],
+            "known": [ARRAY, ARRAY],
+            "least": [ARRAY, ARRAY],
+            "forces": [ARRAY] * 3,
+            "blocks": [ARRAY] * 4 + [NUMBER, ARRAY, ARRAY],
         }
         for name, more in further.items():
             of_pairs = getattr(code, f"pair_{name}_{dtype}")
-            of_pairs.argtypes, of_pairs.restype = [*placed, *more], number if name == "touching" else None
+            of_pairs.argtypes, of_pairs.restype = [*placed, *more], NUMBER if name == "touching" else None
+    code.blocks_of_pairs.argtypes = [NUMBER] * 2 + [ARRAY, NUMBER, ARRAY, ARRAY, NUMBER, ARRAY]
+    code.blocks_of_pairs.restype = NUMBER
+    code.overlapping_boxes.argtypes = [NUMBER] * 2 + [ARRAY] * 2 + [NUMBER] + [ARRAY] * 3 + [NUMBER] * 2 + [ARRAY]
+    code.overlapping_boxes.restype = NUMBER
+
+
+def _declare_chains(code: ctypes.CDLL) -> None:
+    """Say what is for chains of rigid elements."""
     for what in ("torque", "factor", "solve", "acceleration"):
         for dtype in ("float64", "complex128") if what in ("factor", "solve") else ("float64",):
             for kind in ("plane", "space"):
                 function = getattr(code, f"{kind}_{what}_{dtype}")
-                function.argtypes, function.restype = [number] * 3 + [array] * 3 + [number, number], None
-    code.blocks_of_pairs.argtypes = [number] * 2 + [array, number, array, array, number, array]
-    code.blocks_of_pairs.restype = number
-    code.overlapping_boxes.argtypes = [number] * 2 + [array] * 2 + [number] + [array] * 3 + [number] * 2 + [array]
-    code.overlapping_boxes.restype = number
-    code.node_shift_blocks.argtypes, code.node_shift_blocks.restype = [number] * 2, number
-    code.calls_in_turn.argtypes, code.calls_in_turn.restype = [number, array, array, number], number
-    code.all_hold.argtypes, code.all_hold.restype = [number, array], number
-    code.most_arguments.restype = number
-    code.copies_in_turn.argtypes, code.copies_in_turn.restype = [number, array], None
-    code.strided_operations.argtypes, code.strided_operations.restype = [number, array], number
-    code.space_turn_float64.argtypes = [number] * 3 + [array] * 2 + [number, number]
+                function.argtypes, function.restype = [NUMBER] * 3 + [ARRAY] * 3 + [NUMBER, NUMBER], None
+    code.space_turn_float64.argtypes = [NUMBER] * 3 + [ARRAY] * 2 + [NUMBER, NUMBER]
     code.space_turn_float64.restype = None
+
+
+def _declare_tapes(code: ctypes.CDLL) -> None:
+    """Say what tapes call."""
+    code.calls_in_turn.argtypes, code.calls_in_turn.restype = [NUMBER, ARRAY, ARRAY, NUMBER], NUMBER
+    code.all_hold.argtypes, code.all_hold.restype = [NUMBER, ARRAY], NUMBER
+    code.most_arguments.restype = NUMBER
+    code.copies_in_turn.argtypes, code.copies_in_turn.restype = [NUMBER, ARRAY], None
+    code.strided_operations.argtypes, code.strided_operations.restype = [NUMBER, ARRAY], NUMBER
 
 
 def in_threads(

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from torchdismech.rigid.dynamics import Factor
-from torchdismech.rigid.newton import Root, ahead
+from torchdismech.rigid.newton import Root, still_to_come
 from torchdismech.rigid.stages import Linearised, Stages
 
 __all__ = ["differentiable"]
@@ -67,7 +67,7 @@ def _multiplier(
         multiplier = multiplier + step
         product, *products = at_root.pulled_back(multiplier)
         size = step.abs().amax((0, 1))
-        found = ~accepted | (ahead(size, before) <= TOLERANCE * multiplier.abs().amax((0, 1)))
+        found = ~accepted | (still_to_come(size, before) <= TOLERANCE * multiplier.abs().amax((0, 1)))
         if bool(found.all()):
             return multiplier, *products
         left, before = gradient - product, size

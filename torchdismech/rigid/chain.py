@@ -203,17 +203,11 @@ class RigidChain(ReducedModel):
 
         The batch defaults to what q, velocity or the model's own constants ask for.
         """
+        q, velocity = self.initial_motion(batch, q, velocity)
         for name, value in (("q", q), ("velocity", velocity)):
-            if value is not None and (value.dim() not in (1, 2) or value.shape[-1] != self.n_dofs):
-                expected = f"({self.n_dofs},) or (B, {self.n_dofs})"
-                raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
-            if value is not None and not bool(torch.isfinite(value).all()):
+            if not bool(torch.isfinite(value).all()):
                 raise InputError(f"initial_state: {name} holds numbers that are not finite")
-        given = [x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2]
-        batch = batch or max([*given, self.batch or 1])
-        zero = self.length.new_zeros(batch, self.n_dofs)
-        q, velocity = (zero if x is None else x.to(zero).expand(batch, -1).contiguous() for x in (q, velocity))
-        state = self.state(q, velocity, zero, zero[:, 0])
+        state = self.state(q, velocity, torch.zeros_like(q), q.new_zeros(len(q)))
         return state.replace(acceleration=self.forward_dynamics(state, control))
 
     def state(self, q: Tensor, velocity: Tensor, acceleration: Tensor, time: Tensor) -> ChainState:

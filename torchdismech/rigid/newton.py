@@ -19,11 +19,13 @@ from torchdismech.errors import Status
 from torchdismech.rigid.dynamics import Factor
 from torchdismech.rigid.stages import Stages
 
-__all__ = ["Root", "ahead", "solved"]
+__all__ = ["Root", "solved", "still_to_come"]
 
 SIMPLIFIED = 12  # iterations after which the exact matrix is taken
 SMOOTH = 0.03  # rad that an acceleration may turn a joint in a step for the first iterate to count on it
-SHORTEST = 1e-3  # the least part of a Newton step that is tried
+DIVERGING = 2.0  # times the step before: simplified iterations that take longer steps are given up
+TRIALS = 10  # of one Newton step, each half as long as the one before
+DECREASE = 0.25  # part of what a Newton step promises by which the next one has to be shorter
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,10 @@ def _simplified(stages: Stages, start: Tensor, running: Tensor, tolerance: float
         iterations = iterations + active
         change = torch.where(active, size, change)
         finite = torch.isfinite(size)
-        done = (ahead(size, before) <= tolerance) | (size <= tolerance)
+        done = (still_to_come(size, before) <= tolerance) | (size <= tolerance)
         status = torch.where(active & done, int(Status.CONVERGED), status)
         status = torch.where(active & ~finite, int(Status.NOT_FINITE), status)
-        diverges = (before > 0) & (size > 2 * before)
+        diverges = (before > 0) & (size > DIVERGING * before)
         active = active & finite & ~done & ~diverges
         if not bool(active.any()):
             break
@@ -97,7 +99,10 @@ def _simplified(stages: Stages, start: Tensor, running: Tensor, tolerance: float
 
 
 def _newton(stages: Stages, start: Tensor, tolerance: float, max_iterations: int) -> Root:
-    """Iterate with the exact matrix; a step is shortened until the next one, by the same matrix, would be shorter."""
+    """Iterate with the exact matrix, in damped steps.
+
+    A step is shortened until the next one, by the same matrix, would be shorter; the last trial is taken in any case.
+    """
     acceleration = start
     status = torch.full(start.shape[2:], int(Status.MAX_ITERATIONS), device=start.device)
     iterations, change = torch.zeros_like(status), torch.zeros_like(start[0, 0])
@@ -112,13 +117,13 @@ def _newton(stages: Stages, start: Tensor, tolerance: float, max_iterations: int
         status = torch.where(active & ~sound, int(Status.NOT_FINITE), status)
         active = active & sound
         share = torch.ones_like(size)
-        for _ in range(10):
+        for _ in range(TRIALS):
             tried = acceleration - share * step
             further = stages.reach * _dense_solved(lu, pivots, stages.residual(tried)).abs().amax((0, 1))
-            shorter = (further <= (1 - 0.25 * share) * size) | (size <= tolerance)
+            shorter = (further <= (1 - DECREASE * share) * size) | (size <= tolerance)
             if bool((shorter | ~active).all()):
                 break
-            share = torch.where(shorter, share, 0.5 * share).clamp(min=SHORTEST)
+            share = torch.where(shorter, share, 0.5 * share)
         acceleration = torch.where(active, tried, acceleration)
         done = active & (share == 1) & ((further <= tolerance) | (size <= tolerance))
         status = torch.where(done, int(Status.CONVERGED), status)
@@ -134,7 +139,7 @@ def _dense_solved(lu: Tensor, pivots: Tensor, right: Tensor) -> Tensor:
     return torch.linalg.lu_solve(lu, pivots, columns).view(-1, *right.shape[:2]).permute(1, 2, 0)
 
 
-def ahead(size: Tensor, before: Tensor) -> Tensor:
+def still_to_come(size: Tensor, before: Tensor) -> Tensor:
     """Return what all further steps of an iteration amount to, judged by the last two; infinity where they grow."""
     rate = size / before
     return torch.where(size == 0, 0.0, torch.where(rate < 1, size * rate / (1 - rate), torch.inf))

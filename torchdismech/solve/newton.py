@@ -23,12 +23,27 @@ from torchdismech.solve.search import (
     rounding_noise,
 )
 
-__all__ = ["Progress", "Trial", "begun", "going_on", "matrix_values", "newton", "plain_round", "resumed", "tried"]
+__all__ = [
+    "ENOUGH",
+    "HIDDEN",
+    "Progress",
+    "Trial",
+    "begun",
+    "going_on",
+    "matrix_values",
+    "newton",
+    "plain_round",
+    "resumed",
+    "tried",
+]
 
 SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
 # Part of a step below which a line search gives up that a potential judges: nearly singular matrices give steps that
 # are too long by far.
 SHORTEST_DESCENT = 2.0**-20
+ENOUGH = 1e-4  # of the fall that the slope promises: a step along which the potential falls by less is shortened
+HIDDEN = 1e-8  # of the potential: in smaller changes rounding hides the fall
+TINY = 1e-300  # J, in place of a potential that is zero
 
 
 def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None = None) -> Root:
@@ -362,11 +377,11 @@ class _LineSearch(DividingSearch):
     def _descended(self, trial: Iterate, reduced: Tensor, potential: Tensor) -> Tensor:
         """Return the rows (B,) whose potential fell; `reduced` are those whose residual norm did."""
         slope = (self.at.residual * self.direction).sum(1)
-        least = 1e-4 * slope if self.fraction is None else 1e-4 * self.fraction * slope
+        least = ENOUGH * slope if self.fraction is None else ENOUGH * self.fraction * slope
         there = self.system.potential(trial.x)
         assert there is not None
         # near a minimum rounding hides the descent of the potential; there a falling residual is the sharper test
-        near = -slope < 1e-8 * (potential.abs() + 1e-300)
+        near = -slope < HIDDEN * (potential.abs() + TINY)
         return ((there <= potential + least) | (reduced & near)) & torch.isfinite(trial.norm)
 
     def _nearer(self, trial: Iterate, fraction: Tensor) -> Tensor:

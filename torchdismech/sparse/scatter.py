@@ -50,7 +50,9 @@ def _sums(rows: Tensor, cols: Tensor, values: Tensor, sources: int, x: Tensor) -
     )
 
 
-def _row_sums(rows: Tensor, cols: Tensor, values: Tensor, t_rows: Tensor, t_cols: Tensor, t_values: Tensor, x: Tensor):
+def _row_sums(
+    rows: Tensor, cols: Tensor, values: Tensor, t_rows: Tensor, t_cols: Tensor, t_values: Tensor, x: Tensor
+) -> Tensor:
     return _sums(rows, cols, values, len(t_rows) - 1, x)
 
 
@@ -90,7 +92,7 @@ def _gpu_kernels() -> Kernels | None:
     try:
         return kernels()
     except Unavailable:
-        return None  # as above
+        return None  # operations of torch serve instead, see `_sums`
 
 
 def _summed(function: Callable, rows: Tensor, cols: Tensor, values: Tensor, x: Tensor) -> Tensor:
@@ -118,6 +120,7 @@ class Scatter(nn.Module):
     ----------
     shape : (number of targets, number of sources).
     targets, sources, coefficients : equally long arrays; entries at the same (target, source) add up.
+    dtype : of the coefficients.
     """
 
     matrix_values: Tensor

@@ -63,7 +63,7 @@ class Page:
     ----------
     trajectory : the run.
     wanted : what it shows first.
-    every : show each so many frames.
+    every : frames of the run from one that is shown to the next.
     host, port : where it is served; if the port is taken, at the next one that is free.
     fps : frames per second while it plays.
 

@@ -52,7 +52,7 @@ class Scenery:
     ----------
     trajectory : the run.
     robots : which of the batch.
-    every : take each so many frames, and the last one.
+    every : frames from one that is taken to the next; the last one is taken, too.
     colour : "robot", or one of `colours.QUANTITIES`.
     apart : put robots side by side; else they are overlaid, with the obstacles of the first of them.
     radius : of all rods [m], in place of what the run says; where it says nothing, a quarter of an edge.
@@ -201,7 +201,7 @@ def chosen_robots(text: str, batch: int) -> list[int]:
 
 
 def _every(count: int, every: int) -> np.ndarray:
-    """Return each so many of the rows, and the last one."""
+    """Return every `every`-th of the rows, and the last one."""
     if every < 1:
         raise InputError(f"every: expected 1 or more, got {every}")
     return np.unique(np.append(np.arange(0, count, every), count - 1))

@@ -24,7 +24,8 @@ class Stage:
     ----------
     name : "kinematic" or "dynamic". relaxation : eps, the bound on complementary products.
     status : what IPOPT returned; "Solve_Succeeded" is the only success.
-    iterations : of IPOPT. seconds : of process CPU time.
+    iterations : of IPOPT.
+    seconds : of process CPU time.
     """
 
     name: str
@@ -44,7 +45,8 @@ class Plan:
     q, velocity : (N + 1, n) elongations of the chambers and their rates [m, m/s].
     orientation, spin : (N + 1, 4) of the ball as quaternions (w, x, y, z), (N + 1, 3) [rad/s] along the world's axes.
     force : (N, n) on the chambers, each held over its step [N].
-    normal : (N,) contact force [N]. contact_force : (N, 3) of the ball on the end plate, along the world's axes [N].
+    normal : (N,) contact force [N].
+    contact_force : (N, 3) of the ball on the end plate, along the world's axes [N].
     gap : (N,) between plate and ball at the end of each step [m].
     target : (4,) orientation asked for.
     residuals : largest violations by name, measured on the plan itself: "complementarity", the largest product of what

@@ -59,7 +59,8 @@ class StepFunctions:
     ----------
     before, now : symbols of the unknowns, in one column each.
     parameters : symbols that differ between steps.
-    cost : one number. constraints : a column.
+    cost : one number.
+    constraints : a column.
     """
 
     before: Expression

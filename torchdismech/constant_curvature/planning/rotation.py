@@ -62,7 +62,8 @@ def plan_rotation(
     steps, duration : N, and the time of all [s].
     elongations : bounds on those of all chambers [m].
     least_normal : force with which plate and ball are always pressed together [N]; 0 lets them part.
-    directions : of friction, three or more. thickness : of the plate, behind its end face [m].
+    directions : of friction, three or more.
+    thickness : of the plate, behind its end face [m].
     relaxations : eps, each below the one before [SI units].
     start : (n,) elongations at the beginning [m]; by default those of `touching_start`.
     max_iterations : of IPOPT for each relaxation.
@@ -185,6 +186,17 @@ def _check(
         )
     if len(arm.obstacles):
         raise InputError("plan_rotation: expected an arm without obstacles, as a plan knows none but the ball")
+    _check_counts(steps, directions, max_iterations)
+    _check_sizes(duration, thickness, least_normal)
+    if not relaxations or not all(math.isfinite(x) and x > 0 for x in relaxations):
+        raise InputError(f"relaxations: expected finite numbers above 0, got {relaxations!r}")
+    if any(after >= before for before, after in zip(relaxations, relaxations[1:], strict=False)):
+        raise InputError(f"relaxations: expected each below the one before, got {relaxations!r}")
+    _check_elongations(arm, elongations)
+
+
+def _check_counts(steps: int, directions: int, max_iterations: int) -> None:
+    """Refuse what is no number of steps, of directions of friction, or of iterations."""
     for name, number, least in (
         ("steps", steps, 1),
         ("directions", directions, 3),
@@ -192,6 +204,10 @@ def _check(
     ):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise InputError(f"{name}: expected a whole number from {least} up, got {number!r}")
+
+
+def _check_sizes(duration: float, thickness: float, least_normal: float) -> None:
+    """Refuse a duration [s], a thickness [m] or a least normal force [N] that is negative or not finite."""
     for name, value, above_zero in (
         ("duration", duration, True),
         ("thickness", thickness, True),
@@ -201,10 +217,10 @@ def _check(
             raise InputError(
                 f"{name}: expected a finite number {'above 0' if above_zero else 'from 0 up'}, got {value}"
             )
-    if not relaxations or not all(math.isfinite(x) and x > 0 for x in relaxations):
-        raise InputError(f"relaxations: expected finite numbers above 0, got {relaxations!r}")
-    if any(after >= before for before, after in zip(relaxations, relaxations[1:], strict=False)):
-        raise InputError(f"relaxations: expected each below the one before, got {relaxations!r}")
+
+
+def _check_elongations(arm: PneumaticArm, elongations: tuple[float, float]) -> None:
+    """Refuse bounds of elongations [m] between which a section has no length, or bends farther than plans compute."""
     low, high = elongations
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"elongations: expected a lower and an upper bound [m], got {elongations!r}")

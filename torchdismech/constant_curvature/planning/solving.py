@@ -13,7 +13,7 @@ import torch
 from torchdismech.constant_curvature.planning.casadi import casadi
 from torchdismech.constant_curvature.planning.plan import Plan, Stage
 from torchdismech.constant_curvature.planning.program import stepwise_program
-from torchdismech.constant_curvature.planning.transcription import PAIRS, StepEquations, Task
+from torchdismech.constant_curvature.planning.transcription import PAIRS, PlannedStep, Task
 
 __all__ = ["IPOPT", "Limits", "Motion", "Values"]
 
@@ -53,13 +53,16 @@ class Motion:
 
     Parameters
     ----------
+    task : what is planned.
     moving : the arm obeys its dynamics, driven by forces on its chambers; else it goes wherever it should.
     start : (n,) elongations at the beginning, where all is at rest [m].
+    steps : N.
+    limits : bounds of the plan.
     """
 
     def __init__(self, task: Task, moving: bool, start: np.ndarray, steps: int, limits: Limits):
         self.task, self.limits, self.steps = task, limits, steps
-        self.equations = StepEquations(task, moving)
+        self.equations = PlannedStep(task, moving)
         self.layout = self.equations.layout
         first = {name: np.zeros((1, size)) for name, size in self.layout.sizes.items()}
         first["q"][0], first["orientation"][0, 0], first["normal"][0] = start, 1.0, limits.least_normal

@@ -22,7 +22,7 @@ from torchdismech.constant_curvature.planning.casadi import casadi
 from torchdismech.constant_curvature.planning.expressions import ArmExpressions
 from torchdismech.constant_curvature.planning.program import Layout, StepFunctions
 
-__all__ = ["PAIRS", "Task", "StepEquations"]
+__all__ = ["PAIRS", "Task", "PlannedStep"]
 
 PAIRS = {"gap": "normal", "margin": "slip", "sliding": "tangential"}  # what is complementary to what
 Expression = Any  # of CasADi, which has no types
@@ -37,7 +37,8 @@ class Task:
     arm, ball : as they are.
     target : (4,) the ball's orientation at the end (w, x, y, z).
     h : step [s].
-    directions : of friction. thickness : of the plate [m].
+    directions : of friction.
+    thickness : of the plate [m].
     """
 
     arm: ArmExpressions
@@ -61,11 +62,12 @@ class Task:
         return 1 - casadi().dot(orientation, casadi().DM(self.target)) ** 2
 
 
-class StepEquations:
+class PlannedStep:
     """Unknowns, constraints and cost of one step.
 
     Parameters
     ----------
+    task : what is planned.
     moving : the arm obeys its dynamics, driven by forces on its chambers; else it goes wherever it should.
     """
 

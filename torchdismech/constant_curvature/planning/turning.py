@@ -38,7 +38,9 @@ class TurningBall(ArmIntegrator):
 
     Parameters
     ----------
-    ball : whose numbers are taken. spin : (B, 3) at the start of the step [rad/s].
+    dt : step [s].
+    ball : whose radius, inertia and damping are taken.
+    spin : (B, 3) at the start of the step [rad/s].
     """
 
     def __init__(self, dt: float, ball: Ball, spin: Tensor):
