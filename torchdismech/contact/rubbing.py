@@ -43,10 +43,16 @@ class Rubbing:
 
     def begun(self, state: State) -> list[Tensor]:
         """Return the tractions of the velocities of a state, with those and the normals, (B, P, 9) each."""
+        return self.begun_on_obstacles(state) + self.begun_on_pairs(state.q, state.velocity)
+
+    def begun_on_obstacles(self, state: State) -> list[Tensor]:
+        """Return what `begun` does of obstacles."""
         slides = zip(self._laws, self._on_obstacles(state), strict=True)
-        on_obstacles = [torch.cat([law.tractions(*slide), *slide], dim=2) for law, slide in slides]
-        q, velocity = state.q, state.velocity
-        return on_obstacles + [self._contacts[table.contact].begun(table, q, velocity) for table in self._tables]
+        return [torch.cat([law.tractions(*slide), *slide], dim=2) for law, slide in slides]
+
+    def begun_on_pairs(self, q: Tensor, velocity: Tensor) -> list[Tensor]:
+        """Return what `begun` does of the pairs of the robot's parts, at q and a velocity (B, n)."""
+        return [self._contacts[table.contact].begun(table, q, velocity) for table in self._tables]
 
     def expected_on_obstacles(self, state: State, before: Sequence[Tensor]) -> list[Tensor]:
         """Return the tractions to expect of obstacles at a state, if others were `before` it, likewise."""

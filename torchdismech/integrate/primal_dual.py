@@ -28,7 +28,7 @@ from torchdismech.solve.newton import Progress, begun, going_on
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, dividing
 from torchdismech.state import State
 
-__all__ = ["met", "moved", "primal_dual_newton"]
+__all__ = ["first_met", "met", "moved", "primal_dual_newton"]
 
 # Growth of the residual's norm beyond which a search is given up, from the first iterate or the second: of 2,900 that
 # found roots of rods thrown on floors and balls one was above 10, none above 20. What diverges is a rod that bends too
@@ -56,7 +56,8 @@ def primal_dual_newton(
             x, rest + int(Status.CONVERGED), rest, torch.zeros_like(options.tolerance), options.tolerance
         ).with_rows(rows, part)
     at, tolerance = begun(equations, x, options, running) if first is None else going_on(first, options, running)
-    friction = equations.rubbing.begun(_evaluated(equations, at.x))
+    q, velocity, *friction = equations.compiled(first_met)(equations, at.x)
+    friction += equations.rubbing.begun_on_pairs(q, velocity)
     return _PrimalDual(equations, at, options.with_tolerance(tolerance), friction, LARGEST_GROWTH * at.norm).root()
 
 
@@ -147,6 +148,12 @@ def moved(equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) 
     with rubbing.held_to(expected):
         residual, values = equations.residual_and_matrix(there)
     return [there, residual, values, *expected]
+
+
+def first_met(equations: StepEquations, x: Tensor) -> list[Tensor]:
+    """Return q and velocity (B, n) as `met` does, and the friction of obstacles with which a search begins."""
+    state = _evaluated(equations, x)
+    return [state.q, state.velocity, *equations.rubbing.begun_on_obstacles(state)]
 
 
 def met(equations: StepEquations, x: Tensor, *friction: Tensor) -> list[Tensor]:

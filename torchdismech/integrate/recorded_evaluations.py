@@ -20,7 +20,7 @@ from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.kinds import StepKind
-from torchdismech.integrate.primal_dual import met
+from torchdismech.integrate.primal_dual import first_met, met
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded_pairs import PairEvaluations
 from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
@@ -101,6 +101,7 @@ class RecordedEvaluations:
             StepEquations.bare_residual: residual,
             StepEquations.bare_residual_and_matrix: _ByTractions(plain, held),
             StepEquations.accepted_state: self._called(bare.accepted_state, [state.q, every]),
+            first_met: self._called(partial(first_met, bare), [x]),
             met: self._called(partial(met, bare), [x, *friction]),
         }
 

@@ -23,7 +23,7 @@ from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.kinds import StepKind
-from torchdismech.integrate.primal_dual import moved
+from torchdismech.integrate.primal_dual import first_met, moved
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
 from torchdismech.integrate.step import (
@@ -135,11 +135,24 @@ class RecordedStep:
         options = newton_options(problem, equations, self.options.weight, tolerance)
         root = further_attempts(equations, root, others, options, problem.running)
         equations.forms = {}
+        if (ended := self._ended_at(root, scale)) is not None:
+            return ended
         q = equations.full(root.x)
         info = step_info(equations, root, q, scale, problem.running)
         after, info = step_to(problem, equations, ContactCandidates(problem), q, info)
         info = dataclasses.replace(info, status=self._status(info.status))
         return after, info
+
+    def _ended_at(self, root: Root, scale: Tensor) -> tuple[State, StepInfo] | None:
+        """Return what `end` does for a root that was searched for elsewhere; None where some row has none, too."""
+        if not bool((root.status == int(Status.CONVERGED)).all()):
+            return None
+        self.at.x.copy_(root.x)
+        self.at.status.copy_(root.status)
+        after, status, suspect, contact = self._end.replay()
+        if suspect is not None and bool(suspect):
+            return None
+        return after, StepInfo.of(root, status, scale, contact)
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
@@ -151,6 +164,7 @@ class RecordedStep:
             known = self.equations.rubbing.begun(self._problem.state)
             given = [self.at.x, torch.zeros_like(self.at.x), *known]
             forms[moved] = RecordedCall(partial(moved, self.equations), given)
+            forms[first_met] = RecordedCall(partial(first_met, self.equations), [self.at.x])
         return forms
 
     def _set_up(self) -> tuple[Any, ...]:
