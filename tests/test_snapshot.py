@@ -60,6 +60,8 @@ CHANGES: dict[str, Callable[[Model], object]] = {
     "parametrization": lambda m: trainable.scaled(m, ["bend_twist.EI1"]),
     "dtype": lambda m: m.forces[0].to(torch.float32),
     "training": lambda m: m.train(not m.training),
+    "hook": lambda m: m.forces[0].register_forward_hook(lambda *_: None),
+    "hook before": lambda m: m.term("stretch").energy.register_forward_pre_hook(lambda *_: None),
 }
 
 
@@ -81,6 +83,20 @@ def test_numbers_are_not_seen():
     assert model.seen() is snapshot
 
 
+def test_constants_that_were_changed_in_place_are_named():
+    """Tell by its name which constant was changed in place; what a parametrization is made of is none of them."""
+    model = rod()
+    factor = trainable.scaled(model, ["bend_twist.EI1"])
+    snapshot = model.seen()
+    versions = snapshot.versions()
+    with torch.no_grad():
+        factor.log_factor.add_(1.0)
+        assert snapshot.changed_since(versions) == []
+        model.body.mass.mul_(2.0)
+        model.term("stretch").energy.EA.mul_(2.0)
+    assert snapshot.changed_since(versions) == ["Body.mass", "LinearElastic.EA"]
+
+
 def test_steps_leave_a_model_as_it_is():
     """Answer once what a run asks: no step changes what a snapshot shows, recorded or not."""
     model = rod()
@@ -91,6 +107,31 @@ def test_steps_leave_a_model_as_it_is():
         state, _ = integrator.step(model, state)
     assert model.recordings[0].recording is not None
     assert model.seen() is snapshot
+
+
+def test_hooks_are_called_in_each_step():
+    """Call what is registered to be called with a force of the library, also where steps were recorded before."""
+    model, calls = rod(), []
+    integrator, state = ImplicitEuler(1e-3), model.initial_state()
+    for _ in range(30):
+        state, _ = integrator.step(model, state)
+    assert model.recordings[0].recording is not None
+    handle = model.forces[0].register_forward_hook(lambda module, given, found: calls.append(1) or 2 * found)
+    lifted = state
+    for _ in range(3):
+        before = len(calls)
+        lifted, _ = integrator.step(model, lifted)
+        assert len(calls) > before
+    handle.remove()
+    fresh, doubled = rod(), state
+    with torch.no_grad():
+        fresh.forces[0].acceleration.mul_(2.0)
+    for _ in range(3):
+        doubled, _ = integrator.step(fresh, doubled)
+    assert torch.equal(lifted.q, doubled.q)
+    count = len(calls)
+    integrator.step(model, state)
+    assert len(calls) == count
 
 
 def test_copies_begin_anew():

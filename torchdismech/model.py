@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -117,10 +118,11 @@ class Model(nn.Module):
     def _begin_anew(self) -> None:
         """Forget what belongs to this object alone, not to copies of it."""
         self.recordings: list[Any] = []  # see `integrate.recording`
+        self.turn = threading.RLock()  # a step puts numbers in the model's places: one thread at a time steps it
         self._seen: Snapshot | None = None
 
     def __getstate__(self) -> dict:
-        return {name: value for name, value in self.__dict__.items() if name not in ("recordings", "_seen")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("recordings", "turn", "_seen")}
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)

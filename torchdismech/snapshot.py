@@ -8,6 +8,7 @@ from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from torchdismech.values import every_module
 
@@ -16,6 +17,7 @@ __all__ = ["Snapshot"]
 # of the attributes that every module has, those that say what it holds; the others are its hooks
 HELD = ("training", "_parameters", "_buffers", "_modules")
 STANDARD = frozenset(vars(nn.Module())).difference(HELD)
+HOOKS = tuple(sorted(name for name in STANDARD if name.endswith("_hooks") and "state_dict" not in name))
 
 
 class Snapshot:
@@ -24,9 +26,10 @@ class Snapshot:
     A step asks several questions about a model whose answers stay the same from step to step: how many robots its
     tensors are for, which of them require gradients, which recording serves. They are answered once for a snapshot,
     which is made anew when `shows` says so. Seen are other objects in attributes, parameters, buffers and modules, and
-    that a tensor of real numbers has got other memory, another shape or another `requires_grad`. Not seen are the
-    numbers in a tensor, what changes within a list or another object, and what becomes of a private tensor, whose name
-    begins with "_", as long as it is the same object.
+    that a tensor of real numbers has got other memory, another shape or another `requires_grad`, and that the first
+    hook is put on a module of the library, or the last one removed. Not seen are the numbers in a tensor (but see
+    `versions`), what changes within a list or another object, and what becomes of a private tensor, whose name begins
+    with "_", as long as it is the same object.
 
     Parameters
     ----------
@@ -38,6 +41,7 @@ class Snapshot:
     others : the modules in the root, each once.
     parametrized : whether some tensors are made by parametrizations.
     requires_gradients : whether some tensors do; of those that are made, what they are made of.
+    hooked : whether something is to be called before or after a module of the library is.
     fitting : what has been found to fit the root, such as shapes of states.
     """
 
@@ -51,13 +55,21 @@ class Snapshot:
         for module in modules:
             self._dicts += [module._modules, module._parameters, module._buffers]
         self._objects = self._objects_of(modules)
-        own = chain.from_iterable((*module._parameters.items(), *module._buffers.items()) for module in modules)
+        own = chain.from_iterable(tensors.items() for module in modules for tensors in _own_tensors(module))
         public = [tensor for name, tensor in own if tensor is not None and not name.startswith("_")]
         self._tensors = [tensor for tensor in public if tensor.is_floating_point() or tensor.is_complex()]
         self._places = _places(self._tensors)
         self.parametrized = any("parametrizations" in module._modules for module in modules)
         self.requires_gradients = any(tensor.requires_grad for tensor in self._tensors)
         self.fitting: set[Hashable] = set()
+        made_by = {id(other) for module in modules for other in _parametrizations(module)}
+        library = [module for module in modules if _of_library(module) and id(module) not in made_by]
+        self._hooks = [vars(module)[name] for module in library for name in HOOKS]
+        self.hooked = any(self._hooks)
+        seen = {*map(id, self._tensors)}
+        places = [(m, name, t) for m in library for own in _own_tensors(m) for name, t in own.items() if id(t) in seen]
+        self._constants = [tensor for _, _, tensor in places if not tensor.is_inference()]
+        self._names = [f"{type(module).__name__}.{name}" for module, name, t in places if not t.is_inference()]
 
     def shows(self, root: nn.Module) -> bool:
         """Return whether the root is as it was."""
@@ -67,7 +79,16 @@ class Snapshot:
             return False
         objects = self._objects_of(modules)
         same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
-        return same and _places(self._tensors) == self._places
+        return same and _places(self._tensors) == self._places and any(self._hooks) == self.hooked
+
+    def versions(self) -> list[int]:
+        """Return a number of each tensor in modules of the library, another one when it has been changed in place."""
+        return [*map(VERSION, self._constants)]
+
+    def changed_since(self, versions: list[int]) -> list[str]:
+        """Return the names of the tensors whose numbers were changed in place since `versions` were found."""
+        now = self.versions()
+        return [name for name, *both in zip(self._names, versions, now, strict=True) if both[0] != both[1]]
 
     def _objects_of(self, modules: list[nn.Module]) -> list[Any]:
         """Return what the modules hold; attributes first, among them the dictionaries of which the rest is."""
@@ -87,4 +108,18 @@ def _places(tensors: list[Tensor]) -> tuple[list, list, list]:
     return [*map(Tensor.data_ptr, tensors)], [*map(SHAPE, tensors)], [*map(REQUIRES_GRADIENTS, tensors)]
 
 
-SHAPE, REQUIRES_GRADIENTS = attrgetter("shape"), attrgetter("requires_grad")
+def _parametrizations(module: nn.Module) -> list[nn.Module]:
+    """Return what makes some of a module's tensors: only what it makes is read in a step."""
+    made_by = module._modules.get("parametrizations")
+    return [] if made_by is None else every_module(made_by)
+
+
+def _own_tensors(module: nn.Module) -> tuple[dict, dict]:
+    return module._parameters, module._buffers
+
+
+def _of_library(module: nn.Module) -> bool:
+    return parametrize.type_before_parametrizations(module).__module__.partition(".")[0] == "torchdismech"
+
+
+SHAPE, REQUIRES_GRADIENTS, VERSION = attrgetter("shape"), attrgetter("requires_grad"), attrgetter("_version")

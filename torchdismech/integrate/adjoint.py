@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
 from torchdismech.registration import refuse_unregistered
+from torchdismech.snapshot import Snapshot
 from torchdismech.solve.newton import matrix_values
 from torchdismech.state import Control, State, tensor_fields
 from torchdismech.values import Values
@@ -60,6 +61,7 @@ class Form:
     parts : of the batch, as they were solved.
     candidates, recorded_as : of the one part that this is of; see `SolvedPart`.
     fitting : the kind of steps that the model is known to fit still.
+    seen, versions : the model when the step was taken, and its constants then; see `Snapshot.versions`.
     mechanics, load : in place of the model's, without the external forces that do not change within the step, and the
         sum (B, n) of these; None where they are found as ever.
     """
@@ -79,6 +81,8 @@ class Form:
     recorded_as: StepKind | None = None
     parts: Sequence[SolvedPart] = ()
     fitting: StepKind | None = None
+    seen: Snapshot | None = None
+    versions: list[int] = field(default_factory=list)
     mechanics: Mechanics | None = None
     load: Tensor | None = None
 

@@ -73,6 +73,8 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
         after, info, solved = _solved_in_parts(given.replace(values=held.detached()) if held else given, parts)
     if form is not None:
         form.parts = solved
+        if problem.seen is not None:
+            form.seen, form.versions = problem.seen, problem.seen.versions()
         after = after.with_fields(_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))
     return after, info
 
@@ -151,12 +153,19 @@ class _Gradient(torch.autograd.Function):
                 "a step can be differentiated once, and create_graph=True asks for derivatives of its gradients: take "
                 "differences of gradients, or a loss without them"
             )
-        *tensors, q, accepted = ctx.saved_tensors
         form: Form = ctx.form
+        with form.model.turn:
+            return None, None, None, *_Gradient._by_tensors(ctx, form, gradients)
+
+    @staticmethod
+    def _by_tensors(ctx, form: Form, gradients: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return the gradients by all that the step depends on."""
+        *tensors, q, accepted = ctx.saved_tensors
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
         every = on_cpu and bool(accepted.all())
         _refuse_lost_places(form)
+        _refuse_changed_constants(form)
         sums, fitting, recorded = _Sums(needed, form.axes()), None, None
         for solved in form.parts:
             part = solved.part
@@ -174,7 +183,7 @@ class _Gradient(torch.autograd.Function):
         if not every:  # rows that were not solved are the state before
             for k, gradient in enumerate(gradients):
                 by_tensors[k] = _with_rows(by_tensors[k], gradient, ~accepted)
-        return None, None, None, *by_tensors
+        return by_tensors
 
 
 class _Sums:
@@ -251,6 +260,16 @@ def _refuse_lost_places(form: Form) -> None:
         raise RuntimeError(
             "a module of the model was exchanged between a step and its backward pass; keep the model's modules in "
             "place until the backward pass is done"
+        )
+
+
+def _refuse_changed_constants(form: Form) -> None:
+    """Refuse a model whose constants were changed in place since the step: its equations were others."""
+    changed = [] if form.seen is None else form.seen.changed_since(form.versions)
+    if changed:
+        raise RuntimeError(
+            f"{', '.join(changed)}: changed in place between a step and its backward pass, which evaluates the step's "
+            "equations again; change it after the backward pass, or give each step its own by Control(values=...)"
         )
 
 

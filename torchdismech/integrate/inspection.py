@@ -6,6 +6,7 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from torchdismech.errors import InputError
 from torchdismech.hooks import what_is_wrong
@@ -14,10 +15,15 @@ from torchdismech.registration import refuse_unregistered
 from torchdismech.state import Control, State
 from torchdismech.values import per_robot
 
-__all__ = ["cause_in_hooks", "refuse_hidden_tensors", "refuse_wrong_matrix"]
+__all__ = ["cause_in_hooks", "refuse_hidden_tensors", "refuse_transforms", "refuse_wrong_matrix"]
 
 FEW = 3  # robots whose hooks are looked at
 OFF = 1e-4  # relative, of an equation that a linear solver left: beyond, its matrix is ill-conditioned or wrong
+
+INSTEAD = (
+    "take reverse mode, torch.autograd.grad or backward(), or torch.autograd.functional.jacobian; many robots at once "
+    "are a batch"
+)
 
 _seen: WeakSet[Model] = WeakSet()
 
@@ -37,6 +43,19 @@ def refuse_hidden_tensors(model: Model, state: State, control: Control) -> None:
         force = model.mechanics.force(model.start_step(at, control), at.q, at.velocity, at.time)
         refuse_unregistered(model, force, [at.q, *control.tensors().values()])
     _seen.add(model)
+
+
+def refuse_transforms(model: Model, state: State, control: Control | None) -> None:
+    """Refuse forward-mode derivatives and `torch.func`: a step's iterations would be taken for its derivative."""
+    forward, transforms = forward_ad._current_level >= 0, torch._C._functorch.peek_interpreter_stack() is not None
+    if not (forward or transforms):
+        return
+    controls = [] if control is None else [*control.tensors().values(), *control.values.values()]
+    given = [*state.fields(), *controls, *model.parameters(), *model.buffers()]
+    if forward and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in given):
+        raise RuntimeError(f"a step has no forward-mode derivatives (torch.autograd.forward_ad): {INSTEAD}")
+    if transforms and any(map(torch._C._functorch.is_functorch_wrapped_tensor, given)):
+        raise RuntimeError(f"a step cannot be transformed by torch.func (grad, vjp, jvp, vmap, jacrev): {INSTEAD}")
 
 
 def _same(tensor: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradient import differentiable_step
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.inspection import cause_in_hooks, refuse_hidden_tensors
+from torchdismech.integrate.inspection import cause_in_hooks, refuse_hidden_tensors, refuse_transforms
 from torchdismech.integrate.linearised import Linearised
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recording import takes_tapes
@@ -99,27 +99,9 @@ class Solver(ABC):
         running : (B,) bool, robots to step; the others are left alone and reported as converged.
         throw : raise a `SimulationError` that names the failed robots instead of reporting them.
         """
-        control = control or Control()
-        running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
-        seen = model.seen()
-        self._check(model, state, control, seen)
-        if control.pose is not None:
-            control = posed(model.body, state, control)
-        values = model.values_of(control)
-        with values.in_place():
-            if torch.is_grad_enabled():
-                refuse_hidden_tensors(model, state, control)
-            control_alone, dt = control.without_values(), self._step_length
-            problem = StepProblem(model, self, state, control_alone, dt, running, values, seen=seen)
-            size = chunk_size(model, state.batch, self)
-            self._compile_if_long(model, size, state.q)
-            after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
-            cause = cause_in_hooks(model, state, control, ~info.converged) if model.has_user_hooks else None
-        if throw and not bool(info.converged.all()):
-            raise SimulationError.from_status(info.status, self._occasion(state), cause)
-        if cause is not None:
-            warnings.warn(f"{self._occasion(state)}: {cause}", RuntimeWarning, stacklevel=2)
-        return after, info
+        with model.turn:
+            refuse_transforms(model, state, control)
+            return self._checked_step(model, state, control or Control(), running, throw)
 
     def reactions(self, model: Model, before: State, after: State, control: Control | None = None) -> Tensor:
         """Return the force [N] and torque [N m] that each clamp exerted on its robot in a step (B, C, 6).
@@ -238,6 +220,31 @@ class Solver(ABC):
         return (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
 
     # ---- inside ------------------------------------------------------------------------------------------------
+
+    def _checked_step(
+        self, model: Model, state: State, control: Control, running: Tensor | None, throw: bool
+    ) -> tuple[State, StepInfo]:
+        """Return what `step` does."""
+        running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
+        seen = model.seen()
+        self._check(model, state, control, seen)
+        if control.pose is not None:
+            control = posed(model.body, state, control)
+        values = model.values_of(control)
+        with values.in_place():
+            if torch.is_grad_enabled():
+                refuse_hidden_tensors(model, state, control)
+            control_alone, dt = control.without_values(), self._step_length
+            problem = StepProblem(model, self, state, control_alone, dt, running, values, seen=seen)
+            size = chunk_size(model, state.batch, self)
+            self._compile_if_long(model, size, state.q)
+            after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
+            cause = cause_in_hooks(model, state, control, ~info.converged) if model.has_user_hooks else None
+        if throw and not bool(info.converged.all()):
+            raise SimulationError.from_status(info.status, self._occasion(state), cause)
+        if cause is not None:
+            warnings.warn(f"{self._occasion(state)}: {cause}", RuntimeWarning, stacklevel=3)
+        return after, info
 
     @property
     @abstractmethod
