@@ -145,6 +145,15 @@ class TestHostileCache:
         native.library()
         assert loaded == [whole, whole]
 
+    def test_changed_header(self, cache, monkeypatch):
+        """Compile again where a header is another one, although all that includes it is as before."""
+        path = self.kept(cache, monkeypatch)
+        headers = native._headers()
+        assert set(headers) == {"lanes.h", "vectors.h"}
+        monkeypatch.setattr(native, "_headers", lambda: headers | {"lanes.h": headers["lanes.h"] + b"// changed"})
+        native.library()
+        assert len(list(cache.iterdir())) == 2 and path.exists()
+
     @pytest.mark.parametrize("how", ["writable", "link"])
     def test_planted_file(self, cache, monkeypatch, loaded, tmp_path, how):
         """Load no file that others can write to, and no link, though checksum and name fit."""
