@@ -24,8 +24,8 @@ from typing import Any
 import torch
 import trimesh
 
+from tests.io.scene_texts import GOOD, ball, floor, obstacles, scene_text
 from tests.io.test_documentation import DOCUMENTATION, FILES
-from tests.io.test_malformed_scenes import GOOD, ball, floor, obstacles, scene_text
 from torchdismech import InputError, rollout
 from torchdismech.io.scene import load_scene
 

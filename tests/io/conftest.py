@@ -1,9 +1,10 @@
-"""Scenes in files of their own."""
+"""Scenes in files of their own, and a folder with files that scenes name."""
 
 from collections.abc import Callable
 
 import pytest
 
+from tests.io.scene_texts import FILES
 from torchdismech.io.scene import Scene, load_scene
 
 
@@ -19,3 +20,12 @@ def load(tmp_path) -> Callable[..., Scene]:
         return load_scene(path, overrides, steps)
 
     return load
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with the files that the scenes name."""
+    path = tmp_path_factory.mktemp("scenes")
+    for name, content in FILES.items():
+        (path / name).write_text(content)
+    return path

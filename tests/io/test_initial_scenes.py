@@ -1,4 +1,4 @@
-"""[initial]: robots that begin elsewhere, thrown and spinning, in files and in frames of other runs."""
+"""[initial]: robots that begin elsewhere, in files and in frames of other runs."""
 
 import json
 import math
@@ -7,167 +7,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.io.beginnings import BENT, FREE, HELD, NODES, ROD, built, double, same, table, written
 from tests.scenes import run
-from torchdismech import (
-    ImplicitMidpoint,
-    InputError,
-    Material,
-    Rectangle,
-    RobotBuilder,
-    Trajectory,
-    forces,
-    rollout,
-)
+from torchdismech import InputError, Material, RobotBuilder
 from torchdismech.cli import app
-from torchdismech.environments import Environment
 from torchdismech.io.run import run_scene
-
-NODES = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.0], [0.3, 0.0, 0.0], [0.4, 0.0, 0.0]]
-EDGES = [[0, 1], [1, 2], [2, 3], [3, 4]]
-ROD = """
-[rod]
-section = {shape = "rectangle", width = 8e-3, height = 4e-3}
-youngs = 1e6
-density = 1000.0
-"""
-ROBOT = f"[robot]\nnodes = {NODES}\nrod_edges = {EDGES}\n"
-GRAVITY = "[environment]\ngravity = [0, 1.0, -9.81]\n"
-CLAMP = "[[clamp]]\nnodes = [0, 1]\n"
-STEPS = '[simulation]\ndt = 0.01\nduration = 0.1\nintegrator = "implicit_midpoint"\n'
-FREE = ROBOT + ROD + GRAVITY + STEPS
-HELD = FREE + CLAMP
-BENT = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.01], [0.3, 0.01, 0.03], [0.39, 0.02, 0.06]]
-
-
-def built(clamped=False):
-    """Return the model of the scenes above, built by hand."""
-    builder = RobotBuilder()
-    builder.add_rods(NODES, EDGES, Rectangle(8e-3, 4e-3), Material(1e6, 1000.0))
-    builder.add_force(forces.Gravity([0.0, 1.0, -9.81]))
-    if clamped:
-        builder.clamp(nodes=[0, 1])
-    return builder.finalize()
-
-
-def same(found, model, state):
-    """Compare all bits of a scene's run with a rollout from Python."""
-    expected = rollout(model, state, ImplicitMidpoint(0.01), 10)
-    for name in ("positions", "velocities", "twist"):
-        assert torch.equal(getattr(found, name), getattr(expected, name)), name
-
-
-def double(*numbers):
-    """Return a tensor of float64."""
-    return torch.tensor(numbers, dtype=torch.float64)
-
-
-def table(rows, between=" "):
-    """Return rows as text."""
-    return "\n".join(between.join(map(repr, row)) for row in rows)
-
-
-# ---- thrown and spinning -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("keys", "throw"),
-    [
-        ("velocity = [1.0, 0.5, 2.0]", {"velocity": (1.0, 0.5, 2.0)}),
-        ("angular_velocity = [3.0, 0.0, 5.0]", {"angular_velocity": (3.0, 0.0, 5.0)}),
-        (
-            "velocity = [1.0, 0.0, 0.0]\nangular_velocity = [0.0, 4.0, 0.0]\n"
-            "center = [0.4, 0.0, 0.1]\nnodes = [2, 3, 4]",
-            {
-                "velocity": (1.0, 0.0, 0.0),
-                "angular_velocity": (0.0, 4.0, 0.0),
-                "center": double(0.4, 0.0, 0.1),
-                "nodes": [2, 3, 4],
-            },
-        ),
-    ],
-    ids=["thrown", "spinning", "some nodes"],
-)
-@pytest.mark.parametrize("clamped", [False, True])
-def test_thrown_robots_move_as_from_python(load, keys, throw, clamped):
-    """Get the bits of `Model.thrown`."""
-    model = built(clamped)
-    both = {name: double(*throw.get(name, (0.0, 0.0, 0.0))) for name in ("velocity", "angular_velocity")}
-    state = model.thrown(model.initial_state(), **{**throw, **both})
-    assert bool((state.velocity[:, ~model.free] == 0).all()) and bool((state.velocity != 0).any())
-    found = run(load((HELD if clamped else FREE) + f"[initial]\n{keys}\n"))
-    same(found, model, state)
-
-
-def test_velocities_are_drawn_for_each_robot(load):
-    """Throw each robot of a batch by its own numbers, as it moves alone."""
-    drawn = (
-        "[initial]\nvelocity = [1.0, 0.0, 0.0]\nangular_velocity = [0.0, 0.0, 1.0]\n[batch]\nsize = 2\n"
-        '[batch.randomize]\n"initial.velocity.0" = {values = [1.0, 2.0]}\n'
-        '"initial.angular_velocity.2" = {values = [3.0, -4.0]}\n'
-    )
-    both = run(load(FREE + drawn))
-    for robot, (speed, spin) in enumerate([(1.0, 3.0), (2.0, -4.0)]):
-        keys = f"[initial]\nvelocity = [{speed}, 0.0, 0.0]\nangular_velocity = [0.0, 0.0, {spin}]\n"
-        alone = run(load(FREE + keys))
-        # 1e-12 m: the bits of a robot depend on how many are with it
-        torch.testing.assert_close(both.positions[:, robot], alone.positions[:, 0], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("axis", [(1.0, 0.0, 0.0), (0.0, 0.6, 0.8)])
-def test_spinning_strains_nothing_at_first(axis):
-    """Turn a robot, a bent one too, about any axis: to first order all strains stay, twist included."""
-    model = built()
-    positions = double(*BENT)[None]
-    start = model.initial_state(q=model.posture(positions))
-    state = model.thrown(start, double(0.0, 0.0, 0.0), 2.0 * double(*axis))
-    step = 1e-5  # s: strains change by (omega step)^2 = 4e-10 of a bend of about 1 / m
-    moved = model.frames.moved(state, state.q + step * state.velocity)
-    for name, value in model.strains(moved).items():
-        torch.testing.assert_close(value, model.strains(state)[name], rtol=0, atol=1e-8, msg=name)
-
-
-def test_spinning_shells_turn_their_normals():
-    """Turn a shell with mid-edge normals: no curvature comes of it to first order."""
-    builder = RobotBuilder()
-    square = [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.0, 0.1, 0.02], [0.1, 0.1, 0.0]]
-    builder.add_shell(square, [[0, 1, 2], [1, 3, 2]], 1e-3, Material(1e6, 1000.0), bending="midedge")
-    model = builder.finalize()
-    state = model.thrown(model.initial_state(), double(1.0, 0.0, 0.0), double(3.0, -2.0, 1.0))
-    step = 1e-6  # s: slopes change by (4 step)^2 / 2 = 8e-12, curvatures by that over the size of .1 m
-    moved = model.frames.moved(state, state.q + step * state.velocity)
-    for name, value in model.strains(moved).items():
-        torch.testing.assert_close(value, model.strains(state)[name], rtol=0, atol=1e-8, msg=name)
-
-
-def test_free_rods_keep_what_they_are_thrown_with(load):
-    """Throw a rod that spins without gravity: middle of mass and angular momentum go on."""
-    keys = "[initial]\nvelocity = [1.0, 0.0, 2.0]\nangular_velocity = [4.0, 0.0, 5.0]\n"
-    scene = load(FREE.replace(GRAVITY, "") + keys)
-    model, found = scene.build().model, run(scene)
-    mass = model.body.node_mass()
-    middle = (found.positions * mass[:, None]).sum(2) / mass.sum()
-    expected = middle[0, 0] + found.time[:, None] * double(1.0, 0.0, 2.0)
-    torch.testing.assert_close(middle[:, 0], expected, rtol=0, atol=1e-8)  # Newton leaves 1e-8 N on grams for .1 s
-    arms = found.positions - middle.unsqueeze(2)
-    momentum = (mass[:, None] * torch.linalg.cross(arms, found.velocities)).sum(2)[:, 0]
-    # about z; the spin about the rod itself is in its frames, which turn with it
-    torch.testing.assert_close(momentum[:, 2], momentum[:1, 2].expand(11), rtol=1e-6, atol=0)
-    length = float(mass @ double(*NODES)[:, 0].sub(0.2).square())
-    assert momentum[0, 2].item() == pytest.approx(5.0 * length, rel=1e-12)
-    rates = model.thrown(model.initial_state(), double(0, 0, 0), double(4.0, 0.0, 5.0)).velocity[0, 15:]
-    assert rates.tolist() == [4.0] * 4
-
-
-def test_velocities_from_a_file(load):
-    """Give each node its own velocity."""
-    rows = [[0.0, 0.1 * k, 0.2 * k] for k in range(5)]
-    model = built()
-    velocity = torch.cat([double(*rows).flatten(), torch.zeros(4, dtype=torch.float64)])
-    found = run(load(FREE + '[initial]\nvelocity_file = "v.txt"\n', v__txt=table(rows)))
-    same(found, model, model.initial_state(velocity=velocity))
-
-
-# ---- elsewhere ---------------------------------------------------------------------------------------------------
 
 
 def test_positions_from_a_file(load):
@@ -193,13 +37,6 @@ def test_turned_shells_are_at_rest_in_their_posture():
             torch.testing.assert_close(
                 value, model.strains(model.initial_state(1))[name], rtol=0, atol=1e-12, msg=f"{name}, {axis}"
             )
-
-
-def written(load, tmp_path, text, name="run.h5"):
-    """Run a scene into a file."""
-    scene = load(text)
-    run_scene(scene, scene.build(), tmp_path / name)
-    return Trajectory.load(tmp_path / name)
 
 
 SPUN = HELD + "[initial]\nangular_velocity = [2.0, 3.0, 4.0]\n"
@@ -307,96 +144,6 @@ def test_runs_are_resumed_and_looked_at(load, tmp_path):
     assert first == 5 and torch.equal(resumed.positions[-1], whole.positions[-1])
     assert resumed.appearance().sections.width.tolist() == [8e-3, 8e-3, 6e-3, 6e-3]
     assert json.loads(resumed.attributes["files"]).keys() == {"initial.positions_file"}
-
-
-# ---- refusals ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "initial: expected at least one of positions_file, trajectory, velocity"),
-        ("velocity = [1, 2]\n", "initial.velocity: "),
-        ("velocity = [1, 2, nan]\n", "initial.velocity.2: "),
-        ("speed = 1\n", "initial.speed: unknown key; "),
-        (
-            'positions_file = "x.txt"\ntrajectory = "run.h5"\n',
-            "initial: expected positions_file or trajectory, got both",
-        ),
-        ("velocity = [1, 0, 0]\nframe = 2\n", "initial: frame is of a trajectory, which is not given"),
-        ('velocity = [1, 0, 0]\nvelocity_file = "x.txt"\n', "initial: expected velocity_file, or velocity and"),
-        ("velocity = [1, 0, 0]\ncenter = [1, 0, 0]\n", "initial: center is what angular_velocity turns about"),
-        ('positions_file = "x.txt"\nnodes = [1]\n', "initial: nodes are those with velocity"),
-        ("velocity = [1, 0, 0]\nnodes = [5]\n", "initial.nodes: expected nodes 0 to 4, got 5"),
-        ("velocity = [1, 0, 0]\nnodes = [1, 1]\n", "initial.nodes: expected each of the nodes once, got 1 twice"),
-        ('positions_file = "none.txt"\n', "initial.positions_file: no such file"),
-        ('positions_file = "x.txt"\n', "x.txt: expected 5 rows, one for each node, got 4"),
-        ('positions_file = "back.txt"\n', "initial: edge 0 of robot 0 points right against where it does as built"),
-        ('positions_file = "same.txt"\n', "initial: nodes 0 and 1 of robot 0 begin at the same place"),
-        ('trajectory = "x.txt"\n', "x.txt: not a trajectory file"),
-        ('trajectory = "other.h5"\n', "initial.trajectory: is a run of another robot"),
-        ('trajectory = "run.h5"\nframe = 2\n', "initial.frame: expected -2 to 1, got 2"),
-        ('trajectory = "run.h5"\nframe = -3\n', "initial.frame: expected -2 to 1, got -3"),
-    ],
-)
-def test_bad_beginnings_are_refused_by_key(load, tmp_path, text, problem):
-    """Name table and key of what cannot be."""
-    (tmp_path / "x.txt").write_text(table(NODES[:4]))
-    (tmp_path / "back.txt").write_text(table([[-x, y, z] for x, y, z in NODES]))
-    (tmp_path / "same.txt").write_text(table([NODES[1], *NODES[1:]]))
-    if "other" in text:
-        written(load, tmp_path, ROBOT.replace("[3, 4]]", "[4, 3]]") + ROD + STEPS, "other.h5")
-    if "run.h5" in text:
-        written(load, tmp_path, FREE)
-    with pytest.raises(InputError) as error:
-        load(FREE + "[initial]\n" + text).build()
-    assert problem in str(error.value)
-
-
-def test_triangles_without_an_area_are_refused(load):
-    """Refuse shells that begin where they have no normals, or where forces on them are not finite."""
-    sheet = "[robot]\nnodes = [[0, 0, 0], [1, 0, 0], [0, 1, 0]]\ntriangles = [[0, 1, 2]]\n"
-    shell = '[shell]\nthickness = 1e-3\nyoungs = 1e6\ndensity = 1e3\nbending = "midedge"\n'
-    line = '[initial]\npositions_file = "x.txt"\n'
-    for keys, problem in (
-        (shell, "initial.positions_file: x.txt: a triangle has no area there"),
-        (
-            shell.replace("midedge", "hinge") + "magnetisation = [1, 0, 0]\n",
-            "initial: forces on robot 0 are not finite",
-        ),
-    ):
-        field = "[magnetic]\nconstant = [0, 0, 1]\n" * ("magnetisation" in keys)
-        with pytest.raises(InputError, match=problem):
-            load(sheet + keys + field + GRAVITY + STEPS + line, x__txt="0 0 0\n1 0 0\n2 0 0\n").build()
-
-
-@pytest.mark.parametrize(
-    ("keys", "key"),
-    [
-        ("velocity = [0, 1, 0]", "velocity"),
-        ("angular_velocity = [1, 1, 0]", "angular_velocity"),
-        ('positions_file = "x.txt"', "positions_file"),
-        ('velocity_file = "x.txt"', "velocity_file"),
-    ],
-)
-def test_planar_robots_stay_in_their_plane(load, keys, key):
-    """Refuse what leads planar robots out of it, and let them turn within."""
-    planar = ROBOT + "planar = true\n" + ROD + STEPS + "[initial]\n"
-    with pytest.raises(InputError, match=rf"initial.{key}: a planar robot cannot leave the x-z plane"):
-        load(planar + keys, x__txt=table([[x, 0.1, z] for x, _, z in NODES])).build()
-    assert bool((load(planar + "angular_velocity = [0, 3, 0]").build().state.node_velocities[0, :, 2] != 0).any())
-
-
-def test_motion_needs_time_and_environments_their_own_start(load):
-    """Refuse velocities in statics, and [initial] where a task says how robots begin."""
-    static = ROBOT + ROD + CLAMP + '[simulation]\nintegrator = "static"\n'
-    with pytest.raises(InputError, match=r'initial.velocity is motion, and integrator = "static" has no time'):
-        load(static + "[initial]\nvelocity = [1, 0, 0]\n")
-    scene = load(static + '[initial]\npositions_file = "x.txt"\n', x__txt=table(BENT))
-    assert not torch.equal(scene.build().state.positions[0], double(*NODES))
-    scene = load(FREE + "[initial]\nvelocity = [1, 0, 0]\n")
-    with pytest.raises(InputError, match=r"\[initial\] says where robots begin, which the task's start does"):
-        Environment.from_scene(scene.path, None)
 
 
 def test_without_the_table_robots_begin_as_built(load):

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.solve.test_native import band
-from tests.solve.topologies import chain, cliques, grid, hinges, random_values
+from tests.solve.topologies import band, chain, cliques, grid, hinges, random_values
 from torchdismech.errors import InputError
 from torchdismech.native import Unavailable, gpu
 from torchdismech.solve import linear

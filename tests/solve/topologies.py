@@ -1,4 +1,4 @@
-"""Sparsity patterns of small robots, and random matrices on them."""
+"""Sparsity patterns of small robots and of bands, and random matrices on them."""
 
 import numpy as np
 import torch
@@ -80,6 +80,13 @@ def mid_edges(side=4, rows=4, symmetric=True):
         sum((_x(int(v)) for v in nodes), []) + (first + own).tolist() for nodes, own in zip(mesh, edges, strict=True)
     ]
     return cliques(groups, first + count, symmetric)
+
+
+def band(n, lower, upper):
+    """Return the unsymmetric pattern of a band, numbered along it."""
+    rows, cols = np.indices((n, n)).reshape(2, -1)
+    inside = (rows - cols <= lower) & (cols - rows <= upper)
+    return Pattern.union(n, rows[inside], cols[inside], False, np.arange(n))
 
 
 def random_graph(n, rng, symmetric=True):

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.test_scenes import DT, SCENE, folder, system_of, window_of
+from tests.training.beams import DT, SCENE, system_of, window_of
 from training import residuals
 from training.data import read
 from training.residuals import STEP, Residual, numbers_of
-
-__all__ = ["folder"]  # a fixture
 
 
 def one_by_one(residual: Residual, numbers) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
@@ -11,7 +10,6 @@ from torchdismech.fused.symbols import Operation, Record
 
 __all__ = ["source"]
 
-VECTORS = Path(__file__).parent.parent / "native" / "vectors.h"
 NUMBERS = {torch.float64: "double", torch.float32: "float"}
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 INFIX |= {"less": "<", "less_or_equal": "<=", "equal": "==", "both": "&", "either": "|"}
@@ -90,7 +88,7 @@ def source(record: Record, first: Sequence[int], second: Sequence[int], dtype: t
         body += [f"  store({name} + {row} * size + start, v{value});" for row, value in enumerate(values)]
     sizes = {"inputs": max(len(record.inputs), 1), "firsts": len(first), "seconds": len(second)}
     code = FRAME.format(body="\n".join(body), **sizes)
-    return f"typedef {NUMBERS[dtype]} number;\n" + VECTORS.read_text() + code
+    return f'typedef {NUMBERS[dtype]} number;\n#include "vectors.h"\n' + code
 
 
 def _needed(record: Record, wanted: Sequence[int]) -> list[int]:

@@ -17,21 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "lanes.h"
+
 namespace {
-
-// One register of the machine: wider vectors would spill.
-#if defined(__AVX512F__)
-#define VECTOR_BYTES 64
-#elif defined(__AVX__)
-#define VECTOR_BYTES 32
-#else
-#define VECTOR_BYTES 16
-#endif
-
-template <typename T> struct Lanes;
-template <> struct Lanes<double> { typedef double vec __attribute__((vector_size(VECTOR_BYTES))); };
-template <> struct Lanes<float> { typedef float vec __attribute__((vector_size(VECTOR_BYTES))); };
-template <typename T> using Vec = typename Lanes<T>::vec;
 
 // Groups whose values are taken together: a row of values is read a few cache lines at a time.
 constexpr int64_t GROUPS_AT_ONCE = 4;

@@ -11,18 +11,9 @@
 #include <cstring>
 #include <vector>
 
+#include "lanes.h"
+
 namespace {
-
-#if defined(__AVX512F__)
-#define VECTOR_BYTES 64
-#elif defined(__AVX__)
-#define VECTOR_BYTES 32
-#else
-#define VECTOR_BYTES 16
-#endif
-
-template <typename T> struct Lanes;
-template <> struct Lanes<double> { typedef double vec __attribute__((vector_size(VECTOR_BYTES))); };
 
 template <typename V> struct Complex {
   V re, im;
@@ -38,7 +29,7 @@ template <typename V> Complex<V> operator*(Complex<V> a, Complex<V> b) {
 // How numbers stand in memory: S is a real number there, W how many make a number.
 template <typename S> struct Real {
   typedef S scalar;
-  typedef typename Lanes<S>::vec vec;
+  typedef Vec<S> vec;
   typedef vec number;
   static constexpr int W = 1;
   static number zero() { return vec{}; }
@@ -46,7 +37,7 @@ template <typename S> struct Real {
 };
 template <typename S> struct Twofold {
   typedef S scalar;
-  typedef typename Lanes<S>::vec vec;
+  typedef Vec<S> vec;
   typedef Complex<vec> number;
   static constexpr int W = 2;
   static number zero() { return {vec{}, vec{}}; }

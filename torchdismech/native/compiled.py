@@ -32,6 +32,7 @@ from torchdismech.native.taping import taped
 __all__ = ["Library", "Unavailable", "compiler", "function_of", "in_threads", "library", "made"]
 
 SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
+HEADERS = sorted(Path(__file__).parent.glob("*.h"))  # sources include them by name, generated ones too
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
 # Products are rounded before they are added. A compiler joins both in some places and not in others, so that two loops
@@ -126,7 +127,8 @@ def _code(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> t
     flags, target = _flags_and_target(tuple(command))
     flags = [*flags, *more]
     # The macros tell the compiler's version and the instructions of this machine, so machines may share a directory.
-    key = hashlib.sha256(b"\0".join([*sources, shlex.join([*command, *flags]).encode(), target])).hexdigest()[:24]
+    parts = [*sources, *_headers().values(), shlex.join([*command, *flags]).encode(), target]
+    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
     directory = _cache()
     danger = cache.danger(directory)
     if danger is None:
@@ -143,6 +145,12 @@ def _code(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> t
             raise Unavailable(f"there is no safe place for compiled code: {danger}; set TMPDIR to a safe directory")
         # once it is loaded the file is not needed
         return _loaded(_made(command, flags, own, key, sources, name)), flags
+
+
+@lru_cache
+def _headers() -> dict[str, bytes]:
+    """Return what sources may include: the text of each header, by its name."""
+    return {header.name: header.read_bytes() for header in HEADERS}
 
 
 def _loaded(path: Path) -> ctypes.CDLL:
@@ -223,11 +231,11 @@ def _made(
     It is made elsewhere in there, under a name that nobody can guess, and renamed: no process loads half of it.
     """
     with _scratch(directory) as own:
-        files = [own / f"{k}.cpp" for k in range(len(sources))]
-        for file, text in zip(files, sources, strict=True):
-            file.write_bytes(text)
+        files = {f"{k}.cpp": text for k, text in enumerate(sources)}
+        for file, text in (files | _headers()).items():
+            (own / file).write_bytes(text)
         made = own / "native.so"
-        done = _run([*compiler, *flags, *map(str, files), "-o", str(made)])
+        done = _run([*compiler, *flags, *(str(own / file) for file in files), "-o", str(made)])
         if done.returncode != 0:
             raise Unavailable(
                 f"the C++ compiler {shlex.join(compiler)} fails on {name}: {_complaint(done)}; set CXX to "

@@ -12,20 +12,10 @@
 #include <limits>
 #include <vector>
 
+#include "lanes.h"
+
 namespace {
 
-#if defined(__AVX512F__)
-#define VECTOR_BYTES 64
-#elif defined(__AVX__)
-#define VECTOR_BYTES 32
-#else
-#define VECTOR_BYTES 16
-#endif
-
-template <typename T> struct Lanes;
-template <> struct Lanes<double> { typedef double vec __attribute__((vector_size(VECTOR_BYTES))); };
-template <> struct Lanes<float> { typedef float vec __attribute__((vector_size(VECTOR_BYTES))); };
-template <typename T> using Vec = typename Lanes<T>::vec;
 template <typename T> constexpr int64_t WIDTH = sizeof(Vec<T>) / sizeof(T);
 
 // Pivots that are taken together: a line that they reduce is read and written once for all of them.

@@ -1,5 +1,5 @@
-// Vectors of numbers, as many as a register of the machine holds, and the functions that generated code calls on them.
-// Generated code says `typedef double number;` (or float) before this.
+// The functions that generated code calls on vectors of numbers. Such code says `typedef double number;` (or float)
+// before it includes this.
 //
 // A sine, cosine or angle differs from the C library's by a few units in the last place at most, and is the same in
 // whichever lane it is found: a robot's numbers do not depend on where in a batch it stands.
@@ -8,18 +8,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "lanes.h"
+
 namespace {
 
-#if defined(__AVX512F__)
-#define VECTOR_BYTES 64
-#elif defined(__AVX__)
-#define VECTOR_BYTES 32
-#else
-#define VECTOR_BYTES 16
-#endif
-
 constexpr int LANES = VECTOR_BYTES / sizeof(number);
-typedef number V __attribute__((vector_size(VECTOR_BYTES)));
+typedef Vec<number> V;
 typedef decltype(V{} < V{}) M;  // where a condition holds: -1, elsewhere 0
 
 // Where the lanes stand: spring s and robot b in each. `along`: all in one spring, robots one after the other.

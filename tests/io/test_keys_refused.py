@@ -1,0 +1,98 @@
+"""Keys of scenes whose values are refused, by table and key."""
+
+import pytest
+
+from tests.io.robots_by_hand import HEAD, SIMULATION
+from torchdismech import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("relaxation_time = -0.1\n" + SIMULATION, "rod.relaxation_time: expected greater than or equal to 0"),
+        (SIMULATION + "chunk = 0\n", 'simulation.chunk: expected a number of robots from 1 up, "all" or "auto", got 0'),
+        (SIMULATION + "chunk = 2.0\n", "simulation.chunk: expected a number"),
+        (SIMULATION + 'solver = {name = "pcg", tolerance = "x"}\n', "simulation.solver: pcg: tolerance is a number"),
+        (SIMULATION + 'solver = {name = "pcg", tolerance = 2.0}\n', "simulation.solver: pcg: needs 0 < tolerance < 1"),
+        (SIMULATION + 'solver = {name = "banded", method = "none"}\n', "simulation.solver: banded: method must be"),
+        ('directors_file = "none.csv"\n' + SIMULATION, "rod.0.directors_file: no such file"),
+        (SIMULATION + 'integrator = "bdf2"\nmax_substeps = 2\n', 'max_substeps does not apply to integrator = "bdf2"'),
+        (
+            SIMULATION + "[[line_load]]\nload = [0, 0, 1]\n",
+            "line_load.0: expected exactly one of edges or sides, got n",
+        ),
+        (
+            SIMULATION + "[[line_load]]\nedges = [4]\nload = [0, 0, 1]\n",
+            "line_load.0.edges: expected edges 0 to 3, got 4",
+        ),
+        (
+            SIMULATION + "[[line_load]]\nsides = [[0, 9]]\nload = [0, 0, 1]\n",
+            "line_load.0.sides: expected nodes 0 to 4",
+        ),
+        (SIMULATION + "[[moment]]\nnodes = [5]\nmoment = [0, 0, 1]\n", "moment.0.nodes: expected nodes 0 to 4, got 5"),
+        (SIMULATION + "[[moment]]\nnodes = [4]\nmoment = [0, 0, 1]\nframe = 'm'\n", "moment.0.frame: expected 'world'"),
+        (
+            SIMULATION + "[[moment]]\nnodes = [4]\nmoment = [0, 0, 1]\nstart = 2.0\nstop = 1.0\n",
+            "moment.0: expected start < stop",
+        ),
+        (SIMULATION + '[membrane]\nlaw = "neo_hookean"\nshear = 1.0\n', "membrane: stretches shells with membrane ="),
+        (SIMULATION + '[membrane]\nlaw = "neo_hookean"\nc1 = 1.0\n', "membrane: shear is missing"),
+        (SIMULATION + '[membrane]\nlaw = "mooney_rivlin"\nc1 = 1.0\nc2 = -1.0\n', "membrane.c2: expected greater"),
+        (SIMULATION + '[actuation]\nnatural_membrane_strain = "x.csv"\n', "natural_membrane_strain: no such file"),
+        (
+            "magnetisation = [1, 0, 0]\n"
+            + SIMULATION
+            + "[magnetic]\ndipole = {moment = [0, 0, 0], center = [0, 0, 0]}\n",
+            "magnetic.dipole.moment: expected a direction that is not zero",
+        ),
+        (SIMULATION + "[dissipation]\n", "dissipation: expected at least one of EA, EI1"),
+        (SIMULATION + "[[inelastic]]\nlaw = 'dahl'\nEA = 1.0\n", "inelastic.0: limit is missing"),
+        (
+            SIMULATION + "[[inelastic]]\nlaw = 'dahl'\nEA = 1.0\nlimit = 1.0\nrelaxation_time = 1.0\n",
+            "inelastic.0: relaxation_time belongs to the other law",
+        ),
+        (SIMULATION + "[[inelastic]]\nlaw = 'dahl'\nlimit = 1.0\n", "inelastic.0: expected stiffnesses of one kind"),
+        (
+            SIMULATION + "[[inelastic]]\nlaw = 'dahl'\nlimit = 1.0\nEA = 1.0\nGJ = 1.0\n",
+            "inelastic.0: expected stiffnesses of one kind of strain, from EA, EI1, EI2, GJ, membrane, bending; got",
+        ),
+        (
+            SIMULATION + 2 * "[[inelastic]]\nlaw = 'dahl'\nlimit = 1.0\nEA = 1.0\n",
+            "inelastic.1: add_inelastic: stretch has a law called 'dahl' already",
+        ),
+        (SIMULATION + "[dissipation]\nEA = -1.0\n", "dissipation.EA: expected greater than or equal to 0"),
+        (SIMULATION + "[dissipation]\nbending = 1.0\n", "dissipation.bending: acts on a shell, and the robot has none"),
+        (SIMULATION + "[self_contact]\nstiffness = 1.0\nrounding = 2.0\n", "self_contact.rounding: expected less than"),
+        (SIMULATION + '[floor]\nstiffness = 1.0\nmethod = "gauss_seidel"\n', "floor.method: belongs to response ="),
+        (
+            SIMULATION + '[floor]\nresponse = "complementarity"\nmethod = "magic"\n',
+            "floor.method: expected 'interior_point', 'fischer_burmeister' or 'gauss_seidel'",
+        ),
+        (
+            SIMULATION
+            + '[floor]\nheight = -1\nresponse = "complementarity"\nmethod = "gauss_seidel"\n'
+            + '[self_contact]\nresponse = "complementarity"\n',
+            "self_contact.method: all contacts of a robot are solved for by one method; floor has 'gauss_seidel', got",
+        ),
+    ],
+)
+def test_bad_values_are_refused_by_key(load, text, problem):
+    """Name table and key of what cannot be."""
+    with pytest.raises(InputError) as error:
+        load(HEAD["rod"] + text).build()
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "table", "problem"),
+    [
+        ('membrane = "continuum"\n', "membrane = 1.0", "dissipation.membrane: is of shells that stretch as springs"),
+        ('bending = "midedge"\n', "bending = 1.0", "dissipation.bending: is of hinges"),
+        ("", "GJ = 1.0", "dissipation.GJ: acts on a rod, and the robot has none"),
+    ],
+)
+def test_dissipation_of_other_shells_is_refused(load, keys, table, problem):
+    """Name the key that shells of other kinds do not use."""
+    with pytest.raises(InputError) as error:
+        load(HEAD["shell"] + keys + SIMULATION + f"[dissipation]\n{table}\n").build()
+    assert problem in str(error.value)

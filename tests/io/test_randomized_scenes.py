@@ -1,0 +1,96 @@
+"""[batch.randomize]: numbers that are drawn for each robot."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.io.rod_scenes import CLAMP, GOOD, ROBOT, ROD, SIMULATION, run
+from torchdismech.io.randomize import Numbers
+
+
+def drawn(load, size: int, draws: str, seed: int = 0):
+    """Return what is drawn for a batch."""
+    return load(GOOD + f"[batch]\nsize = {size}\nseed = {seed}\n[batch.randomize]\n{draws}").randomized
+
+
+def test_a_robot_draws_the_same_in_any_batch(load):
+    """Draw for batches of 3 and 50, with and without another number, under both names: robot i gets the same."""
+    few = drawn(load, 3, '"rod.youngs" = {uniform = [1e6, 3e6]}')["rod.youngs"]
+    other = '"environment.gravity.2" = {normal = [-9.81, 0.1]}\n'
+    many = drawn(load, 50, other + '"rod.0.youngs" = {uniform = [1e6, 3e6]}')["rod.0.youngs"]
+    assert torch.equal(few, many[:3]) and len(many.unique()) == 50
+    assert not torch.equal(few, drawn(load, 3, '"rod.youngs" = {uniform = [1e6, 3e6]}', seed=1)["rod.youngs"])
+    normal = [drawn(load, size, other)["environment.gravity.2"][:3] for size in (3, 50)]
+    assert torch.equal(*normal)
+
+
+def test_distributions_are_those_asked_for(load):
+    """Check ranges and moments of 4000 draws, and that values are taken as they are."""
+    size = 4000
+    uniform = drawn(load, size, '"rod.youngs" = {uniform = [1e6, 3e6]}')["rod.youngs"]
+    assert 1e6 <= uniform.min() < 1.01e6 and 2.99e6 < uniform.max() <= 3e6
+    # the mean of 4000 is within 5 standard errors: 5 * 2e6 / sqrt(12 * 4000)
+    assert abs(uniform.mean() - 2e6) < 5e4
+    log = drawn(load, size, '"rod.youngs" = {loguniform = [1e4, 1e8]}')["rod.youngs"].log10()
+    assert log.min() >= 4 and log.max() <= 8 and abs(log.mean() - 6) < 0.1
+    normal = drawn(load, size, '"environment.gravity.2" = {normal = [-9.81, 0.5]}')["environment.gravity.2"]
+    assert abs(normal.mean() + 9.81) < 0.04 and abs(normal.std() - 0.5) < 0.03
+    values = drawn(load, 2, '"rod.density" = {values = [900.0, 1100.0]}')["rod.density"]
+    assert values.tolist() == [900, 1100]
+
+
+DRAWS = {
+    "rod.youngs": (1e6, 2e6),
+    "rod.poisson": (0.2, 0.4),
+    "rod.density": (900.0, 1100.0),
+    "rod.section.radius": (4e-3, 5e-3),
+    "rod.stiffness.EA": (60.0, 90.0),
+    "mass.0.add": (0.01, 0.02),
+    "environment.gravity.0": (1.0, 2.0),
+    "environment.fluid_density": (100.0, 200.0),
+    "environment.viscosity": (0.1, 0.2),
+    "environment.mass_damping": (0.1, 0.2),
+    "environment.resistive.tangential": (0.01, 0.02),
+    "environment.resistive.normal": (0.1, 0.2),
+    "point_force.0.force.1": (0.01, 0.02),
+    "move.0.velocity.0": (0.1, 0.2),
+    "move.1.rotation.rate": (1.0, 2.0),
+    "move.0.twist_rate": (1.0, 2.0),
+}
+ALL_NUMBERS = (
+    ROBOT
+    + ROD
+    + 'stiffness = {EA = 70.0}\nnatural = "straight"\npoisson = 0.3\n'
+    + CLAMP
+    + SIMULATION
+    + "[environment]\ngravity = [0, 0, -9.81]\nfluid_density = 100.0\nviscosity = 0.1\nmass_damping = 0.1\n"
+    + "resistive = {tangential = 0.01, normal = 0.1}\n[[mass]]\nnodes = [4]\nadd = 0.01\n"
+    + "[[point_force]]\nnodes = [4]\nforce = [0, 0.01, 0]\n"
+    + "[[move]]\nnodes = [0, 1]\nvelocity = [0.1, 0, 0]\nedges = [0]\ntwist_rate = 1.0\nstop = 0.02\n"
+    + "[[move]]\nnodes = [0, 1]\nstart = 0.02\nrotation = {axis = [0, 1, 0], center = [0, 0, 0], rate = 1.0}\n"
+)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_each_number_reaches_its_robot(load, name):
+    """Give two robots different numbers: each moves as it does alone with its number, not as the other."""
+    both = run(load(ALL_NUMBERS + f'[batch]\nsize = 2\n[batch.randomize]\n"{name}" = {{values = {list(DRAWS[name])}}}'))
+    for robot, value in enumerate(DRAWS[name]):
+        alone = run(load(ALL_NUMBERS + f'[batch]\nsize = 1\n[batch.randomize]\n"{name}" = {{values = [{value}]}}'))
+        # 1e-10 of the motion's size (0.1 m): a row of a batch differs from itself alone by rounding only
+        torch.testing.assert_close(both.positions[:, robot], alone.positions[:, 0], rtol=0, atol=1e-11)
+        torch.testing.assert_close(both.twist[:, robot], alone.twist[:, 0], rtol=0, atol=1e-9)
+    difference = (both.positions[-1, 0] - both.positions[-1, 1]).abs().max()
+    twisting = (both.twist[-1, 0] - both.twist[-1, 1]).abs().max()
+    assert max(difference, twisting) > 1e-7
+
+
+def test_numbers_broadcast():
+    """Return drawn numbers as (B, 1) and (B, 3), others as they are."""
+    numbers = Numbers(
+        {("rod", 0, "youngs"): np.array([1.0, 2.0]), ("environment", "gravity", 2): np.array([-1.0, -2.0])}
+    )
+    assert numbers.scalar(("rod", 0, "youngs"), 5.0).tolist() == [[1], [2]]
+    assert numbers.scalar(("rod", 1, "youngs"), 5.0) == 5.0
+    assert numbers.vector(("environment", "gravity"), [1.0, 0.0, -9.0]).tolist() == [[1, 0, -1], [1, 0, -2]]
+    assert numbers.vector(("point_force", 0, "force"), [1.0, 0.0, -9.0]).tolist() == [1, 0, -9]

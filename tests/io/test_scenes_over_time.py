@@ -1,0 +1,130 @@
+"""[[move]], [actuation] and [[point_force]]: what changes while a scene runs."""
+
+import math
+
+import pytest
+import torch
+
+from tests.io.rod_scenes import CLAMP, GOOD, ROBOT, ROD, SIMULATION, run
+from torchdismech import InputError, rollout
+
+
+def control_at(scene, *times: float):
+    """Return the control of the scene at one time for each robot."""
+    setup = scene.build()
+    return setup.schedule(torch.tensor(times, dtype=torch.float64), setup.model), setup.model
+
+
+def test_translation_is_straight_within_its_times(load):
+    """Move nodes from start to stop at the velocity, and twist an edge."""
+    move = "[[move]]\nnodes = [0, 1]\nvelocity = [0, 0.5, 0]\nstart = 1.0\nstop = 3.0\nedges = [0]\ntwist_rate = 2.0\n"
+    scene = load(GOOD + move + "[batch]\nsize = 4\n")
+    control, _ = control_at(scene, 0.5, 1.0, 2.0, 7.0)
+    x = control.clamped_q[:, :15].unflatten(1, (5, 3))
+    assert x[:, 1, 1].tolist() == [0, 0, 0.5, 1.0] and (x[:, 1, 0] == 0.1).all() and (x[:, 2:, 1] == 0).all()
+    assert control.clamped_q[:, 15].tolist() == [0, 0, 2, 4]
+
+
+def test_rotation_is_exact_and_moves_follow_each_other(load):
+    """Lift by 0.1 m, then turn by 90 degrees about the vertical axis through node 0: radius and height stay exact."""
+    moves = (
+        "[[move]]\nnodes = [0, 1]\nvelocity = [0, 0, 0.1]\nstop = 1.0\n"
+        f"[[move]]\nnodes = [0, 1]\nrotation = {{axis = [0, 0, 3], center = [0, 0, 0], rate = {math.pi / 4}}}\n"
+        "start = 1.0\nstop = 3.0\n"
+    )
+    control, _ = control_at(load(GOOD + moves + "[batch]\nsize = 3\n"), 1.0, 2.0, 9.0)
+    x = control.clamped_q[:, :15].unflatten(1, (5, 3))
+    half = 0.1 * math.sqrt(0.5)
+    expected = torch.tensor([[0.1, 0, 0.1], [half, half, 0.1], [0, 0.1, 0.1]], dtype=torch.float64)
+    torch.testing.assert_close(x[:, 1], expected, rtol=0, atol=1e-16)
+
+
+def test_path_from_a_file_is_followed(load):
+    """Read positions of two nodes from a table, linear in time and held at its ends."""
+    path = "time,x0,y0,z0,x1,y1,z1\n0, 0,0,0, 0.1,0,0\n2, 0,0,1, 0.1,0,1\n"
+    scene = load(GOOD + '[[move]]\nnodes = [0, 1]\nfile = "path.csv"\n[batch]\nsize = 3\n', path__csv=path)
+    control, _ = control_at(scene, 0.0, 0.5, 9.0)
+    x = control.clamped_q[:, :15].unflatten(1, (5, 3))
+    assert x[:, 0, 2].tolist() == [0, 0.25, 1] and x[:, 1, 0].tolist() == [0.1, 0.1, 0.1]
+
+
+def test_moved_clamp_carries_its_velocity(load):
+    """Move both clamped nodes at 0.2 m/s: the trajectory has them there, at that speed."""
+    trajectory = run(load(GOOD + "[[move]]\nnodes = [0, 1]\nvelocity = [0, 0.2, 0]\n"))
+    assert not trajectory.failed.any()
+    torch.testing.assert_close(trajectory.positions[:, 0, 0, 1], 0.2 * trajectory.time, rtol=1e-12, atol=1e-15)
+    # (q - q_n)/dt of implicit Euler
+    torch.testing.assert_close(
+        trajectory.velocities[1:, 0, 0, 1], torch.full((5,), 0.2, dtype=torch.float64), rtol=1e-9, atol=0
+    )
+
+
+def test_natural_strains_come_from_tables(load):
+    """Read natural curvature, twist and rest length; kappa2 stays the model's own unless the file has it."""
+    text = (
+        GOOD
+        + "[batch]\nsize = 3\n[actuation]\n"
+        + 'natural_curvature = "kappa.csv"\nnatural_twist = "twist.csv"\nrest_length = "length.csv"\n'
+    )
+    files = {
+        "kappa__csv": "# time and three springs\n0,0,0,0\n1,0.1,0.2,0.3\n",
+        "twist__csv": "0,1,2,3\n",
+        "length__csv": "t,a,b,c,d\n1,0.1,0.1,0.1,0.1\n3,0.2,0.1,0.1,0.1\n",
+    }
+    control, model = control_at(load(text, **files), -1.0, 0.5, 2.0)
+    torch.testing.assert_close(
+        control.natural_curvature[:, :, 0],
+        torch.tensor([[0, 0, 0], [0.05, 0.1, 0.15], [0.1, 0.2, 0.3]], dtype=torch.float64),
+        rtol=0,
+        atol=1e-16,
+    )
+    assert torch.equal(control.natural_curvature[..., 1], model.natural_strains(3).natural_curvature[..., 1])
+    assert control.natural_twist.tolist() == [[1, 2, 3]] * 3
+    torch.testing.assert_close(control.rest_length[:, 0], torch.tensor([0.1, 0.1, 0.15], dtype=torch.float64))
+    both = load(text, **(files | {"kappa__csv": "0,0,0,0,0.4,0.5,0.6\n"}))
+    assert control_at(both, 0.0)[0].natural_curvature[0].tolist() == [[0, 0.4], [0, 0.5], [0, 0.6]]
+
+
+def test_rod_curls_to_its_natural_curvature(load):
+    """Actuate a rod without weight: in static equilibrium kappa1 is the natural one, curling towards +z."""
+    text = ROBOT + ROD + CLAMP + '[simulation]\nintegrator = "static"\nforce_tolerance = 1e-11\n'
+    text += '[actuation]\nnatural_curvature = "kappa.csv"\n'
+    trajectory = run(load(text, kappa__csv="0,0.2,0.2,0.2\n"))
+    assert not trajectory.failed.any() and trajectory.positions[-1, 0, -1, 2] > 0.05
+    # kappa = 2 tan(angle/2) between edges: the tip's edge has turned by three of these angles. A residual of 1e-11 N
+    # at 0.3 m on EI = 4.9e-4 N m^2 leaves about 2e-9 rad.
+    x = trajectory.positions[-1, 0]
+    turned = math.atan2(x[4, 2] - x[3, 2], x[4, 0] - x[3, 0])
+    assert turned == pytest.approx(3 * 2 * math.atan(0.1), abs=1e-8)
+
+
+def test_python_actuation_tells_robots_apart(load):
+    """Run a function from a file beside the scene, given time, model and what the tables say."""
+    code = (
+        "import torch\n"
+        "def act(time, model, control):\n"
+        "    robots = torch.arange(len(time), dtype=time.dtype)[:, None]\n"
+        "    return control.replace(natural_twist=control.natural_twist + robots + time[:, None])\n"
+    )
+    text = GOOD + '[batch]\nsize = 2\n[actuation]\nnatural_twist = "twist.csv"\npython = "act.py:act"\n'
+    scene = load(text, act__py=code, twist__csv="0,1,2,3\n")
+    with pytest.raises(InputError, match="--allow-code"):
+        scene.build()
+    setup = scene.build(allow_code=True)
+    control = setup.schedule(torch.tensor([0.5, 0.5], dtype=torch.float64), setup.model)
+    assert control.natural_twist.tolist() == [[1.5, 2.5, 3.5], [2.5, 3.5, 4.5]]
+    wrong = load(text, act__py="def act(time, model, control):\n    return None\n", twist__csv="0,1,2,3\n")
+    setup = wrong.build(allow_code=True)
+    with pytest.raises(InputError, match="act.py has to return a Control"):
+        setup.schedule(torch.zeros(2, dtype=torch.float64), setup.model)
+
+
+def test_point_force_acts_between_its_times(load):
+    """Push a free rod for two of four steps: its momentum is that of two steps."""
+    text = ROBOT + ROD + SIMULATION + "[[point_force]]\nnodes = [2]\nforce = [0.5, 0, 0]\nstart = 0.01\nstop = 0.03\n"
+    setup = load(text).build()
+    trajectory = rollout(setup.model, setup.state, setup.integrator, setup.steps, schedule=setup.schedule)
+    momentum = (setup.model.body.node_mass() * trajectory.velocities[:, 0, :, 0]).sum(1)
+    # 0.5 N for 0.01 s each step; Newton leaves at most its tolerance, 1e-8 N for 0.01 s a step
+    expected = torch.tensor([0, 0, 0.005, 0.01, 0.01, 0.01], dtype=torch.float64)
+    torch.testing.assert_close(momentum, expected, rtol=0, atol=1e-9)

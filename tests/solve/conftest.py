@@ -1,0 +1,22 @@
+"""Compiled code that is there, or an empty cache for it."""
+
+import pytest
+
+from torchdismech.native import compiled as native
+
+
+@pytest.fixture
+def compiler():
+    """Skip where the compiled code cannot be had, and say why."""
+    try:
+        native.library()
+    except native.Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """An empty cache directory, for a process that has not looked for compiled code yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(native, "_found", None)
+    return tmp_path / "cache" / "torchdismech"

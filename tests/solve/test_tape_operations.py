@@ -1,0 +1,124 @@
+"""Operations on tapes that compiled code does in the place of torch."""
+
+import pytest
+import torch
+
+from torchdismech.native.graphs import recorded
+
+CPU = torch.device("cpu")
+
+X = torch.tensor([[-1.5, 0.0, torch.nan], [2.0, -0.0, torch.inf]], dtype=torch.float64)
+OTHER = torch.tensor([[2.0, -3.0, 1.0], [2.0, 5.0, torch.nan]], dtype=torch.float64)
+WHOLE = torch.tensor([[3, -2, 1], [0, 5, 2]])
+TRUE = torch.tensor([[True, False, True], [False, True, True]])
+PLACES, ORDER = torch.tensor([2, 0, -1]), torch.tensor([2, 0, 1])
+
+TABLED = {
+    **{
+        f"{name} of {kind}": (lambda a, b, name=name: getattr(torch, name)(a, b), a, b)
+        for name in ("add", "sub", "mul", "div", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge")
+        for kind, a, b in (
+            ("numbers", X, OTHER),
+            ("short numbers", X.float(), OTHER.float()),
+            ("columns", X.t(), OTHER[0, :, None]),
+            ("integers", WHOLE, WHOLE.flip(0)),
+            ("both", X, WHOLE),
+        )
+        if (name, kind) != ("div", "integers")
+    },
+    "neg": (torch.neg, X),
+    "abs": (torch.abs, X),
+    "reciprocal": (torch.reciprocal, X),
+    "not": (torch.logical_not, TRUE),
+    "scaled": (lambda x: 2 * x - 1, X),
+    "compared with a number": (lambda x: (x > 0) | (x == -1.5), X),
+    "squared": (lambda x: x**2, X),
+    "clamped": (lambda x: x.clamp_min(0.5), X),
+    "and, or": (lambda a, b: a & (b | ~a), TRUE, TRUE.flip(1)),
+    "chosen": (lambda c, a, b: torch.where(c, a, b), TRUE, X, OTHER[:1]),
+    "chosen or a number": (lambda c, a: torch.where(c, a, 0.0), TRUE, X),
+    "rows": (lambda x: x.index_select(1, ORDER), X),
+    "indexed": (lambda x: x[:, PLACES], X),
+    "indexed from the end": (lambda x: x.t()[PLACES], X),
+    "put": (lambda x, y: x.t().index_put((ORDER,), y[:, 0]), X, OTHER),
+    "copied to": (lambda x, y: x.index_copy(1, ORDER, y), X, OTHER),
+    "added to": (lambda x, y: x.index_add(1, ORDER, y), X, OTHER),
+    "added to rows, some of them twice": (
+        lambda x, y: x.index_add(0, torch.tensor([1, 1, 0]), y.t()[:, :3]),
+        X[:, :2],
+        OTHER,
+    ),
+    "one number added to each row": (
+        lambda x, y: x.index_add(0, torch.tensor([1, 1, 0]), y.t()[:3, :1].expand(3, 3)),
+        X[:, :3],
+        OTHER,
+    ),
+    "columns added to rows": (
+        lambda x, y: x.index_add(0, torch.tensor([1, 0, 1]), y[:, :3].t().expand(3, 2)),
+        X[:, :2],
+        OTHER,
+    ),
+    "added to one after the other": (lambda x, y: x[0].index_add(0, torch.tensor([1, 1, 0]), y[0]), X, OTHER),
+    "added to whole numbers": (lambda x, y: x.clone().index_add_(1, ORDER, y), WHOLE, WHOLE.flip(0)),
+    "filled at places": (lambda x: x.index_fill(1, ORDER[:2], 3.0), X),
+    "of a slice": (lambda x: torch.ops.aten.slice_backward(x[:, :2], [2, 5], 1, 1, 5, 2), X),
+    "of a part": (lambda x: torch.ops.aten.select_backward(x[0], [2, 3], 0, 1), X),
+    "joined": (lambda x, y: torch.cat([x, y[:, :1]], 1), X, OTHER),
+    "stacked": (lambda x, y: torch.stack([x, y], 2), X, OTHER),
+    "largest": (lambda x: x.amax(1), X),
+    "largest of all": (lambda x: x[:, :2].amax((0, 1), keepdim=True), X),
+    "sum of few": (lambda x: x.sum(1, keepdim=True) + x[:, :2].sum(1, keepdim=True), X),
+    "sum of few columns": (lambda x: x.t().sum(0), X),
+    "sum of zeros": (lambda x: 1 / x.sum(1), torch.tensor([[-0.0, -0.0], [0.0, -0.0]])),
+    "sum of whole numbers": (lambda x: x.sum(1) + x.sum(), WHOLE),
+    "counted": (lambda c: c.sum(1) + c.sum(), TRUE),
+    "smallest": (lambda x: x.amin(0), X),
+    "any, all": (lambda c: torch.stack([c.any(1), c.all(1)]), TRUE),
+    "as other numbers": (lambda x: x.to(torch.float32), X),
+    "as truths": (lambda x: x.to(torch.bool), WHOLE),
+    "of truths": (lambda c: c.to(torch.float64) + c.long(), TRUE),
+    "in place": (lambda x, y: x.clone().add_(y).mul_(2).copy_(x + y).t(), X, OTHER),
+    "filled": (lambda x: torch.cat([x.clone().fill_(3.0), x.clone().zero_()]), X),
+    "put in place": (lambda x, y: torch.where(y > 0, x, y, out=torch.empty_like(x)), X, OTHER),
+    "in five dimensions": (lambda x: x[:, None, :, None, None].expand(2, 2, 3, 2, 2).permute(4, 2, 0, 3, 1) * 2.0, X),
+}
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_operations_in_the_table(name):
+    """Give what torch gives, to the last bit, and call no operation of torch for it."""
+    code, *given = TABLED[name]
+    tensors = [torch.zeros_like(x) for x in given]
+    tape = recorded(lambda: code(*tensors), CPU, None)
+    for own, x in zip(tensors, given, strict=True):
+        own.copy_(x)
+    torch.testing.assert_close(tape.replay(), code(*given), rtol=0, atol=0, equal_nan=True)
+    assert len(tape.operations) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 37), (3, 37), (5, 37, 3), (3, 1, 37), (37, 3, 41)])
+def test_sums_of_few_numbers_round_as_torchs(shape, dtype):
+    """Add three numbers of very different size in the order in which torch does, however they lie in memory."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, dtype=dtype, generator=generator)
+    x *= 10 ** (6 * torch.rand(shape, dtype=dtype, generator=generator))
+    few = [dim for dim, size in enumerate(shape) if size <= 3]
+    layouts = [x, x.transpose(0, -1).contiguous().transpose(0, -1), x.new_zeros(*shape, 2)[..., 0].copy_(x)]
+    for given in layouts:
+        tape = recorded(lambda given=given: [given.sum(dim) for dim in few], CPU, None)
+        assert len(tape.operations) == 1
+        given.mul_(1.7)
+        assert all(torch.equal(a, given.sum(dim)) for a, dim in zip(tape.replay(), few, strict=True))
+
+
+def test_places_that_are_not_there():
+    """Refuse an index that has come to be out of range, as torch does."""
+    x, places = torch.arange(3.0), torch.tensor([0, 2])
+    tape = recorded(lambda: (x + 1)[places], CPU, None)
+    places.copy_(torch.tensor([1, -3]))
+    assert tape.replay().tolist() == [2, 1]
+    for wrong in (3, -4):
+        places[0] = wrong
+        with pytest.raises(IndexError, match="gather: an index is out of range"):
+            tape.replay()

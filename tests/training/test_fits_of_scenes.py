@@ -1,0 +1,138 @@
+"""Fits of robots from scenes: what they store, how they go on, and how certain they are."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from tests.training.beams import DT, SCENE, tables
+from torchdismech import InputError, unroll
+from torchdismech.io.scene import load_scene
+from training import certainty, checkpoint
+from training.certainty import certainty_of
+from training.config import Config
+from training.fitting import fit, recordings_of
+from training.loop import Trainer
+from training.scenes import SceneSystem
+from training.systems import build
+
+
+@pytest.mark.slow
+def test_fitted_start_and_prior_go_into_the_checkpoint_and_on(folder):
+    """Fit velocities that nobody measured; resume to the bits of a run that nothing stopped."""
+    changed = tables(folder, start={"velocity": "fitted", "frames": 2, "rounds": 1}, markers={"nodes": [2, 3]})
+    positions = np.load(folder / "beam.npz")["train"][:, :, 2:]
+    positions[0, 2, 0] = np.nan
+    np.savez(folder / "beam.npz", train=positions, dt=DT)
+    changed["constants"]["bending"] |= {"spread": 0.3}
+    changed["stages"][0] |= {"train": ["constants", "starts"]}
+    config = Config.model_validate(changed)
+    whole = fit(config, folder / "whole")
+    fit(config, folder / "run", until=1)
+    assert fit(config, folder / "run", resume=True).mean == whole.mean
+    tensors = checkpoint.load(folder / "run", "last")[0]
+    assert tensors["starts.fitted"].shape == (2, 6)
+    assert bool((tensors["starts.fitted"] != 0).any())
+    assert bool((tensors["starts.held_out"] != 0).any())
+    facts = json.loads((folder / "run" / "certainty.json").read_text())
+    assert set(facts["constants"]) == {"bending"}
+
+
+def test_systems_of_users_are_named_in_the_config(folder):
+    """Fit a class of the user's that knows no robot, without tables for one."""
+    (folder / "mine.py").write_text(
+        "import torch\n"
+        "from training.system import Prediction, System\n"
+        "class Sinking(System):\n"
+        "    given, measured, anywhere = 1, False, False\n"
+        "    def __init__(self, config, recordings, speed: float = 0.0):\n"
+        "        super().__init__()\n"
+        "        self.dt = recordings.dt\n"
+        "        self.speed = torch.nn.Parameter(torch.tensor(speed, dtype=torch.float64))\n"
+        "    def group(self, name):\n"
+        "        return {'speed': self.speed} if name == 'constants' else {}\n"
+        "    def predict(self, window, checkpoint_every=None):\n"
+        "        time = self.dt * torch.arange(1, window.frames, dtype=torch.float64)\n"
+        "        down = torch.tensor([0.0, 0.0, -1.0], dtype=torch.float64)\n"
+        "        positions = window.positions[:, :1] + self.speed * time[:, None, None] * down\n"
+        "        return Prediction(positions, torch.zeros(len(positions), dtype=torch.long), 0.0)\n"
+    )
+    mine = tables(folder, system=f"{folder}/mine.py:Sinking", options={"speed": 0.1})
+    del mine["robot"], mine["constants"]
+    config = Config.model_validate(mine)
+    with pytest.raises(InputError, match="pass --allow-code"):
+        fit(config, folder / "run")
+    assert np.isfinite(fit(config, folder / "run", allow_code=True).mean)
+    other = Config.model_validate(mine | {"system": f"{folder}/mine.py:Prediction"})
+    with pytest.raises(InputError, match="expected a class derived from training.system.System"):
+        fit(other, folder / "run2", allow_code=True)
+
+
+def test_another_scene_is_told_where_a_run_goes_on(folder):
+    """Refuse to resume with a scene that was changed meanwhile."""
+    config = Config.model_validate(tables(folder))
+    fit(config, folder / "run", until=0)
+    (folder / "beam.toml").write_text(SCENE.replace("1000.0", "900.0"))
+    with pytest.raises(InputError, match=r"another one: the file of robot.scene is another one; .*--force-resume"):
+        fit(config, folder / "run", resume=True)
+
+
+def test_one_table_is_fitted(folder, capsys):
+    """Fit a constant to a single .csv, which has no splits and of which nothing is held out; say what that means."""
+    positions = np.load(folder / "beam.npz")["train"][1]
+    header = "time," + ",".join(f"{axis}{k}" for k in range(positions.shape[1]) for axis in "xyz")
+    rows = np.column_stack([DT * np.arange(len(positions)), positions.reshape(len(positions), -1)])
+    np.savetxt(folder / "beam.csv", rows, fmt="%.17g", delimiter=",", header=header, comments="")
+    data = {"path": str(folder / "beam.csv"), "held_out": 0.0}
+    config = Config.model_validate(tables(folder, data=data))
+    assert config.data.train is None and config.data.eval is None
+    fit(config, folder / "run")
+    said = capsys.readouterr().out
+    assert "no recording is held out" in said and "1 training recordings" in said
+    with pytest.raises(ValidationError, match=r"beam\.csv has no splits: leave train and eval out"):
+        Config.model_validate(tables(folder, data={**data, "train": "train"}))
+
+
+def test_the_config_on_the_page_is_valid():
+    """Accept the config of docs/training.md."""
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL):
+        if "[[stages]]" in block:
+            assert Config.model_validate(tomllib.loads(block)).stages
+
+
+def test_error_bars_of_too_many_numbers_are_not_left_out_in_silence(folder, monkeypatch, capsys):
+    """Say that there are none, and why."""
+    monkeypatch.setattr(certainty, "MOST_CONSTANTS", 1)
+    per_spring = {"bending": {"tensors": ["bend_twist.EI1", "bend_twist.EI2"], "per": "element"}}
+    config = Config.model_validate(tables(folder, constants=per_spring))
+    recordings, _ = recordings_of(config, "train")
+    assert certainty_of(Trainer(config, build(config, recordings), recordings, recordings, folder)) is None
+    assert "no error bars: 2 numbers are trained, they are for at most 1" in capsys.readouterr().out
+
+
+def test_a_step_to_the_optimum_leads_nearer_to_it(folder):
+    """Find how far the stiffness of a falling beam is from the truth; go there, and hardly anything is left to go."""
+    setup = load_scene(folder / "beam.toml").build()
+    run = unroll(setup.model, setup.model.initial_state(2), setup.integrator, 2 * 11)
+    positions = run.positions[::2].transpose(0, 1).detach()
+    positions += 1e-6 * torch.randn(positions.shape, generator=torch.Generator().manual_seed(0), dtype=positions.dtype)
+    np.savez(folder / "beam.npz", train=positions.numpy(), dt=DT)
+    softer = {"robot": {"scene": str(folder / "beam.toml"), "overrides": {"rod.youngs": 3.6e6}}}
+    config = Config.model_validate(tables(folder, **softer, loss={"scale": 1e-4}))
+    recordings, _ = recordings_of(config, "train")
+    system = build(config, recordings)
+    assert isinstance(system, SceneSystem)
+    trainer = Trainer(config, system, recordings, recordings, folder)
+    before = certainty_of(trainer)
+    assert before is not None and "it has not converged" in before.told()
+    # a tenth too soft: the step is right to first order, in the logarithm
+    assert before.steps[0] * before.spreads[0] / before.values[0] == pytest.approx(-np.log(0.9), rel=0.1)
+    system.entries["bending"].parameter.data += before.steps[0] * before.spreads[0] / before.values[0]
+    after = certainty_of(trainer)
+    assert after is not None and after.distance < 0.1 * before.distance

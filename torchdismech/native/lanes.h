@@ -1,0 +1,20 @@
+// Vectors of numbers, as wide as one register of the machine: wider ones would spill.
+
+#pragma once
+
+namespace {
+
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#else
+#define VECTOR_BYTES 16
+#endif
+
+template <typename T> struct Lanes;
+template <> struct Lanes<double> { typedef double vec __attribute__((vector_size(VECTOR_BYTES))); };
+template <> struct Lanes<float> { typedef float vec __attribute__((vector_size(VECTOR_BYTES))); };
+template <typename T> using Vec = typename Lanes<T>::vec;
+
+}  // namespace
