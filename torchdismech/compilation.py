@@ -28,18 +28,16 @@ F = TypeVar("F", bound=Callable)
 Setting = bool | Literal["auto"]
 Kind = tuple[int, torch.device, torch.dtype]
 
-# Eager work [s] after which kernels are compiled. Compiling takes 30 to 70 s on the core where the numbers below were
-# measured (rods, plates, a parachute, empty caches). Where work ends just beyond the threshold, eager steps and
-# compiling together cost twice what eager steps alone would have; where it goes on, compiled steps are 1.3 to 1.6 times
-# as fast and get that back. With several threads less time has passed by then.
+# Eager work [s] after which kernels are compiled. Compiling takes 30 to 70 s (rods, plates, a parachute, empty caches).
+# Where work ends just beyond the threshold, eager steps and compiling together cost twice what eager steps alone would
+# have; where it goes on, compiled steps get that back. With several threads less time has passed by then.
 THRESHOLD = 60.0
 
 # What an eager evaluation takes, with its share of the rest of the step (factorisation, frames): for calls, by the
-# number of elastic terms, and for each robot by its second derivatives, of springs and of forces. Measured on one core
-# of a Xeon, torch 2.13, for one robot and for each of many, before springs were loops of their own (`fused`): rods of
-# 101 nodes 2.9 and 0.23 ms, plates of 441 nodes with hinges 3.8 and 1.8, with mid-edge normals 6.3 and 2.8. Beside
-# that, in the same hour, rods take 2.8 times less with loops, plates 1.4 times: what the formula says is 1.4 and 0.10,
-# 2.5 and 1.5, 2.2 and 1.1 ms.
+# number of elastic terms, and for each robot by its second derivatives, of springs and of forces. Against CPU time on
+# one shared core of an EPYC, torch 2.13 (2026-11-25; steps that are not recorded, two runs, medians of ten steps; in
+# brackets what this gives): rods of 101 nodes 1.7 and 2.1 ms alone (1.4), 3.5 and 4.3 for 32 (4.5); plates of 441 nodes
+# with hinges 2.7 and 3.2 ms alone (2.7), 11 and 10 for 8 (13), with mid-edge normals 4.0 and 3.8 (2.6), 14 and 13 (11).
 CALLS = 0.65e-3  # s, a term
 DERIVATIVE = 24e-9  # s
 GPU_SHARE = 0.01  # of a robot's time on a core that it takes on a GPU, where calls are what steps cost; not measured

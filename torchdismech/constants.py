@@ -12,10 +12,11 @@ from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Stencil, Sum
 from torchdismech.errors import InputError
+from torchdismech.forces.base import Force
 from torchdismech.magnetics.force import Magnetised
 from torchdismech.values import Place
 
-__all__ = ["constants", "parts_of"]
+__all__ = ["constants", "named_forces", "parts_of"]
 
 CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")  # contact learns them when the model is made
 
@@ -46,13 +47,7 @@ def constants(model: Any) -> dict[str, Place]:
         for label, part in parts_of(term):
             if isinstance(part, (Stencil, Energy, Inelastic)) and not isinstance(part, Sum):
                 found.update({f"{label}.{name}": (part, name) for name in part.per_robot})
-    kinds: dict[str, int] = {}
-    for force in model.forces:
-        if isinstance(force, Obstacle):
-            continue
-        kind = _kind(force)
-        kinds[kind] = kinds.get(kind, 0) + 1
-        label = kind if kinds[kind] == 1 else f"{kind}{kinds[kind]}"
+    for label, force in named_forces(model):
         found.update({f"{label}.{name}": (force, name) for name in force.per_robot})
         if isinstance(force, Magnetised):
             found.update({f"{label}.field.{name}": (force.field, name) for name in force.field.per_robot})
@@ -60,6 +55,16 @@ def constants(model: Any) -> dict[str, Place]:
     if twice := sorted(found.keys() & touching.keys()):
         raise InputError(f"two constants are called {twice[0]!r}; give the obstacle or contact another name")
     return {name: (m, a) for name, (m, a) in (found | touching).items() if getattr(m, a) is not None}
+
+
+def named_forces(model: Any) -> Iterator[tuple[str, Force]]:
+    """Yield the forces of a model but for obstacles, with what the names of their constants begin with."""
+    kinds: dict[str, int] = {}
+    for force in model.forces:
+        if not isinstance(force, Obstacle):
+            kind = _kind(force)
+            kinds[kind] = kinds.get(kind, 0) + 1
+            yield kind if kinds[kind] == 1 else f"{kind}{kinds[kind]}", force
 
 
 def parts_of(term: ElasticTerm) -> Iterator[tuple[str, nn.Module]]:

@@ -69,14 +69,14 @@ class Model(nn.Module):
     slides : nodes whose free dofs move along lines and in planes alone.
     solver : name of a linear solver, or "auto"; with options a mapping, see `solve.linear.named`.
     compile : True compiles what a step evaluates at its first use, for each number of robots anew (about a
-        minute, seconds once it is in the cache on disk); steps are then 1.3 to 2.5 times as fast. False never does.
-        "auto" steps eagerly and compiles once that has been worth it: before the first step of a `rollout` or `unroll`
-        that is long enough, else when the steps so far were. It goes by the number of evaluations, of robots and of
-        springs, not by a clock, so the same calls compile at the same step; what is compiled agrees with what is eager
-        up to rounding. Copies of a model count anew.
-        On a GPU compiled steps are recorded as CUDA graphs, too, unless `integrate.recording.unrecorded` says why not.
-        On a CPU eager steps of few robots are recorded as tapes likewise, with every bit the same; "auto" does not
-        compile these.
+        minute, seconds once it is in the cache on disk). False never does. "auto" steps eagerly and compiles once that
+        has been worth it: before the first step of a `rollout` or `unroll` that is long enough, else when the steps so
+        far were. It goes by the number of evaluations, of robots and of springs, not by a clock, so the same calls
+        compile at the same step; what is compiled agrees with what is eager up to rounding. Copies of a model count
+        anew. On a GPU compiled steps are recorded as CUDA graphs, too, unless `integrate.recording.unrecorded` says
+        why not. On a CPU eager steps of the library's own code are recorded as tapes, with every bit the same, where
+        few robots are stepped at a time. That is as fast as compiled steps or faster, so "auto" compiles on a CPU
+        only what is not recorded (docs/speed.md).
     self_contacts : how parts of the robot touch each other; without any they pass through each other.
     """
 

@@ -47,7 +47,8 @@ class ReducedModel(nn.Module):
     def initial_motion(self, batch: int | None, q: Tensor | None, velocity: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return q and velocity (B, n), each given as (n,) or (B, n), or zero where it is None.
 
-        The batch defaults to what they or the model's own constants ask for. Other shapes raise an `InputError`.
+        The batch defaults to what they or the model's own constants ask for. Other shapes and numbers that are not
+        finite raise an `InputError`.
         """
         for name, value in (("q", q), ("velocity", velocity)):
             if value is not None and (value.dim() not in (1, 2) or value.shape[-1] != self.n_dofs):
@@ -57,6 +58,9 @@ class ReducedModel(nn.Module):
         batch = batch or max([*given, self.batch or 1])
         zero = self.length.new_zeros(batch, self.n_dofs)
         q, velocity = (zero if x is None else x.to(zero).expand(batch, -1).contiguous() for x in (q, velocity))
+        for name, value in (("q", q), ("velocity", velocity)):
+            if not bool(torch.isfinite(value).all()):
+                raise InputError(f"initial_state: {name} holds numbers that are not finite")
         return q, velocity
 
     @property

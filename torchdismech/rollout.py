@@ -130,9 +130,23 @@ def rollout(
     writer = Recorder() if writer is None else writer
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles, model.appearance())
     bar = _progress_bar(steps, state.batch) if progress else None
-    asked = (schedule, every, throw, running, bar, controller, memory, strains, reactions)
+    run = frames(
+        model,
+        state,
+        integrator,
+        steps,
+        schedule=schedule,
+        every=every,
+        throw=throw,
+        running=running,
+        bar=bar,
+        controller=controller,
+        memory=memory,
+        strains=strains,
+        reactions=reactions,
+    )
     try:
-        for frame in frames(model, state, integrator, steps, *asked):
+        for frame in run:
             writer.append(frame)
     finally:
         if bar is not None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from torchdismech.constants import constants as constants_of
-from torchdismech.constants import parts_of
+from torchdismech.constants import named_forces, parts_of
 from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
@@ -164,6 +164,19 @@ def _not_negative(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
         for label, part in parts_of(term):
             for name in getattr(part, "not_negative", ()):
                 yield f"{label}.{name}", part, name
+    for label, force in named_forces(model):
+        for name in force.not_negative:
+            if _is_set(force, name):
+                yield f"{label}.{name}", force, name
+
+
+def _is_set(module: nn.Module, name: str) -> bool:
+    """Return whether a module has a tensor of that name; what parametrizations make is not made for it.
+
+    A look that leaves nodes of autograd in a step's first pass alone would confuse checkpoints, which take it again.
+    """
+    own = module._parameters.get(name, module._buffers.get(name))
+    return own is not None or parametrize.is_parametrized(module, name)
 
 
 def _keeps_sign(module: nn.Module, name: str) -> bool:

@@ -240,6 +240,12 @@ REFUSED = {
     "alpha 2": (lambda: ArmIntegrator(DT, stabilisation=2.0), "stabilisation: expected alpha above 0"),
     "scheme": (lambda: ArmIntegrator(DT, scheme="rk4"), "scheme: expected one of implicit, explicit, rk23"),
     "conditioning": (lambda: ArmIntegrator(DT, conditioning=Conditioning()), 'set cone="pyramid"'),
+    "q": (lambda: paper_arm().initial_state(q=torch.full((9,), math.nan)), "initial_state: q holds numbers that are"),
+    "velocity": (
+        lambda: paper_arm().initial_state(velocity=torch.full((2, 9), math.inf)),
+        "initial_state: velocity holds numbers that are not finite",
+    ),
+    "size of q": (lambda: paper_arm().initial_state(q=torch.zeros(8)), r"initial_state: q has to be \(9,\)"),
     "control": (lambda: ArmIntegrator(DT).step(a := paper_arm(), a.initial_state(), pushed(2)), "Control.force"),
     "explicit with four": (
         lambda: ArmIntegrator(DT, scheme="explicit").step(a := paper_arm(chambers=4), a.initial_state()),

@@ -5,10 +5,20 @@ import math
 import pytest
 import torch
 
-from torchdismech import Circle, Material, RobotBuilder, straight
-from torchdismech.contact import Barrier, Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Static, forces, straight
+from torchdismech.contact import (
+    Barrier,
+    Complementarity,
+    Friction,
+    HalfSpace,
+    Obstacle,
+    Penalty,
+    Potential,
+    SelfContact,
+)
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
 from torchdismech.errors import InputError
+from torchdismech.testing import check_force
 
 RESPONSES = {"penalty": Penalty, "barrier": Barrier}
 STIFFNESS, TOLERANCE, SLIP = 40.0, 0.02, 0.1
@@ -234,6 +244,75 @@ def test_static_and_sliding_coefficients(kind):
     assert found[:3].tolist() == pytest.approx([0.7, 0.4, 0.4], rel=1e-6)
     assert bool((found[3:].diff() < 0).all())
     assert float(found[3:][25]) == pytest.approx(0.7 - 0.3 * (25 / 49) ** 2 * (3 - 50 / 49), rel=1e-6)
+
+
+class Spring(Potential):
+    """A law of a user's own: phi = k (tolerance - d)^2 / 2, friction as the barrier's."""
+
+    def energy(self, gap, stiffness, tolerance):
+        """Return phi."""
+        return 0.5 * stiffness * (tolerance - gap).clamp(min=0) ** 2
+
+    def derivatives(self, gap, stiffness, tolerance):
+        """Return -k (tolerance - d) and k inside, zero beyond."""
+        near = gap < tolerance
+        return torch.where(near, stiffness * (gap - tolerance), 0.0), torch.where(near, stiffness, 0.0)
+
+    slipping = staticmethod(Barrier.slipping)
+
+
+def test_own_law_of_an_obstacle():
+    """Lie on a floor where springs of one's own bear the weight; rub on it with exact derivatives, in two robots."""
+    radius, tolerance, stiffness = 2e-3, 1e-3, real(20.0, 40.0)[:, None]
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, radius), (0.05, 0, radius), 6), Circle(radius), Material(1e6, 1e3))
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    floor = Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Spring(stiffness, tolerance), Friction(0.3, SLIP))
+    builder.add_contact(floor)
+    builder.clamp(nodes=[0], axes="x")
+    model = builder.finalize()
+    state, info = Static().step(model, model.initial_state(), throw=True)
+    weight = 9.81 * model.body.node_mass().sum()
+    gap = state.positions[:, :, 2] - radius
+    # the sum of the springs' forces is the weight, to the tolerance of the search
+    assert torch.allclose((stiffness * (tolerance - gap)).sum(1), weight.expand(2), rtol=1e-6)
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(2, 2, model.n_dofs, dtype=torch.float64, generator=generator)
+    check_force(floor, model, state.replace(q=state.q + 1e-4 * noise[0], velocity=0.1 * noise[1])).raise_if_failed()
+
+
+def test_own_law_between_parts():
+    """Push two rods that cross apart by no more than their overlap in a law of one's own asks for."""
+    radius, tolerance, builder = 2e-3, 1e-3, RobotBuilder()
+    height = 2 * radius + 0.5 * tolerance
+    builder.add_rod(straight((-0.05, 0, 0), (0.05, 0, 0), 6), Circle(radius), Material(1e6, 1e3))
+    builder.add_rod(straight((0, -0.05, height), (0, 0.05, height), 6), Circle(radius), Material(1e6, 1e3))
+    builder.add_contact(SelfContact(Spring(20.0, tolerance), Friction(0.3, SLIP), rounding=0))
+    model = builder.finalize()
+    energy, state = [], model.initial_state()
+    for _ in range(20):
+        energy.append(sum(part.item() for part in model.energies(state).values()))
+        state, _ = ImplicitEuler(2e-3).step(model, state, throw=True)
+    # what they begin with: k (tolerance / 2)^2 / 2 where they cross
+    assert energy[0] == pytest.approx(0.5 * 20.0 * (0.5 * tolerance) ** 2, rel=1e-12)
+    assert all(after <= before * (1 + 1e-9) for before, after in zip(energy, energy[1:], strict=False))
+    middles = state.node_velocities.unflatten(1, (2, 6)).mean(2)[0, :, 2]
+    # implicit steps keep momentum to their tolerance, 1e-8 of the forces
+    assert middles[1] > 0 and middles.sum().item() == pytest.approx(0, abs=1e-6 * middles[1].item())
+
+
+def test_a_law_says_what_it_lacks():
+    """Name the class and the method that is missing."""
+
+    class Nothing(Potential):
+        """Defines none of them."""
+
+    model = SelfContact(Nothing(20.0, 1e-3)).law.response
+    for method in ("energy", "derivatives"):
+        with pytest.raises(TypeError, match=rf"Nothing has to define {method}\(gap, stiffness, tolerance\)"):
+            getattr(model, method)(real(0.0), model.stiffness, model.tolerance)
+    with pytest.raises(TypeError, match="has to define slipping"):
+        model.slipping(real(0.0), real(1.0))
 
 
 @pytest.mark.parametrize(

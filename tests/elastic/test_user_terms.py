@@ -282,6 +282,14 @@ def test_names_are_unique():
         with_angle_springs(name="stretch")
 
 
+@pytest.mark.parametrize("method", ["add_energy", "replace_energy", "add_dissipation", "add_inelastic"])
+def test_terms_that_are_not_there_are_refused(method):
+    """Name the method, its parameter, the terms and what came."""
+    message = rf"^{method}: name: expected one of 'stretch', 'bend_twist', .*, got 'bending'$"
+    with pytest.raises(InputError, match=message):
+        getattr(RobotBuilder(), method)("bending", LinearElastic({"EI": 1.0}))
+
+
 def test_a_plane_strain_is_not_frame_indifferent():
     """Show in the report that an angle in the x-z plane changes when the robot is turned in space."""
     model = with_angle_springs()

@@ -108,16 +108,84 @@ def test_bad_parameters_are_refused():
     """Name what is wrong."""
     with pytest.raises(InputError, match="Gravity.acceleration"):
         forces.Gravity((0, 0))
-    with pytest.raises(InputError, match="finite"):
-        forces.Viscous(math.nan)
     with pytest.raises(InputError, match="start has to be before stop"):
         forces.PointForce([0], (0, 0, 1), start=1.0, stop=0.5)
     with pytest.raises(InputError, match="PointForce.nodes"):
         rod(forces.PointForce([99], (0, 0, 1)))
+    with pytest.raises(InputError, match=r"Viscous.viscosity: expected finite numbers, got nan"):
+        forces.Viscous(math.nan)
     used = forces.Viscous(0.1)
     rod(used)
     with pytest.raises(InputError, match="another model"):
         rod(used)
+
+
+BELOW_ZERO = {
+    "Viscous.viscosity": lambda x: forces.Viscous(x),
+    "MassDamping.rate": lambda x: forces.MassDamping(x),
+    "Buoyancy.fluid_density": lambda x: forces.Buoyancy((0, 0, -9.81), x),
+    "Drag.density": lambda x: forces.Drag(x, 1.2),
+    "Drag.coefficient": lambda x: forces.Drag(1000.0, x),
+    "Resistive.tangential": lambda x: forces.Resistive(x, 0.2),
+    "Resistive.normal": lambda x: forces.Resistive(0.1, x),
+    "QuadraticResistive.tangential": lambda x: forces.QuadraticResistive(x, 1.2, 1000.0),
+    "QuadraticResistive.normal": lambda x: forces.QuadraticResistive(0.1, x, 1000.0),
+    "QuadraticResistive.density": lambda x: forces.QuadraticResistive(0.1, 1.2, x),
+}
+
+
+@pytest.mark.parametrize("name", BELOW_ZERO)
+def test_coefficients_below_zero_are_refused(name):
+    """Refuse a drag that would push things along, and a density below zero, also of one robot among others."""
+    make = BELOW_ZERO[name]
+    with pytest.raises(InputError, match=rf"^{name}: expected 0 or more, got -5$"):
+        make(-5.0)
+    with pytest.raises(InputError, match=rf"^{name}: expected 0 or more, got -1$"):
+        make(torch.tensor([[0.3], [-1.0]], dtype=torch.float64))
+    assert name.partition(".")[2] in make(0.0).not_negative
+
+
+@pytest.mark.parametrize("name", ["Viscous.viscosity", "MassDamping.rate", "Buoyancy.fluid_density"])
+@pytest.mark.parametrize("count", [3, 9])
+def test_coefficients_of_the_whole_robot_are_one_number(name, count):
+    """Refuse one dimension, whether it is as long as the nodes are many or not: robots have (B, 1)."""
+    with pytest.raises(InputError, match=rf"^{name}: expected one number, or .* \(B, 1\), got \({count},\)$"):
+        BELOW_ZERO[name](torch.ones(count, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("name", "count"), [(n, 9 if n.startswith("R") else 8) for n in BELOW_ZERO if "Resist" in n])
+def test_coefficients_of_elements_fit_the_robot(name, count):
+    """Refuse another number of elements when the model is built, and three dimensions; one dimension is of elements."""
+    make = BELOW_ZERO[name]
+    for shape in ((5,), (3, 5)):
+        given = make(torch.ones(shape, dtype=torch.float64))
+        expected = rf"^{name}: expected one number, \({count},\) .* or \(B, {count}\) .*, got shape \({shape[0]},"
+        with pytest.raises(InputError, match=expected):
+            rod(given)
+    with pytest.raises(InputError, match=rf"^{name}: .*, got shape \(2, 1, {count}\)"):
+        make(torch.ones(2, 1, count, dtype=torch.float64))
+    own = make(torch.linspace(0.1, 0.9, count, dtype=torch.float64))
+    _, state = rod(own, batch=count)
+    drag = own(moving(state, [0.5, 0.5, 0]), None)
+    assert torch.equal(drag, drag[:1].expand_as(drag))  # robots as many as elements are all alike
+
+
+@pytest.mark.parametrize("name", ["Viscous.viscosity", "Resistive.normal"])
+def test_coefficients_below_zero_are_refused_in_steps(name):
+    """Refuse what a control sets, and what an optimiser drove there; a coefficient of zero is fine."""
+    parameter = name.partition(".")[2]
+    force = BELOW_ZERO[name](0.2)
+    model, state = rod(force)
+    step = ImplicitEuler(0.01).step
+    with pytest.raises(InputError, match=rf"{name}'\]: expected 0 or more, got -0.1"):
+        step(model, state, Control(values={name: torch.tensor(-0.1, dtype=torch.float64)}))
+    trained = getattr(force, parameter).requires_grad_()
+    with torch.no_grad():
+        trained.zero_()
+        step(model, state, throw=True)
+        trained.fill_(-0.1)
+    with pytest.raises(InputError, match=rf"^{name}: expected 0 or more, got -0.1; an optimiser"):
+        step(model, state)
 
 
 class Neighbours(forces.LocalForce):

@@ -104,6 +104,18 @@ def test_robots_that_are_not_stepped_pass_their_state_on():
     assert (gradient[0] == 0).all()
 
 
+@pytest.mark.parametrize("names", [["bend_twist.EI1"], ["Viscous.viscosity"], ["mass"]])
+def test_checkpoints_change_no_gradient(names):
+    """Take steps again from checkpoints where the first step looks at trained constants: the same to the bit."""
+    found = []
+    for checkpoint_every in (None, 2):
+        model = cantilever(nodes=5)
+        factor = trainable.scaled(model, names).log_factor
+        run = unroll(model, model.initial_state(), ImplicitEuler(0.01), 4, checkpoint_every=checkpoint_every)
+        found += torch.autograd.grad(run.q[-1].square().sum(), factor)
+    assert found[0].abs() > 0 and torch.equal(*found)
+
+
 def test_substeps_have_their_gradient():
     """Differentiate a step that is taken in parts, as it fails whole with so few iterations."""
     model = cantilever()

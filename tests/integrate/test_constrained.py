@@ -20,6 +20,8 @@ from torchdismech import (
 )
 from torchdismech.contact import Capsule, Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
 from torchdismech.contact.response import CONTACT_METHODS
+from torchdismech.integrate.candidates import ContactCandidates
+from torchdismech.integrate.problem import StepProblem
 
 GROUND = HalfSpace, ((0.0, 0.0, 0.0), (0.0, 0.0, 1.0))
 
@@ -63,6 +65,23 @@ def test_fluid_beside_contact():
     weight = 9.81 * model.body.node_mass().sum()
     final = weight * (torch.sin(slope) - 0.2 * torch.cos(slope)) / (0.3 * 2.0 * 0.05)
     assert float(state.node_velocities[..., 0].mean()) == pytest.approx(float(final), rel=1e-3)
+
+
+@pytest.mark.parametrize("thick_first", [False, True])
+def test_looks_as_far_as_the_thickest_parts_need(thick_first):
+    """Look for contacts within the largest mean radius, whichever constraint is added first; a penalty has no say."""
+    radii, builder = {"thin": 1e-3, "thick": 5e-3, "soft": 8e-3}, RobotBuilder()
+    for k, (name, radius) in enumerate(radii.items()):
+        line = np.linspace([0, 0.1 * k, 0], [0.2, 0.1 * k, 0], 6)
+        builder.add_rod(line, Circle(radius), Material(1e6, 1e3), name=name)
+    names = ("thick", "thin") if thick_first else ("thin", "thick")
+    builder.add_contact(SelfContact(Penalty(10.0, 1e-4), between=("soft", "soft")))
+    for name in names:
+        builder.add_contact(SelfContact(Complementarity(), between=(name, name)))
+    model, euler = builder.finalize(), ImplicitEuler(1e-3)
+    running = torch.ones(1, dtype=torch.bool)
+    candidates = ContactCandidates(StepProblem(model, euler, model.initial_state(), Control(), euler.dt, running))
+    assert candidates.slack.tolist() == pytest.approx([5e-3], rel=1e-12)  # nothing moves
 
 
 def test_lies_on_a_ball():

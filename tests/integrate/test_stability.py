@@ -26,6 +26,7 @@ from torchdismech import (
     straight,
 )
 from torchdismech.contact import Complementarity, HalfSpace, Obstacle, Penalty
+from torchdismech.solve import eigen
 
 LENGTH, RADIUS, YOUNGS, DENSITY = 1.0, 5e-3, 1e7, 1000.0
 EI = YOUNGS * math.pi * RADIUS**4 / 4
@@ -283,6 +284,18 @@ class TestReports:
             _, state, info = pressed(20, [3.0], Static(max_iterations=3))
         assert info.converged.all() and info.stable.tolist() == [False]
         assert state.positions[0, :, 2].abs().max() == 0
+
+    @pytest.mark.parametrize("chunk", [None, 1])
+    def test_a_mode_that_is_not_found_is_reported(self, monkeypatch, chunk):
+        """Say why no way down is known, once for all robots, and stay on the saddle; name the line that asked."""
+        monkeypatch.setattr(eigen, "DENSE", 0)
+        monkeypatch.setattr(eigen, "CYCLES", 0)
+        match = r"robot 1, 2 is no minimum .*: the lowest 4 eigenvalues did not settle in 0 cycles$"
+        with pytest.warns(RuntimeWarning, match=match) as said:
+            _, state, info = pressed(40, [0.5, 3.0, 4.0], Static(chunk=chunk))
+        assert info.converged.all() and info.stable.tolist() == [True, False, False]
+        assert state.positions[:, :, 2].abs().max() == 0
+        assert [warning.filename for warning in said] == [__file__]
 
     @pytest.mark.parametrize("how", ["loads without a potential", "an iterative solver"])
     def test_unknown(self, how):

@@ -297,9 +297,9 @@ def test_wrong_numbers_are_refused():
         coil((0.0, 0.0, 1.0), torch.zeros(4, 3))
     with pytest.raises(InputError, match=r"Magnetic.magnetisation: expected shape \(3,\)"):
         magnetics.Magnetic((1.0, 2.0), (0.0, 0.0, 1.0))
-    with pytest.raises(InputError, match="must be finite"):
+    with pytest.raises(InputError, match="Magnetic.magnetisation: expected finite"):
         magnetics.Magnetic((math.nan, 0.0, 0.0), (0.0, 0.0, 1.0))
-    with pytest.raises(InputError, match="must be finite"):
+    with pytest.raises(InputError, match="expected finite"):
         magnetics.Magnetic((1.0, 0.0, 0.0), (0.0, math.inf, 1.0))
     with pytest.raises(InputError, match=r"function of time has to return \(3,\)"):
         coil(lambda time: time)[0].initial_state()

@@ -303,17 +303,17 @@ class RobotBuilder:
         "membrane" (1), J/m along each edge, or (E11, E22, E12), J/m^2, of a continuum; "hinge" (angle [rad]), J a
         hinge; "midedge" (b11, b22, b12 [1/m]), J/m^2.
         """
-        _check_choice("energy", name, STRAINS)
+        _check_term("add_energy", name)
         self._energies.append((name, part, energy))
 
     def replace_energy(self, name: str, energy: Energy) -> None:
         """Put an energy density in place of the linear one of a term (see `add_energy`)."""
-        _check_choice("energy", name, STRAINS)
+        _check_term("replace_energy", name)
         self._energies.append((name, None, energy))
 
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
         """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J)."""
-        _check_choice("energy", name, STRAINS)
+        _check_term("add_dissipation", name)
         self._dissipations.append((name, dissipation))
 
     def add_inelastic(self, name: str, law: Inelastic, part: str | None = None) -> None:
@@ -325,7 +325,7 @@ class RobotBuilder:
         ----------
         part : what constants and reports call the law; by default its class in small letters.
         """
-        _check_choice("inelastic", name, STRAINS)
+        _check_term("add_inelastic", name)
         if not isinstance(law, Inelastic):
             raise InputError(f"add_inelastic: expected a law (elastic.Inelastic), got {type(law).__name__}")
         part = type(law).__name__.lower() if part is None else part
@@ -435,6 +435,11 @@ def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
 def _check_name(name: str | None) -> None:
     if name is not None and (not name or "/" in name):
         raise InputError(f"name: expected a name without '/', got {name!r}")
+
+
+def _check_term(method: str, name: str) -> None:
+    """Refuse a name that no term of the builder's own has; `method` is what was called with it."""
+    _check_choice(f"{method}: name", name, STRAINS)
 
 
 def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:

@@ -31,6 +31,8 @@ __all__ = [
     "viscous",
 ]
 
+ASKEW = 1e-6  # by which a given director's length may differ from 1, and its part along the edge from 0
+
 
 @dataclass
 class RodGroup:
@@ -152,12 +154,12 @@ def _normal_directors(added: RodGroup, nodes: Tensor) -> Tensor:
     given = torch.as_tensor(added.directors)
     tangent = unit(nodes[added.edges[:, 1]] - nodes[added.edges[:, 0]])
     slope, length = (given * tangent).sum(-1), given.norm(dim=-1)
-    wrong = ~((slope.abs() < 1e-6) & ((length - 1).abs() < 1e-6))
+    wrong = ~((slope.abs() < ASKEW) & ((length - 1).abs() < ASKEW))
     if bool(wrong.any()):
         k = int(wrong.nonzero()[0])
         raise InputError(
-            f"directors: expected unit vectors normal to their edges (to 1e-6), got {given[k].tolist()} at edge {k}, "
-            f"of length {length[k].item():g} and with {slope[k].item():g} along the edge"
+            f"directors: expected unit vectors normal to their edges (to {ASKEW:g}), got {given[k].tolist()} at edge "
+            f"{k}, of length {length[k].item():g} and with {slope[k].item():g} along the edge"
         )
     return unit(given - tangent * (given * tangent).sum(-1, keepdim=True))
 

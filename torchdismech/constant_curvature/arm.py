@@ -289,7 +289,8 @@ class PneumaticArm(ReducedModel):
     ) -> ArmState:
         """Return a state at rest with no elongation, or with the given q and velocity, each (n,) or (B, n).
 
-        The batch defaults to what q, velocity, the arm's own constants or its obstacles ask for.
+        The batch defaults to what q, velocity, the arm's own constants or its obstacles ask for. Other shapes and
+        numbers that are not finite raise an `InputError`.
         """
         q, velocity = self.initial_motion(batch, q, velocity)
         impulses = q.new_zeros(len(q), len(self.obstacles) * self.n_plates, 3)

@@ -3,7 +3,7 @@
 from torchdismech.contact.mesh import Mesh
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.path import Path
-from torchdismech.contact.response import Barrier, Complementarity, Friction, Penalty
+from torchdismech.contact.response import Barrier, Complementarity, Friction, Penalty, Potential
 from torchdismech.contact.self_contact import SelfContact
 from torchdismech.contact.shapes import Box, Capsule, Cylinder, HalfSpace, Sphere
 
@@ -19,6 +19,7 @@ __all__ = [
     "Obstacle",
     "Path",
     "Penalty",
+    "Potential",
     "SelfContact",
     "Sphere",
 ]

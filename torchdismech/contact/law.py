@@ -287,4 +287,5 @@ def law_of(response: Response, friction: Friction | None) -> ContactLaw | Constr
         return ContactLaw(response, friction)
     if isinstance(response, Complementarity):
         return ConstraintLaw(response, friction)
-    raise InputError(f"response: expected Penalty, Barrier or Complementarity, got {type(response).__name__}")
+    expected = "Penalty, Barrier, another Potential or Complementarity"
+    raise InputError(f"response: expected {expected}, got {type(response).__name__}")

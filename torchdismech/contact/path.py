@@ -27,7 +27,7 @@ class Path(nn.Module):
 
     def __init__(self, times, displacements):
         super().__init__()
-        times, displacements = number(times), number(displacements)
+        times, displacements = number(times, "Path.times"), number(displacements, "Path.displacements")
         if times.dim() != 1 or len(times) < 2 or not bool((times.diff() > 0).all()):
             raise InputError(f"Path.times: expected two or more rising numbers (T,), got {times.tolist()}")
         if displacements.dim() not in (2, 3) or len(displacements) != len(times) or displacements.shape[-1] != 3:

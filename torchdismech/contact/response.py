@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -58,10 +56,28 @@ class Complementarity(Response):
 class Potential(Response):
     """A potential phi(d) of the gap d between two surfaces, zero where d is the tolerance or more.
 
+    `Penalty` and `Barrier` are two; derive from it for a law of your own, and write `energy`, `derivatives` and, for
+    friction, `slipping`. They are given many contacts of many robots as one tensor of any shape (..), and return one of
+    that shape: operations of torch, element by element, which autograd can follow. phi has to be smooth and to fall
+    with the gap; contacts farther apart than the tolerance are not looked at. Laws of your own are evaluated by torch,
+    those of the library as compiled loops, with the same results but more slowly.
+
     Parameters
     ----------
-    stiffness : () or (B, 1) [N/m].
-    tolerance : () or (B, 1) [m], the gap at which contact begins.
+    stiffness : above 0, () or (B, 1) [N/m].
+    tolerance : above 0, () or (B, 1) [m], the gap at which contact begins.
+
+    Attributes
+    ----------
+    stiffness, tolerance : as given; `trainable` and `Control.values` may change them. The methods are given them in a
+        shape that goes with the gaps. Further numbers of a subclass are the same for all robots.
+    feasible_only : whether gaps have to stay above zero in every iteration, as a barrier's: a class says True if phi is
+        infinite from zero down. Steps then need a line search, and initial states a gap.
+
+    Raises
+    ------
+    InputError
+        Stiffness or tolerance is not above zero, not finite, or has another shape.
     """
 
     per_robot = ("stiffness", "tolerance")
@@ -72,18 +88,22 @@ class Potential(Response):
         self._set("stiffness", stiffness)
         self._set("tolerance", tolerance)
 
-    @abstractmethod
     def energy(self, gap: Tensor, stiffness: Tensor, tolerance: Tensor) -> Tensor:
-        """Return phi [J]."""
+        """Return phi (..) [J] of gaps (..) [m]; stiffness [N/m] and tolerance [m] broadcast against these."""
+        raise TypeError(f"{type(self).__name__} has to define energy(gap, stiffness, tolerance)")
 
-    @abstractmethod
     def derivatives(self, gap: Tensor, stiffness: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
-        """Return dphi/dd [N] (negative: repulsive) and d2phi/dd2 [N/m]."""
+        """Return dphi/dd (..) [N] (negative: repulsive) and d2phi/dd2 (..) [N/m] of the same: those of `energy`."""
+        raise TypeError(f"{type(self).__name__} has to define derivatives(gap, stiffness, tolerance)")
 
     @staticmethod
-    @abstractmethod
     def slipping(speed: Tensor, slip_velocity: Tensor) -> tuple[Tensor, Tensor]:
-        """Return gamma(v) / v and dgamma/dv: friction is mu N gamma, gamma rising from 0 at rest to 1 in sliding."""
+        """Return gamma(v) / v and dgamma/dv, each (..) [s/m], of speeds (..), 0 or more, and the slip velocity [m/s].
+
+        Friction is mu N gamma; gamma rises from 0 at rest to 1, or nearly so, at the slip velocity. At rest
+        gamma(v) / v is its limit.
+        """
+        raise TypeError("a Potential has to define slipping(speed, slip_velocity), where there is friction")
 
 
 class Penalty(Potential):

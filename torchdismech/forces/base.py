@@ -10,7 +10,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces.dependence import Block, Dependence, Derivatives
 from torchdismech.state import Control, State
 
-__all__ = ["Force", "acting", "check_interval", "number", "scalar", "vector"]
+__all__ = ["Force", "acting", "check_interval", "number", "refuse_below_zero", "scalar", "vector"]
 
 
 class Force(nn.Module):
@@ -54,6 +54,7 @@ class Force(nn.Module):
     records = False
     by_stencils = False
     per_robot: tuple[str, ...] = ()  # names of parameters and buffers that may have a leading robot dimension
+    not_negative: tuple[str, ...] = ()  # names of those that a step refuses below zero
     body: Body
     dependence: Dependence | None  # of forces whose derivatives come from autograd
 
@@ -121,27 +122,35 @@ class Force(nn.Module):
         raise TypeError(f"{type(self).__name__} is conservative: it has to define potential(state, control)")
 
 
-def number(value) -> Tensor:
-    """Return a force's parameter as a tensor in float64 (tensors keep their dtype)."""
+def number(value, what: str) -> Tensor:
+    """Return a parameter as a tensor in float64 (tensors keep their dtype); refuse what is not finite."""
     tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
     if not torch.isfinite(tensor).all():
-        raise InputError(f"a force's parameter must be finite, got {value}")
+        raise InputError(f"{what}: expected finite numbers, got {value}")
     return tensor
 
 
-def scalar(value, what: str) -> Tensor:
-    """Return a parameter that is one number, () or (B, 1)."""
-    tensor = number(value)
+def scalar(value, what: str, from_zero: bool = False) -> Tensor:
+    """Return a parameter that is one number, () or (B, 1); `from_zero` refuses numbers below zero."""
+    tensor = number(value, what)
     if tensor.dim() and tensor.shape[1:] != (1,):
         raise InputError(
             f"{what}: expected one number, or one of each robot with shape (B, 1), got {tuple(tensor.shape)}"
         )
+    if from_zero:
+        refuse_below_zero(tensor, what)
     return tensor
+
+
+def refuse_below_zero(tensor: Tensor, what: str) -> None:
+    """Refuse numbers below zero."""
+    if bool((tensor < 0).any()):
+        raise InputError(f"{what}: expected 0 or more, got {float(tensor.min()):g}")
 
 
 def vector(value, what: str) -> Tensor:
     """Return a parameter that is one vector, (3,) or (B, 3)."""
-    tensor = number(value)
+    tensor = number(value, what)
     if tensor.shape[-1:] != (3,) or tensor.dim() > 2:
         raise InputError(f"{what}: expected shape (3,) or (B, 3), got {tuple(tensor.shape)}")
     return tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor, nn
 
-from torchdismech.forces.base import Force, number
+from torchdismech.forces.base import Force, scalar
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.state import Control, State
 
@@ -42,15 +42,21 @@ class Viscous(_Diagonal):
 
     Parameters
     ----------
-    viscosity : of the fluid, () or (B, 1) [Pa s].
+    viscosity : of the fluid, () or (B, 1), 0 or more [Pa s].
     explicit : see `Force`.
+
+    Raises
+    ------
+    InputError
+        The viscosity has another shape, or a number that is below zero or not finite.
     """
 
-    per_robot = ("viscosity",)
+    per_robot = not_negative = ("viscosity",)
 
     def __init__(self, viscosity, explicit: bool = False):
         super().__init__(explicit)
-        self.viscosity = nn.Parameter(number(viscosity), requires_grad=False)
+        given = scalar(viscosity, f"{type(self).__name__}.viscosity", from_zero=True)
+        self.viscosity = nn.Parameter(given, requires_grad=False)
 
     def _coefficient(self) -> Tensor:
         return self.viscosity * self.body.node_length
@@ -61,15 +67,21 @@ class MassDamping(_Diagonal):
 
     Parameters
     ----------
-    rate : () or (B, 1) [1/s].
+    rate : () or (B, 1), 0 or more [1/s].
     explicit : see `Force`.
+
+    Raises
+    ------
+    InputError
+        The rate has another shape, or a number that is below zero or not finite.
     """
 
-    per_robot = ("rate",)
+    per_robot = not_negative = ("rate",)
 
     def __init__(self, rate, explicit: bool = False):
         super().__init__(explicit)
-        self.rate = nn.Parameter(number(rate), requires_grad=False)
+        given = scalar(rate, f"{type(self).__name__}.rate", from_zero=True)
+        self.rate = nn.Parameter(given, requires_grad=False)
 
     def _coefficient(self) -> Tensor:
         return self.rate * self.body.node_mass()

@@ -9,13 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.forces.base import Force
+from torchdismech.errors import InputError
+from torchdismech.forces.base import Force, number, refuse_below_zero
 from torchdismech.forces.dependence import Derivatives
 from torchdismech.fused import Fused
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.state import Control, State
 
-__all__ = ["ElementForce", "Loops", "blocks_of", "dofs_of_nodes", "sizes_of", "vectors_at"]
+__all__ = [
+    "ElementForce",
+    "Loops",
+    "blocks_of",
+    "coefficient",
+    "dofs_of_nodes",
+    "refuse_unlike",
+    "sizes_of",
+    "vectors_at",
+]
 
 Values = Sequence[Tensor]  # (S, B) each, of S elements and B robots
 
@@ -106,6 +116,30 @@ def vectors_at(values: Tensor, dofs: Tensor) -> Vec3:
 def sizes_of(sizes: Tensor) -> Tensor:
     """Return sizes or coefficients (S,) or (B, S) with elements first, (S, 1) or (S, B); a single number as it is."""
     return sizes.unsqueeze(1) if sizes.dim() == 1 else sizes.t()
+
+
+def coefficient(value, what: str) -> Tensor:
+    """Return a coefficient as a tensor: one number, of each element (S,), of each robot (B, 1) or of both (B, S).
+
+    One dimension is always that of elements, whatever the number of robots. `refuse_unlike` says whether S fits.
+    """
+    tensor = number(value, what)
+    if tensor.dim() > 2:
+        raise InputError(
+            f"{what}: expected one number, (S,), (B, 1) or (B, S) of S elements and B robots, "
+            f"got shape {tuple(tensor.shape)}"
+        )
+    refuse_below_zero(tensor, what)
+    return tensor
+
+
+def refuse_unlike(tensor: Tensor, what: str, count: int, elements: str) -> None:
+    """Refuse a `coefficient` that is of another number of elements than `count`; `elements` is what they are called."""
+    if tensor.dim() and tensor.shape[-1] not in (1, count):
+        raise InputError(
+            f"{what}: expected one number, ({count},) with one of each of the {count} {elements}, or (B, 1) or "
+            f"(B, {count}) with those of each robot, got shape {tuple(tensor.shape)}"
+        )
 
 
 def blocks_of(found: Tensor, rows: int) -> Tensor:

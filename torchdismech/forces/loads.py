@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, acting, check_interval, number, vector
+from torchdismech.forces.base import Force, acting, check_interval, number, scalar, vector
 from torchdismech.state import Control, State
 
 __all__ = ["Buoyancy", "Gravity", "LineLoad", "PointForce"]
@@ -39,16 +39,23 @@ class Buoyancy(Force):
     Parameters
     ----------
     acceleration : gravity, (3,) or (B, 3) [m/s^2].
-    fluid_density : () or (B, 1) [kg/m^3].
+    fluid_density : () or (B, 1), 0 or more [kg/m^3].
+
+    Raises
+    ------
+    InputError
+        A number or vector has another shape or is not finite, or the density is below zero.
     """
 
     constant = True
     per_robot = ("acceleration", "fluid_density")
+    not_negative = ("fluid_density",)
 
     def __init__(self, acceleration, fluid_density):
         super().__init__()
         self.acceleration = nn.Parameter(vector(acceleration, "Buoyancy.acceleration"), requires_grad=False)
-        self.fluid_density = nn.Parameter(number(fluid_density), requires_grad=False)
+        density = scalar(fluid_density, "Buoyancy.fluid_density", from_zero=True)
+        self.fluid_density = nn.Parameter(density, requires_grad=False)
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return -rho_f V g on the nodes."""
@@ -96,7 +103,7 @@ class PointForce(Force):
 
 def _of_nodes(force, count: int) -> Tensor:
     """Return the force of a `PointForce` on its nodes, checked."""
-    given = number(force)
+    given = number(force, "PointForce.force")
     if given.dim() < 3:
         return vector(given, "PointForce.force")
     if given.dim() > 3 or given.shape[1:] != (count, 3):

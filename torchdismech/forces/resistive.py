@@ -10,9 +10,17 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import number
 from torchdismech.forces.dependence import Block, Derivatives
-from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of_nodes, sizes_of, vectors_at
+from torchdismech.forces.elements import (
+    ElementForce,
+    Loops,
+    blocks_of,
+    coefficient,
+    dofs_of_nodes,
+    refuse_unlike,
+    sizes_of,
+    vectors_at,
+)
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
 from torchdismech.state import State
 
@@ -29,21 +37,31 @@ class Resistive(ElementForce):
 
     Parameters
     ----------
-    tangential, normal : c_t, c_n [Pa s]: () or (B, 1); or of each node of each rod, rod by rod, (S,) or (B, S).
+    tangential, normal : c_t, c_n, 0 or more [Pa s]: () or (B, 1); or of each node of each rod, rod by rod, (S,) or
+        (B, S). The nodes of a closed rod are each once, those where rods meet once for each rod.
     explicit : see `Force`.
+
+    Raises
+    ------
+    InputError
+        A coefficient is below zero, is not finite, or has more than two dimensions; on binding, it is given for another
+        number of nodes.
     """
 
-    per_robot = ("tangential", "normal")
+    per_robot = not_negative = ("tangential", "normal")
+    tangential: Tensor
+    normal: Tensor
     _edges: Tensor
     _shares: Tensor
 
     def __init__(self, tangential, normal, explicit: bool = False):
         super().__init__(explicit)
-        self.tangential = nn.Parameter(number(tangential), requires_grad=False)
-        self.normal = nn.Parameter(number(normal), requires_grad=False)
+        for name, value in (("tangential", tangential), ("normal", normal)):
+            given = coefficient(value, f"{type(self).__name__}.{name}")
+            setattr(self, name, nn.Parameter(given, requires_grad=False))
 
     def bind(self, body: Body) -> None:
-        """Find for each node of each rod the nodes before and after it."""
+        """Find for each node of each rod the nodes before and after it; refuse coefficients of other nodes."""
         super().bind(body)
         before, node, after, edge_in, edge_out = [], [], [], [], []
         for rod in body.rods:
@@ -56,6 +74,8 @@ class Resistive(ElementForce):
                 after.append(rod.nodes[k] if at_end else rod.nodes[k + 1])
                 edge_in.append(-1 if at_start else rod.edges[k - 1])
                 edge_out.append(-1 if at_end else rod.edges[k])
+        for name in self.not_negative:
+            refuse_unlike(getattr(self, name), f"{type(self).__name__}.{name}", len(node), "nodes of rods")
         edges = np.stack([edge_in, edge_out])
         shares = torch.as_tensor(np.where(edges >= 0, 0.5, 0.0), dtype=body.nodes.dtype)
         self.register_buffer("_dofs", dofs_of_nodes(*map(np.array, (before, node, after))), persistent=False)
@@ -131,28 +151,39 @@ class QuadraticResistive(ElementForce):
 
     Parameters
     ----------
-    tangential, normal : drag coefficients C_t, C_n: () or (B, 1); or of each edge, (E,) or (B, E).
+    tangential, normal : drag coefficients C_t, C_n, 0 or more: () or (B, 1); or of each edge, (E,) or (B, E).
     density : of the fluid [kg/m^3], likewise.
     explicit : see `Force`.
     length : "rest": l is the edge's length at rest; "current": its present length. The width 2 r is that at rest
         either way, while a rod that keeps its volume gets thinner as it gets longer: its area grows as sqrt(l), halfway
         between the two. So they are equally far from it, and the simpler one is the default.
+
+    Raises
+    ------
+    InputError
+        A coefficient or the density is below zero, is not finite, or has more than two dimensions; `length` is neither
+        of the two; on binding, a coefficient or the density is given for another number of edges.
     """
 
-    per_robot = ("tangential", "normal", "density")
+    per_robot = not_negative = ("tangential", "normal", "density")
+    tangential: Tensor
+    normal: Tensor
+    density: Tensor
 
     def __init__(self, tangential, normal, density, explicit: bool = False, length: str = "rest"):
         super().__init__(explicit)
         if length not in LENGTHS:
             raise InputError(f"QuadraticResistive.length: expected 'rest' or 'current', got {length!r}")
         self.length = length
-        self.tangential = nn.Parameter(number(tangential), requires_grad=False)
-        self.normal = nn.Parameter(number(normal), requires_grad=False)
-        self.density = nn.Parameter(number(density), requires_grad=False)
+        for name, value in (("tangential", tangential), ("normal", normal), ("density", density)):
+            given = coefficient(value, f"{type(self).__name__}.{name}")
+            setattr(self, name, nn.Parameter(given, requires_grad=False))
 
     def bind(self, body: Body) -> None:
-        """Keep the edges' nodes."""
+        """Keep the edges' nodes; refuse coefficients of other edges."""
         super().bind(body)
+        for name in self.not_negative:
+            refuse_unlike(getattr(self, name), f"{type(self).__name__}.{name}", body.n_edges, "rod edges")
         self.register_buffer("_dofs", dofs_of_nodes(*body.rod_edges.T), persistent=False)
 
     @property

@@ -70,17 +70,25 @@ class Drag(_OnTriangles):
 
     Parameters
     ----------
-    density : of the fluid rho, () or (B, 1) [kg/m^3].
-    coefficient : C_d, () or (B, 1).
+    density : of the fluid rho, () or (B, 1), 0 or more [kg/m^3].
+    coefficient : C_d, () or (B, 1), 0 or more.
     explicit : see `Force`.
+
+    Raises
+    ------
+    InputError
+        A number has another shape, is below zero or not finite; on binding, the robot has no triangles.
     """
 
-    per_robot = ("density", "coefficient")
+    per_robot = not_negative = ("density", "coefficient")
+    density: Tensor
+    coefficient: Tensor
 
     def __init__(self, density, coefficient, explicit: bool = False):
         super().__init__(explicit=explicit)
-        self.density = nn.Parameter(scalar(density, "Drag.density"), requires_grad=False)
-        self.coefficient = nn.Parameter(scalar(coefficient, "Drag.coefficient"), requires_grad=False)
+        for name, value in (("density", density), ("coefficient", coefficient)):
+            given = scalar(value, f"{type(self).__name__}.{name}", from_zero=True)
+            setattr(self, name, nn.Parameter(given, requires_grad=False))
 
     def blocks(self) -> list[Block]:
         """Return the triangles' nine dofs against themselves, and each corner against itself."""

@@ -96,23 +96,23 @@ class Form:
         return cls(problem.model, problem.method, problem.dt, problem.share, *rest, *places)
 
     @property
-    def count(self) -> int:
+    def n_state(self) -> int:
         """Number of the state's tensors."""
         return len(self.fields)
 
     @property
-    def own(self) -> int:
+    def n_own(self) -> int:
         """Number of the state's and the control's tensors: those of the model come after them."""
-        return self.count + len(self.controls)
+        return self.n_state + len(self.controls)
 
     @property
-    def time(self) -> int:
-        """Number of the time among the state's tensors."""
+    def time_index(self) -> int:
+        """Place of the time among the state's tensors."""
         return self.fields.index("time")
 
     def axes(self) -> list[int | None]:
         """Return the dimension of the robots in each tensor that the step depends on; None where it is for all."""
-        return [0] * self.own + self.axes_of_values
+        return [0] * self.n_own + self.axes_of_values
 
     def of_part(self, solved: SolvedPart, fitting: StepKind | None) -> Form:
         """Return the form of the step of one part, of which it is known which kind the model fits."""
@@ -130,8 +130,8 @@ class Form:
 
     def problem(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepProblem:
         """Return the step from tensors of state and control; of these robots (B,) of the batch, if given."""
-        own = tensors[: self.own] if robots is None else [tensor[robots] for tensor in tensors[: self.own]]
-        control = Control.of(dict(zip(self.controls, own[self.count :], strict=True)))
+        own = tensors[: self.n_own] if robots is None else [tensor[robots] for tensor in tensors[: self.n_own]]
+        control = Control.of(dict(zip(self.controls, own[self.n_state :], strict=True)))
         state = self.kind(**dict(zip(self.fields, own, strict=False)), n_held=self.n_held)
         return StepProblem(self.model, self.method, state, control, self.dt, self.running, share=self.share)
 

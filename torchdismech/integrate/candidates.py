@@ -78,12 +78,12 @@ class ContactCandidates:
         """Return how near (1,) or (B,) things are looked at, besides what moves [m].
 
         Potentials need no more than their tolerance. Constraints see a contact before it bears a load: from the mean
-        contact radius on, that of the points of the first contact.
+        contact radius of its points on. One distance serves all of them, that of the contact whose points are largest.
         """
         own = self.contact.self_contacts
         if self.contact.constrained:
-            first = next(iter((*self.contact.obstacles, *own)))
-            return first.points.radius.mean().reshape(1)
+            radii = [contact.points.radius for contact in (*self.contact.obstacles, *own) if contact.constrained]
+            return torch.stack([radius.mean() for radius in radii if radius.numel()]).amax().reshape(1)
         room = torch.zeros(1, device=self.end.device)
         for contact in own:
             room = torch.maximum(room, contact.law.response.tolerance.reshape(-1))

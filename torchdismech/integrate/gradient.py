@@ -143,7 +143,7 @@ class _Gradient(torch.autograd.Function):
         outputs = tuple([tensor.clone() if tensor.data_ptr() in given else tensor for tensor in after])
         ctx.form = form
         ctx.save_for_backward(*tensors, outputs[0], accepted)
-        ctx.mark_non_differentiable(outputs[form.time])
+        ctx.mark_non_differentiable(outputs[form.time_index])
         return outputs
 
     @staticmethod
@@ -239,10 +239,10 @@ def _solved_gradients(
     every_row : whether all rows are known to be solved.
     """
     # compiled code is for all steps: the first state of a rollout requires fewer gradients than the others
-    every = form.count if form.model.compilation.active else 0
-    leaves = [_leaf(t, need or (k < every and k != form.time)) for k, (t, need) in enumerate(needed)]
+    every = form.n_state if form.model.compilation.active else 0
+    leaves = [_leaf(t, need or (k < every and k != form.time_index)) for k, (t, need) in enumerate(needed)]
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
-    with form.places.with_tensors(leaves[form.own :]).in_place():
+    with form.places.with_tensors(leaves[form.n_own :]).in_place():
         if every_row or accepted.device.type != "cpu":  # of a GPU a recording asks, once
             recorded = recorded_gradients(form, leaves, q, None if every_row else accepted, gradients, wanted)
             if recorded is not None:
@@ -304,7 +304,7 @@ def _gradients(
         gradients = [where_rows(accepted, g, 0.0) for g in gradients]
         q = q[donor]
         with torch.enable_grad():
-            values = form.places.with_tensors(leaves[form.own :]).taken(donor)
+            values = form.places.with_tensors(leaves[form.n_own :]).taken(donor)
         with values.in_place():
             return _gradients_by_loops(form, leaves, donor, q, accepted, gradients, wanted)
     return _gradients_by_loops(form, leaves, donor, q, accepted, gradients, wanted)

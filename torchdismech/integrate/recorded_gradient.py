@@ -69,7 +69,7 @@ def recorded_gradients(
     with torch.enable_grad():
         inputs = kind.inputs(problem)
     if not kind.all_forces:
-        refuse_unregistered(form.model, inputs[form.count + 1], leaves)
+        refuse_unregistered(form.model, inputs[form.n_state + 1], leaves)
     step = _recording(kind, form, inputs, q, gradients)
     found = None if step is None else step.replayed(form.dt, [*inputs, q, *gradients], accepted)
     return None if found is None else _passed_on(inputs, found, wanted)
@@ -115,14 +115,14 @@ class RecordedParts:
         """
         if kind is None:
             return None
-        numbers = {place: form.own + k for k, place in enumerate(form.places.tensors)}
+        numbers = {place: form.n_own + k for k, place in enumerate(form.places.tensors)}
         # where the inputs of a recording stand among what the step depends on: the rows that run are not there
-        order = [*range(form.count), None, *range(form.count, form.own), *map(numbers.get, kind.movable_places)]
+        order = [*range(form.n_state), None, *range(form.n_state, form.n_own), *map(numbers.get, kind.movable_places)]
         _, step = kind.gradients.get(tuple(k is not None and needed[k][1] for k in order), (0, None))
         if step is None:
             return None
         tensors = [tensor for tensor, _ in needed]
-        with torch.no_grad(), form.places.with_tensors(tensors[form.own :]).in_place():
+        with torch.no_grad(), form.places.with_tensors(tensors[form.n_own :]).in_place():
             inputs = kind.inputs(form.problem(tensors))
         axes = [*kind.axes(inputs), *[0] * (1 + len(gradients))]
         parts = [solved.part for solved in form.parts]
@@ -194,7 +194,7 @@ class RecordedGradients:
         given = [*inputs, q, *gradients]
         self._buffers = StaticBuffers(given)
         self._static = self._buffers.tensors
-        running = self._static[form.count]
+        running = self._static[form.n_state]
         controls = [name for name in form.controls if kind.all_forces or name != "force"]
         self._form = dataclasses.replace(
             form, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values(), axes_of_values=[]
@@ -238,7 +238,7 @@ class RecordedGradients:
         form, count = self._form, len(self._needs)
         inputs = [t.detach().requires_grad_(need) for t, need in zip(self._static, self._needs, strict=False)]
         q, *gradients = self._static[count:]
-        state, rest = inputs[: form.count], inputs[form.count + 1 :]  # the rows that run stand between
+        state, rest = inputs[: form.n_state], inputs[form.n_state + 1 :]  # the rows that run stand between
         if not self._kind.all_forces:
             load, *rest = rest
             form = dataclasses.replace(form, mechanics=self._kind.recording.mechanics, load=load)

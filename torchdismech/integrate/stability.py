@@ -38,8 +38,12 @@ def stability(problem: StepProblem) -> Tensor | None:
     return None if (found := Linearised.at(problem, problem.state.q)) is None else found.minima
 
 
-def without_saddles(problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo, Tensor | None]:
-    """Return equilibria, how they were found and which are minima (B,), after saddles were left.
+def without_saddles(
+    problem: StepProblem, at: State, info: StepInfo
+) -> tuple[State, StepInfo, Tensor | None, list[str]]:
+    """Return equilibria after saddles were left, how they were found and which are minima (B,).
+
+    Last come the reasons why modes of robots that stay on a saddle were not found.
 
     A robot on a saddle is pushed along the lowest mode of its matrix, as far as that lowers its potential, and searches
     anew from there; the potential falls every time, so that no saddle is met twice. Robots stay where no way leads down
@@ -52,11 +56,12 @@ def without_saddles(problem: StepProblem, at: State, info: StepInfo) -> tuple[St
     """
     trying = problem.running & info.converged
     stable: Tensor | None = None
+    unknown: list[str] = []
     for left in range(LEAVES + 1):
         here = problem.replace(state=at, running=trying)
-        pushed, pushes, minima = _pushed(here, info.tolerance)
+        pushed, pushes, minima = _pushed(here, info.tolerance, unknown)
         if minima is None:
-            return at, info, None
+            return at, info, None, unknown
         stable = minima if stable is None else torch.where(trying, minima, stable)
         if left == LEAVES or not bool(pushes.any()):
             break
@@ -65,13 +70,13 @@ def without_saddles(problem: StepProblem, at: State, info: StepInfo) -> tuple[St
         at = at.merged(found, trying)
         iterations = torch.where(pushes, info.iterations + part.iterations, info.iterations)
         info = dataclasses.replace(info.merged(part, trying), iterations=iterations)
-    return at, info, stable
+    return at, info, stable, unknown
 
 
-def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Tensor | None]:
+def _pushed(problem: StepProblem, tolerance: Tensor, unknown: list[str]) -> tuple[State, Tensor, Tensor | None]:
     """Return states pushed off their saddles, which were (B,), and which are minima (B,); None where that is unknown.
 
-    `tolerance` (B,) is the residual that counts as balanced [N].
+    `tolerance` (B,) is the residual that counts as balanced [N]; `unknown` is given the reasons why no mode was found.
     """
     state = problem.state
     with torch.no_grad():
@@ -82,7 +87,7 @@ def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Ten
         saddles = problem.running & ~found.minima
         if not bool(saddles.any()):
             return state, stay, found.minima
-        there, pushes = _pushed_unknowns(problem, found, *_open_ways_down(found, saddles), tolerance)
+        there, pushes = _pushed_unknowns(problem, found, *_open_ways_down(found, saddles, unknown), tolerance)
         step = torch.where(pushes[:, None], found.equations.full(there) - state.q, 0.0)
     moved = problem.model.frames.moved(state, state.q + step)
     if state.internal is not None:  # a push is a part of the way
@@ -90,14 +95,14 @@ def _pushed(problem: StepProblem, tolerance: Tensor) -> tuple[State, Tensor, Ten
     return state.merged(moved, pushes), pushes, found.minima
 
 
-def _open_ways_down(found: Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]:
+def _open_ways_down(found: Linearised, saddles: Tensor, unknown: list[str]) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) that no contact blocks, and their eigenvalues.
 
     Contacts that bear a load are firm in the matrix. Those that touch without any may open. A mode that closes
     some of them whichever way it goes is blocked: these count as firm, too, and the next mode is looked at.
     """
     equations, constraints, values = found.equations, found.equations.constraints, found.values
-    ways, curvatures = _ways_down(found, values, saddles)
+    ways, curvatures = _ways_down(found, values, saddles, unknown)
     if constraints is None or not len(constraints):
         return ways, curvatures
     normals, still = constraints.arms(equations.contacts_at(found.x))[:, :1], torch.zeros_like(equations.base)
@@ -109,7 +114,7 @@ def _open_ways_down(found: Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]
             break
         held = (opening < -SEEN) & blocked[constraints.robot]
         values = with_contacts_closed(equations, found.x, values, held)
-        others = _ways_down(found, values, blocked)
+        others = _ways_down(found, values, blocked, unknown)
         ways = torch.where(blocked[:, None], others[0], ways)
         curvatures = torch.where(blocked, others[1], curvatures)
     else:
@@ -117,7 +122,7 @@ def _open_ways_down(found: Linearised, saddles: Tensor) -> tuple[Tensor, Tensor]
     return ways, curvatures
 
 
-def _ways_down(found: Linearised, values: Tensor, saddles: Tensor) -> tuple[Tensor, Tensor]:
+def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, unknown: list[str]) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) and their negative eigenvalues (B,).
 
     Modes are such that they move nothing by more than 1 m (angles by their arc), eigenvalues by the same scale. Both
@@ -126,6 +131,7 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor) -> tuple[Tens
     Parameters
     ----------
     values : (nnz, B) the matrix.
+    unknown : is given the reason why a robot's modes were not found, if it does not have it yet.
     """
     model = found.equations.model
     mass = model.body.mass[..., model.unknowns.index].expand(len(saddles), -1).double().cpu().numpy()
@@ -135,8 +141,10 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor) -> tuple[Tens
         matrix = sparse_matrix(found.pattern, values[:, robot])
         try:
             eigenvalues, shapes = lowest_modes(matrix, scipy.sparse.diags_array(mass[robot]), count, precision)
-        except (ValueError, ArithmeticError):
-            continue  # no mode is known: an angle without inertia is unstable, or eigenvalues do not settle
+        except (ValueError, ArithmeticError) as reason:  # an angle without inertia is unstable, or nothing settles
+            if str(reason) not in unknown:
+                unknown.append(str(reason))
+            continue
         if eigenvalues[0] < 0:
             alike = eigenvalues <= (1 - ALIKE) * eigenvalues[0]
             way = torch.as_tensor(_aligned(model, shapes[:, alike], mass[robot])).to(found.x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,7 +19,6 @@ from torchdismech.integrate.settling import settled_step
 from torchdismech.integrate.stability import stability, without_saddles
 from torchdismech.integrate.supports import refuse_unheld
 from torchdismech.mechanics import shared
-from torchdismech.model import Model
 from torchdismech.state import Control, State
 
 __all__ = ["Static", "ramped"]
@@ -75,29 +75,18 @@ class Static(Solver):
         self.load_steps, self.unstable = int(load_steps), unstable
         self.step_evaluations = 10 * self.load_steps
 
-    def step(
-        self,
-        model: Model,
-        state: State,
-        control: Control | None = None,
-        running: Tensor | None = None,
-        throw: bool = False,
-    ) -> tuple[State, StepInfo]:
-        """Return the equilibrium and how the search went, as `Solver.step`; warn of robots at no minimum."""
-        after, info = super().step(model, state, control, running, throw)
-        if info.stable is not None:
-            self._warn_of(info.converged & ~info.stable & (True if running is None else running))
-        return after, info
-
-    def _warn_of(self, saddles: Tensor) -> None:
-        """Name the robots (B,) that are at an equilibrium, but not at a minimum."""
+    def _warn_of(self, saddles: Tensor, unknown: list[str]) -> None:
+        """Name the robots (B,) that are at an equilibrium, but not at a minimum, and why ways down are unknown."""
         robots = saddles.nonzero().flatten().tolist()
         if robots:
             shown = ", ".join(map(str, robots[:10])) + ", ..." * (len(robots) > 10)
+            why = self._hint
+            if unknown:
+                why += f"; modes along which a robot could leave were not found: {'; '.join(unknown)}"
             warnings.warn(
-                f"Static: the equilibrium of robot {shown} is no minimum of the potential energy: {self._hint}",
+                f"Static: the equilibrium of robot {shown} is no minimum of the potential energy: {why}",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=6,  # where `step` is called
             )
 
     @property
@@ -120,27 +109,36 @@ class Static(Solver):
         return 0.0
 
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
-        return in_chunks(self._ramped, problem, size)
+        unknown: list[str] = []
+        after, info = in_chunks(partial(self._ramped, unknown), problem, size)
+        if info.stable is not None:
+            self._warn_of(info.converged & ~info.stable & problem.running, unknown)
+        return after, info
 
-    def _ramped(self, problem: StepProblem) -> tuple[State, StepInfo]:
-        """Return the equilibria of some robots and how the search went: the load ramp."""
+    def _ramped(self, unknown: list[str], problem: StepProblem) -> tuple[State, StepInfo]:
+        """Return the equilibria of some robots and how the search went: the load ramp.
+
+        `unknown` is given the reasons why ways down from the last of them are not known.
+        """
         refuse_unheld(problem.model, problem.state, problem.control, problem.running, self.force_tolerance)
         problem = problem.replace(state=self.scheme.started(problem.state, 0.0))
         at, going = problem.state, problem.running
         info: StepInfo | None = None
         stable: Tensor | None = None
+        reasons: list[str] = []
         for k in range(1, self.load_steps + 1):
             share = k / self.load_steps
             part = problem.replace(state=at, control=ramped(problem, share), running=going, share=share)
             at, found = settled_step(part)
             if self.unstable == "leave":
-                at, found, stable = without_saddles(part, at, found)
+                at, found, stable, reasons = without_saddles(part, at, found)
             if info is not None:
                 found = dataclasses.replace(found, iterations=found.iterations + info.iterations)
                 found = found.merged(info, problem.running & ~going)
             info = found
             going = going & info.converged
         assert info is not None
+        unknown += [reason for reason in reasons if reason not in unknown]
         if self.unstable != "leave":
             stable = stability(problem.replace(state=at, running=going))
         if self.unstable == "fail":

@@ -130,7 +130,7 @@ class Rotating(Uniform):
         for name, value in (("amplitude", amplitude), ("frequency", frequency), ("phase", phase)):
             setattr(self, name, nn.Parameter(scalar(value, f"Rotating.{name}"), requires_grad=False))
         for name, direction in (("first", first), ("second", second)):
-            given = number(direction)
+            given = number(direction, f"Rotating.{name}")
             if given.shape != (3,) or not bool(given.any()):
                 raise InputError(f"Rotating.{name}: expected a direction (3,) that is not zero, got {direction}")
             self.register_buffer(name, given / torch.linalg.vector_norm(given))
@@ -158,7 +158,7 @@ class Table(Uniform):
 
     def __init__(self, times, values):
         super().__init__()
-        times, values = number(times), number(values)
+        times, values = number(times, "Table.times"), number(values, "Table.values")
         if times.dim() != 1 or not len(times) or not bool((times.diff() > 0).all()):
             raise InputError(f"Table.times: expected rising numbers (T,), got {times.tolist()}")
         if values.dim() not in (2, 3) or len(values) != len(times) or values.shape[-1] != 3:
@@ -218,7 +218,7 @@ class Gradient(Field):
 
     def __init__(self, value, gradient, center=(0.0, 0.0, 0.0)):
         super().__init__()
-        matrix = number(gradient)
+        matrix = number(gradient, "Gradient.gradient")
         if matrix.shape[-2:] != (3, 3) or matrix.dim() > 3:
             raise InputError(f"Gradient.gradient: expected shape (3, 3) or (B, 3, 3), got {tuple(matrix.shape)}")
         self.value = nn.Parameter(vector(value, "Gradient.value"), requires_grad=False)

@@ -41,7 +41,7 @@ class Magnetised(Force):
 
     def __init__(self, magnetisation, field: Field | nn.Module | Callable | Tensor | Any):
         super().__init__()
-        given = number(magnetisation)
+        given = number(magnetisation, f"{type(self).__name__}.magnetisation")
         if given.shape[-1:] != (3,) or given.dim() > 3:
             shapes = "(3,), (E, 3), (B, 1, 3) or (B, E, 3)"
             raise InputError(f"{type(self).__name__}.magnetisation: expected shape {shapes}, got {tuple(given.shape)}")

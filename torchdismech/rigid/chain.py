@@ -201,12 +201,10 @@ class RigidChain(ReducedModel):
     ) -> ChainState:
         """Return a state at rest and straight, or at the given q and velocity, each (J,) or (B, J).
 
-        The batch defaults to what q, velocity or the model's own constants ask for.
+        The batch defaults to what q, velocity or the model's own constants ask for. Other shapes and numbers that are
+        not finite raise an `InputError`.
         """
         q, velocity = self.initial_motion(batch, q, velocity)
-        for name, value in (("q", q), ("velocity", velocity)):
-            if not bool(torch.isfinite(value).all()):
-                raise InputError(f"initial_state: {name} holds numbers that are not finite")
         state = self.state(q, velocity, torch.zeros_like(q), q.new_zeros(len(q)))
         return state.replace(acceleration=self.forward_dynamics(state, control))
 
