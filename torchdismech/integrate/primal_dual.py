@@ -24,11 +24,12 @@ from torch import Tensor
 from torchdismech.errors import Status
 from torchdismech.fused import Fused
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.rows import weighted_norms
 from torchdismech.solve.newton import Progress, begun, going_on
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, dividing
 from torchdismech.state import State
 
-__all__ = ["first_met", "met", "moved", "primal_dual_newton"]
+__all__ = ["first_met", "judged_of", "judged_step", "met", "moved", "primal_dual_newton"]
 
 # Growth of the residual's norm beyond which a search is given up, from the first iterate or the second: of 2,900 that
 # found roots of rods thrown on floors and balls one was above 10, none above 20. What diverges is a rod that bends too
@@ -79,6 +80,7 @@ class _PrimalDual(DividingSearch):
         self.system, self.options, self.tolerance = equations, options, options.tolerance
         self.at, self.status, self.iterations = Iterate(*at[:4]), at.status, at.iterations
         self.friction, self.limit = friction, limit
+        self._most = torch.full_like(options.tolerance[:1], options.max_iterations).squeeze(0)
 
     def of_rows(self, rows: Tensor, system: StepEquations) -> _PrimalDual:  # type: ignore[override]
         """Return the search of some rows alone."""
@@ -95,28 +97,54 @@ class _PrimalDual(DividingSearch):
         solved = active & factor.ok
         step = torch.where(solved[:, None], step, 0.0)
         x, residual, values, *self.friction = self.system.compiled(moved)(self.system, at.x, step, *self.friction)
-        self.at = at.merged(Iterate(x, residual, values, self.options.norm(residual)), solved)
-        rows = (row.to(step.dtype) for row in (self.status, self.iterations, factor.ok))
-        most = torch.full((), self.options.max_iterations, dtype=step.dtype, device=step.device)
-        found = _JUDGED.of_columns(self.at.norm, self.tolerance, self.limit, *rows, most)
-        self.limit, going_on = found[0], found[3]
-        self.status, self.iterations = found[1:3].long().unbind()
+        rows = (at.norm, self.tolerance, self.limit, self.status, self.iterations, factor.ok)
+        found = self.system.compiled(judged_step)(self.system, residual, self.options.weight, self._most, *rows)
+        norm, self.limit, self.status, self.iterations, going_on = found
+        self.at = at.merged(Iterate(x, residual, values, norm), solved)
         return bool(going_on.any())
 
 
-def _judged(
-    norm: Tensor, tolerance: Tensor, limit: Tensor, status: Tensor, iterations: Tensor, ok: Tensor, most: Tensor
-) -> list:
-    """Return the limit, the status and the iterations of rows after a step, and whether they go on.
+def judged_step(_: StepEquations, residual: Tensor, weight: Tensor, most: Tensor, *rows: Tensor) -> list[Tensor]:
+    """Return norm, limit, status and iterations (B,) of rows after a step, and whether they go on; see `_judged`.
 
     Parameters
     ----------
-    norm : of the residual after the step.
-    limit, status, iterations : before it.
-    ok : whether there was a step (not 0).
+    residual : (B, n_free) after the step; weight : (n_free,) of its numbers in the norm.
+    most : () iterations that a row may take.
+    rows : (B,) before the step: norm, tolerance, limit, status, iterations; and whether there was one.
+    """
+    there = weighted_norms(residual, weight)
+    found = _JUDGED.of_columns(there, most, *(row.to(residual.dtype) for row in rows))
+    return [found[0], found[1], found[2].long(), found[3].long(), found[4]]
+
+
+def judged_of(x: Tensor, weight: Tensor, running: Tensor) -> list[Tensor]:
+    """Return tensors like those that `judged_step` is given, of unknowns x (B, n_free) and rows (B,) that run."""
+    norm, status = torch.zeros_like(x[:, 0]), running.long()
+    return [x, weight, norm[0], norm, norm, norm, status, status, running]
+
+
+def _judged(
+    there: Tensor,
+    most: Tensor,
+    norm: Tensor,
+    tolerance: Tensor,
+    limit: Tensor,
+    status: Tensor,
+    iterations: Tensor,
+    ok: Tensor,
+) -> list[Tensor]:
+    """Return norm, limit, status and iterations of rows after a step, and whether they go on (1, or 0).
+
+    Parameters
+    ----------
+    there : norm of the residual after the step.
     most : iterations that a row may take.
+    norm, limit, status, iterations : before the step.
+    ok : whether there was a step (not 0).
     """
     active = status == RUNNING
+    norm = torch.where(active & (ok > 0), there, norm)
     limit = torch.where(iterations == 0, torch.maximum(limit, LARGEST_GROWTH * norm), limit)
     iterations = torch.where(active, iterations + 1, iterations)
     ended = torch.where(active & (norm <= tolerance), int(Status.CONVERGED), status)
@@ -125,7 +153,7 @@ def _judged(
     ended = torch.where((ended == RUNNING) & (norm > limit), int(Status.LINE_SEARCH_FAILED), ended)
     ended = torch.where((ended == RUNNING) & (iterations >= most), int(Status.MAX_ITERATIONS), ended)
     going_on = torch.where(ended == RUNNING, torch.ones_like(norm), torch.zeros_like(norm))
-    return [limit, ended, iterations, going_on]
+    return [norm, limit, ended, iterations, going_on]
 
 
 _JUDGED = Fused(_judged, "rows of primal-dual searches")

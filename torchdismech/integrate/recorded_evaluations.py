@@ -20,7 +20,7 @@ from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.kinds import StepKind
-from torchdismech.integrate.primal_dual import first_met, met
+from torchdismech.integrate.primal_dual import first_met, judged_of, judged_step, met
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded_pairs import PairEvaluations
 from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
@@ -103,6 +103,7 @@ class RecordedEvaluations:
             StepEquations.accepted_state: self._called(bare.accepted_state, [state.q, every]),
             first_met: self._called(partial(first_met, bare), [x]),
             met: self._called(partial(met, bare), [x, *friction]),
+            judged_step: self._called(partial(judged_step, bare), judged_of(x, self._weight, every)),
         }
 
     def _called(self, function: Callable, given: Sequence[Tensor]) -> RecordedCall:

@@ -23,7 +23,7 @@ from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.kinds import StepKind
-from torchdismech.integrate.primal_dual import first_met, moved
+from torchdismech.integrate.primal_dual import first_met, judged_of, judged_step, moved
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
 from torchdismech.integrate.step import (
@@ -164,6 +164,8 @@ class RecordedStep:
             known = self.equations.rubbing.begun(self._problem.state)
             given = [self.at.x, torch.zeros_like(self.at.x), *known]
             forms[moved] = RecordedCall(partial(moved, self.equations), given)
+            judged = judged_of(self.at.x, self.options.weight, self._running)
+            forms[judged_step] = RecordedCall(partial(judged_step, self.equations), judged)
             forms[first_met] = RecordedCall(partial(first_met, self.equations), [self.at.x])
         return forms
 
