@@ -163,6 +163,8 @@ def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) ->
     kinds = (members.dataset("positions", SHAPES["positions"], FLOATS).dtype,)
     remembers = kind is not ChainState and members.has(f"{copy}/internal")
     names = [*tensor_fields(kind), *(["internal"] if remembers else [])]
+    if kind is TwoStepState and not members.has(f"{copy}/reached_velocity"):
+        names.remove("reached_velocity")  # files of earlier versions have none
     fields = {name: members.dataset(f"{copy}/{name}", SHAPES[f"state/{name}"], kinds) for name in names}
     remembered = members.names(f"{copy}/{MEMORY}") if members.has(f"{copy}/{MEMORY}") else []
     for name in remembered:
@@ -227,6 +229,8 @@ def _state(
             tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
             memory = _within(tensors, f"{MEMORY}/")
             own: dict[str, Any] = {name: values for name, values in tensors.items() if "/" not in name} | dict(fixed)
+            if kind is TwoStepState:
+                own.setdefault("reached_velocity", own["velocity"])
             return kind(**own), memory, step
     raise _Torn(found)
 
