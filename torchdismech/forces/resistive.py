@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import number
+from torchdismech.forces.base import number, refuse_no_rods
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of_nodes, sizes_of, vectors_at
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
@@ -19,6 +19,7 @@ from torchdismech.state import State
 __all__ = ["QuadraticResistive", "Resistive"]
 
 LENGTHS = ("rest", "current")  # of edges that drag goes by
+ON_SHELLS = "of shells take Drag"
 
 
 class Resistive(ElementForce):
@@ -45,6 +46,7 @@ class Resistive(ElementForce):
     def bind(self, body: Body) -> None:
         """Find for each node of each rod the nodes before and after it."""
         super().bind(body)
+        refuse_no_rods(body, "Resistive", ON_SHELLS)
         before, node, after, edge_in, edge_out = [], [], [], [], []
         for rod in body.rods:
             count = len(rod.edges)
@@ -153,6 +155,7 @@ class QuadraticResistive(ElementForce):
     def bind(self, body: Body) -> None:
         """Keep the edges' nodes."""
         super().bind(body)
+        refuse_no_rods(body, "QuadraticResistive", ON_SHELLS)
         self.register_buffer("_dofs", dofs_of_nodes(*body.rod_edges.T), persistent=False)
 
     @property
