@@ -145,6 +145,7 @@ def check(
     insist: Insist = False,
 ) -> None:
     """Check a scene file without running it, and print what would run."""
+    from torchdismech.contact.beginning import warn_of_overlap
     from torchdismech.io.assemble import build_integrator, build_model
     from torchdismech.io.controller import build_controller
     from torchdismech.io.initial import initial_state
@@ -158,6 +159,7 @@ def check(
     build_schedule(loaded, model)
     state = initial_state(loaded, model)
     controller = build_controller(loaded, model, state, run_code=False)
+    warn_of_overlap(model.obstacles, state)
     print(table(what_will_run(loaded, model, state, build_integrator(loaded), controller)))
     if springs:
         print("\nspring: node before, centre, node after")
