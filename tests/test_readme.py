@@ -97,7 +97,7 @@ def test_the_code_on_tendons_runs():
 
 
 def test_contact_page_runs():
-    """Run the blocks of docs/contact.md, one after the other: rods on a ball and a floor, named parts, points, lines."""
+    """Run the blocks of docs/contact.md, one after the other: rods on a ball and a floor, named parts, points."""
     text = (ROOT / "docs" / "contact.md").read_text(encoding="utf-8")
     first, *others = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     names: dict = {}

@@ -28,6 +28,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.hooks import is_of_user
 from torchdismech.initial import (
+    as_tensor,
     number_of_robots,
     placed_state,
     posture,
@@ -252,8 +253,8 @@ class Model(nn.Module):
     def initial_state(
         self,
         batch: int | None = None,
-        q: Tensor | None = None,
-        velocity: Tensor | None = None,
+        q: Tensor | Sequence[float] | None = None,
+        velocity: Tensor | Sequence[float] | None = None,
         control: Control | None = None,
     ) -> State:
         """Return a state at rest in the rest shape, or at the given q and velocity, each (n,) or (B, n).
@@ -264,17 +265,19 @@ class Model(nn.Module):
         Where the model has trained constants, the acceleration depends on them: make the state anew for each backward
         pass, or `detach()` it.
         """
-        number = number_of_robots(batch, q, velocity, self.batch)
-        placed = placed_state(self.body, self.frames, number, q, velocity)
+        at = None if q is None else as_tensor("initial_state: q", q, self.body)
+        moving = None if velocity is None else as_tensor("initial_state: velocity", velocity, self.body)
+        number = number_of_robots(batch, at, moving, self.batch)
+        placed = placed_state(self.body, self.frames, number, at, moving)
         return self.accelerated(placed.replace(internal=internal_at_rest(self.terms, placed.q)), control)
 
-    def posture(self, positions: Tensor) -> Tensor:
+    def posture(self, positions: Tensor | Sequence) -> Tensor:
         """Return the q (B, n) of robots whose nodes are at positions (B, N, 3) [m], for `initial_state`.
 
         The twist of rods is that of frames transported from the rest shape, as nodes do not tell how sections are
         turned; mid-edge normals are those between the triangles.
         """
-        return posture(self.body, self.frames, positions)
+        return posture(self.body, self.frames, as_tensor("posture: positions", positions, self.body))
 
     def thrown(
         self,

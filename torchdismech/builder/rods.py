@@ -17,7 +17,7 @@ from torchdismech.errors import InputError
 from torchdismech.geometry.frames import REST_BRANCH, first_director, transported, unit
 from torchdismech.geometry.topology import Held, Rod, Springs
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.materials import Circle, Material, Number, Rectangle, positive
+from torchdismech.materials import Circle, Material, Number, Rectangle, positive, refuse_unlike
 
 __all__ = [
     "any_directors",
@@ -103,6 +103,7 @@ def edge_constants(
     count: int,
 ) -> dict[str, Tensor]:
     """Return section, material and stiffness constants, each () or (.., E) or (B, 1)."""
+    refuse_unlike((section, material), stiffness, contact_radius=contact_radius)
     s, m = section.constants(), material.constants()
     unknown = set(stiffness) - {"EA", "EI1", "EI2", "GJ"}
     if unknown:
