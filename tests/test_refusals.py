@@ -1,5 +1,6 @@
 """What would be simulated wrongly without a word, refused where it is given."""
 
+import copy
 import functools
 import importlib
 import math
@@ -120,6 +121,12 @@ REFUSED = {
     "fewer than no robots": (lambda: rod().initial_state(batch=-1), "from 1 up, got -1"),
     "half a robot": (lambda: rod().initial_state(batch=2.5), "from 1 up, got 2.5"),
     "other robots": (lambda: rod().initial_state(batch=2, q=torch.zeros(3, 19)), "given for 3 robots, asked for are 2"),
+    "twist in a plane": (
+        lambda: ImplicitEuler(0.01).step(
+            rod(planar=True), rod(planar=True).initial_state(), Control(natural_twist=torch.full((1, 3), 0.1))
+        ),
+        "Control.natural_twist: the robot is planar, and its rods do not twist; leave it out",
+    ),
     "no control": (
         lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state(), {"force": 0}),
         "control: expected a Control, got dict",
@@ -166,6 +173,45 @@ def test_environments_say_which_extra_they_need(module, monkeypatch):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"environments.{module}: needs .* pip install 'torchdismech\[rl\]'"):
         importlib.import_module(name)
+
+
+def test_the_own_twist_of_a_planar_robot_is_taken():
+    """Take a control that sets the natural strains that a planar robot has anyway."""
+    model = rod(planar=True)
+    ImplicitEuler(0.01).step(model, model.initial_state(2), model.natural_strains(2), throw=True)
+
+
+def without_gravity(model):
+    """Remove a force from a model."""
+    del model.forces[1]
+
+
+def with_drag(model):
+    """Add a force to a model."""
+    model.forces.append(forces.Viscous(0.1))
+
+
+def with_other_gravity(model):
+    """Put another force in place of one."""
+    model.forces[1] = forces.Gravity((0, 0, -1.6))
+
+
+@pytest.mark.parametrize("change", [without_gravity, with_drag, with_other_gravity])
+def test_models_that_are_taken_apart_are_refused(change):
+    """Say that a model has to be built anew for other forces: in a step, at the beginning of a run, for a state."""
+    model = rod(loads=[forces.Viscous(0.2), forces.Gravity((0, 0, -9.81))])
+    state, integrator = model.initial_state(), ImplicitEuler(0.01)
+    state, _ = integrator.step(model, state)
+    change(model)
+    for call in (
+        lambda: integrator.step(model, state),
+        lambda: rollout(model, state, integrator, 1),
+        lambda: model.initial_state(),
+    ):
+        with pytest.raises(InputError, match="Model.forces, Model.terms: one was added, .* build the model anew"):
+            call()
+    copied = copy.deepcopy(rod(loads=[forces.Viscous(0.2)]))  # has forces of its own, which it was made with
+    integrator.step(copied, copied.initial_state(), throw=True)
 
 
 def nothing(time, model):

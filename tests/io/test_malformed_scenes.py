@@ -276,7 +276,7 @@ MALFORMED = {
     # [environment], [[point_force]]
     "gravity of two numbers": (
         scene_text(environment="gravity = [0, -9.81]"),
-        "environment.gravity: expected a list of at least 3 items (acceleration [x, y, z] in m/s^2), got [0, -9.81]",
+        "environment.gravity: expected a list of exactly 3 items (acceleration [x, y, z] in m/s^2), got [0, -9.81]",
     ),
     "direction of another kind": (
         scene_text(clamp='nodes = [0]\ndirection = "up"'),
@@ -614,6 +614,10 @@ MALFORMED = {
         "environment.thrust.axis: expected a direction that is not zero",
     ),
     "pressure of text": (shell_scene(environment='pressure = "high"'), "environment.pressure: expected a number"),
+    "twist of a planar robot": (
+        scene_text(robot=GOOD["robot"] + "\nplanar = true", actuation='natural_twist = "kappa.csv"'),
+        "actuation.natural_twist: a planar robot does not twist",
+    ),
     "hinges of rods": (
         scene_text(actuation='natural_hinge_angle = "kappa.csv"'),
         "actuation.natural_hinge_angle: the robot has no such elements",

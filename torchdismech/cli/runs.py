@@ -124,7 +124,8 @@ def check_divisible(scene: Scene, processes: Processes) -> None:
 
 def _check_output(scene: Scene, path: Path, resume: Path | None, overwrite: bool) -> None:
     """Refuse to write over an input or another run; a run that is resumed is written into its own file."""
-    from torchdismech.io.outputs import is_trajectory, refuse_input, refuse_overwriting
+    from torchdismech.io.outputs import refuse_input, refuse_overwriting
+    from torchdismech.trajectory.reading import is_trajectory
 
     refuse_input(path, {"the scene": scene.path} | {f"the file of {key}": file for key, file in scene.files.items()})
     if path.exists():

@@ -173,6 +173,7 @@ class Solver(ABC):
 
         These are loads below the tolerance, and robots inside of obstacles.
         """
+        model.check_batch(state, Control())
         self._warn_of_loads_that_do_not_count(model, state)
         warn_of_overlap(model.obstacles, state)
         self.compile_for(model, state, steps)

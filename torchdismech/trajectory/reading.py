@@ -27,13 +27,24 @@ from torchdismech.trajectory.structure import COPIES, DATASETS, MEMORY, SHAPES
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["read"]
+__all__ = ["is_trajectory", "read"]
 
 BLOCK = 1 << 22  # bytes that are read at a time
 # h5py names no exceptions of its own: these are what damaged files make it raise
 UNREADABLE = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, OverflowError, MemoryError)
 WHOLE_NUMBERS = ("step", "newton/iterations", "newton/iterations_max", "newton/status")
 PAUSE = 0.005  # s, before a state is read again that was written meanwhile
+
+
+def is_trajectory(path: Path) -> bool:
+    """Return whether the file has the parts of a trajectory; what is in them may be damaged."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            return {"time", "step", "positions", "state", "topology"} <= set(file)
+    except (OSError, RuntimeError):  # not HDF5, or too damaged to tell
+        return False
 
 
 def read(path: Path) -> dict[str, Any]:
