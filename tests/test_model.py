@@ -277,3 +277,11 @@ def test_sections_in_millimetres_are_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rod(section=Circle(5e-3))
+
+
+def test_nodes_in_millimetres_are_warned_of():
+    """Say how far rods reach if that is more than robots do."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (200, 0, 0), 11), Circle(2e-3), Material(1e6, 1000.0))
+    with pytest.warns(UserWarning, match="rods: they are 200 m across. If nodes are in millimetres give them in m"):
+        builder.finalize()

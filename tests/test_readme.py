@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 
@@ -95,12 +97,34 @@ def test_the_code_on_tendons_runs():
 
 
 def test_contact_page_runs():
-    """Run the block of docs/contact.md: two rods lie on a ball and a floor and hardly overlap."""
+    """Run the blocks of docs/contact.md, one after the other: rods on a ball and a floor, named parts, points."""
     text = (ROOT / "docs" / "contact.md").read_text(encoding="utf-8")
-    block = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL).group(1)
+    first, *others = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     names: dict = {}
-    exec(compile(block, "contact.md", "exec"), names)
+    exec(compile(first, "contact.md", "exec"), names)
     contact = names["trajectory"].contact
     assert (names["trajectory"].status == 0).all()
     assert int(contact["active"][-1]) > 3
     assert 0 < float(contact["penetration"].max()) < 5e-4
+    for block in others:
+        exec(compile(block, "contact.md", "exec"), names)
+    assert len(others) == 3 and int(names["info"].contact["active"]) == 1
+
+
+def test_environments_page_runs():
+    """Run the block of docs/environments.md: arms that do not act hang, and each number bends all of its arm."""
+    text = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    names: dict = {}
+    exec(compile(block, "environments.md", "exec"), names)
+    environment = names["environment"]
+    assert names["observation"].shape == (256, 9) and not names["outcome"].ended.any()
+    for number in range(2):
+        environment.reset()
+        action = torch.zeros(256, 2)
+        action[:, number] = 1.0
+        for _ in range(10):
+            environment.step(action)
+        strains = names["model"].strains(environment.current.state)
+        bent = [strains[f"kappa{k}"][0, : names["springs"]].sum() for k in (1, 2)]
+        assert bent[number] > 1.0 and abs(bent[1 - number]) < 1e-3

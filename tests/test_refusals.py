@@ -1,7 +1,10 @@
 """What would be simulated wrongly without a word, refused where it is given."""
 
+import copy
 import functools
+import importlib
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from torchdismech import (
     forces,
     rollout,
     straight,
+    trainable,
     unroll,
 )
 
@@ -32,6 +36,11 @@ def rod(section=None, planar=False, length=0.3, material=MATERIAL, loads=(), dty
     points, builder = straight((0, 0, 0), (length, 0, 0), 5), RobotBuilder(planar=planar)
     rod_through(points, section or Circle(2e-3), material, loads, builder=builder, **options)
     return builder.finalize(dtype=dtype)
+
+
+def column(robots, value):
+    """Return a number of each robot (B, 1)."""
+    return torch.full((robots, 1), value, dtype=torch.float64)
 
 
 def shell(thickness=1e-3, size=0.1, material=MATERIAL):
@@ -82,10 +91,42 @@ REFUSED = {
         lambda: rod(planar=True, loads=[forces.PointForce([2], [[1.0, 0, 0], [0, 1, 0]])]),
         "planar: PointForce.force is along y",
     ),
+    "radii and moduli of other robots": (
+        lambda: rod(Circle(column(3, 1e-3)), material=Material(column(4, 1e6), 1e3)),
+        r"Circle.radius \(3, 1\), Material.youngs \(4, 1\): these shapes do not go together",
+    ),
+    "width and height of other robots": (
+        lambda: rod(Rectangle(column(3, 1e-3), column(4, 1e-3))),
+        r"Rectangle.width \(3, 1\), Rectangle.height \(4, 1\): these shapes",
+    ),
+    "thicknesses and moduli of other robots": (
+        lambda: shell(column(3, 1e-3), material=Material(column(4, 1e6), 1e3)),
+        r"thickness \(3, 1\), Material.youngs \(4, 1\): these shapes do not go together",
+    ),
+    "text for q": (lambda: rod().initial_state(q="bent"), "initial_state: q: expected a tensor, an array or a list"),
+    "few velocities": (
+        lambda: rod().initial_state(velocity=[0.0] * 3),
+        r"initial_state: velocity has to be \(19,\) or \(B, 19\), got \(3,\)",
+    ),
+    "posture of one robot": (
+        lambda: rod().posture(np.zeros((5, 3))),
+        r"posture: positions have to be \(B, 5, 3\), got \(5, 3\)",
+    ),
+    "text of a constant": (
+        lambda: trainable.scaled(rod(), "bend_twist.EI1"),
+        r"expected a list of names, one or more, got the text 'bend_twist.EI1'; write \['bend_twist.EI1'\]",
+    ),
+    "no constants": (lambda: trainable.shifted(rod(), [], 0.1), "a list of names, one or more, got none"),
     "no robots": (lambda: rod().initial_state(batch=0), "batch has to be a whole number from 1 up, got 0"),
     "fewer than no robots": (lambda: rod().initial_state(batch=-1), "from 1 up, got -1"),
     "half a robot": (lambda: rod().initial_state(batch=2.5), "from 1 up, got 2.5"),
     "other robots": (lambda: rod().initial_state(batch=2, q=torch.zeros(3, 19)), "given for 3 robots, asked for are 2"),
+    "twist in a plane": (
+        lambda: ImplicitEuler(0.01).step(
+            rod(planar=True), rod(planar=True).initial_state(), Control(natural_twist=torch.full((1, 3), 0.1))
+        ),
+        "Control.natural_twist: the robot is planar, and its rods do not twist; leave it out",
+    ),
     "no control": (
         lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state(), {"force": 0}),
         "control: expected a Control, got dict",
@@ -108,6 +149,69 @@ def test_what_is_not_refused():
     assert rod().initial_state(batch=np.int64(2)).batch == 2
     assert rod().initial_state(batch=3, q=rod().initial_state().q).batch == 3
     shell(thickness=1e-7)
+
+
+def test_states_from_arrays_and_lists():
+    """Take NumPy's arrays and lists for positions and velocities, as `thrown` does."""
+    model = rod()
+    expected = model.initial_state(2).q
+    positions = np.broadcast_to(straight((0, 0, 0), (0.3, 0, 0), 5), (2, 5, 3))
+    assert torch.equal(model.posture(positions.tolist()), model.posture(torch.tensor(np.array(positions))))
+    assert torch.allclose(model.posture(np.array(positions)), expected)
+    state = model.initial_state(q=expected.numpy(), velocity=[0.0] * model.n_dofs)
+    thrown = model.thrown(state, velocity=(0.0, 0.1, 0.0))
+    assert float(thrown.velocity[0, 7]) == 0.1  # as float64 has it
+    assert torch.equal(state.q, expected) and state.velocity.dtype == torch.float64
+
+
+@pytest.mark.parametrize("module", ["gym", "torchrl"])
+def test_environments_say_which_extra_they_need(module, monkeypatch):
+    """Say how to install what is missing."""
+    name = f"torchdismech.environments.{module}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    for package in ("gymnasium", "tensordict"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"environments.{module}: needs .* pip install 'torchdismech\[rl\]'"):
+        importlib.import_module(name)
+
+
+def test_the_own_twist_of_a_planar_robot_is_taken():
+    """Take a control that sets the natural strains that a planar robot has anyway."""
+    model = rod(planar=True)
+    ImplicitEuler(0.01).step(model, model.initial_state(2), model.natural_strains(2), throw=True)
+
+
+def without_gravity(model):
+    """Remove a force from a model."""
+    del model.forces[1]
+
+
+def with_drag(model):
+    """Add a force to a model."""
+    model.forces.append(forces.Viscous(0.1))
+
+
+def with_other_gravity(model):
+    """Put another force in place of one."""
+    model.forces[1] = forces.Gravity((0, 0, -1.6))
+
+
+@pytest.mark.parametrize("change", [without_gravity, with_drag, with_other_gravity])
+def test_models_that_are_taken_apart_are_refused(change):
+    """Say that a model has to be built anew for other forces: in a step, at the beginning of a run, for a state."""
+    model = rod(loads=[forces.Viscous(0.2), forces.Gravity((0, 0, -9.81))])
+    state, integrator = model.initial_state(), ImplicitEuler(0.01)
+    state, _ = integrator.step(model, state)
+    change(model)
+    for call in (
+        lambda: integrator.step(model, state),
+        lambda: rollout(model, state, integrator, 1),
+        lambda: model.initial_state(),
+    ):
+        with pytest.raises(InputError, match="Model.forces, Model.terms: one was added, .* build the model anew"):
+            call()
+    copied = copy.deepcopy(rod(loads=[forces.Viscous(0.2)]))  # has forces of its own, which it was made with
+    integrator.step(copied, copied.initial_state(), throw=True)
 
 
 def nothing(time, model):

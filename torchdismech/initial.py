@@ -16,6 +16,7 @@ from torchdismech.kinematics import Frames
 from torchdismech.state import State
 
 __all__ = [
+    "as_tensor",
     "number_of_robots",
     "placed_state",
     "posture",
@@ -42,10 +43,20 @@ def rest_state(body: Body, frames: Frames, batch: int) -> State:
     return state.replace(reference_twist=frames.reference_twist(state.tangent, state.director))
 
 
+def as_tensor(name: str, given: object, body: Body) -> Tensor:
+    """Return what a caller gave for robots as a tensor, also of lists and of NumPy's arrays."""
+    if isinstance(given, Tensor):
+        return given
+    try:
+        return torch.as_tensor(given, dtype=body.nodes.dtype, device=body.nodes.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name}: expected a tensor, an array or a list of numbers: {error}") from error
+
+
 def placed_state(body: Body, frames: Frames, batch: int, q: Tensor | None, velocity: Tensor | None) -> State:
     """Return robots at q and with a velocity, each (n,) or (B, n), or as at rest; directors are carried to q."""
     for name, value in (("q", q), ("velocity", velocity)):
-        if value is not None and (value.dim() > 2 or value.shape[-1] != body.n_dofs):
+        if value is not None and (not 1 <= value.dim() <= 2 or value.shape[-1] != body.n_dofs):
             expected = f"({body.n_dofs},) or (B, {body.n_dofs})"
             raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
         if value is not None and not bool(torch.isfinite(value).all()):
@@ -65,6 +76,8 @@ def posture(body: Body, frames: Frames, positions: Tensor) -> Tensor:
     The twist of rods is that of frames that are transported from the rest shape; mid-edge normals are those between the
     triangles.
     """
+    if positions.dim() != 3 or positions.shape[1:] != (body.n_nodes, 3):
+        raise InputError(f"posture: positions have to be (B, {body.n_nodes}, 3), got {tuple(positions.shape)}")
     q = body.q_of(positions)
     if not len(body.normal_edges):
         return q
@@ -120,7 +133,7 @@ def rigid_velocity(
 
 def _vectors(name: str, given: Tensor | Sequence[float], state: State) -> Tensor:
     """Return a vector of each robot (B, 3)."""
-    vector = torch.as_tensor(given).to(state.q)
+    vector = torch.as_tensor(given, dtype=state.q.dtype, device=state.q.device)
     if tuple(vector.shape) not in ((3,), (1, 3), (state.batch, 3)):
         raise InputError(f"thrown: {name} has to be (3,) or ({state.batch}, 3), got {tuple(vector.shape)}")
     return vector.expand(state.batch, 3)

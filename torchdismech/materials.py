@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
 
-__all__ = ["Circle", "Material", "Number", "Rectangle", "positive"]
+__all__ = ["Circle", "Material", "Number", "Rectangle", "positive", "refuse_unlike"]
 
 Number = float | Tensor
 
@@ -82,3 +83,21 @@ class Material:
         shear = youngs / (2 * (1 + poisson))
         constants = {"youngs": youngs, "shear": shear, "density": density, "relaxation": relaxation}
         return {**constants, "poisson": poisson}
+
+
+def refuse_unlike(
+    parts: Sequence[Circle | Rectangle | Material], stiffness: Mapping[str, Number], **more: Number | None
+) -> None:
+    """Refuse sections, materials and other constants that are given for different numbers of robots or elements."""
+    given: dict[str, Number | None] = {**{f"stiffness.{name}": value for name, value in stiffness.items()}, **more}
+    for part in parts:
+        given |= {f"{type(part).__name__}.{field.name}": getattr(part, field.name) for field in fields(part)}
+    shapes = {name: tuple(torch.as_tensor(value).shape) for name, value in given.items() if value is not None}
+    try:
+        torch.broadcast_shapes(*shapes.values())
+    except RuntimeError:
+        told = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if math.prod(shape) > 1)
+        raise InputError(
+            f"{told}: these shapes do not go together; expected one number each, (elements,), (robots, 1) or "
+            "(robots, elements), of the same robots and elements"
+        ) from None

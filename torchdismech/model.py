@@ -29,6 +29,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.hooks import is_of_user
 from torchdismech.initial import (
+    as_tensor,
     number_of_robots,
     placed_state,
     posture,
@@ -113,6 +114,9 @@ class Model(nn.Module):
         self._lay_out()
         self.solvers = Solvers(solver, body, self.layout.pattern)
         self.has_user_hooks = is_of_user(self)
+        nodes = 3 * body.n_nodes  # no node moves along y, and no edge turns about itself
+        self._planar = not (free[1:nodes:3].any() or free[nodes : nodes + body.n_angles].any())
+        self._parts = (*self.terms, *self.forces)  # as the matrix is laid out for
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -254,8 +258,8 @@ class Model(nn.Module):
     def initial_state(
         self,
         batch: int | None = None,
-        q: Tensor | None = None,
-        velocity: Tensor | None = None,
+        q: Tensor | Sequence[float] | None = None,
+        velocity: Tensor | Sequence[float] | None = None,
         control: Control | None = None,
     ) -> State:
         """Return a state at rest in the rest shape, or at the given q and velocity, each (n,) or (B, n).
@@ -266,17 +270,19 @@ class Model(nn.Module):
         Where the model has trained constants, the acceleration depends on them: make the state anew for each backward
         pass, or `detach()` it.
         """
-        number = number_of_robots(batch, q, velocity, self.batch)
-        placed = placed_state(self.body, self.frames, number, q, velocity)
+        at = None if q is None else as_tensor("initial_state: q", q, self.body)
+        moving = None if velocity is None else as_tensor("initial_state: velocity", velocity, self.body)
+        number = number_of_robots(batch, at, moving, self.batch)
+        placed = placed_state(self.body, self.frames, number, at, moving)
         return self.accelerated(placed.replace(internal=internal_at_rest(self.terms, placed.q)), control)
 
-    def posture(self, positions: Tensor) -> Tensor:
+    def posture(self, positions: Tensor | Sequence) -> Tensor:
         """Return the q (B, n) of robots whose nodes are at positions (B, N, 3) [m], for `initial_state`.
 
         The twist of rods is that of frames transported from the rest shape, as nodes do not tell how sections are
         turned; mid-edge normals are those between the triangles.
         """
-        return posture(self.body, self.frames, positions)
+        return posture(self.body, self.frames, as_tensor("posture: positions", positions, self.body))
 
     def thrown(
         self,
@@ -401,7 +407,13 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
-        """Refuse a state of another model, or of another number of robots."""
+        """Refuse a state of another model, or of another number of robots, and a model that was taken apart."""
+        present = (*self.terms, *self.forces)
+        if len(present) != len(self._parts) or any(a is not b for a, b in zip(present, self._parts, strict=True)):
+            raise InputError(
+                "Model.forces, Model.terms: one was added, removed or replaced since the model was built; the robot's "
+                "matrix is laid out for those that it was built with: build the model anew, by RobotBuilder.finalize"
+            )
         if state.q.shape[1] != self.n_dofs:
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
         count, kept = internal_count(self.terms), None if state.internal is None else tuple(state.internal.shape)
@@ -413,6 +425,13 @@ class Model(nn.Module):
 
     def check_control(self, control: Control, batch: int) -> None:
         """Refuse a control that does not fit so many of these robots."""
+        if control.natural_twist is not None and self._planar:
+            own = self.natural_strains(batch).natural_twist
+            if own is None or not torch.equal(control.natural_twist.to(own), own):
+                raise InputError(
+                    "Control.natural_twist: the robot is planar, and its rods do not twist; leave it out, or build the "
+                    "robot with planar=False"
+                )
         if control.tensors():
             control.check(self.body.control_shapes(batch, continuum_triangles(self.terms)))
         for name, value in control.values.items():

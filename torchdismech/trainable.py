@@ -191,6 +191,9 @@ def constants(model: AnyModel) -> dict[str, Place]:
 
 def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> Iterator[tuple[str, Place]]:
     known = constants(model)
+    if isinstance(names, str) or not len(names):
+        got = f"the text {names!r}; write [{names!r}]" if isinstance(names, str) else "none"
+        raise InputError(f"trained constants: expected a list of names, one or more, got {got}")
     for name in names:
         if name not in known:
             raise InputError(f"no constant {name!r} in this model; there are: {', '.join(sorted(known))}")

@@ -104,6 +104,24 @@ def test_explicit_force_is_held():
     assert momentum == pytest.approx([1 - 0.1, 1 / 1.1], abs=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("force", "words"),
+    [
+        (forces.Resistive(0.1, 0.1), "Resistive: acts on the edges of rods, and the robot has none; of shells take"),
+        (forces.QuadraticResistive(1.0, 1.0, 1e3), "QuadraticResistive: acts on the edges of rods, and the robot has"),
+        (forces.LineLoad((0, 0, 1), edges=[0]), "LineLoad.edges: acts on the edges of rods, and the robot has none; a"),
+        (forces.PointMoment((0, 0, 1), nodes=[0]), "PointMoment: acts on the edges of rods, and the robot has none"),
+    ],
+)
+def test_loads_on_rods_refuse_shells(force, words):
+    """Say that there is nothing to act on."""
+    builder, sheet = RobotBuilder(), meshes.rectangle(0.1, 0.1, spacing=0.05)
+    builder.add_shell(sheet.nodes, sheet.triangles, 1e-3, Material(1e6, 1000.0, 0.3))
+    builder.add_force(force)
+    with pytest.raises(InputError, match=words):
+        builder.finalize()
+
+
 def test_bad_parameters_are_refused():
     """Name what is wrong."""
     with pytest.raises(InputError, match="Gravity.acceleration"):

@@ -1,5 +1,6 @@
 """BDF2: order, damping, gradients, refusals."""
 
+import h5py
 import pytest
 import torch
 
@@ -10,8 +11,11 @@ from torchdismech import (
     ImplicitEuler,
     InputError,
     Material,
+    RobotBuilder,
     Static,
+    Trajectory,
     forces,
+    rollout,
     straight,
     unroll,
 )
@@ -77,6 +81,71 @@ def test_a_row_is_the_robot_alone():
         alone, _ = integrator.step(model, alone, throw=True)
     # rounding of sums in another order
     assert torch.allclose(state.q[2], alone.q[0], rtol=0, atol=1e-12)
+
+
+def by_thrown(model, state, velocity):
+    """Return robots thrown by the model."""
+    return model.thrown(state, velocity=velocity)
+
+
+def by_hand(model, state, velocity):
+    """Return robots whose velocity is replaced."""
+    of_nodes = velocity[:, None].expand(-1, model.body.n_nodes, -1).flatten(1)
+    rest = state.velocity[:, of_nodes.shape[1] :]
+    return model.accelerated(state.replace(velocity=torch.cat([of_nodes, rest], 1)))
+
+
+@pytest.mark.parametrize("throw", [by_thrown, by_hand])
+def test_thrown_robots_begin_anew(throw):
+    """Throw a robot of two after some steps: it flies as from its beginning, and the other one flies on as it did."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(4e-3), Material(1e6, 1000.0))
+    model, rule = builder.finalize(), BDF2(1e-3, **TIGHT)
+    state = model.thrown(model.initial_state(2), velocity=[[0.0, 0.5, 0.0], [0.0, 0.0, 0.3]])
+    for _ in range(10):
+        state, _ = rule.step(model, state, throw=True)
+    velocity = state.node_velocities.mean(1)
+    velocity[0] = torch.tensor([0.0, 1.0, 0.0])
+    thrown = throw(model, state, velocity)
+    anew, gone_on = throw(model, State.of(state), velocity), state
+    for _ in range(10):
+        thrown, _ = rule.step(model, thrown, throw=True)
+        anew, _ = rule.step(model, anew, throw=True)
+        gone_on, _ = rule.step(model, gone_on, throw=True)
+    assert torch.equal(thrown.q[0], anew.q[0])
+    # no force acts: what is left are tolerances of 1e-12 N
+    way = thrown.positions[:, :, 1] - state.positions[:, :, 1]
+    assert torch.allclose(way[0], torch.tensor(0.01, dtype=torch.float64), rtol=0, atol=1e-9)
+    assert torch.allclose(thrown.q[1], gone_on.q[1], rtol=0, atol=1e-9)
+
+
+def test_a_thrown_row_is_the_robot_alone():
+    """Throw one of three swinging rods: it moves as thrown alone, and the others keep every bit."""
+    model, integrator = swinging(), BDF2(1e-3, **TIGHT)
+    state, _ = integrator.step(model, model.initial_state(3), throw=True)
+    spins = torch.zeros(3, 3, dtype=torch.float64)
+    spins[1, 1] = 4.0
+    moving = model.thrown(state, velocity=(0, 0, 0), angular_velocity=spins).velocity
+    changed = torch.where(torch.tensor([[False], [True], [False]]), moving, state.velocity)
+    after, _ = integrator.step(model, state.replace(velocity=changed), throw=True)
+    calm, _ = integrator.step(model, state, throw=True)
+    alone, _ = integrator.step(model, state.rows(slice(1, 2)).replace(velocity=changed[1:2]), throw=True)
+    assert torch.equal(after.q[[0, 2]], calm.q[[0, 2]])
+    assert torch.allclose(after.q[1], alone.q[0], rtol=0, atol=1e-12)
+    assert (after.reached_velocity == after.velocity).all()
+
+
+def test_files_of_earlier_versions_go_on(tmp_path):
+    """Read what BDF2 remembers from a file that does not say which velocity a step ended with."""
+    model, rule, path = swinging(), BDF2(1e-3), tmp_path / "run.h5"
+    run = rollout(model, model.initial_state(), rule, 5)
+    run.save(path)
+    with h5py.File(path, "r+") as file:
+        for name in ("checksums", "state/reached_velocity", "state/backup/reached_velocity"):
+            del file[name]
+    expected, _ = rule.step(model, run.state)
+    found, _ = rule.step(model, Trajectory.load(path).state)
+    assert torch.equal(found.q, expected.q)
 
 
 def test_what_it_remembers_ends_with_a_step_of_another_rule():

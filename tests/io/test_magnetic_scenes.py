@@ -173,7 +173,7 @@ STATIC = '[simulation]\nintegrator = "static"\n'
         (ROD + UP, r"magnetic: nothing is magnetised"),
         (ROD + MAGNET + 'magnetisation_file = "m.csv"\n' + UP, "exactly one of magnetisation or magnetisation_file"),
         (ROD + "magnetisation = [nan, 0, 0]\n" + UP, r"rod\.magnetisation\.0: expected a finite number"),
-        (ROD + "magnetisation = [1.0, 0]\n" + UP, r"rod\.magnetisation: .* at least 3 items"),
+        (ROD + "magnetisation = [1.0, 0]\n" + UP, r"rod\.magnetisation: .* exactly 3 items"),
         (ROD + 'magnetisation_file = "m.csv"\n' + UP, r"m\.csv: expected 4 rows, one for each rod edge .*, got 2"),
         (ROD + 'magnetisation_file = "b.csv"\n' + UP, r"b\.csv:1: expected 3 \(x, y, z\) columns, got 4"),
         (ROD + 'magnetisation_file = "nan.csv"\n' + UP, r"nan\.csv:1: expected finite numbers"),

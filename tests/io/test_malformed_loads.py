@@ -9,7 +9,7 @@ MALFORMED = {
     # [environment], [[point_force]]
     "gravity of two numbers": (
         scene_text(environment="gravity = [0, -9.81]"),
-        "environment.gravity: expected a list of at least 3 items (acceleration [x, y, z] in m/s^2), got [0, -9.81]",
+        "environment.gravity: expected a list of exactly 3 items (acceleration [x, y, z] in m/s^2), got [0, -9.81]",
     ),
     "direction of another kind": (
         scene_text(clamp='nodes = [0]\ndirection = "up"'),

@@ -38,6 +38,20 @@ def assert_same(a: Trajectory, b: Trajectory) -> None:
         assert torch.equal(getattr(a.state, name), getattr(b.state, name)), name
 
 
+def test_save_replaces_trajectories_alone(tmp_path):
+    """Refuse to replace what is no trajectory, and leave it as it was; replace a run."""
+    path, text = tmp_path / "run.h5", tmp_path / "precious.txt"
+    written(path, [0, 10]).close()
+    trajectory = Trajectory.load(path)
+    written(tmp_path / "longer.h5", [0, 10, 20]).close()
+    Trajectory.load(tmp_path / "longer.h5").save(path)
+    assert len(Trajectory.load(path).time) == 3
+    text.write_text("my thesis")
+    with pytest.raises(InputError, match="precious.txt: is there already, and no trajectory: choose another name"):
+        trajectory.save(text)
+    assert text.read_text() == "my thesis"
+
+
 def test_file_has_the_documented_datasets(tmp_path):
     """Find every dataset of the file's description with its shape, dtype and unit."""
     path = tmp_path / "run.h5"

@@ -14,10 +14,11 @@ from torchdismech.body import Body, Sections
 from torchdismech.builder.elements import at_nodes, broadcastable, joined, per_element, refuse_lost, robot_dimension
 from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
 from torchdismech.errors import InputError
+from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import REST_BRANCH, first_director, transported, unit
 from torchdismech.geometry.topology import Held, Rod, Springs
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.materials import Circle, Material, Number, Rectangle, positive
+from torchdismech.materials import Circle, Material, Number, Rectangle, positive, refuse_unlike
 
 __all__ = [
     "any_directors",
@@ -62,6 +63,13 @@ class Rods:
                 f"rods: a radius of {thick:.4g} m is more than all of them are long, {long:.4g} m: give sizes in m",
                 stacklevel=3,  # said where finalize is called
             )
+        extent = float(np.ptp(nodes[self.edges].reshape(-1, 3).numpy(), axis=0).max()) if groups else 0.0
+        if extent > LARGE:
+            warnings.warn(
+                f"rods: they are {extent:.4g} m across. If nodes are in millimetres give them in m (in a scene: "
+                "[robot] scale = 1e-3)",
+                stacklevel=3,
+            )
 
     def constant(self, name: str) -> Tensor:
         """Return a constant of the edges; an empty tensor where there are no rods."""
@@ -105,6 +113,7 @@ def edge_constants(
     count: int,
 ) -> dict[str, Tensor]:
     """Return section, material and stiffness constants, each () or (.., E) or (B, 1)."""
+    refuse_unlike((section, material), stiffness, contact_radius=contact_radius)
     s, m = section.constants(), material.constants()
     unknown = set(stiffness) - {"EA", "EI1", "EI2", "GJ"}
     if unknown:

@@ -27,7 +27,8 @@ def demo(
 ) -> None:
     """Simulate 64 rods of random stiffness: a scene to change, a run, a picture."""
     from torchdismech.io.demo import copied_scene
-    from torchdismech.io.outputs import is_trajectory, refuse_overwriting
+    from torchdismech.io.outputs import refuse_overwriting
+    from torchdismech.trajectory.reading import is_trajectory
 
     run = out / "demo.h5"
     refuse_overwriting(run, overwrite, "trajectory", is_trajectory, "")  # here it cannot be resumed

@@ -124,7 +124,8 @@ def check_divisible(scene: Scene, processes: Processes) -> None:
 
 def _check_output(scene: Scene, path: Path, resume: Path | None, overwrite: bool) -> None:
     """Refuse to write over an input or another run; a run that is resumed is written into its own file."""
-    from torchdismech.io.outputs import is_trajectory, refuse_input, refuse_overwriting
+    from torchdismech.io.outputs import refuse_input, refuse_overwriting
+    from torchdismech.trajectory.reading import is_trajectory
 
     refuse_input(path, {"the scene": scene.path} | {f"the file of {key}": file for key, file in scene.files.items()})
     if path.exists():
@@ -145,6 +146,7 @@ def check(
     insist: Insist = False,
 ) -> None:
     """Check a scene file without running it, and print what would run."""
+    from torchdismech.contact.beginning import warn_of_overlap
     from torchdismech.io.assemble import build_integrator, build_model
     from torchdismech.io.controller import build_controller
     from torchdismech.io.initial import initial_state
@@ -158,6 +160,7 @@ def check(
     build_schedule(loaded, model)
     state = initial_state(loaded, model)
     controller = build_controller(loaded, model, state, run_code=False)
+    warn_of_overlap(model.obstacles, state)
     print(table(what_will_run(loaded, model, state, build_integrator(loaded), controller)))
     if springs:
         print("\nspring: node before, centre, node after")

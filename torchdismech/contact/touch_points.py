@@ -93,6 +93,11 @@ class TouchPoints(nn.Module):
         on = share.new_zeros(len(chosen), self.n_nodes).index_add(1, self.nodes.flatten(), share.flatten(1))
         return on > 0
 
+    def said(self, point: int) -> str:
+        """Return what messages call a point."""
+        nodes = self.nodes[point][self.weights[point] > 0].tolist()
+        return f"node {nodes[0]}" if len(nodes) == 1 else f"point between nodes {', '.join(map(str, nodes))}"
+
     def blocks(self) -> list[Block]:
         """Return where derivatives by position stand: each node's coordinates, then those of edges and triangles."""
         own = 3 * np.arange(self.n_nodes)[:, None] + np.arange(3)

@@ -192,7 +192,7 @@ class Environment:
         start = {} if task.start is None else dict(task.start(model, draws))
         goal = {} if task.goal is None else dict(task.goal(model, draws))
         state = model.initial_state(self.batch, control=Control(values=constants), **start)
-        return Episodes(state, goal, constants, seed, episode, torch.zeros_like(seed))
+        return Episodes(self.integrator.started(state), goal, constants, seed, episode, torch.zeros_like(seed))
 
     def observed(self, at: Episodes) -> Tensor:
         """Return what is observed (B, k)."""

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
-from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from torchdismech.environments.environment import Environment, Outcome
 from torchdismech.errors import InputError, Status
+
+try:
+    import gymnasium
+    from gymnasium import spaces
+    from gymnasium.vector import AutoresetMode, VectorEnv
+    from gymnasium.vector.utils import batch_space
+except ModuleNotFoundError as error:
+    raise InputError(
+        f"environments.gym: needs the package {error.name}, which is not installed: pip install 'torchdismech[rl]'"
+    ) from error
 
 __all__ = ["RobotEnv", "VectorRobotEnv"]
 

@@ -6,11 +6,18 @@ Needs the extra [rl]: pip install 'torchdismech[rl]'.
 from __future__ import annotations
 
 import torch
-from tensordict import TensorDict, TensorDictBase
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase
 
 from torchdismech.environments.environment import Environment
+from torchdismech.errors import InputError
+
+try:
+    from tensordict import TensorDict, TensorDictBase
+    from torchrl.data import Bounded, Categorical, Composite, Unbounded
+    from torchrl.envs import EnvBase
+except ModuleNotFoundError as error:
+    raise InputError(
+        f"environments.torchrl: needs the package {error.name}, which is not installed: pip install 'torchdismech[rl]'"
+    ) from error
 
 __all__ = ["TorchRLRobotEnv"]
 

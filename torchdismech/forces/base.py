@@ -10,7 +10,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces.dependence import Block, Dependence, Derivatives
 from torchdismech.state import Control, State
 
-__all__ = ["Force", "acting", "check_interval", "number", "refuse_below_zero", "scalar", "vector"]
+__all__ = ["Force", "acting", "check_interval", "number", "refuse_below_zero", "refuse_no_rods", "scalar", "vector"]
 
 
 class Force(nn.Module):
@@ -154,6 +154,12 @@ def vector(value, what: str) -> Tensor:
     if tensor.shape[-1:] != (3,) or tensor.dim() > 2:
         raise InputError(f"{what}: expected shape (3,) or (B, 3), got {tuple(tensor.shape)}")
     return tensor
+
+
+def refuse_no_rods(body: Body, what: str, instead: str = "add a rod to it") -> None:
+    """Refuse a robot without rods for a force that acts on these."""
+    if not body.n_edges:
+        raise InputError(f"{what}: acts on the edges of rods, and the robot has none; {instead}")
 
 
 def check_interval(start: float, stop: float, what: str) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, acting, check_interval, number, scalar, vector
+from torchdismech.forces.base import Force, acting, check_interval, number, refuse_no_rods, scalar, vector
 from torchdismech.state import Control, State
 
 __all__ = ["Buoyancy", "Gravity", "LineLoad", "PointForce"]
@@ -149,6 +149,8 @@ class LineLoad(Force):
         what, given, count = (
             ("edges", self.edges, body.n_edges) if self.sides is None else ("sides", self.sides, body.n_nodes)
         )
+        if self.sides is None:
+            refuse_no_rods(body, "LineLoad.edges", "along triangles take sides")
         index = np.asarray(given, dtype=np.int64)
         if index.ndim != (1 if what == "edges" else 2) or (what == "sides" and index.shape[1] != 2):
             raise InputError(f"LineLoad.{what}: expected {'(k,)' if what == 'edges' else '(k, 2)'}, got {index.shape}")

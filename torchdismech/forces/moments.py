@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, acting, check_interval, vector
+from torchdismech.forces.base import Force, acting, check_interval, refuse_no_rods, vector
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.geometry.material_frames import MaterialFrames, cross_matrix, outer
 from torchdismech.state import Control, State
@@ -78,6 +78,7 @@ class PointMoment(Force):
 
     def _edges_and_shares(self, body: Body) -> tuple[np.ndarray, np.ndarray]:
         """Return the edges (K,) and which part of the moment each takes (K,)."""
+        refuse_no_rods(body, "PointMoment")
         what, given = ("nodes", self.nodes) if self.edges is None else ("edges", self.edges)
         index = np.asarray(given, dtype=np.int64).reshape(-1)
         count = body.n_nodes if what == "nodes" else body.n_edges

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
+from torchdismech.forces.base import refuse_no_rods
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import (
     ElementForce,
@@ -27,6 +28,7 @@ from torchdismech.state import State
 __all__ = ["QuadraticResistive", "Resistive"]
 
 LENGTHS = ("rest", "current")  # of edges that drag goes by
+ON_SHELLS = "of shells take Drag"
 
 
 class Resistive(ElementForce):
@@ -63,6 +65,7 @@ class Resistive(ElementForce):
     def bind(self, body: Body) -> None:
         """Find for each node of each rod the nodes before and after it; refuse coefficients of other nodes."""
         super().bind(body)
+        refuse_no_rods(body, "Resistive", ON_SHELLS)
         before, node, after, edge_in, edge_out = [], [], [], [], []
         for rod in body.rods:
             count = len(rod.edges)
@@ -182,6 +185,7 @@ class QuadraticResistive(ElementForce):
     def bind(self, body: Body) -> None:
         """Keep the edges' nodes; refuse coefficients of other edges."""
         super().bind(body)
+        refuse_no_rods(body, "QuadraticResistive", ON_SHELLS)
         for name in self.not_negative:
             refuse_unlike(getattr(self, name), f"{type(self).__name__}.{name}", body.n_edges, "rod edges")
         self.register_buffer("_dofs", dofs_of_nodes(*body.rod_edges.T), persistent=False)

@@ -8,12 +8,13 @@ import numpy as np
 
 from torchdismech.errors import InputError
 
-__all__ = ["check_every_node_used", "check_folds", "check_nodes", "check_rods", "edge_problems"]
+__all__ = ["LARGE", "check_every_node_used", "check_folds", "check_nodes", "check_rods", "edge_problems"]
 
 # An edge shorter than this part of the robot's size has no usable direction: its tangent would be rounding noise.
 SHORTEST_EDGE = 1e-12
 # m; numbers there are 1e-7 m apart, and sizes made of much larger ones overflow
 LARGEST_COORDINATE = 1e9
+LARGE = 10.0  # m: what is more extended looks like millimetres
 # 1 + cos of the angle between two edges of a spring; below it (within 1.4e-4 rad of a fold) the curvature is past 1e4
 # and its derivatives lose half of their digits.
 SMALLEST_FOLD = 1e-8

@@ -26,11 +26,14 @@ class TwoStepState(State):
     previous_step : (B, n) by how much q changed.
     previous_velocity : (B, n) at its start.
     step_length : (B,) its length [s].
+    reached_velocity : (B, n) at its end. A robot that has another velocity was thrown since: for it there is no step
+        before.
     """
 
     previous_step: Tensor
     previous_velocity: Tensor
     step_length: Tensor
+    reached_velocity: Tensor
 
 
 @dataclass(frozen=True)
@@ -38,35 +41,48 @@ class _TwoStepScheme(Scheme):
     """Rates are d / dt, u_n, (q_n - q_{n-1}) / dt and u_{n-1}."""
 
     def started(self, state: State, dt: float) -> State:
-        """Return the state with a step before it: one of constant acceleration, where there was none."""
-        if isinstance(state, TwoStepState):
-            if bool((state.step_length != dt).any()):
-                raise InputError(
-                    f"BDF2: expected a state after steps of {dt:g} s, got one after steps of "
-                    f"{float(state.step_length[0]):g} s; State.of(state) begins anew"
-                )
+        """Return the state with a step before it: one of constant acceleration for robots that had none."""
+        if not isinstance(state, TwoStepState):
+            return self._begun(state, dt)
+        if bool((state.step_length != dt).any()):
+            raise InputError(
+                f"BDF2: expected a state after steps of {dt:g} s, got one after steps of "
+                f"{float(state.step_length[0]):g} s; State.of(state) begins anew"
+            )
+        if torch.equal(state.velocity, state.reached_velocity):
             return state
+        thrown = (state.velocity != state.reached_velocity).any(1)
+        return state.merged(self._begun(state, dt), thrown)
+
+    def _begun(self, state: State, dt: float) -> TwoStepState:
+        """Return the state with a step of constant acceleration before it."""
         step, velocity = dt * (state.velocity - 0.5 * dt * state.acceleration), state.velocity - dt * state.acceleration
         known: dict[str, Any] = {field.name: getattr(state, field.name) for field in dataclasses.fields(State)}
         length = torch.full_like(state.time, dt)
-        return TwoStepState(**known, previous_step=step, previous_velocity=velocity, step_length=length)
+        return TwoStepState(**known | _history(step, velocity, state.velocity), step_length=length)
 
     def known_rates(self, state: State, dt: Tensor) -> list[Tensor]:
         """Return the rates (B, n) besides d / dt."""
         assert isinstance(state, TwoStepState)
         return [state.velocity, state.previous_step / dt, state.previous_velocity]
 
-    def remembered(self, state: State, q: Tensor) -> dict[str, Tensor]:
+    def remembered(self, state: State, q: Tensor, velocity: Tensor) -> dict[str, Tensor]:
         """Return what the next step needs of this one."""
-        return {"previous_step": q - state.q, "previous_velocity": state.velocity}
+        return _history(q - state.q, state.velocity, velocity)
+
+
+def _history(step: Tensor, before: Tensor, reached: Tensor) -> dict[str, Tensor]:
+    """Return what is remembered of a step, of the velocities (B, n) before and after it."""
+    return {"previous_step": step, "previous_velocity": before, "reached_velocity": reached.clone()}
 
 
 class BDF2(Integrator):
     """Second order, and damps fast motion: less than implicit Euler does, and the slow motion hardly.
 
     u = (3 q - 4 q_n + q_{n-1}) / (2 dt), M (3 u - 4 u_n + u_{n-1}) / (2 dt) = F(q, u). The first step makes up the step
-    before it from velocity and acceleration, which `Model.initial_state` gives. All steps have one length. A run
-    that is written to a file starts from `started(state)`.
+    before it from velocity and acceleration, which `Model.initial_state` gives. So does the first step of a robot that
+    was thrown, by `Model.thrown` or by `state.replace(velocity=...)`: its velocity is not the one that the step before
+    ended with. All steps have one length. A run that is written to a file starts from `started(state)`.
 
     Parameters
     ----------

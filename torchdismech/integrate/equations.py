@@ -239,7 +239,7 @@ class StepEquations:
         if unknowns.some_algebraic:
             velocity = unknowns.where_algebraic((q - state.q) / self.dt, velocity)
         acceleration = unknowns.where_algebraic(0.0, self.acceleration(q))
-        time, history = state.time + self.dt, scheme.remembered(state, q)
+        time, history = state.time + self.dt, scheme.remembered(state, q, velocity)
         return moved.replace(velocity=velocity, acceleration=acceleration, time=time, **history)
 
     def accepted_state(self, q: Tensor, accepted: Tensor) -> State:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.clamps import posed, wrenches
+from torchdismech.contact.beginning import warn_of_overlap
 from torchdismech.errors import InputError, SimulationError
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
@@ -150,8 +151,17 @@ class Solver(ABC):
         return StepProblem(model, self, start, control, self._step_length, running, values)
 
     def prepare(self, model: Model, state: State, steps: int) -> None:
-        """Get ready for so many steps from a state: compile if the model does so and it pays, look at the tolerance."""
+        """Get ready for so many steps from a state: compile if the model does so and it pays, warn of bad beginnings.
+
+        These are loads below the tolerance, and robots inside of obstacles.
+        """
+        model.check_batch(state, Control())
         self._warn_of_loads_that_do_not_count(model, state)
+        warn_of_overlap(model.obstacles, state)
+        self.compile_for(model, state, steps)
+
+    def compile_for(self, model: Model, state: State, steps: int) -> None:
+        """Compile for so many steps from a state if the model does so and it pays."""
         rows = chunk_size(model, state.batch, self)
         self._compile_if_long(model, rows, state.q, steps * self.step_work(model, state.batch))
 

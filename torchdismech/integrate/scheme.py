@@ -68,6 +68,12 @@ class Scheme:
         assert total is not None
         return total
 
-    def remembered(self, state: State, q: Tensor) -> dict[str, Tensor]:
-        """Return the fields of the state after a step to q that hold what the next steps need of this one."""
+    def remembered(self, state: State, q: Tensor, velocity: Tensor) -> dict[str, Tensor]:
+        """Return the fields of the state after a step that hold what the next steps need of this one.
+
+        Parameters
+        ----------
+        state : before the step.
+        q, velocity : (B, n) after it.
+        """
         return {}

@@ -196,9 +196,7 @@ def _refuse_gaps(scene: Scene, key: Key, points: TouchPoints, gap: Tensor, refus
     """Refuse the smallest of the gaps (B, P) that are `refused`, if there is any."""
     if bool(refused.any()):
         robot, point = divmod(int(gap.where(refused, torch.inf).argmin()), gap.shape[1])
-        nodes = points.nodes[point][points.weights[point] > 0].tolist()
-        place = f"node {nodes[0]}" if len(nodes) == 1 else f"point between nodes {', '.join(map(str, nodes))}"
-        _refuse(scene, key, f"{what}{place} of robot {robot}", float(gap[robot, point]))
+        _refuse(scene, key, f"{what}{points.said(point)} of robot {robot}", float(gap[robot, point]))
 
 
 def _refuse_touching_parts(scene: Scene, model: Model, keys: list[Key], x: Tensor) -> None:

@@ -9,7 +9,7 @@ import torch
 from torchdismech import forces
 from torchdismech.io import schema
 from torchdismech.io.randomize import Numbers
-from torchdismech.io.refusals import SceneError
+from torchdismech.io.refusals import Key, SceneError
 
 if TYPE_CHECKING:
     from torchdismech.io.scene import Scene
@@ -20,6 +20,7 @@ __all__ = ["external_forces"]
 def external_forces(scene: Scene) -> list[forces.Force]:
     """Return the forces of [environment], [[point_force]], [[line_load]] and [[moment]], in this order."""
     environment, numbers = scene.document.environment, scene.numbers
+    _refuse_no_rods(scene)
     found: list[forces.Force] = []
     if environment.gravity is not None:
         gravity = numbers.vector(("environment", "gravity"), environment.gravity)
@@ -45,6 +46,15 @@ def external_forces(scene: Scene) -> list[forces.Force]:
         where = (turning.nodes, turning.edges, turning.frame, turning.start, turning.stop)
         found.append(forces.PointMoment(moment, *where))
     return found
+
+
+def _refuse_no_rods(scene: Scene) -> None:
+    """Refuse loads on rods where there are none."""
+    moments: list[Key] = [("moment", k) for k in range(len(scene.document.moment))]
+    resistive: list[Key] = [("environment", "resistive")] * (scene.document.environment.resistive is not None)
+    for key in [*resistive, *moments]:
+        if not len(scene.geometry.rod_edges):
+            raise SceneError(scene.path, key, "acts on rods, and the robot has none")
 
 
 def _on_triangles(scene: Scene) -> list[forces.Force]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from torchdismech.errors import InputError, shown
+from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.io.dismech import NUMBER, Geometry
 
@@ -23,7 +24,6 @@ __all__ = ["READ_SUFFIXES", "WRITE_SUFFIXES", "read_mesh", "write_mesh"]
 
 READ_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb", ".gltf")
 WRITE_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb")
-LARGE = 10.0  # m: what is more extended looks like millimetres
 # Formats that repeat nodes.
 MERGED = (".stl", ".glb", ".gltf")
 # Nodes nearer than this part of the shortest side at either were one node before rounding or noise moved them.

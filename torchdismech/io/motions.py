@@ -28,6 +28,8 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
     """Return what is prescribed over time, without running actuation.python."""
     actuation = scene.document.actuation or schema.Actuation.model_construct()
     springs, edges, triangles = len(model.springs), len(model.rod_edges), continuum_triangles(model.terms)
+    if actuation.natural_twist is not None and scene.document.robot.planar:
+        raise SceneError(scene.path, "actuation.natural_twist", "a planar robot does not twist")
     node_motions, edge_motions = _motions(scene)
     _check_held(scene, model)
     turning = {node for motion in node_motions if isinstance(motion, Rotation) for node in motion.index}

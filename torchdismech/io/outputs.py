@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchdismech.errors import InputError
 
-__all__ = ["is_picture", "is_trajectory", "refuse_input", "refuse_overwriting"]
+__all__ = ["is_picture", "refuse_input", "refuse_overwriting"]
 
 # how files of the kinds that pictures are written to begin
 PICTURES = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF", ".svg": b"<?xml"}
@@ -34,17 +34,6 @@ def refuse_overwriting(path: Path, overwrite: bool, kind: str, is_kind: Callable
         raise InputError(f"--out {path}: is there already, and no {kind}: choose another name, or remove it first")
     if not overwrite:
         raise InputError(f"--out {path}: is there already: choose another name, {instead}or pass --overwrite")
-
-
-def is_trajectory(path: Path) -> bool:
-    """Return whether the file has the parts of a trajectory; what is in them may be damaged."""
-    import h5py
-
-    try:
-        with h5py.File(path, "r", locking=False) as file:
-            return {"time", "step", "positions", "state", "topology"} <= set(file)
-    except (OSError, RuntimeError):  # not HDF5, or too damaged to tell
-        return False
 
 
 def is_picture(path: Path) -> bool:

@@ -80,7 +80,21 @@ def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tup
         return key, f"expected{meaning.replace('(', '').replace(')', '')}, got {shown(fault['input'])}"
     if said and _names_alternative(fault["loc"], key):
         return key, f"expected {said}, got {shown(fault['input'])}"
-    return key, f"{_in_words_of_toml(fault['msg'])}{meaning}, got {shown(fault['input'])}"
+    expected = _in_words_of_toml(fault["msg"])
+    if field is not None and fault["type"] in ("too_short", "too_long"):
+        bound = fault["ctx"]["min_length" if fault["type"] == "too_short" else "max_length"]
+        if bound in _exact_lengths(field.annotation, field.metadata):
+            expected = re.sub(r"at \w+", "exactly", expected)
+    return key, f"{expected}{meaning}, got {shown(fault['input'])}"
+
+
+def _exact_lengths(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[int]:
+    """Return the lengths of the lists in an annotation that have to have one length."""
+    bounds = [bound for given in metadata for bound in (getattr(given, "metadata", None) or [given])]
+    most = [bound.max_length for bound in bounds if hasattr(bound, "max_length")]
+    yield from (bound.min_length for bound in bounds if getattr(bound, "min_length", None) in most)
+    for part in typing.get_args(annotation):
+        yield from _exact_lengths(part, getattr(part, "__metadata__", ()))
 
 
 def _names_alternative(location: Key, key: Key) -> bool:

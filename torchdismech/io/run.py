@@ -63,7 +63,7 @@ def run_scene(
         at = _Standing(setup.state) if before is None else _Standing.at_the_end_of(before, rows, setup.state.q.device)
         first = at.step
         # by all steps of the scene: a run that is resumed is compiled where one in one go would be
-        setup.integrator.prepare(setup.model, setup.state, setup.steps)
+        setup.integrator.compile_for(setup.model, setup.state, setup.steps)
         kept = attributes(scene, setup.model)
         for count, every in _legs(first, setup.steps, setup.every):
             writer = TrajectoryWriter(path, scene.randomized, kept, before, mark)

@@ -383,6 +383,8 @@ def _check_tables(path: Path, document: schema.Document, geometry: Geometry) -> 
         for kind, count in (("nodes", len(geometry.nodes)), ("edges", len(geometry.rod_edges))):
             index = getattr(table, kind, None)
             wrong = [i for i in index or [] if i >= count]
+            if wrong and not count:
+                raise SceneError(path, (*key, kind), f"names {kind} of rods, and the robot has none")
             if wrong:
                 raise SceneError(path, (*key, kind), f"expected {kind} 0 to {count - 1}, got {wrong[0]}")
             if index and key[0] != "tendon" and len(set(index)) < len(index):  # tendons may come back

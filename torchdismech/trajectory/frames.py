@@ -16,7 +16,7 @@ from torchdismech.appearance import KEY, Appearance
 from torchdismech.errors import InputError
 from torchdismech.state import State
 from torchdismech.trajectory.owner import OwnerMark
-from torchdismech.trajectory.reading import read
+from torchdismech.trajectory.reading import is_trajectory, read
 from torchdismech.trajectory.structure import DATASETS
 from torchdismech.trajectory.writing import write_whole
 
@@ -171,14 +171,16 @@ class Trajectory:
         return Appearance.read(self.attributes[KEY]) if KEY in self.attributes else Appearance(None, [])
 
     def save(self, path: str | Path) -> None:
-        """Write the file, replacing one of that name when all is written.
+        """Write the file, replacing a trajectory of that name when all is written.
 
         Raises
         ------
         InputError
-            It cannot be written there, or somebody else writes it just now.
+            It cannot be written there, what is there is no trajectory, or somebody else writes it just now.
         """
         path = Path(path)
+        if path.is_file() and not is_trajectory(path):
+            raise InputError(f"{path}: is there already, and no trajectory: choose another name, or remove it first")
         with OwnerMark(path):
             try:
                 write_whole(path, self)

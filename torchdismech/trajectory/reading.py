@@ -27,13 +27,24 @@ from torchdismech.trajectory.structure import COPIES, DATASETS, MEMORY, SHAPES
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["read"]
+__all__ = ["is_trajectory", "read"]
 
 BLOCK = 1 << 22  # bytes that are read at a time
 # h5py names no exceptions of its own: these are what damaged files make it raise
 UNREADABLE = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, OverflowError, MemoryError)
 WHOLE_NUMBERS = ("step", "newton/iterations", "newton/iterations_max", "newton/status")
 PAUSE = 0.005  # s, before a state is read again that was written meanwhile
+
+
+def is_trajectory(path: Path) -> bool:
+    """Return whether the file has the parts of a trajectory; what is in them may be damaged."""
+    import h5py
+
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            return {"time", "step", "positions", "state", "topology"} <= set(file)
+    except (OSError, RuntimeError):  # not HDF5, or too damaged to tell
+        return False
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -163,6 +174,8 @@ def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) ->
     kinds = (members.dataset("positions", SHAPES["positions"], FLOATS).dtype,)
     remembers = kind is not ChainState and members.has(f"{copy}/internal")
     names = [*tensor_fields(kind), *(["internal"] if remembers else [])]
+    if kind is TwoStepState and not members.has(f"{copy}/reached_velocity"):
+        names.remove("reached_velocity")  # files of earlier versions have none
     fields = {name: members.dataset(f"{copy}/{name}", SHAPES[f"state/{name}"], kinds) for name in names}
     remembered = members.names(f"{copy}/{MEMORY}") if members.has(f"{copy}/{MEMORY}") else []
     for name in remembered:
@@ -227,6 +240,8 @@ def _state(
             tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
             memory = _within(tensors, f"{MEMORY}/")
             own: dict[str, Any] = {name: values for name, values in tensors.items() if "/" not in name} | dict(fixed)
+            if kind is TwoStepState:
+                own.setdefault("reached_velocity", own["velocity"])
             return kind(**own), memory, step
     raise _Torn(found)
 

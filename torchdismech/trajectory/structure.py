@@ -58,6 +58,7 @@ SHAPES: dict[str, tuple[str | int, ...]] = {
     "state/previous_step": ("B", "n"),
     "state/previous_velocity": ("B", "n"),
     "state/step_length": ("B",),
+    "state/reached_velocity": ("B", "n"),
     "topology/rod_edges": ("E", 2),
     "topology/triangles": ("F", 3),
 }
@@ -89,6 +90,7 @@ UNITS = {
     "state/previous_step": "m, rad",
     "state/previous_velocity": "m/s, rad/s",
     "state/step_length": "s",
+    "state/reached_velocity": "m/s, rad/s",
 }
 STRAIN_UNITS = {"tau": "rad", "hinge_angle": "rad", "curvature": "1/m"}  # of those that are no pure numbers
 ALIGNMENT = 8  # bytes: where numbers of that size may stand in memory, into which they are mapped
