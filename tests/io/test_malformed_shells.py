@@ -103,6 +103,22 @@ MALFORMED = {
     ),
     "drag on rods": (scene_text(environment="drag = {density = 1.0, coefficient = 1.0}"), "environment.drag: acts on"),
     "pressure on rods": (scene_text(environment="pressure = 1.0"), "environment.pressure: acts on triangles"),
+    "resistive drag on shells": (
+        shell_scene(environment="resistive = {tangential = 0.1, normal = 0.1}"),
+        "environment.resistive: acts on rods, and the robot has none",
+    ),
+    "quadratic drag on shells": (
+        shell_scene(environment='resistive = {tangential = 1.0, normal = 1.0, density = 1e3, law = "quadratic"}'),
+        "environment.resistive: acts on rods, and the robot has none",
+    ),
+    "line load on edges of shells": (
+        shell_scene() + "\n[[line_load]]\nload = [0, 0, -1]\nedges = [0]\n",
+        "line_load.0.edges: names edges of rods, and the robot has none",
+    ),
+    "moment on shells": (
+        shell_scene() + "\n[[moment]]\nmoment = [0, 0, 1]\nnodes = [0]\n",
+        "moment.0: acts on rods, and the robot has none",
+    ),
     "thrust on rods": (
         scene_text(environment="thrust = {coefficient = 1.0, smoothing = 1e-3}"),
         "environment.thrust: acts",
@@ -116,6 +132,10 @@ MALFORMED = {
         "environment.thrust.axis: expected a direction that is not zero",
     ),
     "pressure of text": (shell_scene(environment='pressure = "high"'), "environment.pressure: expected a number"),
+    "twist of a planar robot": (
+        scene_text(robot=GOOD["robot"] + "\nplanar = true", actuation='natural_twist = "kappa.csv"'),
+        "actuation.natural_twist: a planar robot does not twist",
+    ),
     "hinges of rods": (
         scene_text(actuation='natural_hinge_angle = "kappa.csv"'),
         "actuation.natural_hinge_angle: the robot has no such elements",
