@@ -81,8 +81,10 @@ def test_plate_on_an_incline_sticks_below_the_friction_angle():
     assert info.contact["sticking"].tolist() == [1, 1, 1, 1, 0, 0]
     assert info.contact["sliding"].tolist() == [0, 0, 0, 0, 1, 1]
     load = info.contact["force/incline"]
-    assert torch.allclose(load[:4, 2], torch.full((4,), 9.81 / 2).double(), rtol=1e-3)
-    assert load[:4, :2].abs().max() < 1e-2
+    # what is left of the settling: 2e-7 N
+    assert torch.allclose(load[:4, 2], torch.full((4,), 9.81 / 2).double(), rtol=1e-6)
+    # the plate touches by its rim, 1e-5 m off the axis: 1.1e-3 N seen, with a tenth of that radius half as much
+    assert load[:4, :2].abs().max() < 2e-3
 
 
 def test_rows_do_not_know_each_other():
@@ -137,6 +139,7 @@ def test_moving_obstacle_pushes():
     )
     arm = paper_arm([wall], disks=0)
     _, reports = run(arm, 30)
+    # gaps are linear in a step: of second order in its length, 4e-7 m at the last
     assert reports[-1].plates.gap.amin().item() == pytest.approx(0.0, abs=1e-6)
     assert reports[-1].contact["force/wall"][0, 0] < -0.1
 
@@ -183,7 +186,8 @@ def test_gradients_through_contact():
         exact = [x[0, -1] for x in torch.autograd.grad(tip[0, axis], given, retain_graph=True)]
         measured = (tip[1::2, axis] - tip[2::2, axis]).detach() / (2 * h)
         for name, a, b in zip(names, exact, measured, strict=True):
-            assert a.item() == pytest.approx(b.item(), rel=2e-5, abs=1e-9), (name, axis)
+            # of differences: their steps squared, and rounding over these; 1e-9 seen
+            assert a.item() == pytest.approx(b.item(), rel=1e-7, abs=1e-9), (name, axis)
 
 
 def test_gradients_of_steps_that_are_solved_again(monkeypatch):

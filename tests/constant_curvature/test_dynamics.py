@@ -108,7 +108,8 @@ def test_energy_is_kept_as_well_as_the_order_says(scheme, order):
         total = sum(trajectory.energies.values())[:, 0]
         drift.append(float((total - total[0]).abs().max() / total.abs().max()))
     assert math.log2(drift[0] / drift[1]) > order - 0.35, drift
-    assert drift[1] < (0.03 if scheme == "implicit" else 3e-5), drift
+    # .6 % in 80 steps of first order, 2.3e-6 in 6 of third
+    assert drift[1] < (0.01 if scheme == "implicit" else 5e-6), drift
 
 
 def test_steps_converge_to_each_other():
@@ -126,7 +127,8 @@ def test_steps_converge_to_each_other():
 
     exact = end(5e-4, "rk23")
     errors = [float((end(dt, "implicit") - exact).norm()) for dt in (2e-3, 1e-3)]
-    assert errors[1] < 1e-3 and errors[0] / errors[1] == pytest.approx(2.0, abs=0.3)
+    # 3e-5 m with steps of 1 ms; of second order is a hundredth of that
+    assert errors[1] < 1e-4 and errors[0] / errors[1] == pytest.approx(2.0, abs=0.1)
 
 
 def test_five_chambers_move_as_three():

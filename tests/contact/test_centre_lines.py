@@ -264,7 +264,8 @@ def test_stiffness_at_nodes():
     for table in (found.table for found in ring.touching(angles)):
         assert table.kernel is closest_crossing and int(table.robot.bincount()[1]) >= 2
     before, at, after = ring.stiffness(angles)
-    assert torch.allclose(at, (before + after) / 2, rtol=1e-6, atol=1e-6 * float(at.abs().max()))
+    # of second order in the way to either side, 3e-4 of an edge: 2e-7 seen
+    assert torch.allclose(at, (before + after) / 2, rtol=0, atol=1e-6 * float(at.abs().max()))
 
 
 def test_a_line_beside_its_edge_is_found():

@@ -131,9 +131,9 @@ def test_limits_of_slipping(kind):
         return RESPONSES[kind].slipping(v, torch.tensor(SLIP, dtype=torch.float64))[0] * v
 
     slope = (gammas(middle + h) - gammas(middle - h)) / (2 * h)
-    assert torch.allclose(
-        slope, RESPONSES[kind].slipping(middle, torch.tensor(SLIP, dtype=torch.float64))[1], atol=1e-5 / SLIP
-    )
+    expected = RESPONSES[kind].slipping(middle, torch.tensor(SLIP, dtype=torch.float64))[1]
+    # h^2 / 6 times the third derivative, up to (15 / SLIP)^3 / 8, and rounding over h: 2e-9 seen
+    assert torch.allclose(slope, expected, rtol=0, atol=2e-9 / SLIP)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -195,7 +195,7 @@ def test_force_and_derivatives(kind, rough):
         ):
             if by is not None:
                 error = (by[:, :, axis] - difference).abs().amax(1) / by.abs().amax((1, 2)).clamp_min(1e-12)
-                assert float(error.max()) < 1e-5
+                assert float(error.max()) < 1e-6  # see h: 1e-8, and 5e-7 where the slope turns
             else:
                 assert float(difference.abs().max()) == 0
 
@@ -243,7 +243,8 @@ def test_static_and_sliding_coefficients(kind):
     # 1e-6: the penalty's friction has all but 2 exp(-15) of its size at the slip velocity
     assert found[:3].tolist() == pytest.approx([0.7, 0.4, 0.4], rel=1e-6)
     assert bool((found[3:].diff() < 0).all())
-    assert float(found[3:][25]) == pytest.approx(0.7 - 0.3 * (25 / 49) ** 2 * (3 - 50 / 49), rel=1e-6)
+    # in between friction has its full size, to rounding
+    assert float(found[3:][25]) == pytest.approx(0.7 - 0.3 * (25 / 49) ** 2 * (3 - 50 / 49), rel=1e-12)
 
 
 class Spring(Potential):

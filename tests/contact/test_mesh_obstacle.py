@@ -145,7 +145,7 @@ def test_sphere_of_triangles_is_a_sphere_within_its_facets():
     facet = 0.2 - (mesh.triangles_center * mesh.face_normals).sum(axis=1).min()
     points = scattered(mesh, 5000)
     difference = Mesh(mesh.vertices, mesh.faces).distance(points) - Sphere((0, 0, 0), 0.2).distance(points)
-    assert 0 < facet < 5e-4
+    assert 0 < facet < 5e-4  # m: of 5120 triangles on a radius of .2 m, 2.3e-4
     # 1e-14: rounding of points up to 10 away
     assert (difference > -1e-14).all() and (difference < facet + 1e-14).all()
 

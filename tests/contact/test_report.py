@@ -49,7 +49,8 @@ def test_sticking_and_sliding(response):
     assert torch.allclose(-force[:, 0], weight * friction, rtol=10 * accuracy)
     overlap = -(run.positions[1:, ..., 2] - 1e-3).amin(-1).clamp(max=0)
     assert bool((contact["penetration"][1:] >= overlap - 1e-15).all())
-    assert float(contact["penetration"].max()) < (2e-4 if response == "penalty" else 1e-8)
+    # a node's weight, 4e-4 N, on a spring of 2 k = 100 N/m: 3e-6 m seen; of constraints their tolerance
+    assert float(contact["penetration"].max()) < (1e-5 if response == "penalty" else 1e-8)
 
 
 @pytest.mark.parametrize("make", [lambda: ROBOTS["rods"]("penalty", True), lambda: constrained_crossing(0.3)])

@@ -95,11 +95,13 @@ def test_matrix_is_the_derivative_of_the_residual(integrator):
         step = torch.zeros_like(x)
         step[0, k] = 1e-8
         column = (balance.residual(x + step) - balance.residual(x - step))[0] / 2e-8
-        assert torch.allclose(matrix[:, k], column, rtol=0, atol=1e-6 * float(matrix.abs().max()))
+        # differences over 2e-8 m: rounding leaves 6e-10 of the largest entry
+        assert torch.allclose(matrix[:, k], column, rtol=0, atol=1e-8 * float(matrix.abs().max()))
     direction = 1e-7 * torch.randn(x.shape, dtype=torch.float64, generator=generator)
     balance.descending = True
     slope = (balance.potential(x + direction) - balance.potential(x - direction)) / 2
-    assert torch.allclose(slope, (balance.residual(x) * direction).sum(1), rtol=1e-5)
+    # rounding of the potential over a way of 1e-7: 2e-11 seen
+    assert torch.allclose(slope, (balance.residual(x) * direction).sum(1), rtol=1e-8, atol=0)
 
 
 @pytest.mark.slow
@@ -112,7 +114,8 @@ def test_added_dissipation_comes_on_top():
     zero = torch.tensor(0.0, dtype=torch.float64)
     builder.add_dissipation("bend_twist", LinearElastic({"c1": bending, "c2": bending, "c3": zero}))
     dt = 2 * math.pi / OMEGA / 400
-    assert damping_ratio(builder.finalize(), dt) == pytest.approx(0.1, rel=0.01)
+    # 20 edges and a peak read off at 400 steps a period; measured: .04 %
+    assert damping_ratio(builder.finalize(), dt) == pytest.approx(0.1, rel=3e-3)
 
 
 def test_equilibria_do_not_know_of_it():

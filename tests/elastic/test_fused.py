@@ -165,7 +165,8 @@ def test_single_precision(monkeypatch, written):
     """Write numbers of the model's own precision."""
     model = network().finalize(compile=False, dtype=torch.float32)
     for a, b in zip(evaluated(model), evaluated(model, by_torch=True, monkeypatch=monkeypatch), strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=2e-4 * float(b.abs().max()))
+        # 6e-8 of each of some tens of products and sums: 1e-6 of the largest seen
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5 * float(b.abs().max()))
     assert all(done for _, done in written)
 
 

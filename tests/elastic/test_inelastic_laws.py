@@ -144,7 +144,8 @@ def oscillator(dt, integrator):
 def test_order_of_an_oscillator_that_relaxes(integrator, order):
     """Converge to the solution of the linear equations, by the matrix exponential, with the integrator's order."""
     errors = [oscillator(dt, integrator) for dt in (2e-3, 1e-3)]
-    assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.15)
+    # terms of the next order: .14 for implicit Euler, .002 for the others
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.15 if order == 1 else 0.01)
 
 
 def test_refusals():

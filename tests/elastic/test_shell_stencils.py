@@ -134,6 +134,7 @@ class TestMeaning:
         for spacing in (0.002, 0.001):
             model, state = self.bent("midedge", radius, axis, spacing)
             errors.append(1 - model.energies(state)["midedge"].item() / smooth)
+        # 11 to 13 % on the coarser mesh; a first order leaves half of that
         assert 0 < errors[1] < 0.65 * errors[0] < 0.65 * 0.15
 
     @pytest.mark.parametrize("axis", ["y", "sphere"])

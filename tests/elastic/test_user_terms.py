@@ -42,12 +42,13 @@ def test_twisted_ribbon(ribbon):
     free = ribbon.LENGTH * 39 / 40
     angle = math.pi / 2
     torque, _ = ribbon.twisted(ribbon.ribbon(), angle)
-    assert torque == pytest.approx(4 * ribbon.BENDING * angle / free, rel=1e-6)
+    # an even twist is exact with any number of edges: what is left is rounding
+    assert torque == pytest.approx(4 * ribbon.BENDING * angle / free, rel=1e-9)
     torque, _ = ribbon.twisted(ribbon.strip(), angle)
     ratio = ribbon.THICKNESS / ribbon.WIDTH
     torsion = ribbon.WIDTH * ribbon.THICKNESS**3 * (1 / 3 - 0.21 * ratio * (1 - ratio**4 / 12))
     shear = ribbon.YOUNGS / (2 * (1 + ribbon.POISSON))
-    assert torque == pytest.approx(shear * torsion * angle / free, rel=1e-6)
+    assert torque == pytest.approx(shear * torsion * angle / free, rel=1e-9)
 
 
 @pytest.mark.slow

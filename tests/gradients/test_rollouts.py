@@ -34,7 +34,7 @@ def cantilever(nodes: int = 8, **options):
 @pytest.mark.parametrize("checkpoint_every", [None, 10])
 @pytest.mark.slow
 def test_fifty_steps_against_differences(checkpoint_every):
-    """Match central differences of the whole rollout to 1e-5, by stiffness, drag, mass and initial velocity."""
+    """Match central differences of the whole rollout, by stiffness, drag, mass and initial velocity."""
     model = cantilever()
     factors = {
         "stiffness": trainable.scaled(model, ["bend_twist.EI1", "bend_twist.EI2"]).log_factor,
@@ -62,7 +62,8 @@ def test_fifty_steps_against_differences(checkpoint_every):
                 values.append(loss().item())
                 tensor -= sign * 1e-5 * direction
         difference = (values[0] - values[1]) / 2e-5
-        assert (gradient * direction).sum().item() == pytest.approx(difference, rel=1e-5), name
+        # steps of 1e-5, squared, and rounding over them: 2e-9 seen
+        assert (gradient * direction).sum().item() == pytest.approx(difference, rel=1e-7), name
 
 
 def test_failed_row_leaves_the_others_alone_and_passes_its_state_on():
@@ -161,7 +162,8 @@ def test_unsymmetric_matrices_are_solved_transposed(solver):
     (gradient,) = torch.autograd.grad(value(velocity.requires_grad_()), velocity)
     with torch.no_grad():
         difference = (value(velocity + 1e-5 * direction) - value(velocity - 1e-5 * direction)) / 2e-5
-    assert (gradient * direction).sum().item() == pytest.approx(difference.item(), rel=1e-6)
+    # residuals of 1e-13 N over steps of 1e-5: 3e-10 seen
+    assert (gradient * direction).sum().item() == pytest.approx(difference.item(), rel=1e-8)
 
 
 def test_iterative_solver_of_symmetric_matrices():
@@ -172,7 +174,8 @@ def test_iterative_solver_of_symmetric_matrices():
         factor = trainable.scaled(model, ["bend_twist.EI1"])
         run = unroll(model, model.initial_state(), ImplicitEuler(0.01), 3)
         found.append(torch.autograd.grad(run.positions[-1].square().sum(), factor.log_factor)[0].item())
-    assert found[1] == pytest.approx(found[0], rel=1e-6)
+    # pcg's systems are solved to its tolerance; 1e-15 seen
+    assert found[1] == pytest.approx(found[0], rel=1e-8)
 
 
 def bytes_kept(integrator, steps: int, checkpoint_every=None) -> int:

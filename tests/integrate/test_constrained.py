@@ -64,7 +64,8 @@ def test_fluid_beside_contact():
         assert int(info.iterations[0]) <= 5
     weight = 9.81 * model.body.node_mass().sum()
     final = weight * (torch.sin(slope) - 0.2 * torch.cos(slope)) / (0.3 * 2.0 * 0.05)
-    assert float(state.node_velocities[..., 0].mean()) == pytest.approx(float(final), rel=1e-3)
+    # what is left of its approach after 60 steps: 1e-10
+    assert float(state.node_velocities[..., 0].mean()) == pytest.approx(float(final), rel=1e-8)
 
 
 @pytest.mark.parametrize("thick_first", [False, True])
@@ -145,10 +146,10 @@ def test_shell_falls_flat():
         state, info = ImplicitEuler(2e-3).step(model, state, throw=True)
         heights.append(state.positions[0, :, 2].clone())
     assert float(heights[-1].max()) == pytest.approx(5e-4, abs=1e-8)
-    assert float(state.velocity.abs().max()) < 1e-6
-    assert float(info.contact["force/floor"][0, 2]) == pytest.approx(
-        9.81 * float(model.body.node_mass().sum()), rel=1e-6
-    )
+    assert float(state.velocity.abs().max()) < 1e-12  # nothing moves any more
+    weight = 9.81 * float(model.body.node_mass().sum())
+    # steps are solved to this part of their forces
+    assert float(info.contact["force/floor"][0, 2]) == pytest.approx(weight, rel=1e-8)
 
 
 def test_momentum_in_self_contact():

@@ -69,7 +69,8 @@ def test_steps_are_those_of_the_complementarity_problem(name, monkeypatch):
     torch.testing.assert_close(short.positions, whole.positions, rtol=0, atol=1e-8)
     for contact, force in short.contact.items():
         if contact.startswith("force/"):
-            torch.testing.assert_close(force, whole.contact[contact], rtol=0, atol=1e-5)
+            # 1e-5 kg stopped 1e-10 m apart in steps of 2 ms: 1e-10 N a contact; 3e-11 seen
+            torch.testing.assert_close(force, whole.contact[contact], rtol=0, atol=1e-8)
 
 
 def spun(model):
@@ -117,7 +118,7 @@ def test_sliding_steps_are_those_of_the_complementarity_problem(name, monkeypatc
     torch.testing.assert_close(short.positions, whole.positions, rtol=0, atol=1e-8)  # as above
     torch.testing.assert_close(short.contact["sliding"], whole.contact["sliding"], rtol=0, atol=0)
     force = "force/obstacle0"
-    torch.testing.assert_close(short.contact[force], whole.contact[force], rtol=0, atol=1e-5)
+    torch.testing.assert_close(short.contact[force], whole.contact[force], rtol=0, atol=1e-8)  # as above
     assert int(whole.contact["sliding"].max()) == 25
     moved = (whole.positions[-1] - whole.positions[-2]).norm(dim=-1)
     assert (float(moved.max()) < 1e-9) == (name == "to rest")

@@ -76,7 +76,8 @@ def test_a_penalty_comes_to_it():
     """Differ from a penalty's buckled shape by what that lets overlap."""
     exact, _ = pressed(column(edges=20), [2.0])
     soft, _ = pressed(column(edges=20, response=Penalty(1e3, tolerance=1e-4)), [2.0])
-    assert (soft.positions - exact.positions).abs().max() < 2e-5
+    # the wall's 2.4e-3 N press a node in by 1.2e-6 m (2 k = 2e3 N/m), and the column follows: 3.2e-6 m seen
+    assert (soft.positions - exact.positions).abs().max() < 1e-5
     assert (soft.positions - exact.positions).abs().max() > 1e-7
 
 

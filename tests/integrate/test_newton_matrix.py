@@ -140,10 +140,10 @@ def check_matrix(balance, x) -> None:
         columns.append((balance.residual(x + step) - balance.residual(x - step)) / (2 * step[0, k]))
     differences = torch.stack(columns, dim=-1)
     scale = matrix.abs().amax((1, 2), keepdim=True)
-    assert ((matrix - differences).abs() <= 1e-6 * scale).all()
-    # small entries (twist) on their own scale, too
+    assert ((matrix - differences).abs() <= 1e-7 * scale).all()  # 2e-9 seen
+    # small entries (twist) on their own scale, too: 3e-8 seen
     row_scale = differences.abs().amax(2, keepdim=True)
-    assert ((matrix - differences).abs() <= 1e-5 * row_scale).all()
+    assert ((matrix - differences).abs() <= 1e-6 * row_scale).all()
 
 
 @pytest.mark.parametrize("rough", [False, True])

@@ -114,7 +114,8 @@ class TestCriticalLoads:
         assert info.stable.tolist() == [True, False]
         state, info = Static().step(model, model.initial_state(batch=2), control)
         assert info.converged.all() and info.stable.all()
-        assert state.positions[0, :, 1].abs().max() < 1e-6 and state.positions[1, -1, 1] > 0.05
+        # nothing pushes the upright one sideways
+        assert state.positions[0, :, 1].abs().max() < 1e-9 and state.positions[1, -1, 1] > 0.05
 
     def test_of_a_strip_under_an_even_load(self):
         """Stay upright below 12.85 sqrt(EI GJ) / L^3 along it, lean over above (Timoshenko and Gere), within 1 %."""
@@ -178,7 +179,8 @@ class TestLeaving:
             warnings.simplefilter("ignore")  # whether the turn without any force counts as stable is rounding
             _, state, info = pressed(20, [1.1, 3.0], planar=False)
         assert info.converged.all()
-        assert (state.positions[:, -1, 2] > 0.3).all() and state.positions[:, :, 1].abs().max() < 1e-6
+        assert (state.positions[:, -1, 2] > 0.3).all()
+        assert state.positions[:, :, 1].abs().max() < 1e-9  # nothing pushes along y: 3e-13 m of rounding seen
         flat = pressed(20, [1.1, 3.0])[1]
         assert torch.allclose(state.positions, flat.positions, atol=1e-6)  # of tolerances of 1e-8 N
 

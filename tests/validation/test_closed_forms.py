@@ -73,7 +73,7 @@ def test_small_cantilever():
     assert -nodes[-1, 2] == pytest.approx(weight * length**4 / (8 * youngs * SECOND), rel=5e-4)
     tip = forces.PointForce([80], (0, 0, -0.01))
     nodes = equilibrium(cantilever(81, youngs, length, [tip]))
-    assert -nodes[-1, 2] == pytest.approx(0.01 * length**3 / (3 * youngs * SECOND), rel=5e-4)
+    assert -nodes[-1, 2] == pytest.approx(0.01 * length**3 / (3 * youngs * SECOND), rel=2e-4)  # likewise: .004 %
 
 
 def elastica_tip(force: float, stiffness: float, length: float) -> tuple[float, float]:
@@ -110,7 +110,7 @@ def test_large_cantilever_is_the_elastica():
     """Approach the elastica, to second order in the edge length."""
     errors = [elastica_error(n) for n in (21, 41, 81)]
     orders = [math.log2(a / b) for a, b in zip(errors, errors[1:], strict=False)]
-    assert errors[-1] < 2e-4
+    assert errors[-1] < 2e-4  # second order: 1.3e-4 at 80 edges
     # slightly off 2 as the tip's Voronoi half-cell and the clamp count at order dx^3
     assert all(1.8 < order < 2.2 for order in orders)
 

@@ -96,7 +96,8 @@ def test_sticking_on_an_incline(kind):
         "barrier": SLIP * (1 - math.sqrt(1 - share)),
         "complementarity": 0.0,
     }[kind]
-    assert speed == pytest.approx(creep, rel=1e-3, abs=1e-9)
+    # the steps have come to it within their tolerance: 1e-13
+    assert speed == pytest.approx(creep, rel=1e-9, abs=1e-12)
     assert speed < SLIP
 
 
@@ -136,7 +137,8 @@ def test_sliding_on_a_leaning_plane(kind):
     after = stepped(model, before, rule, 10)
     gained = (after.node_velocities - before.node_velocities)[0].mean(0).numpy() / (10 * dt)
     expected = GRAVITY * (math.sin(angle) - mu * math.cos(angle))
-    assert np.abs(gained - expected * down).max() < 2e-3 * expected
+    # friction is full after four steps, and implicit Euler exact for constant forces: 1e-11 seen
+    assert np.abs(gained - expected * down).max() < 1e-8 * expected
 
 
 @pytest.mark.parametrize("kind", POTENTIALS)
@@ -160,7 +162,8 @@ def test_overlap_of_a_stiff_spring():
     model.obstacles[0].law.response.tolerance.fill_(1e-6)
     state = stepped(model, model.initial_state(), ImplicitEuler(2e-2, **TIGHT), 40)
     overlap = 5e-3 - state.positions[..., 2].mean().item()
-    assert overlap == pytest.approx(load / (2 * 2e3), rel=1e-6)
+    # 4e-6 m, four tolerances: linear to rounding; 2e-11 of the fall is left
+    assert overlap == pytest.approx(load / (2 * 2e3), rel=1e-8)
 
 
 @pytest.mark.parametrize("kind", POTENTIALS)
@@ -242,7 +245,8 @@ def test_capstan(kind, angle):
         if k >= count:
             tension = 1e4 * model.strains(state)["stretch"][0]
             ratios.append(float(tension[-1] / tension[0]))
-    assert np.mean(ratios) == pytest.approx(math.exp(mu * angle), rel=0.05)
+    # nodes every .08 rad, whose number on the post is the mean of two while the rope slides by an edge: .3 % seen
+    assert np.mean(ratios) == pytest.approx(math.exp(mu * angle), rel=0.01)
 
 
 def sticks(rough: bool) -> Model:
@@ -335,7 +339,7 @@ def test_no_energy_from_a_bounce(integrator, kind, rough):
     bound = {"euler": 1e-9, "midpoint": 0.03, "newmark": 0.03}[integrator]
     assert most - start < bound * fallen
     if not rough and integrator != "euler":
-        assert start - least < 0.05 * fallen
+        assert start - least < 0.02 * fallen  # Newmark's: .9 % seen
 
 
 @pytest.mark.parametrize("integrator", ["euler", "newmark"])  # the midpoint rule sees gaps in the middle of steps
@@ -382,4 +386,4 @@ def test_order_of_convergence(integrator):
         state = stepped(model, model.initial_state(), rule, round(0.03 / dt))
         ends.append(state.positions)
     seen = math.log2(float((ends[0] - ends[1]).norm() / (ends[1] - ends[2]).norm()))
-    assert seen == pytest.approx(order, abs=0.25)
+    assert seen == pytest.approx(order, abs=0.1)  # terms of the next order: .015 seen

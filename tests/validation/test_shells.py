@@ -31,7 +31,7 @@ class TestPlates:
     def test_mid_edge_normals_do_not_see_the_mesh(self):
         """Find the same deflection of the strip on all meshes, where theory has no number: to 0.5 %."""
         found = [deflection_over_theory(PLATES["strip held at one end"], "midedge", 0.005, mesh)[0] for mesh in MESHES]
-        assert np.ptp(found) < 0.005
+        assert np.ptp(found) < 0.005  # .3 % seen
         # between a plate that cannot contract sideways anywhere and a beam that can everywhere
         assert min(found) > 1 - 0.3**2 and max(found) < 1
 
