@@ -207,14 +207,14 @@ class _Slopes:
 
     def __init__(self, force: Evaluation, state: State, control: Control):
         self.force, self.state, self.control = force, state, control
-        self.weights = _random(state.q, 2)
+        self.weights = _asked(state, _random(state.q, 2))
         with torch.enable_grad():
             variables = [state.q.detach().requires_grad_(), state.velocity.detach().requires_grad_()]
             value = force(state.replace(q=variables[0], velocity=variables[1]), control)
             self.recorded = value.requires_grad
             none = (None, None)
             found = torch.autograd.grad(value, variables, self.weights, allow_unused=True) if self.recorded else none
-        self.sums = [torch.zeros_like(state.q) if g is None else g for g in found]
+        self.sums = [torch.zeros_like(state.q) if g is None else _asked(state, g) for g in found]
         self.finite = bool(torch.isfinite(value).all()) and all(bool(torch.isfinite(s).all()) for s in self.sums)
 
     def size(self) -> float:
@@ -268,7 +268,7 @@ def _wrong_force(force: Force, state: State, control: Control, rows: Tensor) -> 
         return None
     if not _same(force(state, control), value):
         return _not_deterministic(name)
-    weights, direction = _random(state.q, 3), _random(state.q, 4)
+    weights, direction = (_asked(state, _random(state.q, seed)) for seed in (3, 4))
     claimed = (torch.zeros_like(weights),) * 2
     if force.varies:
         blocks, derivatives = force.blocks(), force.derivatives(state, control)
@@ -292,7 +292,8 @@ def _wrong_force(force: Force, state: State, control: Control, rows: Tensor) -> 
 
 def _wrong_claim(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
     """Return a sentence where a force claims a symmetric derivative or a potential, and has another."""
-    name, weights, direction = type(force).__name__, _random(state.q, 3), _random(state.q, 4)
+    name = type(force).__name__
+    weights, direction = (_asked(state, _random(state.q, seed)) for seed in (3, 4))
     if force.symmetric:
         blocks, derivatives = force.blocks(), force.derivatives(state, control)
         pairs = zip(products(blocks, derivatives, weights), products(blocks, derivatives, direction), strict=True)
@@ -434,3 +435,9 @@ def _extent(state: State, field: str) -> float:
 def _random(like: Tensor, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
+
+
+def _asked(state: State, by_dof: Tensor) -> Tensor:
+    """Return numbers (B, n), zero at held tangents: these are never unknowns, so no step asks for derivatives there."""
+    unknowns = by_dof.shape[1] - 3 * state.n_held
+    return torch.cat([by_dof[:, :unknowns], torch.zeros_like(by_dof[:, unknowns:])], dim=1)
