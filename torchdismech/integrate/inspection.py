@@ -7,8 +7,8 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
-from torchdismech.hooks import what_is_wrong
+from torchdismech.errors import InputError, Status
+from torchdismech.hooks import LOOK, is_of_user, what_is_not_finite, what_is_wrong
 from torchdismech.model import Model
 from torchdismech.registration import refuse_unregistered
 from torchdismech.state import Control, State
@@ -43,17 +43,38 @@ def _same(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def cause_in_hooks(model: Model, state: State, control: Control, rows: Tensor) -> str | None:
-    """Return what is wrong with a hook at the states of some robots (B,), by name; None where nothing is."""
+def cause_in_hooks(
+    model: Model, state: State, control: Control, rows: Tensor, status: Tensor | None = None, dt: float = 0.0
+) -> str | None:
+    """Return what is wrong with a hook at the states of some robots (B,), by name; None where nothing is.
+
+    Parameters
+    ----------
+    status : (B,) of the step that failed: what met numbers that are not finite is looked at where it led, too.
+    dt : how long that step is [s].
+    """
     if not model.has_user_hooks or not bool(rows.any()):
         return None
+    forces = [force for force in model.forces if is_of_user(force)]
+    terms = [term for term in model.terms if is_of_user(term)]
     for robot in rows.nonzero().flatten()[:FEW].tolist():
         row = slice(robot, robot + 1)
+        start, held, counts = state.rows(row), control.rows(row), rows[row]
+        lost = status is not None and int(status[robot]) == Status.NOT_FINITE
+        states = [start, _ahead(start, dt)] if lost else [start]
         with per_robot(model).rows(robot, 1).in_place():
-            wrong = what_is_wrong(model.forces, model.terms, state.rows(row), control.rows(row), rows[row])
-        if wrong:
-            return wrong
+            if all(bool(torch.isfinite(set_to).all()) for set_to in held.tensors().values()):
+                for at in states:
+                    if found := what_is_not_finite(forces, terms, start, at, held, counts):
+                        return f"{found}, where positions and velocities are finite; {LOOK}"
+            if wrong := what_is_wrong(forces, terms, start, held, counts):
+                return wrong
     return None
+
+
+def _ahead(state: State, dt: float) -> State:
+    """Return where velocities lead from a state: near what a step looks at first."""
+    return state.replace(q=state.q + dt * state.velocity, time=state.time + dt)
 
 
 def refuse_wrong_matrix(

@@ -114,7 +114,9 @@ class Solver(ABC):
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
-            cause = cause_in_hooks(model, state, control, ~info.converged) if model.has_user_hooks else None
+            cause = None
+            if model.has_user_hooks:
+                cause = cause_in_hooks(model, state, control, ~info.converged, info.status, dt)
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state), cause)
         if cause is not None:
