@@ -1,5 +1,6 @@
 """What would be simulated wrongly without a word, refused where it is given."""
 
+import dataclasses
 import functools
 import math
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.constant_curvature.arms import paper_arm
+from tests.rigid.chains import cable
 from tests.rods import rod_through
 from torchdismech import (
     Circle,
@@ -17,11 +20,14 @@ from torchdismech import (
     Material,
     Rectangle,
     RobotBuilder,
+    State,
     forces,
     rollout,
     straight,
     unroll,
 )
+from torchdismech.constant_curvature import ArmIntegrator
+from torchdismech.rigid import Radau
 
 MATERIAL = Material(1e6, 1000.0)
 TAPERED = torch.tensor([1e-3, 1e-3, 1e-200, 1e-3], dtype=torch.float64)
@@ -45,6 +51,12 @@ def shell(thickness=1e-3, size=0.1, material=MATERIAL):
 def directors(vector, count=4):
     """Return a rod with the same director at each edge."""
     return rod(directors=np.tile(np.asarray(vector, dtype=float), (count, 1)))
+
+
+def stepped(**control):
+    """Return a rod after a step under a control."""
+    model = rod()
+    return ImplicitEuler(0.01).step(model, model.initial_state(), Control(**control))
 
 
 REFUSED = {
@@ -90,6 +102,26 @@ REFUSED = {
         lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state(), {"force": 0}),
         "control: expected a Control, got dict",
     ),
+    "state in single precision": (
+        lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state().to(torch.float32)),
+        r"State.q: expected torch.float64, as the model is, got torch.float32; take state.to\(torch.float64\)",
+    ),
+    "state in double precision": (
+        lambda: ImplicitEuler(0.01).step(rod(dtype=torch.float32), rod().initial_state()),
+        r"State.q: expected torch.float32, as the model is, got torch.float64; take state.to\(torch.float32\)",
+    ),
+    "control in single precision": (
+        lambda: stepped(force=torch.zeros(1, 19)),
+        r"Control.force: expected torch.float64, as the model is, got torch.float32; take force.to\(torch.float64\)",
+    ),
+    "no rest length": (
+        lambda: stepped(rest_length=torch.tensor([[0.1, 0.1, 0.0, 0.1]], dtype=torch.float64)),
+        "Control.rest_length: expected more than 0, got 0",
+    ),
+    "no rest length among values": (
+        lambda: stepped(values={"stretch.rest_length": torch.zeros(1, 4, dtype=torch.float64)}),
+        "Control.values.'stretch.rest_length'.: expected more than 0, got 0",
+    ),
 }
 
 
@@ -99,6 +131,27 @@ def test_refused(name):
     call, message = REFUSED[name]
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(State) if f.name not in ("n_held", "internal")])
+def test_each_tensor_of_a_state_has_the_dtype_of_the_model(field):
+    """Refuse a single tensor in single precision, after steps with states that fit, too."""
+    model, integrator = rod(), ImplicitEuler(0.01)
+    state, _ = integrator.step(model, model.initial_state())
+    odd = state.replace(**{field: getattr(state, field).float()})
+    with pytest.raises(InputError, match=f"State.{field}: expected torch.float64"):
+        integrator.step(model, odd)
+
+
+@pytest.mark.parametrize("kind", ["arm", "chain"])
+def test_states_of_arms_and_chains_have_the_dtype_of_the_model(kind):
+    """Name the state and both dtypes; torch named matrices m1 and m2."""
+    if kind == "arm":
+        model, integrator = paper_arm(), ArmIntegrator(dt=1e-3)
+    else:
+        model, integrator = cable(3), Radau(1e-2)
+    with pytest.raises(InputError, match="State.q: expected torch.float64, as the model is, got torch.float32"):
+        integrator.step(model, model.initial_state().to(torch.float32))
 
 
 def test_what_is_not_refused():

@@ -391,15 +391,15 @@ class Model(nn.Module):
         if not isinstance(control, Control):
             raise InputError(f"control: expected a Control, got {type(control).__name__}")
         fitting = set() if seen is None else seen.fitting
-        shapes = state.q.shape, None if state.internal is None else state.internal.shape
-        if shapes not in fitting:
+        kind = state.kind
+        if kind not in fitting:
             self._check_state(state)
-            fitting.add(shapes)
+            fitting.add(kind)
         self.check_control(control, state.batch)
 
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
-        """Refuse a state of another model, or of another number of robots."""
+        """Refuse a state of another model, of another number of robots, or in other numbers."""
         if state.q.shape[1] != self.n_dofs:
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
         count, kept = internal_count(self.terms), None if state.internal is None else tuple(state.internal.shape)
@@ -408,11 +408,12 @@ class Model(nn.Module):
             raise InputError(f"State.internal: this model's materials expect {expected}, got {kept}")
         if self.batch not in (None, state.batch):
             raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
+        state.check_dtype(self.dtype)
 
     def check_control(self, control: Control, batch: int) -> None:
         """Refuse a control that does not fit so many of these robots."""
         if control.tensors():
-            control.check(self.body.control_shapes(batch, continuum_triangles(self.terms)))
+            control.check(self.body.control_shapes(batch, continuum_triangles(self.terms)), self.dtype)
         for name, value in control.values.items():
             if name not in self.places:
                 raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")
