@@ -10,7 +10,8 @@ from torch import Tensor
 from torchdismech.errors import InputError, Status
 from torchdismech.hooks import LOOK, is_of_user, what_is_not_finite, what_is_wrong
 from torchdismech.model import Model
-from torchdismech.registration import refuse_unregistered
+from torchdismech.registration import refuse_unregistered, unregistered
+from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
 from torchdismech.values import per_robot
 
@@ -19,13 +20,26 @@ __all__ = ["cause_in_hooks", "refuse_hidden_tensors", "refuse_wrong_matrix"]
 FEW = 3  # robots whose hooks are looked at
 OFF = 1e-4  # relative, of an equation that a linear solver left: beyond, its matrix is ill-conditioned or wrong
 
+NOTHING_HIDDEN = "no hidden tensors"  # among what fits a model
+
 _seen: WeakSet[Model] = WeakSet()
 
 
-def refuse_hidden_tensors(model: Model, state: State, control: Control) -> None:
-    """Refuse hooks that use tensors which require gradients and are not the model's; looks at a model once."""
-    if not model.has_user_hooks or model in _seen:
+def refuse_hidden_tensors(model: Model, state: State, control: Control, seen: Snapshot) -> None:
+    """Refuse hooks that use tensors which require gradients and are not the model's.
+
+    Looks at a model once, and once more where an attribute that has changed since holds such a tensor. `seen` is what
+    the model holds.
+    """
+    if not model.has_user_hooks or NOTHING_HIDDEN in seen.fitting:
         return
+    if model not in _seen or any(unregistered(model)):
+        _look_for_hidden_tensors(model, state, control)
+        _seen.add(model)
+    seen.fitting.add(NOTHING_HIDDEN)
+
+
+def _look_for_hidden_tensors(model: Model, state: State, control: Control) -> None:
     at, control = state.rows(slice(1)).detach(), control.rows(slice(1))
     # hooks of its own: checkpointing counts what is saved, and this runs once
     with (
@@ -36,7 +50,6 @@ def refuse_hidden_tensors(model: Model, state: State, control: Control) -> None:
         at = at.replace(q=at.q.requires_grad_())
         force = model.mechanics.force(model.start_step(at, control), at.q, at.velocity, at.time)
         refuse_unregistered(model, force, [at.q, *control.tensors().values()])
-    _seen.add(model)
 
 
 def _same(tensor: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ class Solver(ABC):
         values = model.values_of(control)
         with values.in_place():
             if torch.is_grad_enabled():
-                refuse_hidden_tensors(model, state, control)
+                refuse_hidden_tensors(model, state, control, seen)
             control_alone, dt = control.without_values(), self._step_length
             problem = StepProblem(model, self, state, control_alone, dt, running, values, seen=seen)
             size = chunk_size(model, state.batch, self)
