@@ -21,7 +21,10 @@ from torchdismech import (
     Rectangle,
     RobotBuilder,
     State,
+    Static,
+    follow,
     forces,
+    modes,
     rollout,
     straight,
     unroll,
@@ -141,6 +144,62 @@ def test_each_tensor_of_a_state_has_the_dtype_of_the_model(field):
     odd = state.replace(**{field: getattr(state, field).float()})
     with pytest.raises(InputError, match=f"State.{field}: expected torch.float64"):
         integrator.step(model, odd)
+
+
+FOR_RODS = r"is for rods and shells \(Model\), got "
+ARM, CHAIN = (
+    "PneumaticArm; that takes constant_curvature.ArmIntegrator",
+    "RigidChain; that takes rigid.Radau or rigid.Sdirk2",
+)
+OTHER_KINDS = {
+    "euler on an arm": (lambda: ImplicitEuler(1e-3), paper_arm, f"ImplicitEuler {FOR_RODS}{ARM}"),
+    "static on a chain": (Static, lambda: cable(3), f"Static {FOR_RODS}{CHAIN}"),
+    "radau on a rod": (
+        lambda: Radau(1e-3),
+        lambda: rod(),
+        r"Radau is for chains of rigid elements \(RigidChain\), got Model; that takes ImplicitEuler, .* or Static",
+    ),
+    "arm's on a rod": (
+        lambda: ArmIntegrator(1e-3),
+        lambda: rod(),
+        r"ArmIntegrator is for pneumatic arms \(PneumaticArm",
+    ),
+    "arm's on a chain": (lambda: ArmIntegrator(1e-3), lambda: cable(3), CHAIN),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_robots_of_another_kind_are_not_stepped(name):
+    """Say which robots an integrator steps, which came and what to take for them, in a step and in runs."""
+    integrator, make, message = OTHER_KINDS[name]
+    integrator, model = integrator(), make()
+    state = model.initial_state()
+    for run in (
+        lambda: integrator.step(model, state),
+        lambda: rollout(model, state, integrator, 1),
+        lambda: unroll(model, state, integrator, 1),
+    ):
+        with pytest.raises(InputError, match=message):
+            run()
+
+
+def test_robots_of_another_kind_have_no_modes_and_no_paths():
+    """Refuse arms and chains by name."""
+    arm, chain = paper_arm(), cable(3)
+    with pytest.raises(InputError, match=f"modes {FOR_RODS}PneumaticArm"):
+        modes(arm, arm.initial_state(), 2)
+    with pytest.raises(InputError, match=f"modes {FOR_RODS}RigidChain; chains have rigid.natural_frequencies"):
+        modes(chain, chain.initial_state(), 2)
+    with pytest.raises(InputError, match=f"follow {FOR_RODS}RigidChain"):
+        follow(chain, chain.initial_state())
+
+
+def test_positions_of_arms_come_from_the_model():
+    """Say of which states q are no positions."""
+    arm = paper_arm()
+    run = unroll(arm, arm.initial_state(), ArmIntegrator(1e-3), 1)
+    with pytest.raises(InputError, match="whose q holds positions, got ArmState: model.points"):
+        run.positions  # noqa: B018
 
 
 @pytest.mark.parametrize("kind", ["arm", "chain"])

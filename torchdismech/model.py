@@ -79,6 +79,8 @@ class Model(nn.Module):
     self_contacts : how parts of the robot touch each other; without any they pass through each other.
     """
 
+    called = "rods and shells"
+    stepped_by = "ImplicitEuler, ImplicitMidpoint, BDF2, Newmark or Static"
     self_contacts: SelfContacts
     terms: Sequence[ElasticTerm]
     forces: Sequence[Force]

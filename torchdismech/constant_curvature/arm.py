@@ -86,6 +86,8 @@ class PneumaticArm(ReducedModel):
         a stiffness or damping below zero, an obstacle with another response, numbers that are not finite.
     """
 
+    called = "pneumatic arms"
+    stepped_by = "constant_curvature.ArmIntegrator"
     length: Tensor
     mass: Tensor
     radius: Tensor

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.clamps import posed, wrenches
-from torchdismech.errors import InputError, SimulationError
+from torchdismech.errors import InputError, SimulationError, refuse_unstepped
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
@@ -99,6 +99,7 @@ class Solver(ABC):
         running : (B,) bool, robots to step; the others are left alone and reported as converged.
         throw : raise a `SimulationError` that names the failed robots instead of reporting them.
         """
+        refuse_unstepped(self, model, Model)
         control = control or Control()
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         seen = model.seen()
@@ -171,6 +172,7 @@ class Solver(ABC):
 
     def prepare(self, model: Model, state: State, steps: int) -> None:
         """Get ready for so many steps from a state: compile if the model does so and it pays, look at the tolerance."""
+        refuse_unstepped(self, model, Model)
         self._warn_of_loads_that_do_not_count(model, state)
         rows = chunk_size(model, state.batch, self)
         self._compile_if_long(model, rows, state.q, steps * self.step_work(model, state.batch))

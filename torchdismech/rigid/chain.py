@@ -55,6 +55,8 @@ class RigidChain(ReducedModel):
         Fewer than two elements, lists of another length, what has to be positive is not, numbers that are not finite.
     """
 
+    called = "chains of rigid elements"
+    stepped_by = "rigid.Radau or rigid.Sdirk2"
     length: Tensor
     mass: Tensor
     centre: Tensor
