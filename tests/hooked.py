@@ -86,3 +86,21 @@ def moving(model, batch=2):
     noise = torch.randn(2, batch, model.n_dofs, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     rest = model.initial_state(batch=batch)
     return model.initial_state(q=rest.q + 1e-4 * noise[0], velocity=0.01 * noise[1])
+
+
+def assert_matrix_is_derivative(integrator, model, state):
+    """Hold the matrix of a step from a state against differences of its residual."""
+    balance = integrator.equations(model, state)
+    x = model.unknowns.picked(state.q)
+    _, values = balance.residual_and_matrix(x)
+    pattern, size = model.layout.pattern, x.shape[1]
+    dense = torch.zeros(x.shape[0], size, size, dtype=torch.float64)
+    dense[:, pattern.rows, pattern.cols] = values.t()
+    if pattern.symmetric:
+        dense = dense + dense.tril(-1).mT
+    for k in {*range(0, size, 5), size - 1}:  # the last is the angle of a clamp that lets rods turn
+        step = torch.zeros_like(x)
+        step[:, k] = 1e-6
+        column = (balance.residual(x + step) - balance.residual(x - step)) / 2e-6
+        scale = dense.abs().amax((1, 2))[:, None]
+        assert ((dense[:, :, k] - column).abs() / scale).max() < 1e-6  # truncation and rounding of differences

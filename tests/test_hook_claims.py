@@ -1,17 +1,22 @@
 """What users' forces and energies claim of themselves, and what becomes of claims that do not hold."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
 from tests.hooked import OwnDamping, moving, rod
 from torchdismech import (
+    Control,
     ImplicitEuler,
     InputError,
     SimulationError,
+    Status,
     forces,
 )
 from torchdismech.elastic import Energy
+from torchdismech.hooks import what_is_wrong
 
 # ---- what is refused ---------------------------------------------------------------------------------------------
 
@@ -201,3 +206,128 @@ def test_gradients_by_a_wrong_matrix_are_refused():
     assert info.converged.all()
     with pytest.raises(InputError, match="Pulling.*larger reach"):
         after.q.sum().backward()
+
+
+# ---- numbers that are not finite ---------------------------------------------------------------------------------
+
+
+class Odd(forces.LocalForce):
+    """A force that is not finite at some states, or in some of its derivatives."""
+
+    def __init__(self, kind=""):
+        super().__init__(reach=0)
+        self.kind = kind
+
+    def nodal_force(self, state, control):
+        """Return a spring, or something odd."""
+        x, u = state.positions, state.node_velocities
+        if self.kind == "nan":
+            return x * float("nan")
+        if self.kind == "one node":
+            return torch.where(torch.arange(x.shape[1])[:, None] == 2, torch.inf, -x)
+        if self.kind == "slope":
+            return -torch.where(x == x, x, (x - x).sqrt())
+        if self.kind == "late":
+            return -x / (state.time < 0.012)[:, None, None].to(x)
+        if self.kind == "wall":
+            return 1e-6 * torch.log(x[..., 2:] - 1.0).expand_as(x)
+        if self.kind == "direction":
+            return -1e-3 * u / torch.linalg.vector_norm(u, dim=-1, keepdim=True)
+        return -5.0 * (x - self.body.nodes)
+
+
+class OddEnergy(Energy):
+    """A density that is not finite where one is asked for that."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def density(self, strain):
+        """Return a number over zero, or a root of zero."""
+        zero = strain[0] - strain[0]
+        if self.kind == "nan":
+            return zero / zero
+        return zero.sqrt() if self.kind == "slope" else 1e-4 * strain[0] ** 4
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        (lambda: rod(Odd("nan")), "Odd: its force on node 0 along x is nan, and so at every state that was tried"),
+        (lambda: rod(Odd("one node")), "Odd: its force on node 2 along x is inf"),
+        (lambda: rod(Odd("slope")), "Odd: its derivative by the position of node 0 along x is not finite"),
+        (lambda: rod(energy=OddEnergy("nan")), r"OddEnergy \(bend_twist\): at stencil 0 its density is not finite"),
+        (lambda: rod(energy=OddEnergy("slope")), r"OddEnergy \(bend_twist\): at stencil 0 its first derivatives are"),
+    ],
+    ids=["force", "one node", "slope", "density", "slope of a density"],
+)
+def test_what_is_never_finite_is_refused(odd, message):
+    """Refuse at finalize, by name, and say where."""
+    with pytest.raises(InputError, match=message):
+        odd()
+
+
+@pytest.mark.parametrize("kind", ["wall", "direction", "late"])
+def test_what_is_finite_at_some_states_is_not_refused(kind):
+    """Build robots below a wall, with a force that has no direction at rest, and with one that ends at a time."""
+    rod(Odd(kind))
+
+
+def test_numbers_that_are_not_finite_are_laid_to_the_force_that_gave_them():
+    """Name the user's force where a step fails with it, from its start on and where it leads, and nothing else."""
+    force = Odd()
+    model = rod(forces.Gravity((0, 0, -9.81)), force, energy=OddEnergy(""))
+    state = model.initial_state(batch=2)
+    for _ in range(2):
+        state, _ = ImplicitEuler(0.005).step(model, state, throw=True)
+    for kind, said in (("nan", "force on node 0 along x is nan"), ("late", "force on node . along . is -?inf")):
+        force.kind = kind
+        cause = f"Odd: its {said}, where positions and velocities are finite; look in it"
+        with pytest.warns(RuntimeWarning, match=cause) as heard:
+            _, info = ImplicitEuler(0.005).step(model, state)
+        assert info.status.tolist() == [Status.NOT_FINITE] * 2 and len(heard) == 1
+
+
+def test_numbers_that_are_not_finite_are_laid_to_the_energy_that_gave_them():
+    """Name a user's energy where a step fails with it."""
+    energy = OddEnergy("")
+    model = rod(Odd(), energy=energy)
+    state = model.initial_state()
+    energy.kind = "nan"
+    with pytest.warns(RuntimeWarning, match=r"OddEnergy \(bend_twist\): at stencil 0 its density is not finite"):
+        ImplicitEuler(0.005).step(model, state)
+
+
+def test_numbers_that_a_control_sets_are_laid_to_no_hook():
+    """Say nothing of forces and energies that are right where a control is not finite, at rest, too."""
+    model = rod(Odd(), energy=OddEnergy(""))
+    state = model.initial_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, info = ImplicitEuler(0.005).step(model, state, Control(force=state.q * float("nan")))
+    assert info.status.tolist() == [Status.NOT_FINITE]
+
+
+class Cubic(forces.LocalForce):
+    """A spring without stiffness at rest."""
+
+    conservative = True
+
+    def __init__(self):
+        super().__init__(reach=0)
+
+    def nodal_force(self, state, control):
+        """Return the cube of how far nodes are from their places."""
+        return -1e3 * (state.positions - self.body.nodes) ** 3
+
+    def potential(self, state, control):
+        """Return its potential."""
+        return 250.0 * (state.positions - self.body.nodes).pow(4).sum((1, 2))
+
+
+def test_right_hooks_are_not_blamed_at_rest():
+    """Find nothing wrong where derivatives are zero and differences are all truncation, also of the library's terms."""
+    model = rod(Cubic(), energy=OddEnergy(""))
+    rest = model.initial_state(batch=2)
+    assert what_is_wrong(model.forces, model.terms, rest, Control(), rest.time == 0) is None

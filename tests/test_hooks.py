@@ -6,7 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-from tests.hooked import INTEGRATORS, RATE, Centred, Learned, OwnDamping, Swirl, moving, rod
+from tests.hooked import (
+    INTEGRATORS,
+    RATE,
+    Centred,
+    Learned,
+    OwnDamping,
+    Swirl,
+    assert_matrix_is_derivative,
+    moving,
+    rod,
+)
 from torchdismech import (
     ImplicitEuler,
     InputError,
@@ -58,18 +68,7 @@ def test_the_newton_matrix_has_the_derivatives_of_a_force(cls, name):
     if cls is Learned:
         nn.init.constant_(force.network[2].weight, 0.3)
     integrator = Static() if name == "static" else INTEGRATORS[name]
-    balance = integrator.equations(model, moving(model))
-    x = model.unknowns.picked(moving(model).q)
-    _, values = balance.residual_and_matrix(x)
-    pattern, size = model.layout.pattern, x.shape[1]
-    dense = torch.zeros(x.shape[0], size, size, dtype=torch.float64)
-    dense[:, pattern.rows, pattern.cols] = values.t()
-    for k in range(0, size, 5):
-        step = torch.zeros_like(x)
-        step[:, k] = 1e-6
-        column = (balance.residual(x + step) - balance.residual(x - step)) / 2e-6
-        scale = dense.abs().amax((1, 2), keepdim=False)[:, None]
-        assert ((dense[:, :, k] - column).abs() / scale).max() < 1e-6  # truncation and rounding of differences
+    assert_matrix_is_derivative(integrator, model, moving(model))
 
 
 @pytest.mark.parametrize("name", INTEGRATORS)
@@ -179,15 +178,31 @@ def test_gradients_by_a_registered_latent_are_right(every):
     assert gradient.item() == pytest.approx(difference.item(), rel=1e-5)  # truncation and rounding of differences
 
 
-def test_a_late_latent_is_refused_in_the_backward_pass():
-    """Refuse a tensor that came after the first recorded step."""
+@pytest.mark.parametrize("moved_by", ["nothing", "velocity"])
+def test_a_late_latent_is_refused(moved_by):
+    """Refuse a tensor that was set as an attribute after steps, where nothing else requires gradients, too."""
     model = rod(Gain("attribute", torch.tensor(0.3, dtype=torch.float64)))
+    state = moving(model).detach()
+    state = state.replace(velocity=state.velocity.clone().requires_grad_(moved_by == "velocity"))
+    for _ in range(2):
+        ImplicitEuler(0.02).step(model, state)
+    model.forces[0].latent = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(InputError, match="Gain.latent: requires gradients, but is not registered"):
+        ImplicitEuler(0.02).step(model, state)
+    model.forces[0].latent = torch.tensor(0.3, dtype=torch.float64)
+    ImplicitEuler(0.02).step(model, state)
+
+
+def test_a_latent_that_no_look_shows_is_refused_in_the_backward_pass():
+    """Refuse weights in a list that require gradients only after the first recorded step."""
+    model = rod(Gain("list", None))
+    model.forces[0].parts[0].requires_grad_(False)
     state = moving(model).detach()
     velocity = state.velocity.clone().requires_grad_()
     ImplicitEuler(0.02).step(model, state.replace(velocity=velocity))
-    model.forces[0].latent = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    model.forces[0].parts[0].requires_grad_(True)
     after, _ = ImplicitEuler(0.02).step(model, state.replace(velocity=velocity))
-    with pytest.raises(InputError, match="Gain.latent"):
+    with pytest.raises(InputError, match="Gain.parts"):
         after.q.sum().backward()
 
 

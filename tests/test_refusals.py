@@ -1,6 +1,7 @@
 """What would be simulated wrongly without a word, refused where it is given."""
 
 import copy
+import dataclasses
 import functools
 import importlib
 import math
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.constant_curvature.arms import paper_arm
+from tests.rigid.chains import cable
 from tests.rods import rod_through
 from torchdismech import (
     Circle,
@@ -20,12 +23,18 @@ from torchdismech import (
     Material,
     Rectangle,
     RobotBuilder,
+    State,
+    Static,
+    follow,
     forces,
+    modes,
     rollout,
     straight,
     trainable,
     unroll,
 )
+from torchdismech.constant_curvature import ArmIntegrator
+from torchdismech.rigid import Radau
 
 MATERIAL = Material(1e6, 1000.0)
 TAPERED = torch.tensor([1e-3, 1e-3, 1e-200, 1e-3], dtype=torch.float64)
@@ -54,6 +63,12 @@ def shell(thickness=1e-3, size=0.1, material=MATERIAL):
 def directors(vector, count=4):
     """Return a rod with the same director at each edge."""
     return rod(directors=np.tile(np.asarray(vector, dtype=float), (count, 1)))
+
+
+def stepped(**control):
+    """Return a rod after a step under a control."""
+    model = rod()
+    return ImplicitEuler(0.01).step(model, model.initial_state(), Control(**control))
 
 
 REFUSED = {
@@ -131,6 +146,26 @@ REFUSED = {
         lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state(), {"force": 0}),
         "control: expected a Control, got dict",
     ),
+    "state in single precision": (
+        lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state().to(torch.float32)),
+        r"State.q: expected torch.float64, as the model is, got torch.float32; take state.to\(torch.float64\)",
+    ),
+    "state in double precision": (
+        lambda: ImplicitEuler(0.01).step(rod(dtype=torch.float32), rod().initial_state()),
+        r"State.q: expected torch.float32, as the model is, got torch.float64; take state.to\(torch.float32\)",
+    ),
+    "control in single precision": (
+        lambda: stepped(force=torch.zeros(1, 19)),
+        r"Control.force: expected torch.float64, as the model is, got torch.float32; take force.to\(torch.float64\)",
+    ),
+    "no rest length": (
+        lambda: stepped(rest_length=torch.tensor([[0.1, 0.1, 0.0, 0.1]], dtype=torch.float64)),
+        "Control.rest_length: expected more than 0, got 0",
+    ),
+    "no rest length among values": (
+        lambda: stepped(values={"stretch.rest_length": torch.zeros(1, 4, dtype=torch.float64)}),
+        "Control.values.'stretch.rest_length'.: expected more than 0, got 0",
+    ),
 }
 
 
@@ -140,6 +175,83 @@ def test_refused(name):
     call, message = REFUSED[name]
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(State) if f.name not in ("n_held", "internal")])
+def test_each_tensor_of_a_state_has_the_dtype_of_the_model(field):
+    """Refuse a single tensor in single precision, after steps with states that fit, too."""
+    model, integrator = rod(), ImplicitEuler(0.01)
+    state, _ = integrator.step(model, model.initial_state())
+    odd = state.replace(**{field: getattr(state, field).float()})
+    with pytest.raises(InputError, match=f"State.{field}: expected torch.float64"):
+        integrator.step(model, odd)
+
+
+FOR_RODS = r"is for rods and shells \(Model\), got "
+ARM, CHAIN = (
+    "PneumaticArm; that takes constant_curvature.ArmIntegrator",
+    "RigidChain; that takes rigid.Radau or rigid.Sdirk2",
+)
+OTHER_KINDS = {
+    "euler on an arm": (lambda: ImplicitEuler(1e-3), paper_arm, f"ImplicitEuler {FOR_RODS}{ARM}"),
+    "static on a chain": (Static, lambda: cable(3), f"Static {FOR_RODS}{CHAIN}"),
+    "radau on a rod": (
+        lambda: Radau(1e-3),
+        lambda: rod(),
+        r"Radau is for chains of rigid elements \(RigidChain\), got Model; that takes ImplicitEuler, .* or Static",
+    ),
+    "arm's on a rod": (
+        lambda: ArmIntegrator(1e-3),
+        lambda: rod(),
+        r"ArmIntegrator is for pneumatic arms \(PneumaticArm",
+    ),
+    "arm's on a chain": (lambda: ArmIntegrator(1e-3), lambda: cable(3), CHAIN),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_robots_of_another_kind_are_not_stepped(name):
+    """Say which robots an integrator steps, which came and what to take for them, in a step and in runs."""
+    integrator, make, message = OTHER_KINDS[name]
+    integrator, model = integrator(), make()
+    state = model.initial_state()
+    for run in (
+        lambda: integrator.step(model, state),
+        lambda: rollout(model, state, integrator, 1),
+        lambda: unroll(model, state, integrator, 1),
+    ):
+        with pytest.raises(InputError, match=message):
+            run()
+
+
+def test_robots_of_another_kind_have_no_modes_and_no_paths():
+    """Refuse arms and chains by name."""
+    arm, chain = paper_arm(), cable(3)
+    with pytest.raises(InputError, match=f"modes {FOR_RODS}PneumaticArm"):
+        modes(arm, arm.initial_state(), 2)
+    with pytest.raises(InputError, match=f"modes {FOR_RODS}RigidChain; chains have rigid.natural_frequencies"):
+        modes(chain, chain.initial_state(), 2)
+    with pytest.raises(InputError, match=f"follow {FOR_RODS}RigidChain"):
+        follow(chain, chain.initial_state())
+
+
+def test_positions_of_arms_come_from_the_model():
+    """Say of which states q are no positions."""
+    arm = paper_arm()
+    run = unroll(arm, arm.initial_state(), ArmIntegrator(1e-3), 1)
+    with pytest.raises(InputError, match="whose q holds positions, got ArmState: model.points"):
+        run.positions  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["arm", "chain"])
+def test_states_of_arms_and_chains_have_the_dtype_of_the_model(kind):
+    """Name the state and both dtypes; torch named matrices m1 and m2."""
+    if kind == "arm":
+        model, integrator = paper_arm(), ArmIntegrator(dt=1e-3)
+    else:
+        model, integrator = cable(3), Radau(1e-2)
+    with pytest.raises(InputError, match="State.q: expected torch.float64, as the model is, got torch.float32"):
+        integrator.step(model, model.initial_state().to(torch.float32))
 
 
 def test_what_is_not_refused():

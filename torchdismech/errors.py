@@ -6,7 +6,7 @@ import enum
 
 import torch
 
-__all__ = ["InputError", "SimulationError", "Status", "shown"]
+__all__ = ["InputError", "SimulationError", "Status", "refuse_other_model", "refuse_unstepped", "shown"]
 
 
 def shown(value: object) -> str:
@@ -17,6 +17,21 @@ def shown(value: object) -> str:
 
 class InputError(ValueError):
     """Input that cannot be used: the message names the thing, what was expected and what came."""
+
+
+def refuse_other_model(caller: str, model: object, kind: type, instead: str = "") -> None:
+    """Refuse a model of another kind than a caller is for; classes of models say what they are `called`."""
+    if not isinstance(model, kind):
+        called = kind.called  # type: ignore[attr-defined]
+        raise InputError(f"{caller} is for {called} ({kind.__name__}), got {type(model).__name__}{instead}")
+
+
+def refuse_unstepped(integrator: object, model: object, kind: type) -> None:
+    """Refuse a model that an integrator does not step; classes of models say by `stepped_by` what steps them."""
+    if not isinstance(model, kind):
+        stepped_by = getattr(model, "stepped_by", None)
+        instead = "" if stepped_by is None else f"; that takes {stepped_by}"
+        refuse_other_model(type(integrator).__name__, model, kind, instead)
 
 
 class Status(enum.IntEnum):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.clamps import posed
-from torchdismech.errors import InputError, Status
+from torchdismech.errors import InputError, Status, refuse_other_model
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
@@ -142,6 +142,7 @@ def follow(
         Arguments out of range, materials that remember, contact by `Complementarity`, an iterative linear solver, a
         part that nothing holds against its loads.
     """
+    refuse_other_model("follow", model, Model)
     control = posed(model.body, state, control or Control())
     _check(model, state, control, last, steps, length)
     method = Static(1, force_tolerance, relative_tolerance, max_iterations)

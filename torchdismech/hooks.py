@@ -17,14 +17,16 @@ from torchdismech.elastic.term import TermConstants
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import Dependence, Evaluation, products
+from torchdismech.rows import finite_rows
 from torchdismech.state import Control, State
 from torchdismech.values import every_module, leading
 
-__all__ = ["check_hooks", "is_of_user", "refuse_misnamed", "settle_dependence", "what_is_wrong"]
+__all__ = ["check_hooks", "is_of_user", "refuse_misnamed", "settle_dependence", "what_is_not_finite", "what_is_wrong"]
 
 TRIALS = 3  # robots of a trial state
 REACHES = (0, 1, 2)  # edges that the dependence of a force is looked for; beyond, every dof may depend on every other
 DENSE = 200  # dofs from which on it is worth a warning that every dof depends on every other
+LOOK = "look in it for divisions by zero, roots and logarithms, and at the tensors it holds"
 SAME, SAME_IN_FLOAT32 = 1e-9, 1e-4  # relative: sums of the same numbers in another order
 
 
@@ -60,24 +62,49 @@ def settle_dependence(force: Force, robots: int | None, state: State, control: C
 
 
 def check_hooks(
-    forces: Sequence[Force], terms: Sequence[ElasticTerm], robots: int | None, state: State, control: Control
+    forces: Sequence[Force],
+    terms: Sequence[ElasticTerm],
+    robots: int | None,
+    state: State,
+    control: Control,
+    others: Sequence[State],
 ) -> None:
-    """Refuse what users have written where it breaks what it claims at a trial state; see `settle_dependence`."""
+    """Refuse what users have written where it breaks what it claims at a trial state; see `settle_dependence`.
+
+    Parameters
+    ----------
+    others : at which what is not finite at the trial state may be, as with walls: robots at rest, then any states.
+    """
     for force in forces:
         if is_of_user(force):
             with leading(force, robots, state.batch):
                 _refuse_unevaluable(force, robots, state, control)
+                _refuse_never_finite([force], [], [state, *others], control)
                 _refuse(what_is_wrong([force], [], state, control, _all(state)))
     for term in terms:
         if is_of_user(term):
             with leading(term, robots, state.batch):
                 _refuse_odd_term(term, robots, state, control)
+                _refuse_never_finite([], [term], [state, *others], control)
                 _refuse(what_is_wrong([], [term], state, control, _all(state)))
 
 
 def _refuse(wrong: str | None) -> None:
     if wrong is not None:
         raise InputError(wrong)
+
+
+def _refuse_never_finite(
+    forces: Sequence[Force], terms: Sequence[ElasticTerm], states: Sequence[State], control: Control
+) -> None:
+    """Refuse what is finite at none of some states, of which the second is at rest."""
+    found = None
+    for state in states:
+        there = control.replace(clamped_q=state.q)
+        found = what_is_not_finite(forces, terms, states[1], state, there, _all(state))
+        if found is None:
+            return
+    _refuse(f"{found}, and so at every state that was tried (at rest; bent and moving; far away on all sides); {LOOK}")
 
 
 def _all(state: State) -> Tensor:
@@ -207,14 +234,14 @@ class _Slopes:
 
     def __init__(self, force: Evaluation, state: State, control: Control):
         self.force, self.state, self.control = force, state, control
-        self.weights = _random(state.q, 2)
+        self.weights = _asked(state, _random(state.q, 2))
         with torch.enable_grad():
             variables = [state.q.detach().requires_grad_(), state.velocity.detach().requires_grad_()]
             value = force(state.replace(q=variables[0], velocity=variables[1]), control)
             self.recorded = value.requires_grad
             none = (None, None)
             found = torch.autograd.grad(value, variables, self.weights, allow_unused=True) if self.recorded else none
-        self.sums = [torch.zeros_like(state.q) if g is None else g for g in found]
+        self.sums = [torch.zeros_like(state.q) if g is None else _asked(state, g) for g in found]
         self.finite = bool(torch.isfinite(value).all()) and all(bool(torch.isfinite(s).all()) for s in self.sums)
 
     def size(self) -> float:
@@ -238,6 +265,67 @@ def _rounding(like: Tensor) -> float:
 
 
 # ---- where a step fails ------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def what_is_not_finite(
+    forces: Sequence[Force], terms: Sequence[ElasticTerm], before: State, state: State, control: Control, rows: Tensor
+) -> str | None:
+    """Return which force or energy gives some robots (B,) numbers that are not finite, and where; None where none does.
+
+    Robots whose own positions, velocities or time are not finite are left out, as are stencils whose strains are not.
+
+    Parameters
+    ----------
+    before, state : where the step begins, and where forces are evaluated.
+    """
+    rows = rows & finite_rows([state.q, state.velocity, state.time])
+    for force in forces:
+        if found := _not_finite_force(force, state, control, rows):
+            return found
+    for term in terms:
+        if found := _not_finite_term(term, before, state, control, rows):
+            return found
+    return None
+
+
+def _not_finite_force(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
+    """Return which number of a force, or of its derivatives, is not finite for some robots (B,)."""
+    name, value = type(force).__name__, force(state, control)
+    if bool((off := ~torch.isfinite(value) & rows[:, None]).any()):
+        robot, dof = off.nonzero()[0].tolist()
+        return f"{name}: its force on {_said_of_dof(state, dof)} is {float(value[robot, dof])}"
+    if force.varies:
+        slopes = products(force.blocks(), force.derivatives(state, control), torch.ones_like(value))
+        for slope, by in zip(slopes, ("position", "velocity"), strict=True):
+            if bool((off := ~torch.isfinite(slope) & rows[:, None]).any()):
+                dof = int(off.nonzero()[0, 1])
+                return f"{name}: its derivative by the {by} of {_said_of_dof(state, dof)} is not finite"
+    return None
+
+
+def _not_finite_term(term: ElasticTerm, before: State, state: State, control: Control, rows: Tensor) -> str | None:
+    """Return which number of a term, or of its derivatives, is not finite for some robots (B,)."""
+    name, q, constants = _name(term), state.q.t().contiguous(), term.constants(before, control, 1.0)
+    sound = torch.isfinite(torch.stack(term.elastic_strains(q, constants))).all(0)
+    if is_of_user(term.stencil) and not bool(sound[:, rows].all()):
+        return f"{name}: its strains are not finite"
+    gradient, packed = term.gradient_and_hessian(q, constants)
+    kinds = {"density is": [term.densities(q, constants)], "first derivatives are": gradient}
+    for what, values in {**kinds, "second derivatives are": packed}.items():
+        off = ~torch.isfinite(torch.stack(values)).all(0) & sound & rows
+        if bool(off.any()):
+            return f"{name}: at stencil {int(off.nonzero()[0, 0])} its {what} not finite"
+    return None
+
+
+def _said_of_dof(state: State, dof: int) -> str:
+    """Return what messages call a dof."""
+    first = 3 * state.n_nodes
+    if dof < first:
+        return f"node {dof // 3} along {'xyz'[dof % 3]}"
+    held = dof - first - state.twist.shape[1]
+    return f"angle {dof - first}" if held < 0 else f"held tangent {held // 3}"
 
 
 def what_is_wrong(
@@ -268,7 +356,7 @@ def _wrong_force(force: Force, state: State, control: Control, rows: Tensor) -> 
         return None
     if not _same(force(state, control), value):
         return _not_deterministic(name)
-    weights, direction = _random(state.q, 3), _random(state.q, 4)
+    weights, direction = (_asked(state, _random(state.q, seed)) for seed in (3, 4))
     claimed = (torch.zeros_like(weights),) * 2
     if force.varies:
         blocks, derivatives = force.blocks(), force.derivatives(state, control)
@@ -281,7 +369,10 @@ def _wrong_force(force: Force, state: State, control: Control, rows: Tensor) -> 
         ahead, behind = (force(state.replace(**{field: at + s * step * direction}), control) for s in (1, -1))
         changes = weights * (ahead - behind) / (2 * step)
         found, expected = (by_dof * direction).sum(1), changes.sum(1)
-        size = changes.abs().sum(1) + (by_dof * direction).abs().sum(1)
+        far = _wide(at) * step
+        wide = weights * (force(state.replace(**{field: at + far * direction}), control) - value) / far
+        size = torch.maximum(changes.abs().sum(1), wide.abs().sum(1).nan_to_num(0, 0))
+        size = size + (by_dof * direction).abs().sum(1)
         noise = 10 * torch.finfo(at.dtype).eps / step * (weights * value).abs().sum(1)
         off = (found - expected).abs() > _tolerance(at) * size + noise  # not where numbers are not finite
         if bool((off := off & rows).any()):
@@ -292,7 +383,8 @@ def _wrong_force(force: Force, state: State, control: Control, rows: Tensor) -> 
 
 def _wrong_claim(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
     """Return a sentence where a force claims a symmetric derivative or a potential, and has another."""
-    name, weights, direction = type(force).__name__, _random(state.q, 3), _random(state.q, 4)
+    name = type(force).__name__
+    weights, direction = (_asked(state, _random(state.q, seed)) for seed in (3, 4))
     if force.symmetric:
         blocks, derivatives = force.blocks(), force.derivatives(state, control)
         pairs = zip(products(blocks, derivatives, weights), products(blocks, derivatives, direction), strict=True)
@@ -303,9 +395,12 @@ def _wrong_claim(force: Force, state: State, control: Control, rows: Tensor) -> 
                 )
     if force.conservative:
         step = torch.finfo(state.q.dtype).eps ** (1 / 3) * _extent(state, "q")
-        ahead, behind = (force.potential(state.replace(q=state.q + s * step * direction), control) for s in (1, -1))
-        work = (force(state, control) * direction).sum(1)
-        if _off(-work, (ahead - behind) / (2 * step), ahead / step, rows):
+        at, ahead, behind, far = (
+            force.potential(state.replace(q=state.q + by * step * direction), control)
+            for by in (0, 1, -1, _wide(state.q))
+        )
+        work, wide = (force(state, control) * direction).sum(1), (far - at) / (_wide(state.q) * step)
+        if _off(-work, (ahead - behind) / (2 * step), ahead / step, rows, wide):
             return f"{name}: its force is not minus the gradient of its potential()"
     return None
 
@@ -350,22 +445,21 @@ def _wrong_term(term: ElasticTerm, state: State, control: Control, rows: Tensor)
     if not _same(term.densities(q, constants), density):
         return _not_deterministic(name)
     step = torch.finfo(q.dtype).eps ** (1 / 3) * extent
-    ahead, behind = q + step * direction, q - step * direction
+    ahead, behind, far = (q + by * step * direction for by in (1, -1, _wide(q)))
     along = torch.stack(term.stencil.local(direction))
     gradient, packed = term.gradient_and_hessian(q, constants)
     slopes = torch.stack(gradient)
-    energies = [constants.measure * term.densities(at, constants) for at in (ahead, behind)]
-    change = (energies[0] - energies[1]) / (2 * step)
-    if _off((slopes * along).sum(0), change, constants.measure * density / step, rows):
+    energies = [constants.measure * term.densities(at, constants) for at in (ahead, behind, far)]
+    change, wide = (energies[0] - energies[1]) / (2 * step), energies[2] - constants.measure * density
+    if _off((slopes * along).sum(0), change, constants.measure * density / step, rows, wide / (_wide(q) * step)):
         return f"{name}: its first derivatives are not those of density(); see testing.check_energy, check_stencil"
     turned = torch.zeros_like(slopes)  # the Hessian times the direction
     for entry, (i, j) in zip(packed, term.stencil.pairs, strict=True):
         turned[i] += entry * along[j]
         turned[j] += entry * along[i] * (i != j)
-    changes = [
-        (a - b) / (2 * step) for a, b in zip(*(term.gradient(at, constants) for at in (ahead, behind)), strict=True)
-    ]
-    if _off(turned, torch.stack(changes), slopes / step, rows):
+    there = [torch.stack(term.gradient(at, constants)) for at in (ahead, behind, far)]
+    change, wide = (there[0] - there[1]) / (2 * step), there[2] - slopes
+    if _off(turned, change, slopes / step, rows, wide / (_wide(q) * step)):
         return f"{name}: its second derivatives are not those of its first; see testing.check_energy, check_stencil"
     return None
 
@@ -386,10 +480,14 @@ def _wrong_update(term: ElasticTerm, q: Tensor, constants: TermConstants) -> str
     return None
 
 
-def _off(found: Tensor, expected: Tensor, rounded: Tensor, rows: Tensor) -> bool:
-    """Return whether derivatives (.., B) are off differences, which are rounded like `rounded`, in some rows (B,)."""
+def _off(found: Tensor, expected: Tensor, rounded: Tensor, rows: Tensor, wide: Tensor | float = 0.0) -> bool:
+    """Return whether derivatives (.., B) are off differences, which are rounded like `rounded`, in some rows (B,).
+
+    `wide` are differences over a step that is longer by `_wide`.
+    """
     noise = 10 * torch.finfo(found.dtype).eps * rounded.abs().amax()
-    return bool((((found - expected).abs() > _tolerance(found) * expected.abs().amax() + noise) & rows).any())
+    size = max(float(expected.abs().amax()), float(torch.as_tensor(wide).abs().amax().nan_to_num(0, 0)))
+    return bool((((found - expected).abs() > _tolerance(found) * size + noise) & rows).any())
 
 
 def _same(found: Tensor, expected: Tensor) -> bool:
@@ -423,6 +521,14 @@ def _tolerance(like: Tensor) -> float:
     return 1e-4 if like.dtype == torch.float64 else 5e-2
 
 
+def _wide(like: Tensor) -> float:
+    """Return how much longer a step is over which differences are as large as those of ordinary states.
+
+    Where a derivative is zero, as at rest, differences over a short step are all truncation, which falls as its square.
+    """
+    return 10 * _tolerance(like) ** -0.5
+
+
 def _extent(state: State, field: str) -> float:
     """Return the scale of trial steps: a tenth of the robots' extent [m] for q, for velocity its size, at least 1."""
     if field == "velocity":
@@ -434,3 +540,9 @@ def _extent(state: State, field: str) -> float:
 def _random(like: Tensor, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
+
+
+def _asked(state: State, by_dof: Tensor) -> Tensor:
+    """Return numbers (B, n), zero at held tangents: these are never unknowns, so no step asks for derivatives there."""
+    unknowns = by_dof.shape[1] - 3 * state.n_held
+    return torch.cat([by_dof[:, :unknowns], torch.zeros_like(by_dof[:, unknowns:])], dim=1)

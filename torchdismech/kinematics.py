@@ -13,6 +13,7 @@ from torchdismech.geometry.frames import REST_BRANCH
 from torchdismech.geometry.retraction import LengthPreservingMove
 from torchdismech.geometry.rods import reference_twist
 from torchdismech.geometry.vec3 import Vec3
+from torchdismech.rows import finite_rows
 from torchdismech.state import State
 
 __all__ = ["Frames"]
@@ -82,12 +83,15 @@ class Frames(nn.Module):
         return move(self._length_preserving, q, step, kept)
 
     def folded(self, state: State, q: Tensor) -> Tensor:
-        """Return the robots (B,) where an edge turned over since `state`, or two edges of a spring fold back."""
+        """Return the robots (B,) where an edge turned over since `state`, or two edges of a spring fold back.
+
+        Edges without a length have no direction, and count as folded. Robots whose q is not finite do not.
+        """
         tangent = self.tangents(q)
         turned = (state.tangent * tangent).sum(-1)
         e, f = (tangent[:, self._spring_edges[:, k]] * self._spring_signs[:, k, None] for k in range(2))
         worst = torch.cat([turned, (e * f).sum(-1), turned.new_ones(turned.shape[0], 1)], dim=1).amin(1)
-        return ~(worst + 1 > FOLDED)
+        return ~(worst + 1 > FOLDED) & finite_rows([q])
 
     def _along(self, q: Tensor) -> Tensor:
         """Return vectors (3, A, B) along the framed edges at q (B, n)."""

@@ -81,6 +81,8 @@ class Model(nn.Module):
     self_contacts : how parts of the robot touch each other; without any they pass through each other.
     """
 
+    called = "rods and shells"
+    stepped_by = "ImplicitEuler, ImplicitMidpoint, BDF2, Newmark or Static"
     self_contacts: SelfContacts
     terms: Sequence[ElasticTerm]
     forces: Sequence[Force]
@@ -399,15 +401,15 @@ class Model(nn.Module):
         if not isinstance(control, Control):
             raise InputError(f"control: expected a Control, got {type(control).__name__}")
         fitting = set() if seen is None else seen.fitting
-        shapes = state.q.shape, None if state.internal is None else state.internal.shape
-        if shapes not in fitting:
+        kind = state.kind
+        if kind not in fitting:
             self._check_state(state)
-            fitting.add(shapes)
+            fitting.add(kind)
         self.check_control(control, state.batch)
 
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
-        """Refuse a state of another model, or of another number of robots, and a model that was taken apart."""
+        """Refuse a state of another model, number of robots or dtype, and a model that was taken apart."""
         present = (*self.terms, *self.forces)
         if len(present) != len(self._parts) or any(a is not b for a, b in zip(present, self._parts, strict=True)):
             raise InputError(
@@ -422,6 +424,7 @@ class Model(nn.Module):
             raise InputError(f"State.internal: this model's materials expect {expected}, got {kept}")
         if self.batch not in (None, state.batch):
             raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
+        state.check_dtype(self.dtype)
 
     def check_control(self, control: Control, batch: int) -> None:
         """Refuse a control that does not fit so many of these robots."""
@@ -433,7 +436,7 @@ class Model(nn.Module):
                     "robot with planar=False"
                 )
         if control.tensors():
-            control.check(self.body.control_shapes(batch, continuum_triangles(self.terms)))
+            control.check(self.body.control_shapes(batch, continuum_triangles(self.terms)), self.dtype)
         for name, value in control.values.items():
             if name not in self.places:
                 raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")

@@ -16,8 +16,13 @@ __all__ = ["ReducedModel"]
 
 
 class ReducedModel(nn.Module):
-    """A model whose constants are its own tensors, named in `per_robot`, `length` among them."""
+    """A model whose constants are its own tensors, named in `per_robot`, `length` among them.
 
+    A subclass says what its robots are `called`, and by `stepped_by` what steps them.
+    """
+
+    called: str
+    stepped_by: str
     length: Tensor
 
     @property

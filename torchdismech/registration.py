@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchdismech.errors import InputError
 from torchdismech.values import every_module
 
-__all__ = ["refuse_unregistered"]
+__all__ = ["refuse_unregistered", "unregistered"]
 
 NOT_REGISTERED = "register it (nn.Parameter, register_buffer, nn.ModuleList) to have gradients pass through steps"
 
@@ -30,7 +30,7 @@ def refuse_unregistered(model: nn.Module, value: Tensor, known: Sequence[Tensor]
     inner = {t.grad_fn for t in registered if t.grad_fn is not None}
     for leaf in _leaves(value, inner):
         if id(leaf) not in leaves:
-            places = list(_unregistered(model)) or [f"a tensor of shape {tuple(leaf.shape)}"]
+            places = list(unregistered(model)) or [f"a tensor of shape {tuple(leaf.shape)}"]
             raise InputError(f"{', '.join(places)}: requires gradients, but is not registered; {NOT_REGISTERED}")
 
 
@@ -47,7 +47,7 @@ def _leaves(value: Tensor, inner: set) -> Iterator[Tensor]:
         waiting.extend(following for following, _ in node.next_functions)
 
 
-def _unregistered(model: nn.Module) -> Iterator[str]:
+def unregistered(model: nn.Module) -> Iterator[str]:
     """Yield the attributes of users' modules that hold tensors which require gradients without being registered."""
     for module in every_module(model):
         if type(module).__module__.partition(".")[0] not in ("torch", "torchdismech"):

@@ -240,9 +240,12 @@ class Unrolled(Generic[S]):
 
     @property
     def positions(self) -> Tensor:
-        """Positions of the nodes (steps + 1, B, N, 3) [m]; chains: `model.points(q)` gives joints and tip."""
+        """Positions of the nodes (steps + 1, B, N, 3) [m]; of chains and arms `model.points(q)` gives the points."""
         if not isinstance(self.state, State):
-            raise InputError("Unrolled.positions: q of a chain are angles; model.points(q[k]) gives positions")
+            raise InputError(
+                "Unrolled.positions: expected states of rods and shells, whose q holds positions, got "
+                f"{type(self.state).__name__}: model.points(q[k]) gives positions"
+            )
         return self.q[..., : 3 * self.state.n_nodes].unflatten(-1, (-1, 3))
 
 

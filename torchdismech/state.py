@@ -64,6 +64,15 @@ class BatchState:
         """Return the states of parts of a batch as one."""
         return parts[0].with_fields(torch.cat(tensors) for tensors in zip(*(p.fields() for p in parts), strict=True))
 
+    def check_dtype(self, dtype: torch.dtype) -> None:
+        """Refuse tensors of another dtype than a model's."""
+        for name, tensor in zip(tensor_fields(self), self.fields(), strict=True):
+            if tensor.dtype != dtype:
+                raise InputError(
+                    f"{type(self).__name__}.{name}: expected {dtype}, as the model is, got {tensor.dtype}; "
+                    f"take state.to({dtype})"
+                )
+
     def merged(self, other: Self, take: Tensor) -> Self:
         """Return this state with the robots where `take` (B,) holds replaced by those of `other`."""
         pairs = zip(self.fields(), other.fields(), strict=True)
@@ -156,6 +165,13 @@ class State(BatchState):
         """Directions (B, H, 3) in which clamps hold rods."""
         return self.q[:, self.q.shape[1] - 3 * self.n_held :].unflatten(1, (-1, 3))
 
+    @property
+    def kind(self) -> tuple:
+        """What models look at to tell whether a state is one of theirs: shapes and dtypes, asked in each step."""
+        own = (self.time, self.velocity, self.acceleration, self.director, self.tangent, self.reference_twist)
+        kept = None if self.internal is None else (self.internal.shape, self.internal.dtype)
+        return self.q.shape, kept, self.q.dtype, *[tensor.dtype for tensor in own]
+
     @torch.no_grad()
     def finite(self) -> Tensor:
         """Return the robots (B,) whose numbers are all finite."""
@@ -226,9 +242,14 @@ class Control:
         parts = {name: split(value, size) for name, value in self.tensors().items()}
         return [Control.of({name: of_parts[k] for name, of_parts in parts.items()}) for k in range(count)]
 
-    def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Refuse tensors whose shape is not that of their field."""
-        for name, shape in shapes.items():
-            value = getattr(self, name)
-            if value is not None and tuple(value.shape) != shape:
-                raise InputError(f"Control.{name}: expected shape {shape}, got {tuple(value.shape)}")
+    def check(self, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> None:
+        """Refuse tensors whose shape is not that of their field, or whose dtype not a model's; and no rest length."""
+        for name, value in self.tensors().items():
+            if tuple(value.shape) != shapes[name]:
+                raise InputError(f"Control.{name}: expected shape {shapes[name]}, got {tuple(value.shape)}")
+            if value.dtype != dtype:
+                raise InputError(
+                    f"Control.{name}: expected {dtype}, as the model is, got {value.dtype}; take {name}.to({dtype})"
+                )
+        if self.rest_length is not None and bool((self.rest_length <= 0).any()):
+            raise InputError(f"Control.rest_length: expected more than 0, got {float(self.rest_length.min()):g}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import torch
 from torch import nn
@@ -13,8 +14,9 @@ from torchdismech.elastic.inelastic import internal_at_rest
 from torchdismech.elastic.natural import natural_strains
 from torchdismech.forces import Force
 from torchdismech.hooks import TRIALS, check_hooks, is_of_user, refuse_misnamed, settle_dependence
-from torchdismech.initial import trial_state
+from torchdismech.initial import rest_state, trial_state
 from torchdismech.kinematics import Frames
+from torchdismech.state import State
 from torchdismech.values import leading
 
 __all__ = ["try_hooks"]
@@ -46,4 +48,15 @@ def try_hooks(
         control = natural.replace(clamped_q=state.q, force=torch.zeros_like(state.q))
     for force in forces:
         settle_dependence(force, robots, state, control)
-    check_hooks(forces, terms, robots, state, control)
+    at_rest = rest_state(body, frames, state.batch).replace(internal=state.internal)
+    check_hooks(forces, terms, robots, state, control, [at_rest, *_far_away(body, state)])
+
+
+def _far_away(body: Body, state: State) -> list[State]:
+    """Return the state moved by ten times the robot's size into each octant: out of whatever stands at its place."""
+    size = 10 * float((body.nodes.amax(0) - body.nodes.amin(0)).max())
+    moved = []
+    for signs in product((-size, size), repeat=3):
+        aside = state.positions + state.q.new_tensor(signs)
+        moved.append(state.replace(q=torch.cat([aside.flatten(1), state.q[:, 3 * body.n_nodes :]], dim=1)))
+    return moved

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_model
 from torchdismech.mechanics import Gains
 from torchdismech.model import Model
 from torchdismech.solve.eigen import ROUNDING, lowest_modes, sparse_matrix
@@ -103,6 +103,7 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
         an angle without inertia that nothing holds, forces whose derivatives are not symmetric in
         these modes (those that follow the robot may make it flutter, which modes do not tell).
     """
+    refuse_other_model("modes", model, Model, "; chains have rigid.natural_frequencies")
     control = control or Control()
     model.check_batch(state, control)
     most = int((model.free & ~model.unknowns.algebraic).sum()) - model.unknowns.slides.n_across

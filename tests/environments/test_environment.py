@@ -393,6 +393,10 @@ def test_what_cannot_be_drawn_anew_is_refused(tmp_path, drawn, more, changes, wo
         (lambda env: env.step(actions(5)), "call reset"),
         (lambda env: (env.reset(), env.step(actions(4))), r"action: expected \(5, 2\), got \(4, 2\)"),
         (lambda env: (env.reset(), env.step(actions(5) * torch.nan)), "not finite"),
+        (
+            lambda env: (env.reset(), env.step(actions(5).numpy())),
+            "action: expected a tensor, got ndarray; torch.as_te",
+        ),
         (lambda env: env.reset(torch.arange(5) < 2), "first reset"),
         (lambda env: env.seeded([1, 2]), "one for each of 5 robots, got 2"),
         (lambda env: environment(horizon=0), "horizon: expected 1 or more"),

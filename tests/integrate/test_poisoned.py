@@ -8,7 +8,7 @@ import torch
 from tests import shells
 from tests.contact.robots import ROBOTS
 from tests.gradients.cases import robot
-from torchdismech import ImplicitEuler, ImplicitMidpoint, Newmark, Static, Status, forces
+from torchdismech import Control, ImplicitEuler, ImplicitMidpoint, Newmark, Static, Status, forces
 
 FIELDS = ("q", "velocity", "acceleration", "director", "tangent", "reference_twist", "time")
 LOADS = [forces.Gravity((0.3, 0, -9.81)), forces.Viscous(0.2)]
@@ -41,3 +41,14 @@ def test_nan_in_a_state(name, integrator):
         kept = getattr(after, field)[1]
         assert torch.equal(torch.isnan(kept), torch.isnan(value[1])), field
     assert bool(info.converged.all())
+
+
+def test_nan_where_a_control_holds_what_is_clamped():
+    """Say NOT_FINITE of the robot whose clamp is led to NaN, as of one that is pushed by NaN."""
+    model = MODELS["rod"]()
+    state = model.initial_state(batch=2).detach()
+    led = state.q.clone()
+    led[1] = math.nan
+    for control in (Control(clamped_q=led), Control(force=led - state.q)):
+        _, info = ImplicitEuler(0.002).step(model, state, control)
+        assert info.status.tolist() == [Status.CONVERGED, Status.NOT_FINITE]

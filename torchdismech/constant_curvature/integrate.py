@@ -31,7 +31,7 @@ from torchdismech.constant_curvature.info import ArmStepInfo, PlateReport
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Complementarity
-from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech.errors import InputError, SimulationError, Status, refuse_unstepped
 from torchdismech.solve.complementarity import (
     Conditioning,
     ContactSolution,
@@ -161,6 +161,7 @@ class ArmIntegrator:
         running : (B,) bool, robots to step; the others are left alone and reported as converged.
         throw : raise a `SimulationError` that names the failed robots instead of reporting them.
         """
+        refuse_unstepped(self, model, PneumaticArm)
         control = control or Control()
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         model.check_batch(state, control)

@@ -205,7 +205,7 @@ class StretchStencil(Stencil):
 
     closed_form = True
     per_robot = ("rest_length",)
-    not_negative = ("rest_length",)
+    not_negative = positive = ("rest_length",)
     rest_length: Tensor
 
     def __init__(self, edges: np.ndarray, rest_length: Tensor, strain: str = "stretch", controlled: bool = True):

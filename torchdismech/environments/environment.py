@@ -212,6 +212,8 @@ class Environment:
 
         Robots that are not `running` (B,) stay where they are.
         """
+        if not isinstance(action, Tensor):
+            raise InputError(f"action: expected a tensor, got {type(action).__name__}; torch.as_tensor makes one of it")
         if action.shape != (self.batch, len(self.low)):
             raise InputError(f"action: expected {(self.batch, len(self.low))}, got {tuple(action.shape)}")
         if not bool(torch.isfinite(action).all()):

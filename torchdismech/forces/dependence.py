@@ -34,7 +34,8 @@ class Dependence(nn.Module):
 
     Rows whose columns do not meet share a backward pass: for nodes along a rod three for each of 2 reach + 1 groups,
     more where rods branch and on shells. Without a `reach` every dof may depend on every other: that takes n passes
-    and n x n numbers a robot, and a matrix without zeros.
+    and n x n numbers a robot, and a matrix without zeros. Held tangents are left out of what a `reach` covers: clamps
+    hold them all, so no step asks for derivatives there.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class Dependence(nn.Module):
             parts = [(nodes, _columns(body, near))]
             if torques and body.n_angles:
                 angles = 3 * body.n_nodes + np.arange(body.n_angles)[:, None]
-                start, end = body.framed_edges.T
+                start, end = _edges_of_angles(body).T
                 parts.append((angles, _columns(body, (near[start] + near[end]).sign())))
         self._blocks = nn.ModuleList(_Rows(rows, columns) for rows, columns in parts)
 
@@ -157,13 +158,18 @@ def _within(body: Body, reach: int) -> scipy.sparse.csr_matrix:
 
 
 def _columns(body: Body, near: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """Return (S, n): the dofs of the nodes `near` (S, N), and the angles of edges with both nodes among them."""
-    start, end = (near[:, nodes] for nodes in body.framed_edges.T)
+    """Return (S, 3 N + A): the dofs of the nodes `near` (S, N), and the angles of edges with both nodes among them."""
+    start, end = (near[:, nodes] for nodes in _edges_of_angles(body).T)
     axes = np.ones((1, 3), dtype=np.int64)
     columns = scipy.sparse.hstack([scipy.sparse.kron(near, axes), start.multiply(end)]).tocsr()
     columns.eliminate_zeros()
     columns.sort_indices()
     return columns
+
+
+def _edges_of_angles(body: Body) -> np.ndarray:
+    """Return (A, 2): the ends of the edge that each angle turns about; a held tangent's is the edge that it holds."""
+    return np.concatenate([body.framed_edges, body.rod_edges[body.held.edges]])
 
 
 def _members(relation: scipy.sparse.csr_matrix) -> list[np.ndarray]:

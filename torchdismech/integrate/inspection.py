@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from torchdismech.errors import InputError
-from torchdismech.hooks import what_is_wrong
+from torchdismech.errors import InputError, Status
+from torchdismech.hooks import LOOK, is_of_user, what_is_not_finite, what_is_wrong
 from torchdismech.model import Model
-from torchdismech.registration import refuse_unregistered
+from torchdismech.registration import refuse_unregistered, unregistered
+from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
 from torchdismech.values import per_robot
 
@@ -24,14 +25,26 @@ INSTEAD = (
     "take reverse mode, torch.autograd.grad or backward(), or torch.autograd.functional.jacobian; many robots at once "
     "are a batch"
 )
+NOTHING_HIDDEN = "no hidden tensors"  # among what fits a model
 
 _seen: WeakSet[Model] = WeakSet()
 
 
-def refuse_hidden_tensors(model: Model, state: State, control: Control) -> None:
-    """Refuse hooks that use tensors which require gradients and are not the model's; looks at a model once."""
-    if not model.has_user_hooks or model in _seen:
+def refuse_hidden_tensors(model: Model, state: State, control: Control, seen: Snapshot) -> None:
+    """Refuse hooks that use tensors which require gradients and are not the model's.
+
+    Looks at a model once, and once more where an attribute that has changed since holds such a tensor. `seen` is what
+    the model holds.
+    """
+    if not model.has_user_hooks or NOTHING_HIDDEN in seen.fitting:
         return
+    if model not in _seen or any(unregistered(model)):
+        _look_for_hidden_tensors(model, state, control)
+        _seen.add(model)
+    seen.fitting.add(NOTHING_HIDDEN)
+
+
+def _look_for_hidden_tensors(model: Model, state: State, control: Control) -> None:
     at, control = state.rows(slice(1)).detach(), control.rows(slice(1))
     # hooks of its own: checkpointing counts what is saved, and this runs once
     with (
@@ -42,7 +55,6 @@ def refuse_hidden_tensors(model: Model, state: State, control: Control) -> None:
         at = at.replace(q=at.q.requires_grad_())
         force = model.mechanics.force(model.start_step(at, control), at.q, at.velocity, at.time)
         refuse_unregistered(model, force, [at.q, *control.tensors().values()])
-    _seen.add(model)
 
 
 def refuse_transforms(model: Model, state: State, control: Control | None) -> None:
@@ -62,17 +74,38 @@ def _same(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def cause_in_hooks(model: Model, state: State, control: Control, rows: Tensor) -> str | None:
-    """Return what is wrong with a hook at the states of some robots (B,), by name; None where nothing is."""
+def cause_in_hooks(
+    model: Model, state: State, control: Control, rows: Tensor, status: Tensor | None = None, dt: float = 0.0
+) -> str | None:
+    """Return what is wrong with a hook at the states of some robots (B,), by name; None where nothing is.
+
+    Parameters
+    ----------
+    status : (B,) of the step that failed: what met numbers that are not finite is looked at where it led, too.
+    dt : how long that step is [s].
+    """
     if not model.has_user_hooks or not bool(rows.any()):
         return None
+    forces = [force for force in model.forces if is_of_user(force)]
+    terms = [term for term in model.terms if is_of_user(term)]
     for robot in rows.nonzero().flatten()[:FEW].tolist():
         row = slice(robot, robot + 1)
+        start, held, counts = state.rows(row), control.rows(row), rows[row]
+        lost = status is not None and int(status[robot]) == Status.NOT_FINITE
+        states = [start, _ahead(start, dt)] if lost else [start]
         with per_robot(model).rows(robot, 1).in_place():
-            wrong = what_is_wrong(model.forces, model.terms, state.rows(row), control.rows(row), rows[row])
-        if wrong:
-            return wrong
+            if all(bool(torch.isfinite(set_to).all()) for set_to in held.tensors().values()):
+                for at in states:
+                    if found := what_is_not_finite(forces, terms, start, at, held, counts):
+                        return f"{found}, where positions and velocities are finite; {LOOK}"
+            if wrong := what_is_wrong(forces, terms, start, held, counts):
+                return wrong
     return None
+
+
+def _ahead(state: State, dt: float) -> State:
+    """Return where velocities lead from a state: near what a step looks at first."""
+    return state.replace(q=state.q + dt * state.velocity, time=state.time + dt)
 
 
 def refuse_wrong_matrix(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdismech.clamps import posed, wrenches
 from torchdismech.contact.beginning import warn_of_overlap
-from torchdismech.errors import InputError, SimulationError
+from torchdismech.errors import InputError, SimulationError, refuse_unstepped
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
@@ -100,6 +100,7 @@ class Solver(ABC):
         running : (B,) bool, robots to step; the others are left alone and reported as converged.
         throw : raise a `SimulationError` that names the failed robots instead of reporting them.
         """
+        refuse_unstepped(self, model, Model)
         with model.turn:
             refuse_transforms(model, state, control)
             return self._checked_step(model, state, control or Control(), running, throw)
@@ -155,6 +156,7 @@ class Solver(ABC):
 
         These are loads below the tolerance, and robots inside of obstacles.
         """
+        refuse_unstepped(self, model, Model)
         model.check_batch(state, Control())
         self._warn_of_loads_that_do_not_count(model, state)
         warn_of_overlap(model.obstacles, state)
@@ -243,13 +245,15 @@ class Solver(ABC):
         values = model.values_of(control)
         with values.in_place():
             if torch.is_grad_enabled():
-                refuse_hidden_tensors(model, state, control)
+                refuse_hidden_tensors(model, state, control, seen)
             control_alone, dt = control.without_values(), self._step_length
             problem = StepProblem(model, self, state, control_alone, dt, running, values, seen=seen)
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
-            cause = cause_in_hooks(model, state, control, ~info.converged) if model.has_user_hooks else None
+            cause = None
+            if model.has_user_hooks:
+                cause = cause_in_hooks(model, state, control, ~info.converged, info.status, dt)
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state), cause)
         if cause is not None:

@@ -55,6 +55,8 @@ class RigidChain(ReducedModel):
         Fewer than two elements, lists of another length, what has to be positive is not, numbers that are not finite.
     """
 
+    called = "chains of rigid elements"
+    stepped_by = "rigid.Radau or rigid.Sdirk2"
     length: Tensor
     mass: Tensor
     centre: Tensor
@@ -225,6 +227,7 @@ class RigidChain(ReducedModel):
             raise InputError(f"state.q: expected shape (B, {self.n_dofs}), got {tuple(state.q.shape)}")
         if self.batch not in (None, state.batch):
             raise InputError(f"the state is of {state.batch} robots, the model's constants of {self.batch}")
+        state.check_dtype(self.dtype)
         if control.values:
             raise InputError(
                 "Control.values: a chain of rigid elements takes none; build it with constants of each robot"

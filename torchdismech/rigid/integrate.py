@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech.errors import InputError, SimulationError, Status, refuse_unstepped
 from torchdismech.rigid.adjoint import differentiable
 from torchdismech.rigid.chain import RigidChain
 from torchdismech.rigid.newton import solved
@@ -109,6 +109,7 @@ class ChainIntegrator:
         running : (B,) bool, robots to step; the others are left alone and reported as converged.
         throw : raise a `SimulationError` that names the failed robots instead of reporting them.
         """
+        refuse_unstepped(self, model, RigidChain)
         control = control or Control()
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         model.check_batch(state, control)
