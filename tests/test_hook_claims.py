@@ -100,6 +100,14 @@ class Half(forces.Force):
         return []
 
 
+class Miscounted(Half):
+    """A force whose derivatives are more than the places for them."""
+
+    def derivatives(self, state, control):
+        """Return those of one place."""
+        return [(None, None)]
+
+
 RATES = torch.full((8, 1), 0.1, dtype=torch.float64)
 
 
@@ -112,6 +120,7 @@ REFUSED = {
     "per robot": (lambda: Hidden(RATES), r"per_robot; there is Hidden.rate \(8, 1\)"),
     "plain attribute": (lambda: Misnamed(RATES), "Misnamed.rate: named in per_robot, but it is neither"),
     "half": (Half, "there is no derivatives"),
+    "miscounted": (Miscounted, r"Miscounted: blocks\(\) has 0 places, derivatives\(\) fills 1"),
 }
 
 

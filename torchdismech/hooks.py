@@ -79,14 +79,14 @@ def check_hooks(
         if is_of_user(force):
             with leading(force, robots, state.batch):
                 _refuse_unevaluable(force, robots, state, control)
-                _refuse_never_finite([force], [], [state, *others], control)
                 _refuse(what_is_wrong([force], [], state, control, _all(state)))
+                _refuse_never_finite([force], [], [state, *others], control)
     for term in terms:
         if is_of_user(term):
             with leading(term, robots, state.batch):
                 _refuse_odd_term(term, robots, state, control)
-                _refuse_never_finite([], [term], [state, *others], control)
                 _refuse(what_is_wrong([], [term], state, control, _all(state)))
+                _refuse_never_finite([], [term], [state, *others], control)
 
 
 def _refuse(wrong: str | None) -> None:
@@ -292,11 +292,16 @@ def what_is_not_finite(
 def _not_finite_force(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
     """Return which number of a force, or of its derivatives, is not finite for some robots (B,)."""
     name, value = type(force).__name__, force(state, control)
+    if value.shape != state.q.shape:  # which is wrong in another way
+        return None
     if bool((off := ~torch.isfinite(value) & rows[:, None]).any()):
         robot, dof = off.nonzero()[0].tolist()
         return f"{name}: its force on {_said_of_dof(state, dof)} is {float(value[robot, dof])}"
-    if force.varies:
-        slopes = products(force.blocks(), force.derivatives(state, control), torch.ones_like(value))
+    if not force.varies:
+        return None
+    blocks, derivatives = force.blocks(), force.derivatives(state, control)
+    if len(blocks) == len(derivatives):
+        slopes = products(blocks, derivatives, torch.ones_like(value))
         for slope, by in zip(slopes, ("position", "velocity"), strict=True):
             if bool((off := ~torch.isfinite(slope) & rows[:, None]).any()):
                 dof = int(off.nonzero()[0, 1])
@@ -310,8 +315,10 @@ def _not_finite_term(term: ElasticTerm, before: State, state: State, control: Co
     sound = torch.isfinite(torch.stack(term.elastic_strains(q, constants))).all(0)
     if is_of_user(term.stencil) and not bool(sound[:, rows].all()):
         return f"{name}: its strains are not finite"
-    gradient, packed = term.gradient_and_hessian(q, constants)
-    kinds = {"density is": [term.densities(q, constants)], "first derivatives are": gradient}
+    density, (gradient, packed) = term.densities(q, constants), term.gradient_and_hessian(q, constants)
+    if density.shape != sound.shape:  # which is wrong in another way
+        return None
+    kinds = {"density is": [density], "first derivatives are": gradient}
     for what, values in {**kinds, "second derivatives are": packed}.items():
         off = ~torch.isfinite(torch.stack(values)).all(0) & sound & rows
         if bool(off.any()):

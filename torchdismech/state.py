@@ -168,9 +168,17 @@ class State(BatchState):
     @property
     def kind(self) -> tuple:
         """What models look at to tell whether a state is one of theirs: shapes and dtypes, asked in each step."""
-        own = (self.time, self.velocity, self.acceleration, self.director, self.tangent, self.reference_twist)
-        kept = None if self.internal is None else (self.internal.shape, self.internal.dtype)
-        return self.q.shape, kept, self.q.dtype, *[tensor.dtype for tensor in own]
+        return (
+            self.q.shape,
+            None if self.internal is None else (self.internal.shape, self.internal.dtype),
+            self.q.dtype,
+            self.velocity.dtype,
+            self.acceleration.dtype,
+            self.director.dtype,
+            self.tangent.dtype,
+            self.reference_twist.dtype,
+            self.time.dtype,
+        )
 
     @torch.no_grad()
     def finite(self) -> Tensor:
