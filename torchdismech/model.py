@@ -26,8 +26,8 @@ from torchdismech.elastic.inelastic import internal_at_rest, internal_count, int
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError
+from torchdismech.faults import is_of_user
 from torchdismech.forces import Force
-from torchdismech.hooks import is_of_user
 from torchdismech.initial import (
     as_tensor,
     number_of_robots,
