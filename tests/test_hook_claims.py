@@ -16,7 +16,7 @@ from torchdismech import (
     forces,
 )
 from torchdismech.elastic import Energy
-from torchdismech.hooks import what_is_wrong
+from torchdismech.faults import what_is_wrong
 
 # ---- what is refused ---------------------------------------------------------------------------------------------
 

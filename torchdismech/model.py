@@ -26,8 +26,8 @@ from torchdismech.elastic.inelastic import internal_at_rest, internal_count, int
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError
+from torchdismech.faults import is_of_user
 from torchdismech.forces import Force
-from torchdismech.hooks import is_of_user
 from torchdismech.initial import (
     as_tensor,
     number_of_robots,
@@ -118,7 +118,7 @@ class Model(nn.Module):
         self.has_user_hooks = is_of_user(self)
         nodes = 3 * body.n_nodes  # no node moves along y, and no edge turns about itself
         self._planar = not (free[1:nodes:3].any() or free[nodes : nodes + body.n_angles].any())
-        self._parts = (*self.terms, *self.forces)  # as the matrix is laid out for
+        self._parts = len(self.terms), len(self.forces)  # that the matrix is laid out for
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -410,8 +410,8 @@ class Model(nn.Module):
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
         """Refuse a state of another model, number of robots or dtype, and a model that was taken apart."""
-        present = (*self.terms, *self.forces)
-        if len(present) != len(self._parts) or any(a is not b for a, b in zip(present, self._parts, strict=True)):
+        bound = all(hasattr(force, "body") for force in self.forces)
+        if (len(self.terms), len(self.forces)) != self._parts or not bound:
             raise InputError(
                 "Model.forces, Model.terms: one was added, removed or replaced since the model was built; the robot's "
                 "matrix is laid out for those that it was built with: build the model anew, by RobotBuilder.finalize"

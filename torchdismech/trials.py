@@ -12,8 +12,9 @@ from torchdismech.body import Body
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest
 from torchdismech.elastic.natural import natural_strains
+from torchdismech.faults import is_of_user
 from torchdismech.forces import Force
-from torchdismech.hooks import TRIALS, check_hooks, is_of_user, refuse_misnamed, settle_dependence
+from torchdismech.hooks import TRIALS, check_hooks, refuse_misnamed, settle_dependence
 from torchdismech.initial import rest_state, trial_state
 from torchdismech.kinematics import Frames
 from torchdismech.state import State

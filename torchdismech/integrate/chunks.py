@@ -74,7 +74,7 @@ def _fitting_size(model: Model, batch: int, recorded: bool) -> int:
             f"a step of {batch} robots would take about {size_of(whole)}, and {size_of(free)} are free on "
             f"{model.device}: {size} at a time are stepped, with about {size_of(step_bytes(model, size))}",
             RuntimeWarning,
-            stacklevel=4,  # where `step` is called
+            stacklevel=5,  # where `step` is called
         )
     return size
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torchdismech.errors import InputError, Status
-from torchdismech.hooks import LOOK, is_of_user, what_is_not_finite, what_is_wrong
+from torchdismech.faults import LOOK, is_of_user, what_is_not_finite, what_is_wrong
 from torchdismech.model import Model
 from torchdismech.registration import refuse_unregistered, unregistered
 from torchdismech.snapshot import Snapshot

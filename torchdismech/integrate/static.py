@@ -86,7 +86,7 @@ class Static(Solver):
             warnings.warn(
                 f"Static: the equilibrium of robot {shown} is no minimum of the potential energy: {why}",
                 RuntimeWarning,
-                stacklevel=6,  # where `step` is called
+                stacklevel=7,  # where `step` is called
             )
 
     @property
