@@ -118,7 +118,6 @@ class Model(nn.Module):
         self.has_user_hooks = is_of_user(self)
         nodes = 3 * body.n_nodes  # no node moves along y, and no edge turns about itself
         self._planar = not (free[1:nodes:3].any() or free[nodes : nodes + body.n_angles].any())
-        self._parts = len(self.terms), len(self.forces)  # that the matrix is laid out for
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -136,6 +135,7 @@ class Model(nn.Module):
 
     def _lay_out(self) -> None:
         """Find where the terms and forces stand in the matrix, and make the rooms that work with it."""
+        self._parts = len(self.terms), len(self.forces)  # that the matrix is laid out for
         symmetric = all(f.symmetric for f in self.forces if f.varies)
         symmetric &= self.self_contacts.symmetric
         rooms = (self.body, self.terms, self.forces)
