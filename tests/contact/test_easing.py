@@ -135,3 +135,17 @@ def test_a_stage_that_fails_is_taken_in_shorter_ones(monkeypatch):
     lost = easing.eased_newton(equations, first, options, torch.tensor([True, False]))
     # stages of other slip velocities were solved: that is no root
     assert lost.status.tolist() == [int(Status.LINE_SEARCH_FAILED), int(Status.CONVERGED)]
+
+    def unbegun(equations, x, options, running):
+        """Fail at every slip velocity."""
+        stages[:] += running
+        root = solve(equations, x, options, running)
+        return dataclasses.replace(root, status=torch.where(running, int(Status.LINE_SEARCH_FAILED), root.status))
+
+    monkeypatch.setattr(easing, "newton", unbegun)
+    for briefly in (True, False):
+        stages[:] = 0
+        found = easing.eased_newton(equations, first, options, both, briefly)
+        # else a second beginning, and after relaxed steps, which find one, stages nearer and nearer to it
+        assert (stages == 1).all() if briefly else (stages > 2).all()
+        assert (found.status != Status.CONVERGED).all()

@@ -31,18 +31,21 @@ COARSER = 10.0  # the tolerance of stages before the last
 DIFFERENCE = 1e-4  # of the slip velocity, for the derivative by it: friction's law is a polynomial, or as smooth
 
 
-def eased_newton(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
+def eased_newton(
+    equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor, briefly: bool = False
+) -> Root:
     """Find x as `newton` does, by way of larger slip velocities, each row by stages of its own.
 
     A stage that fails is tried again with a slip velocity nearer to the one that was solved last. Where the first one
     fails, in which friction is a light drag, it is the robot that buckles as it touches: it begins without friction,
-    or relaxed.
+    or relaxed, unless it is to end `briefly`.
     """
     way = _Easing(equations, options, running)
     way.begin(EASIEST, x, newton)
-    ahead = equations.guess(True)
-    way.begin(FREE, ahead, newton)
-    way.begin(EASIEST, ahead, _relaxed)
+    if not briefly:
+        ahead = equations.guess(True)
+        way.begin(FREE, ahead, newton)
+        way.begin(EASIEST, ahead, _relaxed)
     for _ in range(STAGES):
         if not bool(way.going.any()):
             break

@@ -139,7 +139,7 @@ def _searched(
     if way == "primal-dual":
         return primal_dual_newton(equations, first, options, running, last)
     if way.startswith("eased"):
-        return eased_newton(equations, first, options, running)
+        return eased_newton(equations, first, options, running, briefly=way == "eased briefly")
     if way == "relaxed":
         return relaxed_newton(equations, first, options, equations.inertia(), running)
     return newton(equations, first, options, running)
