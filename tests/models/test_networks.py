@@ -175,6 +175,7 @@ def test_drag_law_takes_power_out_whatever_the_weights():
 @pytest.mark.parametrize("kind", ["drag_law", "messages", "edges_directors", "convex", "residual_bounded", "damping"])
 def test_gradient_through_steps_by_the_weights(kind):
     """Match central differences of a rollout of three steps along a random direction of all weights."""
+    torch.manual_seed(0)  # of the weights: what differences leave out depends on them
     if kind in FORCES:
         module = shaken(FORCES[kind](), 0.1)
         model = robot(force=module)
@@ -193,7 +194,7 @@ def test_gradient_through_steps_by_the_weights(kind):
 
     found = sum((g * d).sum() for g, d in zip(torch.autograd.grad(loss(), parameters), direction, strict=True))
     values = []
-    step = 1e-4  # truncation 1e-8 of third derivatives of order one; rounding 1e-13 / 1e-4
+    step = 1e-5  # truncation up to 1e-7 of the derivative, of networks with six other seeds; rounding 1e-8
     with torch.no_grad():
         for sign in (1, -1):
             for p, d in zip(parameters, direction, strict=True):
