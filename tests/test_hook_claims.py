@@ -35,6 +35,14 @@ class Detached(forces.Force):
         return torch.as_tensor(-3.0 * state.q.detach().numpy())
 
 
+class Single(forces.Force):
+    """A force in single precision."""
+
+    def forward(self, state, control):
+        """Return a damping force in float32."""
+        return (-0.1 * state.velocity).float()
+
+
 class Dropping(forces.LocalForce):
     """A force with dropout."""
 
@@ -115,6 +123,7 @@ REFUSED = {
     "constant": (Constant, "constant = True, but changes with velocity"),
     "numpy": (Detached, "leaves torch"),
     "dropout": (Dropping, "dropout"),
+    "single precision": (Single, r"Single: expected numbers in torch.float64, as the model's, got torch.float32"),
     "reach": (FarReaching, "larger reach"),
     "shape": (WrongShape, r"expected shape \(B, n\)"),
     "per robot": (lambda: Hidden(RATES), r"per_robot; there is Hidden.rate \(8, 1\)"),

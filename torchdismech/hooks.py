@@ -152,6 +152,11 @@ def _refuse_odd_batches(
                 f"{name}: expected shape {what} = {(count, shape[1])} for {count} robots, got "
                 f"{tuple(found[-1].shape)}." + _hint_of_robots(module, state.batch)
             )
+        if found[-1].dtype != state.q.dtype:
+            raise InputError(
+                f"{name}: expected numbers in {state.q.dtype}, as the model's, got {found[-1].dtype}; make its tensors "
+                f"and modules so, as by .to({state.q.dtype})"
+            )
     with torch.no_grad():
         again = value(slice(0, state.batch)).detach()
     if not same(again, found[0]):
