@@ -148,7 +148,7 @@ def follow(
     method = Static(1, force_tolerance, relative_tolerance, max_iterations)
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
     values = model.values_of(control)
-    with torch.no_grad(), model.compilation.paused(), values.in_place():
+    with torch.no_grad(), model.turn, model.compilation.paused(), values.in_place():
         control = control.without_values()
         refuse_unheld(model, state, control, running, force_tolerance)
         start = method.scheme.started(state.detach(), 0.0)

@@ -123,7 +123,7 @@ class Model(nn.Module):
     def _begin_anew(self) -> None:
         """Forget what belongs to this object alone, not to copies of it."""
         self.recordings: list[Any] = []  # see `integrate.recording`
-        self.turn = threading.RLock()  # a step puts numbers in the model's places: one thread at a time steps it
+        self.turn = threading.RLock()  # of threads: evaluations may put numbers in the model's places
         self._seen: Snapshot | None = None
 
     def __getstate__(self) -> dict:
@@ -250,7 +250,7 @@ class Model(nn.Module):
             return function(state, control)
         found = []
         for values, states, controls in self.parts(state, control, size):
-            with values.in_place():
+            with self.turn, values.in_place():
                 found.append(function(states, controls))
         found[-1] = {name: value[-state.batch % size :] for name, value in found[-1].items()}
         return {name: torch.cat([part[name] for part in found]) for name in found[0]}
@@ -311,7 +311,7 @@ class Model(nn.Module):
         """Return the state with the acceleration that the forces give its free dofs there."""
         control = control or Control()
         self.check_batch(state, control)
-        with self.compilation.paused(), self.values_of(control).in_place():
+        with self.turn, self.compilation.paused(), self.values_of(control).in_place():
             force = self._by_parts(self._force_at, state, control)["force"]
             if self.contact.needs_feasible_iterates:
                 refuse_closed_gaps(force, self.body.n_nodes)
@@ -362,7 +362,7 @@ class Model(nn.Module):
         """
         control = control or Control()
         self.check_batch(state, control)
-        with self.values_of(control).in_place():
+        with self.turn, self.values_of(control).in_place():
             return self._by_parts(self._energies, state, control)
 
     def _energies(self, state: State, control: Control) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 
 from torchdismech.values import every_module
 
-__all__ = ["Snapshot"]
+__all__ = ["HOOKS", "Snapshot", "own_tensors"]
 
 # of the attributes that every module has, those that say what it holds; the others are its hooks
 HELD = ("training", "_parameters", "_buffers", "_modules")
@@ -55,7 +55,7 @@ class Snapshot:
         for module in modules:
             self._dicts += [module._modules, module._parameters, module._buffers]
         self._objects = self._objects_of(modules)
-        own = chain.from_iterable(tensors.items() for module in modules for tensors in _own_tensors(module))
+        own = chain.from_iterable(tensors.items() for module in modules for tensors in own_tensors(module))
         public = [tensor for name, tensor in own if tensor is not None and not name.startswith("_")]
         self._tensors = [tensor for tensor in public if tensor.is_floating_point() or tensor.is_complex()]
         self._places = _places(self._tensors)
@@ -67,7 +67,7 @@ class Snapshot:
         self._hooks = [vars(module)[name] for module in library for name in HOOKS]
         self.hooked = any(self._hooks)
         seen = {*map(id, self._tensors)}
-        places = [(m, name, t) for m in library for own in _own_tensors(m) for name, t in own.items() if id(t) in seen]
+        places = [(m, name, t) for m in library for own in own_tensors(m) for name, t in own.items() if id(t) in seen]
         self._constants = [tensor for _, _, tensor in places if not tensor.is_inference()]
         self._names = [f"{type(module).__name__}.{name}" for module, name, t in places if not t.is_inference()]
 
@@ -114,7 +114,8 @@ def _parametrizations(module: nn.Module) -> list[nn.Module]:
     return [] if made_by is None else every_module(made_by)
 
 
-def _own_tensors(module: nn.Module) -> tuple[dict, dict]:
+def own_tensors(module: nn.Module) -> tuple[dict, dict]:
+    """Return a module's own parameters and buffers, by their names."""
     return module._parameters, module._buffers
 
 

@@ -20,6 +20,7 @@ from torch.nn.utils import parametrize
 
 from torchdismech.forces.base import Force
 from torchdismech.fused.function import CONTAINERS
+from torchdismech.snapshot import HOOKS
 
 __all__ = ["PLAIN", "hooked", "is_foreign", "says_so", "settings", "unseen"]
 
@@ -27,7 +28,6 @@ PLAIN = (bool, int, float, str, type(None))  # a recording compares such attribu
 # These it compares by identity, and so tuples of plain ones: they do not change in themselves.
 CONSTANT = (FunctionType, BuiltinFunctionType, torch.dtype, torch.device)
 INTERNALS = frozenset(vars(nn.Module()))
-HOOKS = tuple(sorted(name for name in INTERNALS if name.endswith("_hooks") and "state_dict" not in name))
 
 
 def says_so(force: Force) -> bool:

@@ -118,7 +118,7 @@ class Solver(ABC):
             constraints are found from the balance of forces; those of clamped nodes are not known, and left out.
         """
         problem = self._taken(model, before, control)
-        with problem.values.in_place():
+        with model.turn, problem.values.in_place():
             equations = problem.equations(model.contact.touching(after.q), constraints_at(problem, after.q))
             there, _, _ = equations.evaluated_at(after.q)
             tangents = model.frames.tangents(there)
@@ -137,7 +137,7 @@ class Solver(ABC):
         before, after, control : of the step, which this integrator took in one part.
         """
         problem = self._taken(model, before, control)
-        with problem.values.in_place():
+        with model.turn, problem.values.in_place():
             found = Linearised.at(problem, after.q)
         return None if found is None else found.minima
 

@@ -15,7 +15,7 @@ from torchdismech.integrate.declared import PLAIN, hooked, is_foreign, says_so, 
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
-from torchdismech.snapshot import Snapshot
+from torchdismech.snapshot import Snapshot, own_tensors
 from torchdismech.state import Control
 from torchdismech.values import Place, Values, tensor_at, tensors_of
 
@@ -62,9 +62,9 @@ class StepKind:
         self._numbers = [tuple(name for name, _ in _plain(module)) for module in self._modules]
         places = ((m, name) for m, names in zip(self._modules, movable, strict=True) for name in sorted(names))
         self.movable_places: list[Place] = [place for place in places if getattr(*place) is not None]
-        held = [True] * sum(len(own) for own in _own_tensors(problem.model))
+        held = [True] * sum(len(own) for own in own_tensors(problem.model))
         for module, names in zip(self._modules, movable, strict=True):
-            held += [name not in names for own in _own_tensors(module) for name in own]
+            held += [name not in names for own in own_tensors(module) for name in own]
         self._held = held
         self._objects, self._traits = self._objects_of(problem), self._traits_of_model(problem.model)
         self._step = self._traits_of_step(problem)
@@ -239,7 +239,3 @@ def modules_below(roots: list[nn.Module]) -> Iterator[nn.Module]:
 def _children(module: nn.Module) -> list[nn.Module]:
     """Return the modules in a module; what makes its trained tensors is none of them."""
     return [child for name, child in module._modules.items() if child is not None and name != "parametrizations"]
-
-
-def _own_tensors(module: nn.Module) -> tuple[dict, dict]:
-    return module._parameters, module._buffers
