@@ -131,7 +131,7 @@ class Pullback:
     """
 
     def __init__(self, program: Program, by_first: bool | None = None):
-        record = Record([*program.record.operations], [*program.record.inputs], {**program.record.numbers})
+        record = Record([*program.record.operations], {**program.record.inputs}, {**program.record.numbers})
         self._count = program.counts[0]
         weights = Leaf(record, max(program.places, default=-1) + 1, (self._count, 1, 1))
         numbers = [*zip(program.first, (weight.number for weight in map(Symbol.of, weights)), strict=True)]

@@ -92,27 +92,25 @@ def source(record: Record, first: Sequence[int], second: Sequence[int], dtype: t
 
 
 def _needed(record: Record, wanted: Sequence[int]) -> list[int]:
-    """Return the values that the wanted ones are made of, in order."""
-    needed, left = set(), list(wanted)
-    while left:
-        value = left.pop()
-        if value not in needed:
-            needed.add(value)
-            left += _operands(record.operations[value])
-    return sorted(needed)
-
-
-def _operands(operation: Operation) -> tuple[int, ...]:
-    return () if operation[0] in ("input", "number") else operation[1:]
+    """Return the values that the wanted ones are made of, in order; each is made of such as come before it."""
+    needed = [False] * len(record.operations)
+    for value in wanted:
+        needed[value] = True
+    for value in range(len(needed) - 1, -1, -1):
+        name, *of = record.operations[value]
+        if needed[value] and name not in ("input", "number"):
+            for operand in of:
+                needed[operand] = True
+    return [value for value, is_needed in enumerate(needed) if is_needed]
 
 
 def _expression(operation: Operation) -> str:
     name, *of = operation
+    if name in INFIX:
+        return f"v{of[0]} {INFIX[name]} v{of[1]}"
     if name == "input":
         return f"load(in[{of[0]}], at)"
     if name == "number":
         return f"all(number({BEYOND.get(of[0], of[0])}))"
     operands = [f"v{k}" for k in of]
-    if name in INFIX:
-        return f" {INFIX[name]} ".join(operands)
     return f"{PREFIX[name]}{operands[0]}" if name in PREFIX else f"{name}({', '.join(operands)})"

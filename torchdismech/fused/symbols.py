@@ -5,7 +5,6 @@ What is recorded is elementwise: every value is a scalar of a spring and a robot
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,9 @@ import torch
 __all__ = ["Input", "Leaf", "Record", "Symbol", "Unfusable", "chosen"]
 
 Operation = tuple  # its name, and what it is of: numbers of values
+ZERO, ONE = ("number", (0.0).hex()), ("number", (1.0).hex())
+# operands on the left and on the right that change nothing
+NEUTRAL = {"add": (ZERO, ZERO), "sub": (None, ZERO), "mul": (ONE, ONE), "div": (None, ONE)}
 
 
 class Unfusable(Exception):
@@ -47,20 +49,21 @@ class Record:
 
     Attributes
     ----------
-    inputs : what springs read.
+    inputs : what springs read, in order, and the numbers of these values.
     numbers : of the values, by their operations.
     """
 
     operations: list[Operation] = field(default_factory=list)
-    inputs: list[Input] = field(default_factory=list)
+    inputs: dict[Input, int] = field(default_factory=dict)
     numbers: dict[tuple, int] = field(default_factory=dict)
 
     def value(self, *operation: Any) -> int:
         """Return the number of the value that an operation gives."""
-        if operation not in self.numbers:
-            self.numbers[operation] = len(self.operations)
+        number = self.numbers.get(operation)
+        if number is None:
+            number = self.numbers[operation] = len(self.operations)
             self.operations.append(operation)
-        return self.numbers[operation]
+        return number
 
     def number(self, value: float) -> int:
         """Return the number of a constant."""
@@ -68,23 +71,20 @@ class Record:
 
     def read(self, given: Input) -> int:
         """Return the number of the value that springs read."""
-        if given not in self.inputs:
-            self.inputs.append(given)
-        return self.value("input", self.inputs.index(given))
-
-    def is_number(self, value: int, wanted: float) -> bool:
-        """Return whether a value is this constant."""
-        return self.operations[value] == ("number", wanted.hex())
+        number = self.inputs.get(given)
+        if number is None:
+            number = self.inputs[given] = self.value("input", len(self.inputs))
+        return number
 
 
-class _Recorded(ABC):
+class _Recorded:
     """What leaves and values share: arithmetic, and the functions of torch that are recorded."""
 
     record: Record
 
-    @abstractmethod
     def _value(self) -> int:
         """Return the number of the value in the record."""
+        raise NotImplementedError
 
     @classmethod
     def __torch_function__(cls, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Symbol:
@@ -241,16 +241,19 @@ class Leaf(_Recorded):
         self.record, self.place, self.whole = record, place, shape
         self.dims = tuple(range(len(shape))) if dims is None else dims
         self.chosen, self.rows = chosen, rows
+        self._number: int | None = None  # of its value, once something reads it
 
     def _view(self, dims: tuple[int | None, ...], chosen: tuple = (), rows: tuple | None = None) -> Leaf:
         rows = self.rows if rows is None else rows
         return Leaf(self.record, self.place, self.whole, dims, self.chosen + chosen, rows)
 
     def _value(self) -> int:
-        if len(self.dims) > 2:
-            raise Unfusable(f"a tensor of {len(self.dims)} dimensions as a scalar")
-        spring, robot = (None, None, *self.dims)[-2:]
-        return self.record.read(Input(self.place, self.chosen, spring, robot, self.rows))
+        if self._number is None:
+            if len(self.dims) > 2:
+                raise Unfusable(f"a tensor of {len(self.dims)} dimensions as a scalar")
+            spring, robot = (None, None, *self.dims)[-2:]
+            self._number = self.record.read(Input(self.place, self.chosen, spring, robot, self.rows))
+        return self._number
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -314,17 +317,17 @@ def _operand(record: Record, given: Any) -> int:
     raise Unfusable(f"an operation with a {type(given).__name__}")
 
 
-def _record_of(*given: Any) -> Record:
-    return next(x.record for x in given if isinstance(x, _Recorded))
+def _record_of(a: Any, b: Any) -> Record:
+    return a.record if isinstance(a, _Recorded) else b.record
 
 
 def _binary(name: str, a: Any, b: Any) -> Symbol:
     record = _record_of(a, b)
     left, right = _operand(record, a), _operand(record, b)
-    same = {"add": (0.0, 0.0), "sub": (None, 0.0), "mul": (1.0, 1.0), "div": (None, 1.0)}.get(name, (None, None))
-    if same[0] is not None and record.is_number(left, same[0]):
+    left_neutral, right_neutral = NEUTRAL.get(name, (None, None))
+    if left_neutral is not None and record.operations[left] == left_neutral:
         return Symbol(record, right)
-    if same[1] is not None and record.is_number(right, same[1]):
+    if right_neutral is not None and record.operations[right] == right_neutral:
         return Symbol(record, left)
     return Symbol(record, record.value(name, left, right))
 

@@ -59,10 +59,14 @@ def step_to(
     problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
 ) -> tuple[State, StepInfo]:
     """Return the states after a step whose roots are q (B, n), and how it went, once contact is looked at."""
-    if not candidates.none:
-        equations, q, info = _with_contact(problem, equations, candidates, q, info)
-    after = equations.compiled(StepEquations.accepted_state)(equations, q, problem.running & info.converged)
-    return after, info
+    if candidates.none:
+        return _accepted(problem, equations, q, info), info
+    return _with_contact(problem, equations, candidates, q, info)
+
+
+def _accepted(problem: StepProblem, equations: StepEquations, q: Tensor, info: StepInfo) -> State:
+    """Return the states after a step to q (B, n), of robots that did not converge those before it."""
+    return equations.compiled(StepEquations.accepted_state)(equations, q, problem.running & info.converged)
 
 
 def _root(
@@ -157,8 +161,8 @@ def step_info(equations: StepEquations, root: Root, q: Tensor, scale: Tensor, ru
 
 def _with_contact(
     problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
-) -> tuple[StepEquations, Tensor, StepInfo]:
-    """Return equations, q (B, n), and how it was found and what contact did.
+) -> tuple[State, StepInfo]:
+    """Return the states after a step whose roots are q (B, n), how these were found, and what contact did.
 
     A step that overlooked a contact is solved again. Robots that passed through something search once more from where
     the step begins, as an iterate ahead may lie beyond what is in the way; they have failed if they pass again.
@@ -173,19 +177,23 @@ def _with_contact(
         second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
         q, info = torch.where(rows[:, None], again, q), info.merged(second, rows)
         missed = running & info.converged & candidates.missed(q)
-    passed = missed | (running & info.converged & candidates.passed(equations.state_after(q)))
-    if equations.constraints is None and bool(passed.any()):
+    after = _accepted(problem, equations, q, info)
+    passed = missed | (running & info.converged & candidates.passed(after))
+    some_passed = bool(passed.any())
+    if equations.constraints is None and some_passed:
         again, second = _root(problem, equations, passed, near=problem.state.q)
         stayed = passed & second.converged & ~candidates.missed(again)
         stayed &= ~candidates.passed(equations.state_after(again))
         second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
         q, info, passed = torch.where(stayed[:, None], again, q), info.merged(second, stayed), passed & ~stayed
-    status = torch.where(passed, int(Status.PASSED_THROUGH), info.status)
+    info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
+    if some_passed:
+        after = _accepted(problem, equations, q, info)
     candidates.keep(equations.constraints)
-    made = status == Status.CONVERGED
+    made = info.converged
     all_made = made.is_cpu and bool(made.all())  # a look that a GPU would be waited for
     contact = step_contact(equations, q, None if all_made else made)
-    return equations, q, dataclasses.replace(info, status=status, contact=contact)
+    return after, dataclasses.replace(info, contact=contact)
 
 
 def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> Report:
