@@ -66,7 +66,10 @@ class Fused:
         program = self.program(tensors)
         if program is None:
             return torch.stack([value.expand(springs, robots) for value in self.function(*tensors)])
-        found, _ = values_of([(program, springs, program.read_among(tensors))], robots)
+        read = program.read_among(tensors)
+        if robots >= program.lanes:
+            read = [_robots_together(tensor) for tensor in read]
+        found, _ = values_of([(program, springs, read)], robots)
         return found.unflatten(0, (program.counts[0], springs))
 
     def of_columns(self, *tensors: Tensor) -> Tensor:
@@ -93,6 +96,12 @@ class Fused:
                 warn_if_broken(self.name, error)
             self._programs[key] = program
         return self._programs[key]
+
+
+def _robots_together(tensor: Tensor) -> Tensor:
+    """Return a tensor (.., B) whose robots stand one after the other: to copy it takes less than to gather vectors."""
+    apart = tensor.dim() > 1 and tensor.stride(-1) not in (0, 1)
+    return tensor.contiguous() if apart else tensor
 
 
 def warn_if_broken(name: str, error: Unavailable) -> None:

@@ -40,6 +40,7 @@ class Program:
     ----------
     places : the tensors that are read, by their places among those that the function is given.
     counts : number of values in each list.
+    lanes : numbers in a vector.
     number : of the program, in this process.
     """
 
@@ -58,7 +59,7 @@ class Program:
         number, array = ctypes.c_int64, ctypes.c_void_p
         code.fused.argtypes, code.fused.restype = [number, number, array, array, array, number, number], None
         code.lanes.restype = number
-        self._lanes: int = code.lanes()
+        self.lanes: int = code.lanes()
         self._layout = lru_cache(LAYOUTS)(self._inputs)
         self.number = len(_programs)
         _programs.append(self)
@@ -84,7 +85,7 @@ class Program:
         size = springs * robots
         if not size:
             return
-        parts = springs if robots >= self._lanes else -(-size // self._lanes)
+        parts = springs if robots >= self.lanes else -(-size // self.lanes)
         threads = self.operations * size // OPERATIONS_A_THREAD
         inputs = self.inputs(springs, robots, read)
         in_threads(self.code.fused, (springs, robots, inputs, first, second), parts, threads, read)

@@ -53,13 +53,13 @@ extern "C" void fused(int64_t springs, int64_t robots, const int64_t* inputs, nu
   Input in[{inputs}];
   for (int64_t k = 0; k < {inputs}; ++k)
     in[k] = Input{{reinterpret_cast<const number*>(inputs[5 * k]), inputs[5 * k + 1], inputs[5 * k + 2],
-                  reinterpret_cast<const int64_t*>(inputs[5 * k + 3]), inputs[5 * k + 4]}};
+                  reinterpret_cast<const int64_t*>(inputs[5 * k + 3]), inputs[5 * k + 4], nullptr}};
   const int64_t size = springs * robots;
   At at;
   at.along = robots >= LANES;
   for (int64_t part = begin; part < end; ++part) {{
     if (at.along) {{
-      at.s[0] = part;
+      for (int64_t k = 0; k < {inputs}; ++k) in[k].here = in[k].of_spring(part);
       for (int64_t b = 0; b < robots; b += LANES) {{
         at.b[0] = b + LANES <= robots ? b : robots - LANES;
         evaluate(in, at, part * robots + at.b[0], size, first, second);

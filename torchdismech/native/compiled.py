@@ -338,17 +338,18 @@ def in_threads(
     parts: int,
     most: int,
     reads: Sequence[Tensor] = (),
+    writes: Sequence[Tensor] | None = None,
 ) -> None:
     """Call function(*arguments, first, last) for all of `parts`, by as many threads as torch uses, at most `most`.
 
     Tensors and arrays are handed over by their addresses; they have to be contiguous. `reads` are tensors that the
-    function knows by other ways.
+    function knows by other ways; `writes` as for `taped`.
     """
     given = tuple(map(address, arguments))
     threads = 1 if most < 2 else min(torch.get_num_threads(), parts, most)
     whole = partial(function, *given, 0, parts)
     work = whole if threads < 2 else partial(_divided, partial(function, *given), parts, threads)
-    taped(work, *arguments, reads=reads)
+    taped(work, *arguments, reads=reads, writes=writes)
 
 
 def _divided(function: Callable, parts: int, threads: int) -> None:

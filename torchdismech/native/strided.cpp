@@ -207,8 +207,45 @@ struct Places {
   }
 };
 
+// Places that follow one another: the first of them, where it is named, and how many there are.
+struct Run {
+  int64_t place, from, count;
+};
+
+// The runs of a line's places, if they are few; else none. Free unknowns are, as a rule: what is gathered from there or
+// scattered to there is a few copies.
+struct Runs {
+  static constexpr int FEW = 8;
+  int count = 0;
+  Run run[FEW];
+
+  void look(const Places& place, int64_t names) {
+    count = 0;
+    if (!place.plain()) return;
+    const int64_t* index = reinterpret_cast<const int64_t*>(place.first);
+    for (int64_t k = 0, end = -1; k < names; end = index[k++] + 1) {
+      if (count && index[k] == end) {
+        ++run[count - 1].count;
+      } else if (count < FEW) {
+        run[count++] = Run{index[k], k, 1};
+      } else {
+        count = 0;
+        return;
+      }
+    }
+  }
+  const Run* begin() const { return run; }
+  const Run* end() const { return run + count; }
+};
+
 template <typename T>
-inline void gather_line(char* to, int64_t step, char* from, int64_t other, const Places& place, int64_t count) {
+inline void gather_line(char* to, int64_t step, char* from, int64_t other, const Places& place, const Runs& runs,
+                        int64_t count) {
+  if (runs.count && other == 0) {
+    for (const Run& run : runs)
+      copy_line<T>(to + run.from * step, step, from + run.place * place.along, place.along, run.count);
+    return;
+  }
   int64_t k = 0;
   if (place.plain() && step == sizeof(T) && other == 0) {
     T* numbers = reinterpret_cast<T*>(to);
@@ -223,8 +260,12 @@ inline void gather_line(char* to, int64_t step, char* from, int64_t other, const
 }
 
 template <typename T>
-inline void scatter_line(char* to, int64_t step, char* from, int64_t other, const Places& place, int64_t count) {
-  if (place.plain() && step == 0 && other == sizeof(T)) {
+inline void scatter_line(char* to, int64_t step, char* from, int64_t other, const Places& place, const Runs& runs,
+                         int64_t count) {
+  if (runs.count && step == 0) {
+    for (const Run& run : runs)
+      copy_line<T>(to + run.place * place.along, place.along, from + run.from * other, other, run.count);
+  } else if (place.plain() && step == 0 && other == sizeof(T)) {
     const T* numbers = reinterpret_cast<const T*>(from);
     const int64_t *index = reinterpret_cast<const int64_t*>(place.first), along = place.along;
     for (int64_t k = 0; k < count; ++k) *reinterpret_cast<T*>(to + index[k] * along) = numbers[k];
@@ -238,8 +279,12 @@ template <typename T>
 bool added_at(const Row& row) {
   bool there = true;
   Places place{row.along, row.places};
+  Runs runs;
   each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-    if (p[2] != place.first) place.look(p[2], s[2], s[2] ? count : 1);
+    if (p[2] != place.first) {
+      place.look(p[2], s[2], s[2] ? count : 1);
+      if (s[2]) runs.look(place, count);
+    }
     if (!place.there()) {
       there = false;
     } else if (!s[2] && s[0] == sizeof(T)) {  // one place for the whole line
@@ -252,6 +297,12 @@ bool added_at(const Row& row) {
         for (int64_t k = 0; k < count; ++k) to[k] += value;
       } else {
         for (int64_t k = 0; k < count; ++k) to[k] += at<T>(p[1], k, s[1]);
+      }
+    } else if (runs.count && place.along == sizeof(T) && !s[0] && s[1] == sizeof(T)) {
+      for (const Run& run : runs) {
+        T* to = reinterpret_cast<T*>(p[0]) + run.place;
+        const T* more = reinterpret_cast<const T*>(p[1]) + run.from;
+        APART for (int64_t k = 0; k < run.count; ++k) to[k] += more[k];
       }
     } else if (place.plain() && !s[0] && s[1] == sizeof(T)) {
       const T* more = reinterpret_cast<const T*>(p[1]);
@@ -269,20 +320,24 @@ template <typename T>
 bool moved(const Row& row) {
   bool there = true;
   Places place{row.along, row.places};
+  Runs runs;
   switch (row.code) {
     case GATHER:
     case SCATTER:
       each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-        if (p[2] != place.first) place.look(p[2], s[2], s[2] ? count : 1);
+        if (p[2] != place.first) {
+      place.look(p[2], s[2], s[2] ? count : 1);
+      if (s[2]) runs.look(place, count);
+    }
         const bool gathers = row.code == GATHER;
         if (!place.there()) {
           there = false;
         } else if (!s[2]) {  // one place for the whole line
           copy_line<T>(gathers ? p[0] : p[0] + place(0), s[0], gathers ? p[1] + place(0) : p[1], s[1], count);
         } else if (gathers) {
-          gather_line<T>(p[0], s[0], p[1], s[1], place, count);
+          gather_line<T>(p[0], s[0], p[1], s[1], place, runs, count);
         } else {
-          scatter_line<T>(p[0], s[0], p[1], s[1], place, count);
+          scatter_line<T>(p[0], s[0], p[1], s[1], place, runs, count);
         }
       });
       break;

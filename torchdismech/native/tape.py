@@ -209,8 +209,10 @@ class _Recorder(TorchDispatchMode):
         """Hold on to tensors that are not in the pool: the operations know some of them by their addresses alone."""
         self.memory += [tensor for tensor in _tensors(tree) if not self._pool.owns(tensor)]
 
-    def take(self, work: Callable[[], Any], given: tuple, reads: Sequence[Tensor] | None) -> None:
-        """Keep work that torch does not see, and do it."""
+    def take(
+        self, work: Callable[[], Any], given: tuple, reads: Sequence[Tensor] | None, writes: Sequence[Tensor] | None
+    ) -> None:
+        """Keep work that torch does not see, and do it; see `taped`."""
         if self.looks_away:  # it is part of other work
             work()
             return
@@ -221,8 +223,10 @@ class _Recorder(TorchDispatchMode):
             work()
             if isinstance(work, CompiledCall):
                 work = replace(work, given=self._borrowed(work.given))
-        read = None if reads is None else touched | _storages(tuple(reads))
-        self.operations.append(_Operation(work, read, touched, constant=False))
+        written = touched if writes is None else _storages(tuple(writes))
+        read = touched if writes is None else touched - written
+        every = None if reads is None else read | _storages(tuple(reads))
+        self.operations.append(_Operation(work, every, written, constant=False, makes=writes is not None))
 
     @contextmanager
     def _looking_away(self) -> Iterator[None]:

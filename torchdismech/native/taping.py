@@ -15,8 +15,14 @@ __all__ = ["listened_to_by", "taped", "taping"]
 class Listener(Protocol):
     """What keeps the work while a tape is recorded."""
 
-    def take(self, work: Callable[[], Any], tensors: tuple, reads: Sequence[Tensor] | None) -> None:
-        """Do some work and keep it."""
+    def take(
+        self,
+        work: Callable[[], Any],
+        tensors: tuple,
+        reads: Sequence[Tensor] | None,
+        writes: Sequence[Tensor] | None,
+    ) -> None:
+        """Do some work and keep it; see `taped`."""
 
 
 class _Listening(threading.local):
@@ -28,7 +34,12 @@ class _Listening(threading.local):
 _here = _Listening()
 
 
-def taped(work: Callable[[], Any], *tensors: Any, reads: Sequence[Tensor] | None = None) -> None:
+def taped(
+    work: Callable[[], Any],
+    *tensors: Any,
+    reads: Sequence[Tensor] | None = None,
+    writes: Sequence[Tensor] | None = None,
+) -> None:
     """Do some work that torch does not see, now and in every replay of the tape that is being recorded, if one is.
 
     Parameters
@@ -36,11 +47,12 @@ def taped(work: Callable[[], Any], *tensors: Any, reads: Sequence[Tensor] | None
     work : reads and writes memory that exists before, and nothing else that changes.
     tensors : all that it writes, and those that it knows by their addresses alone.
     reads : what else it reads; None where that is not known, so that it may be anything.
+    writes : of `tensors`, those that it writes, the whole of each, and does not read; None: it may read and write all.
     """
     if _here.listener is None:
         work()
     else:
-        _here.listener.take(work, tensors, reads)
+        _here.listener.take(work, tensors, reads, writes)
 
 
 def taping() -> bool:

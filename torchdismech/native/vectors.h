@@ -23,29 +23,31 @@ struct At {
 };
 
 // A tensor that springs read: its first number and its strides by spring and robot, 0 where all share it. With `rows`
-// spring s reads row rows[s * of_rows] instead of row s.
+// spring s reads row rows[s * of_rows] instead of row s. `here`: what the spring at hand reads, where lanes are along it.
 struct Input {
   const number* first;
   int64_t by_spring, by_robot;
   const int64_t* rows;
   int64_t of_rows;
+  const number* here;
+
+  const number* of_spring(int64_t s) const { return first + (rows ? rows[s * of_rows] : s) * by_spring; }
 };
 
 inline V load(const Input& in, const At& at) {
   V v;
   if (at.along) {
-    const int64_t row = in.rows ? in.rows[at.s[0] * in.of_rows] : at.s[0];
-    const number* p = in.first + row * in.by_spring + at.b[0] * in.by_robot;
+    const number* p = in.here + at.b[0] * in.by_robot;
     if (in.by_robot == 1) {
       std::memcpy(&v, p, sizeof v);
-      return v;
+    } else if (in.by_robot == 0) {
+      const number x = *p;
+      for (int k = 0; k < LANES; ++k) v[k] = x;
+    } else {
+      for (int k = 0; k < LANES; ++k) v[k] = p[k * in.by_robot];
     }
-    for (int k = 0; k < LANES; ++k) v[k] = p[k * in.by_robot];
-    return v;
-  }
-  for (int k = 0; k < LANES; ++k) {
-    const int64_t row = in.rows ? in.rows[at.s[k] * in.of_rows] : at.s[k];
-    v[k] = in.first[row * in.by_spring + at.b[k] * in.by_robot];
+  } else {
+    for (int k = 0; k < LANES; ++k) v[k] = in.of_spring(at.s[k])[at.b[k] * in.by_robot];
   }
   return v;
 }

@@ -100,7 +100,7 @@ def _summed(function: Callable, rows: Tensor, cols: Tensor, values: Tensor, x: T
     length = x.shape[1]
     result = x.new_empty(len(rows) - 1, length)
     given = (length, rows, cols, values, x, result)
-    in_threads(function, given, len(result), result.numel() // NUMBERS_A_THREAD)
+    in_threads(function, given, len(result), result.numel() // NUMBERS_A_THREAD, writes=(result,))
     return result
 
 
