@@ -12,6 +12,10 @@ OTHER = torch.tensor([[2.0, -3.0, 1.0], [2.0, 5.0, torch.nan]], dtype=torch.floa
 WHOLE = torch.tensor([[3, -2, 1], [0, 5, 2]])
 TRUE = torch.tensor([[True, False, True], [False, True, True]])
 PLACES, ORDER = torch.tensor([2, 0, -1]), torch.tensor([2, 0, 1])
+LONG = torch.linspace(-3.0, 3.0, 160, dtype=torch.float64).reshape(4, 40)
+# places in three runs, one of them backwards of the others, and in more runs than are copied as such
+FEW_RUNS = torch.cat([torch.arange(30, 40), torch.arange(3, 9), torch.arange(20, 21)])
+MANY_RUNS = torch.arange(17) * 7 % 40
 
 TABLED = {
     **{
@@ -59,6 +63,17 @@ TABLED = {
         OTHER,
     ),
     "added to one after the other": (lambda x, y: x[0].index_add(0, torch.tensor([1, 1, 0]), y[0]), X, OTHER),
+    **{
+        f"{what} {name}": (lambda x, code=code, places=places: code(x, places), LONG)
+        for name, places in (("few runs", FEW_RUNS), ("many runs", MANY_RUNS), ("runs twice", FEW_RUNS.repeat(2)))
+        for what, code in (
+            ("gathered from", lambda x, places: x.index_select(1, places)),
+            ("gathered from columns of", lambda x, places: x.t().contiguous().t().index_select(1, places)),
+            ("copied to", lambda x, places: (-x).index_copy(1, places, x.index_select(1, places))),
+            ("added to", lambda x, places: x.index_add(1, places, x[:, 0 : len(places)])),
+            ("added to columns of", lambda x, places: x.t().index_add(0, places, x.t()[: len(places)])),
+        )
+    },
     "added to whole numbers": (lambda x, y: x.clone().index_add_(1, ORDER, y), WHOLE, WHOLE.flip(0)),
     "filled at places": (lambda x: x.index_fill(1, ORDER[:2], 3.0), X),
     "of a slice": (lambda x: torch.ops.aten.slice_backward(x[:, :2], [2, 5], 1, 1, 5, 2), X),

@@ -125,6 +125,7 @@ class RecordedParts:
         with torch.no_grad(), form.places.with_tensors(tensors[form.n_own :]).in_place():
             inputs = kind.inputs(form.problem(tensors))
         axes = [*kind.axes(inputs), *[0] * (1 + len(gradients))]
+        axes = [axis if k in step.reads else None for k, axis in enumerate(axes)]  # the others are not divided
         parts = [solved.part for solved in form.parts]
         given = of_parts([*inputs, q, *gradients], axes, parts, [form.running, *gradients])
         place_of = {k: place for place, k in enumerate(order)}
@@ -205,6 +206,11 @@ class RecordedGradients:
         reads = self._tape.reads if isinstance(self._tape, Tape) else None
         if reads is not None:  # a step's residual and state are linear in much of the state before
             self._buffers.read_at(k for k, t in enumerate(self._static) if t.untyped_storage().data_ptr() in reads)
+
+    @property
+    def reads(self) -> frozenset[int]:
+        """Which of the inputs, q and gradients by the state after the step are read, by their places."""
+        return frozenset(self._buffers.places)
 
     def replayed(
         self, dt: float | Tensor, given: Sequence[Tensor | None], accepted: Tensor | None = None

@@ -29,6 +29,7 @@ class StaticBuffers:
     Attributes
     ----------
     tensors : the buffers; what they hold at first is left open.
+    places : those of them that are written; see `read_at`.
     """
 
     def __init__(self, like: Sequence[Tensor]):
@@ -37,15 +38,15 @@ class StaticBuffers:
 
     def read_at(self, places: Iterable[int]) -> None:
         """Write from now on those in these places alone, as the others are not read."""
-        self._places = [*places]
+        self.places = [*places]
         self._of_dtype: dict[torch.dtype, list[int]] = {}
-        for place in self._places:
+        for place in self.places:
             self._of_dtype.setdefault(self.tensors[place].dtype, []).append(place)
-        self._copies = _Copies.to([self.tensors[place] for place in self._places])
+        self._copies = _Copies.to([self.tensors[place] for place in self.places])
 
     def give(self, tensors: Sequence[Tensor | None]) -> None:
         """Write tensors to the buffers; None leaves what was given before."""
-        if self._copies is not None and self._copies.made([tensors[place] for place in self._places]):
+        if self._copies is not None and self._copies.made([tensors[place] for place in self.places]):
             return
         with torch.no_grad():
             for places in self._of_dtype.values():
