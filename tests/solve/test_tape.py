@@ -8,6 +8,7 @@ from torchdismech.errors import InputError
 from torchdismech.fused import Fused
 from torchdismech.native import Unavailable, taped, taping
 from torchdismech.native.graphs import recorded
+from torchdismech.sparse.scatter import Scatter
 
 CPU = torch.device("cpu")
 
@@ -73,6 +74,22 @@ def test_loops_that_nobody_reads_are_not_run_again():
 
     tape = recorded(code, CPU, None)
     assert torch.equal(tape.replay(), (6 * x)[None])
+    assert x.data_ptr() in tape.reads
+    assert y.data_ptr() not in tape.reads
+
+
+def test_sums_that_nobody_reads_are_not_made_again():
+    """Leave out sums by compiled code, although these are told of tensors that no tape made."""
+    sums = Scatter((3, 4), np.array([0, 1, 1, 2]), np.arange(4), np.ones(4), torch.float64)
+    x, y = torch.rand(4, 8, dtype=torch.float64), torch.rand(4, 8, dtype=torch.float64)
+
+    def code():
+        sums(y)
+        return 3 * sums(x)
+
+    tape = recorded(code, CPU, None)
+    x.uniform_()
+    assert torch.equal(tape.replay(), 3 * sums(x))
     assert x.data_ptr() in tape.reads
     assert y.data_ptr() not in tape.reads
 

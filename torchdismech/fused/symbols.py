@@ -81,10 +81,7 @@ class _Recorded:
     """What leaves and values share: arithmetic, and the functions of torch that are recorded."""
 
     record: Record
-
-    def _value(self) -> int:
-        """Return the number of the value in the record."""
-        raise NotImplementedError
+    _value: Callable[[], int]  # returns the number of the value in the record
 
     @classmethod
     def __torch_function__(cls, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Symbol:

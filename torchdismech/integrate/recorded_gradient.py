@@ -124,8 +124,8 @@ class RecordedParts:
         tensors = [tensor for tensor, _ in needed]
         with torch.no_grad(), form.places.with_tensors(tensors[form.n_own :]).in_place():
             inputs = kind.inputs(form.problem(tensors))
-        axes = [*kind.axes(inputs), *[0] * (1 + len(gradients))]
-        axes = [axis if k in step.reads else None for k, axis in enumerate(axes)]  # the others are not divided
+        axes, read = [*kind.axes(inputs), *[0] * (1 + len(gradients))], step.reads
+        axes = [axis if k in read else None for k, axis in enumerate(axes)]  # the others are not divided
         parts = [solved.part for solved in form.parts]
         given = of_parts([*inputs, q, *gradients], axes, parts, [form.running, *gradients])
         place_of = {k: place for place, k in enumerate(order)}

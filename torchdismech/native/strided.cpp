@@ -238,6 +238,13 @@ struct Runs {
   const Run* end() const { return run + count; }
 };
 
+// Look at the places that a line names, if they are not those of the line before; without a step one is for all of it.
+inline void look(Places& place, Runs& runs, char* line, int64_t step, int64_t count) {
+  if (line == place.first) return;
+  place.look(line, step, step ? count : 1);
+  if (step) runs.look(place, count);
+}
+
 template <typename T>
 inline void gather_line(char* to, int64_t step, char* from, int64_t other, const Places& place, const Runs& runs,
                         int64_t count) {
@@ -281,10 +288,7 @@ bool added_at(const Row& row) {
   Places place{row.along, row.places};
   Runs runs;
   each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-    if (p[2] != place.first) {
-      place.look(p[2], s[2], s[2] ? count : 1);
-      if (s[2]) runs.look(place, count);
-    }
+    look(place, runs, p[2], s[2], count);
     if (!place.there()) {
       there = false;
     } else if (!s[2] && s[0] == sizeof(T)) {  // one place for the whole line
@@ -325,10 +329,7 @@ bool moved(const Row& row) {
     case GATHER:
     case SCATTER:
       each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-        if (p[2] != place.first) {
-      place.look(p[2], s[2], s[2] ? count : 1);
-      if (s[2]) runs.look(place, count);
-    }
+        look(place, runs, p[2], s[2], count);
         const bool gathers = row.code == GATHER;
         if (!place.there()) {
           there = false;
