@@ -33,7 +33,9 @@ from torchdismech import (
     trainable,
     unroll,
 )
-from torchdismech.constant_curvature import ArmIntegrator
+from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
+from torchdismech.contact import Friction, Penalty, Sphere
+from torchdismech.elastic import LinearElastic, NeoHookean
 from torchdismech.rigid import Radau
 
 MATERIAL = Material(1e6, 1000.0)
@@ -252,6 +254,33 @@ def test_states_of_arms_and_chains_have_the_dtype_of_the_model(kind):
         model, integrator = cable(3), Radau(1e-2)
     with pytest.raises(InputError, match="State.q: expected torch.float64, as the model is, got torch.float32"):
         integrator.step(model, model.initial_state().to(torch.float32))
+
+
+TRAINED = {
+    "Circle.radius": lambda x: Circle(x).constants(),
+    "Rectangle.height": lambda x: Rectangle(2e-3, x).constants(),
+    "Material.youngs": lambda x: Material(x, 1000.0).constants(),
+    "Material.poisson": lambda x: Material(1e6, 1000.0, x).constants(),
+    "Material.relaxation_time": lambda x: Material(1e6, 1000.0, 0.3, x).constants(),
+    "thickness": shell,
+    "Viscous.viscosity": forces.Viscous,
+    "Gravity.acceleration": lambda x: forces.Gravity(x * torch.ones(3)),
+    "Friction.coefficient": Friction,
+    "Penalty.stiffness": lambda x: Penalty(x, 1e-3),
+    "Sphere.radius": lambda x: Sphere((0, 0, 0), x),
+    "LinearElastic.EA": lambda x: LinearElastic({"EA": x}),
+    "NeoHookean.shear": lambda x: NeoHookean(x),
+    "PneumaticArm.length": lambda x: PneumaticArm(x * torch.ones(3), [1.0] * 3, 0.04, 265.0, 125.0),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_trained_tensors_are_refused_where_their_numbers_alone_are_kept(name):
+    """Say what to do instead: gradients by a radius once were those by the mass it makes, of the wrong sign."""
+    value = torch.tensor(0.3, dtype=torch.float64)
+    TRAINED[name](value)
+    with pytest.raises(InputError, match=rf"^{name}: got a tensor that requires gradients; .*trainable\.scaled"):
+        TRAINED[name](value.requires_grad_())
 
 
 def test_what_is_not_refused():

@@ -138,8 +138,8 @@ class Body(nn.Module):
     mass : (..., n) lumped mass of each dof [kg; kg m^2 for twist angles; 0 for angles without inertia].
     directors : (A, 3) reference directors of the framed edges at rest.
     held_tangents : (H, 3) directions in which rods are held at rest.
-    link_mass : (..., E + M) what consistent masses couple the nodes of each of `links` by [kg], see `Inertia`; zero for
-        lumped ones.
+    link_share : (..., 2 (E + M)) the shares of the lumped masses at the first ends of `links`, then at the second ones,
+        that consistent masses couple their nodes by, see `Inertia`; zero for lumped masses.
     edge_length : (..., E) rest lengths of the rod edges [m].
     edge_area : (..., E) areas of their sections [m^2].
     edge_radius : (..., E) radius of a circle that drag may use [m].
@@ -155,7 +155,7 @@ class Body(nn.Module):
 
     per_robot = (
         "mass",
-        "link_mass",
+        "link_share",
         "edge_length",
         "edge_area",
         "edge_radius",
@@ -167,13 +167,13 @@ class Body(nn.Module):
         "node_length",
         "node_volume",
     )
-    not_negative = ("mass", "link_mass", "edge_length", "edge_area", "shell_edge_length", "face_area")
+    not_negative = ("mass", "link_share", "edge_length", "edge_area", "shell_edge_length", "face_area")
     nodes: Tensor
     clamp_points: Tensor
     directors: Tensor
     held_tangents: Tensor
     mass: Tensor
-    link_mass: Tensor
+    link_share: Tensor
     edge_length: Tensor
     edge_area: Tensor
     edge_radius: Tensor
@@ -253,7 +253,7 @@ class Body(nn.Module):
     @property
     def consistent_mass(self) -> bool:
         """Whether masses couple neighbouring nodes."""
-        return bool((self.link_mass != 0).any())
+        return bool((self.link_share != 0).any())
 
     @cached_property
     def part_of_node(self) -> np.ndarray:

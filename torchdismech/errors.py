@@ -6,7 +6,15 @@ import enum
 
 import torch
 
-__all__ = ["InputError", "SimulationError", "Status", "refuse_other_model", "refuse_unstepped", "shown"]
+__all__ = [
+    "InputError",
+    "SimulationError",
+    "Status",
+    "refuse_other_model",
+    "refuse_trained",
+    "refuse_unstepped",
+    "shown",
+]
 
 
 def shown(value: object) -> str:
@@ -17,6 +25,16 @@ def shown(value: object) -> str:
 
 class InputError(ValueError):
     """Input that cannot be used: the message names the thing, what was expected and what came."""
+
+
+def refuse_trained(value: object, what: str) -> None:
+    """Refuse a tensor that requires gradients for a number that is kept as it is, or goes into several constants."""
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        raise InputError(
+            f"{what}: got a tensor that requires gradients; only its numbers are kept, so gradients by it would be "
+            "wrong or missing. Give it detached, and train what the model holds: trainable.scaled(model, names) or "
+            "shifted(...), or set it in a step by Control(values=...); see docs/gradients.md"
+        )
 
 
 def refuse_other_model(caller: str, model: object, kind: type, instead: str = "") -> None:

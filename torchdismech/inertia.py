@@ -22,15 +22,19 @@ class Inertia(nn.Module):
     the mass matrix m / 6 [[2, 1], [1, 2]], a triangle m / 12 [[2, 1, 1], [1, 2, 1], [1, 1, 2]]. The sum over a row is
     the lumped mass, so moving as a whole takes the same force, and momenta are the same. Without links M is diagonal.
 
+    Masses may be trained, or set in a step. Then w follows them: it is a share of the mass at either end, of which the
+    less counts. So all of M goes with a factor for all masses, and what is added to one node couples it to no other.
+
     Parameters
     ----------
-    body : with `link_mass` w (.., L), zero for lumped masses.
+    body : with `link_share` (.., 2 L), zero for lumped masses.
     unknowns : of the robot.
     pattern : of the matrix, in which nodes that a link joins are coupled.
     """
 
     _start: Tensor
     _end: Tensor
+    _ends: Tensor
 
     def __init__(self, body: Body, unknowns: Unknowns, pattern: Pattern):
         super().__init__()
@@ -56,6 +60,7 @@ class Inertia(nn.Module):
         self._entries = Scatter(shape, np.concatenate(places), np.concatenate(sources), np.concatenate(signs), dtype)
         for name, index in (("start", start), ("end", end)):
             self.register_buffer(f"_{name}", torch.as_tensor(index), persistent=False)
+        self.register_buffer("_ends", torch.as_tensor(3 * links.T.reshape(-1)), persistent=False)
 
     @property
     def mass(self) -> Tensor:
@@ -67,7 +72,7 @@ class Inertia(nn.Module):
         product = self.mass * vector
         if not self.consistent:
             return product
-        weights = self._body[0].link_mass.repeat_interleave(3, dim=-1)
+        weights = self._link_mass().repeat_interleave(3, dim=-1)
         flows = weights * (vector[:, self._start] - vector[:, self._end])
         return product - self._flows(flows.t().contiguous()).t()
 
@@ -75,8 +80,13 @@ class Inertia(nn.Module):
         """Return what is subtracted from the masses in the values (nnz, 1) or (nnz, B) of a matrix, if anything."""
         if not self.consistent:
             return None
-        weights = self._body[0].link_mass
+        weights = self._link_mass()
         return self._entries(weights.unsqueeze(-1) if weights.dim() == 1 else weights.t().contiguous())
+
+    def _link_mass(self) -> Tensor:
+        """Return w (.., L) [kg]."""
+        first, second = (self._body[0].link_share * self.mass[..., self._ends]).chunk(2, dim=-1)
+        return torch.minimum(first, second)
 
     def solved(self, force: Tensor, unknowns: Unknowns) -> Tensor:
         """Return the acceleration (B, n) of unknowns with inertia under a force (B, n), zero in all other dofs."""

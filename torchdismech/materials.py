@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_trained
 
 __all__ = ["Circle", "Material", "Number", "Rectangle", "positive", "refuse_unlike"]
 
@@ -18,7 +18,8 @@ Number = float | Tensor
 
 
 def positive(value: Number, name: str) -> Tensor:
-    """Return the value as a tensor (numbers in float64), refusing what is not finite and above 0."""
+    """Return the value as a tensor (numbers in float64), refusing what is not finite and above 0, or is trained."""
+    refuse_trained(value, name)
     tensor = torch.as_tensor(value, dtype=torch.float64 if not isinstance(value, Tensor) else None)
     if not (torch.isfinite(tensor).all() and (tensor > 0).all()):
         raise InputError(f"{name}: expected a finite number above 0, got {value}")
@@ -73,6 +74,8 @@ class Material:
     def constants(self) -> dict[str, Tensor]:
         """Return Young's and shear modulus, density, relaxation time and Poisson's ratio."""
         youngs, density = positive(self.youngs, "Material.youngs"), positive(self.density, "Material.density")
+        for name in ("poisson", "relaxation_time"):
+            refuse_trained(getattr(self, name), f"Material.{name}")
         poisson = torch.as_tensor(self.poisson, dtype=youngs.dtype)
         if not ((poisson > -1) & (poisson <= 0.5)).all():
             raise InputError(f"Material.poisson: expected a number above -1 and up to 0.5, got {self.poisson}")

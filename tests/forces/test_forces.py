@@ -7,7 +7,19 @@ import torch
 
 from tests import shells
 from tests.rods import rod_through
-from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, forces, meshes, straight
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    InputError,
+    Material,
+    Rectangle,
+    RobotBuilder,
+    forces,
+    meshes,
+    modes,
+    straight,
+)
 from torchdismech.testing import check_force
 
 LENGTH, RADIUS, DENSITY = 0.4, 5e-3, 1200.0
@@ -121,6 +133,24 @@ def test_loads_on_rods_refuse_shells(force, words):
     builder.add_force(force)
     with pytest.raises(InputError, match=words):
         builder.finalize()
+
+
+def test_quadratic_drag_refuses_flat_sections():
+    """Say that their width depends on the direction: half of the short side was taken for it, broadside, too."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 5), Rectangle(1e-2, 1e-3), Material(1e6, 1000.0))
+    builder.add_force(forces.QuadraticResistive(0.0, 1.5, 1000.0))
+    with pytest.raises(InputError, match="QuadraticResistive: rod edge 0 has a rectangular section"):
+        builder.finalize()
+
+
+def test_mass_damping_slows_every_mode_alike():
+    """Damp C = rate M: all modes of a free rod decay alike, its spin, too."""
+    model, state = rod(forces.MassDamping(3.0))
+    found = modes(model, state, 14)
+    assert (found.frequency[0] < 1e-3).sum() >= 6  # it is free
+    # eigenvalues of some 1e5 1/s^2 are found to 1e-10 of the largest, so those at zero to a part in a million
+    assert found.damping[0].tolist() == pytest.approx([3.0] * 14, rel=1e-5)
 
 
 def test_bad_parameters_are_refused():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.networks import NETWORK
-from torchdismech import Control, Material, Model, Rectangle, RobotBuilder, State, forces, helix, unroll
+from torchdismech import Circle, Control, Material, Model, RobotBuilder, State, forces, helix, unroll
 from torchdismech.elastic import Energy
 from torchdismech.integrate.integrator import Integrator
 
@@ -72,12 +72,13 @@ def robot(shape: str, loads: list[forces.Force], learned: bool = True, batch: bo
     """Return a model (of two robots of unlike stiffness), partly clamped, with damping and a learned energy."""
     builder = RobotBuilder()
     youngs = torch.tensor([[1e6], [2e6]], dtype=torch.float64) if batch else 1e6
-    section, material = Rectangle(width=4e-3, height=3e-3), Material(youngs, 1000.0, 0.4, relaxation_time=2e-3)
+    section, material = Circle(2e-3), Material(youngs, 1000.0, 0.4, relaxation_time=2e-3)
+    flat = {"EI1": youngs * 4e-3 * 3e-3**3 / 12, "EI2": youngs * 3e-3 * 4e-3**3 / 12}  # as that of a rectangle
     if shape == "rod":
-        builder.add_rod(HELIX, section, material)
+        builder.add_rod(HELIX, section, material, stiffness=flat)
         builder.clamp(nodes=[0, 1])
     else:
-        builder.add_rods(*NETWORK, section, material)
+        builder.add_rods(*NETWORK, section, material, stiffness=flat)
         builder.clamp(nodes=[2], axes="xz")
         builder.clamp(nodes=[3, 4])
     for load in loads:

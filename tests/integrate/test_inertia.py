@@ -9,7 +9,7 @@ import torch
 
 from tests import shells
 from tests.rods import rod_through
-from torchdismech import Circle, InputError, Material, RobotBuilder, straight
+from torchdismech import Circle, InputError, Material, RobotBuilder, meshes, straight, trainable
 from torchdismech.forces import Gravity, PointForce
 from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static
 
@@ -50,6 +50,43 @@ def test_frequencies():
     assert lumped == pytest.approx([-0.0021, -0.0106, -0.0221], rel=0.02)
     assert consistent == pytest.approx([-0.00115, -0.00397, -0.00650], rel=0.02)
     assert frequency_errors(40, "consistent") / consistent == pytest.approx([0.25] * 3, rel=0.1)  # of second order
+
+
+@pytest.mark.parametrize("kind", ["rod", "midedge"])
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_trained_masses_take_what_couples_nodes_along(kind, factor):
+    """Have the mass matrix of that density; with links as built it was indefinite for half of the masses."""
+
+    def robot(density):
+        if kind == "rod":
+            return rod(6, "consistent", density=density)
+        builder, sheet = RobotBuilder(mass="consistent"), meshes.rectangle(0.1, 0.06, spacing=0.03)
+        builder.add_shell(sheet.nodes, sheet.triangles, 1e-3, Material(1e6, density, 0.3))
+        return builder.finalize()
+
+    model, other = robot(DENSITY), robot(factor * DENSITY)
+    trained = trainable.scaled(model, ["mass"])
+    with torch.no_grad():
+        trained.log_factor.fill_(math.log(factor))
+        (_, found), (_, wanted) = (matrices(one, one.initial_state()) for one in (model, other))
+    np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-14 * wanted.max())  # rounding of exp(log)
+    assert np.linalg.eigvalsh(found).min() > -1e-12 * wanted.max()  # angles have none, up to rounding
+
+
+def test_what_is_added_to_a_node_couples_it_to_no_other():
+    """Have the same links with a payload at the end, whether it is built in or set."""
+    model, sets = rod(6, "consistent", held=False), rod(6, "consistent", held=False)
+    builder = RobotBuilder(mass="consistent")
+    points = straight((0, 0, 0), (LENGTH, 0, 0), 7)
+    rod_through(points, Circle(RADIUS), Material(YOUNGS, DENSITY), (), "not", builder)
+    builder.add_mass([6], 0.3)
+    built = builder.finalize(compile=False)
+    with torch.no_grad():
+        sets.body.mass[18:21] += 0.3
+    dense = [matrices(one, one.initial_state())[1] for one in (model, built, sets)]
+    np.testing.assert_allclose(dense[2], dense[1], rtol=1e-12, atol=1e-15)  # shares are ratios, rounded
+    off = ~np.eye(len(dense[0]), dtype=bool)
+    np.testing.assert_allclose(dense[1][off], dense[0][off], rtol=1e-12, atol=1e-15)
 
 
 def test_a_hanging_chain():

@@ -7,12 +7,12 @@ from tests import shells
 from tests.contact.robots import ROBOTS
 from tests.networks import NETWORK
 from torchdismech import (
+    Circle,
     Control,
     ImplicitEuler,
     ImplicitMidpoint,
     Material,
     Newmark,
-    Rectangle,
     RobotBuilder,
     Static,
     forces,
@@ -61,12 +61,13 @@ def robot(shape: str, loads):
     """Return a model of two robots of unlike stiffness and anisotropic section, partly clamped."""
     builder = RobotBuilder()
     youngs = torch.tensor([[1e6], [3e6]], dtype=torch.float64)
-    section, material = Rectangle(width=4e-3, height=2e-3), Material(youngs, 1000.0, 0.4)
+    section, material = Circle(1.6e-3), Material(youngs, 1000.0, 0.4)
+    flat = {"EI1": youngs * 4e-3 * 2e-3**3 / 12, "EI2": youngs * 2e-3 * 4e-3**3 / 12}  # as that of a rectangle
     if shape == "rod":
-        builder.add_rod(HELIX, section, material)
+        builder.add_rod(HELIX, section, material, stiffness=flat)
         builder.clamp(nodes=[0, 1])
     else:
-        builder.add_rods(*NETWORK, section, material)
+        builder.add_rods(*NETWORK, section, material, stiffness=flat)
         builder.clamp(nodes=[2], axes="xz")
     for load in loads:
         builder.add_force(load)

@@ -188,7 +188,7 @@ class RoutedForce(Force):
 
 def per_route(value, what: str, count: int) -> Tensor:
     """Return a parameter of routes: one number, one of each route (T,), or of each robot (B, 1) or (B, T)."""
-    tensor = number(value, what).detach().clone()
+    tensor = number(value, what).clone()
     if tensor.dim() > 2 or (tensor.dim() and tensor.shape[-1] not in (1, count)):
         raise InputError(
             f"{what}: expected one number, ({count},) with one of each route, or (B, 1) or (B, {count}) with those of "

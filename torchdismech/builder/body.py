@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdismech.body import Body, PartNames
 from torchdismech.builder.clamps import ClampedNodes, clamped_parts, held_by, held_frames, with_held
 from torchdismech.builder.elements import at_nodes, named, per_element
-from torchdismech.builder.masses import link_mass, lumped_mass
+from torchdismech.builder.masses import link_share, lumped_mass
 from torchdismech.builder.rods import Rods, any_directors, joint_edges, rod_directors
 from torchdismech.builder.shells import Shells, natural_hinge_angles, normal_directors
 from torchdismech.geometry.checks import check_every_node_used, check_folds, check_rods
@@ -54,6 +54,7 @@ def robot_body(
     held_tangents, at_clamps = held_frames(held, clamps, rods.edges, along_rods, nodes)
     directors = torch.cat([along_rods, at_joints, normal_directors(shells, nodes), at_clamps])
     count = len(nodes)
+    mass = lumped_mass(rods, shells, masses, count, len(joints) + len(carried) + 4 * len(held.nodes), dtype)
     body = Body(
         nodes,
         rods.edges,
@@ -68,8 +69,8 @@ def robot_body(
         rods.sections(),
         directors,
         held_tangents,
-        mass=lumped_mass(rods, shells, masses, count, len(joints) + len(carried) + 4 * len(held.nodes), dtype),
-        link_mass=link_mass(rods, shells) if consistent else nodes.new_zeros(()),
+        mass=mass,
+        link_share=link_share(rods, shells, mass) if consistent else nodes.new_zeros(()),
         **_sizes(rods, shells, nodes),
     )
     return body.to(dtype), weights, directors

@@ -12,7 +12,7 @@ from torchdismech.builder.elements import at_nodes, refuse_lost, robot_dimension
 from torchdismech.builder.rods import Rods
 from torchdismech.builder.shells import Shells
 
-__all__ = ["link_mass", "lumped_mass"]
+__all__ = ["link_share", "lumped_mass"]
 
 
 def lumped_mass(
@@ -45,12 +45,19 @@ def lumped_mass(
     return torch.cat([*(p.expand(*lead, p.shape[-1]) for p in parts), massless], dim=-1)
 
 
-def link_mass(rods: Rods, shells: Shells) -> Tensor:
-    """Return what the masses of rod edges and triangles couple nodes by (.., E + M), see `Inertia`."""
+def link_share(rods: Rods, shells: Shells, mass: Tensor) -> Tensor:
+    """Return the shares (.., 2 (E + M)) of the mass at either end that links couple nodes by, see `Inertia`.
+
+    Parameters
+    ----------
+    mass : lumped mass (.., n) of every dof.
+    """
     of_rods = rods.constant("density") * rods.volume() / 6
     of_faces = shells.constant("density") * shells.volume() / 12
     of_sides = at_nodes(of_faces, shells.surface.sides, len(shells.surface.edges))
     counts = (len(rods.edges), len(shells.surface.edges))
     parts = (of_rods.expand(*of_rods.shape[:-1], counts[0]), of_sides)
     lead = robot_dimension(of_rods) or robot_dimension(of_sides)
-    return torch.cat([part.expand(*lead, n) for part, n in zip(parts, counts, strict=True)], dim=-1)
+    links = torch.cat([part.expand(*lead, n) for part, n in zip(parts, counts, strict=True)], dim=-1)
+    ends = torch.as_tensor(np.concatenate([rods.edges, shells.surface.edges]).T.reshape(-1))
+    return torch.cat([links, links], dim=-1) / mass[..., 3 * ends]

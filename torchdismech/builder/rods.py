@@ -155,7 +155,10 @@ def rod_directors(groups: list[RodGroup], rods: list[Rod], nodes: Tensor) -> Ten
 
 
 def any_directors(nodes: Tensor, edges: np.ndarray) -> Tensor:
-    """Return a director (J, 3) for each edge: which one does not matter, joint springs align their frames at rest."""
+    """Return a director (J, 3) for each joint edge: which one does not matter.
+
+    Springs with a rod's edge turn the frame to the rod's; others bend alike in all directions (`bend_twist_terms`).
+    """
     return first_director(unit(nodes[edges[:, 1]] - nodes[edges[:, 0]]))
 
 
@@ -224,9 +227,10 @@ def bend_twist_terms(
 ) -> list[ElasticTerm]:
     """Return the bend-twist term, or none for a robot without springs.
 
-    A joint edge bends and twists as the mean of the rod edges at its triangles. `stiffened` springs, given by their
-    nodes (k, 3), have stiffnesses of their own. `averaged` says how curvature is measured, see `BendTwistStencil`,
-    `gregory` how energy is added up at clamps, see `RobotBuilder`.
+    A joint edge bends and twists as the mean of the rod edges at its triangles; a pair of joint edges bends alike in
+    all directions, as their frames have none of their own. `stiffened` springs, given by their nodes (k, 3), have
+    stiffnesses of their own. `averaged` says how curvature is measured, see `BendTwistStencil`, `gregory` how energy is
+    added up at clamps, see `RobotBuilder`.
     """
     springs = body.springs
     places = [_places(springs, nodes) for nodes, _ in stiffened]
@@ -244,9 +248,10 @@ def bend_twist_terms(
     stencil.voronoi = voronoi
     stencil.follows, stencil.share = _followed(springs, body.held, voronoi)
     weights = torch.as_tensor(joint_weights)
-    names = ("EI1", "EI2", "GJ", "relaxation")
-    constants = {n: _at_springs(_with_joints(rods.constant(n), weights), inside, lengths) for n in names}
-    relaxation = constants.pop("relaxation")
+    of_edges = {n: _with_joints(rods.constant(n), weights) for n in ("EI1", "EI2", "GJ", "relaxation")}
+    relaxation = _mean(of_edges.pop("relaxation"), inside, lengths)
+    constants = {name: _in_series(stiffness, inside, lengths) for name, stiffness in of_edges.items()}
+    constants |= _alike_at(torch.as_tensor((inside >= len(body.rod_edges)).all(1)), constants["EI1"], constants["EI2"])
     for index, (_, values) in zip(places, stiffened, strict=True):
         constants |= {name: _replaced(constants[name], index, value, len(voronoi)) for name, value in values.items()}
     _, _, twist = _shape_strains(body, stencil, directors)
@@ -345,11 +350,30 @@ def _with_joints(per_edge: Tensor, weights: Tensor) -> Tensor:
     return torch.cat([per_edge, per_edge @ weights.t()], dim=-1)
 
 
-def _at_springs(per_edge: Tensor, edges: np.ndarray, lengths: Tensor) -> Tensor:
-    """Return the length-weighted mean of the two edges' values: both halves of the Voronoi cell bend alike."""
+def _mean(per_edge: Tensor, edges: np.ndarray, lengths: Tensor) -> Tensor:
+    """Return the mean of the two edges' values in each spring, weighted by their halves of its Voronoi cell."""
     if per_edge.dim() == 0 or per_edge.shape[-1] == 1:
         return per_edge.clone()
     return (per_edge[..., edges] * lengths).sum(-1) / lengths.sum(-1)
+
+
+def _in_series(stiffness: Tensor, edges: np.ndarray, lengths: Tensor) -> Tensor:
+    """Return the stiffness of springs from that of edges: both halves of a Voronoi cell carry the same moment.
+
+    So their bends add up, each its length times moment over stiffness. A mean of the stiffnesses, which says that both
+    halves bend alike, makes a rod whose section changes too stiff, by an error of first order in the edges' length.
+    """
+    if stiffness.dim() == 0 or stiffness.shape[-1] == 1:
+        return stiffness.clone()
+    return lengths.sum(-1) / (lengths / stiffness[..., edges]).sum(-1)
+
+
+def _alike_at(springs: Tensor, first: Tensor, second: Tensor) -> dict[str, Tensor]:
+    """Return EI1 and EI2 with their mean at some springs (S,), whose frames have no direction of their own."""
+    if torch.equal(first, second) or not bool(springs.any()):
+        return {}
+    mean = 0.5 * (first + second)
+    return {name: torch.where(springs, mean, stiffness) for name, stiffness in (("EI1", first), ("EI2", second))}
 
 
 def _shape_strains(body: Body, stencil: BendTwistStencil, directors: Tensor) -> tuple[Tensor, ...]:

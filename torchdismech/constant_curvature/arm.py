@@ -28,7 +28,7 @@ from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_trained
 from torchdismech.forces.base import vector
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.materials import Number
@@ -140,7 +140,9 @@ class PneumaticArm(ReducedModel):
         ):
             self._keep(constant, _values(given_value, constant, size, above_zero))
         for constant, three in (("base", base), ("orientation", orientation), ("gravity", gravity)):
-            self._keep(constant, vector(_tensor(three, constant), f"PneumaticArm.{constant}"))
+            given_three = _tensor(three, constant)
+            vector(given_three.detach(), f"PneumaticArm.{constant}")  # refuses other shapes
+            self._keep(constant, given_three)
         # a list of modules, so that it moves and is saved with the arm
         self.obstacles = nn.ModuleList([_touchable(obstacle) for obstacle in obstacles])  # type: ignore[assignment]
         names = [obstacle.name for obstacle in obstacles]
@@ -157,8 +159,10 @@ class PneumaticArm(ReducedModel):
         self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
 
     def _keep(self, name: str, value: Tensor) -> None:
-        parameter = value if isinstance(value, nn.Parameter) else nn.Parameter(value, requires_grad=False)
-        self.register_parameter(name, parameter)
+        if not isinstance(value, nn.Parameter):
+            refuse_trained(value, f"PneumaticArm.{name}")
+            value = nn.Parameter(value, requires_grad=False)
+        self.register_parameter(name, value)
 
     # ---- what it is ------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_trained
 
 __all__ = [
     "Energy",
@@ -85,6 +85,7 @@ class LinearElastic(Energy):
         self.names = self.per_robot = self.not_negative = tuple(stiffness)
         self.part_indices = dict(parts or {})
         for name, value in stiffness.items():
+            refuse_trained(value, f"LinearElastic.{name}")
             tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
             self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
 

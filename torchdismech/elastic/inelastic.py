@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic.energy import Strain, batch_last, derivatives_by_autograd, slopes_by_autograd
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_trained
 from torchdismech.state import State
 
 __all__ = [
@@ -165,6 +165,7 @@ class _Springs(Inelastic):
         return sum(energies[1:], start=energies[0])
 
     def _constant(self, name: str, value: Any) -> None:
+        refuse_trained(value, f"{type(self).__name__}.{name}")
         tensor = value.clone() if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
         if hasattr(self, name) or not name.isidentifier():
             raise InputError(f"{type(self).__name__}: {name!r} cannot be the name of a stiffness; choose another name")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchdismech.elastic.energy import Energy, Strain, batch_last
 from torchdismech.elastic.shell import Plate
 from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, edge_variables, mapped
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_trained
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.materials import Number, positive
 from torchdismech.state import Control
@@ -121,6 +121,7 @@ class MooneyRivlin(Energy):
     def __init__(self, c1: Number, c2: Number):
         super().__init__()
         for name, value in (("c1", c1), ("c2", c2)):
+            refuse_trained(value, f"{type(self).__name__}.{name}")
             given = torch.as_tensor(value, dtype=torch.float64) if not isinstance(value, Tensor) else value
             if not bool(torch.isfinite(given).all()) or bool((given < 0).any()):
                 raise InputError(f"{type(self).__name__}.{name}: expected numbers from 0 on, got {value}")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.body import Body
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_trained
 from torchdismech.forces.dependence import Block, Dependence, Derivatives
 from torchdismech.state import Control, State
 
@@ -123,7 +123,8 @@ class Force(nn.Module):
 
 
 def number(value, what: str) -> Tensor:
-    """Return a parameter as a tensor in float64 (tensors keep their dtype); refuse what is not finite."""
+    """Return a parameter as a tensor in float64 (tensors keep their dtype); refuse what is trained, or not finite."""
+    refuse_trained(value, what)
     tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
     if not torch.isfinite(tensor).all():
         raise InputError(f"{what}: expected finite numbers, got {value}")

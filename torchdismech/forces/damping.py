@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from torchdismech.forces.base import Force, scalar
@@ -13,28 +14,31 @@ __all__ = ["MassDamping", "Viscous"]
 
 
 class _Diagonal(Force):
-    """F = -coefficient * velocity on each component of each node."""
+    """F = -coefficient * velocity of each of the first dofs: of all components of nodes, and what follows them."""
 
     symmetric = True
     drag = True
     compiles = True
 
     def _coefficient(self) -> Tensor:
+        """Return the coefficients (.., k) of the first k dofs."""
         raise TypeError(f"{type(self).__name__} has to define _coefficient()")
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return -coefficient * velocity (B, n)."""
-        return self.body.on_nodes(-self._coefficient().unsqueeze(-1) * state.node_velocities)
+        coefficient = self._coefficient()
+        count = coefficient.shape[-1]
+        return torch.nn.functional.pad(-coefficient * state.velocity[:, :count], (0, self.body.n_dofs - count))
 
     def blocks(self) -> list[Block]:
-        """Return the diagonal of the positions."""
-        dofs = np.arange(3 * self.body.n_nodes)[:, None]
+        """Return the diagonal of the first dofs."""
+        dofs = np.arange(self._coefficient().shape[-1])[:, None]
         return [Block(dofs, dofs)]
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
         """Return -coefficient by velocity."""
-        diagonal = -self._coefficient().unsqueeze(-1).expand(state.batch, -1, 3)
-        return [(None, diagonal.reshape(state.batch, -1, 1, 1))]
+        diagonal = -self._coefficient()
+        return [(None, diagonal.expand(state.batch, -1).reshape(state.batch, -1, 1, 1))]
 
 
 class Viscous(_Diagonal):
@@ -59,11 +63,14 @@ class Viscous(_Diagonal):
         self.viscosity = nn.Parameter(given, requires_grad=False)
 
     def _coefficient(self) -> Tensor:
-        return self.viscosity * self.body.node_length
+        return (self.viscosity * self.body.node_length).repeat_interleave(3, dim=-1)
 
 
 class MassDamping(_Diagonal):
-    """F = -rate * mass * velocity.
+    """F = -rate * mass * velocity, of the lumped masses of nodes and the inertia of edges about their axes.
+
+    With lumped masses all modes decay alike, spin as well. With consistent ones those with short waves decay faster,
+    as what couples nodes is left out: by 12 % at the fourth bending mode of a free rod of 20 edges.
 
     Parameters
     ----------
@@ -84,4 +91,4 @@ class MassDamping(_Diagonal):
         self.rate = nn.Parameter(given, requires_grad=False)
 
     def _coefficient(self) -> Tensor:
-        return self.rate * self.body.node_mass()
+        return self.rate * self.body.mass[..., : self.body.first_held]

@@ -150,7 +150,7 @@ class QuadraticResistive(ElementForce):
     """F = -1/2 rho l 2r [C_t |u_par| u_par + C_n |u_perp| u_perp] per edge, for Reynolds numbers of about 1 to 1000.
 
     u is the mean velocity of the edge's nodes, split along and across the edge; l its length, r its radius. Half of the
-    force acts on each node.
+    force acts on each node. Sections have to be round.
 
     Parameters
     ----------
@@ -165,7 +165,8 @@ class QuadraticResistive(ElementForce):
     ------
     InputError
         A coefficient or the density is below zero, is not finite, or has more than two dimensions; `length` is neither
-        of the two; on binding, a coefficient or the density is given for another number of edges.
+        of the two; on binding, a coefficient or the density is given for another number of edges, or a section is not
+        round.
     """
 
     per_robot = not_negative = ("tangential", "normal", "density")
@@ -186,6 +187,12 @@ class QuadraticResistive(ElementForce):
         """Keep the edges' nodes; refuse coefficients of other edges."""
         super().bind(body)
         refuse_no_rods(body, "QuadraticResistive", ON_SHELLS)
+        flat = np.flatnonzero(~body.sections.round)
+        if len(flat):
+            raise InputError(
+                f"QuadraticResistive: rod edge {flat[0]} has a rectangular section, whose width across the motion "
+                "depends on its direction; expected round sections. Resistive takes any"
+            )
         for name in self.not_negative:
             refuse_unlike(getattr(self, name), f"{type(self).__name__}.{name}", body.n_edges, "rod edges")
         self.register_buffer("_dofs", dofs_of_nodes(*body.rod_edges.T), persistent=False)

@@ -130,7 +130,9 @@ class RigidChain(ReducedModel):
         if space and shear is None:
             raise InputError("shear: a chain in space needs the shear modulus [Pa], by which its springs twist")
         count = segments + 1
-        step = positive(length, "length") / segments
+        whole = _tensor(length, "length")
+        positive(whole.detach(), "length")
+        step = whole / segments
         if step.dim() and step.shape[-1] != 1:
             raise InputError(f"length: expected that of the whole, a number or (B, 1), got shape {tuple(step.shape)}")
         d, rho = (_values(x, name, count, True) for x, name in ((diameter, "diameter"), (density, "density")))
@@ -356,7 +358,7 @@ def _values(value: Values, name: str, count: int, above_zero: bool = False, from
     if not (shape in ((), (count,)) or (len(shape) == 2 and shape[1] in (1, count))):
         raise InputError(f"{name}: expected a number, ({count},), (B, 1) or (B, {count}), got shape {shape}")
     if above_zero:
-        positive(tensor, name)
+        positive(tensor.detach(), name)
     elif not bool(torch.isfinite(tensor).all()) or (from_zero and bool((tensor < 0).any())):
         kind = "finite numbers from 0 up" if from_zero else "finite numbers"
         raise InputError(f"{name}: expected {kind}, got {value}")

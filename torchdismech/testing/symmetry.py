@@ -166,7 +166,7 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
     mass = torch.cat([nodes, 3 * body.n_nodes + angle, torch.arange(body.first_held, body.n_dofs)])
     sizes = {
         "mass": body.mass[..., mass],
-        "link_mass": body.link_mass,
+        "link_share": body.link_share,
         "edge_length": body.edge_length[..., edge],
         "edge_area": body.edge_area[..., edge],
         "edge_radius": body.edge_radius[..., edge],
