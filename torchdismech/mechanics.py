@@ -17,7 +17,7 @@ from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.assembly import dofs_of
-from torchdismech.elastic.term import TermConstants
+from torchdismech.elastic.term import StrainRate, TermConstants
 from torchdismech.forces import Force
 from torchdismech.inertia import Inertia
 from torchdismech.layout import MatrixLayout
@@ -103,6 +103,7 @@ class Mechanics:
         pairs: StepPairs | None,
         share: float | Tensor = 1.0,
         equilibrium: bool = False,
+        rate: StrainRate | None = None,
     ) -> StepStart:
         """Return what the evaluations of a step from `state` share.
 
@@ -112,8 +113,9 @@ class Mechanics:
         pairs : what may touch on the way.
         share : how much of the external forces acts, a number or one of each robot (B,); obstacles push in full.
         equilibrium : whether an equilibrium is looked for.
+        rate : by which strains dissipate; None: by their difference from those at `state`, over `elapsed`.
         """
-        constants = self.term_constants(state, control, elapsed, share, equilibrium)
+        constants = self.term_constants(state, control, elapsed, share, equilibrium, rate)
         return StepStart(state, control, constants, self.held_force(state, control), pairs, share)
 
     def term_constants(
@@ -123,11 +125,12 @@ class Mechanics:
         elapsed: float | Tensor | None,
         share: float | Tensor = 1.0,
         equilibrium: bool = False,
+        rate: StrainRate | None = None,
     ) -> list[TermConstants]:
         """Return what stays fixed in a step of the terms, then of the loads that are sums over stencils."""
         strains = [partial(self.layout.elastic.elastic_strains, k) for k in range(len(self.terms))]
         acting = zip(self.terms, strains, strict=True)
-        constants = [term.constants(state, control, elapsed, equilibrium, found) for term, found in acting]
+        constants = [term.constants(state, control, elapsed, equilibrium, found, rate) for term, found in acting]
         for load in self.loads_by_stencils:
             given = load.term_constants(state, control, elapsed)
             whole = isinstance(share, float) and share == 1

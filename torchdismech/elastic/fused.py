@@ -186,12 +186,12 @@ def _recorded(
 
 def _flat(constants: TermConstants, like: Tensor) -> list[Tensor | None]:
     """Return the constants one after the other."""
-    elapsed: Any = constants.elapsed
-    if elapsed is not None and not isinstance(elapsed, Tensor):
-        elapsed = like.new_tensor(elapsed)
-    before = constants.before or (None,) * len(constants.natural)
+    time: Any = constants.rate_time
+    if time is not None and not isinstance(time, Tensor):
+        time = like.new_tensor(time)
+    before, rate_from = (known or (None,) * len(constants.natural) for known in (constants.before, constants.rate_from))
     internal = [variable for variables in constants.internal for variable in variables]
-    given = [*constants.natural, constants.measure, constants.scale, *constants.stencil, *before, elapsed]
+    given = [*constants.natural, constants.measure, constants.scale, *constants.stencil, *before, *rate_from, time]
     return [*given, *internal, constants.since]
 
 
@@ -200,9 +200,17 @@ def _like(constants: TermConstants, flat: list) -> TermConstants:
     strains, stencil = len(constants.natural), len(constants.stencil)
     natural, measure, scale = tuple(flat[:strains]), flat[strains], flat[strains + 1]
     rest = iter(flat[strains + 2 :])
-    own, before = (tuple(islice(rest, count)) for count in (stencil, strains))
-    elapsed = next(rest)
+    own, before, rate_from = (tuple(islice(rest, count)) for count in (stencil, strains, strains))
+    time = next(rest)
     internal = tuple(tuple(islice(rest, len(variables))) for variables in constants.internal)
     return TermConstants(
-        natural, measure, scale, own, None if constants.before is None else before, elapsed, internal, next(rest)
+        natural,
+        measure,
+        scale,
+        own,
+        None if constants.before is None else before,
+        None if constants.rate_from is None else rate_from,
+        time,
+        internal,
+        next(rest),
     )

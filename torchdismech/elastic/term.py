@@ -21,6 +21,24 @@ from torchdismech.state import Control, State
 __all__ = ["ElasticTerm", "TermConstants"]
 
 
+@dataclass(frozen=True)
+class StrainRate:
+    """How fast a strain changes where forces are evaluated: what it is there less what it was, over a time.
+
+    What it was is a sum of strains at some q, the same in all of a step, with weights that add up to 1. So the viscous
+    stress has a potential in a step, and its matrix is symmetric.
+
+    Attributes
+    ----------
+    time : a number or () [s].
+    weights, points : of the sum; each q is (B, n).
+    """
+
+    time: float | Tensor
+    weights: tuple[float, ...]
+    points: tuple[Tensor, ...]
+
+
 @dataclass
 class TermConstants:
     """What stays fixed in a step, batch last.
@@ -30,8 +48,9 @@ class TermConstants:
     natural, measure, scale : as those of `ElasticTerm`, each broadcasting against (S, B); the natural strains may be
         those that a control sets.
     stencil : what `Stencil.constants` gives.
-    before : the elastic strains at the start of the step, each (S, B); None where nothing dissipates or remembers.
-    elapsed : the time [s] from there to where forces are evaluated, a number or (); None where nothing dissipates.
+    before : the elastic strains at the start of the step, each (S, B); None where nothing remembers.
+    rate_from, rate_time : the rates of the elastic strains are these less `rate_from`, each (S, B), over `rate_time`
+        [s], a number or (); None where nothing dissipates.
     internal : the internal variables of each inelastic law at the start of the step, each (S, B).
     since : () the time as these laws see it [s], see `Past`; None without such laws.
     """
@@ -41,7 +60,8 @@ class TermConstants:
     scale: Tensor | None
     stencil: tuple[Tensor, ...]
     before: tuple[Tensor, ...] | None = None
-    elapsed: float | Tensor | None = None
+    rate_from: tuple[Tensor, ...] | None = None
+    rate_time: float | Tensor | None = None
     internal: tuple[tuple[Tensor, ...], ...] = ()
     since: Tensor | None = None
 
@@ -54,8 +74,8 @@ class ElasticTerm(nn.Module):
 
     With a `dissipation` D(rate) [W per unit of measure], the strains' rates d(strain / scale)/dt take power out. In a
     step of length dt from strain_0 that is the energy measure * dt * D((strain - strain_0) / (scale * dt)): its
-    derivative by the strain is the viscous stress dD/d(rate), and the matrix of the step stays symmetric. The rate is
-    a backward difference, of first order in dt in every integrator.
+    derivative by the strain is the viscous stress dD/d(rate), and the matrix of the step stays symmetric. Integrators
+    of second order take another time and another strain_0, for which the rate is of second order, too (`StrainRate`).
 
     Parameters
     ----------
@@ -169,6 +189,7 @@ class ElasticTerm(nn.Module):
         elapsed: float | Tensor | None = None,
         equilibrium: bool = False,
         strains: Strains | None = None,
+        rate: StrainRate | None = None,
     ) -> TermConstants:
         """Return what stays fixed in a step that starts at `state`.
 
@@ -177,6 +198,7 @@ class ElasticTerm(nn.Module):
         elapsed : time [s] to where forces are evaluated; without it nothing dissipates.
         equilibrium : whether an equilibrium is looked for: what relaxes has done so.
         strains : what evaluates the term's `elastic_strains`, as compiled code may; by default these.
+        rate : by which strains dissipate; None: by their difference from those at `state`, over `elapsed`.
         """
         natural: list[Tensor | None] = [getattr(self, f"natural_{s}") for s in self.stencil.strains]
         if self.controlled is not None:
@@ -188,12 +210,13 @@ class ElasticTerm(nn.Module):
             None if self.scale is None else batch_last(self.scale).contiguous(),
             stencil,
         )
-        dissipates = self.dissipation is not None and elapsed is not None
-        if dissipates or self.inelastic:
-            strains = self.elastic_strains if strains is None else strains
+        strains = self.elastic_strains if strains is None else strains
+        if self.inelastic:
             constants.before = strains(state.q.t().contiguous(), constants)
-        if dissipates:
-            constants.elapsed = elapsed
+        if self.dissipation is not None and elapsed is not None:
+            rate = StrainRate(elapsed, (1.0,), (state.q,)) if rate is None else rate
+            found = [strains(q.t().contiguous(), constants) for q in rate.points]
+            constants.rate_from, constants.rate_time = _weighted(rate.weights, found), rate.time
         if self.inelastic:
             constants.internal = self.internal(state)
             since = FOREVER if equilibrium else 0.0 if elapsed is None else elapsed
@@ -247,8 +270,8 @@ class ElasticTerm(nn.Module):
         """Return the energy of each stencil per unit of measure, and what the step dissipates, (S, B)."""
         strain = self.elastic_strains(q, constants)
         density = self.energy.density(strain)
-        if constants.elapsed is not None:
-            density = density + constants.elapsed * self.dissipation.density(_rate(strain, constants))  # type: ignore[union-attr]
+        if constants.rate_time is not None:
+            density = density + constants.rate_time * self.dissipation.density(_rate(strain, constants))  # type: ignore[union-attr]
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
             density = density + law.density(strain, past)
         return density
@@ -274,7 +297,7 @@ class ElasticTerm(nn.Module):
         strains, first, _ = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
         strain = self.scaled(strains, constants)
         slopes = self.energy.slopes(strain)
-        if constants.elapsed is not None:
+        if constants.rate_time is not None:
             viscous = self.dissipation.slopes(_rate(strain, constants))  # type: ignore[union-attr]
             slopes = [a + b for a, b in zip(slopes, viscous, strict=True)]
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
@@ -296,11 +319,11 @@ class ElasticTerm(nn.Module):
         strains, first, second = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
         strain = self.scaled(strains, constants)
         slopes, curvatures = self.energy.derivatives(strain)
-        elapsed = constants.elapsed
-        if elapsed is not None:
+        time = constants.rate_time
+        if time is not None:
             viscous, by_rate = self.dissipation.derivatives(_rate(strain, constants))  # type: ignore[union-attr]
             slopes = [a + b for a, b in zip(slopes, viscous, strict=True)]
-            damped = [[None if r is None else r / elapsed for r in row] for row in by_rate]
+            damped = [[None if r is None else r / time for r in row] for row in by_rate]
             curvatures = _sums(curvatures, damped)
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
             stresses, stiffnesses = law.derivatives(strain, past)
@@ -330,9 +353,16 @@ def _compact(coefficients: np.ndarray) -> np.ndarray:
 
 
 def _rate(strain: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:
-    """Return the mean rates of the strains since the start of the step."""
-    assert constants.before is not None and constants.elapsed is not None
-    return tuple((now - before) / constants.elapsed for now, before in zip(strain, constants.before, strict=True))
+    """Return the rates of the strains where forces are evaluated."""
+    assert constants.rate_from is not None and constants.rate_time is not None
+    return tuple((now - then) / constants.rate_time for now, then in zip(strain, constants.rate_from, strict=True))
+
+
+def _weighted(weights: Sequence[float], strains: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Return the weighted sums of strains at some q."""
+    if len(strains) == 1:
+        return strains[0]
+    return tuple(sum(w * s for w, s in zip(weights, of_one, strict=True)) for of_one in zip(*strains, strict=True))  # type: ignore[misc]
 
 
 Entries = list[list[Tensor | None]]

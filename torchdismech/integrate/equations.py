@@ -149,7 +149,8 @@ class StepEquations:
             state, control = rows(robots), start.control.rows(robots)
             elapsed = self.scheme.time * self.dt if self.scheme.inertial else None
             share = start.share[robots] if isinstance(start.share, Tensor) else start.share
-            constants = self.mechanics.term_constants(state, control, elapsed, share, not self.scheme.inertial)
+            rate = self.scheme.strain_rate(state, self.dt)
+            constants = self.mechanics.term_constants(state, control, elapsed, share, not self.scheme.inertial, rate)
             part = StepStart(state, control, constants, start.held_force[robots], pairs, share)
             equations = StepEquations(self.model, self.scheme, part, self.base[robots], self.dt, self.mechanics)
             equations.descending = self.descending

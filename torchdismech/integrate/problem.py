@@ -130,8 +130,9 @@ class StepProblem:
         if self.recorded is not None:
             return self.recorded.equations(pairs, constraints)
         acting = self.model.mechanics if mechanics is None else mechanics
-        inertial = self.method.scheme.inertial
-        start = acting.start(self.state, self.control, self.elapsed, pairs, self.share, equilibrium=not inertial)
+        scheme, control = self.method.scheme, self.control
+        rate = scheme.strain_rate(self.state, self.dt)
+        start = acting.start(self.state, control, self.elapsed, pairs, self.share, not scheme.inertial, rate)
         equations = StepEquations(self.model, self.method.scheme, start, self.clamped_q, self.dt, acting)
         equations.constraints = constraints
         return equations

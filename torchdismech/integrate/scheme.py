@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdismech.elastic.term import StrainRate
 from torchdismech.state import State
 
 __all__ = ["Scheme"]
@@ -28,6 +29,7 @@ class Scheme:
     position : forces are evaluated at q_n + position * d ...
     time : ... and at the time t_n + time * dt.
     damps : whether the rule damps fast motion.
+    order : of the rule in dt.
     """
 
     velocity: tuple[float, ...]
@@ -36,6 +38,7 @@ class Scheme:
     position: float = 1.0
     time: float = 1.0
     damps: bool = False
+    order: int = 2
 
     @property
     def inertial(self) -> bool:
@@ -67,6 +70,23 @@ class Scheme:
                 total = term if total is None else total + term
         assert total is not None
         return total
+
+    def strain_rate(self, state: State, dt: float | Tensor) -> StrainRate | None:
+        """Return by which rates strains dissipate in a step; None: by their difference from those at its start.
+
+        The velocity u that forces see is (q - q*) / time, with q* known. Along u a strain is off by its curvature: its
+        rate is (strain(q) - strain(q*)) / time + time / 2 strain'' u^2, to second order. The curvature is found from
+        three points about q*, along the velocity at the start of the step.
+        """
+        if self.order < 2 or not self.inertial:
+            return None
+        length = dt if isinstance(dt, Tensor) else state.q.new_tensor(dt)
+        time, known = self.position * length / self.velocity[0], torch.zeros_like(state.q)
+        for weight, rate in zip(self.velocity[1:], self.known_rates(state, length), strict=True):
+            if weight:
+                known = known + weight * rate
+        there, ahead = state.q - time * known, time * state.velocity
+        return StrainRate(time, (2.0, -0.5, -0.5), (there, there + ahead, there - ahead))
 
     def remembered(self, state: State, q: Tensor, velocity: Tensor) -> dict[str, Tensor]:
         """Return the fields of the state after a step that hold what the next steps need of this one.

@@ -20,7 +20,7 @@ class ImplicitEuler(Integrator):
     """
 
     takes_constraints = True
-    scheme = Scheme(velocity=(1, 0, 0), acceleration=(1, -1, 0), end_velocity=(1, 0, 0), damps=True)
+    scheme = Scheme(velocity=(1, 0, 0), acceleration=(1, -1, 0), end_velocity=(1, 0, 0), damps=True, order=1)
 
 
 class ImplicitMidpoint(Integrator):
