@@ -362,7 +362,7 @@ def _weighted(weights: Sequence[float], strains: Sequence[tuple[Tensor, ...]]) -
     """Return the weighted sums of strains at some q."""
     if len(strains) == 1:
         return strains[0]
-    return tuple(sum(w * s for w, s in zip(weights, of_one, strict=True)) for of_one in zip(*strains, strict=True))  # type: ignore[misc]
+    return tuple(sum(w * s for w, s in zip(weights, of_one, strict=True)) for of_one in zip(*strains, strict=True))
 
 
 Entries = list[list[Tensor | None]]
