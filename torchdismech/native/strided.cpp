@@ -158,6 +158,13 @@ inline void copy_line(char* to, int64_t step, char* from, int64_t other, int64_t
   }
 }
 
+// One of two numbers, told by their bits: a compiler that is given a condition takes them one by one.
+template <typename T>
+inline T chosen(uint8_t first, T a, T b) {
+  const T mask = T(0) - T(first);
+  return (a & mask) | (b & ~mask);
+}
+
 // Numbers of operand 0 where a line's mask is true or false; the others are as wide as it.
 template <typename T>
 inline void choose_line(char* const* p, int64_t count, const int64_t* s) {
@@ -167,17 +174,17 @@ inline void choose_line(char* const* p, int64_t count, const int64_t* s) {
     return copy_line<T>(p[0], step, p[chosen], s[chosen], count);
   }
   T* to = reinterpret_cast<T*>(p[0]);
-  const bool* choice = reinterpret_cast<const bool*>(p[1]);
+  const uint8_t* choice = reinterpret_cast<const uint8_t*>(p[1]);  // 0 or 1
   const T *left = reinterpret_cast<const T*>(p[2]), *right = reinterpret_cast<const T*>(p[3]);
   const bool plain = step == dense && mask == 1;
   if (plain && one == dense && other == dense) {
-    APART for (int64_t k = 0; k < count; ++k) to[k] = choice[k] ? left[k] : right[k];
+    APART for (int64_t k = 0; k < count; ++k) to[k] = chosen(choice[k], left[k], right[k]);
   } else if (plain && one == 0 && other == dense) {
     const T value = *left;
-    APART for (int64_t k = 0; k < count; ++k) to[k] = choice[k] ? value : right[k];
+    APART for (int64_t k = 0; k < count; ++k) to[k] = chosen(choice[k], value, right[k]);
   } else if (plain && one == dense && other == 0) {
     const T value = *right;
-    APART for (int64_t k = 0; k < count; ++k) to[k] = choice[k] ? left[k] : value;
+    APART for (int64_t k = 0; k < count; ++k) to[k] = chosen(choice[k], left[k], value);
   } else {
     for (int64_t k = 0; k < count; ++k)
       at<T>(p[0], k, step) = at<bool>(p[1], k, mask) ? at<T>(p[2], k, one) : at<T>(p[3], k, other);
@@ -409,7 +416,7 @@ bool carried_out(const Row& row) {
       case FLOAT64:
       case INT64: return moved<int64_t>(row);
       case FLOAT32: return moved<int32_t>(row);
-      default: return moved<bool>(row);
+      default: return moved<uint8_t>(row);
     }
   }
   if (row.code == ADD_AT) {
