@@ -28,8 +28,8 @@ class OwnDamping(forces.Force):
     """Mass damping as a user writes it: nothing but `forward`."""
 
     def forward(self, state, control):
-        """Return -rate m v on the nodes."""
-        return self.body.on_nodes(-RATE * self.body.node_mass().unsqueeze(-1) * state.node_velocities)
+        """Return -rate m v on nodes and angles."""
+        return -RATE * self.body.mass * state.velocity
 
 
 class Swirl(forces.Force):

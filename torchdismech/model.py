@@ -52,6 +52,8 @@ from torchdismech.values import Place, Values, per_robot, refuse_unfitting, robo
 
 __all__ = ["Model"]
 
+TRIED = "hooks were tried"  # among what fits a model
+
 
 class Model(nn.Module):
     """A robot, for any number of copies at once. Holds no state of motion: see `State`.
@@ -110,7 +112,7 @@ class Model(nn.Module):
         number_internal(terms)
         self.compilation = Compilation(compile, Cost.estimated(len(terms), derivatives(summed)))
         self.frames = Frames(body, free, self.compilation)
-        try_hooks(self, body, self.frames, terms, forces, self.batch)
+        self._try_hooks()
         work = derivatives(summed) + block_entries(forces)  # with what was found out about users' forces
         self.compilation.cost = Cost.estimated(len(terms), work)
         self._lay_out()
@@ -215,6 +217,28 @@ class Model(nn.Module):
         if len(numbers) > 1:
             raise InputError(f"the model's parameters are given for different numbers of robots: {sorted(numbers)}")
         return max(numbers, default=None)
+
+    def _try_hooks(self) -> None:
+        """Refuse users' forces and energies that break what they claim in the modes of training that modules are in."""
+        try_hooks(self, self.body, self.frames, [*self.terms], [*self.forces], self.batch)
+        self._tried_in = self._modes()
+
+    def try_hooks_in_other_modes(self, seen: Snapshot) -> None:
+        """Try users' forces and energies again if modules are in other modes of training than when they were tried.
+
+        What drops numbers by chance, or takes means over robots, does so in one mode alone. `seen` is what the model
+        holds.
+        """
+        if TRIED not in seen.fitting:
+            now = self._modes()
+            if any(now.get(name, mode) != mode for name, mode in self._tried_in.items()):
+                self._try_hooks()
+            seen.fitting.add(TRIED)
+
+    def _modes(self) -> dict[str, bool]:
+        """Return which modules of forces and terms are trained, not evaluated, by their names."""
+        owners = {"forces": self.forces, "terms": self.terms}
+        return {name: m.training for of, owner in owners.items() for name, m in owner.named_modules(prefix=of)}  # type: ignore[attr-defined]
 
     def seen(self) -> Snapshot:
         """Return what the model holds: the same object as before unless something has changed since."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
@@ -15,23 +16,33 @@ __all__ = ["refuse_unregistered", "unregistered"]
 NOT_REGISTERED = "register it (nn.Parameter, register_buffer, nn.ModuleList) to have gradients pass through steps"
 
 
-def refuse_unregistered(model: nn.Module, value: Tensor, known: Sequence[Tensor]) -> None:
+_made_anew: WeakKeyDictionary[nn.Module, set[int]] = WeakKeyDictionary()  # how many leaves evaluations make
+
+
+def refuse_unregistered(model: nn.Module, value: Tensor, known: Sequence[Tensor], again: Callable[[], Tensor]) -> None:
     """Refuse a value of the model that depends on tensors which require gradients and are not the model's.
 
-    A step passes gradients to what is registered with the model, and to nothing else.
+    A step passes gradients to what is registered with the model, and to nothing else. Leaves that an evaluation makes
+    for itself, as one does that differentiates a network by its input, are not refused: another evaluation has others.
 
     Parameters
     ----------
     known : other tensors that it may depend on.
+    again : evaluates the value once more; called where there are leaves that may be made anew.
     """
     own = (t for m in every_module(model) for t in chain(m._parameters.values(), m._buffers.values()) if t is not None)
     registered = [*own, *known]
     leaves = {id(t) for t in registered}
     inner = {t.grad_fn for t in registered if t.grad_fn is not None}
-    for leaf in _leaves(value, inner):
-        if id(leaf) not in leaves:
+    others = [leaf for leaf in _leaves(value, inner) if id(leaf) not in leaves]
+    if not others or len(others) in _made_anew.get(model, ()):
+        return
+    there_again = {id(leaf) for leaf in _leaves(again(), inner)}
+    for leaf in others:
+        if id(leaf) in there_again:
             places = list(unregistered(model)) or [f"a tensor of shape {tuple(leaf.shape)}"]
             raise InputError(f"{', '.join(places)}: requires gradients, but is not registered; {NOT_REGISTERED}")
+    _made_anew.setdefault(model, set()).add(len(others))
 
 
 def _leaves(value: Tensor, inner: set) -> Iterator[Tensor]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from itertools import chain
 from operator import attrgetter, is_, itemgetter
 from typing import Any
+from weakref import ref
 
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from torchdismech.values import every_module
+from torchdismech.values import Place, every_module
 
 __all__ = ["HOOKS", "Snapshot", "own_tensors"]
 
@@ -63,13 +64,14 @@ class Snapshot:
         self.requires_gradients = any(tensor.requires_grad for tensor in self._tensors)
         self.fitting: set[Hashable] = set()
         made_by = {id(other) for module in modules for other in _parametrizations(module)}
-        library = [module for module in modules if _of_library(module) and id(module) not in made_by]
-        self._hooks = [vars(module)[name] for module in library for name in HOOKS]
+        read = [module for module in modules if id(module) not in made_by]
+        self._hooks = [vars(module)[name] for module in read if _of_library(module) for name in HOOKS]
         self.hooked = any(self._hooks)
         seen = {*map(id, self._tensors)}
-        places = [(m, name, t) for m in library for own in own_tensors(m) for name, t in own.items() if id(t) in seen]
+        places = [(m, name, t) for m in read for own in own_tensors(m) for name, t in own.items() if id(t) in seen]
         self._constants = [tensor for _, _, tensor in places if not tensor.is_inference()]
         self._names = [f"{type(module).__name__}.{name}" for module, name, t in places if not t.is_inference()]
+        self._root, self._numbers = ref(root), [(place, _numbers_of(module)) for place, module in enumerate(modules)]
 
     def shows(self, root: nn.Module) -> bool:
         """Return whether the root is as it was."""
@@ -82,13 +84,34 @@ class Snapshot:
         return same and _places(self._tensors) == self._places and any(self._hooks) == self.hooked
 
     def versions(self) -> list[int]:
-        """Return a number of each tensor in modules of the library, another one when it has been changed in place."""
+        """Return a number of each public tensor, another one when it has been changed in place."""
         return [*map(VERSION, self._constants)]
 
     def changed_since(self, versions: list[int]) -> list[str]:
         """Return the names of the tensors whose numbers were changed in place since `versions` were found."""
         now = self.versions()
         return [name for name, *both in zip(self._names, versions, now, strict=True) if both[0] != both[1]]
+
+    def exchanged(self, given: Container[Place]) -> list[str]:
+        """Return the names of the public tensors and numbers in whose places there are others now.
+
+        Whole numbers of users' modules do not count: many count calls.
+
+        Parameters
+        ----------
+        given : places whose tensors are known otherwise.
+        """
+        root = self._root()
+        if root is None or self.shows(root):
+            return []
+        modules = [root, *self.others]
+        return [
+            f"{type(modules[place]).__name__}.{name}"
+            for place, before in self._numbers
+            if before != (now := _numbers_of(modules[place]))
+            for name in before
+            if before[name] != now.get(name) and (modules[place], name) not in given
+        ]
 
     def _objects_of(self, modules: list[nn.Module]) -> list[Any]:
         """Return what the modules hold; attributes first, among them the dictionaries of which the rest is."""
@@ -97,6 +120,21 @@ class Snapshot:
         except KeyError:  # one took the place of another
             return []
         return [*chain.from_iterable(attributes), *chain.from_iterable(map(dict.values, self._dicts))]
+
+
+def _numbers_of(module: nn.Module) -> dict[str, Any]:
+    """Return a module's public tensors, each as the number of the object, and its numbers and truths, by name."""
+    kinds = (float, bool, int) if _of_library(module) else (float, bool)
+    found: dict[str, Any] = {}
+    for held in (vars(module), *own_tensors(module)):
+        for name, value in held.items():
+            if name.startswith("_") or name == "training":
+                continue
+            if isinstance(value, Tensor):
+                found[name] = ("tensor", id(value))
+            elif type(value) in kinds:
+                found[name] = value
+    return found
 
 
 def _names(module: nn.Module, kept_as: str) -> list[str]:

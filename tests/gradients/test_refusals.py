@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.autograd import forward_ad
 
 from tests.rods import rod_through
@@ -69,3 +70,81 @@ def test_constants_changed_before_the_backward_pass():
         factor.log_factor.add_(1.0)
     (found,) = torch.autograd.grad(late, [factor.log_factor])
     torch.testing.assert_close(found, expected)
+
+
+class Gusts(forces.LocalForce):
+    """A learned force with a buffer, a number, a switch and a count of its calls."""
+
+    def __init__(self, size: float):
+        super().__init__(reach=0)
+        self.size = nn.Parameter(torch.tensor(size, dtype=torch.float64))
+        self.register_buffer("gust", torch.ones((), dtype=torch.float64))
+        self.share, self.blows, self.calls = 1.0, True, 0
+
+    def nodal_force(self, state, control):
+        """Return a wave in space (B, N, 3)."""
+        self.calls += 1
+        return float(self.blows) * self.share * self.size * self.gust * torch.sin(20 * state.positions + 1)
+
+
+def _set_in_place(model: Model, gusts: Gusts) -> None:
+    gusts.gust.fill_(0.0)
+
+
+def _set_anew(model: Model, gusts: Gusts) -> None:
+    gusts.gust = torch.zeros((), dtype=torch.float64)
+
+
+def _set_share(model: Model, gusts: Gusts) -> None:
+    gusts.share = 0.0
+
+
+def _switch_off(model: Model, gusts: Gusts) -> None:
+    gusts.blows = False
+
+
+def _end_a_load(model: Model, gusts: Gusts) -> None:
+    model.forces[1].stop = 0.01
+
+
+def _exchange_a_constant(model: Model, gusts: Gusts) -> None:
+    model.forces[0].viscosity = nn.Parameter(torch.tensor(0.5, dtype=torch.float64), requires_grad=False)
+
+
+CHANGES = {
+    "Gusts.gust: changed in place": _set_in_place,
+    "Gusts.gust: exchanged": _set_anew,
+    "Gusts.share: exchanged": _set_share,
+    "Gusts.blows: exchanged": _switch_off,
+    "PointForce.stop: exchanged": _end_a_load,
+    "Viscous.viscosity: exchanged": _exchange_a_constant,
+}
+
+
+@pytest.mark.parametrize("message", [None, *CHANGES])
+def test_what_users_change_between_steps(message):
+    """Refuse gradients through steps between which something was set: all would be of what stands there last."""
+    loads = [forces.Viscous(0.1), forces.PointForce([4], (0, 0, 1e-2), stop=1.0), gusts := Gusts(0.01)]
+    model = rod_through(straight((0, 0, 0), (0.3, 0, 0), 5), Circle(5e-3), Material(1e6, 1000.0), loads).finalize()
+    state = model.initial_state().detach()
+    for k in range(14):  # steps are recorded from the twelfth on
+        if k == 13 and message is not None:
+            CHANGES[message](model, gusts)
+        state, _ = ImplicitEuler(5e-3).step(model, state)
+    if message is None:  # it counted its calls meanwhile
+        assert torch.autograd.grad(state.q.sum(), gusts.size)[0].abs() > 0
+        return
+    with pytest.raises(RuntimeError, match=f"^{message} between a step and its backward pass"):
+        torch.autograd.grad(state.q.sum(), gusts.size)
+
+
+def test_several_gradients_at_once():
+    """Say that a step takes one gradient at a time; torch had no rule for a view."""
+    model, state = rod()
+
+    def heights(velocity):
+        return ImplicitEuler(1e-2).step(model, state.replace(velocity=velocity))[0].positions[0, :, 2]
+
+    assert torch.autograd.functional.jacobian(heights, state.velocity).shape == (5, *state.velocity.shape)
+    with pytest.raises(RuntimeError, match="takes one gradient at a time"):
+        torch.autograd.functional.jacobian(heights, state.velocity, vectorize=True)

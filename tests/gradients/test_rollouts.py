@@ -6,6 +6,7 @@ import time
 
 import pytest
 import torch
+from torch import nn
 
 from tests.gradients.cases import EXACT, HELIX, SmallForce, robot
 from tests.rods import rod_through
@@ -24,10 +25,10 @@ from torchdismech import (
 )
 
 
-def cantilever(nodes: int = 8, **options):
+def cantilever(nodes: int = 8, more=(), **options):
     """Return a rod that swings, clamped at one end."""
     points, material = straight((0, 0, 0), (0.5, 0, 0), nodes), Material(1e6, 1000.0, relaxation_time=0.01)
-    loads = [forces.Gravity((0, 0, -9.81)), forces.Viscous(0.05)]
+    loads = [forces.Gravity((0, 0, -9.81)), forces.Viscous(0.05), *more]
     return rod_through(points, Circle(5e-3), material, loads).finalize(**options)
 
 
@@ -115,6 +116,37 @@ def test_checkpoints_change_no_gradient(names):
         run = unroll(model, model.initial_state(), ImplicitEuler(0.01), 4, checkpoint_every=checkpoint_every)
         found += torch.autograd.grad(run.q[-1].square().sum(), factor)
     assert found[0].abs() > 0 and torch.equal(*found)
+
+
+class Spring(forces.LocalForce):
+    """A learned force without derivatives: each evaluation of the step asks autograd for them."""
+
+    def __init__(self, explicit: bool):
+        super().__init__(reach=0, explicit=explicit)
+        self.stiffness = nn.Parameter(torch.tensor(0.1, dtype=torch.float64))
+        self.calls = 0
+
+    def nodal_force(self, state, control):
+        """Return what pulls nodes (B, N, 3) to the origin."""
+        self.calls += 1
+        return -self.stiffness * state.positions**3
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_checkpoints_do_not_count_what_a_step_finds_of_its_own(explicit):
+    """Have the same gradients, and take no more evaluations forward, with a learned force and a trained constant."""
+    found, calls = [], []
+    for checkpoint_every in (None, 3):
+        spring = Spring(explicit)
+        model = cantilever(nodes=5, more=[spring])
+        factor = trainable.scaled(model, ["bend_twist.EI1"]).log_factor
+        for _ in range(2):
+            before = spring.calls
+            run = unroll(model, model.initial_state(), ImplicitEuler(0.01), 6, checkpoint_every=checkpoint_every)
+            calls.append(spring.calls - before)
+            found.append(torch.stack(torch.autograd.grad(run.q[-1].square().sum(), [factor, spring.stiffness])))
+    assert found[0].abs().min() > 0 and all(torch.equal(found[0], other) for other in found[1:])
+    assert calls[3] <= 1.5 * calls[1]  # 5 to 20 times as many where each derivative took the segment again
 
 
 def test_substeps_have_their_gradient():

@@ -184,7 +184,8 @@ def gradients_at_root(
     with _derivatives_by_unknowns(equations, x.requires_grad):
         fixed, residual, values = _linearised(form, equations, leaves, donor, x)
     if inspected:
-        refuse_unregistered(model, residual, [x, *leaves])
+        with torch.enable_grad():
+            refuse_unregistered(model, residual, [x, *leaves], lambda: equations.residual(x))
     solved = multipliers if solved is None else solved
     multiplier, conditions, of_contacts = solved(fixed, x, values, by_root, accepted)
     with torch.enable_grad():

@@ -18,6 +18,7 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -28,16 +29,22 @@ from torchdismech.integrate.adjoint import Form, Gradients, SolvedPart, gradient
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.chunks import Part, Whole, of_parts, parts_of
 from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.inspection import apart_from_checkpoints
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded_gradient import RecordedParts, recorded_gradients
 from torchdismech.integrate.recorded_step import RecordedStep
 from torchdismech.integrate.recording import kind_of, recording_of
 from torchdismech.integrate.step import solved_step
+from torchdismech.model import Model
+from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
 from torchdismech.values import Values, evaluated, every_module, per_robot, requiring_gradients, where_rows
 
 __all__ = ["differentiable_step"]
+
+# the backward pass that looked last whether a model is as it was in a step, and how it was
+_looked_at: WeakKeyDictionary[Model, tuple[int, Snapshot]] = WeakKeyDictionary()
 
 Needed = list[tuple[Tensor, bool]]  # inputs of a step, and whether each needs a gradient
 
@@ -65,7 +72,7 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
     differentiated = recording and any(tensor.requires_grad for tensor in tensors)
     form = Form.of(problem, values) if differentiated else None
-    with torch.no_grad(), made.detached().in_place():
+    with torch.no_grad(), apart_from_checkpoints(), made.detached().in_place():
         # compiled code is for tensors that require gradients, or for tensors that do not
         given = problem
         if form is not None:
@@ -152,6 +159,11 @@ class _Gradient(torch.autograd.Function):
             raise RuntimeError(
                 "a step can be differentiated once, and create_graph=True asks for derivatives of its gradients: take "
                 "differences of gradients, or a loss without them"
+            )
+        if any(map(_is_batched, gradients)):
+            raise RuntimeError(
+                "a step takes one gradient at a time, and several were given at once (is_grads_batched=True, "
+                "jacobian(vectorize=True)); leave that out, or take the step once for each as robots of a batch"
             )
         form: Form = ctx.form
         with form.model.turn:
@@ -253,6 +265,12 @@ def _solved_gradients(
     return found
 
 
+def _is_batched(tensor: Tensor) -> bool:
+    """Return whether a tensor stands for several, as in `torch.func.vmap` and vectorised Jacobians."""
+    of = torch._C._functorch
+    return of.is_functorch_wrapped_tensor(tensor) or of.is_legacy_batchedtensor(tensor)
+
+
 def _refuse_lost_places(form: Form) -> None:
     """Refuse a model of which a module was exchanged since the step: its tensors cannot be found again."""
     present = {*map(id, every_module(form.model))}
@@ -264,13 +282,26 @@ def _refuse_lost_places(form: Form) -> None:
 
 
 def _refuse_changed_constants(form: Form) -> None:
-    """Refuse a model whose constants were changed in place since the step: its equations were others."""
-    changed = [] if form.seen is None else form.seen.changed_since(form.versions)
+    """Refuse a model whose constants were changed or exchanged since the step: its equations were others."""
+    seen = form.seen
+    if seen is None:
+        return
+    changed, how = seen.changed_since(form.versions), "changed in place"
+    if not changed and not _looked_at_in_this_pass(form.model, seen):
+        changed, how = seen.exchanged(form.places.tensors), "exchanged"
     if changed:
         raise RuntimeError(
-            f"{', '.join(changed)}: changed in place between a step and its backward pass, which evaluates the step's "
+            f"{', '.join(changed)}: {how} between a step and its backward pass, which evaluates the step's "
             "equations again; change it after the backward pass, or give each step its own by Control(values=...)"
         )
+
+
+def _looked_at_in_this_pass(model: Model, seen: Snapshot) -> bool:
+    """Return whether another step of this backward pass has looked whether the model is as it was in this step."""
+    now = (torch._C._current_graph_task_id(), seen)
+    found = _looked_at.get(model) == now
+    _looked_at[model] = now
+    return found
 
 
 def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:

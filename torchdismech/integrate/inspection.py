@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -16,7 +18,13 @@ from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
 from torchdismech.values import per_robot
 
-__all__ = ["cause_in_hooks", "refuse_hidden_tensors", "refuse_transforms", "refuse_wrong_matrix"]
+__all__ = [
+    "apart_from_checkpoints",
+    "cause_in_hooks",
+    "refuse_hidden_tensors",
+    "refuse_transforms",
+    "refuse_wrong_matrix",
+]
 
 FEW = 3  # robots whose hooks are looked at
 OFF = 1e-4  # relative, of an equation that a linear solver left: beyond, its matrix is ill-conditioned or wrong
@@ -46,15 +54,24 @@ def refuse_hidden_tensors(model: Model, state: State, control: Control, seen: Sn
 
 def _look_for_hidden_tensors(model: Model, state: State, control: Control) -> None:
     at, control = state.rows(slice(1)).detach(), control.rows(slice(1))
-    # hooks of its own: checkpointing counts what is saved, and this runs once
-    with (
-        per_robot(model).rows(0, 1).in_place(),
-        torch.enable_grad(),
-        torch.autograd.graph.saved_tensors_hooks(_same, _same),
-    ):
+    with torch.enable_grad(), apart_from_checkpoints(), per_robot(model).rows(0, 1).in_place():
         at = at.replace(q=at.q.requires_grad_())
-        force = model.mechanics.force(model.start_step(at, control), at.q, at.velocity, at.time)
-        refuse_unregistered(model, force, [at.q, *control.tensors().values()])
+
+        def force() -> Tensor:
+            return model.mechanics.force(model.start_step(at, control), at.q, at.velocity, at.time)
+
+        refuse_unregistered(model, force(), [at.q, *control.tensors().values()], force)
+
+
+def apart_from_checkpoints() -> AbstractContextManager[Any]:
+    """Let autograd save tensors itself meanwhile, not by `torch.utils.checkpoint`.
+
+    A checkpoint counts what is saved, and takes all that it covers once more where a derivative is asked for. What a
+    step finds of its own is none of that: it asks for derivatives of users' forces while it is solved.
+    """
+    if torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
+        return nullcontext()
+    return torch.autograd.graph.saved_tensors_hooks(_same, _same)
 
 
 def refuse_transforms(model: Model, state: State, control: Control | None) -> None:

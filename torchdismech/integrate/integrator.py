@@ -19,7 +19,12 @@ from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradient import differentiable_step
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.inspection import cause_in_hooks, refuse_hidden_tensors, refuse_transforms
+from torchdismech.integrate.inspection import (
+    apart_from_checkpoints,
+    cause_in_hooks,
+    refuse_hidden_tensors,
+    refuse_transforms,
+)
 from torchdismech.integrate.linearised import Linearised
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recording import takes_tapes
@@ -240,6 +245,9 @@ class Solver(ABC):
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         seen = model.seen()
         self._check(model, state, control, seen)
+        if model.has_user_hooks:
+            with apart_from_checkpoints():
+                model.try_hooks_in_other_modes(seen)
         if control.pose is not None:
             control = posed(model.body, state, control)
         values = model.values_of(control)

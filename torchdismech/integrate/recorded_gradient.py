@@ -69,7 +69,9 @@ def recorded_gradients(
     with torch.enable_grad():
         inputs = kind.inputs(problem)
     if not kind.all_forces:
-        refuse_unregistered(form.model, inputs[form.n_state + 1], leaves)
+        with torch.enable_grad():
+            load = form.n_state + 1
+            refuse_unregistered(form.model, inputs[load], leaves, lambda: kind.inputs(problem)[load])
     step = _recording(kind, form, inputs, q, gradients)
     found = None if step is None else step.replayed(form.dt, [*inputs, q, *gradients], accepted)
     return None if found is None else _passed_on(inputs, found, wanted)
