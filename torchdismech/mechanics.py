@@ -18,11 +18,13 @@ from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.term import TermConstants
+from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.inertia import Inertia
 from torchdismech.layout import MatrixLayout
 from torchdismech.native import Unavailable, compiler
 from torchdismech.state import Control, State
+from torchdismech.values import leading
 
 __all__ = ["Gains", "Mechanics", "StepStart", "shared"]
 
@@ -286,6 +288,25 @@ class Mechanics:
         return total
 
     # ---- reports -----------------------------------------------------------------------------------------------
+
+    def refuse_equal_names(self, robots: int | None) -> None:
+        """Refuse a robot of which `energies` would report two parts under one name.
+
+        Parameters
+        ----------
+        robots : that the terms' tensors are given for; None: any number.
+        """
+        names = ["kinetic", *(contact.name for contact in self.self_contacts)]
+        names += [force.name for force in self.forces if isinstance(force, Obstacle)]
+        for term in self.layout.elastic.terms:
+            with leading(term, robots, 1):
+                names += term.part_names(self.body.nodes)
+        if len({*names}) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(
+                f"two energies of this robot are called {twice!r}; give the term, the part of an energy, the obstacle "
+                "or the contact that has this name another one"
+            )
 
     def energies(self, state: State, control: Control, pairs: StepPairs | None) -> dict[str, Tensor]:
         """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].

@@ -24,6 +24,7 @@ from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest, internal_count, internal_variables, number_internal
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
+from torchdismech.elastic.term import number_equal
 from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError
 from torchdismech.faults import is_of_user
@@ -108,12 +109,14 @@ class Model(nn.Module):
         self.self_contacts = SelfContacts(self_contacts, body)
         summed = [*terms, *(force.term for force in forces if force.varies and force.by_stencils)]
         number_internal(terms)
+        number_equal(force.term for force in forces if force.varies and force.by_stencils)
         self.compilation = Compilation(compile, Cost.estimated(len(terms), derivatives(summed)))
         self.frames = Frames(body, free, self.compilation)
         try_hooks(self, body, self.frames, terms, forces, self.batch)
         work = derivatives(summed) + block_entries(forces)  # with what was found out about users' forces
         self.compilation.cost = Cost.estimated(len(terms), work)
         self._lay_out()
+        self.mechanics.refuse_equal_names(self.batch)
         self.solvers = Solvers(solver, body, self.layout.pattern)
         self.has_user_hooks = is_of_user(self)
         nodes = 3 * body.n_nodes  # no node moves along y, and no edge turns about itself

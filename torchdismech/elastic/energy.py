@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torchdismech.errors import InputError, refuse_trained
 
 __all__ = [
+    "OWN",
     "Energy",
     "LinearElastic",
     "Strain",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 Strain = tuple[Tensor, ...]
+OWN = "linear"  # in a sum, the energy of a term's own material, to which others are added
 
 
 def batch_last(parameter: Tensor) -> Tensor:
@@ -158,8 +160,11 @@ class Sum(Energy):
     def parts(self, strain: Strain) -> dict[str, Tensor]:
         """Return the parts of each."""
         parts: dict[str, Tensor] = {}
-        for name, energy in self.energies.items():
-            parts.update(energy.parts(strain) or {name: energy.density(strain)})  # type: ignore[operator]
+        for name, energy in zip(self.energies, self._all(), strict=True):
+            for part, density in (energy.parts(strain) or {name: energy.density(strain)}).items():
+                if part in parts:
+                    raise InputError(f"energy: two parts of a sum are called {part!r}; give one another name")
+                parts[part] = density
         return parts
 
 
