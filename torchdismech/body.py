@@ -279,11 +279,6 @@ class Body(nn.Module):
         return self.directors.shape[0]  # of a tensor: compiled code reads no arrays
 
     @property
-    def first_normal(self) -> int:
-        """Index in q of the first mid-edge normal's angle."""
-        return 3 * self.n_nodes + len(self.rod_edges) + len(self.joint_edges)
-
-    @property
     def n_held(self) -> int:
         """Number of held tangents H."""
         return self.held_tangents.shape[0]

@@ -77,11 +77,7 @@ class Values:
 
     def rows(self, start: int, size: int) -> Values:
         """Return the values of `size` robots from `start` on."""
-        rows = {}
-        for place, tensor in self:
-            axis = _robot_axis(*place, tensor)
-            rows[place] = tensor if axis is None else tensor.narrow(axis, start, size)
-        return Values(rows)
+        return self._of_robots(lambda tensor, axis: tensor.narrow(axis, start, size))
 
     def axes(self) -> list[int | None]:
         """Return for each of the tensors the dimension of the robots in it, None where it is for all."""
@@ -93,11 +89,15 @@ class Values:
 
     def taken(self, robots: Tensor) -> Values:
         """Return the values of the robots with these numbers (B,)."""
-        rows = {}
+        return self._of_robots(lambda tensor, axis: tensor.index_select(axis, robots))
+
+    def _of_robots(self, taken: Callable[[Tensor, int], Tensor]) -> Values:
+        """Return what is taken of the tensors of single robots, given the robots' dimension; the others as they are."""
+        found = {}
         for place, tensor in self:
             axis = _robot_axis(*place, tensor)
-            rows[place] = tensor if axis is None else tensor.index_select(axis, robots)
-        return Values(rows)
+            found[place] = tensor if axis is None else taken(tensor, axis)
+        return Values(found)
 
     def split(self, size: int, count: int) -> list[Values]:
         """Return the values of `count` parts of `size` robots each (see `split`)."""
@@ -266,7 +266,7 @@ def robots_within(module: nn.Module) -> set[int]:
     found = robots(module)
     for part, name, axis in _tree_of(module).places():
         tensor = tensor_at(part, name)
-        if tensor is not None and tensor.dim() >= 2 + axis and tensor.shape[axis] > 1:
+        if tensor is not None and _is_per_robot(tensor, axis):
             found.add(tensor.shape[axis])
     return found
 
@@ -323,7 +323,12 @@ def _given_per_robot(module: nn.Module) -> dict[str, Tensor]:
         return {}
     axis = _declared(module, "robot_dimension", 0)
     tensors = {name: tensor_at(module, name) for name in names}
-    return {name: t for name, t in tensors.items() if t is not None and t.dim() >= 2 + axis and t.shape[axis] > 1}
+    return {name: t for name, t in tensors.items() if t is not None and _is_per_robot(t, axis)}
+
+
+def _is_per_robot(tensor: Tensor, axis: int) -> bool:
+    """Return whether a tensor that may be given per robot is; `axis` is the dimension of the robots."""
+    return tensor.dim() >= 2 + axis and tensor.shape[axis] > 1
 
 
 def tensor_at(module: nn.Module, name: str) -> Tensor | None:
@@ -336,8 +341,7 @@ def tensor_at(module: nn.Module, name: str) -> Tensor | None:
 def _robot_axis(module: nn.Module, name: str, tensor: Tensor) -> int | None:
     """Return the dimension of the robots in a module's tensor; None where it is for all robots."""
     axis = _declared(module, "robot_dimension", 0)
-    per_robot = name in _declared(module, "per_robot", ()) and tensor.dim() >= 2 + axis and tensor.shape[axis] > 1
-    return axis if per_robot else None
+    return axis if name in _declared(module, "per_robot", ()) and _is_per_robot(tensor, axis) else None
 
 
 def _declared(module: nn.Module, name: str, default):

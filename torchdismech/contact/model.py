@@ -78,6 +78,11 @@ class ContactModel:
         return [contact.law for contact in (*self.obstacles, *self.self_contacts)]
 
     @property
+    def bounds(self) -> list[Obstacle]:
+        """The obstacles whose contact is a constraint."""
+        return [obstacle for obstacle in self.obstacles if obstacle.constrained]
+
+    @property
     def constrained(self) -> bool:
         """Whether some contact is a constraint."""
         return any(contact.constrained for contact in (*self.obstacles, *self.self_contacts))

@@ -7,7 +7,6 @@ import copy
 import torch
 from torch import Tensor
 
-from torchdismech.contact import Obstacle
 from torchdismech.contact.constraints import TOUCHING, ConstraintSet, Places
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
@@ -27,12 +26,11 @@ def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
     contact, state, end = problem.model.contact, problem.state, problem.end
     if not contact.constrained:
         return None
-    bounds = [obstacle for obstacle in contact.obstacles if obstacle.constrained]
-    near = tuple(obstacle.gap(q, end) <= TOUCHING * obstacle.law.response.tolerance for obstacle in bounds)
+    near = tuple(obstacle.gap(q, end) <= TOUCHING * obstacle.law.response.tolerance for obstacle in contact.bounds)
     touching = contact.touching(q)
     pairs = None if touching is None else touching.pairs.of_contacts(contact.self_contacts.constrained)
     rubs = problem.method.scheme.inertial
-    return ConstraintSet(bounds, contact.self_contacts, state, end, Places(near, pairs), rubs)
+    return ConstraintSet(contact.bounds, contact.self_contacts, state, end, Places(near, pairs), rubs)
 
 
 class ContactCandidates:
@@ -94,11 +92,9 @@ class ContactCandidates:
         self.pairs = self.contact.may_touch(self.state.q, ahead, self.slack)
         reach = self.slack.unsqueeze(1) if self.rubs else ANYWHERE
         self.near = tuple(
-            torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) < reach for o in self._bounds()
+            torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) < reach
+            for o in self.contact.bounds
         )
-
-    def _bounds(self) -> list[Obstacle]:
-        return [o for o in self.contact.obstacles if o.constrained]
 
     def constraints(self, state: State, robots: Tensor | None) -> ConstraintSet | None:
         """Return the constraints of the step from `state`, of these robots (B,) if given, with the loads found."""
@@ -109,7 +105,7 @@ class ContactCandidates:
         places = Places(self.near, pairs)
         end, slack = (self.end, self.slack) if robots is None else (self.end[robots], self.slack[robots])
         places = places if robots is None else places.rows(robots)
-        found = ConstraintSet(self._bounds(), own, state, end, places, self.rubs)
+        found = ConstraintSet(self.contact.bounds, own, state, end, places, self.rubs)
         found.search_distance = slack
         if self.load is not None:
             load = self.load if robots is None else self.load[robots]
@@ -129,7 +125,7 @@ class ContactCandidates:
             missed = torch.zeros(len(q), dtype=torch.bool, device=q.device)
         else:
             missed = ~self.pairs.pairs.cover(q)
-        for obstacle, near in zip(self._bounds(), self.near, strict=True):
+        for obstacle, near in zip(self.contact.bounds, self.near, strict=True):
             missed = missed | ((obstacle.gap(q, self.end) < 0) & ~near).any(1)
         return missed
 
