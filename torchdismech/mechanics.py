@@ -160,7 +160,7 @@ class Mechanics:
         load = self.constant_load(start, time) if constant_load is None else constant_load
         force = self.elastic_force(start, q)
         if start.pairs is not None:
-            force = force + self.self_contacts.force(start.pairs.pairs, q, velocity)
+            force = force + self.self_contacts.force(start.pairs.listed, q, velocity)
         force = load + force  # in this order what is found is batch first in memory, as are the terms that follow
         return force + self.varying_load(start, q, velocity, time) if self.varying_forces else force
 
@@ -280,10 +280,10 @@ class Mechanics:
         for term, constants in zip(self.layout.elastic.terms, start.constants, strict=True):
             total = total + term.potential(transposed, constants)
         if start.pairs is not None:
-            total = total + self.self_contacts.energy(start.pairs.pairs, q)
+            total = total + self.self_contacts.energy(start.pairs.listed, q)
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force in self.varying_forces:
-            if not force.drag:  # at rest, where alone it may be with a potential, it is none
+            if not force.drag:  # drag has no potential; it may stand beside one only at rest, where it is zero
                 total = total + _shared(start, force, force.potential(trial, start.control))
         return total
 
@@ -321,7 +321,7 @@ class Mechanics:
         for which, constants in enumerate(self.term_constants(state, control, None)):
             found.update(self.layout.elastic.energies(which, transposed, constants))
         if pairs is not None:
-            found.update(self.self_contacts.energies(pairs.pairs, state.q))
+            found.update(self.self_contacts.energies(pairs.listed, state.q))
         for force in self.forces:
             if isinstance(force, Obstacle):
                 found[force.name] = force.potential(state, control)

@@ -138,7 +138,7 @@ class Model(nn.Module):
 
     def _lay_out(self) -> None:
         """Find where the terms and forces stand in the matrix, and make the rooms that work with it."""
-        self._parts = len(self.terms), len(self.forces)  # that the matrix is laid out for
+        self._laid_out = len(self.terms), len(self.forces)  # that the matrix is for
         symmetric = all(f.symmetric for f in self.forces if f.varies)
         symmetric &= self.self_contacts.symmetric
         rooms = (self.body, self.terms, self.forces)
@@ -414,7 +414,7 @@ class Model(nn.Module):
     def _check_state(self, state: State) -> None:
         """Refuse a state of another model, number of robots or dtype, and a model that was taken apart."""
         bound = all(hasattr(force, "body") for force in self.forces)
-        if (len(self.terms), len(self.forces)) != self._parts or not bound:
+        if (len(self.terms), len(self.forces)) != self._laid_out or not bound:
             raise InputError(
                 "Model.forces, Model.terms: one was added, removed or replaced since the model was built; the robot's "
                 "matrix is laid out for those that it was built with: build the model anew, by RobotBuilder.finalize"

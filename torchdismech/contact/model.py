@@ -130,5 +130,5 @@ class ContactModel:
     def report(self, state: State) -> Report:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
         pairs = self.touching(state.q)
-        own = None if pairs is None else pairs.pairs
+        own = None if pairs is None else pairs.listed
         return contact_report(self.body, self.obstacles, self.self_contacts, state, own, None)
