@@ -35,7 +35,7 @@ class Clamp:
 
 
 class Clamped(nn.Module):
-    """What clamps hold, each once: what several hold is where the last one of them has it.
+    """What clamps hold, each thing once; what several clamps hold belongs to the last of them.
 
     Parameters
     ----------

@@ -2,8 +2,8 @@
 
 Forces and energies are ordinary `nn.Module`s, which read their tensors as attributes. A step that needs other numbers
 (those of a part of the batch, those that a control sets, the leaves of a backward pass) takes them as `Values` and is
-evaluated `with values.in_place():`. That is to a model what `torch.func.functional_call` is to a single call. As there,
-the model is changed meanwhile: two threads must not step one model at once.
+evaluated `with values.in_place():`. That is to a model what `torch.func.functional_call` is to a single call. The model
+is changed meanwhile, so evaluations take turns (`Model.turn`).
 
 A module says by `per_robot` which of its tensors may be given per robot. Such a tensor has two dimensions or more, the
 first the robots, or one more for each dimension that `robot_dimension` puts before them. One of fewer dimensions, or
@@ -113,8 +113,8 @@ class Values:
     def in_place(self) -> AbstractContextManager[None]:
         """Let the modules hold these tensors meanwhile, as if they were their own.
 
-        Where one takes the place of what a parametrization makes, its module's other ones are evaluated
-        of what is put into their parametrizations.
+        If a value takes the place of a parametrized tensor, the other parametrized tensors of its module are evaluated
+        once, from what stands in their parametrizations then.
         """
         return self._put_in_place() if self.tensors else nullcontext()
 

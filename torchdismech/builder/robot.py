@@ -220,8 +220,8 @@ class RobotBuilder:
     ) -> None:
         """Fix nodes, given by index or by a box (min, max).
 
-        A rod is held by its end node and a direction. (Without one, two nodes of a rod are to be fixed, which holds it
-        half an edge too far: its tip is off by a part of about 1.5 / edges, docs/rods.md.)
+        A rod is held by its end node and a direction. Without a direction, fix two nodes. The rod is then held half an
+        edge too far: the error of its tip is about 1.5 / edges (docs/rods.md).
 
         Parameters
         ----------
