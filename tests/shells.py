@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from torchdismech import Circle, Material, Model, RobotBuilder
+from torchdismech.body import Body
 
 SIZE = 0.03  # m, side of a square of the patch
 
@@ -20,6 +21,11 @@ def patch(rows: int = 3, columns: int = 3) -> tuple[np.ndarray, np.ndarray]:
         (corners % 2 == 0)[:, None, None], np.stack([[a, b, c], [a, c, d]], 1).T, np.stack([[a, b, d], [b, c, d]], 1).T
     )
     return nodes, halves.reshape(-1, 3)
+
+
+def first_normal(body: Body) -> int:
+    """Return the index in q of the first mid-edge normal's angle."""
+    return 3 * body.n_nodes + len(body.rod_edges) + len(body.joint_edges)
 
 
 def robot(

@@ -1,11 +1,17 @@
 """Trained constants: factors keep signs, shifts move, names are found."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
 
+from tests.constant_curvature.arms import paper_arm
+from tests.rigid.chains import cable
 from tests.rods import rod_through
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight, trainable
+from torchdismech.constant_curvature import ArmIntegrator
 from torchdismech.contact import (
     Barrier,
     Complementarity,
@@ -16,6 +22,7 @@ from torchdismech.contact import (
     SelfContact,
     Sphere,
 )
+from torchdismech.rigid import chain_integrator
 
 
 def rod(youngs=1e6):
@@ -289,3 +296,22 @@ def test_a_robot_that_fails_by_its_constant_leaves_the_others_their_gradients():
     for right, beside_a_failed_one in zip(*found, strict=True):
         # a robot's numbers do not depend on the others', but for the order of sums over robots
         assert right.abs().max() > 0 and (right - beside_a_failed_one).abs().max() <= 1e-12 * right.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("make", "integrator"),
+    [
+        (rod, ImplicitEuler(1e-3)),
+        (lambda: cable(2), chain_integrator("sdirk2", 1e-3)),
+        (paper_arm, ArmIntegrator(1e-3)),
+    ],
+    ids=["rods", "chain", "arm"],
+)
+def test_a_model_that_was_stepped_is_freed(make, integrator):
+    """Keep no model alive by what is remembered of its constants."""
+    model = make()
+    integrator.step(model, model.initial_state())
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None

@@ -37,7 +37,8 @@ def __getattr__(name: str) -> Any:
         with without_collections():
             public = import_module("torchdismech.public")
         if hasattr(public, name):
-            return getattr(public, name)
+            globals()[name] = getattr(public, name)  # found at once from now on
+            return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -35,7 +35,7 @@ class Clamp:
 
 
 class Clamped(nn.Module):
-    """What clamps hold, each once: what several hold is where the last one of them has it.
+    """What clamps hold, each thing once; what several clamps hold belongs to the last of them.
 
     Parameters
     ----------
@@ -277,11 +277,6 @@ class Body(nn.Module):
     def n_angles(self) -> int:
         """Number of angles A, one a framed edge."""
         return self.directors.shape[0]  # of a tensor: compiled code reads no arrays
-
-    @property
-    def first_normal(self) -> int:
-        """Index in q of the first mid-edge normal's angle."""
-        return 3 * self.n_nodes + len(self.rod_edges) + len(self.joint_edges)
 
     @property
     def n_held(self) -> int:

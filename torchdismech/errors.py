@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 import torch
 
@@ -10,6 +11,7 @@ __all__ = [
     "InputError",
     "SimulationError",
     "Status",
+    "listed",
     "refuse_other_model",
     "refuse_trained",
     "refuse_unstepped",
@@ -21,6 +23,11 @@ def shown(value: object) -> str:
     """Return what came as a message shows it: on one line, and not longer than can be read."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Return numbers as a message lists them: the first ten, and dots for the others."""
+    return ", ".join(map(str, numbers[:10])) + ", ..." * (len(numbers) > 10)
 
 
 class InputError(ValueError):
@@ -126,6 +133,5 @@ class SimulationError(RuntimeError):
             rows = (status == int(code)).nonzero().flatten().tolist()
             if code is Status.CONVERGED or not rows:
                 continue
-            shown = ", ".join(str(r) for r in rows[:10]) + (", ..." if len(rows) > 10 else "")
-            lines.append(f"robot {shown}: {code.name.lower()} ({code.explanation})")
+            lines.append(f"robot {listed(rows)}: {code.name.lower()} ({code.explanation})")
         return cls(f"{where}: " + "; ".join([*lines, *([cause] if cause else [])]), status, where)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, refuse_trained
 
-__all__ = ["Circle", "Material", "Number", "Rectangle", "positive", "refuse_unlike"]
+__all__ = ["Circle", "Material", "Number", "Rectangle", "positive", "refuse_unlike_shapes"]
 
 Number = float | Tensor
 
@@ -89,7 +89,7 @@ class Material:
         return {**constants, "poisson": poisson}
 
 
-def refuse_unlike(
+def refuse_unlike_shapes(
     parts: Sequence[Circle | Rectangle | Material], stiffness: Mapping[str, Number], **more: Number | None
 ) -> None:
     """Refuse sections, materials and other constants that are given for different numbers of robots or elements."""

@@ -18,11 +18,13 @@ from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.term import StrainRate, TermConstants
+from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.inertia import Inertia
 from torchdismech.layout import MatrixLayout
 from torchdismech.native import Unavailable, compiler
 from torchdismech.state import Control, State
+from torchdismech.values import leading
 
 __all__ = ["Gains", "Mechanics", "StepStart", "shared"]
 
@@ -161,7 +163,7 @@ class Mechanics:
         load = self.constant_load(start, time) if constant_load is None else constant_load
         force = self.elastic_force(start, q)
         if start.pairs is not None:
-            force = force + self.self_contacts.force(start.pairs.pairs, q, velocity)
+            force = force + self.self_contacts.force(start.pairs.listed, q, velocity)
         force = load + force  # in this order what is found is batch first in memory, as are the terms that follow
         return force + self.varying_load(start, q, velocity, time) if self.varying_forces else force
 
@@ -281,14 +283,33 @@ class Mechanics:
         for term, constants in zip(self.layout.elastic.terms, start.constants, strict=True):
             total = total + term.potential(transposed, constants)
         if start.pairs is not None:
-            total = total + self.self_contacts.energy(start.pairs.pairs, q)
+            total = total + self.self_contacts.energy(start.pairs.listed, q)
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force in self.varying_forces:
-            if not force.drag:  # at rest, where alone it may be with a potential, it is none
+            if not force.drag:  # drag has no potential; it may stand beside one only at rest, where it is zero
                 total = total + _shared(start, force, force.potential(trial, start.control))
         return total
 
     # ---- reports -----------------------------------------------------------------------------------------------
+
+    def refuse_equal_names(self, robots: int | None) -> None:
+        """Refuse a robot of which `energies` would report two parts under one name.
+
+        Parameters
+        ----------
+        robots : that the terms' tensors are given for; None: any number.
+        """
+        names = ["kinetic", *(contact.name for contact in self.self_contacts)]
+        names += [force.name for force in self.forces if isinstance(force, Obstacle)]
+        for term in self.layout.elastic.terms:
+            with leading(term, robots, 1):
+                names += term.part_names(self.body.nodes)
+        if len({*names}) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(
+                f"two energies of this robot are called {twice!r}; give the term, the part of an energy, the obstacle "
+                "or the contact that has this name another one"
+            )
 
     def energies(self, state: State, control: Control, pairs: StepPairs | None) -> dict[str, Tensor]:
         """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].
@@ -303,7 +324,7 @@ class Mechanics:
         for which, constants in enumerate(self.term_constants(state, control, None)):
             found.update(self.layout.elastic.energies(which, transposed, constants))
         if pairs is not None:
-            found.update(self.self_contacts.energies(pairs.pairs, state.q))
+            found.update(self.self_contacts.energies(pairs.listed, state.q))
         for force in self.forces:
             if isinstance(force, Obstacle):
                 found[force.name] = force.potential(state, control)

@@ -24,6 +24,7 @@ from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest, internal_count, internal_variables, number_internal
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
+from torchdismech.elastic.term import number_equal
 from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError
 from torchdismech.faults import is_of_user
@@ -110,12 +111,14 @@ class Model(nn.Module):
         self.self_contacts = SelfContacts(self_contacts, body)
         summed = [*terms, *(force.term for force in forces if force.varies and force.by_stencils)]
         number_internal(terms)
+        number_equal(force.term for force in forces if force.varies and force.by_stencils)
         self.compilation = Compilation(compile, Cost.estimated(len(terms), derivatives(summed)))
         self.frames = Frames(body, free, self.compilation)
         self._try_hooks()
         work = derivatives(summed) + block_entries(forces)  # with what was found out about users' forces
         self.compilation.cost = Cost.estimated(len(terms), work)
         self._lay_out()
+        self.mechanics.refuse_equal_names(self.batch)
         self.solvers = Solvers(solver, body, self.layout.pattern)
         self.has_user_hooks = is_of_user(self)
         nodes = 3 * body.n_nodes  # no node moves along y, and no edge turns about itself
@@ -137,7 +140,7 @@ class Model(nn.Module):
 
     def _lay_out(self) -> None:
         """Find where the terms and forces stand in the matrix, and make the rooms that work with it."""
-        self._parts = len(self.terms), len(self.forces)  # that the matrix is laid out for
+        self._laid_out = len(self.terms), len(self.forces)  # that the matrix is for
         symmetric = all(f.symmetric for f in self.forces if f.varies)
         symmetric &= self.self_contacts.symmetric
         rooms = (self.body, self.terms, self.forces)
@@ -435,7 +438,7 @@ class Model(nn.Module):
     def _check_state(self, state: State) -> None:
         """Refuse a state of another model, number of robots or dtype, and a model that was taken apart."""
         bound = all(hasattr(force, "body") for force in self.forces)
-        if (len(self.terms), len(self.forces)) != self._parts or not bound:
+        if (len(self.terms), len(self.forces)) != self._laid_out or not bound:
             raise InputError(
                 "Model.forces, Model.terms: one was added, removed or replaced since the model was built; the robot's "
                 "matrix is laid out for those that it was built with: build the model anew, by RobotBuilder.finalize"

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -178,7 +178,7 @@ def frames(
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
     yield dataclasses.replace(
-        Frame.initial(_with_positions(state), model.energies(state)),
+        Frame.initial(cast(State, state), model.energies(state)),  # each kind of state has positions
         status=status,
         contact=model.contact_report(state),
         memory=memory,
@@ -211,7 +211,7 @@ def frames(
             if reactions:
                 known = running & (info.substeps == 1)
                 exerted = _by_clamp(integrator.reactions(model, before, state, control), known)  # type: ignore[attr-defined]
-            at = _with_positions(state)
+            at = cast(State, state)
             yield Frame(step, at, total, most, residual, status, energies, contact, memory, strained, exerted)
             total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
 
@@ -355,7 +355,8 @@ def unroll(
             part, at = take(count, at)
             parts.append(part)
             if throw and bool((at.status != Status.CONVERGED).any()):
-                raise SimulationError.from_status(at.status, f"unroll: step {first + 1} of {steps}")
+                which = f"step {first + 1}" if count == 1 else f"one of steps {first + 1} to {first + count}"
+                raise SimulationError.from_status(at.status, f"unroll: {which} of {steps}")
             if bar is not None:
                 bar.update(count)
     finally:
@@ -407,11 +408,6 @@ def _by_clamp(reactions: Tensor, known: Tensor) -> Mapping[str, Tensor]:
     """Return reactions (B, C, 6) by clamp, not a number in rows (B,) that are not known."""
     told = torch.where(known[:, None, None], reactions, torch.nan)
     return {f"clamp{k}": told[:, k] for k in range(told.shape[1])}
-
-
-def _with_positions(state: Any) -> State:
-    """Return a state as one that has positions, which all of them have; for the type checker alone."""
-    return state
 
 
 def _scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Control:

@@ -251,7 +251,7 @@ class Control:
         return [Control.of({name: of_parts[k] for name, of_parts in parts.items()}) for k in range(count)]
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> None:
-        """Refuse tensors whose shape is not that of their field, or whose dtype not a model's; and no rest length."""
+        """Refuse tensors of another shape or dtype than expected, and rest lengths that are not above 0."""
         for name, value in self.tensors().items():
             if tuple(value.shape) != shapes[name]:
                 raise InputError(f"Control.{name}: expected shape {shapes[name]}, got {tuple(value.shape)}")

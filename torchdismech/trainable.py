@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +47,8 @@ class NamesConstants(Protocol):
 
 AnyModel = Model | NamesConstants
 
-_positive: WeakKeyDictionary[AnyModel, list[tuple[str, nn.Module, str]]] = WeakKeyDictionary()
+# where no number may be below zero; a module may be the model itself, which a value must not keep alive
+_positive: WeakKeyDictionary[AnyModel, list[tuple[str, ReferenceType[nn.Module], str]]] = WeakKeyDictionary()
 _looked_at: WeakKeyDictionary[AnyModel, dict[str, tuple[int, int]]] = WeakKeyDictionary()
 
 
@@ -135,9 +136,13 @@ def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[
 def refuse_negative(model: AnyModel) -> None:
     """Refuse trained constants that are below zero and must not be; looks at those that changed since it last did."""
     if model not in _positive:
-        _positive[model], _looked_at[model] = list(_not_negative(model)), {}
+        _positive[model] = [(label, ref(module), name) for label, module, name in _not_negative(model)]
+        _looked_at[model] = {}
     looked_at = _looked_at[model]
-    for label, module, name in _positive[model]:
+    for label, reference, name in _positive[model]:
+        module = reference()
+        if module is None:  # the model has it no more
+            continue
         own = module._parameters.get(name, module._buffers.get(name))
         if _keeps_sign(module, name) if own is None else not own.requires_grad:
             continue

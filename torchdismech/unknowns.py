@@ -73,7 +73,7 @@ class Unknowns(nn.Module):
     def with_held(self, moving: Tensor, held: Tensor | float) -> Tensor:
         """Return `moving` (B, n) as far as clamps let the robot move, `held` (B, n) as far as they hold it.
 
-        They hold clamped dofs, and nodes that slide across their lines.
+        Clamped dofs are held, and so is the motion of sliding nodes across their lines.
         """
         joined = torch.where(self.free, moving, held)
         return joined if self.slides.none else self.slides.joined(joined, held)

@@ -2,8 +2,8 @@
 
 Forces and energies are ordinary `nn.Module`s, which read their tensors as attributes. A step that needs other numbers
 (those of a part of the batch, those that a control sets, the leaves of a backward pass) takes them as `Values` and is
-evaluated `with values.in_place():`. That is to a model what `torch.func.functional_call` is to a single call. As there,
-the model is changed meanwhile: two threads must not step one model at once.
+evaluated `with values.in_place():`. That is to a model what `torch.func.functional_call` is to a single call. The model
+is changed meanwhile, so evaluations take turns (`Model.turn`).
 
 A module says by `per_robot` which of its tensors may be given per robot. Such a tensor has two dimensions or more, the
 first the robots, or one more for each dimension that `robot_dimension` puts before them. One of fewer dimensions, or
@@ -77,11 +77,7 @@ class Values:
 
     def rows(self, start: int, size: int) -> Values:
         """Return the values of `size` robots from `start` on."""
-        rows = {}
-        for place, tensor in self:
-            axis = _robot_axis(*place, tensor)
-            rows[place] = tensor if axis is None else tensor.narrow(axis, start, size)
-        return Values(rows)
+        return self._of_robots(lambda tensor, axis: tensor.narrow(axis, start, size))
 
     def axes(self) -> list[int | None]:
         """Return for each of the tensors the dimension of the robots in it, None where it is for all."""
@@ -93,11 +89,15 @@ class Values:
 
     def taken(self, robots: Tensor) -> Values:
         """Return the values of the robots with these numbers (B,)."""
-        rows = {}
+        return self._of_robots(lambda tensor, axis: tensor.index_select(axis, robots))
+
+    def _of_robots(self, taken: Callable[[Tensor, int], Tensor]) -> Values:
+        """Return what is taken of the tensors of single robots, given the robots' dimension; the others as they are."""
+        found = {}
         for place, tensor in self:
             axis = _robot_axis(*place, tensor)
-            rows[place] = tensor if axis is None else tensor.index_select(axis, robots)
-        return Values(rows)
+            found[place] = tensor if axis is None else taken(tensor, axis)
+        return Values(found)
 
     def split(self, size: int, count: int) -> list[Values]:
         """Return the values of `count` parts of `size` robots each (see `split`)."""
@@ -113,8 +113,8 @@ class Values:
     def in_place(self) -> AbstractContextManager[None]:
         """Let the modules hold these tensors meanwhile, as if they were their own.
 
-        Where one takes the place of what a parametrization makes, its module's other ones are evaluated
-        of what is put into their parametrizations.
+        If a value takes the place of a parametrized tensor, the other parametrized tensors of its module are evaluated
+        once, from what stands in their parametrizations then.
         """
         return self._put_in_place() if self.tensors else nullcontext()
 
@@ -266,7 +266,7 @@ def robots_within(module: nn.Module) -> set[int]:
     found = robots(module)
     for part, name, axis in _tree_of(module).places():
         tensor = tensor_at(part, name)
-        if tensor is not None and tensor.dim() >= 2 + axis and tensor.shape[axis] > 1:
+        if tensor is not None and _is_per_robot(tensor, axis):
             found.add(tensor.shape[axis])
     return found
 
@@ -323,7 +323,12 @@ def _given_per_robot(module: nn.Module) -> dict[str, Tensor]:
         return {}
     axis = _declared(module, "robot_dimension", 0)
     tensors = {name: tensor_at(module, name) for name in names}
-    return {name: t for name, t in tensors.items() if t is not None and t.dim() >= 2 + axis and t.shape[axis] > 1}
+    return {name: t for name, t in tensors.items() if t is not None and _is_per_robot(t, axis)}
+
+
+def _is_per_robot(tensor: Tensor, axis: int) -> bool:
+    """Return whether a tensor that may be given per robot is; `axis` is the dimension of the robots."""
+    return tensor.dim() >= 2 + axis and tensor.shape[axis] > 1
 
 
 def tensor_at(module: nn.Module, name: str) -> Tensor | None:
@@ -336,8 +341,7 @@ def tensor_at(module: nn.Module, name: str) -> Tensor | None:
 def _robot_axis(module: nn.Module, name: str, tensor: Tensor) -> int | None:
     """Return the dimension of the robots in a module's tensor; None where it is for all robots."""
     axis = _declared(module, "robot_dimension", 0)
-    per_robot = name in _declared(module, "per_robot", ()) and tensor.dim() >= 2 + axis and tensor.shape[axis] > 1
-    return axis if per_robot else None
+    return axis if name in _declared(module, "per_robot", ()) and _is_per_robot(tensor, axis) else None
 
 
 def _declared(module: nn.Module, name: str, default):

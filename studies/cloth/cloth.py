@@ -99,7 +99,7 @@ def measured(model: Model, trajectory: Trajectory) -> Drape:
     start, mechanics = model.start_step(state), model.mechanics
     internal = mechanics.elastic_force(start, state.q)
     if start.pairs is not None:
-        internal = internal + mechanics.self_contacts.force(start.pairs.pairs, state.q, state.velocity)
+        internal = internal + mechanics.self_contacts.force(start.pairs.listed, state.q, state.velocity)
     return Drape(
         shadows=torch.stack([shadow(x, model.triangles) for x in end]),
         depths=end[:, held, 2] - end[:, outline, 2].mean(1),

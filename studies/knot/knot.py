@@ -225,7 +225,7 @@ def forces_and_twists(model: Model, trajectory: Trajectory) -> tuple[Tensor, Ten
         pairs = model.contact.may_touch(state.q, state.q, torch.full((trajectory.batch,), 1e-6, dtype=x.dtype))
         assert pairs is not None  # the rope may touch itself
         elastic = model.mechanics.elastic_force(model.start_step(state, pairs=pairs), state.q)
-        at_rest = model.self_contacts.force(pairs.pairs, state.q, torch.zeros_like(state.q))  # without friction
+        at_rest = model.self_contacts.force(pairs.listed, state.q, torch.zeros_like(state.q))  # without friction
         elastic, contact = (f[:, : x[0].numel()].unflatten(1, (-1, 3)) for f in (elastic, at_rest))
         pulls.append(torch.stack([elastic[:, :2, 0].sum(1), -elastic[:, -2:, 0].sum(1)], dim=1))
         loads.append(0.5 * contact.norm(dim=2).sum(1))  # each load stands at both strands

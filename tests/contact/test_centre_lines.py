@@ -161,7 +161,7 @@ def test_rods_along_each_other_touch_as_straight_edges():
         builder.add_contact(SelfContact(Penalty(STIFFNESS, TOLERANCE), centre_line=centre_line))
         model = builder.finalize()
         q = model.initial_state().q
-        pairs = model.contact.may_touch(q, q, torch.zeros(1, dtype=q.dtype)).pairs
+        pairs = model.contact.may_touch(q, q, torch.zeros(1, dtype=q.dtype)).listed
         forces.append(model.self_contacts.force(pairs, q, torch.zeros_like(q)))
     assert float(forces[0].abs().max()) > 0 and torch.equal(*forces)
 
@@ -252,7 +252,7 @@ def test_edges_of_different_lengths():
     builder.add_contact(SelfContact(Penalty(STIFFNESS, TOLERANCE), centre_line="smooth"))
     model = builder.finalize()
     q = model.initial_state().q
-    touching = model.self_contacts.touching(model.contact.touching(q).pairs, q, torch.zeros_like(q))
+    touching = model.self_contacts.touching(model.contact.touching(q).listed, q, torch.zeros_like(q))
     assert {found.table.kernel: len(found.chosen) for found in touching if len(found.chosen)} == {closest_crossing: 1}
 
 

@@ -31,7 +31,7 @@ def pressed(kind: str, rough: bool):
 def summed_one_by_one(model, q, velocity, pairs: StepPairs, tractions=None) -> torch.Tensor:
     """Return the matrices (B, n_free, n_free) of the contacts, each pair's block added by itself."""
     total = q.new_zeros(len(q), model.n_dofs, model.n_dofs)
-    for found in model.self_contacts.touching(pairs.pairs, q, velocity):
+    for found in model.self_contacts.touching(pairs.listed, q, velocity):
         expected = None if tractions is None else tractions[found.table][found.table.places]
         _, blocks = found.force_and_blocks(*GAINS, expected)
         for block, robot, chosen in zip(whole(blocks), found.robot, found.chosen, strict=True):
@@ -52,7 +52,7 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     model, q, velocity, pairs = pressed(kind, rough)
     expected = summed_one_by_one(model, q, velocity, pairs)
     assert bool((expected.abs().amax((1, 2)) > 0).all())  # both robots touch themselves
-    crossing = [table for table in pairs.pairs.tables if table.kernel is closest_crossing]
+    crossing = [table for table in pairs.listed.tables if table.kernel is closest_crossing]
     assert all(set(table.robot.tolist()) == {0, 1} for table in crossing) and bool(crossing) == (kind == "lines")
     own = torch.randn(model.layout.pattern.nnz, 2, dtype=q.dtype, generator=torch.Generator().manual_seed(0))
     _, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
@@ -69,7 +69,7 @@ def test_matrix_held_to_tractions(kind, by, monkeypatch):
         without_code(monkeypatch)
     model, q, velocity, pairs = pressed(kind, True)
     generator = torch.Generator().manual_seed(4)
-    tables = model.self_contacts.pushing(pairs.pairs)
+    tables = model.self_contacts.pushing(pairs.listed)
     held = {t: 0.3 * torch.randn(*t.shape, KNOWN, generator=generator, dtype=q.dtype) for t in tables}
     own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
     plain = pairs.added(model.self_contacts, q, velocity, own, *GAINS)[1]
@@ -108,7 +108,7 @@ def test_summary_of_pairs(kind, by, monkeypatch):
     if by == "torch":
         without_code(monkeypatch)
     model, q, velocity, pairs = pressed(kind, True)
-    tables = model.self_contacts.pushing(pairs.pairs)
+    tables = model.self_contacts.pushing(pairs.listed)
     assert tables
     for table in tables:
         contact = model.self_contacts[table.contact]
@@ -137,10 +137,10 @@ def test_other_pairs_in_the_next_iteration(by, monkeypatch):
     model, q, velocity, pairs = pressed("shell", True)
     own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
     pairs.added(model.self_contacts, q, velocity, own, *GAINS)
-    before = sum(len(f.chosen) for f in model.self_contacts.touching(pairs.pairs, q, velocity))
+    before = sum(len(f.chosen) for f in model.self_contacts.touching(pairs.listed, q, velocity))
     moved = q.clone()
     moved[0, : 3 * model.body.n_nodes] *= 1.3
-    assert sum(len(f.chosen) for f in model.self_contacts.touching(pairs.pairs, moved, velocity)) != before
+    assert sum(len(f.chosen) for f in model.self_contacts.touching(pairs.listed, moved, velocity)) != before
     _, values = pairs.added(model.self_contacts, moved, velocity, own, *GAINS)
     expected = summed_one_by_one(model, moved, velocity, pairs)
     found = pairs.coupling.pattern.to_dense(values)
@@ -164,7 +164,7 @@ def test_rows_are_those_of_robots_alone(kind):
 def test_pattern_is_kept_while_it_suffices():
     """Keep pattern and solvers where nothing new may touch; extend them where something does."""
     model, _, _, all_pairs = pressed("rods", False)
-    many = all_pairs.pairs
+    many = all_pairs.listed
     (first,) = many.tables
     last = int(first.robot.bincount().amin()) - 1  # those from here on are of nodes that are not clamped
     listed = Listed(*(of[first.place >= last] for of in first.listed))
@@ -249,7 +249,7 @@ def test_compiled_sums_are_torchs(kind, rough, dtype, monkeypatch):
     of_each = response.stiffness * torch.linspace(0.5, 2.0, batch, dtype=dtype)[:, None]
     response.stiffness = torch.nn.Parameter(of_each.detach(), requires_grad=False)
     pairs = model.contact.may_touch(q, q, torch.zeros(batch, dtype=dtype))
-    touched = {int(robot) for of in model.self_contacts.touching(pairs.pairs, q, velocity) for robot in of.robot}
+    touched = {int(robot) for of in model.self_contacts.touching(pairs.listed, q, velocity) for robot in of.robot}
     assert touched == {*range(8), *range(16, 19)}
     own = torch.randn(model.layout.pattern.nnz, batch, generator=generator, dtype=torch.float64).to(dtype)
     found = []
@@ -269,7 +269,7 @@ def test_sums_by_both():
     own = torch.randn(model.layout.pattern.nnz, 2, dtype=q.dtype, generator=torch.Generator().manual_seed(0))
     force, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
     contact = model.self_contacts[0]
-    kinds = {table.kernel for table in pairs.pairs.tables}
+    kinds = {table.kernel for table in pairs.listed.tables}
     assert len(kinds) == 2
     sums = contact.sums
     for by_torch in kinds:
@@ -282,7 +282,7 @@ def test_sums_by_both():
 
 def force_of(model, pairs: StepPairs, q, velocity) -> torch.Tensor:
     """Return the forces (B, n) that are found without their derivatives."""
-    return model.self_contacts.force(pairs.pairs, q, velocity)
+    return model.self_contacts.force(pairs.listed, q, velocity)
 
 
 def without_code(monkeypatch) -> None:
@@ -302,7 +302,7 @@ def test_bearable_motions(kind, by, monkeypatch):
     motion = 5e-3 * torch.randn(*q.shape, generator=torch.Generator().manual_seed(2), dtype=q.dtype)
     motion = motion[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3))
     expected = torch.ones(len(q), dtype=q.dtype)
-    for table in model.self_contacts.pushing(pairs.pairs):
+    for table in model.self_contacts.pushing(pairs.listed):
         first = [node for node in pair_loops.FIRST[table.kernel] if node < 4]
         for robot, nodes, reach in zip(*table.listed, table.reaches, strict=True):
             moved = motion[robot, nodes[:4]]

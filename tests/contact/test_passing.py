@@ -126,7 +126,7 @@ def test_all_kinds_of_pairs():
     way[3, 0, 2] = -0.051  # just through
     angles = start.new_zeros(4, model.body.n_angles)
     q0, q1 = (torch.cat([x.flatten(1), angles], dim=1) for x in (start, start + way))
-    pairs = model.contact.may_touch(q0, q1, torch.full((4,), 1e-3, dtype=torch.float64)).pairs
+    pairs = model.contact.may_touch(q0, q1, torch.full((4,), 1e-3, dtype=torch.float64)).listed
     assert pairs_passed(pairs, q0, q1).tolist() == [True, False, False, True]
 
 
@@ -141,7 +141,7 @@ def test_head_on(centre_line):
     end[:, 6:, 2] -= start[:, 6:, 2] + torch.as_tensor(rng.uniform(1e-4, 0.1, (count, 1)))
     angles = start.new_zeros(count, model.body.n_angles)
     q0, q1 = (torch.cat([x.flatten(1), angles], dim=1) for x in (start, end))
-    pairs = model.contact.may_touch(q0, q1, torch.full((count,), 1e-3, dtype=torch.float64)).pairs
+    pairs = model.contact.may_touch(q0, q1, torch.full((count,), 1e-3, dtype=torch.float64)).listed
     assert len(pairs.tables[-1]) > 0 and (pairs.tables[-1].kernel is closest_crossing) == (centre_line == "smooth")
     assert bool(pairs_passed(pairs, q0, q1).all())
     for table in pairs.tables:  # what compiled code says of each pair, and what torch does

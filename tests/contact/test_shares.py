@@ -120,9 +120,9 @@ def test_forces_of_several_contacts_add_up():
         own = torch.zeros(model.layout.pattern.nnz, 1, dtype=state.q.dtype)
         force, values = pairs.added(model.self_contacts, state.q, velocity, own, 0.7, 30.0)
         # 1e-12 of the largest: loops with and without derivatives contract products and sums otherwise
-        alone = model.self_contacts.force(pairs.pairs, state.q, velocity)
+        alone = model.self_contacts.force(pairs.listed, state.q, velocity)
         assert float((force - alone).abs().max() / force.abs().max()) < 1e-12
-        return force, pairs.coupling.pattern.to_dense(values), model.self_contacts.energies(pairs.pairs, state.q)
+        return force, pairs.coupling.pattern.to_dense(values), model.self_contacts.energies(pairs.listed, state.q)
 
     def law(stiffness, name=None, mu=0.4):
         return SelfContact(Penalty(stiffness, TOLERANCE), Friction(mu, 0.05), 1, between=name)

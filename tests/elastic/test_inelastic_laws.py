@@ -168,7 +168,7 @@ def test_refusals():
         Dahl({"density": 1.0}, 1.0)
     with pytest.raises(InputError, match=r"expected a law .elastic.Inelastic., got LinearElastic"):
         RobotBuilder().add_inelastic("stretch", LinearElastic({"EA": torch.tensor(1.0)}))
-    with pytest.raises(InputError, match="'keys' cannot be the name of a law"):
+    with pytest.raises(InputError, match="'keys' cannot be the name of a part"):
         RobotBuilder().add_inelastic("stretch", Dahl({"EA": 1.0}, 1.0), "keys")
     with pytest.raises(InputError, match="no term 'hinge'"):
         rod(Dahl({"hinge": 1.0}, 1.0), term="hinge")

@@ -111,7 +111,7 @@ class TestMeaning:
             nodes = torch.stack([curved, along, up] if axis == "y" else [along, curved, up], 1)
         q = torch.cat([nodes.flatten(), torch.zeros(model.body.n_angles, dtype=torch.float64)])
         state = model.initial_state(q=q)
-        normals = torch.arange(model.n_dofs) >= model.body.first_normal
+        normals = torch.arange(model.n_dofs) >= shells.first_normal(model.body)
         q = state.q.clone()
         for _ in range(4 if model.body.n_angles else 0):
             force, values = model.mechanics.force_and_stiffness(

@@ -122,32 +122,32 @@ def test_default_place_is_a_shell():
 
 
 def test_good_meshes_pass_unchanged():
-    """Find one body and nothing to repair in generated meshes and in strips with two sides; keep every triangle."""
+    """Find nothing to repair in generated meshes and in strips with two sides; keep every triangle."""
     for mesh in (rectangle(2, 1, 0.2), rectangle(2, 1, 0.2, "random", seed=1), hemisphere(1, 0.3)):
         checked = check_mesh(mesh.nodes, mesh.triangles)
-        assert checked.bodies == 1 and checked.repairs == []
+        assert checked.repairs == []
         assert checked.triangles.dtype == np.int64 and np.array_equal(checked.triangles, mesh.triangles)
     for turns in (0, 2):
-        assert check_mesh(*strip(turns)).bodies == 1
+        assert check_mesh(*strip(turns)).repairs == []
 
 
 def test_closed_surfaces_and_whole_numbers_pass():
     """Accept a tetrahedron from lists of whole numbers."""
     checked = check_mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], [[0, 2, 1], [0, 1, 3], [1, 2, 3], [2, 0, 3]])
-    assert checked.bodies == 1 and checked.repairs == []
+    assert checked.repairs == []
 
 
 def test_scale_and_place_do_not_matter():
     """Accept thin triangles, robots of a micrometre and of a kilometre, and robots far from the origin."""
     nodes = np.array([[0, 0, 0], [1, 0, 0], [0.5, 1e-7, 0]])
     for scale in (1e-6, 1.0, 1e3):
-        assert check_mesh(scale * nodes, [[0, 1, 2]]).bodies == 1
-    assert check_mesh(nodes + 100.0, [[0, 1, 2]]).bodies == 1
+        assert check_mesh(scale * nodes, [[0, 1, 2]]).repairs == []
+    assert check_mesh(nodes + 100.0, [[0, 1, 2]]).repairs == []
 
 
 def test_unused_nodes_may_be_allowed():
     """Accept nodes without triangles where rods may use them."""
-    assert check_mesh(STAR, PYRAMID, allow_unused=True).bodies == 1
+    assert check_mesh(STAR, PYRAMID, allow_unused=True).repairs == []
 
 
 def test_mixed_winding_is_repaired_and_reported():
@@ -168,13 +168,13 @@ def test_mixed_winding_is_repaired_and_reported():
 
 
 def test_each_body_keeps_the_winding_of_its_first_triangle():
-    """Count bodies, and let two of them be wound in opposite directions."""
+    """Let two bodies be wound in opposite directions."""
     mesh = rectangle(1, 1, 0.25)
     count, faces = len(mesh.nodes), len(mesh.triangles)
     nodes = np.concatenate([mesh.nodes, mesh.nodes + [0, 0, 1], mesh.nodes + [0, 0, 2]])
     triangles = np.concatenate([mesh.triangles, mesh.triangles[:, ::-1] + count, mesh.triangles + 2 * count])
     checked = check_mesh(nodes, triangles)
-    assert checked.bodies == 3 and checked.repairs == [] and np.array_equal(checked.triangles, triangles)
+    assert checked.repairs == [] and np.array_equal(checked.triangles, triangles)
     triangles[faces + 1] = triangles[faces + 1, ::-1]
     checked = check_mesh(nodes, triangles)
     assert checked.repairs[0].startswith(f"1 of {3 * faces} triangles were turned")
@@ -189,7 +189,7 @@ def test_order_of_triangles_does_not_matter():
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(len(triangles))
         checked = check_mesh(nodes, triangles[order])
-        assert checked.bodies == 1 and checked.repairs == []
+        assert checked.repairs == []
 
 
 def test_problems_count_from_where_the_file_counts():

@@ -166,7 +166,7 @@ def touched(balance, x) -> list[int]:
     state = balance.start.state.replace(q=q)
     forces = sum(((o(state, balance.start.control) != 0).sum(1) for o in balance.model.obstacles), x.new_zeros(2))
     if balance.start.pairs is not None:
-        forces = forces + (balance.model.self_contacts.force(balance.start.pairs.pairs, q, 0 * q) != 0).sum(1)
+        forces = forces + (balance.model.self_contacts.force(balance.start.pairs.listed, q, 0 * q) != 0).sum(1)
     return (forces / 3).tolist()
 
 

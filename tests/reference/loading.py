@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import torch
 
+from tests.shells import first_normal
 from torchdismech import Circle, Material, Model, RobotBuilder, State
 from torchdismech.builder import robot
 
@@ -39,11 +40,11 @@ class Correspondence:
         framed = model.body.framed_edges
         self.edges, self.signs = matched(framed, file_edges)
         n_nodes = model.body.n_nodes
-        first_normal = len(data[prefix + "a1_init"])
-        normals = np.arange(len(framed)) >= model.body.first_normal - 3 * n_nodes
+        twists = len(data[prefix + "a1_init"])
+        normals = np.arange(len(framed)) >= first_normal(model.body) - 3 * n_nodes
         angle = self.edges.copy()
         # the file numbers a scalar xi for every edge of a shell, after all twist angles
-        angle[normals] = first_normal + self.edges[normals] - (len(file_edges) - len(model.body.surface.edges))
+        angle[normals] = twists + self.edges[normals] - (len(file_edges) - len(model.body.surface.edges))
         self.dofs = np.concatenate([np.arange(3 * n_nodes), 3 * n_nodes + angle])
         self.dof_signs = np.concatenate([np.ones(3 * n_nodes), self.signs])
 
@@ -189,7 +190,7 @@ def reference_state(model: Model, data: dict[str, np.ndarray], suffix: str = "",
     dofs = numbers.ours(data[q])
     state = model.frames.moved(model.initial_state(), dofs)
     director = state.director.clone()
-    twisted = model.body.first_normal - 3 * model.body.n_nodes  # mid-edge normals have no frames in the files
+    twisted = first_normal(model.body) - 3 * model.body.n_nodes  # mid-edge normals have no frames in the files
     if twisted:
         director[0, :twisted] = tensor(data["a1" + suffix])[numbers.edges[:twisted]]
         springs, _ = spring_order(model, data["geo_bt_nodes"])

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tests.shells import first_normal
 from torchdismech.elastic import ElasticTerm, Energy, Stencil
 from torchdismech.elastic.stencil import edge_variables
 from torchdismech.geometry.frames import unit
@@ -100,7 +101,7 @@ def with_paper_midedge(model, data, prefix: str = "", poisson: float = 0.3):
     """Return the model, built with "midedge" bending, with the papers' bending in place of the library's."""
     surface = model.body.surface
     lengths = model.term("membrane").stencil.rest_length[surface.sides]
-    stencil = PaperMidEdge(surface, model.body.first_normal, model.body.face_area, lengths)
+    stencil = PaperMidEdge(surface, first_normal(model.body), model.body.face_area, lengths)
     natural = None if not prefix else rest_operator(surface, data, prefix)
     energy = PlateInSpace(data[prefix + "kb"].item(), poisson)
     term = ElasticTerm("midedge", stencil, energy, measure=model.body.face_area, natural=natural)

@@ -362,7 +362,7 @@ def test_barrier_keeps_gaps_open(integrator):
     for _ in range(25):
         state, _ = rule.step(model, state, throw=True)
         gaps = [o.gap(state.q, state.time).min() for o in model.obstacles]
-        pairs = model.contact.may_touch(state.q, state.q, torch.full((1,), 1e-3, dtype=torch.float64)).pairs
+        pairs = model.contact.may_touch(state.q, state.q, torch.full((1,), 1e-3, dtype=torch.float64)).listed
         found = model.self_contacts.touching(pairs, state.q, state.velocity)
         gaps += [f.gap.min() for f in found if len(f.gap)]
         touches += sum(len(f.gap) for f in found)

@@ -69,7 +69,7 @@ def started(model: Model, rows=slice(None)):
 def contacts(model: Model, state) -> list[int]:
     """Return how many nodes of each robot feel a contact force."""
     force = sum(o(state, Control()) for o in model.obstacles)
-    pairs = model.contact.may_touch(state.q, state.q, torch.zeros_like(state.time)).pairs
+    pairs = model.contact.may_touch(state.q, state.q, torch.zeros_like(state.time)).listed
     force = force + model.self_contacts.force(pairs, state.q, state.velocity)
     return (force[:, : 6 * NODES].unflatten(1, (-1, 3)) != 0).any(2).sum(1).tolist()
 

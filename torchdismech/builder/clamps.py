@@ -36,8 +36,8 @@ class ClampedNodes:
     Attributes
     ----------
     held : (k, 3) unit vectors along which the nodes are held, or those of each robot, (B, k, 3).
-    directed : whether rods are held in a direction ...
-    tangent : ... and in which (3,); None: each edge in that at rest.
+    directed : whether rods are held in a direction.
+    tangent : (3,) the direction that they are held in; None: each edge in its direction at rest.
     """
 
     nodes: np.ndarray

@@ -34,6 +34,7 @@ from torchdismech.builder.shells import (
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
+from torchdismech.elastic.energy import OWN
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import check_nodes, check_rods
@@ -46,6 +47,7 @@ __all__ = ["RobotBuilder"]
 
 NATURAL = {"rod": ("initial", "straight"), "shell": ("initial", "flat")}
 STRAINS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # terms that the builder makes
+RESIDUAL = "residual"  # an energy that is added without a name
 
 
 class RobotBuilder:
@@ -94,6 +96,7 @@ class RobotBuilder:
         self._forces: list[Force] = []
         self._self_contacts: list[SelfContact] = []
         self._terms: list[ElasticTerm] = []
+        self._replacements: dict[str, Energy] = {}
         self._energies: list[tuple[str, str | None, Energy]] = []
         self._dissipations: list[tuple[str, Energy]] = []
         self._inelastic: list[tuple[str, str, Inelastic]] = []
@@ -217,8 +220,8 @@ class RobotBuilder:
     ) -> None:
         """Fix nodes, given by index or by a box (min, max).
 
-        A rod is held by its end node and a direction. (Without one, two nodes of a rod are to be fixed, which holds it
-        half an edge too far: its tip is off by a part of about 1.5 / edges, docs/rods.md.)
+        A rod is held by its end node and a direction. Without a direction, fix two nodes. The rod is then held half an
+        edge too far: the error of its tip is about 1.5 / edges (docs/rods.md).
 
         Parameters
         ----------
@@ -296,20 +299,31 @@ class RobotBuilder:
             raise InputError(f"add_term: there is an elastic term named {term.name!r} already; choose another name")
         self._terms.append(term)
 
-    def add_energy(self, name: str, energy: Energy, part: str = "residual") -> None:
-        """Add an energy density to that of a term; reports call it `part`.
+    def add_energy(self, name: str, energy: Energy, part: str | None = None) -> None:
+        """Add an energy density to that of a term.
 
         Terms and what their strains are: "stretch" (1) and "bend_twist" (1/m) of rods, densities in J/m; of shells
         "membrane" (1), J/m along each edge, or (E11, E22, E12), J/m^2, of a continuum; "hinge" (angle [rad]), J a
         hinge; "midedge" (b11, b22, b12 [1/m]), J/m^2.
+
+        Parameters
+        ----------
+        part : what reports call this energy; by default "residual", or where several are given no name
+            "stretch_residual", "bend_twist_residual", ...
         """
         _check_term("add_energy", name)
+        if part is not None:
+            _check_part("add_energy", part)
+        if part == OWN:
+            raise InputError(f"add_energy: {OWN!r} is the name of the term's own energy; choose another name")
         self._energies.append((name, part, energy))
 
     def replace_energy(self, name: str, energy: Energy) -> None:
-        """Put an energy density in place of the linear one of a term (see `add_energy`)."""
+        """Put an energy density in place of the linear one of a term (see `add_energy`); what is added stays."""
         _check_term("replace_energy", name)
-        self._energies.append((name, None, energy))
+        if name in self._replacements:
+            raise InputError(f"replace_energy: the energy of {name} is replaced already; add the second by add_energy")
+        self._replacements[name] = energy
 
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
         """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J)."""
@@ -329,10 +343,7 @@ class RobotBuilder:
         if not isinstance(law, Inelastic):
             raise InputError(f"add_inelastic: expected a law (elastic.Inelastic), got {type(law).__name__}")
         part = type(law).__name__.lower() if part is None else part
-        if not part.isidentifier() or hasattr(nn.ModuleDict, part):
-            raise InputError(
-                f"add_inelastic: {part!r} cannot be the name of a law; choose one of letters, digits and _"
-            )
+        _check_part("add_inelastic", part)
         if any((name, part) == (of, taken) for of, taken, _ in self._inelastic):
             raise InputError(f"add_inelastic: {name} has a law called {part!r} already; choose another name")
         self._inelastic.append((name, part, law))
@@ -391,16 +402,18 @@ class RobotBuilder:
 
     def _add_residuals(self, terms: dict[str, ElasticTerm]) -> None:
         """Put the energies, dissipations and laws that were added into their terms."""
-        for name in {n for n, *_ in [*self._energies, *self._dissipations, *self._inelastic]} - set(terms):
+        added = [*self._energies, *self._dissipations, *self._inelastic]
+        for name in {*self._replacements, *(n for n, *_ in added)} - set(terms):
             raise InputError(f"this robot has no term {name!r}; it has: {', '.join(terms)}")
+        for name, energy in self._replacements.items():
+            terms[name].energy = energy
+        alone = [part in (None, RESIDUAL) for _, part, _ in self._energies].count(True) == 1
         for name, part, energy in self._energies:
-            own = terms[name].energy
-            if part is None:
-                terms[name].energy = energy
-            elif isinstance(own, Sum):
+            own, part = terms[name].energy, part or (RESIDUAL if alone else f"{name}_{RESIDUAL}")
+            if isinstance(own, Sum):
                 own.add(part, energy)
             else:
-                terms[name].energy = Sum({"linear": own, part: energy})
+                terms[name].energy = Sum({OWN: own, part: energy})
         for k, (name, dissipation) in enumerate(self._dissipations):
             present = terms[name].dissipation
             if present is not None:
@@ -435,6 +448,12 @@ def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
 def _check_name(name: str | None) -> None:
     if name is not None and (not name or "/" in name):
         raise InputError(f"name: expected a name without '/', got {name!r}")
+
+
+def _check_part(method: str, part: str) -> None:
+    """Refuse what cannot name a module among others; `method` is what was called with it."""
+    if not part.isidentifier() or hasattr(nn.ModuleDict, part):
+        raise InputError(f"{method}: {part!r} cannot be the name of a part; choose one of letters, digits and _")
 
 
 def _check_term(method: str, name: str) -> None:

@@ -18,7 +18,7 @@ from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import REST_BRANCH, first_director, transported, unit
 from torchdismech.geometry.topology import Held, Rod, Springs
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.materials import Circle, Material, Number, Rectangle, positive, refuse_unlike
+from torchdismech.materials import Circle, Material, Number, Rectangle, positive, refuse_unlike_shapes
 
 __all__ = [
     "any_directors",
@@ -113,7 +113,7 @@ def edge_constants(
     count: int,
 ) -> dict[str, Tensor]:
     """Return section, material and stiffness constants, each () or (.., E) or (B, 1)."""
-    refuse_unlike((section, material), stiffness, contact_radius=contact_radius)
+    refuse_unlike_shapes((section, material), stiffness, contact_radius=contact_radius)
     s, m = section.constants(), material.constants()
     unknown = set(stiffness) - {"EA", "EI1", "EI2", "GJ"}
     if unknown:

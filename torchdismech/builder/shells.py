@@ -31,7 +31,7 @@ from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.geometry.shells import hinge_angle
 from torchdismech.geometry.surface import Surface, edge_normals, find_surface
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.materials import Material, Number, positive, refuse_unlike
+from torchdismech.materials import Material, Number, positive, refuse_unlike_shapes
 
 __all__ = [
     "BENDING",
@@ -156,7 +156,7 @@ def face_constants(
     unknown = set(stiffness) - {"membrane", "bending"}
     if unknown:
         raise InputError(f"stiffness: expected any of membrane, bending, got {', '.join(sorted(unknown))}")
-    refuse_unlike((material,), stiffness, thickness=thickness)
+    refuse_unlike_shapes((material,), stiffness, thickness=thickness)
     m, h = material.constants(), positive(thickness, "thickness")
     constants = {"thickness": h, "density": m["density"], "relaxation": m["relaxation"], "poisson": m["poisson"]}
     cubed, plane = m["youngs"] * h**3, 1 - m["poisson"] ** 2

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.pair_loops import vectors
+from torchdismech.contact.response import of_robots
 from torchdismech.contact.self_contact import Pairs, SelfContacts
 from torchdismech.geometry.distances import Closest, inverse_gram
 from torchdismech.geometry.frames import first_director, unit
@@ -308,5 +309,4 @@ def _coefficients(friction, robot: Tensor, like: Tensor) -> Tensor:
     """Return the coefficient of friction (S,) of contacts of these robots (S,); zero where `friction` is None."""
     if friction is None:
         return like.new_zeros(len(robot))
-    value = friction.coefficient
-    return value.expand(len(robot)) if value.dim() == 0 else value[robot % len(value), 0]
+    return of_robots(friction.coefficient, robot).expand(len(robot))

@@ -202,20 +202,26 @@ class Coupling:
 
 
 class StepPairs:
-    """What may touch in a step, with the matrix that it needs."""
+    """What may touch in a step, with the matrix that it needs.
 
-    def __init__(self, pairs: Pairs, cache: CouplingCache):
-        self.pairs = pairs
+    Parameters
+    ----------
+    listed : the pairs that may touch.
+    cache : finds the matrix's layout.
+    """
+
+    def __init__(self, listed: Pairs, cache: CouplingCache):
+        self.listed = listed
         self._cache = cache
         self._known: dict[PairTable, Tensor] = {}
 
     def rows(self, index: Tensor) -> StepPairs:
         """Return the pairs of the robots that `index` selects."""
-        return StepPairs(self.pairs.rows(index), self._cache)
+        return StepPairs(self.listed.rows(index), self._cache)
 
     @contextmanager
     def held_to(self, known: dict[PairTable, Tensor]) -> Iterator[None]:
-        """Let derivatives be for the tractions in what a search knows (B, P, KNOWN) of pairs of tables, meanwhile."""
+        """Meanwhile, take derivatives for the tractions in what a search knows (B, P, KNOWN) of the pairs of tables."""
         before, self._known = self._known, known
         try:
             yield
@@ -225,7 +231,7 @@ class StepPairs:
     @cached_property
     def coupling(self) -> Coupling:
         """The matrix's layout; found when it is first needed."""
-        return self._cache.coupling(self.pairs)
+        return self._cache.coupling(self.listed)
 
     def added(
         self,
@@ -237,7 +243,7 @@ class StepPairs:
         velocity_gain: float | Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the contact force (B, n), and values on the pattern without contact widened by its derivatives."""
-        total, gains, tables = torch.zeros_like(q), (position_gain, velocity_gain), contacts.pushing(self.pairs)
+        total, gains, tables = torch.zeros_like(q), (position_gain, velocity_gain), contacts.pushing(self.listed)
         all_sums = {table: contacts[table.contact].sums(table, q, velocity) for table in tables}
         sums = {table: found for table, found in all_sums.items() if found is not None and fits(values)}
         wide = self.widened(sums, q, velocity, total, values, gains, self._known)

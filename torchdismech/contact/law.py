@@ -37,7 +37,7 @@ class LawConstants:
         return cls(stiffness, tolerance, friction or None)
 
     def given(self) -> tuple[Tensor, ...]:
-        """Return stiffness and tolerance, with friction then what it lists."""
+        """Return stiffness and tolerance and, with friction, what `Friction.given` lists."""
         return self.stiffness, self.tolerance, *(self.friction or ())
 
     def at(self, robot: Tensor) -> LawConstants:

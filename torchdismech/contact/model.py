@@ -78,6 +78,11 @@ class ContactModel:
         return [contact.law for contact in (*self.obstacles, *self.self_contacts)]
 
     @property
+    def bounds(self) -> list[Obstacle]:
+        """The obstacles whose contact is a constraint."""
+        return [obstacle for obstacle in self.obstacles if obstacle.constrained]
+
+    @property
     def constrained(self) -> bool:
         """Whether some contact is a constraint."""
         return any(contact.constrained for contact in (*self.obstacles, *self.self_contacts))
@@ -125,5 +130,5 @@ class ContactModel:
     def report(self, state: State) -> Report:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
         pairs = self.touching(state.q)
-        own = None if pairs is None else pairs.pairs
+        own = None if pairs is None else pairs.listed
         return contact_report(self.body, self.obstacles, self.self_contacts, state, own, None)

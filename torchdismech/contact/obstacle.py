@@ -22,8 +22,8 @@ from torchdismech.state import Control, State
 
 __all__ = ["Obstacle"]
 
-ROUNDS = 3  # in which nodes of edges and triangles that would overlap are carried, before all of a robot are
-FAR = 1e6  # m: the gap of nodes that do not touch an obstacle; finite, so that gradients are
+ROUNDS = 3  # of carrying the nodes of edges and triangles that would overlap, before all nodes of a robot are carried
+FAR = 1e6  # m: the gap of nodes that do not touch an obstacle; finite, so that gradients are finite, too
 
 
 class Obstacle(Force):
@@ -152,8 +152,8 @@ class Obstacle(Force):
     def feasible(self, q: Tensor, before: State, time: Tensor) -> Tensor:
         """Return q (B, n) with nodes of points that would overlap at the times (B,) carried along with the obstacle.
 
-        From where they were `before`, as they were then outside. That moves the edges and triangles of others, too,
-        whose nodes are then carried likewise, and after some rounds all nodes of the robot.
+        They are carried from where they were `before`, as they were outside then. That moves the edges and triangles of
+        others, too, whose nodes are then carried likewise; after some rounds all nodes of the robot are.
         """
         count = 3 * self.body.n_nodes
         nodes = q[:, :count].unflatten(1, (-1, 3))

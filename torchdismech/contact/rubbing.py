@@ -36,7 +36,7 @@ class Rubbing:
         self._obstacles = [obstacle for obstacle in obstacles if obstacle.rubs]
         self._contacts, self._pairs = contacts, pairs
         # also without pairs: rows that go on alone have the same tables
-        tables = () if pairs is None else pairs.pairs.tables
+        tables = () if pairs is None else pairs.listed.tables
         self._tables = [table for table in tables if contacts[table.contact].rubs]
         laws = [obstacle.law for obstacle in self._obstacles]
         self._laws = [law for law in laws if isinstance(law, ContactLaw)]

@@ -156,8 +156,8 @@ def _checked(name: str, memory: object, batch: int) -> dict[str, Tensor]:
             raise InputError(f"{name}.initial: expected names of letters, digits and _, got {label!r}")
         if not isinstance(value, Tensor) or value.dtype not in DTYPES:
             found = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            expected = ", ".join(map(str, DTYPES))
-            raise InputError(f"{name}.initial: {label}: expected a tensor of {expected}, got {found}")
+            dtypes = ", ".join(map(str, DTYPES))
+            raise InputError(f"{name}.initial: {label}: expected a tensor of {dtypes}, got {found}")
         if not value.dim() or len(value) != batch:
             raise InputError(
                 f"{name}.initial: {label}: expected a row for each of {batch} robots, got shape {tuple(value.shape)}"
@@ -165,11 +165,11 @@ def _checked(name: str, memory: object, batch: int) -> dict[str, Tensor]:
     return dict(memory)
 
 
-def _like(label: str, memory: Memory, expected: Memory) -> dict[str, Tensor]:
-    """Return a memory; refuse one that does not have the names, shapes and dtypes expected."""
-    if memory.keys() != expected.keys():
-        raise InputError(f"{label}: expected {_listed(expected)}, got {_listed(memory)}")
-    for name, like in expected.items():
+def _like(label: str, memory: Memory, before: Memory) -> dict[str, Tensor]:
+    """Return a memory; refuse one that does not have the names, shapes and dtypes of the one before."""
+    if memory.keys() != before.keys():
+        raise InputError(f"{label}: expected {_listed(before)}, got {_listed(memory)}")
+    for name, like in before.items():
         value = memory[name]
         if value.shape != like.shape or value.dtype != like.dtype:
             raise InputError(

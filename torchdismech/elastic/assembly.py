@@ -75,7 +75,7 @@ class Assembly(nn.Module):
         ordered = [terms[k] for k in self.order]
         self.scatter_force = force_scatter(ordered, n, dtype)
         placed = [_placed_pairs(term, unknown, pattern) for term in ordered]
-        # pairs that meet clamped dofs only are not found: in a planar robot most
+        # pairs that reach clamped dofs alone are left out: in a planar robot these are most
         self._wanted = {k: wanted for k, (wanted, *_) in zip(self.order, placed, strict=True)}
         self._fused = {k: FusedTerm(wanted) for k, wanted in self._wanted.items()}
         self._held = {k: _springs_at_held(term, unknown) for k, term in zip(self.order, ordered, strict=True)}
@@ -95,9 +95,9 @@ class Assembly(nn.Module):
 
     @contextmanager
     def unknowns_fixed(self) -> Iterator[None]:
-        """Let the forces that are found meanwhile be differentiated by q at clamped dofs alone.
+        """Meanwhile, differentiate forces by q at clamped dofs alone: gradients by q are of no use at other dofs.
 
-        Their gradient by q is then of no use at others. Loops find it at the few springs that reach a clamped dof.
+        Loops then look only at the few springs that reach a clamped dof.
         """
         self._unknowns_fixed = True
         try:
@@ -157,7 +157,7 @@ class Assembly(nn.Module):
         return dict(zip(names, found.sum(1).unbind(), strict=True))
 
     def elastic_strains(self, which: int, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
-        """Return what the energy of a term, by its number, is given at q (n, B), each (S, B)."""
+        """Return the strains, each (S, B), that the energy of a term, by its number, is given at q (n, B)."""
         term, found = self.terms[which], self._by_loop(which, q, constants, "strains")
         strains = term.strains(q, constants) if found is None else found.unflatten(0, (-1, term.stencil.count)).unbind()
         return term.scaled(strains, constants)

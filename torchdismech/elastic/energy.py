@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torchdismech.errors import InputError, refuse_trained
 
 __all__ = [
+    "OWN",
     "Energy",
     "LinearElastic",
     "Strain",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 Strain = tuple[Tensor, ...]
+OWN = "linear"  # in a sum, the energy of a term's own material, to which others are added
 
 
 def batch_last(parameter: Tensor) -> Tensor:
@@ -126,7 +128,7 @@ class Sum(Energy):
 
     @property
     def closed_form(self) -> bool:  # type: ignore[override]
-        """Whether all of them are."""
+        """Whether the derivatives of all its energies are in closed form."""
         return all(e.closed_form for e in self._all())
 
     def add(self, name: str, energy: Energy) -> None:
@@ -156,10 +158,13 @@ class Sum(Energy):
         return slopes, [[known_sum([matrix[i][j] for matrix in second]) for j in range(k)] for i in range(k)]
 
     def parts(self, strain: Strain) -> dict[str, Tensor]:
-        """Return the parts of each."""
+        """Return the parts of each energy, or under its own name the whole of one that has no parts."""
         parts: dict[str, Tensor] = {}
-        for name, energy in self.energies.items():
-            parts.update(energy.parts(strain) or {name: energy.density(strain)})  # type: ignore[operator]
+        for name, energy in zip(self.energies, self._all(), strict=True):
+            for part, density in (energy.parts(strain) or {name: energy.density(strain)}).items():
+                if part in parts:
+                    raise InputError(f"energy: two parts of a sum are called {part!r}; give one another name")
+                parts[part] = density
         return parts
 
 

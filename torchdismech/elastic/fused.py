@@ -49,7 +49,7 @@ class FusedTerm:
     def program(
         self, term: ElasticTerm, q: Tensor, constants: TermConstants, asked: Asked
     ) -> tuple[Program, int, list[Tensor]] | None:
-        """Return what finds what is asked at q (n, B): program, springs, and what it reads.
+        """Return a program that finds what is asked at q (n, B), for how many springs, and the tensors that it reads.
 
         None where torch has to.
         """

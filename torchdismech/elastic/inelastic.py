@@ -102,7 +102,7 @@ class Inelastic(nn.Module):
     variables: tuple[str, ...] = ()  # names of the internal variables
 
     def density(self, strain: Strain, past: Past) -> Tensor:
-        """Return psi (S, B) at the strains, each (S, B); it may be off by what does not change with them."""
+        """Return psi (S, B) at the strains, each (S, B); what does not change with them may be left out."""
         raise TypeError(f"{type(self).__name__} has to define density(strain, past)")
 
     def updated(self, strain: Strain, past: Past) -> tuple[Tensor, ...]:
@@ -284,7 +284,7 @@ class Plastic(_Springs):
         [N m^2]. Each broadcasts against (B, S).
     limit : the strain of a spring where it yields: of stretch [1], of bending and twisting [1/m]. By the names of
         `stiffness`; one number is for all.
-    together : names of strains that yield together, by the limit of the first; the others do so each for itself.
+    together : names of strains that yield together, at the limit of the first; each other strain yields for itself.
     """
 
     def __init__(self, stiffness: Mapping[str, Any], limit: Any, together: Sequence[str] = ()):

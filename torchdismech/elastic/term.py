@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.elastic.energy import Energy, LinearElastic, batch_last, known_sum
+from torchdismech.elastic.energy import OWN, Energy, LinearElastic, batch_last, known_sum
 from torchdismech.elastic.inelastic import FOREVER, Inelastic, Past
 from torchdismech.elastic.stencil import Stencil
 from torchdismech.errors import InputError
 from torchdismech.sparse import Pattern, sorted_distinct
 from torchdismech.state import Control, State
 
-__all__ = ["ElasticTerm", "TermConstants"]
+__all__ = ["ElasticTerm", "TermConstants", "number_equal"]
 
 
 @dataclass(frozen=True)
@@ -257,10 +257,22 @@ class ElasticTerm(nn.Module):
     def parts(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the energy of each stencil by part, (S, B) [J]."""
         strain = self.elastic_strains(q, constants)
-        parts = dict(self.energy.parts(strain) or {self.name: self.energy.density(strain)})
+        parts = self.energy.parts(strain) or {OWN: self.energy.density(strain)}
+        parts = {self._reported(name): density for name, density in parts.items()}
         for (name, law), internal in zip(self.inelastic.items(), constants.internal, strict=True):
             parts[f"{self.name}.{name}"] = cast(Inelastic, law).stored(internal)
         return {name: constants.measure * density for name, density in parts.items()}
+
+    @torch.no_grad()
+    def part_names(self, like: Tensor) -> list[str]:
+        """Return what `parts` calls the parts, from the energy of unstrained stencils; `like` has dtype and device."""
+        unstrained = (like.new_zeros(self.stencil.count, 1),) * len(self.stencil.strains)
+        names = map(self._reported, self.energy.parts(unstrained) or [OWN])
+        return [*names, *(f"{self.name}.{name}" for name in self.inelastic)]
+
+    def _reported(self, part: str) -> str:
+        """Return what reports call a part of the energy: the term's own energy has the term's name."""
+        return self.name if part == OWN else part
 
     def potential(self, q: Tensor, constants: TermConstants) -> Tensor:
         """Return the potential (B,) of the term's force: the elastic energy, and what the step dissipates [J]."""
@@ -345,6 +357,15 @@ class ElasticTerm(nn.Module):
                 a, b = pairs[k]
                 hessian.append(sum((f[a] * row[b] for f, row in rows), start=bent[k]))
         return gradient, hessian
+
+
+def number_equal(terms: Iterable[Any]) -> None:
+    """Put numbers behind the names of terms that come after others of the same name: "magnetic", "magnetic2"."""
+    counts: dict[str, int] = {}
+    for term in terms:
+        counts[term.name] = counts.get(term.name, 0) + 1
+        if counts[term.name] > 1:
+            term.name = f"{term.name}{counts[term.name]}"
 
 
 def _compact(coefficients: np.ndarray) -> np.ndarray:

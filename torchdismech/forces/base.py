@@ -64,7 +64,7 @@ class Force(nn.Module):
         self.dependence = None
 
     def bind(self, body: Body) -> None:
-        """Learn the robot that the force acts on; called once by the builder."""
+        """Learn the robot that the force acts on; called once, when the model is made."""
         if hasattr(self, "body"):
             raise InputError(f"{type(self).__name__}: belongs to another model already; make a new one for each model")
         self.body = body

@@ -22,7 +22,7 @@ __all__ = [
     "blocks_of",
     "coefficient",
     "dofs_of_nodes",
-    "refuse_unlike",
+    "refuse_other_count",
     "sizes_of",
     "vectors_at",
 ]
@@ -121,7 +121,7 @@ def sizes_of(sizes: Tensor) -> Tensor:
 def coefficient(value, what: str) -> Tensor:
     """Return a coefficient as a tensor: one number, of each element (S,), of each robot (B, 1) or of both (B, S).
 
-    One dimension is always that of elements, whatever the number of robots. `refuse_unlike` says whether S fits.
+    One dimension is always that of elements, whatever the number of robots. `refuse_other_count` says whether S fits.
     """
     tensor = number(value, what)
     if tensor.dim() > 2:
@@ -133,7 +133,7 @@ def coefficient(value, what: str) -> Tensor:
     return tensor
 
 
-def refuse_unlike(tensor: Tensor, what: str, count: int, elements: str) -> None:
+def refuse_other_count(tensor: Tensor, what: str, count: int, elements: str) -> None:
     """Refuse a `coefficient` that is of another number of elements than `count`; `elements` is what they are called."""
     if tensor.dim() and tensor.shape[-1] not in (1, count):
         raise InputError(

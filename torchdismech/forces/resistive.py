@@ -18,7 +18,7 @@ from torchdismech.forces.elements import (
     blocks_of,
     coefficient,
     dofs_of_nodes,
-    refuse_unlike,
+    refuse_other_count,
     sizes_of,
     vectors_at,
 )
@@ -78,7 +78,7 @@ class Resistive(ElementForce):
                 edge_in.append(-1 if at_start else rod.edges[k - 1])
                 edge_out.append(-1 if at_end else rod.edges[k])
         for name in self.not_negative:
-            refuse_unlike(getattr(self, name), f"{type(self).__name__}.{name}", len(node), "nodes of rods")
+            refuse_other_count(getattr(self, name), f"{type(self).__name__}.{name}", len(node), "nodes of rods")
         edges = np.stack([edge_in, edge_out])
         shares = torch.as_tensor(np.where(edges >= 0, 0.5, 0.0), dtype=body.nodes.dtype)
         self.register_buffer("_dofs", dofs_of_nodes(*map(np.array, (before, node, after))), persistent=False)
@@ -194,7 +194,7 @@ class QuadraticResistive(ElementForce):
                 "depends on its direction; expected round sections. Resistive takes any"
             )
         for name in self.not_negative:
-            refuse_unlike(getattr(self, name), f"{type(self).__name__}.{name}", body.n_edges, "rod edges")
+            refuse_other_count(getattr(self, name), f"{type(self).__name__}.{name}", body.n_edges, "rod edges")
         self.register_buffer("_dofs", dofs_of_nodes(*body.rod_edges.T), persistent=False)
 
     @property

@@ -6,11 +6,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, listed
 
-__all__ = ["LARGE", "check_every_node_used", "check_folds", "check_nodes", "check_rods", "edge_problems"]
+__all__ = [
+    "LARGE",
+    "SHORTEST_EDGE",
+    "check_every_node_used",
+    "check_folds",
+    "check_nodes",
+    "check_rods",
+    "edge_problems",
+    "namer",
+]
 
-# An edge shorter than this part of the robot's size has no usable direction: its tangent would be rounding noise.
+# An edge shorter than this part of the robot's size has no usable direction: its nodes are at one place up to rounding.
 SHORTEST_EDGE = 1e-12
 # m; numbers there are 1e-7 m apart, and sizes made of much larger ones overflow
 LARGEST_COORDINATE = 1e9
@@ -68,7 +77,7 @@ def edge_problems(nodes: np.ndarray, edges: np.ndarray, first_index: int = 0) ->
     """
     if not len(edges):
         return []
-    name = _namer(edges, first_index)
+    name = namer("edge", edges, first_index)
     outside = ((edges < 0) | (edges >= len(nodes))).any(axis=1)
     if outside.any():
         k = int(np.flatnonzero(outside)[0])
@@ -92,10 +101,12 @@ def edge_problems(nodes: np.ndarray, edges: np.ndarray, first_index: int = 0) ->
     return sorted(problems)
 
 
-def _namer(edges: np.ndarray, first_index: int) -> Callable[[int], str]:
+def namer(kind: str, elements: np.ndarray, first_index: int = 0) -> Callable[[int], str]:
+    """Return what messages call an element (E, k) of nodes by its index: "edge 3 (nodes 3, 4)"."""
+
     def name(k: int) -> str:
-        a, b = (int(i) + first_index for i in edges[k])
-        return f"edge {k + first_index} (nodes {a}, {b})"
+        nodes = ", ".join(str(int(i) + first_index) for i in elements[k])
+        return f"{kind} {k + first_index} (nodes {nodes})"
 
     return name
 
@@ -136,5 +147,6 @@ def check_every_node_used(count: int, elements: np.ndarray, where: str = "rods")
     used[np.asarray(elements, dtype=np.int64).reshape(-1)] = True
     if not used.all():
         unused = np.flatnonzero(~used)
-        shown = ", ".join(map(str, unused[:10])) + (", ..." if len(unused) > 10 else "")
-        raise InputError(f"{where}: node {shown} (counted from 0) belongs to no edge: remove it or connect it")
+        raise InputError(
+            f"{where}: node {listed(unused.tolist())} (counted from 0) belongs to no edge: remove it or connect it"
+        )

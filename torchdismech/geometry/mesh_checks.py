@@ -6,19 +6,16 @@ can be told apart (no Moebius strip). Winding that is only inconsistent is repai
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from torchdismech.errors import InputError
-from torchdismech.geometry.checks import check_nodes
+from torchdismech.geometry.checks import SHORTEST_EDGE, check_nodes, namer
 from torchdismech.geometry.graphs import connected_parts
 
 __all__ = ["CheckedMesh", "check_mesh", "check_triangles", "triangle_problems"]
 
-# Two nodes of a triangle that are closer than this part of the robot's size are at the same place up to rounding.
-SHORTEST_EDGE = 1e-12
 # Smallest height over longest edge; below it the normal of a triangle is mostly rounding noise.
 SMALLEST_HEIGHT = 1e-9
 # So many faulty elements are named one by one; of the others the message gives the number.
@@ -33,12 +30,10 @@ class CheckedMesh:
     ----------
     triangles : (F, 3) int64, each connected body wound as its first triangle.
     repairs : one sentence for each thing that was changed; empty where nothing was.
-    bodies : number of parts that are not connected.
     """
 
     triangles: np.ndarray
     repairs: list[str]
-    bodies: int
 
 
 def check_mesh(
@@ -65,14 +60,14 @@ def check_mesh(
         _refuse_unused_nodes(len(nodes), triangles, where)
     pairs, opposed = _neighbours(triangles, len(nodes), where)
     _refuse_single_node_contacts(triangles, pairs, where)
-    turned, bodies = _orientation(triangles, pairs // 3, opposed, where)
+    turned = _orientation(triangles, pairs // 3, opposed, where)
     repairs = []
     if turned.any():
         repairs.append(
             f"{turned.sum()} of {len(triangles)} triangles were turned so that each body is wound as its first triangle"
         )
         triangles = np.where(turned[:, None], triangles[:, [0, 2, 1]], triangles)
-    return CheckedMesh(triangles, repairs, bodies)
+    return CheckedMesh(triangles, repairs)
 
 
 def check_triangles(nodes: np.ndarray, triangles: np.ndarray, where: str = "shell") -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +90,7 @@ def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int
     """
     if not len(triangles):
         return []
-    name = _namer(triangles, first_index)
+    name = namer("triangle", triangles, first_index)
     outside = ((triangles < 0) | (triangles >= len(nodes))).any(axis=1)
     if outside.any():
         k = int(np.flatnonzero(outside)[0])
@@ -137,14 +132,6 @@ def _checked_arrays(nodes: np.ndarray, triangles: np.ndarray, where: str) -> tup
     if not np.issubdtype(triangles.dtype, np.integer):
         raise InputError(f"{where}: expected integer node indices in the triangles, got an array of {triangles.dtype}")
     return nodes, triangles.astype(np.int64)
-
-
-def _namer(triangles: np.ndarray, first_index: int = 0) -> Callable[[int], str]:
-    def name(k: int) -> str:
-        a, b, c = (int(i) + first_index for i in triangles[k])
-        return f"triangle {k + first_index} (nodes {a}, {b}, {c})"
-
-    return name
 
 
 def _listed(names: list[str], separator: str = "; ") -> str:
@@ -240,10 +227,8 @@ def _refuse_single_node_contacts(triangles: np.ndarray, pairs: np.ndarray, where
         )
 
 
-def _orientation(
-    triangles: np.ndarray, neighbours: np.ndarray, opposed: np.ndarray, where: str
-) -> tuple[np.ndarray, int]:
-    """Return which triangles (F,) have to be turned so that each body is wound as its first one, and the bodies."""
+def _orientation(triangles: np.ndarray, neighbours: np.ndarray, opposed: np.ndarray, where: str) -> np.ndarray:
+    """Return which triangles (F,) have to be turned so that each body is wound as its first one."""
     # Each triangle stands in the graph twice, as it is (f) and turned (F + f); edges join what fits together. A body
     # whose two copies are connected can be walked around to the other side of the surface.
     count = len(triangles)
@@ -253,12 +238,12 @@ def _orientation(
     label = connected_parts(2 * count, fitting)
     one_sided = np.flatnonzero(label[:count] == label[count:])
     if len(one_sided):
+        name = namer("triangle", triangles)(int(one_sided[0]))
         raise InputError(
-            f"{where}: the surface of {_namer(triangles)(int(one_sided[0]))} cannot be oriented: it has one side only, "
-            "as a Moebius strip; cut it along a row of edges (give the two sides of the cut nodes of their own)"
+            f"{where}: the surface of {name} cannot be oriented: it has one side only, as a Moebius strip; cut it "
+            "along a row of edges (give the two sides of the cut nodes of their own)"
         )
     body = connected_parts(count, neighbours)
-    bodies = int(body.max()) + 1
-    first = np.full(bodies, count)
+    first = np.full(int(body.max()) + 1, count)
     np.minimum.at(first, body, np.arange(count))
-    return label[:count] != label[first[body]], bodies
+    return label[:count] != label[first[body]]

@@ -37,7 +37,6 @@ from torchdismech.geometry.vec3 import Vec3, outer_sym
 __all__ = ["PAIRS_9", "MidEdge", "hinge_angle", "hinge_angle_derivatives", "mid_edge"]
 
 PAIRS_9 = [(i, j) for i in range(9) for j in range(i, 9)]
-DIAGONAL = (0, 3, 5)  # xx, yy, zz among the six entries of a symmetric block
 
 
 # ---- a triangle from one of its sides ------------------------------------------------------------------------------

@@ -106,12 +106,11 @@ def find_rods(n_nodes: int, edges: np.ndarray) -> list[Rod]:
     for first in range(len(edges)):
         if seen[first]:
             continue
-        backward = _walk(at_node, edges, first, int(edges[first, 0]))
-        closed = len(backward) > 0 and backward[-1][0] == first
-        forward = [] if closed else _walk(at_node, edges, first, int(edges[first, 1]))
-        if closed:  # walk a ring in the stored direction of its earliest edge
-            forward = _walk(at_node, edges, first, int(edges[first, 1]))[:-1]
-            backward = []
+        forward = _walk(at_node, edges, first, int(edges[first, 1]))
+        if forward and forward[-1][0] == first:  # a ring
+            forward, backward = forward[:-1], []
+        else:
+            backward = _walk(at_node, edges, first, int(edges[first, 0]))
         steps = [(e, other) for e, other in reversed(backward)]
         nodes = [other for _, other in steps] + [int(edges[first, 0]), int(edges[first, 1])]
         order = [e for e, _ in steps] + [first]

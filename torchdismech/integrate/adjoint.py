@@ -207,10 +207,11 @@ def _weighted(tensor: Tensor, weight: Tensor | float) -> Tensor:
 
 
 def _derivatives_by_unknowns(equations: StepEquations, wanted: bool) -> AbstractContextManager[None]:
-    """Let the residual be differentiated by the unknowns only where that is wanted; else q is of use where it is held.
+    """Meanwhile, leave the derivatives by the unknowns out where they are not wanted and loops can leave them out.
 
-    Nodes that slide are held along some directions, and where forces are not evaluated at the end of a step, q before
-    it counts at all dofs. Compiled steps have no loops that could leave something out.
+    Derivatives by q at held dofs stay. Nothing is left out where nodes slide, as these are held along some directions;
+    where forces are not evaluated at the end of a step, as q before the step then counts at all dofs; and in compiled
+    steps, which have no such loops.
     """
     model, at_end = equations.model, equations.scheme.position == 1
     leaves_out = not wanted and at_end and model.unknowns.slides.none and not model.compilation.active
@@ -256,7 +257,7 @@ def _difference(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 def multipliers(equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor) -> Adjoint:
     """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A cannot be factored.
 
-    And, where contacts are constraints, their KKT conditions and the multipliers of these.
+    Where contacts are constraints, their KKT conditions and the multipliers of these are returned, too.
     """
     solver = equations.model.solvers.of(len(rows), equations.start.pairs)
     factor = solver.factor(values, rows=rows)

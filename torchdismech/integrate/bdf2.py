@@ -77,7 +77,7 @@ def _history(step: Tensor, before: Tensor, reached: Tensor) -> dict[str, Tensor]
 
 
 class BDF2(Integrator):
-    """Second order, and damps fast motion: less than implicit Euler does, and the slow motion hardly.
+    """Second order. It damps fast motion, less than implicit Euler does, and slow motion hardly at all.
 
     u = (3 q - 4 q_n + q_{n-1}) / (2 dt), M (3 u - 4 u_n + u_{n-1}) / (2 dt) = F(q, u). The first step makes up the step
     before it from velocity and acceleration, which `Model.initial_state` gives. So does the first step of a robot that

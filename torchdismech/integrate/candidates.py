@@ -7,7 +7,6 @@ import copy
 import torch
 from torch import Tensor
 
-from torchdismech.contact import Obstacle
 from torchdismech.contact.constraints import TOUCHING, ConstraintSet, Places
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
@@ -18,7 +17,8 @@ from torchdismech.state import State
 __all__ = ["ContactCandidates", "constraints_at"]
 
 SEARCHES = 4  # how often a step is solved again with more pairs
-ANYWHERE = 1e5  # m: the search for an equilibrium knows no way that it takes; nodes that an obstacle lets pass are FAR
+# m: nobody knows which way the search for an equilibrium takes; less than the gap of nodes that an obstacle lets pass
+ANYWHERE = 1e5
 MARGIN = 0.25  # of the largest motion that inertia leads to: how much further anything may get
 
 
@@ -27,12 +27,11 @@ def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
     contact, state, end = problem.model.contact, problem.state, problem.end
     if not contact.constrained:
         return None
-    bounds = [obstacle for obstacle in contact.obstacles if obstacle.constrained]
-    near = tuple(obstacle.gap(q, end) <= TOUCHING * obstacle.law.response.tolerance for obstacle in bounds)
+    near = tuple(obstacle.gap(q, end) <= TOUCHING * obstacle.law.response.tolerance for obstacle in contact.bounds)
     touching = contact.touching(q)
-    pairs = None if touching is None else touching.pairs.of_contacts(contact.self_contacts.constrained)
+    pairs = None if touching is None else touching.listed.of_contacts(contact.self_contacts.constrained)
     rubs = problem.method.scheme.inertial
-    return ConstraintSet(bounds, contact.self_contacts, state, end, Places(near, pairs), rubs)
+    return ConstraintSet(contact.bounds, contact.self_contacts, state, end, Places(near, pairs), rubs)
 
 
 class ContactCandidates:
@@ -75,7 +74,7 @@ class ContactCandidates:
         return copied
 
     def _room(self) -> Tensor:
-        """Return how near (1,) or (B,) things are looked at, besides what moves [m].
+        """Return the distance (1,) or (B,) [m] within which things are looked at, beside what their motion adds.
 
         Potentials need no more than their tolerance. Constraints see a contact before it bears a load: from the mean
         contact radius of its points on. One distance serves all of them, that of the contact whose points are largest.
@@ -94,22 +93,20 @@ class ContactCandidates:
         self.pairs = self.contact.may_touch(self.state.q, ahead, self.slack)
         reach = self.slack.unsqueeze(1) if self.rubs else ANYWHERE
         self.near = tuple(
-            torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) < reach for o in self._bounds()
+            torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) < reach
+            for o in self.contact.bounds
         )
-
-    def _bounds(self) -> list[Obstacle]:
-        return [o for o in self.contact.obstacles if o.constrained]
 
     def constraints(self, state: State, robots: Tensor | None) -> ConstraintSet | None:
         """Return the constraints of the step from `state`, of these robots (B,) if given, with the loads found."""
         if not self.contact.constrained:
             return None
         own = self.contact.self_contacts
-        pairs = None if self.pairs is None else self.pairs.pairs.of_contacts(own.constrained)
+        pairs = None if self.pairs is None else self.pairs.listed.of_contacts(own.constrained)
         places = Places(self.near, pairs)
         end, slack = (self.end, self.slack) if robots is None else (self.end[robots], self.slack[robots])
         places = places if robots is None else places.rows(robots)
-        found = ConstraintSet(self._bounds(), own, state, end, places, self.rubs)
+        found = ConstraintSet(self.contact.bounds, own, state, end, places, self.rubs)
         found.search_distance = slack
         if self.load is not None:
             load = self.load if robots is None else self.load[robots]
@@ -128,8 +125,8 @@ class ContactCandidates:
         if self.pairs is None:
             missed = torch.zeros(len(q), dtype=torch.bool, device=q.device)
         else:
-            missed = ~self.pairs.pairs.cover(q)
-        for obstacle, near in zip(self._bounds(), self.near, strict=True):
+            missed = ~self.pairs.listed.cover(q)
+        for obstacle, near in zip(self.contact.bounds, self.near, strict=True):
             missed = missed | ((obstacle.gap(q, self.end) < 0) & ~near).any(1)
         return missed
 
@@ -146,8 +143,8 @@ class ContactCandidates:
         """Return the robots (B,) in which something passed through something else that was looked at, or a barrier."""
         passed = torch.zeros_like(self.end, dtype=torch.bool)
         if self.pairs is not None:
-            passed = pairs_passed(self.pairs.pairs, self.state.q, after.q)
-            passed = passed | self.contact.self_contacts.met(self.pairs.pairs, after.q)
+            passed = pairs_passed(self.pairs.listed, self.state.q, after.q)
+            passed = passed | self.contact.self_contacts.met(self.pairs.listed, after.q)
         for obstacle in self.contact.obstacles:
             passed = passed | passed_obstacle(obstacle, self.state, after)
             if obstacle.law.response.feasible_only:  # the midpoint rule sees gaps in the middle of the step only

@@ -86,8 +86,8 @@ class Part:
     Attributes
     ----------
     number : among the parts of the batch.
-    again : the first so many are in the part before, too: they come along so that all parts have one size, and what is
-        found of them here is left out.
+    again : how many robots, the first of this part, are in the part before, too. They come along so that all parts have
+        one size; what is found of them here is left out.
     whole : whether these are all robots of the batch.
     """
 
@@ -125,9 +125,9 @@ def parts_of(batch: int, size: int) -> list[Part]:
 def of_parts(
     tensors: Sequence[Tensor], axes: Sequence[int | None], parts: Sequence[Part], counting: Sequence[Tensor]
 ) -> list[Sequence[Tensor | None]]:
-    """Return for each part what `Part.of` does of each tensor, or `counting` of some: all at once takes less time.
+    """Return for each part what `Part.of` returns of each tensor, and `Part.counting` of some; at once, to save time.
 
-    None stands for a tensor that is the same for all parts, but in the first.
+    A tensor that is the same for all parts stands in the first alone; in the others None stands for it.
 
     Parameters
     ----------
@@ -176,8 +176,8 @@ def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepI
     """Return the states after a step and how it went, taken by `take` for `size` robots at a time.
 
     Every part has that size, so that one compiled kernel serves all: where the last has fewer robots, some of the part
-    before come along, are not moved, and are left out of the result. To autograd each part is a step of its own, so
-    tensors are split at once: of views like those of `Part.of` each would add its gradient to one of all robots.
+    before come along, are not moved, and are left out of the result. To autograd each part is a step of its own. So
+    tensors are split at once: each view like those of `Part.of` would add its gradient to one of all robots.
     """
     batch = problem.state.batch
     if size >= batch:

@@ -34,7 +34,7 @@ def descending_constrained_newton(equations: StepEquations, x: Tensor, options: 
 class _Descending(ConstrainedSearch):
     """Newton steps that go down the potential.
 
-    `price` (B,) [N] is what an overlap counts.
+    `price` (B,) [N] is what each metre of overlap adds to the penalty function [J].
     """
 
     descends = True

@@ -23,10 +23,10 @@ from torchdismech.solve.search import NewtonOptions, Root
 
 __all__ = ["eased_newton"]
 
-EASIEST, FREE = 1e4, 1e8  # of the slip velocity, where easing begins; where there is next to no friction
-LONGEST, SHORTEST = 10.0, 1.25  # factors from one stage to the next: a stage that fails is tried again from nearer
-STAGES = 24  # behind the first, those that failed, too
-PATIENCE = 2  # times as many iterations for a first stage that is relaxed
+EASIEST, FREE = 1e4, 1e8  # times the slip velocity: where easing begins; where there is next to no friction
+LONGEST, SHORTEST = 10.0, 1.25  # factors from one stage to the next: smaller ones after a stage that failed
+STAGES = 24  # after the first one, at most; stages that failed count, too
+PATIENCE = 2  # how many times as many iterations a first stage may take that is relaxed
 COARSER = 10.0  # the tolerance of stages before the last
 DIFFERENCE = 1e-4  # of the slip velocity, for the derivative by it: friction's law is a polynomial, or as smooth
 
@@ -63,7 +63,7 @@ class _Easing:
 
     Attributes
     ----------
-    root : where the last stages ended; iterations are those of all.
+    root : where the last stages ended; its iterations are those of all stages.
     factor : (B, 1) of the slip velocity in the last stage that was solved; infinite before the first.
     going : (B,) rows that take another stage.
     """

@@ -277,7 +277,7 @@ class StepEquations:
         pairs = self.start.pairs
         if pairs is None:
             return residual
-        return residual - self.felt(self.mechanics.self_contacts.force(pairs.pairs, position, velocity))
+        return residual - self.felt(self.mechanics.self_contacts.force(pairs.listed, position, velocity))
 
     def unconstrained(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) without the loads of constraints, and its derivative as values (nnz, B)."""
@@ -427,10 +427,11 @@ class StepEquations:
 
     @property
     def lengths_kept(self) -> Tensor | None:
-        """Robots (B,) whose edges keep their lengths in a move: 1; 0 where an obstacle pushes; None: all.
+        """For each robot (B,) 1 where edges keep their lengths in a move, 0 where an obstacle pushes; None: 1 for all.
 
-        A move that keeps lengths lifts all that hangs on an edge that turns by what it would have stretched. Surfaces
-        press on each other within far less than that. Where contact is a constraint, its loads take care of that.
+        Where an edge turns, a move that keeps lengths lifts all that hangs on the edge, by as much as it would have
+        stretched. Surfaces press on each other within far less than that. Where contact is a constraint, its loads take
+        care of that.
         """
         self.prepare()
         return self._lengths_kept

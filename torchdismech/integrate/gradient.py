@@ -70,8 +70,8 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
             held = held | per_robot(model)
         values = held | requiring_gradients(every_module(model)) if recording and problem.requires_gradients else held
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
-    differentiated = recording and any(tensor.requires_grad for tensor in tensors)
-    form = Form.of(problem, values) if differentiated else None
+    recorded = recording and any(tensor.requires_grad for tensor in tensors)
+    form = Form.of(problem, values) if recorded else None
     with torch.no_grad(), apart_from_checkpoints(), made.detached().in_place():
         # compiled code is for tensors that require gradients, or for tensors that do not
         given = problem
@@ -199,7 +199,7 @@ class _Gradient(torch.autograd.Function):
 
 
 class _Sums:
-    """Gradients by the inputs of a step of all robots, of what is found of some robots at a time.
+    """Gradients by the inputs of a step of all robots, put together from those of some robots at a time.
 
     Parameters
     ----------

@@ -48,8 +48,8 @@ class Solver(ABC):
 
     Parameters
     ----------
-    force_tolerance : residual [N] at which a step counts as converged ...
-    relative_tolerance : ... or this much of the step's force scale, whichever is larger.
+    force_tolerance : the residual [N] at which a step counts as converged.
+    relative_tolerance : the same as a part of the step's force scale; the larger of the two counts.
     max_iterations : Newton iterations per attempt.
     line_search : False takes every Newton step whole.
     chunk : how many robots of a batch are stepped at a time. They do not know each other, so this changes no more than
@@ -157,9 +157,9 @@ class Solver(ABC):
         return StepProblem(model, self, start, control, self._step_length, running, values)
 
     def prepare(self, model: Model, state: State, steps: int) -> None:
-        """Get ready for so many steps from a state: compile if the model does so and it pays, warn of bad beginnings.
+        """Get ready for so many steps from a state: compile if the model does so and it pays; warn of bad beginnings.
 
-        These are loads below the tolerance, and robots inside of obstacles.
+        Bad beginnings are loads below the tolerance, and robots inside of obstacles.
         """
         refuse_unstepped(self, model, Model)
         model.check_batch(state, Control())

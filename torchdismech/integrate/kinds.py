@@ -43,7 +43,7 @@ class StepKind:
         outside, and the sum is an input.
     movable_places : where tensors of the model stand that are inputs of a step.
     of_users : modules of users' forces that say `records`; their parameters are inputs.
-    seen : how many such steps were taken without a recording, or what would be steps of a few iterations.
+    seen : how many such steps were taken without a recording; a step of many iterations counts for several.
     recording : of them, once there is one.
     gradients : by which of the inputs require them, how often they were asked for, and their recording, if any.
     refused, gradients_refused : whether they, or their gradients, turned out not to be recordable.

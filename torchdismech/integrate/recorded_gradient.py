@@ -219,8 +219,8 @@ class RecordedGradients:
     ) -> list[Tensor | None] | None:
         """Return the gradients by the inputs, None for those that require none, and where nothing depends on them.
 
-        None at all where a matrix is singular, or some robot was not accepted (B,): what then can be done is for others
-        to do.
+        Where a matrix is singular, or some robot was not accepted (B,), None is returned in place of the list: the
+        caller then differentiates without the recording.
 
         Parameters
         ----------

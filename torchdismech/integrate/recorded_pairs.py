@@ -58,8 +58,8 @@ class PairEvaluations:
     def told(self, pairs: StepPairs) -> bool:
         """Take the pairs of a step, and the laws as they are; return whether compiled code can evaluate them all."""
         self._pairs, self._sums = pairs, {}
-        self._rubbing = [table for table in pairs.pairs.tables if self._contacts[table.contact].rubs]
-        for table in self._contacts.pushing(pairs.pairs):
+        self._rubbing = [table for table in pairs.listed.tables if self._contacts[table.contact].rubs]
+        for table in self._contacts.pushing(pairs.listed):
             kind = table.contact, table.kernel
             sums = self._contacts[table.contact].told_sums(table, self._kept.get(kind))
             if sums is None:

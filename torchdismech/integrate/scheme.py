@@ -26,8 +26,8 @@ class Scheme:
     ----------
     velocity, acceleration : weights of the rates, for the velocity that forces see and for the inertial force.
     end_velocity : weights of the rates for the velocity after the step.
-    position : forces are evaluated at q_n + position * d ...
-    time : ... and at the time t_n + time * dt.
+    position : forces are evaluated at q_n + position * d.
+    time : forces are evaluated at the time t_n + time * dt.
     damps : whether the rule damps fast motion.
     order : of the rule in dt.
     """

@@ -21,13 +21,14 @@ from torchdismech.state import Control, State
 __all__ = ["settled_step"]
 
 MOST = 200  # steps on the way to an equilibrium
-ITERATIONS = 30  # of one of these
+ITERATIONS = 30  # of Newton's method, at most, in one of these steps
 REACH = 0.5  # of the smallest contact radius: how far robots get in their first step
-GROWTH, CAREFUL = 2.0, 1.2  # of steps, until one has failed and from then on
+GROWTH, CAREFUL = 2.0, 1.2  # factors by which steps grow: before one has failed, and from then on
 CLAMPS = 4.0  # of that reach: how far clamps move in a step
-STILL = 0.01  # of what the first forces would move a robot by in a step: from then on the equilibrium is looked for
-SHORTEST, LONGEST = 1e-7, 1e3  # s
-LEAST = 0.1  # m/s^2
+# Of the way that the first forces would move a robot in a step: where it moves less, the equilibrium is looked for.
+STILL = 0.01
+SHORTEST, LONGEST = 1e-7, 1e3  # s: limits of a step
+LEAST = 0.1  # m/s^2: accelerations that the first forces are taken to give at least
 
 
 def settled_step(problem: StepProblem) -> tuple[State, StepInfo]:

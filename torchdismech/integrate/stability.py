@@ -24,10 +24,10 @@ __all__ = ["stability", "without_saddles"]
 LEAVES = 10  # saddles that a robot leaves in one search, at most
 PUSH = 1e-2  # of the robot's extent: how far the first push along the lowest mode goes
 CLEAR = 0.5  # of the smallest contact radius: no push goes further where something may touch
-HALVINGS = 12  # of a push that does not lower the potential as its curvature says ...
-DROP = 0.1  # ... by this part at least
+HALVINGS = 12  # of a push, at most, until it lowers the potential far enough
+DROP = 0.1  # part of the fall by the potential's curvature that is far enough
 BLOCKED = 4  # modes that are blocked by contacts without load, at most, until a robot stays
-FEW = 4  # modes that are looked at: as many directions as the lowest one may have, and more
+FEW = 4  # modes that are looked at: more than the lowest one may have directions
 ALIKE = 1e-3  # relative: eigenvalues so near to the lowest are of one mode that has several directions
 SEEN = 1e-3  # part of a mode along an axis that decides on its sign
 

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status
+from torchdismech.errors import InputError, Status, listed
 from torchdismech.integrate.chunks import in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.integrator import Solver, StepInfo
@@ -79,12 +79,11 @@ class Static(Solver):
         """Name the robots (B,) that are at an equilibrium, but not at a minimum, and why ways down are unknown."""
         robots = saddles.nonzero().flatten().tolist()
         if robots:
-            shown = ", ".join(map(str, robots[:10])) + ", ..." * (len(robots) > 10)
             why = self._hint
             if unknown:
                 why += f"; modes along which a robot could leave were not found: {'; '.join(unknown)}"
             warnings.warn(
-                f"Static: the equilibrium of robot {shown} is no minimum of the potential energy: {why}",
+                f"Static: the equilibrium of robot {listed(robots)} is no minimum of the potential energy: {why}",
                 RuntimeWarning,
                 stacklevel=7,  # where `step` is called
             )

@@ -201,7 +201,7 @@ def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> Re
     contact, start = equations.model.contact, equations.start
     position, velocity, time = equations.evaluated_at(q)
     state = start.state.replace(q=position, velocity=velocity, time=time)
-    pairs = None if start.pairs is None else start.pairs.pairs
+    pairs = None if start.pairs is None else start.pairs.listed
     found = contact_report(
         equations.model.body, contact.obstacles, contact.self_contacts, state, pairs, equations.constraints
     )

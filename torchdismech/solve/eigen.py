@@ -15,8 +15,9 @@ DENSE = 300  # unknowns up to which all eigenvalues are found at once: as fast t
 EXTRA = 8  # vectors beside those asked for, so that equal eigenvalues are all found
 DEPTH = 3  # blocks of vectors in a cycle
 CYCLES = 60
-SETTLED = 1e-11  # relative, of eigenvalues between two cycles ...
-NOISE = 64  # ... or so many units in the last place of the largest one: products with large matrices are no better
+# Eigenvalues are found once they change, from one cycle to the next, by no more than this part of themselves, and so
+# many units in the last place of the largest one: products with large matrices are no better.
+SETTLED, NOISE = 1e-11, 64
 SHIFT = 1e-11  # of the largest eigenvalue: below it the shifted matrix would be singular in rounding
 # Units in the last place of the largest eigenvalue up to which an eigenvalue counts as zero: those of rigid motions of
 # rods and shells, of 20 to 600 unknowns, come out within half a unit.

@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 RUNNING = -1  # the status of a row that has not ended yet
-ROUNDS = 3  # after so many a search looks whether most rows have ended ...
+ROUNDS = 3  # after so many a search looks whether most rows have ended, to go on with the others alone
+LEAST = 2000  # unknowns that the others have together for that, or more: with fewer, calls are what costs
 SHORTEST = 2.0**-12  # part of a step below which line searches give up
-LEAST = 2000  # ... and goes on with the others alone, if they have so many unknowns or more: else calls are what costs
 ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, listed
 from torchdismech.trajectory import Trajectory
 from training.data.recordings import Recordings
 from training.data.stacking import recordings_of, time_step
@@ -28,7 +28,7 @@ def read_trajectory(path: Path, drop_failed: bool = False) -> Recordings:
     failed = trajectory.failed
     rows = failed.nonzero().flatten().tolist()
     if rows:
-        named = ", ".join(str(row) for row in rows[:10]) + (", ..." if len(rows) > 10 else "")
+        named = listed(rows)
         if not drop_failed:
             raise InputError(f"{path}: steps of robot {named} failed; pass drop_failed=True to leave these robots out")
         if bool(failed.all()):

@@ -48,7 +48,6 @@ class Stats:
     fronts, levels, buckets : number of fronts, of levels, and of groups of fronts factored by one call.
     largest : side of the largest front.
     fill : numbers in the Cholesky factor.
-    padded_fill : the same with padding to bucket sizes.
     front_numbers : numbers in all fronts of a matrix of this pattern, padded: what is moved.
     multiplications : of a Cholesky factorisation, without padding; LU takes twice as many.
     """
@@ -58,7 +57,6 @@ class Stats:
     buckets: int
     largest: int
     fill: int
-    padded_fill: int
     front_numbers: int
     multiplications: int
 
@@ -201,7 +199,6 @@ def build_buckets(fronts: list[Front], pattern: Pattern) -> tuple[list[Bucket], 
         buckets=len(buckets),
         largest=max((len(f.pivots) + len(f.boundary) for f in fronts), default=0),
         fill=sum(len(f.pivots) * (len(f.pivots) + 1) // 2 + len(f.pivots) * len(f.boundary) for f in fronts),
-        padded_fill=sum(b.count * (b.p * b.p + b.u * b.p) for b in buckets),
         front_numbers=sum(b.numbers for b in buckets),
         multiplications=sum(_multiplications(len(f.pivots), len(f.boundary)) for f in fronts),
     )
