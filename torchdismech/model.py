@@ -50,7 +50,9 @@ from torchdismech.trials import try_hooks
 from torchdismech.unknowns import Unknowns
 from torchdismech.values import Place, Values, per_robot, refuse_unfitting, robots_within
 
-__all__ = ["Model"]
+__all__ = ["IN_PLANE", "Model"]
+
+IN_PLANE = 1e-12  # of a vector along y, what rounding may leave of it in the x-z plane
 
 
 class Model(nn.Module):
@@ -437,7 +439,21 @@ class Model(nn.Module):
                 )
         if control.tensors():
             control.check(self.body.control_shapes(batch, continuum_triangles(self.terms)), self.dtype)
+        if control.force is not None and self._planar:
+            self._refuse_force_out_of_plane(control.force)
         for name, value in control.values.items():
             if name not in self.places:
                 raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")
             refuse_unfitting(f"Control.values[{name!r}]", self.places[name], value, batch)
+
+    @torch.no_grad()
+    def _refuse_force_out_of_plane(self, force: Tensor) -> None:
+        """Refuse forces (B, n) along y and moments about edges, which a planar robot does not feel."""
+        nodes, angles = force[:, : self.body.first_held].tensor_split([3 * self.body.n_nodes], dim=1)
+        x, y, z = nodes.unflatten(1, (-1, 3)).unbind(-1)
+        along_y = (x.abs() + z.abs() < IN_PLANE * y.abs()).any()
+        if bool(along_y | (angles.abs() > 0).any()):
+            raise InputError(
+                "Control.force: the robot is planar: it keeps to the x-z plane, and a force along y or a moment about "
+                "an edge does nothing; leave it out, or build the robot with planar=False"
+            )

@@ -31,7 +31,7 @@ from torchdismech.geometry.frames import signed_angle
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
-__all__ = ["UNITS", "Strains", "can_change"]
+__all__ = ["UNITS", "Strains", "can_change", "in_plane"]
 
 UNITS = {"stretch": "1", "kappa1": "1/m", "kappa2": "1/m", "twist": "rad/m", "hinge_angle": "rad"}
 ALIASES = {"curvature": ("kappa1", "kappa2")}
@@ -369,11 +369,11 @@ def can_change(model: Model, name: str) -> np.ndarray:
         edges = model.body.springs.edges[: len(nodes)]
         changes |= free[n:][edges].any(1)
         if _is_planar(model) and name != "twist":
-            changes &= _in_plane(model, name)
+            changes &= in_plane(model, name)
     return changes
 
 
-def _in_plane(model: Model, name: str) -> np.ndarray:
+def in_plane(model: Model, name: str) -> np.ndarray:
     """Return which springs (S,) of a planar robot have a curvature of this name in its plane.
 
     kappa1 is the component of the binormal, which is along y, on the second directors, kappa2 that on the first.
