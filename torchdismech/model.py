@@ -248,12 +248,13 @@ class Model(nn.Module):
     ) -> dict[str, Tensor]:
         """Return what a function gives for all robots of a state, evaluated some at a time; tensors (B, ..) by name."""
         size = robots_at_a_time(self, state.batch)
-        if size == state.batch:
-            return function(state, control)
-        found = []
-        for values, states, controls in self.parts(state, control, size):
-            with self.turn, values.in_place():
-                found.append(function(states, controls))
+        with self.turn:
+            if size == state.batch:
+                return function(state, control)
+            found = []
+            for values, states, controls in self.parts(state, control, size):
+                with values.in_place():
+                    found.append(function(states, controls))
         found[-1] = {name: value[-state.batch % size :] for name, value in found[-1].items()}
         return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 
