@@ -95,6 +95,9 @@ def test_pictures_are_not_written_over(scene, tmp_path):
     call("plot", tmp_path / "odd.png", "--out", picture)
     assert "or pass --overwrite" in call("plot", tmp_path / "odd.png", "--out", picture, status=2).stderr
     call("plot", tmp_path / "odd.png", "--out", picture, "--overwrite")
+    photograph = tmp_path / "run.jpg"  # matplotlib could write it, and nothing here would know it again
+    assert "ends in .png" in call("plot", tmp_path / "odd.png", "--out", photograph, status=2).stderr
+    assert not photograph.exists()
 
 
 def test_endless_runs_are_refused_unless_insisted(scene, tmp_path):
@@ -105,6 +108,32 @@ def test_endless_runs_are_refused_unless_insisted(scene, tmp_path):
     assert "batch.size: 1000000000 robots of 5 nodes take at least" in said and "--insist" in said
     scene.write_text(SCENE.replace("duration = 0.25", "duration = 1e10"))
     assert "1000000000000 steps" in call("check", scene, "--insist").stdout
+
+
+WAVERING = """
+from torchdismech import Control
+import torch
+
+def made(model, dt):
+    return lambda state, control, model: Control(force=torch.zeros(3, 2, dtype=torch.float64))
+
+def act(time, model, control):
+    return None
+"""
+
+
+@pytest.mark.parametrize("table", ["[controller]\npython = 'act.py:made'", "[actuation]\npython = 'act.py:act'"])
+def test_a_run_that_is_refused_at_its_first_step_leaves_the_file(scene, tmp_path, table):
+    """Refuse the first control: an older run stays in its file, and where there was none there is none."""
+    (tmp_path / "act.py").write_text(WAVERING)
+    out, other = tmp_path / "run.h5", tmp_path / "other.h5"
+    simulate(scene, out, "--steps", 1)
+    before = out.read_bytes()
+    scene.write_text(f"{SCENE}\n{table}\n")
+    assert "act.py" in simulate(scene, out, "--overwrite", "--allow-code", status=2).stderr
+    assert out.read_bytes() == before
+    simulate(scene, other, "--allow-code", status=2)
+    assert not other.exists()
 
 
 # ---- check, plot and the rest ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ def truss(law, floor: float):
         np.array([[-1, 0, 0], [0, 0, 0.3], [1, 0, 0]]),
         Circle(0.01),
         Material(1e6, 1000.0),
-        stiffness={"EA": 1.0, "EI1": 1e-12, "EI2": 1e-12, "GJ": 1e-12},
+        stiffness={"EA": 1.0, "EI1": 1e-12},
     )
     builder.clamp(nodes=[0, 2])
     builder.add_force(forces.PointForce([1], (0, 0, -LOAD)))

@@ -35,7 +35,7 @@ from torchdismech import (
 )
 from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
 from torchdismech.contact import Friction, Penalty, Sphere
-from torchdismech.elastic import LinearElastic, NeoHookean
+from torchdismech.elastic import LinearElastic, Maxwell, NeoHookean
 from torchdismech.rigid import Radau
 
 MATERIAL = Material(1e6, 1000.0)
@@ -65,6 +65,32 @@ def shell(thickness=1e-3, size=0.1, material=MATERIAL):
 def directors(vector, count=4):
     """Return a rod with the same director at each edge."""
     return rod(directors=np.tile(np.asarray(vector, dtype=float), (count, 1)))
+
+
+def in_plane():
+    """Return the builder of a planar rod."""
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 5), Circle(2e-3), MATERIAL)
+    return builder
+
+
+def pushed_in_plane(node, axis):
+    """Step a planar rod that a control pushes at one dof; the angles of edges come after the last node, 4."""
+    model = rod(planar=True)
+    force = torch.zeros(1, model.n_dofs, dtype=torch.float64)
+    force[0, 3 * node + axis] = 1e-3
+    return ImplicitEuler(0.01).step(model, model.initial_state(), Control(force=force))
+
+
+def test_planar_robots_take_what_they_feel():
+    """Push, turn and stiffen a planar rod within its plane, by EI2 where its directors are turned: no refusal."""
+    sideways = np.tile([0.0, 1, 0], (4, 1))
+    rod(planar=True, directors=sideways, stiffness={"EI2": 1.0})
+    for moment, frame in (((0, 1.0, 0), "world"), ((1.0, 1e-3, 2.0), "world"), ((0, 1.0, 0), "material")):
+        rod(planar=True, loads=[forces.PointMoment(moment, nodes=[4], frame=frame)])
+    rod(planar=True, directors=sideways, loads=[forces.PointMoment((1.0, 0, 0), edges=[2], frame="material")])
+    rod(planar=True, loads=[forces.LineLoad((1.0, 1.0, 0), edges=[1])])
+    pushed_in_plane(node=2, axis=2)
 
 
 def stepped(**control):
@@ -108,6 +134,40 @@ REFUSED = {
         lambda: rod(planar=True, loads=[forces.PointForce([2], [[1.0, 0, 0], [0, 1, 0]])]),
         "planar: PointForce.force is along y",
     ),
+    "load out of plane": (
+        lambda: rod(planar=True, loads=[forces.LineLoad((0, 1.0, 0), edges=[1])]),
+        "planar: LineLoad.load is along y",
+    ),
+    "moment out of plane": (
+        lambda: rod(planar=True, loads=[forces.PointMoment((1.0, 0, 2.0), nodes=[4])]),
+        r"planar: PointMoment.moment has no part about y, .* got \[1.0, 0.0, 2.0\] in world axes",
+    ),
+    "twisting moment in a plane": (
+        lambda: rod(planar=True, loads=[forces.PointMoment((1.0, 0, 2.0), nodes=[4], frame="material")]),
+        "PointMoment.moment has no part about y, .* in material axes",
+    ),
+    "GJ in a plane": (
+        lambda: rod(planar=True, stiffness={"EI1": 1.0, "GJ": 1.0}),
+        "stiffness.GJ: the robot is planar, and its rods do not twist; leave it out",
+    ),
+    "EI2 in a plane": (
+        lambda: rod(planar=True, stiffness={"EI2": 1.0}),
+        "stiffness.EI2: the robot is planar, and its rods bend with EI1 there; leave it out",
+    ),
+    "a spring's EI2 in a plane": (
+        lambda: in_plane().set_spring_stiffness([[0, 1, 2]], EI2=1.0),
+        "set_spring_stiffness.EI2: the robot is planar",
+    ),
+    "viscous twist in a plane": (
+        lambda: in_plane().add_dissipation(
+            "bend_twist", LinearElastic({"viscous_EI1": 1.0, "viscous_EI2": 0.0, "viscous_GJ": 1.0})
+        ),
+        "add_dissipation: GJ: the robot is planar",
+    ),
+    "relaxing twist in a plane": (
+        lambda: in_plane().add_inelastic("bend_twist", Maxwell({"EI1": 1.0, "EI2": 1.0, "GJ": 0}, 0.1)),
+        "add_inelastic: EI2: the robot is planar",
+    ),
     "radii and moduli of other robots": (
         lambda: rod(Circle(column(3, 1e-3)), material=Material(column(4, 1e6), 1e3)),
         r"Circle.radius \(3, 1\), Material.youngs \(4, 1\): these shapes do not go together",
@@ -144,6 +204,8 @@ REFUSED = {
         ),
         "Control.natural_twist: the robot is planar, and its rods do not twist; leave it out",
     ),
+    "force out of plane": (lambda: pushed_in_plane(node=2, axis=1), "Control.force: the robot is planar: it keeps to"),
+    "moment about an edge in a plane": (lambda: pushed_in_plane(node=5, axis=1), "Control.force: the robot is planar"),
     "no control": (
         lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state(), {"force": 0}),
         "control: expected a Control, got dict",

@@ -51,7 +51,9 @@ from torchdismech.trials import try_hooks
 from torchdismech.unknowns import Unknowns
 from torchdismech.values import Place, Values, per_robot, refuse_unfitting, robots_within
 
-__all__ = ["Model"]
+__all__ = ["IN_PLANE", "Model"]
+
+IN_PLANE = 1e-12  # of a vector along y, what rounding may leave of it in the x-z plane
 
 TRIED = "hooks were tried"  # among what fits a model
 
@@ -273,12 +275,13 @@ class Model(nn.Module):
     ) -> dict[str, Tensor]:
         """Return what a function gives for all robots of a state, evaluated some at a time; tensors (B, ..) by name."""
         size = robots_at_a_time(self, state.batch)
-        if size == state.batch:
-            return function(state, control)
-        found = []
-        for values, states, controls in self.parts(state, control, size):
-            with self.turn, values.in_place():
-                found.append(function(states, controls))
+        with self.turn:
+            if size == state.batch:
+                return function(state, control)
+            found = []
+            for values, states, controls in self.parts(state, control, size):
+                with values.in_place():
+                    found.append(function(states, controls))
         found[-1] = {name: value[-state.batch % size :] for name, value in found[-1].items()}
         return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 
@@ -464,7 +467,21 @@ class Model(nn.Module):
                 )
         if control.tensors():
             control.check(self.body.control_shapes(batch, continuum_triangles(self.terms)), self.dtype)
+        if control.force is not None and self._planar:
+            self._refuse_force_out_of_plane(control.force)
         for name, value in control.values.items():
             if name not in self.places:
                 raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")
             refuse_unfitting(f"Control.values[{name!r}]", self.places[name], value, batch)
+
+    @torch.no_grad()
+    def _refuse_force_out_of_plane(self, force: Tensor) -> None:
+        """Refuse forces (B, n) along y and moments about edges, which a planar robot does not feel."""
+        nodes, angles = force[:, : self.body.first_held].tensor_split([3 * self.body.n_nodes], dim=1)
+        x, y, z = nodes.unflatten(1, (-1, 3)).unbind(-1)
+        along_y = (x.abs() + z.abs() < IN_PLANE * y.abs()).any()
+        if bool(along_y | (angles.abs() > 0).any()):
+            raise InputError(
+                "Control.force: the robot is planar: it keeps to the x-z plane, and a force along y or a moment about "
+                "an edge does nothing; leave it out, or build the robot with planar=False"
+            )

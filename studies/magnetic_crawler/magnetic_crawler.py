@@ -95,7 +95,7 @@ def build(friction: Sequence[float], waves: Sequence[float], **options) -> Model
     builder.add_rods(nodes, edges, Circle(RADIUS), Material(YOUNGS, DENSITY))
     trunk = np.arange(TRUNK_NODES)
     stiff = STIFFENED * YOUNGS * math.pi * RADIUS**4 / 4
-    builder.set_spring_stiffness(np.stack([trunk[:-2], trunk[1:-1], trunk[2:]], axis=1), EI1=stiff, EI2=stiff)
+    builder.set_spring_stiffness(np.stack([trunk[:-2], trunk[1:-1], trunk[2:]], axis=1), EI1=stiff)
     builder.add_force(forces.Gravity((0.0, 0.0, -GRAVITY)))
     builder.add_force(forces.MassDamping(DAMPING))
     each = torch.tensor(np.array([magnetisation(wave) for wave in waves]))

@@ -62,7 +62,6 @@ def pair(tilt: float, force: float = FORCE) -> tuple[np.ndarray, np.ndarray]:
 def rods(nodes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return the nodes at rest under their weight of rods that have this shape without it."""
     each = {"EA": 3 * STIFFNESS * lengths, "EI1": 1.5 * STIFFNESS * RADIUS**2 * lengths}
-    each["EI2"] = each["EI1"]
     constants = {name: torch.tensor(np.repeat(value, EDGES)) for name, value in each.items()}
     section = Circle(RADIUS)
     density = np.repeat(np.array(MASSES) / lengths, EDGES) / (np.pi * RADIUS**2)

@@ -149,6 +149,25 @@ def test_some_elements_act():
     assert (control.natural_curvature[0, 1::2, 0].abs() < 1e-12).all()
 
 
+def test_strains_without_an_actuator_keep_those_of_the_control():
+    """Bring natural strains along: the law replaces those that have an actuator alone."""
+    model = rod(9, held="clamped")
+    strains, start = Strains(model), model.initial_state()
+    given = model.natural_strains(1)
+    curvature = 0.1 + given.natural_curvature
+    brought = Control(natural_curvature=curvature, rest_length=1.2 * given.rest_length)
+    still = Fixed(torch.zeros(len(strains), dtype=torch.float64))
+    controller = PI(model, strains, still, DT, actuators={"curvature": [2], "stretch": [3]})
+    control, _ = controller(start, controller.initial(model, start), brought, model)
+    curvature[0, 2, 0], brought.rest_length[0, 3] = 0.0, given.rest_length[0, 3]
+    torch.testing.assert_close(control.natural_curvature, curvature)
+    torch.testing.assert_close(control.rest_length, brought.rest_length)
+    kept = {field: controller.leaves(model, field) for field in ("stretch", "kappa1", "kappa2")}
+    assert kept == {"stretch": True, "kappa1": True, "kappa2": False}  # kappa2 of a planar robot cannot change
+    everywhere = PI(model, strains, still, DT)
+    assert not everywhere.leaves(model, "stretch") and not everywhere.leaves(model, "kappa1")
+
+
 # ---- sampling, delay, noise ----------------------------------------------------------------------------------------
 
 

@@ -227,6 +227,22 @@ def test_actions_and_observations_of_all_kinds():
     assert (env.current.state.positions[:, 0, 2] - rest).allclose(torch.tensor(0.005, dtype=torch.float64))
 
 
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        (strains("kappa3"), "observations.strains: no 'kappa3' in this robot; there are: stretch, kappa1, kappa2, tau"),
+        (
+            contact("penetration", "gap"),
+            "observations.contact: no 'gap' in this robot; there are: active, .*penetration",
+        ),
+    ],
+)
+def test_observations_that_there_are_none_of_are_refused(observation, message):
+    """Name what the robot has in place of a strain or a number of contact that it has not."""
+    with pytest.raises(InputError, match=message):
+        environment(2, floor=True, observations=[observation]).reset()
+
+
 def test_constants_of_episodes_are_seen():
     """Observe and reward with the constants that the episodes drew, as steps have them; the model keeps its own."""
     seen = lambda m, s, g: m.forces[0].acceleration.expand(s.batch, 3)  # noqa: E731

@@ -1,20 +1,57 @@
 """Threads that step one model take turns."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
+import pytest
 import torch
 
 from tests.rods import rod_through
 from torchdismech import Circle, Control, ImplicitEuler, Material, forces, straight
+from torchdismech.environments import Environment, Force, Task
 
 STEPS = 30  # they are recorded after 12
 
 
-def test_threads_that_share_a_model():
-    """Give each thread the steps that it would take alone, though a step puts numbers in the model's places."""
+def rod():
+    """Return a rod under gravity."""
     loads = [forces.Gravity((0, 0, -9.81))]
     points = straight((0, 0, 0), (0.5, 0, 0), 12)
-    model = rod_through(points, Circle(5e-3), Material(1e6, 1000.0), loads).finalize()
+    return rod_through(points, Circle(5e-3), Material(1e6, 1000.0), loads).finalize()
+
+
+def environment(model):
+    """Return an environment of the rod, whose robots have a gravity of their own."""
+    task = Task(
+        actions=[Force([5], -1.0, 1.0)],
+        observations=[lambda model, state, goal: model.forces[0].acceleration.expand(state.batch, 3)],
+        reward=lambda model, step: step.after.time,
+        constants=lambda model, draws: {"Gravity.acceleration": draws.uniform(-9.0, 9.0, 3)},
+    )
+    return Environment(model, ImplicitEuler(5e-3), task, batch=2)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda env: env.model.strains(env.current.state),
+        lambda env: env.model.contact_report(env.current.state),
+        lambda env: env.observed(env.current),
+    ],
+)
+def test_what_is_asked_of_a_model_waits_for_its_turn(asked):
+    """Ask for strains, contacts and observations while another thread may have put its numbers into the model."""
+    env = environment(rod())
+    env.reset()
+    with ThreadPoolExecutor(1) as pool:
+        with env.model.turn:
+            future = pool.submit(asked, env)
+            assert not wait([future], timeout=0.5).done
+        future.result()
+
+
+def test_threads_that_share_a_model():
+    """Give each thread the steps that it would take alone, though a step puts numbers in the model's places."""
+    model = rod()
 
     def stepped(pull: float) -> torch.Tensor:
         acceleration = torch.tensor([[pull, 0.0, 0.0]], dtype=torch.float64)

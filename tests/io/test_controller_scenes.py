@@ -287,6 +287,52 @@ def test_refuses_what_closes_no_loop(write, old, new, message):
     assert str(path) in str(error.value)
 
 
+ARC = """
+[robot]
+nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0], [0.3, 0, 0]]
+rod_edges = [[0, 1], [1, 2], [2, 3]]
+[rod]
+section = {shape = "circle", radius = 1e-2}
+youngs = 1e6
+density = 1000
+[[clamp]]
+nodes = [0]
+direction = "rest"
+[simulation]
+dt = 1e-2
+duration = 0.5
+[actuation]
+natural_curvature = "bent.csv"
+"""
+BOTH = """
+[controller]
+kind = "pi"
+fields = ["curvature"]
+reference = "straight.csv"
+beyond = "hold"
+actuators = {curvature = [0]}
+Kp = 0
+Ki = 0
+"""
+
+
+def test_a_controller_leaves_other_springs_to_the_actuation(write, tmp_path):
+    """Let a table bend three springs and a controller hold the first: the others bend as the table says."""
+    (tmp_path / "bent.csv").write_text("0, 0.1, 0.1, 0.3, 0.3\n")
+    (tmp_path / "straight.csv").write_text("0, 0, 0, 0, 0\n")
+    setup = load_scene(write(ARC + BOTH)).build()
+    run = rollout(setup.model, setup.state, setup.integrator, 1, setup.schedule, controller=setup.controller)
+    control, _ = setup.controller(setup.state, run.memory, setup.schedule(setup.state.time, setup.model), setup.model)
+    expected = [[0.0, 0.0], [0.1, 0.3]]  # kappa1, kappa2 of each spring; the columns are kappa1 of both, then kappa2
+    torch.testing.assert_close(control.natural_curvature[0], torch.tensor(expected, dtype=torch.float64))
+    assert (run.positions[-1] - run.positions[0]).norm(dim=-1).max() > 1e-3
+    everything = BOTH.replace("actuators = {curvature = [0]}\n", "")
+    message = "actuation.natural_curvature: does nothing, as [controller] sets kappa1 and kappa2 of all elements"
+    with pytest.raises(InputError, match=re.escape(message)):
+        load_scene(write(ARC + everything)).build()
+    assert message in CliRunner().invoke(app, ["check", str(tmp_path / "scene.toml")]).output
+
+
 def test_refuses_references_that_do_not_fit(write, tmp_path):
     """Refuse tables of strains with a wrong number of columns, or too short; held at its ends a short one is right."""
     path = write(SCENE + PI_TABLE.replace('target = "target.csv"', 'reference = "reference.csv"'))

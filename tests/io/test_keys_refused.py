@@ -60,6 +60,17 @@ from torchdismech import InputError
             SIMULATION + 2 * "[[inelastic]]\nlaw = 'dahl'\nlimit = 1.0\nEA = 1.0\n",
             "inelastic.1: add_inelastic: stretch has a law called 'dahl' already",
         ),
+        (
+            SIMULATION + "[[spring]]\nnodes = [[1, 2, 3], [3, 2, 1]]\nstiffness = {EI1 = 1.0}\n",
+            "spring.0: set_spring_stiffness: expected each spring once, got [3, 2, 1] twice with EI1",
+        ),
+        (
+            SIMULATION
+            + "[[spring]]\nnodes = [[1, 2, 3]]\nstiffness = {EI1 = 1.0, GJ = 2.0}\n"
+            + "[[spring]]\nnodes = [[1, 2, 3]]\nstiffness = {EI2 = 3.0}\n"
+            + "[[spring]]\nnodes = [[2, 3, 4], [3, 2, 1]]\nstiffness = {GJ = 4.0}\n",
+            "spring.2: set_spring_stiffness: expected each spring once, got [3, 2, 1] twice with GJ",
+        ),
         (SIMULATION + "[dissipation]\nEA = -1.0\n", "dissipation.EA: expected greater than or equal to 0"),
         (SIMULATION + "[dissipation]\nbending = 1.0\n", "dissipation.bending: acts on a shell, and the robot has none"),
         (SIMULATION + "[self_contact]\nstiffness = 1.0\nrounding = 2.0\n", "self_contact.rounding: expected less than"),
@@ -96,3 +107,48 @@ def test_dissipation_of_other_shells_is_refused(load, keys, table, problem):
     with pytest.raises(InputError) as error:
         load(HEAD["shell"] + keys + SIMULATION + f"[dissipation]\n{table}\n").build()
     assert problem in str(error.value)
+
+
+IN_PLANE = HEAD["rod"].replace("[robot]\n", "[robot]\nplanar = true\n")
+
+
+@pytest.mark.parametrize(
+    ("keys", "tables", "problem"),
+    [
+        ("stiffness = {GJ = 1.0}\n", "", "rod.0: stiffness.GJ: the robot is planar, and its rods do not twist"),
+        ("stiffness = {EI2 = 1.0}\n", "", "rod.0: stiffness.EI2: the robot is planar, and its rods bend with EI1"),
+        (
+            "",
+            "[[spring]]\nnodes = [[1, 2, 3]]\nstiffness = {GJ = 1.0}\n",
+            "spring.0: set_spring_stiffness.GJ: the robot is planar",
+        ),
+        ("", "[dissipation]\nEI1 = 1.0\nEI2 = 1.0\n", "dissipation: add_dissipation: EI2: the robot is planar"),
+        (
+            "",
+            '[[inelastic]]\nlaw = "dahl"\nlimit = 1.0\nGJ = 1.0\n',
+            "inelastic.0: add_inelastic: GJ: the robot is planar",
+        ),
+        ("", "[[line_load]]\nedges = [1]\nload = [0, 1, 0]\n", "planar: LineLoad.load is along y"),
+        ("", "[[moment]]\nnodes = [4]\nmoment = [1, 0, 1]\n", "planar: PointMoment.moment has no part about y"),
+        (
+            "",
+            '[actuation]\nnatural_curvature = "kappa.csv"\n',
+            "actuation.natural_curvature: kappa.csv: kappa2 of spring 1 is out of the x-z plane",
+        ),
+    ],
+)
+def test_planar_robots_refuse_what_is_out_of_their_plane(load, keys, tables, problem):
+    """Name the table of what a robot in the x-z plane does not feel."""
+    with pytest.raises(InputError) as error:
+        load(IN_PLANE + keys + SIMULATION + tables, kappa__csv="0, 1, 1, 1, 0, 0.2, 0\n").build()
+    assert problem in str(error.value)
+
+
+def test_planar_robots_take_what_is_in_their_plane(load, tmp_path):
+    """Turn the sections, and EI2 is what bends in the plane; all four stiffnesses stand in for Young's modulus."""
+    directors = "directors_file = 'd1.csv'\nstiffness = {EI2 = 1.0}\n"
+    tables = '[dissipation]\nEI2 = 1.0\n[actuation]\nnatural_curvature = "kappa.csv"\n'
+    files = {"d1__csv": "0, 1, 0\n" * 4, "kappa__csv": "0, 0, 0, 0, 1, 1, 1\n"}
+    load(IN_PLANE + directors + SIMULATION + tables, **files).build()
+    four = IN_PLANE.replace("youngs = 1e6\n", "stiffness = {EA = 1e3, EI1 = 1e-3, EI2 = 1e-3, GJ = 1e-3}\n")
+    assert load(four + SIMULATION).build().model.term("bend_twist").energy.EI1 == 1e-3

@@ -1,18 +1,20 @@
-"""Loads on robots that keep to the x-z plane."""
+"""Loads and stiffnesses of robots that keep to the x-z plane."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import torch
 from torch import Tensor
 
+from torchdismech.body import Body
+from torchdismech.elastic import Energy, Inelastic
 from torchdismech.errors import InputError
-from torchdismech.forces import Buoyancy, Force, Gravity, PointForce
+from torchdismech.forces import Buoyancy, Force, Gravity, LineLoad, PointForce, PointMoment
 from torchdismech.magnetics import Constant, Magnetic
+from torchdismech.model import IN_PLANE
 
-__all__ = ["refuse_out_of_plane"]
-
-IN_PLANE = 1e-12  # of a vector along y, what rounding may leave of it in the x-z plane
+__all__ = ["refuse_moments_out_of_plane", "refuse_out_of_plane", "refuse_stiffness_out_of_plane", "stiffnesses_in"]
 
 
 def refuse_out_of_plane(forces: Sequence[Force]) -> None:
@@ -35,6 +37,59 @@ def _vector_of(force: Force) -> tuple[str, Tensor] | None:
         return "acceleration", force.acceleration.detach()
     if isinstance(force, PointForce):
         return "force", force.force.detach()
+    if isinstance(force, LineLoad):
+        return "load", force.load.detach()
     if isinstance(force, Magnetic) and isinstance(force.field, Constant):
         return "field", force.field.value.detach()
     return None
+
+
+def refuse_moments_out_of_plane(forces: Sequence[Force], body: Body, directors: Tensor) -> None:
+    """Refuse moments that have no part about y on any edge: they would do nothing.
+
+    Parameters
+    ----------
+    directors : d1 of the framed edges at rest (A, 3), those of the rods first.
+    """
+    for force in forces:
+        if not isinstance(force, PointMoment):
+            continue
+        moment = force.moment.detach().to(directors).reshape(-1, 1, 3)
+        about_y = moment[..., 1] if force.frame == "world" else _about_y(moment, force, body, directors)
+        if bool((about_y.abs().amax(-1) < IN_PLANE * moment.abs().amax((-2, -1))).any()):
+            raise InputError(
+                f"planar: {type(force).__name__}.moment has no part about y, and a planar robot turns about no other "
+                f"axis: it keeps to the x-z plane; got {force.moment.tolist()} in {force.frame} axes"
+            )
+
+
+def _about_y(moment: Tensor, force: PointMoment, body: Body, directors: Tensor) -> Tensor:
+    """Return the parts about y (.., K) of a moment (.., 1, 3) about m1, m2 and the tangent of the edges it acts on."""
+    edges, _ = force.edges_and_shares(body)
+    along = (body.nodes[body.rod_edges[edges, 1]] - body.nodes[body.rod_edges[edges, 0]]).to(directors)
+    first = directors[edges]
+    second = torch.nn.functional.normalize(torch.linalg.cross(along, first), dim=-1)
+    return moment[..., 0] * first[:, 1] + moment[..., 1] * second[:, 1]
+
+
+def refuse_stiffness_out_of_plane(what: str, names: Iterable[str], turned: bool) -> None:
+    """Refuse stiffnesses, by their names, against what rods in the x-z plane do not do.
+
+    Parameters
+    ----------
+    what : of the message, before the name.
+    turned : rods have directors of the user's, and may bend in the plane with EI2.
+    """
+    for name in names:
+        if name == "GJ" or (name == "EI2" and not turned):
+            does = "do not twist" if name == "GJ" else "bend with EI1 there"
+            raise InputError(
+                f"{what}{name}: the robot is planar, and its rods {does}; leave it out, or build the robot with "
+                "planar=False"
+            )
+
+
+def stiffnesses_in(law: Energy | Inelastic) -> list[str]:
+    """Return the stiffnesses of rods, by the names that they have there, that a law or a dissipation sets above 0."""
+    given = {name.removeprefix("viscous_"): value for name, value in law.named_parameters(recurse=False)}
+    return [name for name, value in given.items() if bool((value != 0).any())]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -13,12 +13,18 @@ from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, free_dofs, held_directions
 from torchdismech.builder.elements import broadcastable, refuse_lost
 from torchdismech.builder.parts import nearest, warn_of_passing, warn_of_thin_obstacles
-from torchdismech.builder.planar import refuse_out_of_plane
+from torchdismech.builder.planar import (
+    refuse_moments_out_of_plane,
+    refuse_out_of_plane,
+    refuse_stiffness_out_of_plane,
+    stiffnesses_in,
+)
 from torchdismech.builder.rods import (
     RodGroup,
     Rods,
     bend_twist_terms,
     edge_constants,
+    refuse_twice,
     stretch_terms,
 )
 from torchdismech.builder.shells import (
@@ -159,6 +165,8 @@ class RobotBuilder:
         _check_choice("natural", natural, NATURAL["rod"])
         _check_name(name)
         constants = edge_constants(section, material, stiffness or {}, contact_radius, len(pairs))
+        if self.planar:
+            refuse_stiffness_out_of_plane("stiffness.", stiffness or {}, turned=directors is not None)
         index = self._join(points)
         directors = None if directors is None else np.asarray(directors, dtype=float)
         if directors is not None and directors.shape != (len(pairs), 3):
@@ -271,6 +279,8 @@ class RobotBuilder:
         if not values:
             raise InputError("set_spring_stiffness: expected at least one of EI1, EI2 and GJ")
         broadcastable(values, len(nodes), "springs")
+        self._refuse_out_of_plane("set_spring_stiffness.", values)
+        refuse_twice(self._stiffened, nodes, set(values))
         self._stiffened.append((nodes.astype(np.int64), values))
 
     def add_force(self, force: Force) -> None:
@@ -328,6 +338,8 @@ class RobotBuilder:
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
         """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J)."""
         _check_term("add_dissipation", name)
+        if name == "bend_twist":
+            self._refuse_out_of_plane("add_dissipation: ", stiffnesses_in(dissipation))
         self._dissipations.append((name, dissipation))
 
     def add_inelastic(self, name: str, law: Inelastic, part: str | None = None) -> None:
@@ -342,6 +354,8 @@ class RobotBuilder:
         _check_term("add_inelastic", name)
         if not isinstance(law, Inelastic):
             raise InputError(f"add_inelastic: expected a law (elastic.Inelastic), got {type(law).__name__}")
+        if name == "bend_twist":
+            self._refuse_out_of_plane("add_inelastic: ", stiffnesses_in(law))
         part = type(law).__name__.lower() if part is None else part
         _check_part("add_inelastic", part)
         if any((name, part) == (of, taken) for of, taken, _ in self._inelastic):
@@ -372,6 +386,8 @@ class RobotBuilder:
         collected = self._nodes, rods, shells, self._clamps, self._masses
         kinds = self.joints == "stiff", self.mass == "consistent"
         body, joint_weights, directors = robot_body(*collected, *kinds, dtype)
+        if self.planar:
+            refuse_moments_out_of_plane(self._forces, body, directors)
         warn_of_passing(body, self.join_distance)
         rules = self.curvature == "averaged", self.clamp_rule == "gregory"
         terms = [
@@ -397,6 +413,12 @@ class RobotBuilder:
             raise InputError("planar: a robot with shells moves in space; build it with planar=False")
         if self.planar:
             refuse_out_of_plane(self._forces)
+
+    def _refuse_out_of_plane(self, what: str, names: Iterable[str]) -> None:
+        """Refuse stiffnesses, by their names, that the rods so far do not feel where the robot is planar."""
+        if self.planar:
+            turned = not self._rods or any(group.directors is not None for group in self._rods)
+            refuse_stiffness_out_of_plane(what, names, turned)
 
     # ---- parts -------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ __all__ = [
     "bend_twist_terms",
     "edge_constants",
     "joint_edges",
+    "refuse_twice",
     "rod_directors",
     "stretch_terms",
     "viscous",
@@ -306,6 +307,23 @@ def _followed(springs: Springs, held: Held, voronoi: Tensor) -> tuple[Tensor, Te
     return torch.as_tensor(follows), torch.as_tensor(share)
 
 
+def refuse_twice(earlier: Sequence[tuple[np.ndarray, dict[str, Tensor]]], nodes: np.ndarray, names: set[str]) -> None:
+    """Refuse springs, by their nodes (k, 3), that are there twice, or have one of these stiffnesses from `earlier`."""
+    taken = {_either_way(triple) for given, values in earlier if names & set(values) for triple in given.tolist()}
+    for triple in nodes.tolist():
+        if _either_way(triple) in taken:
+            raise InputError(
+                f"set_spring_stiffness: expected each spring once, got {triple} twice with "
+                f"{' and '.join(sorted(names))}"
+            )
+        taken.add(_either_way(triple))
+
+
+def _either_way(triple: list[int]) -> tuple[int, ...]:
+    """Return the nodes of a spring in the one of both directions that stands for it."""
+    return tuple(min(triple, triple[::-1]))
+
+
 def _places(springs: Springs, nodes: np.ndarray) -> np.ndarray:
     """Return the numbers (k,) of the springs with these nodes (k, 3), in either direction; refuse what is none."""
     known = {tuple(triple): k for k, triple in enumerate(springs.nodes.tolist())}
@@ -318,11 +336,6 @@ def _places(springs: Springs, nodes: np.ndarray) -> np.ndarray:
                 "it with, in the middle that node"
             )
         index.append(known[tuple(triple)])
-    twice = [k for k in index if index.count(k) > 1]
-    if twice:
-        raise InputError(
-            f"set_spring_stiffness: expected each spring once, got {springs.nodes[twice[0]].tolist()} twice"
-        )
     return np.array(index)
 
 

@@ -157,9 +157,9 @@ def check(
     overrides = given({"batch.size": batch, "batch.seed": seed})
     loaded = load_scene(scene, overrides, insist=insist)
     model = build_model(loaded, device_of(device), compile=False)  # nothing runs long here
-    build_schedule(loaded, model)
+    schedule = build_schedule(loaded, model)
     state = initial_state(loaded, model)
-    controller = build_controller(loaded, model, state, run_code=False)
+    controller = build_controller(loaded, model, state, schedule, run_code=False)
     warn_of_overlap(model.obstacles, state)
     print(table(what_will_run(loaded, model, state, build_integrator(loaded), controller)))
     if springs:

@@ -25,7 +25,7 @@ from torchdismech.control.feedback import Feedback
 from torchdismech.control.neighbours import smoothed
 from torchdismech.control.protocol import Memory
 from torchdismech.control.references import Fixed, Reference, Table
-from torchdismech.control.strains import ALIASES, Strains
+from torchdismech.control.strains import ALIASES, Strains, can_change
 from torchdismech.errors import InputError
 from torchdismech.model import Model
 from torchdismech.state import Control, State
@@ -56,8 +56,9 @@ class PI(Feedback):
     feed_forward : F, whether the reference is added, one for all or (B,).
     smoothing : passes of (1, 2, 1) / 4 along each rod, of what is fed back.
     actuators : (m, k) the strains that each actuator sets at 1, such as chambers; or the indices of the elements, by
-        field, that have an actuator each; by default all have. Strains without keep the model's natural ones. `rate`
-        and `limit` hold for every strain: an actuator gets as much as leaves each of its strains within its own.
+        field, that have an actuator each; by default all have. Strains without keep the natural ones that the control
+        brings along, else the model's. `rate` and `limit` hold for every strain: an actuator gets as much as leaves
+        each of its strains within its own.
     rate : by field, the most by which a natural strain changes in a second, such as {"curvature": 50.0} [1/m per s].
     limit : by field, the most that a natural strain is.
     least_length : share of the original rest lengths that they stay above: natural stretch is never below
@@ -219,13 +220,24 @@ class PI(Feedback):
         return given, {"integral": torch.where(held_back, memory["integral"], integral)}
 
     def set_by(self, action: Tensor, control: Control, model: Model) -> Control:
-        """Return the control with the natural strains of an action (B, k)."""
+        """Return the control with the natural strains of an action (B, k); those without an actuator stay."""
         if self.actuators is None:
             return self.strains.set_by(action, control, model)
         strains = action @ self.actuators.t()
-        acted = (self.actuators != 0).any(1)
-        strains = torch.where(acted, strains, self.strains.natural(model, len(strains)))
+        strains = torch.where(self._acted(), strains, self.strains.natural(model, len(strains), control))
         return self.strains.set_by(strains, control, model)
+
+    def leaves(self, model: Model, field: str) -> bool:
+        """Return whether strains of this field that can change keep the natural ones that a control brings along."""
+        part = self.strains.parts.get(field)
+        acted = 0 if part is None else int(self._acted()[part].sum())
+        return acted < int(can_change(model, field).sum())
+
+    def _acted(self) -> Tensor:
+        """Return which strains (m,) have an actuator."""
+        if self.actuators is None:
+            return torch.ones_like(self.strains.undeformed, dtype=torch.bool)
+        return (self.actuators != 0).any(1)
 
     def _reduced(self, strains: Tensor) -> Tensor:
         """Return the actions (.., k) that come closest to strains (.., m)."""

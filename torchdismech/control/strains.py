@@ -31,7 +31,7 @@ from torchdismech.geometry.frames import signed_angle
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
-__all__ = ["UNITS", "Strains"]
+__all__ = ["UNITS", "Strains", "can_change", "in_plane"]
 
 UNITS = {"stretch": "1", "kappa1": "1/m", "kappa2": "1/m", "twist": "rad/m", "hinge_angle": "rad"}
 ALIASES = {"curvature": ("kappa1", "kappa2")}
@@ -180,13 +180,14 @@ class Strains(nn.Module):
 
     # ---- actuating -------------------------------------------------------------------------------------------------
 
-    def natural(self, model: Model, batch: int) -> Tensor:
-        """Return the natural strains (B, m) of the model, relative to the undeformed shape."""
-        own = model.natural_strains(batch)
+    def natural(self, model: Model, batch: int, control: Control | None = None) -> Tensor:
+        """Return the natural strains (B, m) relative to the undeformed shape: a control's, else the model's own."""
+        given = Control() if control is None else control
+        own = model.natural_strains(batch).replace(**given.tensors())
         found = []
         for name in self.parts:
             if name == "stretch":
-                found.append(self.undeformed.new_zeros(batch, len(self.elements[name])))
+                found.append(self._natural_stretch(given, model, batch))
             else:
                 value = _natural(own, name)[:, self.index(name)]
                 found.append(value / self._voronoi(model, name) - self.undeformed[self.parts[name]])
@@ -199,9 +200,7 @@ class Strains(nn.Module):
         own = model.natural_strains(len(strains))
         changes: dict[str, Tensor] = {}
         if "stretch" in self.parts:
-            stencil = model.term("stretch").stencil
-            assert isinstance(stencil, StretchStencil)
-            rest = stencil.rest_length.expand(len(strains), -1)
+            rest = _rest_length(model, len(strains))
             value = rest[:, self.index("stretch")] * (1 + strains[:, self.parts["stretch"]])
             changes["rest_length"] = _put(_or(control.rest_length, rest), self.index("stretch"), value)
         angles = {name: self._angle(strains, name, model) for name in self.parts if name != "stretch"}
@@ -220,6 +219,12 @@ class Strains(nn.Module):
             base = _or(control.natural_hinge_angle, own.natural_hinge_angle)
             changes["natural_hinge_angle"] = _put(base, self.index("hinge_angle"), angles["hinge_angle"])
         return control.replace(**changes)
+
+    def _natural_stretch(self, given: Control, model: Model, batch: int) -> Tensor:
+        """Return the stretches (B, edges) that a control's rest lengths come to, zero where it sets none."""
+        if given.rest_length is None:
+            return self.undeformed.new_zeros(batch, len(self.elements["stretch"]))
+        return (given.rest_length / _rest_length(model, batch) - 1)[:, self.index("stretch")]
 
     def _angle(self, strains: Tensor, name: str, model: Model) -> Tensor:
         """Return natural curvatures, twists or angles as the library has them (B, elements)."""
@@ -255,6 +260,13 @@ def _turned(at: State, directors: Tensor) -> Tensor:
         edge = int(lost.any(0).nonzero()[0])
         raise InputError(f"target: directors: that of rod edge {edge} is along the edge, or zero: it has no angle")
     return signed_angle(own, wanted, axis)
+
+
+def _rest_length(model: Model, batch: int) -> Tensor:
+    """Return the rest lengths (B, E) of the model's rod edges [m]."""
+    stencil = model.term("stretch").stencil
+    assert isinstance(stencil, StretchStencil)
+    return stencil.rest_length.expand(batch, -1)
 
 
 def _or(given: Tensor | None, own: Tensor | None) -> Tensor:
@@ -314,7 +326,7 @@ def _chosen(model: Model, name: str, index: Sequence[int] | None, fields: Sequen
         )
     if name == "twist" and _is_planar(model):
         raise InputError("fields: twist: a planar robot does not twist; leave it out, or build with planar=False")
-    changes = _can_change(model, name)
+    changes = can_change(model, name)
     if index is None:
         return np.flatnonzero(changes)
     given = np.sort(np.asarray(index, dtype=np.int64).reshape(-1))
@@ -347,7 +359,7 @@ def _all_hinges(model: Model) -> bool:
     return any(t.name == "hinge" and t.stencil.count == len(model.hinges) for t in model.terms)
 
 
-def _can_change(model: Model, name: str) -> np.ndarray:
+def can_change(model: Model, name: str) -> np.ndarray:
     """Return which elements (count,) have a strain that can change: some dof that it depends on is free."""
     nodes = {"rod edges": model.rod_edges, "springs": model.springs, "hinges": model.hinges}[ELEMENTS[name]]
     free = model.free.cpu().numpy()
@@ -357,11 +369,11 @@ def _can_change(model: Model, name: str) -> np.ndarray:
         edges = model.body.springs.edges[: len(nodes)]
         changes |= free[n:][edges].any(1)
         if _is_planar(model) and name != "twist":
-            changes &= _in_plane(model, name)
+            changes &= in_plane(model, name)
     return changes
 
 
-def _in_plane(model: Model, name: str) -> np.ndarray:
+def in_plane(model: Model, name: str) -> np.ndarray:
     """Return which springs (S,) of a planar robot have a curvature of this name in its plane.
 
     kappa1 is the component of the binormal, which is along y, on the second directors, kappa2 that on the first.

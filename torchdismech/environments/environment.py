@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -203,9 +203,11 @@ class Environment:
                 raise InputError(f"Task.observations[{k}]: expected ({self.batch}, k), got {tuple(part.shape)}")
         return torch.cat(seen, 1)
 
-    def _own(self, at: Episodes) -> AbstractContextManager:
-        """Return a context in which the model has the constants of the episodes."""
-        return self.model.values_of(Control(values=at.constants)).in_place()
+    @contextmanager
+    def _own(self, at: Episodes) -> Iterator[None]:
+        """Let the model have the constants of the episodes in the block, while other threads wait for their turn."""
+        with self.model.turn, self.model.values_of(Control(values=at.constants)).in_place():
+            yield
 
     def acted(self, at: Episodes, action: Tensor, running: Tensor | None = None) -> tuple[Episodes, Outcome]:
         """Return where the robots are after an action (B, k), and what came of it.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from torchdismech.errors import InputError
 from torchdismech.model import Model
 from torchdismech.state import State
 
@@ -31,17 +32,24 @@ def strains(*names: str) -> Observation:
     """Observe strains by their names in `Model.strains`, such as "kappa1", one after the other."""
 
     def observe(model: Model, state: State, goal: Mapping[str, Tensor]) -> Tensor:
-        found = model.strains(state)
-        return torch.cat([found[name] for name in names], 1)
+        return torch.cat(_named("strains", model.strains(state), names), 1)
 
     return observe
 
 
 def contact(*names: str) -> Observation:
-    """Observe numbers of the contact report of a state by their names, such as "gap" (B,) each."""
+    """Observe numbers of the contact report of a state by their names, such as "penetration" (B,) [m]."""
 
     def observe(model: Model, state: State, goal: Mapping[str, Tensor]) -> Tensor:
-        report = model.contact_report(state)
-        return torch.cat([report[name].to(state.q).reshape(state.batch, -1) for name in names], 1)
+        report = _named("contact", model.contact_report(state), names)
+        return torch.cat([value.to(state.q).reshape(state.batch, -1) for value in report], 1)
 
     return observe
+
+
+def _named(what: str, found: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
+    """Return the tensors of these names; refuse a name that no tensor has, with those that there are."""
+    for name in names:
+        if name not in found:
+            raise InputError(f"observations.{what}: no {name!r} in this robot; there are: {', '.join(found) or 'none'}")
+    return [found[name] for name in names]

@@ -67,7 +67,7 @@ class PointMoment(Force):
     def bind(self, body: Body) -> None:
         """Find the edges that take the moment."""
         super().bind(body)
-        index, share = self._edges_and_shares(body)
+        index, share = self.edges_and_shares(body)
         ends = body.rod_edges[index]
         dofs = np.concatenate(
             [3 * ends[:, :1] + np.arange(3), 3 * ends[:, 1:] + np.arange(3), 3 * body.n_nodes + index[:, None]], axis=1
@@ -76,7 +76,7 @@ class PointMoment(Force):
             self.register_buffer(f"_{name}", torch.as_tensor(value), persistent=False)
         self.register_buffer("_share", torch.as_tensor(share).to(body.nodes), persistent=False)
 
-    def _edges_and_shares(self, body: Body) -> tuple[np.ndarray, np.ndarray]:
+    def edges_and_shares(self, body: Body) -> tuple[np.ndarray, np.ndarray]:
         """Return the edges (K,) and which part of the moment each takes (K,)."""
         refuse_no_rods(body, "PointMoment")
         what, given = ("nodes", self.nodes) if self.edges is None else ("edges", self.edges)

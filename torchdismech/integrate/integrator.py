@@ -149,7 +149,7 @@ class Solver(ABC):
     def _taken(self, model: Model, before: State, control: Control | None) -> StepProblem:
         """Return the problem of a step that was taken."""
         control = control or Control()
-        self._check(model, before, control)
+        self.check(model, before, control)
         values = model.values_of(control)
         start = self.scheme.started(before, self._step_length)
         control = posed(model.body, start, control.without_values())
@@ -213,7 +213,7 @@ class Solver(ABC):
         Values that a control sets hold while a step is taken, and are refused here.
         """
         control = control or Control()
-        self._check(model, state, control)
+        self.check(model, state, control)
         if control.values:
             raise InputError("equations: Control.values hold during a step; put them into the model, by values_of")
         control, state = posed(model.body, state, control), self.scheme.started(state, self._step_length)
@@ -232,6 +232,20 @@ class Solver(ABC):
         """Return the control that `schedule` sets for the step from `state`."""
         return schedule(state.time + self._step_length, model)
 
+    def check(self, model: Model, state: State, control: Control, seen: Snapshot | None = None) -> None:
+        """Refuse what cannot be stepped, by name."""
+        model.check_batch(state, control, seen)
+        if seen is None or seen.parametrized or seen.requires_gradients:  # else nothing is trained
+            refuse_negative(model)
+        if model.contact.constrained and not self.takes_constraints:
+            raise InputError(
+                f"contact by Complementarity goes with ImplicitEuler and Static, got {type(self).__name__}: a "
+                "constraint that stops a moving body takes its energy, which this integrator would keep; or take "
+                "Penalty or Barrier"
+            )
+        if not self.line_search and model.contact.needs_feasible_iterates:
+            raise InputError("line_search: contact by Barrier needs it, to keep surfaces apart; set line_search=True")
+
     def tolerance(self, scale: Tensor) -> Tensor:
         """Return the residual (B,) at which steps with these force scales (B,) count as converged [N]."""
         return (self.relative_tolerance * scale).clamp_min(self.force_tolerance)
@@ -244,7 +258,7 @@ class Solver(ABC):
         """Return what `step` does."""
         running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
         seen = model.seen()
-        self._check(model, state, control, seen)
+        self.check(model, state, control, seen)
         if model.has_user_hooks:
             with apart_from_checkpoints():
                 model.try_hooks_in_other_modes(seen)
@@ -280,20 +294,6 @@ class Solver(ABC):
     @abstractmethod
     def _occasion(self, state: State) -> str:
         """Return what an error calls the step from this state."""
-
-    def _check(self, model: Model, state: State, control: Control, seen: Snapshot | None = None) -> None:
-        """Refuse what cannot be stepped, by name."""
-        model.check_batch(state, control, seen)
-        if seen is None or seen.parametrized or seen.requires_gradients:  # else nothing is trained
-            refuse_negative(model)
-        if model.contact.constrained and not self.takes_constraints:
-            raise InputError(
-                f"contact by Complementarity goes with ImplicitEuler and Static, got {type(self).__name__}: a "
-                "constraint that stops a moving body takes its energy, which this integrator would keep; or take "
-                "Penalty or Barrier"
-            )
-        if not self.line_search and model.contact.needs_feasible_iterates:
-            raise InputError("line_search: contact by Barrier needs it, to keep surfaces apart; set line_search=True")
 
 
 class Integrator(Solver):

@@ -125,7 +125,8 @@ def stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
                 raise SceneError(scene.path, ("spring", k, "nodes"), problem)
         given = spring.stiffness.model_dump(exclude_none=True)
         values = {name: scene.numbers.scalar(("spring", k, "stiffness", name), v) for name, v in given.items()}
-        builder.set_spring_stiffness(spring.nodes, **values)
+        with naming(scene.path, ("spring", k)):
+            builder.set_spring_stiffness(spring.nodes, **values)
 
 
 def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
@@ -134,7 +135,8 @@ def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
     given = {} if table is None else table.model_dump(exclude_none=True)
     for term, values in _by_term(scene, ("dissipation",), given, "relaxation_time of [shell]").items():
         numbers = {f"viscous_{name}": torch.as_tensor(value, dtype=torch.float64) for name, value in values.items()}
-        builder.add_dissipation(term, LinearElastic(numbers))
+        with naming(scene.path, ("dissipation",)):
+            builder.add_dissipation(term, LinearElastic(numbers))
 
 
 def add_inelastic(scene: Scene, builder: RobotBuilder) -> None:
@@ -262,6 +264,8 @@ def _rod_constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, 
         number(rod.relaxation_time, "relaxation_time"),
     )
     given = rod.stiffness.model_dump(exclude_none=True)
+    if rod.youngs is None and scene.document.robot.planar:  # all four have to be there, and this robot feels two
+        given = {name: value for name, value in given.items() if name not in ("EI2", "GJ") or rod.directors_file}
     return section, material, {name: number(value, "stiffness", name) for name, value in given.items()}
 
 

@@ -14,6 +14,7 @@ from torchdismech.errors import InputError
 from torchdismech.io import schema_controller as schema
 from torchdismech.io.files import reading
 from torchdismech.io.refusals import SceneError
+from torchdismech.io.schedule import Schedule
 from torchdismech.io.schema_base import Table as Keys
 from torchdismech.io.tables import read_rows, read_time_table
 from torchdismech.io.users_code import line_in, named_in_code
@@ -26,13 +27,22 @@ if TYPE_CHECKING:
 __all__ = ["build_controller"]
 
 KEY = "controller.python"
+OVER_TIME = {  # keys of [actuation] that [controller] may override, with the table in `Schedule` and the strains in it
+    "natural_curvature": ("curvature", ("kappa1", "kappa2")),
+    "natural_twist": ("twist", ("twist",)),
+    "natural_hinge_angle": ("hinge_angle", ("hinge_angle",)),
+    "rest_length": ("length", ("stretch",)),
+}
 
 
-def build_controller(scene: Scene, model: Model, state: State, run_code: bool = True) -> Controller | None:
+def build_controller(
+    scene: Scene, model: Model, state: State, schedule: Schedule, run_code: bool = True
+) -> Controller | None:
     """Return the controller of a scene, if it has one, after a look at whether the run is one for it.
 
     Parameters
     ----------
+    schedule : what is prescribed over time; that the controller overrides all of it is refused.
     run_code : run the file that controller.python names; without, there is no controller in its place.
     """
     table, dt = scene.document.controller, scene.document.simulation.dt
@@ -48,7 +58,24 @@ def build_controller(scene: Scene, model: Model, state: State, run_code: bool = 
         raise
     except InputError as error:
         raise SceneError(scene.path, "controller", str(error)) from error
+    _refuse_overridden(scene, controller, model, schedule)
     return controller
+
+
+def _refuse_overridden(scene: Scene, controller: PI, model: Model, schedule: Schedule) -> None:
+    """Refuse tables of natural strains of which the controller sets every one."""
+    for key, (name, fields) in OVER_TIME.items():
+        table = getattr(schedule, name)
+        if table is None:
+            continue
+        if name == "curvature" and table.values.shape[1] == len(model.springs):
+            fields = ("kappa1",)
+        if not any(controller.leaves(model, field) for field in fields):
+            problem = (
+                f"does nothing, as [controller] sets {' and '.join(fields)} of all elements: remove the key, or name "
+                "in controller.actuators the elements that the controller sets"
+            )
+            raise SceneError(scene.path, ("actuation", key), problem)
 
 
 def _pi(scene: Scene, table: schema.Controller, model: Model, dt: float) -> PI:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from torchdismech.control.strains import in_plane
 from torchdismech.elastic.natural import continuum_triangles
 from torchdismech.io import schema
 from torchdismech.io.actuators import driven_over_time
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["build_schedule"]
 
 AXES = "xyz"
+CURVATURES = ("kappa1", "kappa2")
+ROUNDING = 1e-12  # of natural curvatures
 
 
 def build_schedule(scene: Scene, model: Model) -> Schedule:
@@ -40,12 +43,7 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
         poses=poses,
         node_motions=node_motions,
         edge_motions=edge_motions,
-        curvature=_table(
-            scene,
-            "natural_curvature",
-            actuation.natural_curvature,
-            {springs: f"kappa1 of {springs} springs", 2 * springs: f"kappa1 and kappa2 of {springs} springs"},
-        ),
+        curvature=_curvatures(scene, actuation.natural_curvature, model),
         twist=_table(scene, "natural_twist", actuation.natural_twist, {springs: f"twist of {springs} springs"}),
         hinge_angle=_table(
             scene,
@@ -155,6 +153,23 @@ def _table(scene: Scene, key: str, name: str | None, columns: dict[int, str]) ->
     if scene.document.simulation.integrator == "static" and len(table.times) > 1:
         problem = f'{name} has {len(table.times)} rows: integrator = "static" has no time; expected one row'
         raise SceneError(scene.path, f"actuation.{key}", problem)
+    return table
+
+
+def _curvatures(scene: Scene, name: str | None, model: Model) -> TimeTable | None:
+    springs = len(model.springs)
+    columns = {springs: f"kappa1 of {springs} springs", 2 * springs: f"kappa1 and kappa2 of {springs} springs"}
+    table = _table(scene, "natural_curvature", name, columns)
+    if table is not None and scene.document.robot.planar:
+        for k, values in enumerate(table.values.split(springs, dim=1)):
+            lost = values.abs().amax(0).cpu().numpy() > ROUNDING
+            lost &= ~in_plane(model, CURVATURES[k])
+            if lost.any():
+                problem = (
+                    f"{name}: {CURVATURES[k]} of spring {int(np.flatnonzero(lost)[0])} is out of the x-z plane, to "
+                    "which a planar robot keeps; leave it 0, or kappa2 out of the file"
+                )
+                raise SceneError(scene.path, "actuation.natural_curvature", problem)
     return table
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchdismech.errors import InputError
 
-__all__ = ["is_picture", "refuse_input", "refuse_overwriting"]
+__all__ = ["PICTURES", "is_picture", "refuse_input", "refuse_overwriting"]
 
 # how files of the kinds that pictures are written to begin
 PICTURES = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF", ".svg": b"<?xml"}

@@ -15,6 +15,7 @@ from torch import Tensor
 from torchdismech import interrupts
 from torchdismech.appearance import Appearance
 from torchdismech.control import Memory
+from torchdismech.control.protocol import answered, begun
 from torchdismech.errors import SimulationError, Status
 from torchdismech.io.resume import attributes, earlier_run
 from torchdismech.io.scene import Scene, Setup
@@ -62,6 +63,7 @@ def run_scene(
         before = None if resume is None else earlier_run(scene, setup, resume, rows, force_resume)
         at = _Standing(setup.state) if before is None else _Standing.at_the_end_of(before, rows, setup.state.q.device)
         first = at.step
+        _refuse_first_step(setup, at)
         # by all steps of the scene: a run that is resumed is compiled where one in one go would be
         setup.integrator.compile_for(setup.model, setup.state, setup.steps)
         kept = attributes(scene, setup.model)
@@ -95,6 +97,18 @@ class _Standing:
     def after(self, steps: int, last: Frame) -> _Standing:
         """Return where the robots are so many steps later, by the last frame of these."""
         return _Standing(last.state, self.step + steps, last.status == Status.CONVERGED, last.memory)
+
+
+@torch.no_grad()
+def _refuse_first_step(setup: Setup, at: _Standing) -> None:
+    """Refuse a run whose first control does not fit, while the file that it would replace is what it was.
+
+    Schedules and controllers are functions, of the time and of state and memory: they are asked once more in the run.
+    """
+    model, state, integrator, controller = setup.model, at.state, setup.integrator, setup.controller
+    memory = begun(controller, model, state, integrator, setup.steps - at.step, at.memory)
+    control, _ = answered(controller, state, memory, integrator.sample(setup.schedule, state, model), model)
+    integrator.check(model, state, control)
 
 
 def _rolled_out(

@@ -169,7 +169,7 @@ class Scene:
             schedule=schedule,
             steps=self.steps,
             every=self.document.output.every,
-            controller=build_controller(self, model, state),
+            controller=build_controller(self, model, state, schedule),
             strains=self.document.output.strains,
             reactions=self.document.output.reactions,
         )

@@ -12,6 +12,7 @@ import numpy as np
 
 from torchdismech.errors import InputError
 from torchdismech.geometry.surface import find_surface
+from torchdismech.io.outputs import PICTURES
 from torchdismech.trajectory import Trajectory
 from torchdismech.view.arrows import COLOUR, LEAST, LONGEST, ContactForces
 from torchdismech.view.obstacles import View, draw_obstacle
@@ -61,9 +62,9 @@ def write_figure(path: str | Path, drawn: Callable[[], Figure]) -> None:
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
-    figure = drawn()
-    if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
+    if path.suffix not in PICTURES:
         raise InputError(f"{path}: expected a name that ends in .png, .pdf or .svg")
+    figure = drawn()
     picture = io.BytesIO()  # drawing takes seconds, and may be stopped: then no half of a picture is left
     figure.savefig(picture, format=path.suffix.removeprefix("."), dpi=150)
     try:
